@@ -63,6 +63,13 @@ binaries: deps
 # chooses the same features of each dependency, and compiles it once.
 TESTED := --workspace
 
+# Parts of `make test` run what is compiled already: without cargo, since its lock is held by whatever compiles beside them.
+ifdef LOCKSTEP_BUILT
+RUN_TESTS := .ci/run-tests
+else
+RUN_TESTS := $(CARGO) test --locked $(TESTED)
+endif
+
 # Where tests and their clusters find programs: copies, which no build beside them changes.
 CHECKED := $(TARGET)/checked
 .PHONY: test-programs
@@ -71,7 +78,9 @@ ifdef LOCKSTEP_BUILT
 test-programs:
 else
 test-programs: deps ## Compile all tests, and what their clusters run, once
-	$(CARGO) build --locked $(TESTED) --all-targets --quiet
+	mkdir -p $(TARGET)/test
+	$(CARGO) build --locked $(TESTED) --all-targets --quiet --message-format=json-render-diagnostics > $(TARGET)/test/cargo.json
+	.ci/run-tests --list $(TARGET)/test/cargo.json
 	for program in lockstep-control-plane lockstep-node-daemon kubectl-lockstep; do \
 	  install -D -C $(TARGET)/debug/$$program $(CHECKED)/$$program; \
 	done
@@ -92,8 +101,12 @@ archives: binaries testbed ## Write the images as OCI archives to target/images,
 	$(TESTBED) save-images $(TARGET)/images
 
 .PHONY: testbed
+ifdef LOCKSTEP_BUILT
+testbed:
+else
 testbed: deps
 	$(CARGO) build --locked $(TESTED) --bin lockstep-testbed --bin lockstep-demo --bin lockstep-bench --test agent --quiet
+endif
 
 .PHONY: tools
 tools: testbed ## Build what the cluster is made of: Kubernetes, containerd, etcd ... (7 minutes the first time)
@@ -160,11 +173,11 @@ UNIT := --exclude lockstep-simulation --exclude lockstep-mutants \
 .PHONY: unit
 unit: export PROPTEST_RNG_SEED ?= 1
 unit: deps ## Run the tests that need no cluster (random cases are the same each time)
-	$(CARGO) test --locked $(TESTED) $(UNIT) --quiet
+	$(RUN_TESTS) $(UNIT) --quiet
 
 .PHONY: simulation
 simulation: deps ## Run 20,000 histories of the restart protocol, and find each broken variant of it
-	$(CARGO) test --locked $(TESTED) --test histories --quiet
+	$(RUN_TESTS) --test histories --quiet
 
 .PHONY: page
 page: test-programs ## Run the tests of the status page, in a headless browser
@@ -185,10 +198,12 @@ examples-torch: deps ## Run the PyTorch example without a cluster; unpacks PyTor
 	python3 examples/pytorch-ddp/train_test.py
 
 .PHONY: docs
-docs: ## Check the links and the commands of the documentation, and that its reference is up to date
+docs: ## Check the links, the commands and the words of the documentation, and that its reference is up to date
 	PYTHONDONTWRITEBYTECODE=1 python3 docs/reference/generate_test.py
 	PYTHONDONTWRITEBYTECODE=1 python3 docs/reference/generate.py --check
 	python3 docs/links_test.py
+	python3 docs/words_test.py
+	python3 docs/rooms_test.py
 	PYTHONDONTWRITEBYTECODE=1 python3 docs/commands_test.py
 
 .PHONY: python-test
@@ -202,23 +217,23 @@ chart: testbed ## Check the Helm chart, with its alert rules and dashboard
 .PHONY: api-test
 api-test: export LOCKSTEP_PROGRAMS := checked
 api-test: test-programs ## Run the tests against a real API server
-	$(CARGO) test --locked $(TESTED) --test jobset_api
+	$(RUN_TESTS) --test jobset_api
 
 .PHONY: gang-test
 gang-test: export LOCKSTEP_PROGRAMS := checked
 gang-test: test-programs ## Run the tests of gang start, with a real scheduler on nodes without machines
-	$(CARGO) test --locked $(TESTED) --test gang
+	$(RUN_TESTS) --test gang
 
 .PHONY: ray-test
 ray-test: export LOCKSTEP_PROGRAMS := checked
 ray-test: test-programs ## Run the tests of RayClusters, RayJobs and RayCronJobs against a real API server, with a stub of Ray's dashboard
 	python3 integration/tests/ray/submitter_test.py
-	$(CARGO) test --locked $(TESTED) --test ray
+	$(RUN_TESTS) --test ray
 
 .PHONY: node-test
 node-test: export LOCKSTEP_PROGRAMS := checked
 node-test: test-programs ## Run the tests on a real node
-	$(CARGO) test --locked $(TESTED) --test node
+	$(RUN_TESTS) --test node
 
 .PHONY: soak
 soak: soak-simulation soak-node soak-ray soak-gang ## All of these

@@ -22,22 +22,22 @@ SUFFIXES = {"Counter": ["_total"], "Gauge": [""], "Histogram": ["_bucket", "_cou
 # Where the values come from that rules and panels name, below control-plane/.
 VALUES = {
     ("lockstep_restarts", "scope"): [("core/src/restart/observed.rs", "impl Scope")],
-    ("lockstep_restarts", "rung"): [("core/src/restart/rung.rs", "impl Rung")],
-    ("lockstep_restarts", "kind"): [("src/group/metrics.rs", "fn crash_or_deliberate")],
+    ("lockstep_restarts", "level"): [("core/src/jobset/in_place/level.rs", "impl RestartLevel")],
+    ("lockstep_restarts", "kind"): [("src/controllers/restart/metrics.rs", "fn crash_or_deliberate")],
     ("lockstep_restarts", "cause"): [("core/src/restart/observed.rs", "impl Reason")],
-    ("lockstep_restart_phase_seconds", "rung"): [("core/src/restart/rung.rs", "impl Rung")],
-    ("lockstep_restart_phase_seconds", "phase"): [("src/group/phases.rs", "fn phases"), ("src/group/phases.rs", "fn total")],
-    ("lockstep_replacement_pods", "result"): [("src/group/metrics.rs", "fn pod")],
+    ("lockstep_restart_phase_seconds", "level"): [("core/src/jobset/in_place/level.rs", "impl RestartLevel")],
+    ("lockstep_restart_phase_seconds", "phase"): [("src/controllers/restart/phases.rs", "fn phases"), ("src/controllers/restart/phases.rs", "fn total")],
+    ("lockstep_replacement_pods", "result"): [("src/controllers/restart/metrics.rs", "fn pod")],
     ("lockstep_hub_refusals", "reason"): [
         ("src/hub/handshake.rs", "fn reason"),
-        ("src/hub/auth/mod.rs", "fn reason"),
-        ("src/hub/nonsense.rs", "fn reason"),
+        ("src/hub/auth.rs", "fn reason"),
+        ("src/hub/protocol_violation.rs", "fn reason"),
         ("src/hub/registry/link.rs", "fn reason"),
-        ("src/hub/rivals.rs", "fn reason"),
-        ("src/hub/unkept.rs", "fn reason"),
-        ("src/tls/door.rs", "fn reason"),
+        ("src/hub/epoch_tracker.rs", "fn reason"),
+        ("src/hub/report_limits.rs", "fn reason"),
+        ("src/net/tls/connection_limit.rs", "fn reason"),
     ],
-    ("lockstep_reconciles", "result"): [("src/metrics.rs", "enum Outcome")],
+    ("lockstep_reconciles", "result"): [("src/telemetry/metrics.rs", "enum Outcome")],
 }
 KEYWORDS = {"and", "or", "unless", "offset", "bool", "le"}
 
@@ -140,9 +140,9 @@ class MetricsTest(unittest.TestCase):
 
     def test_the_metrics_of_the_code_are_found(self):
         self.assertEqual(
-            self.known["lockstep_restarts_total"], {"group", "scope", "rung", "kind", "cause"}
+            self.known["lockstep_restarts_total"], {"group", "scope", "level", "kind", "cause"}
         )
-        self.assertEqual(self.known["lockstep_restart_phase_seconds_bucket"], {"phase", "rung", "le"})
+        self.assertEqual(self.known["lockstep_restart_phase_seconds_bucket"], {"phase", "level", "le"})
         self.assertEqual(self.known["lockstep_api_requests_total"], {"method"})
         self.assertEqual(self.known["lockstep_gangs_waiting"], set())
         self.assertNotIn("lockstep_restarts", self.known)
@@ -156,7 +156,7 @@ class MetricsTest(unittest.TestCase):
         allowed = {"le"}
         for name, matchers in found:
             if name in self.recorded:
-                allowed |= {"rung", "kind", "cause"}
+                allowed |= {"level", "kind", "cause"}
             else:
                 self.assertIn(name, self.known, where)
                 allowed |= self.known[name]

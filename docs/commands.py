@@ -109,9 +109,9 @@ def of_page(text):
 
 
 def commands():
-    """All commands, in an order in which they can be run: the README installs Lockstep, and the page that removes it comes last."""
+    """All commands, in an order in which they can be run: docs/install.md installs Lockstep, and the page that removes it comes last."""
     names = [str(page.relative_to(ROOT)) for page in pages()]
-    names.sort(key=lambda name: (name == "docs/operations.md", name != "README.md", name))
+    names.sort(key=lambda name: (name == "docs/operations.md", name != "docs/install.md", name))
     return [Command(name, *found) for name in names for found in of_page((ROOT / name).read_text(encoding="utf-8"))]
 
 

@@ -86,7 +86,7 @@ fn hub(dir: &Path, port: u16, node: usize) -> Hub {
     Hub {
         address: format!("https://127.0.0.1:{port}"),
         ca_file: dir.join("ca.crt"),
-        server_name: lockstep_control_plane::tls::SERVER_NAME.to_owned(),
+        server_name: lockstep_control_plane::net::tls::SERVER_NAME.to_owned(),
         token_file: token::file(dir, node),
         boot_id: names::pod_uid(node),
     }

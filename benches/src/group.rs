@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use k8s_openapi::api::batch::v1::Job;
 use lockstep_api::{JobSet, annotations, labels};
-use lockstep_control_plane::group::{Clock, Sight, published, view_of};
+use lockstep_control_plane::controllers::restart::{Clock, Observation, published, view_of};
 use lockstep_control_plane::hub::{GroupLink, GroupPolicy, Published, Registry};
-use lockstep_core::observed::AgentPod;
-use lockstep_core::pod::PodSummary;
+use lockstep_core::jobset::observed::AgentPod;
+use lockstep_core::jobset::pod::PodSummary;
 use lockstep_core::restart::{Announcement, Coordinator, Desired, Durable, Generation, Policy, UnixNanos};
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -131,12 +131,12 @@ impl Group {
         let mut writing: Option<(Instant, Durable)> = None;
         let mut in_sync = false;
         let view = view_of(&jobset, jobs.to_vec(), &pods, &durable);
-        let mut sight = Sight::new(view, &jobset, &self.link, durable.clone(), false);
+        let mut observation = Observation::new(view, &jobset, &self.link, durable.clone(), false);
         loop {
             let began = Instant::now();
-            let out = coordinator.step(sight.observed(), clock.now());
+            let out = coordinator.step(observation.observed(), clock.now());
             if let Some(desired) = out.desired {
-                self.link.publish(published(sight.view(), desired));
+                self.link.publish(published(observation.view(), desired));
             }
             for announcement in out.announcements {
                 announce(self.shape.group, &announcement);
@@ -148,7 +148,7 @@ impl Group {
             if let (None, Some(wanted)) = (&writing, out.status) {
                 writing = Some((Instant::now() + self.write, wanted));
             }
-            sight.wait_for(out.awaited);
+            observation.wait_for(out.awaited);
             let took = began.elapsed();
             tokio::select! {
                 biased;
@@ -156,12 +156,12 @@ impl Group {
                     return Ok(());
                 },
                 () = until(writing.as_ref().map(|(at, _)| *at)) => if let Some((_, written)) = writing.take() {
-                    sight.renew(&self.link, written);
+                    observation.renew(&self.link, written);
                 },
                 () = until(out.wake_at.map(|at| clock.instant(at))) => {}
-                () = sight.news(&self.link, took) => {}
+                () = observation.news(&self.link, took) => {}
             }
-            sight.listen(&self.link);
+            observation.listen(&self.link);
         }
     }
 }

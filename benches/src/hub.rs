@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use lockstep_control_plane::hub::{Authenticator, Gate, Refusals, Registry, Role, serve_from_dir};
-use lockstep_control_plane::lease::Whereabouts;
+use lockstep_control_plane::leader::lease::LeaderAddress;
 use lockstep_core::restart::{Epoch, Generation};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -64,7 +64,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         strangers: usize::MAX,
     };
     let registry = Registry::new(Epoch(1));
-    let role = Role::new(Whereabouts::unknown());
+    let role = Role::new(LeaderAddress::unknown());
     let end = CancellationToken::new();
     let (leading, term, terms) = (Arc::clone(&role), end.clone(), Arc::clone(&registry));
     tokio::spawn(async move { leading.lead(terms, term).await });

@@ -8,10 +8,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
-use lockstep_control_plane::platform::{Board, Post, Replica, Snapshot, StatusPage};
+use lockstep_control_plane::api::platform::{Replica, StatusPage};
+use lockstep_control_plane::controllers::restart::{Board, Post, Snapshot};
 use lockstep_core::restart::{
     Announcement, Cause, Exit, Generation, Heartbeat, Identity, Incarnation, Observed, Phase, PodFact,
-    Reason, Report, Rung, Scope, Timeline, UnixNanos, Worker,
+    Reason, Report, RestartLevel, Scope, Timeline, UnixNanos, Worker,
 };
 use serde::Deserialize;
 use serde_json::json;
@@ -174,7 +175,7 @@ impl Group {
             released: generation,
             restarts: self.restarts,
             cause: self.cause.as_ref().map(cause),
-            rung: self.cause.as_ref().map(|_| Rung::Process),
+            level: self.cause.as_ref().map(|_| RestartLevel::Process),
         })
     }
 
@@ -294,7 +295,7 @@ async fn main() -> anyhow::Result<()> {
                     scope: Scope::Group,
                     timeline: timeline(generation, workers, failed, at),
                     cause,
-                    rung: Rung::Process,
+                    level: RestartLevel::Process,
                 };
                 post(&board, &mut posts, &namespace, &name).note(&announcement, failed);
             }

@@ -1,38 +1,13 @@
 //! The control plane: reconciles JobSets, coordinates restarts in place, and talks to the node daemons.
 
-mod api_thread;
-pub mod apply;
-pub mod args;
-pub mod backwards;
-mod client;
+pub mod api;
 pub mod config;
-mod crd;
-mod fair;
-mod gang;
-pub mod group;
+pub mod controllers;
 pub mod hub;
-mod huge;
-mod leader;
-pub mod lease;
-pub mod logging;
-mod memory;
-pub mod metrics;
-mod namespace;
-mod news;
-mod pace;
-pub mod panics;
-pub mod placement;
-pub mod platform;
-mod ray;
-pub mod reconcile;
-mod retry;
+pub mod k8s;
+pub mod leader;
+pub mod net;
 pub mod runtime;
-pub mod serve;
-pub mod settings;
-pub mod tls;
-pub mod traces;
-mod turns;
-mod unfit;
-pub mod watch;
-pub mod webhook;
-mod work;
+pub mod telemetry;
+
+pub use k8s::api_thread::KEPT;

@@ -1,14 +1,19 @@
 //! The control plane of Lockstep.
 
-use lockstep_control_plane::args::Args;
-use lockstep_control_plane::settings::Settings;
-use lockstep_control_plane::{logging, panics, runtime};
+use lockstep_control_plane::KEPT;
+use lockstep_control_plane::config::args::Args;
+use lockstep_control_plane::config::settings::Settings;
+use lockstep_control_plane::runtime;
+use lockstep_control_plane::telemetry::{logging, panics};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tikv_jemallocator::Jemalloc;
 
 /// Nearly all work here is parsing: many small objects, most of them short-lived.
 #[global_allocator]
 static ALLOCATOR: Jemalloc = Jemalloc;
+
+/// Threads for what blocks. All that were ever needed stay ([`KEPT`]).
+const BLOCKING: usize = 64;
 
 fn main() -> anyhow::Result<()> {
     panics::end_the_process();
@@ -20,11 +25,14 @@ fn main() -> anyhow::Result<()> {
     rustls::crypto::ring::default_provider()
         .install_default()
         .map_err(|_| anyhow::anyhow!("a TLS provider is installed already"))?;
-    tokio::runtime::Builder::new_multi_thread()
+    let threads = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(workers())
+        .max_blocking_threads(BLOCKING)
+        .thread_keep_alive(KEPT)
         .enable_all()
-        .build()?
-        .block_on(runtime::run(settings))
+        .build()?;
+    drop(threads.spawn_blocking(|| ()));
+    threads.block_on(runtime::run(settings))
 }
 
 /// Small objects, spread over huge pages, take nearly twice the memory. Where the kernel refuses there is no harm.

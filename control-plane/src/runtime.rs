@@ -13,6 +13,8 @@
 //! Watches, Reconciler, and the Manager without its groups are tasks of one thread ([`ApiThread`]), as are their connections to the API server. The Lease has
 //! another one, whatever keeps the rest busy; so have the webhooks, which read what tenants send, and the platform API and the status page, which give way to all others. All else has connections of its own: what a restart writes never waits for what is reconciled.
 
+mod leading;
+
 use std::sync::Arc;
 
 use kube::Client;
@@ -21,22 +23,24 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::api_thread::ApiThread;
-use crate::client::{self, Rates};
-use crate::crd::{Crd, JOBSET_DEFINITION};
 use crate::hub::{self, Authenticator, ClusterKeys, ClusterReviewer, Expected, Gate, Refusals, Role};
-use crate::leader::Leader;
-use crate::lease;
-use crate::metrics::Metrics;
-use crate::placement::Placement;
-use crate::platform::{self, Board, ClusterAuthorizer, PlatformService, Replica, StatusPage};
-use crate::serve;
-use crate::settings::{Hub, Settings};
-use crate::tls::HubIdentity;
-use crate::traces::Traces;
-use crate::watch::notify;
-use crate::watch::{self, Watchers};
-use crate::webhook;
+use crate::k8s::api_thread::ApiThread;
+use crate::k8s::client::{self, Rates};
+use crate::k8s::crd::{Crd, JOBSET_DEFINITION};
+
+use crate::api::platform::{self, ClusterAuthorizer, PlatformService, Replica, StatusPage};
+use crate::api::webhook;
+use crate::config::settings::{Hub, Settings};
+use crate::controllers::placement::Placement;
+use crate::controllers::restart::Board;
+use crate::k8s::watch::notify;
+use crate::k8s::watch::{self, Watchers};
+use crate::leader::lease;
+use crate::net::serve;
+use crate::net::tls::HubIdentity;
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::traces::Traces;
+use leading::Leader;
 
 /// Runs the control plane until SIGTERM or SIGINT, or until a part of it fails.
 ///
@@ -142,14 +146,14 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         watches.spawn(async move { told.tell(&metrics, until).await });
     }
     let own = lease::Identity::read()?;
-    let (whereabouts, follow) = lease::follow(
+    let (leader_address, follow) = lease::follow(
         &client,
         &settings.leader_election,
         &own,
         settings.hub.advertised,
         shutdown.clone(),
     );
-    let role = Role::new(whereabouts.clone());
+    let role = Role::new(leader_address.clone());
     let board = Board::new();
     let service = PlatformService::new(
         Arc::clone(&board),
@@ -173,7 +177,7 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
     if settings.hub.address.is_some() || settings.status_page.is_some() {
         watches.spawn(follow);
     }
-    let leads = whereabouts;
+    let leads = leader_address;
     let page = StatusPage::new(
         Arc::clone(&board),
         replica(&settings),

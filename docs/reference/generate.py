@@ -22,7 +22,7 @@ PLATFORM = "proto/lockstep/platform/v1/platform.proto"
 
 JOBSET_INTRO = """\
 Every field of the JobSet resource, as the API server checks it; webhooks refuse more. [jobset-api.md](../jobset-api.md) says what the additions are
-for, and where Lockstep differs from upstream on purpose. Annotations are in the [README](../../README.md#restart-a-job-in-place)."""
+for, and where Lockstep differs from upstream on purpose. [Annotations](../jobset-api.md#annotations) are on the same page."""
 RAY_INTRO = """\
 Every field of Ray's resources that Lockstep reads, as the API server checks it by Lockstep's definitions. [ray.md](../ray.md) says what becomes of
 them, and [what webhooks refuse](../ray.md#what-is-refused) beyond this. Fields that KubeRay does not have are marked *added*; those of `gang` mean what

@@ -186,7 +186,7 @@ CASES = {
         "Progressing",
         "workers: 0 of 2 Jobs are ready",
     ),
-    "a gang runs with its minimum, and a replicatedJob without extras is not ready": (
+    "a gang runs with its minimum, and a replicatedJob without optional workers is not ready": (
         spec(FIRST, {"name": "second", "replicas": 2}, gang=gang(first=1, second=1)),
         status(jobs("first", active=1), jobs("second", active=2), conditions=[is_("MinAvailable")]),
         "Progressing",

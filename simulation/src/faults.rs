@@ -42,7 +42,7 @@ pub(crate) enum Fault {
     ContainerKilledDaemonDies,
     // People.
     Request,
-    RequestAlone,
+    RequestWorkerRestart,
     Suspend,
     Resume,
     EditMaxRestarts,
@@ -95,8 +95,8 @@ const OF_WORKERS: &[Fault] = &[
 const OF_PEOPLE: &[Fault] = &[
     Fault::Request,
     Fault::Request,
-    Fault::RequestAlone,
-    Fault::RequestAlone,
+    Fault::RequestWorkerRestart,
+    Fault::RequestWorkerRestart,
     Fault::Suspend,
     Fault::Resume,
     Fault::Resume,
@@ -136,7 +136,7 @@ impl World {
             self.queue.push(self.now, Event::Quiesce);
             return;
         }
-        if leftovers == Some(Leftovers::Alone) {
+        if leftovers == Some(Leftovers::WorkerRestart) {
             self.queue.push(self.scenario.faults.1, Event::NextFault);
             return;
         }
@@ -331,7 +331,7 @@ impl World {
                 self.note_wish();
                 self.edit(|jobset, now| annotate(jobset, annotations::RESTART_REQUEST, now.to_string()));
             }
-            Fault::RequestAlone => self.request_alone(),
+            Fault::RequestWorkerRestart => self.request_worker_restarts(),
             Fault::Suspend | Fault::Resume => {
                 self.note_wish();
                 self.edit(|jobset, _| jobset.spec.suspend = Some(fault == Fault::Suspend));
@@ -372,7 +372,7 @@ impl World {
     }
 
     /// Somebody wants some workers restarted, be they restarted alone or not.
-    fn request_alone(&mut self) {
+    fn request_worker_restarts(&mut self) {
         let jobs: Vec<(String, i32)> = self
             .scenario
             .jobset
@@ -396,7 +396,7 @@ impl World {
             },
         };
         self.truth.asked.push(target.clone());
-        self.edit(|jobset, now| annotate(jobset, annotations::RESTART_ALONE, format!("{target} {now}")));
+        self.edit(|jobset, now| annotate(jobset, annotations::RESTART_WORKERS, format!("{target} {now}")));
     }
 
     /// Somebody changes the JobSet.

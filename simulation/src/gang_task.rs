@@ -9,13 +9,13 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as k8s;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use lockstep_api::{GangStatus, JobSet};
-use lockstep_core::completed;
+use lockstep_core::common::retry::delay;
 use lockstep_core::gang::{
     Footprint, GroupPolicy, Needs, Node, Pod, PodGroupRef, PodPhase, PodRef, Resources, World as Cluster,
     decide, members,
 };
-use lockstep_core::pod::PodSummary;
-use lockstep_core::retry::delay;
+use lockstep_core::jobset::completed;
+use lockstep_core::jobset::pod::PodSummary;
 use serde_json::json;
 
 use crate::api_server::{Fate, Refusal, node_name};

@@ -56,7 +56,7 @@ impl Scenario {
             self.jobset.spec.startup_policy.is_some() || jobs.iter().any(|job| !job.depends_on.is_empty());
         self.gang = Some(Room {
             of_node: u64::try_from(pods).unwrap_or(0),
-            // Extras of one gang may take what the minimum of the next would need.
+            // Optional workers of one gang may take what the minimum of the next would need.
             short: !in_stages && rng.percent(40),
         });
         if rng.percent(50) {
@@ -91,7 +91,7 @@ pub(crate) fn stage_and_index(job: &str) -> (&str, u32) {
 }
 
 /// Whether this worker is above the minimum of its gang.
-pub(crate) fn is_extra(jobset: &JobSet, worker: &Identity) -> bool {
+pub(crate) fn is_optional(jobset: &JobSet, worker: &Identity) -> bool {
     let (stage, index) = stage_and_index(&worker.0);
     let Some((gang, job)) = jobset.spec.gang.as_ref().zip(jobset.replicated_job(stage)) else {
         return false;
@@ -123,7 +123,7 @@ impl World {
     /// Whether this worker may never come: it is above the minimum.
     pub(crate) fn may_stay_away(&self, worker: &Identity) -> bool {
         let jobset = self.api.jobset.as_ref();
-        jobset.is_some_and(|jobset| is_extra(jobset, worker))
+        jobset.is_some_and(|jobset| is_optional(jobset, worker))
     }
 
     /// Whether this worker has no pod on any node, and there is no room for one: it is above the minimum, or one that is has taken its place.

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use k8s_openapi::api::batch::v1::Job;
 use lockstep_api::{InPlaceKind, JobSet, labels};
-use lockstep_control_plane::group as real;
+use lockstep_control_plane::controllers::restart as real;
 use lockstep_control_plane::hub::GroupLink;
-use lockstep_core::in_place::Agents;
+use lockstep_core::common::retry::StatusWrites;
+use lockstep_core::jobset::in_place::Agents;
 use lockstep_core::restart::{Coordinator, Durable, Generation, Policy, UnixNanos};
-use lockstep_core::retry::StatusWrites;
 
 use crate::api_server::{Fate, Refusal, version_of};
 use crate::event::{Event, ReplicaIndex, Written};
@@ -33,7 +33,7 @@ pub(crate) struct Group {
     pub(crate) coordinator: Coordinator,
     known: Arc<JobSet>,
     /// What was seen last, and of which state of the JobSet.
-    sight: Option<(real::Sight, Arc<JobSet>)>,
+    sight: Option<(real::Observation, Arc<JobSet>)>,
     writing: Writing,
     writes: StatusWrites,
     generation: Generation,
@@ -186,7 +186,7 @@ impl World {
             heard = sight.listen(&group.link);
             sight
         });
-        let whole = real::Sight::new(view, &group.known, &group.link, durable, replaces_pods);
+        let whole = real::Observation::new(view, &group.known, &group.link, durable, replaces_pods);
         let missed = news
             .as_ref()
             .is_some_and(|news| news.observed() != whole.observed());

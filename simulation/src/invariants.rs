@@ -90,7 +90,7 @@ pub(crate) struct Truth {
     recreations: u32,
     climbs: u32,
     /// Those of them that concerned one worker alone.
-    pub(crate) alone: u32,
+    pub(crate) worker_restarts: u32,
     /// Those of these that somebody has asked for.
     pub(crate) requested: u32,
     /// The JobSet was suspended: what was released before may start a moment later.

@@ -65,7 +65,7 @@ fn main() -> ExitCode {
                 report.seeds,
                 report.events,
                 report.restarts,
-                report.alone,
+                report.worker_restarts,
                 report.requested,
                 report.stops,
                 report.failures.len()

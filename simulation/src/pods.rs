@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use lockstep_core::common::retry::delay;
 use lockstep_core::restart::{
     Condemned, Generation, LostPods, Occupancy, Place, Replacement, UnixNanos, is_open, replacement_pod,
 };
-use lockstep_core::retry::delay;
 
 use crate::api_server::Fate;
 use crate::event::{Event, ReplicaIndex};

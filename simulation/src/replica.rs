@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::batch::v1::Job;
 use lockstep_api::JobSet;
 use lockstep_control_plane::hub::Registry;
-use lockstep_core::pod::PodSummary;
+use lockstep_core::jobset::pod::PodSummary;
 use lockstep_core::restart::Epoch;
 
 use crate::api_server::{Change, KINDS, version_of};

@@ -36,7 +36,7 @@ pub(crate) enum Leftovers {
     /// Parts of Lockstep, the network and the API server.
     AndLockstep,
     /// Nothing.
-    Alone,
+    WorkerRestart,
 }
 
 /// Everything about a run that is settled before it begins.
@@ -209,7 +209,7 @@ impl Scenario {
         self.choose_scopes(&mut Rng::new(!seed));
         self.choose_deadline(&mut Rng::new(seed.rotate_left(32) ^ 1));
         self.choose_kind(&mut Rng::new(seed.rotate_left(16) ^ 2));
-        self.choose_extras(&mut Rng::new(seed.rotate_left(48) ^ 3));
+        self.choose_optional(&mut Rng::new(seed.rotate_left(48) ^ 3));
         self.choose_gang(&mut Rng::new(seed.rotate_left(8) ^ 4));
         self.choose_plugin(&mut Rng::new(seed.rotate_left(24) ^ 5));
         self.choose_time_limit(&mut Rng::new(seed.rotate_left(40) ^ 6));
@@ -233,7 +233,7 @@ impl Scenario {
         let first = rng.index(jobs.len());
         for (index, job) in jobs.iter_mut().enumerate() {
             if index == first || rng.percent(30) {
-                restarts_alone(job);
+                restarts_workers(job);
             }
         }
     }
@@ -319,16 +319,16 @@ impl Scenario {
         if rng.below(5) > 0 || self.profile != Profile::Wild || other {
             return;
         }
-        let alone = rng.percent(50);
-        self.leftovers = Some(if alone {
-            Leftovers::Alone
+        let worker_restarts = rng.percent(50);
+        self.leftovers = Some(if worker_restarts {
+            Leftovers::WorkerRestart
         } else {
             Leftovers::AndLockstep
         });
         self.crash_percent = 0;
         self.mute_percent = 0;
         self.plugin_required = true;
-        if alone {
+        if worker_restarts {
             self.bad_requests = false;
             self.bad_streams = false;
             self.stubborn_percent = 0;
@@ -351,7 +351,7 @@ impl Scenario {
     /// In a sixth of the scenarios in which parts of Lockstep fail, the API server refuses at once what it cannot do, and others write as often as Lockstep. `rng`
     /// as above.
     pub(crate) fn choose_api(&mut self, rng: &mut Rng) {
-        let may = self.profile != Profile::Clean && self.leftovers != Some(Leftovers::Alone);
+        let may = self.profile != Profile::Clean && self.leftovers != Some(Leftovers::WorkerRestart);
         self.harsh_api = rng.below(6) == 0 && may;
     }
 
@@ -418,7 +418,7 @@ fn replicated_job(
     }
 }
 
-fn restarts_alone(job: &mut ReplicatedJob) {
+fn restarts_workers(job: &mut ReplicatedJob) {
     let metadata = job.template.metadata.get_or_insert_default();
     let annotations = metadata.annotations.get_or_insert_default();
     annotations.insert(annotations::RESTART_SCOPE.to_owned(), "worker".to_owned());

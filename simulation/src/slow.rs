@@ -26,7 +26,7 @@ pub(crate) struct Stepped {
 impl Scenario {
     /// In a tenth of the scenarios in which parts of Lockstep fail, the leader's steps take up to 2 s. `rng` is none that anything else is drawn from.
     pub(crate) fn choose_slow(&mut self, rng: &mut Rng) {
-        let may = self.profile != Profile::Clean && self.leftovers != Some(Leftovers::Alone);
+        let may = self.profile != Profile::Clean && self.leftovers != Some(Leftovers::WorkerRestart);
         self.slow_steps = rng.below(10) == 0 && may;
     }
 }

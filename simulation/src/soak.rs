@@ -23,7 +23,7 @@ pub struct Report {
     /// Restarts over all of them.
     pub restarts: u64,
     /// Those of them that concerned one worker alone.
-    pub alone: u64,
+    pub worker_restarts: u64,
     /// Those of these that were asked for.
     pub requested: u64,
     /// Containers that were stopped for restarts over all of them.
@@ -52,7 +52,7 @@ pub fn soak(seeds: Range<u64>, threads: usize, most: usize, tell: impl Fn(&Failu
                     report.seeds += 1;
                     report.events += outcome.events;
                     report.restarts += u64::from(outcome.restarts);
-                    report.alone += u64::from(outcome.alone);
+                    report.worker_restarts += u64::from(outcome.worker_restarts);
                     report.requested += u64::from(outcome.requested);
                     report.stops += u64::from(outcome.stops);
                     report.without_agent += u64::from(outcome.without_agent);

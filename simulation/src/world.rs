@@ -32,7 +32,7 @@ pub struct Outcome {
     /// Restarts that began.
     pub restarts: u32,
     /// Those of them that concerned one worker alone.
-    pub alone: u32,
+    pub worker_restarts: u32,
     /// Those of these that were asked for.
     pub requested: u32,
     /// Containers that were stopped for them.
@@ -188,7 +188,7 @@ impl World {
             violation: self.violation,
             events,
             restarts: self.truth.restarts,
-            alone: self.truth.alone,
+            worker_restarts: self.truth.worker_restarts,
             requested: self.truth.requested,
             stops: self.truth.stops,
             without_agent: self.truth.without_agent,

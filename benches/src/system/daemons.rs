@@ -75,7 +75,7 @@ pub(super) fn start(dir: &Path, port: u16, node: &str) -> Handle {
     let hub = Hub {
         address: format!("https://127.0.0.1:{port}"),
         ca_file: dir.join("tls/ca.crt"),
-        server_name: lockstep_control_plane::tls::SERVER_NAME.to_owned(),
+        server_name: lockstep_control_plane::net::tls::SERVER_NAME.to_owned(),
         token_file: file(dir, node),
         boot_id: node.to_owned(),
     };

@@ -4,7 +4,7 @@ use std::ops::ControlFlow::{Break, Continue};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use lockstep_api::{AloneRequest, JobSet, Target};
+use lockstep_api::{JobSet, Target, WorkerRestartRequest};
 use serde::Serialize;
 use tokio::time::Instant;
 use tonic::Code;
@@ -28,7 +28,7 @@ struct Answer {
     name: String,
     /// Who was named, as the annotation has it.
     only: String,
-    /// Names the request: `status.inPlaceRestart.handledAloneRequest` ends with it, once it has been acted upon.
+    /// Names the request: `status.inPlaceRestart.handledWorkerRestart` ends with it, once it has been acted upon.
     request: String,
     /// Waited for: milliseconds from this command's request until it has seen that they run.
     waited_ms: Option<u64>,
@@ -48,7 +48,7 @@ pub(super) async fn run(
         );
     }
     let platform = cluster.platform().await?;
-    let request = AloneRequest { target, token };
+    let request = WorkerRestartRequest { target, token };
     if args.dry_run {
         return try_out(&platform, jobset, &request, args).await;
     }
@@ -98,7 +98,12 @@ pub(super) async fn run(
     Ok(code)
 }
 
-async fn try_out(platform: &Platform, jobset: &JobSet, request: &AloneRequest, args: &Restart) -> Result<u8> {
+async fn try_out(
+    platform: &Platform,
+    jobset: &JobSet,
+    request: &WorkerRestartRequest,
+    args: &Restart,
+) -> Result<u8> {
     let (namespace, name) = (jobset.ns(), jobset.name());
     let said = match platform.dry_run_workers(namespace, name, request).await {
         Ok(said) => said,

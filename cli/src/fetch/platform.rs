@@ -7,7 +7,7 @@ use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::ResourceExt as _;
 use kube::api::Api;
-use lockstep_api::{AloneRequest, Target};
+use lockstep_api::{Target, WorkerRestartRequest};
 use lockstep_proto::platform::v1::platform_client::PlatformClient;
 use lockstep_proto::platform::v1::watch_groups_response::Event;
 use lockstep_proto::platform::v1::{self as pb};
@@ -281,7 +281,7 @@ impl Platform {
         &self,
         namespace: &str,
         name: &str,
-        request: &AloneRequest,
+        request: &WorkerRestartRequest,
     ) -> Result<(), Status> {
         let restart = pb::RestartWorkersRequest {
             namespace: namespace.to_owned(),
@@ -300,7 +300,7 @@ impl Platform {
         &self,
         namespace: &str,
         name: &str,
-        request: &AloneRequest,
+        request: &WorkerRestartRequest,
     ) -> Result<pb::DryRun, Status> {
         let restart = pb::DryRunRestartWorkersRequest {
             namespace: namespace.to_owned(),

@@ -7,7 +7,7 @@ use crate::view::dry_run::{DryRun, Effect, Row};
 
 /// What would be done, then one row for each worker.
 pub(crate) fn dry_run(view: &DryRun, paint: Paint) -> String {
-    let [namespace, name, rung] = [&view.namespace, &view.name, &view.rung].map(|text| line(text, CELL));
+    let [namespace, name, level] = [&view.namespace, &view.name, &view.level].map(|text| line(text, CELL));
     let message = line(&view.message, MESSAGE);
     let generation = view.generation.unwrap_or_default();
     let stopped = view.workers.iter().filter(|row| row.stopped).count();
@@ -16,7 +16,7 @@ pub(crate) fn dry_run(view: &DryRun, paint: Paint) -> String {
         Effect::Nothing => return format!("{namespace}/{name}: nothing would be done: {message}\n"),
         Effect::Unknown => format!("{namespace}/{name}: {message}\n"),
         Effect::InPlace => format!(
-            "{namespace}/{name}: {stopped} of {all} workers would be restarted in place, by {rung}, at generation {generation}\n"
+            "{namespace}/{name}: {stopped} of {all} workers would be restarted in place, by {level}, at generation {generation}\n"
         ),
         Effect::Recreate => {
             format!("{namespace}/{name}: all Jobs would be made anew at generation {generation}: {message}\n")

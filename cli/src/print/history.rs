@@ -76,7 +76,7 @@ fn row(entry: &Entry, wide: bool, now: Timestamp) -> Vec<Cell> {
         )),
         (what, Some(tone)),
         number(entry.generation),
-        plain(entry.rung.clone().unwrap_or_default()),
+        plain(entry.level.clone().unwrap_or_default()),
         plain(entry.took_ms.map_or_else(String::new, time::took)),
         plain(workers),
     ];

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::table::{Cell, plain, table};
 use super::{Paint, Tone};
-use crate::view::nodes::{Nri, Row, Rung, State, Way};
+use crate::view::nodes::{Nri, RestartLevel, Row, State, Way};
 use crate::view::time;
 
 /// One row for each node.
@@ -13,7 +13,7 @@ pub(crate) fn nodes(rows: &[Row], wide: bool, now: Timestamp, paint: Paint) -> S
         return "no nodes\n".to_owned();
     }
     let mut heads = vec![
-        "NODE", "DAEMON", "READY", "RESTARTS", "AGE", "IMAGE", "RUNTIME", "RUNG", "CRI", "NRI", "AGENTS",
+        "NODE", "DAEMON", "READY", "RESTARTS", "AGE", "IMAGE", "RUNTIME", "LEVEL", "CRI", "NRI", "AGENTS",
     ];
     if wide {
         heads.extend(["POD", "VERSION", "PROTOCOL", "WHY AWAY"]);
@@ -69,7 +69,7 @@ fn cells(row: &Row, wide: bool, now: Timestamp) -> Vec<Cell> {
         plain(row.since.map_or_else(String::new, |since| time::ago(since, now))),
         plain(image),
         plain(row.runtime.clone()),
-        rung(row.rung),
+        level(row.level),
         way(row.cri_health.as_ref(), now).unwrap_or_else(|| plain("unknown")),
         way(row.nri_health.as_ref(), now).unwrap_or_else(|| by_version(row.nri)),
         agents,
@@ -86,13 +86,13 @@ fn cells(row: &Row, wide: bool, now: Timestamp) -> Vec<Cell> {
     cells
 }
 
-fn rung(of: Option<Rung>) -> Cell {
+fn level(of: Option<RestartLevel>) -> Cell {
     let tone = match of {
-        Some(Rung::Process) => Tone::Good,
-        Some(Rung::Container) | None => Tone::Warning,
-        Some(Rung::Pod) => Tone::Bad,
+        Some(RestartLevel::Process) => Tone::Good,
+        Some(RestartLevel::Container) | None => Tone::Warning,
+        Some(RestartLevel::Pod) => Tone::Bad,
     };
-    (of.map_or("unknown", Rung::words).to_owned(), Some(tone))
+    (of.map_or("unknown", RestartLevel::words).to_owned(), Some(tone))
 }
 
 /// What the daemon says.

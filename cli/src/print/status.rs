@@ -78,8 +78,8 @@ fn last_restart(last: &LastRestart, now: Timestamp) -> String {
     if let Some(took) = last.took_ms {
         facts.push(format!("took {}", time::took(took)));
     }
-    if let Some(rung) = &last.rung {
-        facts.push(format!("by {}", line(rung, CELL)));
+    if let Some(level) = &last.level {
+        facts.push(format!("by {}", line(level, CELL)));
     }
     let message = line(&last.message, MESSAGE);
     if facts.is_empty() {

@@ -3,7 +3,7 @@ use serde_json::json;
 use super::*;
 use crate::view::check::{Level, Verdict};
 use crate::view::history::{Entry, History};
-use crate::view::nodes::{Nri, Row, Rung, State, Way};
+use crate::view::nodes::{Nri, RestartLevel, Row, State, Way};
 use crate::view::status::{ChildJob, LastRestart, ReplicatedJob, View, Worker};
 use crate::view::testing::{before, now};
 use crate::view::timeline::{Span, Timeline};
@@ -45,7 +45,7 @@ fn ring() -> View {
             node: None,
             exit_code: Some(3),
             signal: None,
-            rung: Some("Process".into()),
+            level: Some("Process".into()),
             took_ms: Some(31.2),
         }),
         messages: Vec::new(),
@@ -138,7 +138,7 @@ fn restarts_are_a_table_and_say_what_is_not_known() {
         at,
         what: what.into(),
         generation: Some(3),
-        rung: Some("Process".into()),
+        level: Some("Process".into()),
         took_ms,
         workers: took_ms.map(|_| 4),
         replaced_pods: Some(0),
@@ -194,7 +194,7 @@ fn nodes_are_a_table() {
         connected: Some(true),
         daemon_version: Some("0.1.0".into()),
         protocol: Some(3),
-        rung: Some(Rung::Process),
+        level: Some(RestartLevel::Process),
         cri_health: way(State::Well, ""),
         nri_health: way(State::Well, ""),
         workers: Some(4),
@@ -203,7 +203,7 @@ fn nodes_are_a_table() {
     let without = Row {
         node: "node-2".into(),
         unschedulable: false,
-        rung: Some(Rung::Container),
+        level: Some(RestartLevel::Container),
         nri_health: way(State::Away, "No such file"),
         ..row.clone()
     };
@@ -213,7 +213,7 @@ fn nodes_are_a_table() {
         connected: Some(false),
         daemon_version: None,
         protocol: None,
-        rung: Some(Rung::Pod),
+        level: Some(RestartLevel::Pod),
         cri_health: None,
         nri_health: None,
         workers: Some(0),
@@ -224,7 +224,7 @@ fn nodes_are_a_table() {
     assert_eq!(
         nodes(&rows, false, now(), Paint::new(false)),
         "\
-NODE               DAEMON                   READY  RESTARTS  AGE  IMAGE                       RUNTIME             RUNG       CRI      NRI            AGENTS
+NODE               DAEMON                   READY  RESTARTS  AGE  IMAGE                       RUNTIME             LEVEL      CRI      NRI            AGENTS
 node-1 (cordoned)  Running                  yes    1         61m  lockstep-node-daemon:0.1.0  containerd://2.1.4  process    well     well           3 of 4 heard
 node-2             Running                  yes    1         61m  lockstep-node-daemon:0.1.0  containerd://2.1.4  container  well     away for 65s   3 of 4 heard
 node-3             Running (not connected)  yes    1         61m  lockstep-node-daemon:0.1.0  containerd://2.1.4  pod        unknown  on by default  0 of 0 heard
@@ -303,7 +303,7 @@ fn phases_lie_on_one_scale() {
         namespace: "team".into(),
         name: "ring".into(),
         generation: Some(2),
-        rung: Some("Pod".into()),
+        level: Some("Pod".into()),
         failed_at: Some(now()),
         took_ms: 40.0,
         workers: Some(4),

@@ -29,8 +29,8 @@ pub(super) fn facts(timeline: &Timeline) -> String {
     if let Some(generation) = timeline.generation {
         facts.insert(0, format!("generation {generation}"));
     }
-    if let Some(rung) = &timeline.rung {
-        facts.push(format!("by {}", line(rung, CELL)));
+    if let Some(level) = &timeline.level {
+        facts.push(format!("by {}", line(level, CELL)));
     }
     if let Some(workers) = timeline.workers {
         let plural = if workers == 1 { "" } else { "s" };

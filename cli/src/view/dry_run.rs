@@ -16,8 +16,8 @@ pub(crate) struct DryRun {
     pub(crate) message: String,
     /// The restart attempt that it would lead to; none where nothing would be done.
     pub(crate) generation: Option<u64>,
-    /// The rung that it would begin with.
-    pub(crate) rung: String,
+    /// The level that it would begin with.
+    pub(crate) level: String,
     /// All workers, those that would be stopped first.
     pub(crate) workers: Vec<Row>,
 }
@@ -72,7 +72,7 @@ pub(crate) fn dry_run(namespace: &str, name: &str, said: &pb::DryRun) -> DryRun 
         reason: said.reason.clone(),
         message: said.message.clone(),
         generation: (said.generation > 0).then_some(said.generation),
-        rung: said.rung.clone(),
+        level: said.level.clone(),
         workers: stopped.chain(left).collect(),
     }
 }
@@ -112,7 +112,7 @@ mod tests {
         let said = pb::DryRun {
             effect: pb::RestartEffect::InPlace.into(),
             generation: 3,
-            rung: "Process".into(),
+            level: "Process".into(),
             stopped: vec![worker(1)],
             left_alone: vec![pb::LeftAlone {
                 worker: Some(worker(0)),

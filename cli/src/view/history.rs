@@ -47,7 +47,7 @@ pub(crate) struct Entry {
     /// The restart attempt that it led to.
     pub(crate) generation: Option<u64>,
     /// How: Process, Container, Pod or Recreate.
-    pub(crate) rung: Option<String>,
+    pub(crate) level: Option<String>,
     /// Milliseconds from the failure until all workers ran.
     pub(crate) took_ms: Option<f64>,
     /// Workers restarted, and how many of them in a new pod.
@@ -80,7 +80,7 @@ pub(crate) struct Phases {
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Timeline {
-    rung: Option<String>,
+    level: Option<String>,
     generation: Option<u64>,
     failed_at: i64,
     detected_at: i64,
@@ -198,7 +198,7 @@ fn entry(event: &Event) -> Option<Entry> {
             at: when(event),
             what,
             generation: None,
-            rung: None,
+            level: None,
             took_ms: None,
             workers: None,
             replaced_pods: None,
@@ -218,7 +218,7 @@ fn entry(event: &Event) -> Option<Entry> {
         replaced_pods: timeline.replaced_pods,
         cause: cause(&note).to_owned(),
         phases: Some(phases),
-        rung: timeline.rung,
+        level: timeline.level,
         source: EVENT,
         reporter: stranger(event),
     })
@@ -293,7 +293,7 @@ fn untold(status: &InPlaceRestartStatus, entries: &[Entry], suspended: Option<Ti
         }
         .to_owned(),
         generation: Some(generation),
-        rung: status.rung.as_ref().map(ToString::to_string),
+        level: status.level.as_ref().map(ToString::to_string),
         took_ms: None,
         workers: None,
         replaced_pods: None,

@@ -16,7 +16,7 @@ use super::pods;
 
 mod runtime;
 
-pub(crate) use runtime::{Rung, State, Way};
+pub(crate) use runtime::{RestartLevel, State, Way};
 
 #[cfg(test)]
 mod tests;
@@ -49,8 +49,8 @@ pub(crate) struct Row {
     /// The version that the connected daemon is of, and that of the node protocol which it and the leader speak.
     pub(crate) daemon_version: Option<String>,
     pub(crate) protocol: Option<u32>,
-    /// The cheapest rung by which a worker that starts there now can be restarted.
-    pub(crate) rung: Option<Rung>,
+    /// The lowest level by which a worker that starts there now can be restarted.
+    pub(crate) level: Option<RestartLevel>,
     /// Whether the container runtime answers the daemon through CRI, and has taken it as an NRI plugin.
     pub(crate) cri_health: Option<Way>,
     pub(crate) nri_health: Option<Way>,
@@ -198,7 +198,7 @@ fn row(node: &Node, pod: Option<&Pod>, said: &Said) -> Row {
             .map(|node| node.daemon_version.clone())
             .filter(|version| !version.is_empty()),
         protocol: told.map(|node| node.protocol).filter(|version| *version > 0),
-        rung: tells_connected.then(|| Rung::of(told)).flatten(),
+        level: tells_connected.then(|| RestartLevel::of(told)).flatten(),
         cri_health: told.map(|node| Way::of(node.cri.as_ref())),
         nri_health: told.map(|node| Way::of(node.nri.as_ref())),
         workers: said.as_ref().map(|said| said.workers),

@@ -1,7 +1,7 @@
 //! How far a restart has come that was asked for.
 
-use lockstep_api::annotations::{RESTART_ALONE, RESTART_REQUEST};
-use lockstep_api::{AloneRequest, InPlacePhase, JobSet, Target};
+use lockstep_api::annotations::{RESTART_REQUEST, RESTART_WORKERS};
+use lockstep_api::{InPlacePhase, JobSet, Target, WorkerRestartRequest};
 use lockstep_proto::platform::v1 as pb;
 
 /// A request, as it is waited for.
@@ -24,8 +24,8 @@ impl Request {
     }
 
     /// To restart some of them alone.
-    pub(crate) fn of_some(jobset: &JobSet, request: &AloneRequest) -> Self {
-        Self::new(jobset, request.to_string(), handled_alone(jobset))
+    pub(crate) fn of_some(jobset: &JobSet, request: &WorkerRestartRequest) -> Self {
+        Self::new(jobset, request.to_string(), handled_worker_restart(jobset))
     }
 
     fn new(jobset: &JobSet, text: String, before: Option<&str>) -> Self {
@@ -56,9 +56,9 @@ fn handled(jobset: &JobSet) -> Option<&str> {
     status.handled_manual_request.as_deref()
 }
 
-fn handled_alone(jobset: &JobSet) -> Option<&str> {
+fn handled_worker_restart(jobset: &JobSet) -> Option<&str> {
     let status = jobset.status.as_ref()?.in_place_restart.as_ref()?;
-    status.handled_alone_request.as_deref()
+    status.handled_worker_restart.as_deref()
 }
 
 /// Where it stands.
@@ -186,7 +186,7 @@ pub(crate) fn progress_of_some(jobset: &JobSet, target: &Target, request: &mut R
     if status.phase == Some(InPlacePhase::Failed) {
         return Progress::Ended("maxRestarts is used up".to_owned());
     }
-    if !request.is_handled(jobset.annotation(RESTART_ALONE), handled_alone(jobset)) {
+    if !request.is_handled(jobset.annotation(RESTART_WORKERS), handled_worker_restart(jobset)) {
         return Progress::Asked;
     }
     // Which replicatedJob a Job is of stands in its name.
@@ -197,7 +197,7 @@ pub(crate) fn progress_of_some(jobset: &JobSet, target: &Target, request: &mut R
         target => target.takes("", job, u32::try_from(index).unwrap_or(u32::MAX), container),
     };
     let left = status
-        .alone
+        .worker_restarts
         .iter()
         .filter(|worker| named(&worker.job, worker.index, &worker.container))
         .count();
@@ -233,10 +233,10 @@ mod tests {
 
     #[test]
     fn some_workers_run_again_once_the_status_does_not_name_them() {
-        let request: AloneRequest = "replicatedJob/ps t".parse().unwrap();
+        let request: WorkerRestartRequest = "replicatedJob/ps t".parse().unwrap();
         let other = json!({"job": "ring-ps-eval-0", "index": 0, "container": "w", "generation": 2});
         let named = json!({"job": "ring-ps-1", "index": 0, "container": "w", "generation": 3});
-        for (phase, handled, alone, expected) in [
+        for (phase, handled, worker_restarts, expected) in [
             ("InSync", "replicatedJob/ps s", vec![], Progress::Asked),
             (
                 "InSync",
@@ -259,12 +259,12 @@ mod tests {
             ),
         ] {
             let status = json!({"restarts": 0, "inPlaceRestart": {
-                "phase": phase, "latest": 3, "alone": alone, "handledAloneRequest": handled}});
+                "phase": phase, "latest": 3, "workerRestarts": worker_restarts, "handledWorkerRestart": handled}});
             let mut asked = Request::of_some(
                 &jobset(
                     in_place(),
                     json!({"restarts": 0, "inPlaceRestart": {
-                "handledAloneRequest": "replicatedJob/ps s"}}),
+                "handledWorkerRestart": "replicatedJob/ps s"}}),
                 ),
                 &request,
             );
@@ -277,7 +277,7 @@ mod tests {
     fn asks(annotation: &str, asked: &str, handled: &str, phase: &str) -> JobSet {
         let field = match annotation {
             RESTART_REQUEST => "handledManualRequest",
-            _ => "handledAloneRequest",
+            _ => "handledWorkerRestart",
         };
         let status = json!({"restarts": 0, "inPlaceRestart": {
             "phase": phase, "generation": 4, "released": 4, "latest": 4, field: handled}});
@@ -288,22 +288,22 @@ mod tests {
 
     #[test]
     fn a_later_request_stands_for_one_that_nobody_saw_acted_upon() {
-        let alone: AloneRequest = "replicatedJob/ps mine".parse().unwrap();
+        let worker_restarts: WorkerRestartRequest = "replicatedJob/ps mine".parse().unwrap();
         for (annotation, mine, later) in [
             (RESTART_REQUEST, "mine", "later"),
-            (RESTART_ALONE, "replicatedJob/ps mine", "job/ring-ev-0 later"),
+            (RESTART_WORKERS, "replicatedJob/ps mine", "job/ring-ev-0 later"),
         ] {
             let seen = |asked: &str, handled: &str, phase: &str, request: &mut Request| {
                 let jobset = asks(annotation, asked, handled, phase);
                 match annotation {
                     RESTART_REQUEST => progress(&jobset, None, request),
-                    _ => progress_of_some(&jobset, &alone.target, request),
+                    _ => progress_of_some(&jobset, &worker_restarts.target, request),
                 }
             };
             let before = asks(annotation, "", "first", "InSync");
             let mut request = match annotation {
                 RESTART_REQUEST => Request::of_all(&before, mine),
-                _ => Request::of_some(&before, &alone),
+                _ => Request::of_some(&before, &worker_restarts),
             };
             assert_eq!(seen(mine, "first", "InSync", &mut request), Progress::Asked);
             // One that was made just before it is acted upon first.

@@ -2,7 +2,7 @@
 //!
 //! Where each row comes from:
 //! - the JobSet and its Jobs: from the API server, always;
-//! - the last restart: its cause and rung from the status, its time and duration from the newest event;
+//! - the last restart: its cause and level from the status, its time and duration from the newest event;
 //! - workers: from the platform API, which knows what the agents say, beside the state of their pods where nothing has been heard yet; from
 //!   pods alone where it was not asked, and for JobSets that it does not look after.
 
@@ -74,7 +74,7 @@ pub(crate) struct LastRestart {
     pub(crate) node: Option<String>,
     pub(crate) exit_code: Option<i32>,
     pub(crate) signal: Option<i32>,
-    pub(crate) rung: Option<String>,
+    pub(crate) level: Option<String>,
     /// Milliseconds from the failure until all workers ran.
     pub(crate) took_ms: Option<f64>,
 }
@@ -269,7 +269,7 @@ fn last_restart(seen: &Observed, in_place: Option<&InPlaceRestartStatus>) -> Opt
         node: cause.node.clone(),
         exit_code: cause.exit_code,
         signal: cause.signal,
-        rung: status.rung.as_ref().map(ToString::to_string),
+        level: status.level.as_ref().map(ToString::to_string),
         took_ms: event.and_then(|entry| entry.took_ms),
     })
 }

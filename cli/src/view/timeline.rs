@@ -20,7 +20,7 @@ pub(crate) struct Timeline {
     /// The restart attempt that it led to.
     pub(crate) generation: Option<u64>,
     /// How: Process, Container, Pod or Recreate.
-    pub(crate) rung: Option<String>,
+    pub(crate) level: Option<String>,
     /// When the worker failed.
     pub(crate) failed_at: Option<Timestamp>,
     /// Milliseconds from the failure until all workers ran.
@@ -92,7 +92,7 @@ pub(crate) fn timeline(history: &History, generation: Option<u64>) -> Result<Tim
         namespace: history.namespace.clone(),
         name: history.name.clone(),
         generation: entry.generation,
-        rung: entry.rung.clone(),
+        level: entry.level.clone(),
         failed_at: entry.at,
         took_ms,
         workers: entry.workers,

@@ -38,7 +38,7 @@ def main() -> None:
                 steady = group.phase == GroupPhase.GROUP_PHASE_IN_SYNC and group.released == attempt
                 if steady and group.workers_up == group.workers_expected:
                     if attempt > ended.setdefault(group.uid, attempt):
-                        print(f"{name}: all {group.workers_up} workers run again, by {group.last_rung}", flush=True)
+                        print(f"{name}: all {group.workers_up} workers run again, by {group.last_level}", flush=True)
                     ended[group.uid] = attempt
             case Removed(namespace, name, uid):
                 print(f"{namespace}/{name}: gone", flush=True)

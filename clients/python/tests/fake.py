@@ -166,8 +166,8 @@ class Platform(platform_pb2_grpc.PlatformServicer):
         if request.only.replicated_job == "driver":
             text = "only: the workers of replicatedJob driver run in step"
             against = error_details_pb2.PreconditionFailure()
-            against.violations.add(type="NOT_ALONE", subject="jobsets.jobset.x-k8s.io/team/js", description=text)
-            refuse(context, grpc.StatusCode.FAILED_PRECONDITION, text, "NOT_ALONE", against)
+            against.violations.add(type="NOT_WORKER_SCOPE", subject="jobsets.jobset.x-k8s.io/team/js", description=text)
+            refuse(context, grpc.StatusCode.FAILED_PRECONDITION, text, "NOT_WORKER_SCOPE", against)
         if request.only.job == "No":
             bad = error_details_pb2.BadRequest()
             bad.field_violations.add(field="only.job", description="must be a name")
@@ -202,7 +202,7 @@ class Platform(platform_pb2_grpc.PlatformServicer):
             return pb.ListRestartsResponse(uid="uid-js", restarts=self.restarts, since_unix_nanos=7)
         phase = pb.RestartPhase(name="stop", begin_ms=1.0, duration_ms=2.5)
         under_way = pb.Restart(generation=4, outcome=pb.RESTART_OUTCOME_UNDER_WAY)
-        last = pb.Restart(generation=3, outcome=pb.RESTART_OUTCOME_DONE, rung="Process", phases=[phase])
+        last = pb.Restart(generation=3, outcome=pb.RESTART_OUTCOME_DONE, level="Process", phases=[phase])
         return pb.ListRestartsResponse(uid="uid-js", restarts=[under_way, last], since_unix_nanos=7)
 
     def ListNodes(self, request: pb.ListNodesRequest, context: grpc.ServicerContext) -> pb.ListNodesResponse:
@@ -211,8 +211,8 @@ class Platform(platform_pb2_grpc.PlatformServicer):
         self._lead(context)
         well = pb.RuntimeAccess(state=pb.RUNTIME_ACCESS_STATE_WELL)
         away = pb.RuntimeAccess(state=pb.RUNTIME_ACCESS_STATE_AWAY, detail="no socket")
-        first = pb.Node(name="n1", rung="Process", cri=well, nri=well)
-        second = pb.Node(name="n2", rung="Container", cri=well, nri=away)
+        first = pb.Node(name="n1", level="Process", cri=well, nri=well)
+        second = pb.Node(name="n2", level="Container", cri=well, nri=away)
         if request.page_token == "n1":
             return pb.ListNodesResponse(nodes=[second])
         return pb.ListNodesResponse(nodes=[first], next_page_token="n1")

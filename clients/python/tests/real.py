@@ -94,7 +94,7 @@ def main() -> None:
             up = event.group.workers_up
             break
     last = client.timeline(namespace, "js")
-    assert last and last.generation == after.generation and last.rung == "Process", last
+    assert last and last.generation == after.generation and last.level == "Process", last
     assert {phase.name for phase in last.phases} >= {"stop", "run"}, last
 
     refusals(client, namespace, args)

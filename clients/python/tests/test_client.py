@@ -107,13 +107,13 @@ class Calls(ClientTest):
         self.platform.following = 1
         told = self.client.list_restarts("team", "js")
         self.assertEqual((told.uid, told.since_unix_nanos), ("uid-js", 7))
-        self.assertEqual([(one.generation, one.rung) for one in told.restarts], [(4, ""), (3, "Process")])
+        self.assertEqual([(one.generation, one.level) for one in told.restarts], [(4, ""), (3, "Process")])
         self.assertEqual([(phase.name, phase.duration_ms) for phase in told.restarts[1].phases], [("stop", 2.5)])
         self.assertEqual(self.platform.requests, [pb.ListRestartsRequest(namespace="team", name="js")] * 2)
 
     def test_nodes_are_listed_page_by_page(self) -> None:
         nodes = list(self.client.list_nodes(page_size=1))
-        self.assertEqual([(node.name, node.rung) for node in nodes], [("n1", "Process"), ("n2", "Container")])
+        self.assertEqual([(node.name, node.level) for node in nodes], [("n1", "Process"), ("n2", "Container")])
         self.assertEqual(nodes[1].nri.state, lockstep.RuntimeAccessState.RUNTIME_ACCESS_STATE_AWAY)
         asked = [pb.ListNodesRequest(page_size=1), pb.ListNodesRequest(page_size=1, page_token="n1")]
         self.assertEqual(self.platform.requests, asked)
@@ -167,9 +167,9 @@ class Calls(ClientTest):
         with self.assertRaises(lockstep.FailedPrecondition) as failed:
             self.client.restart_workers("team", "js", lockstep.ReplicatedJob("driver"))
         details = failed.exception.details
-        self.assertEqual((failed.exception.reason, details.metadata["jobset"]), ("NOT_ALONE", "js"))
+        self.assertEqual((failed.exception.reason, details.metadata["jobset"]), ("NOT_WORKER_SCOPE", "js"))
         [against] = details.preconditions
-        self.assertEqual((against.type, against.subject), ("NOT_ALONE", "jobsets.jobset.x-k8s.io/team/js"))
+        self.assertEqual((against.type, against.subject), ("NOT_WORKER_SCOPE", "jobsets.jobset.x-k8s.io/team/js"))
         with self.assertRaises(lockstep.InvalidArgument) as invalid:
             self.client.restart_workers("team", "js", lockstep.Job("No"))
         self.assertEqual(
@@ -335,9 +335,9 @@ class Watches(ClientTest):
         starting.workers_up = 1
         self.platform.play(changed(group("js", 3)), LOSS)
         self.platform.play(changed(group("js", 3)), SYNCED, changed(stopping), changed(starting))
-        self.platform.play(changed(group("js", 4, handled_request="made", last_rung="Process")))
+        self.platform.play(changed(group("js", 4, handled_request="made", last_level="Process")))
         done = self.client.restart_and_wait("team", "js", token="made", timeout=20)
-        self.assertEqual((done.generation, done.last_rung), (4, "Process"))
+        self.assertEqual((done.generation, done.last_level), (4, "Process"))
 
     def test_a_restart_for_another_reason_is_not_the_one_that_was_asked_for(self) -> None:
         before = group("js", 3, handled_request="before")
@@ -419,7 +419,7 @@ class Watches(ClientTest):
         stopping = group("js", 1, last_cause=why, phase=pb.GROUP_PHASE_STOPPING)
         stopping.released = 0
         self.platform.play(changed(group("js")), SYNCED, changed(stopping))
-        self.platform.play(changed(group("js", 1, last_cause=why, last_rung="Process")))
+        self.platform.play(changed(group("js", 1, last_cause=why, last_level="Process")))
         # Another one of the same name, and what it shows once it is connected again: that one alone.
         new = changed(group("js", uid="uid-new"))
         self.platform.play(new, LOSS, new, SYNCED, removed("js", "uid-new"))

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use crate::duration::{DurationError, parse_duration};
+use crate::duration::{DurationError, parse_duration, shown};
 use crate::{JobSet, NoTarget, ReplicatedJob};
 
 /// On a JobSet or a Job template: one Job per topology domain; the value is the node label that names the domain.
@@ -40,8 +40,8 @@ pub const RESTART_GRACE: &str = "lockstep.dev/restart-grace";
 pub const MAX_BACKOFF: &str = "lockstep.dev/max-backoff";
 /// On a JobSet: asks for a restart in place of all its workers, once for each new value (such as the time). It is not counted.
 pub const RESTART_REQUEST: &str = "lockstep.dev/restart-request";
-/// On a JobSet: asks for a restart of some of its workers, each alone, once for each new value ([`crate::AloneRequest`]). It is not counted.
-pub const RESTART_ALONE: &str = "lockstep.dev/restart-alone";
+/// On a JobSet: asks for a restart of some of its workers, each alone, once for each new value ([`crate::WorkerRestartRequest`]). It is not counted.
+pub const RESTART_WORKERS: &str = "lockstep.dev/restart-workers";
 /// On a JobSet: a running worker that does not touch the file which `LOCKSTEP_HEARTBEAT` names for this long, after it has once, counts
 /// as failed.
 pub const HEARTBEAT_TIMEOUT: &str = "lockstep.dev/heartbeat-timeout";
@@ -65,7 +65,7 @@ pub const GANG_MINIMUM: &str = "lockstep.dev/gang-minimum";
 /// starts the gang.
 pub const GANG_POD_GROUP: &str = "lockstep.dev/gang-pod-group";
 
-/// The longest [`RESTART_REQUEST`] or [`RESTART_ALONE`], in bytes: it is copied to the status.
+/// The longest [`RESTART_REQUEST`] or [`RESTART_WORKERS`], in bytes: it is copied to the status.
 pub const LONGEST_RESTART_REQUEST: usize = 1024;
 
 /// Value of [`SUPERVISE`] that refuses supervision.
@@ -129,7 +129,7 @@ pub enum AnnotationError {
     Duration {
         /// The annotation.
         key: &'static str,
-        /// Its value.
+        /// The beginning of its value.
         value: String,
         /// What is wrong.
         source: DurationError,
@@ -139,7 +139,7 @@ pub enum AnnotationError {
     ZeroDuration {
         /// The annotation.
         key: &'static str,
-        /// Its value.
+        /// The beginning of its value.
         value: String,
     },
     /// Not a number of failures and a duration.
@@ -151,7 +151,7 @@ pub enum AnnotationError {
     FailuresWithin {
         /// The annotation.
         key: &'static str,
-        /// Its value.
+        /// The beginning of its value.
         value: String,
     },
     /// Nothing that could be told from another request, or too much.
@@ -161,15 +161,15 @@ pub enum AnnotationError {
         length: usize,
     },
     /// Nobody is named, or the request is not.
-    #[error("annotation {RESTART_ALONE}: {value:?} {NoTarget}, a space, and a name for the request")]
-    RestartAlone {
+    #[error("annotation {RESTART_WORKERS}: {value:?} {NoTarget}, a space, and a name for the request")]
+    RestartWorkers {
         /// The beginning of its value.
         value: String,
     },
     /// Not a scope.
     #[error("annotation {RESTART_SCOPE}: {value:?} must be \"group\" or \"worker\"")]
     RestartScope {
-        /// Its value.
+        /// The beginning of its value.
         value: String,
     },
     /// A list with a missing name.
@@ -177,7 +177,7 @@ pub enum AnnotationError {
     ContainerList {
         /// The annotation.
         key: &'static str,
-        /// Its value.
+        /// The beginning of its value.
         value: String,
     },
 }
@@ -191,7 +191,7 @@ impl ReplicatedJob {
             None => Ok(RestartScope::default()),
             Some(value) if value == "group" => Ok(RestartScope::Group),
             Some(value) if value == "worker" => Ok(RestartScope::Worker),
-            Some(value) => Err(AnnotationError::RestartScope { value: value.clone() }),
+            Some(value) => Err(AnnotationError::RestartScope { value: shown(value) }),
         }
     }
 }
@@ -225,7 +225,7 @@ impl JobSet {
             Some(read) => Ok(Some(read)),
             None => Err(AnnotationError::FailuresWithin {
                 key: ESCALATE_AFTER,
-                value: value.to_owned(),
+                value: shown(value),
             }),
         }
     }
@@ -242,7 +242,7 @@ impl JobSet {
         if names.iter().any(|name| name.is_empty() || name == SUPERVISE_NONE) {
             return Err(AnnotationError::ContainerList {
                 key: SUPERVISE,
-                value: value.to_owned(),
+                value: shown(value),
             });
         }
         Ok(Some(Supervise::Containers(names)))
@@ -273,7 +273,7 @@ impl JobSet {
         match self.duration_annotation(key)? {
             Some(timeout) if timeout.is_zero() => Err(AnnotationError::ZeroDuration {
                 key,
-                value: self.annotation(key).unwrap_or_default().to_owned(),
+                value: shown(self.annotation(key).unwrap_or_default()),
             }),
             timeout => Ok(timeout),
         }
@@ -284,7 +284,7 @@ impl JobSet {
             .map(|value| {
                 parse_duration(value).map_err(|source| AnnotationError::Duration {
                     key,
-                    value: value.to_owned(),
+                    value: shown(value),
                     source,
                 })
             })

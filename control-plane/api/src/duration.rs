@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::text::beginning;
+
 /// Why a text is not a duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DurationError {
@@ -48,11 +50,11 @@ pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
             "ms" => 1_000_000,
             "us" | "µs" | "μs" => 1_000,
             "ns" => 1,
-            "" => return Err(DurationError::MissingUnit(number.to_owned())),
-            _ if number.is_empty() => return Err(DurationError::Number(rest.to_owned())),
-            unknown => return Err(DurationError::Unit(unknown.to_owned())),
+            "" => return Err(DurationError::MissingUnit(shown(number))),
+            _ if number.is_empty() => return Err(DurationError::Number(shown(rest))),
+            unknown => return Err(DurationError::Unit(shown(unknown))),
         };
-        let part = scaled(number, scale).ok_or_else(|| DurationError::Number(rest.to_owned()))?;
+        let part = scaled(number, scale).ok_or_else(|| DurationError::Number(shown(rest)))?;
         nanos = nanos.saturating_add(part);
         rest = tail;
     }
@@ -89,6 +91,11 @@ fn scaled(number: &str, scale: u128) -> Option<u128> {
         parts += place * u128::from(digit.to_digit(10)?);
     }
     Some(total.saturating_mul(scale).saturating_add(parts / PARTS))
+}
+
+/// The beginning of a value that is refused.
+pub(crate) fn shown(value: &str) -> String {
+    beginning(value, 128)
 }
 
 #[cfg(test)]

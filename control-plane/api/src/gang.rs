@@ -1,7 +1,7 @@
 //! Gang start: `spec.gang` and `status.gangs`, additions to upstream's API.
 //!
 //! A gang is a set of pods that start together or not at all: those below the minimum of the replicatedJobs that are
-//! created together. What is above the minimum is extra, and starts where there is room.
+//! created together. What is above the minimum is optional, and starts where there is room.
 
 use std::collections::BTreeMap;
 

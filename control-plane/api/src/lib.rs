@@ -26,6 +26,7 @@ mod spec;
 mod status;
 mod string_enum;
 mod target;
+pub mod text;
 mod volumes;
 
 pub use gang::{
@@ -39,9 +40,9 @@ pub use spec::{
 };
 pub use status::{
     CompletedJobs, InPlaceKind, InPlacePhase, InPlaceRestartStatus, JobSetStatus, ReplicatedJobStatus,
-    RestartCause, RestartRung, RestartedAlone, TerminalState,
+    RestartCause, RestartLevel, RestartedWorker, TerminalState,
 };
-pub use target::{AloneRequest, NoTarget, Target};
+pub use target::{NoTarget, Target, WorkerRestartRequest};
 pub use volumes::{RetentionPolicy, VolumeClaimPolicy, VolumeClaimTemplate, VolumeRetentionPolicy};
 
 /// API group of the JobSet CRD.

@@ -175,7 +175,7 @@ pub struct InPlaceRestartStatus {
     /// The workers that are being restarted alone now.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "atomic"))]
-    pub alone: Vec<RestartedAlone>,
+    pub worker_restarts: Vec<RestartedWorker>,
 
     /// The last restart attempt that workers were allowed to run.
     #[serde(default, skip_serializing_if = "is_zero_i64")]
@@ -200,9 +200,9 @@ pub struct InPlaceRestartStatus {
     #[schemars(extend("x-kubernetes-list-type" = "set"))]
     pub joined: Vec<String>,
 
-    /// The dearest way that the latest restart has taken: `Process`, `Container`, `Pod` or `Recreate`.
+    /// The highest level that the latest restart has used: `Process`, `Container`, `Pod` or `Recreate`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub rung: Option<RestartRung>,
+    pub level: Option<RestartLevel>,
 
     /// What caused the latest restart.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -214,7 +214,7 @@ pub struct InPlaceRestartStatus {
 
     /// The latest request to restart some workers alone that has been acted upon.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub handled_alone_request: Option<String>,
+    pub handled_worker_restart: Option<String>,
 
     /// When the phase last changed.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -224,7 +224,7 @@ pub struct InPlaceRestartStatus {
 /// A worker that is being restarted alone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct RestartedAlone {
+pub struct RestartedWorker {
     /// Its Job.
     pub job: String,
 
@@ -269,8 +269,8 @@ string_enum! {
 }
 
 string_enum! {
-    /// How a restart is done, from the cheapest way to the dearest.
-    pub enum RestartRung {
+    /// How a restart is done, from the cheapest way to the most expensive one.
+    pub enum RestartLevel {
         /// The agents start the worker processes again.
         Process,
         /// The containers are killed, and kubelet starts them again.

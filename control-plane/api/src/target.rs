@@ -1,10 +1,10 @@
-//! Requests to restart some workers alone (`lockstep.dev/restart-alone`): which workers, and the name of the request.
+//! Requests to restart some workers alone (`lockstep.dev/restart-workers`): which workers, and the name of the request.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::JobSet;
-use crate::annotations::{AnnotationError, LONGEST_RESTART_REQUEST, RESTART_ALONE};
+use crate::annotations::{AnnotationError, LONGEST_RESTART_REQUEST, RESTART_WORKERS};
 
 /// Some workers of one replicatedJob.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,20 +100,20 @@ impl FromStr for Target {
 
 /// A request to restart some workers alone. As text it is the value of the annotation: the target, a space and the token.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AloneRequest {
+pub struct WorkerRestartRequest {
     /// Which workers.
     pub target: Target,
     /// Tells it from other requests.
     pub token: String,
 }
 
-impl fmt::Display for AloneRequest {
+impl fmt::Display for WorkerRestartRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {}", self.target, self.token)
     }
 }
 
-impl FromStr for AloneRequest {
+impl FromStr for WorkerRestartRequest {
     type Err = NoTarget;
 
     fn from_str(text: &str) -> Result<Self, NoTarget> {
@@ -129,17 +129,17 @@ impl FromStr for AloneRequest {
 }
 
 impl JobSet {
-    /// The latest request to restart some workers alone ([`RESTART_ALONE`]), where there is one.
+    /// The latest request to restart some workers alone ([`RESTART_WORKERS`]), where there is one.
     ///
     /// # Errors
     /// Where it is none that can be read.
-    pub fn alone_request(&self) -> Result<Option<AloneRequest>, AnnotationError> {
-        let Some(value) = self.annotation(RESTART_ALONE) else {
+    pub fn worker_restart_request(&self) -> Result<Option<WorkerRestartRequest>, AnnotationError> {
+        let Some(value) = self.annotation(RESTART_WORKERS) else {
             return Ok(None);
         };
         match value.parse() {
             Ok(request) => Ok(Some(request)),
-            Err(NoTarget) => Err(AnnotationError::RestartAlone {
+            Err(NoTarget) => Err(AnnotationError::RestartWorkers {
                 value: value.chars().take(80).collect(),
             }),
         }
@@ -160,7 +160,7 @@ mod tests {
             "worker/js-ps-0/1 t",
             "worker/js-ps-0/1/main t",
         ] {
-            let request: AloneRequest = text.parse().unwrap();
+            let request: WorkerRestartRequest = text.parse().unwrap();
             assert_eq!(request.to_string(), text);
         }
     }
@@ -183,17 +183,17 @@ mod tests {
             "worker/js-ps-0/1/c/d t",
             &long,
         ] {
-            assert_eq!(text.parse::<AloneRequest>(), Err(NoTarget), "{text}");
+            assert_eq!(text.parse::<WorkerRestartRequest>(), Err(NoTarget), "{text}");
         }
         let jobset: JobSet = serde_json::from_value(serde_json::json!({
             "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet",
-            "metadata": {"annotations": {RESTART_ALONE: "everybody"}},
+            "metadata": {"annotations": {RESTART_WORKERS: "everybody"}},
             "spec": {"replicatedJobs": []},
         }))
         .unwrap();
         assert_eq!(
-            jobset.alone_request().unwrap_err().to_string(),
-            "annotation lockstep.dev/restart-alone: \"everybody\" must be replicatedJob/NAME, job/NAME or worker/JOB/INDEX[/CONTAINER], a space, and a name for the request"
+            jobset.worker_restart_request().unwrap_err().to_string(),
+            "annotation lockstep.dev/restart-workers: \"everybody\" must be replicatedJob/NAME, job/NAME or worker/JOB/INDEX[/CONTAINER], a space, and a name for the request"
         );
     }
 
@@ -220,7 +220,7 @@ mod tests {
         fn any_text_is_refused_or_means_the_same_when_it_is_written_again(
             text in r"(replicatedJob|job|worker)?(/[a-z0-9+-]{0,5}){0,4} ?[ -~]{0,8}|\PC{0,300}|.{0,40}",
         ) {
-            if let Ok(request) = text.parse::<AloneRequest>() {
+            if let Ok(request) = text.parse::<WorkerRestartRequest>() {
                 prop_assert!(text.len() <= LONGEST_RESTART_REQUEST && !request.token.is_empty());
                 let again = request.to_string();
                 prop_assert!(again.len() <= text.len());
@@ -230,10 +230,10 @@ mod tests {
             let long = text.repeat(100);
             let jobset: JobSet = serde_json::from_value(serde_json::json!({
                 "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet",
-                "metadata": {"annotations": {RESTART_ALONE: long}}, "spec": {"replicatedJobs": []},
+                "metadata": {"annotations": {RESTART_WORKERS: long}}, "spec": {"replicatedJobs": []},
             }))
             .unwrap();
-            if let Err(error) = jobset.alone_request() {
+            if let Err(error) = jobset.worker_restart_request() {
                 prop_assert!(error.to_string().len() < 2000, "{}", error);
             }
         }

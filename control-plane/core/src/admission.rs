@@ -3,6 +3,8 @@
 //! The messages are upstream's. What differs is stricter or more tolerant on purpose: a replicatedJob cannot depend on itself, and
 //! in-place JobSets need not state `backoffLimit` and `podReplacementPolicy`.
 
+pub mod validation;
+
 mod default;
 mod update;
 mod warnings;
@@ -11,13 +13,11 @@ use std::collections::BTreeMap;
 
 use lockstep_api::JobSet;
 
-use crate::{
-    features::Features,
-    patterns,
-    validation::{self, Violation},
-};
+use crate::common::features::Features;
+use crate::common::patterns;
+use crate::common::violation::Violation;
 
-pub use crate::validation::volume_claims::Existing;
+pub use crate::admission::validation::volume_claims::Existing;
 pub use default::{default, restate, restated};
 pub use warnings::{create_warnings, update_warnings};
 

@@ -18,33 +18,43 @@ use std::sync::Arc;
 use k8s_openapi::api::batch::v1::Job;
 use lockstep_api::{
     GangPhase, InPlaceKind, InPlacePhase, InPlaceRestartStatus, JobSet, JobSetStatus, ReplicatedJob,
-    ReplicatedJobStatus, RestartRung, annotations,
+    ReplicatedJobStatus, RestartLevel, annotations,
     conditions::{self, messages, reasons},
     labels,
 };
 use lockstep_mutants::{self as mutants, Mutant};
 
 use crate::{
-    children::{Children, failure, label},
-    completed, elastic, execution_policy,
-    failure_policy::{self, Decision},
+    admission::validation,
+    common::patterns::Patterns,
+    common::violation::Violation,
     gang::{self, Marks},
-    in_place::{self, Changed, Group},
-    limits, network,
-    observed::Observed,
-    patterns::Patterns,
-    plan::{Change, Event, JobChange, JobRef, Plan, Severity},
-    resume, startup,
-    startup::Graph,
-    status::{self, Draft, NewCondition},
-    success_policy, ttl, upstream_agent,
-    upstream_agent::Verdict,
-    validation::{self, Violation},
-    volume_claims,
+    jobset::children::{Children, failure, label},
+    jobset::completed,
+    jobset::elastic,
+    jobset::execution_policy,
+    jobset::in_place::{self, Changed, Group},
+    jobset::limits,
+    jobset::network,
+    jobset::observed::Observed,
+    jobset::plan::{Change, Event, JobChange, JobRef, Plan, Severity},
+    jobset::resume,
+    jobset::startup,
+    jobset::startup::Graph,
+    jobset::status::{self, Draft, NewCondition},
+    jobset::success_policy,
+    jobset::ttl,
+    jobset::upstream_agent,
+    jobset::upstream_agent::Verdict,
+    jobset::volume_claims,
 };
 
 mod create;
+pub(crate) mod failure_policy;
+pub(crate) mod jobs;
 mod too_large;
+
+use failure_policy::Decision;
 
 #[cfg(test)]
 mod tests;
@@ -164,7 +174,7 @@ fn decide(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, p
     if !jobset.is_suspended() && status::all_ready(jobset, &reached) {
         draft.set_not_restarting(reasons::JOBS_READY, messages::JOBS_READY);
     }
-    let coordinates = group.as_ref().is_some_and(|group| group.rung.is_some());
+    let coordinates = group.as_ref().is_some_and(|group| group.level.is_some());
     let made_for = group.as_ref().map(|group| group.kind.clone());
     // Restarts in place and by recreation are counted together, by the group's coordinator.
     let brings_agents = group.is_some_and(|group| group.kind == InPlaceKind::UpstreamAgent);
@@ -316,7 +326,7 @@ fn tell_why_not_supervised(group: Option<&Group>, draft: &mut Draft<'_>) {
     if let Some(group) = group
         && group.kind == InPlaceKind::Plain
     {
-        let instead = match group.rung {
+        let instead = match group.level {
             Some(_) => "workers are restarted by container, not as processes",
             None => "workers are not restarted in place, a failure recreates the Jobs",
         };
@@ -333,7 +343,7 @@ fn lacks_agents(observed: &Observed) -> Option<Event> {
     if by_template.kind != InPlaceKind::Supervised {
         return None;
     }
-    let condition = match in_place::rung(&observed.jobset, &InPlaceKind::Plain) {
+    let condition = match in_place::level(&observed.jobset, &InPlaceKind::Plain) {
         Some(_) => "",
         None => ", restartPolicy: OnFailure and no rules of a container",
     };
@@ -451,12 +461,12 @@ fn recreate_group(in_place: &mut InPlaceRestartStatus, kind: InPlaceKind, counts
     in_place.kind = Some(kind);
     in_place.generation = in_place.generation.max(in_place.latest).saturating_add(1);
     in_place.latest = 0;
-    in_place.alone.clear();
+    in_place.worker_restarts.clear();
     in_place.restarts = in_place.restarts.saturating_add(i32::from(counts));
     in_place.started.clear();
     in_place.joined.clear();
     in_place.phase = Some(InPlacePhase::Recreating);
-    in_place.rung = Some(RestartRung::Recreate);
+    in_place.level = Some(RestartLevel::Recreate);
 }
 
 /// Whether a PodGroup starts the gang that a replicatedJob belongs to, where it can.

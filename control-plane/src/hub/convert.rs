@@ -1,12 +1,13 @@
 //! Between the wire and the types of the core.
 
 use lockstep_core::restart::{
-    Alone, Desired, Epoch, Exit, Generation, Heartbeat, Identity, Incarnation, Phase, Report, UnixNanos,
+    Desired, Epoch, Exit, Generation, Heartbeat, Identity, Incarnation, Phase, Report, UnixNanos,
+    WorkerRestart,
 };
 use lockstep_proto::node::v1 as pb;
 
 use super::health::{Access, Health};
-use super::unkept::{self, Unkept};
+use super::report_limits::{self, ReportLimit};
 
 /// Longest words of a daemon that are kept, in bytes: more of them would be nonsense.
 const LONGEST: usize = 256;
@@ -53,16 +54,16 @@ pub(super) struct Reported {
 ///
 /// # Errors
 /// Where it lacks what identifies it: such a state could not be acted upon; or has more than is kept.
-pub(super) fn report_from(node: &str, mut state: pb::WorkerState) -> Result<Reported, Unkept> {
-    unkept::is_short(&state)?;
+pub(super) fn report_from(node: &str, mut state: pb::WorkerState) -> Result<Reported, ReportLimit> {
+    report_limits::is_short(&state)?;
     let incarnation = state.incarnation.take().and_then(incarnation_from);
-    let incarnation = incarnation.ok_or(Unkept::Incomplete)?;
+    let incarnation = incarnation.ok_or(ReportLimit::Incomplete)?;
     let exit = state.exit.map_or(Exit::default(), |exit| Exit {
         code: exit.code,
         signal: exit.signal,
     });
     let phase = match state.phase() {
-        pb::Phase::Unspecified => return Err(Unkept::Incomplete),
+        pb::Phase::Unspecified => return Err(ReportLimit::Incomplete),
         pb::Phase::Fresh => Phase::Fresh,
         pb::Phase::Starting => Phase::Starting,
         pb::Phase::Running => Phase::Running,
@@ -74,7 +75,7 @@ pub(super) fn report_from(node: &str, mut state: pb::WorkerState) -> Result<Repo
         pb::Phase::Lost => Phase::Lost(exit),
     };
     if state.group_uid.is_empty() || state.job.is_empty() || state.container.is_empty() {
-        return Err(Unkept::Incomplete);
+        return Err(ReportLimit::Incomplete);
     }
     let heartbeat = match state.heartbeat() {
         pb::Heartbeat::Unspecified => Heartbeat::Well,
@@ -151,7 +152,7 @@ pub(super) fn group_to(
     policy: &GroupPolicy,
     fresh: Vec<Incarnation>,
     stale: Vec<Incarnation>,
-    alone: Vec<(Incarnation, Alone)>,
+    worker_restarts: Vec<(Incarnation, WorkerRestart)>,
 ) -> pb::Group {
     pb::Group {
         uid: uid.to_owned(),
@@ -169,15 +170,15 @@ pub(super) fn group_to(
         }),
         heartbeat_timeout_ms: policy.heartbeat_timeout_ms,
         ready_timeout_ms: policy.ready_timeout_ms,
-        alone: alone.into_iter().map(alone_to).collect(),
+        worker_restarts: worker_restarts.into_iter().map(worker_restart_to).collect(),
     }
 }
 
-fn alone_to((incarnation, alone): (Incarnation, Alone)) -> pb::Alone {
-    pb::Alone {
+fn worker_restart_to((incarnation, restart): (Incarnation, WorkerRestart)) -> pb::WorkerRestart {
+    pb::WorkerRestart {
         incarnation: Some(incarnation_to(incarnation)),
-        generation: alone.generation.0,
-        release: alone.release,
+        generation: restart.generation.0,
+        release: restart.release,
     }
 }
 

@@ -9,7 +9,7 @@ use tokio_stream::{Stream, StreamExt};
 use tonic::Status;
 
 use super::convert;
-use super::nonsense::Nonsense;
+use super::protocol_violation::ProtocolViolation;
 
 /// How long a daemon may take to say hello.
 const HELLO_WITHIN: Duration = Duration::from_secs(10);
@@ -30,7 +30,7 @@ pub(super) enum HandshakeError {
     )]
     Version { version: String, min: u32, max: u32 },
     #[error(transparent)]
-    Nonsense(#[from] Nonsense),
+    ProtocolViolation(#[from] ProtocolViolation),
 }
 
 impl HandshakeError {
@@ -41,7 +41,7 @@ impl HandshakeError {
             Self::Ended => "ended",
             Self::NotHello => "no_hello",
             Self::Version { .. } => "protocol",
-            Self::Nonsense(nonsense) => nonsense.reason(),
+            Self::ProtocolViolation(nonsense) => nonsense.reason(),
         }
     }
 }
@@ -53,7 +53,7 @@ impl From<HandshakeError> for Status {
             HandshakeError::Silent => Self::deadline_exceeded(text),
             HandshakeError::Ended | HandshakeError::NotHello => Self::invalid_argument(text),
             HandshakeError::Version { .. } => Self::failed_precondition(text),
-            HandshakeError::Nonsense(nonsense) => nonsense.into(),
+            HandshakeError::ProtocolViolation(nonsense) => nonsense.into(),
         }
     }
 }
@@ -67,7 +67,9 @@ where
         .await
         .map_err(|_| HandshakeError::Silent)?
         .ok_or(HandshakeError::Ended)?
-        .map_err(|status| Nonsense::of(&status).map_or(HandshakeError::Ended, HandshakeError::Nonsense))?;
+        .map_err(|status| {
+            ProtocolViolation::of(&status).map_or(HandshakeError::Ended, HandshakeError::ProtocolViolation)
+        })?;
     let Some(Kind::Hello(hello)) = first.kind else {
         return Err(HandshakeError::NotHello);
     };

@@ -1,7 +1,7 @@
 //! What a daemon says of its node's container runtime. For people and platforms: no restart is decided by it.
 
-use lockstep_core::in_place::Agents;
-use lockstep_core::restart::{Rung, UnixNanos};
+use lockstep_core::jobset::in_place::Agents;
+use lockstep_core::restart::{RestartLevel, UnixNanos};
 
 /// A daemon that is connected.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,14 +38,16 @@ pub enum Access {
 }
 
 impl Health {
-    /// The cheapest rung that a worker which starts on the node now can be restarted by; `None`: not known. Agents that pod templates bring along are
+    /// The lowest level that a worker which starts on the node now can be restarted by; `None`: not known. Agents that pod templates bring along are
     /// found by either way.
     #[must_use]
-    pub fn rung(&self, agents: &Agents) -> Option<Rung> {
+    pub fn level(&self, agents: &Agents) -> Option<RestartLevel> {
         match (&self.nri, &self.cri, agents) {
-            (Access::Well(_), _, _) | (_, Access::Well(_), Agents::ByTemplate(_)) => Some(Rung::Process),
-            (Access::Away(..), Access::Well(_), Agents::ByNode) => Some(Rung::Container),
-            (Access::Away(..), Access::Away(..), _) => Some(Rung::Pod),
+            (Access::Well(_), _, _) | (_, Access::Well(_), Agents::ByTemplate(_)) => {
+                Some(RestartLevel::Process)
+            }
+            (Access::Away(..), Access::Well(_), Agents::ByNode) => Some(RestartLevel::Container),
+            (Access::Away(..), Access::Away(..), _) => Some(RestartLevel::Pod),
             (Access::Unknown, _, _) | (Access::Away(..), Access::Unknown, _) => None,
         }
     }
@@ -56,24 +58,44 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_rung_is_the_cheapest_whose_way_is_open() {
+    fn the_level_is_the_cheapest_whose_way_is_open() {
         let (unknown, well) = (|| Access::Unknown, || Access::Well(UnixNanos(1)));
         let away = || Access::Away(UnixNanos(2), "gone".to_owned());
         let by_template = Agents::ByTemplate("image".to_owned());
         for (nri, cri, by_node, with_template) in [
-            (well(), well(), Some(Rung::Process), Some(Rung::Process)),
-            (well(), away(), Some(Rung::Process), Some(Rung::Process)),
-            (well(), unknown(), Some(Rung::Process), Some(Rung::Process)),
-            (away(), well(), Some(Rung::Container), Some(Rung::Process)),
-            (away(), away(), Some(Rung::Pod), Some(Rung::Pod)),
+            (
+                well(),
+                well(),
+                Some(RestartLevel::Process),
+                Some(RestartLevel::Process),
+            ),
+            (
+                well(),
+                away(),
+                Some(RestartLevel::Process),
+                Some(RestartLevel::Process),
+            ),
+            (
+                well(),
+                unknown(),
+                Some(RestartLevel::Process),
+                Some(RestartLevel::Process),
+            ),
+            (
+                away(),
+                well(),
+                Some(RestartLevel::Container),
+                Some(RestartLevel::Process),
+            ),
+            (away(), away(), Some(RestartLevel::Pod), Some(RestartLevel::Pod)),
             (away(), unknown(), None, None),
-            (unknown(), well(), None, Some(Rung::Process)),
+            (unknown(), well(), None, Some(RestartLevel::Process)),
             (unknown(), away(), None, None),
             (unknown(), unknown(), None, None),
         ] {
             let health = Health { cri, nri };
-            assert_eq!(health.rung(&Agents::ByNode), by_node, "{health:?}");
-            assert_eq!(health.rung(&by_template), with_template, "{health:?}");
+            assert_eq!(health.level(&Agents::ByNode), by_node, "{health:?}");
+            assert_eq!(health.level(&by_template), with_template, "{health:?}");
         }
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::pace::Pace;
+use crate::k8s::pace::Pace;
 
 /// Messages that are taken from a node in a second, and at once. Its daemon puts together what changes meanwhile: more wait, and nothing is lost.
 const MESSAGES: (u32, u32) = (200, 400);

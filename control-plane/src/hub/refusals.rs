@@ -5,11 +5,11 @@ use std::sync::{Mutex, PoisonError};
 
 use prometheus_client::metrics::counter::Counter;
 
-use crate::metrics::{Metrics, Reasons};
-use crate::news::News;
+use crate::telemetry::log_limit::News;
+use crate::telemetry::metrics::{Metrics, Reasons};
 
 /// Why somebody may be refused.
-const REASONS: [&str; 44] = [
+const REASONS: [&str; 45] = [
     "silent",
     "ended",
     "no_hello",
@@ -46,6 +46,7 @@ const REASONS: [&str; 44] = [
     "other_group",
     "other_namespace",
     "too_many_connections",
+    "crowded_out",
     "plain_text",
     "certificate",
     "tls",
@@ -129,7 +130,7 @@ impl Refusals {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::news::QUIET;
+    use crate::telemetry::log_limit::QUIET;
 
     #[tokio::test(start_paused = true)]
     async fn each_refusal_is_counted_and_logged_once_an_hour() {
@@ -157,12 +158,12 @@ mod tests {
         };
         let files = [
             include_str!("handshake.rs"),
-            include_str!("nonsense.rs"),
-            include_str!("auth/mod.rs"),
-            include_str!("rivals.rs"),
+            include_str!("protocol_violation.rs"),
+            include_str!("auth.rs"),
+            include_str!("epoch_tracker.rs"),
             include_str!("registry/link.rs"),
-            include_str!("unkept.rs"),
-            include_str!("../tls/door.rs"),
+            include_str!("report_limits.rs"),
+            include_str!("../net/tls/connection_limit.rs"),
         ];
         let named: Vec<String> = files.into_iter().flat_map(of).collect();
         assert_eq!(named, REASONS);

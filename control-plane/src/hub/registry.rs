@@ -20,11 +20,11 @@ use lockstep_proto::node::v1 as pb;
 use prometheus_client::metrics::gauge::Gauge;
 
 use super::convert::{self, Reported};
+use super::epoch_tracker::EpochTracker;
+use super::outbox::Outbox;
 use super::refusals::Refusals;
-use super::rivals::Rivals;
-use super::session::Outbox;
-use super::unkept::{Unkept, WORKERS_PER_NODE};
-use crate::metrics::Metrics;
+use super::report_limits::{ReportLimit, WORKERS_PER_NODE};
+use crate::telemetry::metrics::Metrics;
 use group::GroupState;
 pub use group::Published;
 pub use link::{GroupLink, News, Unbelieved};
@@ -37,7 +37,7 @@ const ATTENDED_WITHIN: Duration = Duration::from_secs(10);
 pub struct Registry {
     epoch: Epoch,
     began: Instant,
-    rivals: Rivals,
+    epoch_tracker: EpochTracker,
     refusals: Arc<Refusals>,
     groups: DashMap<String, Arc<GroupState>>,
     nodes: DashMap<String, Node>,
@@ -104,7 +104,7 @@ impl Registry {
         Arc::new(Self {
             epoch,
             began: Instant::now(),
-            rivals: Rivals::new(epoch),
+            epoch_tracker: EpochTracker::new(epoch),
             refusals,
             groups: DashMap::new(),
             nodes: DashMap::new(),
@@ -122,7 +122,7 @@ impl Registry {
 
     /// Resolves once there is no doubt that a higher epoch than the leader's was in use. Cancel-safe.
     pub async fn outbid(&self) -> Epoch {
-        self.rivals.outbid().await
+        self.epoch_tracker.outbid().await
     }
 
     /// Whether a node has connected in this term. `Err`: none has, and it takes so long until that says anything.
@@ -142,7 +142,7 @@ impl Registry {
     /// The highest epoch above the leader's that anybody speaks of, even where nobody else says so.
     #[must_use]
     pub fn rival(&self) -> Option<Epoch> {
-        self.rivals.highest()
+        self.epoch_tracker.highest()
     }
 
     /// Tells Prometheus how many daemons are connected.
@@ -215,7 +215,7 @@ impl Registry {
         });
         for node in gone {
             tracing::debug!(node, "a node that has been away for long is forgotten");
-            self.rivals.forget(&node);
+            self.epoch_tracker.forget(&node);
         }
     }
 
@@ -317,15 +317,15 @@ impl Registry {
         let mut heard = None;
         let mut gone = Vec::new();
         let mut group: Option<(String, Arc<GroupState>)> = None;
-        let refuse = |why: &Unkept| self.refusals.note(node, why.reason(), why);
+        let refuse = |why: &ReportLimit| self.refusals.note(node, why.reason(), why);
         if workers.len() > WORKERS_PER_NODE {
-            refuse(&Unkept::TooMany);
+            refuse(&ReportLimit::TooMany);
         }
         for state in workers.into_iter().take(WORKERS_PER_NODE) {
             // All of a node's workers have mostly heard of the same leader, and are mostly of one group.
             let epoch = Epoch(state.epoch);
             if heard.replace(epoch) != Some(epoch)
-                && let Err(claim) = self.rivals.said(node, epoch)
+                && let Err(claim) = self.epoch_tracker.said(node, epoch)
             {
                 self.refusals.note(node, claim.reason(), &claim);
             }
@@ -384,11 +384,11 @@ impl Registry {
     }
 
     /// Whether the pod is of the namespace of the group that it names, as far as that is known.
-    fn is_native(&self, reported: &Reported) -> Result<(), Unkept> {
+    fn is_native(&self, reported: &Reported) -> Result<(), ReportLimit> {
         let group = self.groups.get(&reported.group);
         let is_foreign = group.is_some_and(|group| group.lock().is_foreign(&reported.namespace));
         if is_foreign {
-            return Err(Unkept::OtherNamespace);
+            return Err(ReportLimit::OtherNamespace);
         }
         Ok(())
     }

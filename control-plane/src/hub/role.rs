@@ -12,7 +12,7 @@ use tokio_util::task::TaskTracker;
 
 use super::health::Daemon;
 use super::registry::Registry;
-use crate::lease::Whereabouts;
+use crate::leader::lease::LeaderAddress;
 
 /// How long a daemon is kept waiting for a leader, from its first word on: shorter than it waits for an answer.
 pub(super) const HOLD: Duration = Duration::from_secs(4);
@@ -20,7 +20,7 @@ pub(super) const HOLD: Duration = Duration::from_secs(4);
 /// The role of this replica.
 pub struct Role {
     term: watch::Sender<Option<Term>>,
-    leader: Whereabouts,
+    leader: LeaderAddress,
 }
 
 /// The time in which this replica leads.
@@ -36,7 +36,7 @@ pub(super) struct Term {
 impl Role {
     /// One that does not lead yet.
     #[must_use]
-    pub fn new(leader: Whereabouts) -> Arc<Self> {
+    pub fn new(leader: LeaderAddress) -> Arc<Self> {
         Arc::new(Self {
             term: watch::Sender::new(None),
             leader,

@@ -23,14 +23,14 @@ use tracing::Instrument;
 use super::auth::{Authenticator, Credentials, GRACE};
 use super::convert;
 use super::handshake;
+use super::outbox::{Outbox, Outgoing};
 use super::pace::{HELLO, Paces};
 use super::refusals::Refusals;
 use super::role::{HOLD, Role, Term};
-use super::session::{Outbox, Outgoing};
-use super::stream::NodeStream;
-use crate::pace::Pace;
-use crate::serve::{Ready, listen, listen_once_free};
-use crate::tls::{self, Door, HubIdentity, Stay, Stranger, Visit};
+use super::session::Session;
+use crate::k8s::pace::Pace;
+use crate::net::serve::{Ready, listen, listen_once_free};
+use crate::net::tls::{self, ConnectionHandle, ConnectionLimit, HubIdentity, Stay, UnauthenticatedStream};
 
 /// What the hub checks daemons with.
 #[derive(Clone)]
@@ -81,10 +81,10 @@ impl NodeHub for HubService {
             refusals,
             ..
         } = &self.gate;
-        let visit = request.extensions().get::<Visit>().cloned();
+        let visit = request.extensions().get::<ConnectionHandle>().cloned();
         let credentials = authenticator.authenticate(request.metadata()).await;
         let credentials = credentials.inspect_err(|error| {
-            let peer = visit.as_ref().map(Visit::address).unwrap_or_default();
+            let peer = visit.as_ref().map(ConnectionHandle::address).unwrap_or_default();
             refusals.note(&peer, error.reason(), error);
         })?;
         let mut inbound = request.into_inner();
@@ -94,7 +94,7 @@ impl NodeHub for HubService {
         let (hello, protocol) = handshake::hello(&mut inbound)
             .await
             .inspect_err(|error| refusals.note(&credentials.node, error.reason(), error))?;
-        let stay = visit.as_ref().map(Visit::admit);
+        let stay = visit.as_ref().map(ConnectionHandle::admit);
         let _ = self.shutdown.run_until_cancelled(self.role.settled(latest)).await;
         let accepted = self
             .role
@@ -137,7 +137,7 @@ impl HubService {
         let session = registry.connect(node, &outbox, protocol, hello.snapshot);
         registry.introduced(node, session, version, convert::health_from(hello.health));
         let span = tracing::info_span!("session", node, session);
-        let stream = NodeStream {
+        let stream = Session {
             registry: Arc::clone(registry),
             authenticator: Arc::clone(&self.gate.authenticator),
             refusals: Arc::clone(&self.gate.refusals),
@@ -227,7 +227,7 @@ pub(super) async fn serve_on(
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let refusals = Arc::clone(&gate.refusals);
-    let door = Door::new(gate.strangers, move |peer, why| {
+    let door = ConnectionLimit::new(gate.strangers, move |peer, why| {
         refusals.note(peer, why.reason(), why);
     });
     let service = HubService {
@@ -239,7 +239,7 @@ pub(super) async fn serve_on(
     };
     let service = NodeHubServer::new(service).max_decoding_message_size(MESSAGE);
     let connections = tls::accept(listener, tls, door)
-        .map(|accepted| accepted.map(|guest| Stranger::of(guest, Some(STRANGERS))));
+        .map(|accepted| accepted.map(|guest| UnauthenticatedStream::of(guest, Some(STRANGERS))));
     Server::builder()
         .http2_keepalive_interval(Some(Duration::from_secs(10)))
         .http2_keepalive_timeout(Some(Duration::from_secs(5)))

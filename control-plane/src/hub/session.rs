@@ -1,253 +1,270 @@
-//! The sending side of one node's stream: the newest desired state per group, never a backlog.
+//! One node's stream, from its Welcome to its end.
+//!
+//! ```text
+//!             ┌─ a fresh token of this node: goes on with that
+//! Welcome ──> │
+//!             ├─ token expired, and none came within the grace ──┐
+//!             ├─ token revoked, or one of another node ──────────┴──> ended as unauthenticated
+//!             ├─ a message that no daemon sends: ended with what is wrong with it
+//!             ├─ a daemon that sends no tokens: Drain before the token expires, so that it connects again with another
+//!             └─ closed by the node, replaced by another stream, or shutting down
+//! ```
+//!
+//! However it ends, no worker is touched.
 
-use std::collections::BTreeMap;
-use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker, ready};
+use std::sync::Arc;
 use std::time::Duration;
 
-use lockstep_core::restart::Epoch;
-use lockstep_proto::node::v1::{self as pb, hub_message::Kind};
-use prost::Message as _;
-use tokio::time::{Instant, Sleep, sleep_until};
-use tokio_stream::Stream;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use lockstep_proto::NODE_PROTOCOL_CREDENTIALS;
+use lockstep_proto::node::v1::{self as pb, node_message::Kind};
+use thiserror::Error;
+use tokio::time::{Instant, sleep_until};
+use tokio_stream::{Stream, StreamExt};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
-/// A message at least this often, so that both sides notice a dead peer.
-const PING_EVERY: Duration = Duration::from_secs(10);
+use super::auth::{AuthError, Authenticator, Credentials};
+use super::convert;
+use super::outbox::Outbox;
+use super::protocol_violation::ProtocolViolation;
+use super::refusals::Refusals;
+use super::registry::Registry;
+use crate::k8s::pace::Pace;
 
-/// Groups in one Desired message.
-const GROUPS_PER_MESSAGE: usize = 256;
+/// How long before its token expires a daemon that sends no new ones is asked to connect again.
+const BEFORE: Duration = Duration::from_secs(60);
 
-/// The same in bytes, where it is more than one group: a daemon takes 16 MiB.
-const MESSAGE: usize = 2 << 20;
+/// A stream whose daemon is known.
+pub(super) struct Session {
+    pub(super) registry: Arc<Registry>,
+    pub(super) authenticator: Arc<Authenticator>,
+    pub(super) refusals: Arc<Refusals>,
+    pub(super) outbox: Arc<Outbox>,
+    pub(super) credentials: Credentials,
+    pub(super) grace: Duration,
+    pub(super) protocol: u32,
+    /// The node's, whichever stream it has.
+    pub(super) pace: Arc<Pace>,
+}
 
-/// What is to be sent to one node.
+/// Why a stream has ended.
+enum End {
+    /// By the node, or by what came of it.
+    Closed(String),
+    Refused(Refused),
+    ShuttingDown,
+}
+
+/// What happens to a stream beside its messages.
+enum Event {
+    End(End),
+    /// It is time to ask the daemon to connect again.
+    Drain,
+}
+
+/// What comes of a message.
+enum Next {
+    Same,
+    OtherCredentials,
+    End(End),
+}
+
+/// What a stream waits for beside its messages. Messages come often, and of all this none: it is looked at when something of it has happened, and not for
+/// each message.
 #[derive(Default)]
-pub struct Outbox {
-    pending: Mutex<Pending>,
-    /// Cancelled by [`Outbox::close`].
-    closed: CancellationToken,
-}
+struct Aside(FuturesUnordered<BoxFuture<'static, Event>>);
 
-#[derive(Default)]
-struct Pending {
-    welcome: Option<pb::Welcome>,
-    /// Of the newest credentials that were accepted.
-    accepted: Option<u64>,
-    groups: BTreeMap<String, Item>,
-    draining: bool,
-    closed: bool,
-    /// Why the stream ends, where that is an error.
-    failure: Option<Status>,
-    /// The task that sends, while there is nothing to send.
-    sender: Option<Waker>,
-}
-
-enum Item {
-    Desired(Arc<pb::Group>),
-    Forget(Epoch),
-}
-
-impl Outbox {
-    /// An outbox whose first message is the welcome.
-    #[must_use]
-    pub fn new(welcome: pb::Welcome) -> Arc<Self> {
-        let pending = Pending {
-            welcome: Some(welcome),
-            ..Pending::default()
-        };
-        Arc::new(Self {
-            pending: Mutex::new(pending),
-            closed: CancellationToken::new(),
-        })
+impl Aside {
+    /// For this, and no more for what was before.
+    fn wait_for(&mut self, event: impl Future<Output = Event> + Send + 'static) {
+        self.0.clear();
+        self.0.push(Box::pin(event));
     }
 
-    fn lock(&self) -> MutexGuard<'_, Pending> {
-        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn change(&self, change: impl FnOnce(&mut Pending)) {
-        let mut pending = self.lock();
-        change(&mut pending);
-        let sender = pending.sender.take();
-        drop(pending);
-        if let Some(sender) = sender {
-            sender.wake();
+    /// Cancel-safe.
+    async fn next(&mut self) -> Event {
+        match self.0.next().await {
+            Some(event) => event,
+            None => std::future::pending().await,
         }
-    }
-
-    /// Replaces what is pending for the group.
-    pub fn desired(&self, group: Arc<pb::Group>) {
-        self.change(|pending| {
-            pending.groups.insert(group.uid.clone(), Item::Desired(group));
-        });
-    }
-
-    /// Replaces what is pending for the group.
-    pub fn forget(&self, uid: &str, epoch: Epoch) {
-        self.change(|pending| {
-            pending.groups.insert(uid.to_owned(), Item::Forget(epoch));
-        });
-    }
-
-    /// Tells the daemon that its credentials of this serial are in use.
-    pub fn accepted(&self, serial: u64) {
-        self.change(|pending| pending.accepted = Some(serial));
-    }
-
-    /// Asks the daemon to reconnect, then ends the stream.
-    pub fn drain(&self) {
-        self.change(|pending| pending.draining = true);
-    }
-
-    /// Ends the stream: there is another one in its place.
-    pub fn close(&self) {
-        self.change(|pending| pending.closed = true);
-        self.closed.cancel();
-    }
-
-    /// Resolves once there is another stream in the place of this one. Cancel-safe.
-    pub fn closed(&self) -> impl Future<Output = ()> + Send + 'static {
-        self.closed.clone().cancelled_owned()
-    }
-
-    /// Ends the stream with an error.
-    pub fn fail(&self, status: Status) {
-        self.change(|pending| {
-            pending.failure = Some(status);
-            pending.closed = true;
-        });
-    }
-
-    /// The next message, if there is one now.
-    #[must_use]
-    pub fn take(&self) -> Taken {
-        self.lock().take()
-    }
-
-    /// The same; where there is none now the task is woken once there may be one. For one task.
-    fn poll_take(&self, cx: &Context<'_>) -> Taken {
-        let mut pending = self.lock();
-        let taken = pending.take();
-        if matches!(taken, Taken::Nothing) {
-            pending.sender = Some(cx.waker().clone());
-        }
-        taken
     }
 }
 
-impl Pending {
-    fn take(&mut self) -> Taken {
-        if self.closed {
-            return Taken::Closed;
+/// Why a daemon is not listened to any more.
+#[derive(Debug, Error)]
+enum Refused {
+    #[error(transparent)]
+    Credentials(#[from] AuthError),
+    #[error(transparent)]
+    ProtocolViolation(#[from] ProtocolViolation),
+}
+
+impl Refused {
+    fn reason(&self) -> &'static str {
+        match self {
+            Self::Credentials(error) => error.reason(),
+            Self::ProtocolViolation(nonsense) => nonsense.reason(),
         }
-        if let Some(welcome) = self.welcome.take() {
-            return Taken::Message(Kind::Welcome(welcome));
+    }
+}
+
+impl From<Refused> for Status {
+    fn from(refused: Refused) -> Self {
+        match refused {
+            Refused::Credentials(error) => error.into(),
+            Refused::ProtocolViolation(nonsense) => nonsense.into(),
         }
-        if let Some(serial) = self.accepted.take() {
-            return Taken::Message(Kind::Accepted(pb::Accepted { serial }));
-        }
-        let mut groups = Vec::new();
-        let mut size = 0;
-        while groups.len() < GROUPS_PER_MESSAGE {
-            match self.groups.pop_first() {
-                Some((uid, Item::Desired(group))) => {
-                    size += group.encoded_len();
-                    if size > MESSAGE && !groups.is_empty() {
-                        self.groups.insert(uid, Item::Desired(group));
-                        break;
+    }
+}
+
+impl Session {
+    /// Takes in the node's messages until the stream ends.
+    pub(super) async fn run<S>(mut self, session: u64, mut inbound: S, shutdown: CancellationToken)
+    where
+        S: Stream<Item = Result<pb::NodeMessage, Status>> + Unpin,
+    {
+        let mut drain_at = self.drain_at();
+        let pace = Arc::clone(&self.pace);
+        let mut aside = Aside::default();
+        aside.wait_for(self.aside(drain_at, &shutdown));
+        let end = loop {
+            tokio::select! {
+                biased;
+                event = aside.next() => match event {
+                    Event::End(end) => break end,
+                    Event::Drain => {
+                        drain_at = None;
+                        self.outbox.drain();
+                        aside.wait_for(self.aside(drain_at, &shutdown));
                     }
-                    groups.push(Arc::unwrap_or_clone(group));
+                },
+                message = next(&pace, &mut inbound) => {
+                    pace.took();
+                    match self.take(session, message).await {
+                        Next::Same => {}
+                        Next::OtherCredentials => aside.wait_for(self.aside(drain_at, &shutdown)),
+                        Next::End(end) => break end,
+                    }
                 }
-                Some((uid, Item::Forget(epoch))) if groups.is_empty() => {
-                    return Taken::Message(Kind::Forget(pb::Forget {
-                        group_uid: uid,
-                        epoch: epoch.0,
-                    }));
-                }
-                Some((uid, forget @ Item::Forget(_))) => {
-                    self.groups.insert(uid, forget);
-                    break;
-                }
-                None => break,
             }
-        }
-        if !groups.is_empty() {
-            return Taken::Message(Kind::Desired(pb::Desired { groups }));
-        }
-        if self.draining {
-            self.closed = true;
-            return Taken::Message(Kind::Drain(pb::Drain {}));
-        }
-        Taken::Nothing
-    }
-}
-
-/// What is sent on a stream: what the outbox has, and a sign of life where it has nothing for long.
-pub(super) struct Outgoing {
-    outbox: Arc<Outbox>,
-    /// When the last one was sent.
-    last: Instant,
-    /// One timer for all messages: it is not moved by each of them, and looks how long ago the last one was when it is over.
-    quiet: Pin<Box<Sleep>>,
-    pings: u64,
-}
-
-impl Outgoing {
-    /// Those of this outbox, from now on.
-    #[must_use]
-    pub(super) fn new(outbox: Arc<Outbox>) -> Self {
-        let now = Instant::now();
-        Self {
-            outbox,
-            last: now,
-            quiet: Box::pin(sleep_until(now + PING_EVERY)),
-            pings: 0,
-        }
-    }
-
-    /// A ping, once nothing was sent for long.
-    fn poll_ping(&mut self, cx: &mut Context<'_>) -> Poll<Kind> {
-        loop {
-            ready!(self.quiet.as_mut().poll(cx));
-            let now = Instant::now();
-            let due = self.last + PING_EVERY;
-            let next = if due > now { due } else { now + PING_EVERY };
-            self.quiet.as_mut().reset(next);
-            if due <= now {
-                self.pings += 1;
-                return Poll::Ready(Kind::Ping(pb::Ping { nonce: self.pings }));
-            }
-        }
-    }
-}
-
-impl Stream for Outgoing {
-    type Item = Result<pb::HubMessage, Status>;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let kind = match self.outbox.poll_take(cx) {
-            Taken::Message(kind) => kind,
-            Taken::Closed => return Poll::Ready(self.outbox.lock().failure.take().map(Err)),
-            Taken::Nothing => ready!(self.poll_ping(cx)),
         };
-        self.last = Instant::now();
-        Poll::Ready(Some(Ok(pb::HubMessage { kind: Some(kind) })))
+        let node = &self.credentials.node;
+        self.registry.disconnect(node, session);
+        let reason = match end {
+            End::Closed(reason) => {
+                self.outbox.drain();
+                reason
+            }
+            End::ShuttingDown => {
+                self.outbox.drain();
+                "shutting down".to_owned()
+            }
+            End::Refused(error) => {
+                self.refusals.note(node, error.reason(), &error);
+                let reason = error.to_string();
+                self.outbox.fail(error.into());
+                reason
+            }
+        };
+        tracing::info!(reason, "node disconnected");
+    }
+
+    /// Takes one message in.
+    async fn take(&mut self, session: u64, message: Option<Result<pb::NodeMessage, Status>>) -> Next {
+        let closed = |reason: &str| Next::End(End::Closed(reason.to_owned()));
+        let nonsense = |nonsense: ProtocolViolation| Next::End(End::Refused(nonsense.into()));
+        match message {
+            Some(Ok(message)) => match message.kind {
+                Some(Kind::Report(report)) => {
+                    let node = &self.credentials.node;
+                    if let Some(health) = report.health {
+                        let health = convert::health_from(Some(health));
+                        self.registry.found(node, session, health);
+                    }
+                    self.registry.report(node, session, report.workers);
+                    self.registry.gone(node, session, report.gone);
+                    Next::Same
+                }
+                // Rare, and large.
+                Some(Kind::Credentials(fresh)) => match Box::pin(self.renew(&fresh)).await {
+                    Ok(()) => Next::OtherCredentials,
+                    Err(error) => Next::End(End::Refused(error.into())),
+                },
+                Some(Kind::Pong(pong)) => {
+                    let node = &self.credentials.node;
+                    self.registry.has_refused(node, session, pong.refused_agents);
+                    Next::Same
+                }
+                Some(Kind::Hello(_)) => nonsense(ProtocolViolation::SecondHello),
+                None => nonsense(ProtocolViolation::UnknownKind),
+            },
+            Some(Err(status)) => {
+                ProtocolViolation::of(&status).map_or_else(|| closed(&status.to_string()), nonsense)
+            }
+            None => closed("closed by the node"),
+        }
+    }
+
+    /// Goes on with another token. One that is not accepted changes nothing: the one before is good for its time.
+    async fn renew(&mut self, said: &pb::Credentials) -> Result<(), AuthError> {
+        let node = &self.credentials.node;
+        match self.authenticator.check(&said.token).await {
+            Ok(fresh) if fresh.node == *node => {
+                tracing::debug!("fresh credentials");
+                self.credentials = fresh;
+                // A daemon of before numbers none, and sends each once.
+                if said.serial != 0 {
+                    self.outbox.accepted(said.serial);
+                }
+                Ok(())
+            }
+            Ok(other) => Err(AuthError::OtherNode { node: other.node }),
+            Err(AuthError::Revoked) => Err(AuthError::Revoked),
+            Err(error) => {
+                self.refusals.note(node, error.reason(), &error);
+                Ok(())
+            }
+        }
+    }
+
+    /// What may happen to the stream with these credentials beside messages.
+    fn aside(
+        &self,
+        drain_at: Option<Instant>,
+        shutdown: &CancellationToken,
+    ) -> impl Future<Output = Event> + Send + 'static {
+        let over = self.credentials.expires() + self.grace;
+        let (replaced, revoked) = (self.outbox.closed(), self.credentials.revoked());
+        let shut_down = shutdown.clone().cancelled_owned();
+        async move {
+            tokio::select! {
+                () = replaced => Event::End(End::Closed("replaced by another stream".to_owned())),
+                () = revoked => Event::End(End::Refused(AuthError::Revoked.into())),
+                () = sleep_until(over) => Event::End(End::Refused(AuthError::Overdue.into())),
+                () = until(drain_at) => Event::Drain,
+                () = shut_down => Event::End(End::ShuttingDown),
+            }
+        }
+    }
+
+    /// When a daemon that sends no new tokens is asked to go; sooner than it has to, and never again and again.
+    fn drain_at(&self) -> Option<Instant> {
+        let left = self.credentials.expires().duration_since(Instant::now());
+        (self.protocol < NODE_PROTOCOL_CREDENTIALS).then(|| Instant::now() + left - BEFORE.min(left / 2))
     }
 }
 
-/// What an [`Outbox`] has to send.
-#[derive(Debug)]
-pub enum Taken {
-    /// This.
-    Message(Kind),
-    /// Nothing any more: the stream ends.
-    Closed,
-    /// Nothing now.
-    Nothing,
+/// The next message, once it may come. Cancel-safe.
+async fn next<S: Stream + Unpin>(pace: &Pace, inbound: &mut S) -> Option<S::Item> {
+    pace.ready().await;
+    inbound.next().await
 }
 
-#[cfg(test)]
-mod tests;
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockstep_core::restart::{Alone, Desired, Epoch, Generation, Incarnation, Phase};
+use lockstep_core::restart::{Desired, Epoch, Generation, Incarnation, Phase, WorkerRestart};
 use lockstep_proto::NODE_PROTOCOL;
 use lockstep_proto::node::v1::node_hub_client::NodeHubClient;
 use lockstep_proto::node::v1::{self as pb, hub_message, node_message};
@@ -21,8 +21,8 @@ use tonic::{Code, Request, Status, Streaming};
 use super::auth::testing::Cluster;
 use super::service::serve_on;
 use super::{Gate, Outbox, Published, Refusals, Registry, Role};
-use crate::lease::Whereabouts;
-use crate::tls;
+use crate::leader::lease::LeaderAddress;
+use crate::net::tls;
 
 mod health;
 mod identity;
@@ -33,7 +33,7 @@ mod recorded;
 mod replaced;
 
 const UID: &str = "group-1";
-/// Places that the hub of the tests has for each address: those of the tests have one in common.
+/// WatchSlots that the hub of the tests has for each address: those of the tests have one in common.
 const STRANGERS: usize = 32;
 
 struct Hub {
@@ -74,13 +74,13 @@ impl Hub {
     }
 
     async fn with_grace(grace: Duration) -> Self {
-        let hub = Self::follower(grace, Whereabouts::unknown()).await;
+        let hub = Self::follower(grace, LeaderAddress::unknown()).await;
         hub.lead().await;
         hub
     }
 
     /// A replica that does not lead.
-    async fn follower(grace: Duration, leader: Whereabouts) -> Self {
+    async fn follower(grace: Duration, leader: LeaderAddress) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let dir = tempfile::tempdir().unwrap();
         let certificate = tls::from_dir(dir.path()).unwrap();
@@ -383,34 +383,43 @@ async fn a_node_is_told_of_its_own_workers_that_are_restarted_alone() {
         pod_uid: pod_uid.to_owned(),
         container_id: "c1".to_owned(),
     };
-    let alone = Alone {
+    let restart = WorkerRestart {
         generation: Generation(3),
         release: true,
     };
     let mut wanted = published(2);
-    wanted.desired.alone = [(incarnation("p1"), alone), (incarnation("p2"), alone)].into();
+    wanted.desired.worker_restarts = [(incarnation("p1"), restart), (incarnation("p2"), restart)].into();
     link.publish(wanted);
     let told = node.desired().await;
-    assert_eq!((told.generation, told.alone.len()), (2, 1));
-    assert_eq!((told.alone[0].generation, told.alone[0].release), (3, true));
-    assert_eq!(told.alone[0].incarnation.as_ref().unwrap().pod_uid, "p1");
+    assert_eq!((told.generation, told.worker_restarts.len()), (2, 1));
+    assert_eq!(
+        (
+            told.worker_restarts[0].generation,
+            told.worker_restarts[0].release
+        ),
+        (3, true)
+    );
+    assert_eq!(
+        told.worker_restarts[0].incarnation.as_ref().unwrap().pod_uid,
+        "p1"
+    );
 }
 
 #[tokio::test]
 async fn a_daemon_of_protocol_1_cannot_restart_one_worker_alone() {
     let hub = Hub::start().await;
     let link = hub.registry.claim(UID);
-    assert!(link.restarts_alone("n1"), "nothing speaks against it yet");
+    assert!(link.restarts_workers("n1"), "nothing speaks against it yet");
     let mut node = hub.connect("n1", hello(vec![])).await.unwrap();
     assert!(matches!(node.next().await, hub_message::Kind::Welcome(_)));
-    assert!(!link.restarts_alone("n1"));
+    assert!(!link.restarts_workers("n1"));
     let newer = pb::Hello {
         protocol_max: 2,
         ..hello(vec![])
     };
     let mut node = hub.connect("n1", newer).await.unwrap();
     assert!(matches!(node.next().await, hub_message::Kind::Welcome(_)));
-    assert!(link.restarts_alone("n1"));
+    assert!(link.restarts_workers("n1"));
 }
 
 #[tokio::test]
@@ -442,7 +451,7 @@ async fn shutting_down_drains_the_nodes_and_ends() {
 #[tokio::test]
 async fn a_replica_that_does_not_lead_says_where_the_leader_is() {
     let leader = Hub::start().await;
-    let follower = Hub::follower(super::auth::GRACE, Whereabouts::at(leader.address)).await;
+    let follower = Hub::follower(super::auth::GRACE, LeaderAddress::at(leader.address)).await;
     let mut node = follower.connect("n1", hello(vec![])).await.unwrap();
     let told = node.next().await;
     let address = leader.address.to_string();
@@ -464,7 +473,7 @@ async fn a_replica_that_does_not_lead_says_where_the_leader_is() {
     let mut node = leader.connect("n1", hello(vec![])).await.unwrap();
     assert!(matches!(node.next().await, hub_message::Kind::NotLeader(not) if not.address.is_empty()));
     // Who comes while nobody is known to lead is welcomed as soon as this one does.
-    let next = Hub::follower(super::auth::GRACE, Whereabouts::unknown()).await;
+    let next = Hub::follower(super::auth::GRACE, LeaderAddress::unknown()).await;
     let (waiting, ()) = tokio::join!(next.connect("n1", hello(vec![])), async {
         tokio::time::sleep(Duration::from_millis(100)).await;
         next.lead().await;

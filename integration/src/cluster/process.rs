@@ -18,6 +18,8 @@ use serde::{Deserialize, Serialize};
 
 use super::ClusterError;
 
+/// How far the heaps of the Go programs grow before they are collected. Memory is there; by default the API server collects its small heap all the time.
+const GARBAGE_PERCENT: &str = "400";
 /// The variable that marks the processes of an instance.
 const MARK: &str = "LOCKSTEP_TESTBED_INSTANCE";
 
@@ -151,6 +153,7 @@ impl Launcher {
             .env_clear()
             .env("PATH", format!("{}:{search}", tools.display()))
             .env("HOME", "/root")
+            .env("GOGC", GARBAGE_PERCENT)
             .env(MARK, &self.state_dir)
             .stdin(Stdio::null())
             .stdout(log)

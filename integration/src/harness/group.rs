@@ -165,10 +165,13 @@ impl Group {
     /// When the API server does not answer.
     pub async fn workers(&self) -> Result<(Vec<Worker>, Vec<String>)> {
         let (mut workers, mut others) = (Vec::new(), Vec::new());
-        for pod in self.pods().await? {
-            match worker(&pod) {
+        for pod in self.pods().await?.iter().filter(|pod| !is_rejected(pod)) {
+            match worker(pod) {
                 Ok(worker) => workers.push(worker),
-                Err(reason) => others.push(format!("{}: {reason:#}", pod.metadata.name.unwrap_or_default())),
+                Err(reason) => {
+                    let name = pod.metadata.name.as_deref().unwrap_or_default();
+                    others.push(format!("{name}: {reason:#}"));
+                }
             }
         }
         Ok((workers, others))
@@ -383,6 +386,12 @@ pub fn container_id(pod: &Pod, name: &str) -> Result<String> {
     let id = container_status(pod, name).and_then(|status| status.container_id.as_deref());
     let id = id.with_context(|| format!("no container {name}"))?;
     Ok(id.rsplit_once("://").map_or(id, |(_, id)| id).to_owned())
+}
+
+/// Whether kubelet has refused to run the pod, since it knew of less room than kube-scheduler. Such a pod is replaced, and stays as it is.
+fn is_rejected(pod: &Pod) -> bool {
+    let reason = pod.status.as_ref().and_then(|status| status.reason.as_deref());
+    reason.is_some_and(|reason| reason.starts_with("OutOf"))
 }
 
 /// The worker of a pod, where one runs.

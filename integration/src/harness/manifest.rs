@@ -101,7 +101,7 @@ impl Manifest {
 
     /// With workers that are restarted alone.
     #[must_use]
-    pub fn restarting_alone(mut self) -> Self {
+    pub fn restarting_worker_restarts(mut self) -> Self {
         let template = &mut self.0["spec"]["replicatedJobs"][0]["template"];
         template["metadata"]["annotations"]["lockstep.dev/restart-scope"] = json!("worker");
         self

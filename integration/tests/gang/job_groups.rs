@@ -1,6 +1,6 @@
 //! Gangs beside a Job controller that makes groups of its own (`WorkloadWithJob`): each pod has one owner of its start at most, and that is its gang.
 //!
-//! It does so for each Job whose template names no group, and would wait for extras too.
+//! It does so for each Job whose template names no group, and would wait for optional workers too.
 
 use std::collections::BTreeSet;
 
@@ -138,7 +138,7 @@ async fn without_the_pod_webhook(pool: &Pool) -> Result<()> {
     pool.until_phase("gates", GangPhase::Scheduled).await?;
     gone(pool, "gates").await?;
 
-    // Extras stay behind theirs. That is told, and what cannot start holds nothing.
+    // Optional workers stay behind theirs. That is told, and what cannot start holds nothing.
     pool.create(&Set::new("extras", "Gates", [part("w", 4, 3, 1)]).timeout(3))
         .await?;
     let said = note(pool, "extras", "GangFitUnknown").await?;
@@ -167,12 +167,12 @@ async fn with_the_pod_webhook(pool: &Pool, backend: &'static str) -> Result<()> 
     });
     let ours: BTreeSet<Option<String>> = of_jobset.map(|group| Some(group.name_any())).collect();
     let minimum = groups(["w-0", "w-1", "w-2"].map(|place| &pods[place]));
-    let extras = groups(["w-3", "w-4"].map(|place| &pods[place]));
+    let optional = groups(["w-3", "w-4"].map(|place| &pods[place]));
     let none = BTreeSet::from([None]);
     let expected = if backend == "PodGroup" { &ours } else { &none };
     ensure!(
-        minimum == *expected && minimum.len() == 1 && extras == none,
-        "{backend}: {minimum:?} and {extras:?}, ours are {ours:?}"
+        minimum == *expected && minimum.len() == 1 && optional == none,
+        "{backend}: {minimum:?} and {optional:?}, ours are {ours:?}"
     );
     gone(pool, &name).await
 }

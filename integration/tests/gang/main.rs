@@ -8,12 +8,12 @@ mod cordon;
 mod crowd;
 mod ended;
 mod exclusive;
-mod extras;
 #[path = "../jobset_api/fixture.rs"]
 mod fixture;
 mod in_order;
 mod job_groups;
 mod one_by_one;
+mod optional;
 mod pool;
 mod promise;
 mod ray;
@@ -31,7 +31,7 @@ use lockstep_integration::cluster::Spec;
 fn main() -> std::process::ExitCode {
     let cases = [
         start::cases(),
-        extras::cases(),
+        optional::cases(),
         stages::cases(),
         promise::cases(),
         ended::cases(),

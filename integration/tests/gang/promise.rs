@@ -201,7 +201,7 @@ async fn an_in_place_gang_keeps_its_promise(scene: Scene) -> Result<()> {
 async fn a_leader_killed_at_any_moment_leaves_a_gang_that_starts(scene: Scene) -> Result<()> {
     let pool = Pool::new(scene, 4, 2).await?;
     let control_plane = pool.scene.control_plane().clone();
-    // Extras of a PodGroup are told apart by the webhook, which dies with the leader.
+    // Optional workers of a PodGroup are told apart by the webhook, which dies with the leader.
     for (backend, pods) in [("Gates", 10), ("PodGroup", 8)] {
         for millis in [0, 20, 50, 100, 200, 400] {
             let name = format!("js-{}-{millis}", backend.to_lowercase());

@@ -107,7 +107,7 @@ async fn volcano_2226_a_stage_is_ready_with_its_minimum(scene: Scene) -> Result<
     let pool = Pool::new(scene, 4, 1).await?;
     let set = Set::new("js", "Gates", [part("a", 4, 2, 1), part("b", 2, 2, 1)]);
     let set = depends_on(set, "b", "a", "Ready");
-    // Two of the four are taken, so the extras of the first stage have no place.
+    // Two of the four are taken, so the optional workers of the first stage have no place.
     pool.create(&Set::new("other", "Gates", [part("w", 2, 2, 1)]))
         .await?;
     pool.until_bound("other", &["w-0", "w-1"]).await?;

@@ -50,7 +50,7 @@ pub(crate) struct Watcher {
 }
 
 impl Watcher {
-    /// Watches these sets, of which no pod is extra.
+    /// Watches these sets, of which no pod is optional.
     pub(crate) fn start(pods: Api<Pod>, sets: &[Set]) -> Self {
         let state = Arc::new(Mutex::new(State {
             minimums: sets.iter().map(|set| (set.name.clone(), set.minimum())).collect(),

@@ -201,7 +201,7 @@ async fn by_the_api_server_alone(scene: &Scene, daemon: &Daemon) -> Result<()> {
     let shown = lockstep(scene, &["status", "--no-platform", "-o", "json"]).await?;
     let shown = shown.json(0)?;
     let last = &shown[0]["lastRestart"];
-    ensure!(last["exitCode"] == 3 && last["rung"] == "Process", "{shown}");
+    ensure!(last["exitCode"] == 3 && last["level"] == "Process", "{shown}");
     ensure!(last["tookMs"].as_f64() > Some(0.0), "{shown}");
     Ok(())
 }
@@ -302,7 +302,7 @@ async fn nodes_by_the_platform_api(scene: &Scene, server: &str) -> Result<()> {
         .find(|row| row["node"] == NODE);
     let of_it = of_it.with_context(|| format!("{told}"))?;
     ensure!(
-        of_it["rung"] == "container" && of_it["connected"] == true,
+        of_it["level"] == "container" && of_it["connected"] == true,
         "{told}"
     );
     ensure!(of_it["criHealth"]["state"] == "well", "{told}");

@@ -1,6 +1,5 @@
 //! The platform API: what it shows of a group whose node daemon is played by the test, and who may ask for what.
 
-mod alone;
 pub(crate) mod caller;
 pub(crate) mod daemon;
 mod documented;
@@ -9,6 +8,7 @@ mod open;
 mod operations;
 mod python;
 mod takeover;
+mod worker_restarts;
 
 use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::core::v1::Pod;
@@ -132,7 +132,10 @@ async fn a_platform_sees_groups_and_restarts_them(scene: Scene) -> Result<()> {
         ))
         .await?;
         access_follows_rbac(&scene, &platform).await?;
-        Box::pin(alone::some_workers_are_restarted(&scene, &platform, hub, &ca)).await?;
+        Box::pin(worker_restarts::some_workers_are_restarted(
+            &scene, &platform, hub, &ca,
+        ))
+        .await?;
         follower.start().await?;
         follower.until_ready().await?;
         open::health_is(of_follower, &ca, ServingStatus::NotServing).await?;
@@ -180,7 +183,7 @@ async fn groups_are_shown_and_restarted(
     // What it would do, and nothing more.
     let tried = admin.dry_run(namespace, "js", "night-shift").await?;
     ensure!(
-        tried.effect() == pb::RestartEffect::InPlace && tried.generation == 1 && tried.rung == "Process",
+        tried.effect() == pb::RestartEffect::InPlace && tried.generation == 1 && tried.level == "Process",
         "{tried:?}"
     );
     ensure!(
@@ -277,7 +280,7 @@ async fn nodes_are_listed(scene: &Scene, platform: &Caller) -> Result<()> {
     scene.namespace.kubectl(&delete).await?;
     let node = &listed?[0];
     ensure!(
-        (node.name.as_str(), node.rung.as_str()) == (NODE, "Container"),
+        (node.name.as_str(), node.level.as_str()) == (NODE, "Container"),
         "{node:?}"
     );
     ensure!(

@@ -171,7 +171,8 @@ impl World {
 
     /// The control plane ends by itself, and says why.
     async fn ends(&self) -> Result<()> {
-        let ended = self.control_plane.ends().await?;
+        let ended = self.control_plane.ends().await;
+        let ended = ended.with_context(|| self.control_plane.log())?;
         let said = self.control_plane.logged(WENT_BACK);
         ensure!(
             !ended.success() && said == 1,

@@ -107,7 +107,7 @@ async fn made_anew(scene: &Scene) -> Result<()> {
         );
     }
     group.status_has("/inPlaceRestart/phase", "InSync").await?;
-    group.status_has("/inPlaceRestart/rung", "Recreate").await?;
+    group.status_has("/inPlaceRestart/level", "Recreate").await?;
     group.status_has("/inPlaceRestart/restarts", 1).await?;
     group.status_has("/restarts", 1).await?;
     eventually("nothing blocks it", RESTART, async || {

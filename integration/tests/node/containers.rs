@@ -94,7 +94,7 @@ async fn counted(group: &Group, restarts: i32) -> Result<()> {
     group.status_has("/inPlaceRestart/phase", "InSync").await?;
     group.status_has("/inPlaceRestart/generation", restarts).await?;
     group.status_has("/inPlaceRestart/restarts", restarts).await?;
-    group.status_has("/inPlaceRestart/rung", "Container").await?;
+    group.status_has("/inPlaceRestart/level", "Container").await?;
     group.status_has("/restarts", 0).await
 }
 

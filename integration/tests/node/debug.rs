@@ -60,6 +60,6 @@ async fn left_behind(scene: Scene, security: serde_json::Value, argument: &str) 
     before[1].signal(Signal::SIGKILL)?;
     group.restarted_in_place(&before, 1).await?;
     ensure!(left.is_alive(), "the debugger's process was killed");
-    group.status_has("/inPlaceRestart/rung", "Process").await?;
+    group.status_has("/inPlaceRestart/level", "Process").await?;
     group.status_has("/restarts", 0).await
 }

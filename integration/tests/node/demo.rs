@@ -85,7 +85,7 @@ async fn a_healthy_installation_is_said_to_be_well(scene: Scene) -> Result<()> {
         let nodes = run(&["nodes", "--output", "json"]).await?;
         let nodes: Value = serde_json::from_slice(&nodes.stdout)?;
         let node = &nodes[0];
-        ensure!(node["connected"] == true && node["rung"] == "process", "{nodes}");
+        ensure!(node["connected"] == true && node["level"] == "process", "{nodes}");
         for way in ["criHealth", "nriHealth"] {
             ensure!(node[way]["state"] == "well", "{nodes}");
         }
@@ -116,7 +116,7 @@ async fn the_plugin_shows_a_restart_and_removes_what_it_made(scene: Scene) -> Re
     let seen: Value = serde_json::from_slice(&output.stdout)?;
     ensure!(seen["kept"] == "in the same 4 pods and containers", "{seen}");
     ensure!(
-        seen["restart"]["generation"] == 1 && seen["restart"]["rung"] == "Process",
+        seen["restart"]["generation"] == 1 && seen["restart"]["level"] == "Process",
         "{seen}"
     );
     let cause = seen["restart"]["cause"].as_str().unwrap_or_default();

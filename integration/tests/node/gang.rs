@@ -14,7 +14,7 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![
         case!(a_gang_behind_gates_restarts_in_place),
         case!(a_gang_in_a_pod_group_restarts_in_place),
-        case!(an_extra_that_starts_late_joins_without_a_restart alone),
+        case!(an_optional_worker_that_starts_late_joins_without_a_restart alone),
     ]
 }
 
@@ -106,7 +106,7 @@ async fn seats(scene: &Scene, count: u32) -> Result<()> {
     Ok(())
 }
 
-async fn an_extra_that_starts_late_joins_without_a_restart(scene: Scene) -> Result<()> {
+async fn an_optional_worker_that_starts_late_joins_without_a_restart(scene: Scene) -> Result<()> {
     for backend in ["Gates", "PodGroup"] {
         seats(&scene, 2).await?;
         let mut manifest = gang(3, 2, backend).named(&format!("g-{}", backend.to_lowercase()));

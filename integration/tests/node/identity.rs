@@ -58,7 +58,7 @@ async fn the_daemon_in_somebody_elses_pod_is_refused(scene: Scene) -> Result<()>
     ensure!(now == before, "{before:#?} became {now:#?}");
     now[0].signal(Signal::SIGKILL)?;
     group.restarted_in_place(&before, 1).await?;
-    group.status_has("/inPlaceRestart/rung", "Process").await
+    group.status_has("/inPlaceRestart/level", "Process").await
 }
 
 /// The product's own daemon, with nothing of a node, and a token of the namespace's default ServiceAccount.

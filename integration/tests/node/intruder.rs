@@ -70,7 +70,7 @@ async fn who_opens_the_socket_of_another_pod_is_refused(scene: Scene) -> Result<
     now[0].signal(Signal::SIGKILL)?;
     group.restarted_in_place(&before, 1).await?;
     group.status_has("/inPlaceRestart/restarts", 1).await?;
-    group.status_has("/inPlaceRestart/rung", "Process").await?;
+    group.status_has("/inPlaceRestart/level", "Process").await?;
     let tried = refusals(&scene).await?;
     eventually("the intruders still try", PATIENCE, async || {
         let now = refusals(&scene).await?;
@@ -107,7 +107,7 @@ async fn who_mounts_a_program_over_the_agent_gets_neither_agent_nor_socket(scene
     ensure!(now == before, "{before:#?} became {now:#?}");
     now[0].signal(Signal::SIGKILL)?;
     group.restarted_in_place(&before, 1).await?;
-    group.status_has("/inPlaceRestart/rung", "Process").await?;
+    group.status_has("/inPlaceRestart/level", "Process").await?;
 
     // A JobSet that does so is told why it restarts otherwise.
     let own = json!({"volumeMounts": [{"name": "own", "mountPath": "/.lockstep/bin"}]});

@@ -41,7 +41,7 @@ async fn nri_is_lost_to_them_and_groups_restart_all_the_same(scene: Scene) -> Re
         let nodes = nodes(&scene).await?;
         let node = &nodes[0];
         ensure!(
-            node["nriHealth"]["state"] == "away" && node["rung"] == "container",
+            node["nriHealth"]["state"] == "away" && node["level"] == "container",
             "{nodes}"
         );
         // It is of use, and a rollout goes on past it.
@@ -72,7 +72,7 @@ async fn nri_is_lost_to_them_and_groups_restart_all_the_same(scene: Scene) -> Re
     eventually("the daemon is a plugin again", START, async || {
         let nodes = nodes(&scene).await?;
         ensure!(
-            nodes[0]["nriHealth"]["state"] == "well" && nodes[0]["rung"] == "process",
+            nodes[0]["nriHealth"]["state"] == "well" && nodes[0]["level"] == "process",
             "{nodes}"
         );
         let said = kubectl_lockstep(&scene, &["check"]).await?;

@@ -45,7 +45,7 @@ async fn mounts_of_an_attempt_do_not_pile_up(scene: Scene) -> Result<()> {
             workers = group.restarted_in_place(&workers, generation + 1).await?;
         }
     }
-    group.status_has("/inPlaceRestart/rung", "Process").await
+    group.status_has("/inPlaceRestart/level", "Process").await
 }
 
 /// Rank 0 listens without `SO_REUSEADDR`, as many simple servers do; the others stay connected to it. Nobody handles SIGTERM.
@@ -86,5 +86,5 @@ async fn a_port_is_free_for_the_next_attempt(scene: Scene) -> Result<()> {
     }
     group.logged(&server, "attempt 2 has its peers").await?;
     group.status_has("/inPlaceRestart/restarts", 2).await?;
-    group.status_has("/inPlaceRestart/rung", "Process").await
+    group.status_has("/inPlaceRestart/level", "Process").await
 }

@@ -14,7 +14,9 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 async fn one_death_restarts_one_alone(scene: Scene) -> Result<()> {
-    let manifest = Manifest::new(4, IDLE).restarting_alone().with_head("head");
+    let manifest = Manifest::new(4, IDLE)
+        .restarting_worker_restarts()
+        .with_head("head");
     let group = scene.apply(&manifest).await?;
     let before = group.running(5).await?;
 

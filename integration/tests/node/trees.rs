@@ -158,6 +158,6 @@ async fn what_the_agent_may_not_kill_dies_by_the_daemon(scene: Scene) -> Result<
     before[1].signal(Signal::SIGKILL)?;
     group.restarted_in_place(&before, 1).await?;
     ensure!(!nobodys.is_alive(), "{nobodys:?} lives");
-    group.status_has("/inPlaceRestart/rung", "Process").await?;
+    group.status_has("/inPlaceRestart/level", "Process").await?;
     group.status_has("/inPlaceRestart/restarts", 1).await
 }

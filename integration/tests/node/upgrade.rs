@@ -119,7 +119,7 @@ async fn is_served(scene: &Scene, build: &Build) -> Result<()> {
     all_have(&before, &build.node_daemon)?;
     before[0].signal(Signal::SIGKILL)?;
     group.restarted_in_place(&before, 1).await?;
-    group.status_has("/inPlaceRestart/rung", "Process").await?;
+    group.status_has("/inPlaceRestart/level", "Process").await?;
     remove(scene, &["made-now"]).await
 }
 

@@ -74,7 +74,7 @@ async fn restarts_in_place(scene: &Scene, name: &str) -> Result<Group> {
     after[0].signal(Signal::SIGSTOP)?;
     group.restarted_in_place(&after, 2).await?;
     group.status_has("/inPlaceRestart/kind", "Supervised").await?;
-    group.status_has("/inPlaceRestart/rung", "Process").await?;
+    group.status_has("/inPlaceRestart/level", "Process").await?;
     Ok(group)
 }
 

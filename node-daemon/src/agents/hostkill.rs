@@ -5,7 +5,7 @@
 //!
 //! A process may end between the look and the signal, and its PID be another's by then, of whatever container: so each is held by a pidfd, looked at
 //! once more, and signalled by that. A node without pidfds (Linux before 5.3) gets nothing killed from the host: the worker is not parked in time, and
-//! the restart takes the next rung.
+//! the restart takes the next level.
 //!
 //! Whatever a pod runs in the place of its agent may ask without end, for each of its containers: it waits for others of its own namespace.
 

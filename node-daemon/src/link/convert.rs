@@ -7,7 +7,7 @@ use tracing::warn;
 
 use crate::health::{Access, Ways};
 use crate::worker::types::{
-    AgentPhase, Alone, Desired, ExitRule, Heartbeat, Incarnation, Phase, WorkerState,
+    AgentPhase, Desired, ExitRule, Heartbeat, Incarnation, Phase, WorkerRestart, WorkerState,
 };
 
 /// A worker's state as it is reported.
@@ -121,7 +121,7 @@ fn group(group: wire::Group) -> Option<Desired> {
         release: group.release,
         fresh: incarnations(group.fresh),
         stale: incarnations(group.stale),
-        alone: alone(group.alone),
+        worker_restarts: worker_restarts(group.worker_restarts),
         grace_ms: group.grace_ms,
         terminal,
         heartbeat_timeout_ms: group.heartbeat_timeout_ms,
@@ -140,13 +140,13 @@ fn incarnation(incarnation: wire::Incarnation) -> Incarnation {
     }
 }
 
-fn alone(workers: Vec<wire::Alone>) -> BTreeMap<Incarnation, Alone> {
+fn worker_restarts(workers: Vec<wire::WorkerRestart>) -> BTreeMap<Incarnation, WorkerRestart> {
     let workers = workers.into_iter().filter_map(|worker| {
-        let alone = Alone {
+        let restart = WorkerRestart {
             generation: worker.generation,
             release: worker.release,
         };
-        Some((incarnation(worker.incarnation?), alone))
+        Some((incarnation(worker.incarnation?), restart))
     });
     workers.collect()
 }

@@ -1,6 +1,6 @@
 //! From what the control plane wants of a group to what one agent is told. Pure.
 
-use super::types::{Alone, Desired, Incarnation, Target};
+use super::types::{Desired, Incarnation, Target, WorkerRestart};
 
 /// The target of the worker `(job, container)` at this incarnation.
 #[must_use]
@@ -12,14 +12,14 @@ pub fn target(desired: &Desired, job: &str, container: &str, incarnation: &Incar
         .filter(|rule| rule.job.as_deref().is_none_or(|name| name == job))
         .map(|rule| (rule.negated, rule.codes.clone()))
         .collect();
-    let of_group = Alone {
+    let of_group = WorkerRestart {
         generation: desired.generation,
         release: desired.release,
     };
-    let alone = desired.alone.get(incarnation).copied();
+    let restart = desired.worker_restarts.get(incarnation).copied();
     // What is not above the group's generation is a thing of the past.
-    let alone = alone.filter(|alone| alone.generation > desired.generation);
-    let Alone { generation, release } = alone.unwrap_or(of_group);
+    let restart = restart.filter(|restart| restart.generation > desired.generation);
+    let WorkerRestart { generation, release } = restart.unwrap_or(of_group);
     Target {
         epoch: desired.epoch,
         generation,

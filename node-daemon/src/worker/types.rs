@@ -270,7 +270,7 @@ pub struct Desired {
     /// Incarnations without an agent and without a generation that are restarted for this one.
     pub stale: BTreeSet<Incarnation>,
     /// Incarnations of workers that were restarted alone, and what they should be instead.
-    pub alone: BTreeMap<Incarnation, Alone>,
+    pub worker_restarts: BTreeMap<Incarnation, WorkerRestart>,
     /// Milliseconds between SIGTERM and SIGKILL.
     pub grace_ms: u32,
     /// Codes that Kubernetes has to see.
@@ -292,7 +292,7 @@ impl Desired {
 
 /// What the control plane wants of a worker that was restarted alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Alone {
+pub struct WorkerRestart {
     /// The count that it should have.
     pub generation: u64,
     /// It starts where it is parked at `generation`.

@@ -58,13 +58,13 @@ mutants! {
     /// Coordinator: a request that names some workers restarts others as well.
     WidenRequest,
     /// Coordinator: a new leader does not know whom its predecessor restarts alone.
-    ForgetAlone,
+    ForgetWorkerRestarts,
     /// Coordinator: a worker that has not come up in time is waited for without end.
     NeverLate,
     /// Coordinator: a pod that is lost while its next container is waited for is a failure.
     CountAwaited,
     /// Coordinator: workers that may come late are waited for like others.
-    ExtrasAreExpected,
+    OptionalAreExpected,
     /// Coordinator: workers start before the minimum of their gang is bound.
     StartPartOfGang,
     /// Coordinator: pods that go while their Job is over its time have failed by themselves.
@@ -91,10 +91,10 @@ mutants! {
     IgnoreFall,
     /// Control plane: a node is believed what it says of pods that are bound to others.
     BelieveAnyNode,
-    /// Gangs: extras are let go before the minimum is bound.
-    ExtrasGoFirst,
-    /// Gangs: extras count to the minimum.
-    ExtrasCount,
+    /// Gangs: optional workers are let go before the minimum is bound.
+    OptionalGoFirst,
+    /// Gangs: optional workers count to the minimum.
+    OptionalCount,
     /// Gangs: pods are let go before that is durable.
     LetGoUnwritten,
     /// Gangs: what was not bound in time is not given back.

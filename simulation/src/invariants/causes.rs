@@ -16,12 +16,12 @@ impl World {
 
     /// The same of one worker, in this pod, which concerns nobody else where it is restarted alone.
     fn note_of(&mut self, worker: &Identity, pod: &str, lo: u64, hi: u64) {
-        let only = self.is_restarted_alone(worker).then(|| worker.clone());
+        let only = self.has_worker_restart(worker).then(|| worker.clone());
         let counts = !self.truth.ended_by_job.contains(pod);
         self.truth.causes.push(Cause { lo, hi, counts, only });
     }
 
-    pub(super) fn is_restarted_alone(&self, worker: &Identity) -> bool {
+    pub(super) fn has_worker_restart(&self, worker: &Identity) -> bool {
         let jobset = &self.scenario.jobset;
         // Without an agent nobody is.
         if self.scenario.plain || self.is_changed(&worker.0) {
@@ -135,7 +135,7 @@ impl World {
                 cause,
             } => {
                 self.truth.restarts += 1;
-                self.truth.alone += u32::from(*scope == Scope::Worker);
+                self.truth.worker_restarts += u32::from(*scope == Scope::Worker);
                 if cause.reason == Reason::ManualRequest && *scope == Scope::Worker {
                     self.note_asked(cause, generation.0);
                 }

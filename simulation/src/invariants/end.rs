@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::batch::v1::Job;
-use lockstep_core::completed;
+use lockstep_core::jobset::completed;
 use lockstep_core::restart::{self, Durable, DurablePhase};
 use lockstep_pod_agent::target::Heartbeat;
 
@@ -137,7 +137,7 @@ impl World {
                 && is_wanted
                 && pod_lives
                 && self.daemon_lives(*node, *life)
-                && !self.is_restarted_alone(identity);
+                && !self.has_worker_restart(identity);
             counts.then_some(identity)
         })
     }
@@ -185,13 +185,13 @@ impl World {
         // One that may never find room again is waited for by nobody.
         let place = |identity: &restart::Identity| (identity.job.to_string(), identity.index);
         if durable
-            .alone
+            .worker_restarts
             .keys()
             .any(|identity| !self.lacks_room(&place(identity)) && !self.runs_without_agent(&place(identity)))
         {
             return Err(format!(
                 "the status says that {:?} are restarted alone",
-                durable.alone
+                durable.worker_restarts
             ));
         }
         let idle = self
@@ -240,9 +240,9 @@ impl World {
                             None => container.machine.status().generation,
                         };
                         let of_all = generation == durable.generation.0;
-                        let alone = self.is_restarted_alone(&identity)
+                        let by_itself = self.has_worker_restart(&identity)
                             && (durable.generation.0..=latest(&durable)).contains(&generation);
-                        of_all || alone
+                        of_all || by_itself
                     })
                     .count();
                 let waits = |container: &Container| {

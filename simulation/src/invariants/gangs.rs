@@ -1,9 +1,9 @@
-//! Who is let to the scheduler: by what is durable, and extras after the minimum.
+//! Who is let to the scheduler: by what is durable, and optional workers after the minimum.
 
 use lockstep_api::{GangPhase, GangStatus, JobSet};
 use lockstep_core::gang::gang_name;
 
-use crate::gangs::{is_extra, stage_and_index};
+use crate::gangs::{is_optional, stage_and_index};
 use crate::world::World;
 
 /// The gangs of one restart attempt of one JobSet.
@@ -39,7 +39,7 @@ impl World {
         let gang = (pod.jobset_uid.clone(), pod.recreation, gang);
         if !self.truth.let_go_gangs.contains(&gang) {
             self.violate(format!("{worker:?} is let go before that is durable"));
-        } else if is_extra(jobset, &worker) && !self.truth.bound_gangs.contains(&gang) {
+        } else if is_optional(jobset, &worker) && !self.truth.bound_gangs.contains(&gang) {
             self.violate(format!("{worker:?} is let go before the minimum is bound"));
         }
     }

@@ -30,7 +30,7 @@ impl World {
         if now.phase == DurablePhase::Failed {
             self.violate("the JobSet has failed in place, and would survive Recreate".to_owned());
         }
-        if leftovers == Leftovers::Alone && now.counter > COUNTED {
+        if leftovers == Leftovers::WorkerRestart && now.counter > COUNTED {
             let counted = now.counter;
             self.violate(format!(
                 "{counted} restarts are counted for what one has left behind"

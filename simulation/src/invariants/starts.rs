@@ -42,7 +42,7 @@ impl World {
                 return self.violate(what);
             }
             // No restart of all may lie between two generations that run at once.
-            let apart = |process: &&Process| {
+            let restarted_alone = |process: &&Process| {
                 let (lower, higher) = (
                     process.generation.min(generation),
                     process.generation.max(generation),
@@ -58,7 +58,7 @@ impl World {
             let counts = counts && (self.has_joined(&other.identity) || !self.is_without_agent(other_id));
             // Nobody but its daemon can tell that one still runs.
             let counts = counts && !self.is_lied_about(other.node);
-            if counts && let Some(process) = other.processes.values().find(apart) {
+            if counts && let Some(process) = other.processes.values().find(restarted_alone) {
                 let what = format!(
                     "{id} starts at generation {generation} while {other_id} has a process of generation {}",
                     process.generation
@@ -90,7 +90,7 @@ impl World {
             ));
         }
         let of_all = generation == 0 || self.truth.of_all.contains(&generation);
-        if !of_all && !is_lied_about && !self.is_restarted_alone(&identity) {
+        if !of_all && !is_lied_about && !self.has_worker_restart(&identity) {
             return self.violate(format!(
                 "{identity:?} starts at generation {generation}, which is not one of the whole group"
             ));

@@ -12,7 +12,7 @@ fn told(took_ms: f64, cause: &str) -> Timeline {
         namespace: "team".into(),
         name: "ring".into(),
         generation: Some(2),
-        rung: Some("Process".into()),
+        level: Some("Process".into()),
         failed_at: Some(now()),
         took_ms,
         workers: Some(4),

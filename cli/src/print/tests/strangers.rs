@@ -28,7 +28,7 @@ fn in_a_status() {
         (view.phase, view.kind) = (text("InSync"), text("Plain"));
         view.messages = vec![text("Failed: no")];
         if let Some(last) = &mut view.last_restart {
-            (last.message, last.rung) = (text("it failed"), Some(text("Process")));
+            (last.message, last.level) = (text("it failed"), Some(text("Process")));
         }
         let job = &mut view.replicated_jobs[0];
         job.name = text("a");
@@ -65,7 +65,7 @@ fn in_a_history_and_a_timeline() {
             at: None,
             what: forged(),
             generation: Some(u64::MAX),
-            rung: Some(forged()),
+            level: Some(forged()),
             took_ms: Some(9.2e12),
             workers: Some(u32::MAX),
             replaced_pods: Some(1),
@@ -82,7 +82,7 @@ fn in_a_history_and_a_timeline() {
         namespace: forged(),
         name: forged(),
         generation: None,
-        rung: Some(forged()),
+        level: Some(forged()),
         failed_at: None,
         took_ms: 1.0,
         workers: None,
@@ -120,7 +120,7 @@ fn in_nodes_and_verdicts() {
         connected: None,
         daemon_version: Some(forged()),
         protocol: None,
-        rung: None,
+        level: None,
         cri_health: Some(way.clone()),
         nri_health: Some(way),
         workers: None,
@@ -163,7 +163,7 @@ fn in_what_a_restart_would_do() {
             reason: forged(),
             message: forged(),
             generation: None,
-            rung: forged(),
+            level: forged(),
             workers: vec![row.clone()],
         };
         holds(&dry_run(&view, Paint::new(false)), lines);

@@ -116,7 +116,7 @@ fn without_nri(seen: &Observed) -> BTreeMap<&str, Vec<&str>> {
     for node in seen.connected.iter().flatten() {
         if let Some(nri) = &node.nri
             && nri.state() == pb::RuntimeAccessState::Away
-            && node.rung != "Process"
+            && node.level != "Process"
         {
             without.entry(&nri.detail).or_default().push(&node.name);
         }

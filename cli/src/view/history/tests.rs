@@ -25,7 +25,7 @@ fn event(uid: &str, reason: &str, note: &str, timeline: Option<Value>) -> Event 
 fn timeline(generation: u64, failed: Timestamp) -> Value {
     let failed = i64::try_from(failed.as_nanosecond()).unwrap();
     json!({
-        "scope": "group", "rung": "Process", "generation": generation,
+        "scope": "group", "level": "Process", "generation": generation,
         "failedAt": failed, "detectedAt": failed + 1_200_000, "stopPushedAt": failed + 1_300_000,
         "writtenAt": 0, "stoppedAt": failed + 9_000_000, "parkedAt": failed + 9_500_000,
         "releasedAt": failed + 12_000_000, "runningAt": failed + 31_240_000,
@@ -81,13 +81,13 @@ fn restarts_stand_in_the_order_of_their_failures() {
 #[test]
 fn the_status_tells_of_the_last_restart_where_its_event_is_gone() {
     let status =
-        json!({"generation": 7, "rung": "Recreate", "cause": {"reason": "TimedOut", "message": "too late"}});
+        json!({"generation": 7, "level": "Recreate", "cause": {"reason": "TimedOut", "message": "too late"}});
     let told = history(&jobset(status.clone()), &[]);
     let [entry] = told.entries.as_slice() else {
         panic!("{told:?}")
     };
     assert_eq!(
-        (entry.generation, entry.rung.as_deref(), entry.took_ms),
+        (entry.generation, entry.level.as_deref(), entry.took_ms),
         (Some(7), Some("Recreate"), None)
     );
     assert_eq!((entry.at, entry.cause.as_str()), (None, "too late"));

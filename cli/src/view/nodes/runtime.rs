@@ -6,10 +6,10 @@ use serde::Serialize;
 
 use crate::view::time;
 
-/// The cheapest rung by which a worker that starts on a node now can be restarted.
+/// The lowest level by which a worker that starts on a node now can be restarted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) enum Rung {
+pub(crate) enum RestartLevel {
     /// Agents get into its containers.
     Process,
     /// They do not, but containers can be killed.
@@ -18,10 +18,10 @@ pub(crate) enum Rung {
     Pod,
 }
 
-impl Rung {
+impl RestartLevel {
     /// As the platform API says it; where no daemon is connected nothing restarts in place. `None`: the daemon has not said it.
     pub(super) fn of(node: Option<&pb::Node>) -> Option<Self> {
-        match node.map_or("Pod", |node| node.rung.as_str()) {
+        match node.map_or("Pod", |node| node.level.as_str()) {
             "Process" => Some(Self::Process),
             "Container" => Some(Self::Container),
             "Pod" => Some(Self::Pod),

@@ -57,7 +57,7 @@ fn a_node_is_shown_with_its_daemon_or_without() {
         name: "n1".into(),
         daemon_version: "0.1.0".into(),
         protocol: 3,
-        rung: "Container".into(),
+        level: "Container".into(),
         cri: Some(way(pb::RuntimeAccessState::Well, "")),
         nri: Some(way(pb::RuntimeAccessState::Away, "no socket")),
     };
@@ -77,8 +77,8 @@ fn a_node_is_shown_with_its_daemon_or_without() {
         (false, None, Some(0))
     );
     assert_eq!(
-        (rows[0].connected, rows[0].rung),
-        (Some(true), Some(Rung::Container))
+        (rows[0].connected, rows[0].level),
+        (Some(true), Some(RestartLevel::Container))
     );
     let nri = serde_json::to_value(&rows[0].nri_health).unwrap();
     assert_eq!(
@@ -86,7 +86,10 @@ fn a_node_is_shown_with_its_daemon_or_without() {
         json!({"state": "away", "since": "2023-11-14T22:13:20Z", "detail": "no socket"})
     );
     // Nothing restarts in place where no daemon is connected, whatever its pod says.
-    assert_eq!((rows[1].connected, rows[1].rung), (Some(false), Some(Rung::Pod)));
+    assert_eq!(
+        (rows[1].connected, rows[1].level),
+        (Some(false), Some(RestartLevel::Pod))
+    );
     assert_eq!(rows[1].nri_health, None);
 }
 
@@ -94,11 +97,11 @@ fn a_node_is_shown_with_its_daemon_or_without() {
 fn what_the_platform_api_does_not_say_is_not_known() {
     let nodes = [node("n1", json!({}))];
     let alone = &rows(&nodes, &[], Said::default())[0];
-    assert_eq!((alone.connected, alone.rung, alone.workers), (None, None, None));
+    assert_eq!((alone.connected, alone.level, alone.workers), (None, None, None));
     // A control plane of before, and a daemon of before.
     let older = &rows(&nodes, &[], Said::by(&[], None))[0];
     assert_eq!(
-        (older.connected, older.rung, older.workers),
+        (older.connected, older.level, older.workers),
         (None, None, Some(0))
     );
     let silent = pb::Node {
@@ -106,7 +109,7 @@ fn what_the_platform_api_does_not_say_is_not_known() {
         ..pb::Node::default()
     };
     let silent = &rows(&nodes, &[], Said::by(&[], Some(vec![silent])))[0];
-    assert_eq!((silent.connected, silent.rung), (Some(true), None));
+    assert_eq!((silent.connected, silent.level), (Some(true), None));
     assert!(
         silent
             .cri_health

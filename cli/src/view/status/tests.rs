@@ -84,7 +84,7 @@ fn the_platform_api_knows_workers_better_than_their_pods() {
     let seen = Observed {
         jobset: jobset(
             json!({"restarts": 0, "replicatedJobsStatus": ready(1), "inPlaceRestart": {
-            "kind": "Supervised", "phase": "InSync", "generation": 3, "released": 3, "restarts": 2, "rung": "Process",
+            "kind": "Supervised", "phase": "InSync", "generation": 3, "released": 3, "restarts": 2, "level": "Process",
             "cause": {"reason": "WorkerExited", "message": "worker ring-a-0[1]/worker exited with code 3", "exitCode": 3}}}),
         ),
         jobs: vec![job()],
@@ -132,7 +132,7 @@ fn the_platform_api_knows_workers_better_than_their_pods() {
     );
     let last = view.last_restart.unwrap();
     assert_eq!(
-        (last.exit_code, last.rung.as_deref(), last.took_ms),
+        (last.exit_code, last.level.as_deref(), last.took_ms),
         (Some(3), Some("Process"), None)
     );
 }

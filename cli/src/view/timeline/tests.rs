@@ -6,7 +6,7 @@ fn entry(generation: u64, phases: Option<Phases>) -> Entry {
         at: Some(before(60)),
         what: "RestartedInPlace".into(),
         generation: Some(generation),
-        rung: Some("Process".into()),
+        level: Some("Process".into()),
         took_ms: phases.as_ref().and_then(|phases| phases.running),
         workers: Some(4),
         replaced_pods: Some(0),

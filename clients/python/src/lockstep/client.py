@@ -223,7 +223,7 @@ class Client:
         """Restarts some workers alone, uncounted, and touches nobody else. Returns when the request is durable.
 
         They must be such as are restarted alone when they fail (lockstep.dev/restart-scope: worker), else it raises `FailedPrecondition`.
-        `Group.handled_alone_request` is the token once it has been acted upon.
+        `Group.handled_worker_restart` is the token once it has been acted upon.
         """
         request = pb.RestartWorkersRequest(
             namespace=namespace, name=name, token=token or str(uuid.uuid4()), only=_target(only)

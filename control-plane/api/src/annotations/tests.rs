@@ -61,6 +61,29 @@ fn errors_name_the_annotation() {
 }
 
 #[test]
+fn errors_show_the_beginning_of_a_value() {
+    let long = "7".repeat(1 << 17);
+    let errors = [
+        annotated(HEARTBEAT_TIMEOUT, &long)
+            .heartbeat_timeout()
+            .unwrap_err(),
+        annotated(MAX_BACKOFF, &format!("{long}x"))
+            .max_backoff()
+            .unwrap_err(),
+        annotated(SUPERVISE, &format!("{long},")).supervise().unwrap_err(),
+        annotated(ESCALATE_AFTER, &long).escalate_after().unwrap_err(),
+    ];
+    for error in errors {
+        let error = error.to_string();
+        assert!(
+            error.contains("777...") && error.len() < 1024,
+            "{} bytes",
+            error.len()
+        );
+    }
+}
+
+#[test]
 fn supervised_containers_are_a_list_or_none() {
     let names = |names: &[&str]| Supervise::Containers(names.iter().map(|&name| name.to_owned()).collect());
     assert_eq!(

@@ -15,7 +15,7 @@ fn in_place_restart_survives_reading_and_writing() {
             "restarts": 3,
             "epoch": 4711,
             "started": ["driver", "workers"],
-            "rung": "Process",
+            "level": "Process",
             "cause": {
                 "reason": "WorkerExited",
                 "pod": "train-workers-0-1-x7x7x",
@@ -26,7 +26,7 @@ fn in_place_restart_survives_reading_and_writing() {
                 "message": "worker ended",
             },
             "handledManualRequest": "2026-01-02",
-            "handledAloneRequest": "job/js-ps-0 2026-01-02",
+            "handledWorkerRestart": "job/js-ps-0 2026-01-02",
             "lastTransitionTime": "2026-01-02T03:04:05Z",
         },
     });

@@ -5,7 +5,7 @@ use lockstep_api::{
     VolumeRetentionPolicy, annotations,
 };
 
-use crate::limits::MOST_REPLICATED_JOBS;
+use crate::jobset::limits::MOST_REPLICATED_JOBS;
 
 /// Fills in what a JobSet that is being created leaves out. What it states stays.
 pub fn default(jobset: &mut JobSet) {

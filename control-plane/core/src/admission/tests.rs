@@ -7,8 +7,8 @@ use lockstep_api::{
 };
 
 use super::*;
-use crate::testing::{JobSetBuild, ReplicatedJobBuild, jobset, replicated_job, rule};
-use crate::validation::Kind;
+use crate::common::testing::{JobSetBuild, ReplicatedJobBuild, jobset, replicated_job, rule};
+use crate::common::violation::Kind;
 
 mod claims;
 
@@ -197,7 +197,7 @@ fn elastic_jobsets_change_their_number_of_pods_and_nothing_else() {
     );
     assert!(scale(&old, (0, 0))[0].contains("parallelism must be >= 1"));
     let finished = old.clone().status(|status| {
-        let mut draft = crate::status::Draft::new(status, crate::testing::at(0));
+        let mut draft = crate::jobset::status::Draft::new(status, crate::common::testing::at(0));
         draft.complete();
         *status = draft.status;
     });

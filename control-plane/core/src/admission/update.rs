@@ -6,13 +6,12 @@
 use lockstep_api::{JobSet, JobSetSpec, annotations::SUPERVISE};
 
 use super::default::by_name;
-use crate::{
-    elastic,
-    features::Features,
-    limits::{self, MOST_REPLICATED_JOBS},
-    semantic,
-    validation::{self, Kind, Violation, path},
-};
+use super::validation;
+use crate::common::features::Features;
+use crate::common::semantic;
+use crate::common::violation::{Kind, Violation, path};
+use crate::jobset::elastic;
+use crate::jobset::limits::{self, MOST_REPLICATED_JOBS};
 
 const IMMUTABLE: &str = "field is immutable";
 

@@ -7,11 +7,10 @@ use std::collections::{BTreeMap, HashSet};
 
 use lockstep_api::{InPlaceKind, JobSet, annotations as keys, ray::keys as ray};
 
-use crate::{
-    features::Features,
-    in_place,
-    validation::{path, qualified_name},
-};
+use crate::common::features::Features;
+use crate::common::syntax::qualified_name;
+use crate::common::violation::path;
+use crate::jobset::in_place;
 
 #[cfg(test)]
 mod tests;
@@ -58,7 +57,7 @@ const ASKED: [(&str, &[Place], For); 12] = [
     (keys::MAX_BACKOFF, &[Place::JobSet], For::InPlace),
     (keys::ESCALATE_AFTER, &[Place::JobSet], For::InPlace),
     (keys::RESTART_REQUEST, &[Place::JobSet], For::InPlace),
-    (keys::RESTART_ALONE, &[Place::JobSet], For::Agents),
+    (keys::RESTART_WORKERS, &[Place::JobSet], For::Agents),
     (keys::HEARTBEAT_TIMEOUT, &[Place::JobSet], For::Agents),
     (keys::READY_TIMEOUT, &[Place::JobSet], For::Heartbeats),
     (keys::RESTART_SCOPE, &[Place::JobTemplate], For::Agents),
@@ -171,7 +170,7 @@ impl Judge {
             _ => group.reasons.into_iter().next(),
         };
         Self {
-            not_in_place: no_agents.clone().filter(|_| group.rung.is_none()),
+            not_in_place: no_agents.clone().filter(|_| group.level.is_none()),
             no_agents,
             is_in_place: true,
         }

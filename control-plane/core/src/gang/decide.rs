@@ -22,7 +22,7 @@ use super::{Backend, Decision, Decisions, Gang, JobSetGangs, Pod, PodGroupRef, P
 mod grace;
 mod pod_group;
 
-/// Extras after the minimum, and among these lower priorities after higher ones.
+/// Optional workers after the minimum, and among these lower priorities after higher ones.
 type Rank = (bool, Reverse<i32>);
 
 /// A gang while it is decided about.
@@ -308,19 +308,19 @@ impl<'a> Entry<'a> {
             pods.filter(|(_, pod)| pod.gated)
         };
         self.ungate.extend(gated(true));
-        if !self.progress.was(GangPhase::Scheduled) && !mutants::is(Mutant::ExtrasGoFirst) {
+        if !self.progress.was(GangPhase::Scheduled) && !mutants::is(Mutant::OptionalGoFirst) {
             return;
         }
-        let extras: Vec<(Rank, &Pod)> = gated(false).collect();
+        let optional: Vec<(Rank, &Pod)> = gated(false).collect();
         if self.gang.backend() == Backend::PodGroup {
-            // kube-scheduler would give an extra the room of one below the minimum that was lost since.
-            if self.below().all(Seat::is_bound) || mutants::is(Mutant::ExtrasGoFirst) {
-                self.ungate.extend(extras);
+            // kube-scheduler would give an optional worker the room of one below the minimum that was lost since.
+            if self.below().all(Seat::is_bound) || mutants::is(Mutant::OptionalGoFirst) {
+                self.ungate.extend(optional);
             }
             return;
         }
         let mut full: Vec<&super::Needs> = Vec::new();
-        for (rank, pod) in extras {
+        for (rank, pod) in optional {
             let group = Group {
                 needs: &pod.needs,
                 count: 1,

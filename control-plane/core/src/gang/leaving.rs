@@ -6,47 +6,25 @@ use k8s_openapi::api::batch::v1::Job;
 use lockstep_api::{JobSet, labels};
 
 use super::awaits_group;
-use super::{Gang, GangPod, Pod, message};
-use crate::children::{Children, label};
-use crate::pod::PodSummary;
-use crate::status::Draft;
+use super::{Gang, Pod, message};
+use crate::jobset::children::{Children, label};
+use crate::jobset::gang_pod::{GangPod, Leaving};
+use crate::jobset::status::Draft;
 
-/// A pod that is being deleted, and has not gone.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Leaving {
-    /// Its name.
-    pub pod: String,
-    /// The node that it is bound to.
-    pub node: String,
-    /// Whether that node does not report any more.
-    pub is_lost: bool,
-}
-
-impl Leaving {
-    /// `None`: the pod is not on its way out, or holds no node.
-    pub(super) fn of_summary(pod: &PodSummary) -> Option<Self> {
-        let node = pod.node.clone().filter(|_| pod.deleting && !pod.is_terminal())?;
-        Some(Self {
-            pod: pod.name.clone(),
-            node,
-            is_lost: pod.node_lost,
-        })
-    }
-
-    fn of(pod: &Pod) -> Option<Self> {
-        let node = pod.node.clone().filter(|_| pod.deleting && !pod.is_terminal())?;
-        Some(Self {
-            pod: pod.name.clone(),
-            node,
-            is_lost: pod.node_lost,
-        })
-    }
+/// `None`: the pod is not on its way out, or holds no node.
+fn of(pod: &Pod) -> Option<Leaving> {
+    let node = pod.node.clone().filter(|_| pod.deleting && !pod.is_terminal())?;
+    Some(Leaving {
+        pod: pod.name.clone(),
+        node,
+        is_lost: pod.node_lost,
+    })
 }
 
 /// What is said of the pods of a gang that are on their way out; `None`: none is.
 pub(super) fn of_gang(gang: &Gang) -> Option<String> {
     let pods = gang.parts.iter().flat_map(|part| &part.pods);
-    message::leaving(pods.filter_map(|pod| Leaving::of(pod)).collect())
+    message::leaving(pods.filter_map(|pod| of(pod)).collect())
 }
 
 /// What is said of pods that keep the gangs of a JobSet from starting: those that Jobs are not resumed beside, and those on nodes that are lost.

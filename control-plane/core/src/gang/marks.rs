@@ -1,6 +1,6 @@
 //! What the controller puts on the pods of a gang, by the template of their Job or, where the pods of a Job differ, by the pod webhook.
 //!
-//! | | pods below the minimum | extras |
+//! | | pods below the minimum | optional workers |
 //! |---|---|---|
 //! | Gates | gate | gate |
 //! | PodGroup | `schedulingGroup` | gate |
@@ -11,8 +11,8 @@ use lockstep_api::{Gang, GangBackend, JobSet, ReplicatedJob, annotations, labels
 
 use super::members::{is_indexed, topology};
 use super::{Backend, gang_name};
-use crate::children::{Children, job_index};
-use crate::status::is_suspended;
+use crate::jobset::children::{Children, job_index};
+use crate::jobset::status::is_suspended;
 
 /// The marks of one Job.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,7 +57,7 @@ pub(crate) fn overruled(jobset: &JobSet, pod_groups: bool) -> Option<String> {
             job.name
         )
     } else {
-        "pods have no completion index that tells which of them are extras".to_owned()
+        "pods have no completion index that tells which of them are optional workers".to_owned()
     };
     Some(format!(
         "spec.gang.backend is PodGroup, and gates start the gang: {why}"
@@ -166,7 +166,7 @@ const KEYS: [&str; 3] = [
 /// A pod that is being created, with the marks that the template of its Job could not give it; `None`: nothing is to be added.
 ///
 /// Where the Job controller makes groups of its own (`WorkloadWithJob`, Kubernetes KEP-5547), it has put the pod into one by now, which would wait for
-/// the Job's extras too: the pod is taken out of it.
+/// the Job's optional workers too: the pod is taken out of it.
 #[must_use]
 pub fn mutate(pod: &Pod) -> Option<Pod> {
     let annotation = |key: &str| pod.metadata.annotations.as_ref()?.get(key);

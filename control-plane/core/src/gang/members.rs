@@ -8,11 +8,11 @@ use k8s_openapi::api::batch::v1::Job;
 use lockstep_api::{JobSet, ReplicatedJob, annotations, labels, naming};
 
 use super::{Exclusive, Gang, JobSetGangs, Needs, Part, Pod, gang_name};
-use crate::children::{job_index, label};
-use crate::limits;
-use crate::placement::LONGEST_LABEL;
-use crate::restart::{completed_indexes, failed_indexes, has_condition};
-use crate::status::is_suspended;
+use crate::jobset::children::{job_index, label};
+use crate::jobset::job_status::{completed_indexes, failed_indexes, has_condition};
+use crate::jobset::limits;
+use crate::jobset::placement::LONGEST_LABEL;
+use crate::jobset::status::is_suspended;
 
 /// The gangs of a JobSet, from its Jobs and the pods that carry its UID; `None`: it has none that are to be looked after, as it asks for
 /// none, is suspended, has finished, is being deleted or is larger than it may be.
@@ -177,16 +177,21 @@ fn is_done(job: &Job, indexed: bool, seat: u32, parallelism: u32) -> bool {
         let over = [completed_indexes(job), failed_indexes(job)];
         return over.iter().flatten().any(|range| range.contains(&seat));
     }
-    let succeeded = job
-        .status
-        .as_ref()
-        .and_then(|status| status.succeeded)
-        .unwrap_or(0);
-    let completions = job.spec.as_ref().and_then(|spec| spec.completions);
-    // The Job runs no more pods than it has work left.
-    let left = completions.map_or(parallelism, |completions| {
-        u32::try_from(completions.saturating_sub(succeeded)).unwrap_or(0)
-    });
+    let status = job.status.as_ref();
+    let count = |number: Option<i32>| number.and_then(|number| u32::try_from(number).ok()).unwrap_or(0);
+    let succeeded = count(status.and_then(|status| status.succeeded));
+    let failed = failed_indexes(job)
+        .iter()
+        .map(|range| range.end().saturating_sub(*range.start()).saturating_add(1))
+        .fold(0, u32::saturating_add);
+    // The Job runs no more pods than it has work left, and makes none for a work queue from which a pod has succeeded.
+    let left = match job.spec.as_ref().and_then(|spec| spec.completions) {
+        Some(completions) => count(Some(completions))
+            .saturating_sub(succeeded)
+            .saturating_sub(failed),
+        None if succeeded > 0 => count(status.and_then(|status| status.active)),
+        None => parallelism,
+    };
     seat >= left.min(parallelism)
 }
 

@@ -3,7 +3,8 @@
 use jiff::SignedDuration;
 
 use super::fit::{Group, Shortfall};
-use super::{Leaving, Needs, Resources};
+use super::{Needs, Resources};
+use crate::jobset::gang_pod::Leaving;
 
 /// So many pods, in words.
 pub(super) fn pods(count: impl TryInto<i64>) -> String {

@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use lockstep_api::{annotations, labels};
 
 use super::Resources;
-use crate::placement::LONGEST_LABEL;
+use crate::jobset::placement::LONGEST_LABEL;
 
 /// What a pod needs of a node. Pods of one template differ in `exclusive` alone, and share the rest.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -170,7 +170,7 @@ fn asks_much(spec: &PodSpec) -> bool {
     stated.sum::<usize>() > MOST
 }
 
-/// Whether the group that the pod is in is its gang's; `None`: it is in none. One of the Job controller's (`WorkloadWithJob`) waits for the extras too.
+/// Whether the group that the pod is in is its gang's; `None`: it is in none. One of the Job controller's (`WorkloadWithJob`) waits for the optional workers too.
 pub(super) fn in_group(meta: &ObjectMeta, spec: &PodSpec) -> Option<bool> {
     let group = spec.scheduling_group.as_ref()?.pod_group_name.as_ref()?;
     let annotations = meta.annotations.as_ref();

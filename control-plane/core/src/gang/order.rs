@@ -65,7 +65,7 @@ fn of_part<'a>(index: usize, part: &'a Part, seats: &mut Vec<Seat<'a>>) {
     seats.extend((0..total).map(|rank| Seat {
         part: index,
         rank,
-        below: rank < part.minimum || mutants::is(Mutant::ExtrasCount),
+        below: rank < part.minimum || mutants::is(Mutant::OptionalCount),
         done: part.done.contains(&rank),
         pod: None,
     }));

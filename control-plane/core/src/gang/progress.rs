@@ -13,7 +13,7 @@ pub(super) struct Progress<'a> {
     after: GangStatus,
     backend: Backend,
     minimum: usize,
-    /// Pods of the gang, extras too.
+    /// Pods of the gang, optional workers too.
     pods: usize,
     announcements: Vec<Announcement>,
 }

@@ -11,44 +11,11 @@ use lockstep_api::{
 
 use super::marks::has_pod_group;
 use super::members::{is_indexed, part};
-use super::{Leaving, gang_name, leaving, message};
-use crate::children::{Children, label};
-use crate::plan::Severity;
-use crate::pod::PodSummary;
-use crate::status::{Draft, NewCondition, is_suspended};
-
-/// A pod of a JobSet with a gang, as the reconciler looks at it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct GangPod {
-    /// Name of its Job.
-    pub job: String,
-    /// Whether it runs.
-    pub running: bool,
-    /// Whether it is bound to a node and has not ended.
-    pub bound: bool,
-    /// Whether it has ended well.
-    pub succeeded: bool,
-    /// Whether it has ended badly.
-    pub failed: bool,
-    /// Where it is on its way out, and holds its node still.
-    pub leaving: Option<Leaving>,
-}
-
-impl GangPod {
-    /// Reads what is kept of a pod; `None`: it belongs to no Job of this restart attempt.
-    #[must_use]
-    pub fn of(pod: &PodSummary, restart_attempt: i32) -> Option<Self> {
-        let job = pod.job.clone()?;
-        (pod.recreation == Some(restart_attempt)).then(|| Self {
-            job,
-            running: pod.running,
-            bound: pod.node.is_some() && !pod.is_terminal(),
-            succeeded: pod.agent.succeeded,
-            failed: pod.agent.failed,
-            leaving: Leaving::of_summary(pod),
-        })
-    }
-}
+use super::{gang_name, leaving, message};
+use crate::jobset::children::{Children, label};
+use crate::jobset::gang_pod::GangPod;
+use crate::jobset::plan::Severity;
+use crate::jobset::status::{Draft, NewCondition, is_suspended};
 
 /// The counts of the Jobs, where a replicatedJob is ready with as many pods as its minimum, and has succeeded once these have and every pod that ever
 /// started has ended. They are what other replicatedJobs and the success policy go by; the status shows the Jobs as they are.
@@ -306,7 +273,7 @@ mod tests {
     use k8s_openapi::api::batch::v1::JobStatus;
 
     use super::*;
-    use crate::testing::{Fate, ReplicatedJobBuild, child, jobset, replicated_job};
+    use crate::common::testing::{Fate, ReplicatedJobBuild, child, jobset, replicated_job};
 
     /// Whether a Job of four, of which the Job controller has counted so many, has work that nobody began.
     fn unstarted(counted: i32, pods: &[GangPod]) -> bool {

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1 as k8s;
 use lockstep_api::{GangStatus, JobSet, labels};
 
 use super::{Needs, Resources, gang_name};
-use crate::plan::Severity;
+use crate::jobset::plan::Severity;
 
 /// All nodes and all gangs of a cluster.
 ///
@@ -72,7 +72,7 @@ pub struct JobSetGangs {
     pub gangs: Vec<Gang>,
 }
 
-/// Pods that start together, with the extras that go with them.
+/// Pods that start together, with the optional workers that go with them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Gang {
     /// As in `status.gangs`.
@@ -97,7 +97,7 @@ pub enum Backend {
     /// This controller, by scheduling gates on all pods.
     #[default]
     Gates,
-    /// kube-scheduler, by a PodGroup. Extras alone have gates.
+    /// kube-scheduler, by a PodGroup. Optional workers alone have gates.
     PodGroup,
 }
 
@@ -394,7 +394,7 @@ impl Pod {
             node: spec.node_name.clone().filter(|node| !node.is_empty()),
             phase: phase(pod),
             deleting: pod.metadata.deletion_timestamp.is_some(),
-            node_lost: pod.status.as_ref().is_some_and(crate::pod::node_lost),
+            node_lost: pod.status.as_ref().is_some_and(crate::jobset::pod::node_lost),
             priority: spec.priority.unwrap_or(0),
             needs: Arc::new(Needs::of(&pod.metadata, spec)),
         })

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::validation::{self, protection};
 use super::warnings;
-use crate::validation::Violation;
+use crate::common::violation::Violation;
 
 /// One of Ray's resources.
 pub trait RayResource {

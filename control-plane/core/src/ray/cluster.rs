@@ -19,9 +19,9 @@ use lockstep_api::ray::{HeadInfo, RayCluster, RayClusterStatus, conditions, keys
 use super::jobset::compile;
 use super::status::{self, Facts};
 use super::{names, scale, service, validation};
-use crate::observed::{controller_of, is_controlled_by};
-use crate::plan::{Event, JobRef, Severity};
-use crate::validation::Violation;
+use crate::common::violation::Violation;
+use crate::jobset::observed::{controller_of, is_controlled_by};
+use crate::jobset::plan::{Event, JobRef, Severity};
 
 /// Reason of the event that tells of a JobSet that was created.
 pub const CREATED: &str = "CreatedJobSet";

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Container;
 
-use crate::gang::quantity;
+use crate::common::quantity::quantity;
 
 /// Port of the head's control store (GCS).
 pub(crate) const GCS_PORT: &str = "6379";

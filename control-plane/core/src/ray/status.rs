@@ -15,9 +15,9 @@ use self::pods::{CREATED_WITHIN, Said, head_is_ready, missing, ready};
 use super::cluster::{ClusterPlan, ObservedCluster, Refusal, event};
 use super::validation::unsupported_annotation;
 use super::{names, service};
-use crate::gang::quantity;
-use crate::observed::is_controlled_by;
-use crate::plan::Severity;
+use crate::common::quantity::quantity;
+use crate::jobset::observed::is_controlled_by;
+use crate::jobset::plan::Severity;
 
 /// What was found out while the plan was made.
 pub(crate) struct Facts<'a> {

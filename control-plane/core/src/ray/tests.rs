@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 use super::cluster::{ClusterPlan, ObservedCluster, plan};
 use super::jobset::compile;
-use crate::testing::at;
+use crate::common::testing::at;
 
 /// A pod template of one container.
 fn template() -> Value {

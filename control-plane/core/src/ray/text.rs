@@ -42,11 +42,7 @@ pub(super) fn json(text: &str) -> Result<Value, String> {
 
 /// The beginning of a text, to be shown.
 pub(super) fn beginning(text: &str) -> String {
-    const SHOWN: usize = 512;
-    match text.floor_char_boundary(SHOWN) {
-        end if end < text.len() => format!("{}...", &text[..end]),
-        _ => text.to_owned(),
-    }
+    lockstep_api::text::beginning(text, 512)
 }
 
 fn bounded(text: &str) -> Result<(), String> {

@@ -13,8 +13,9 @@ use lockstep_api::ray::{
 
 use super::cron::Schedule;
 use super::text;
-use crate::features::Features;
-use crate::validation::{Violation, dns1035_label};
+use crate::common::features::Features;
+use crate::common::syntax::dns1035_label;
+use crate::common::violation::Violation;
 
 pub(crate) use groups::MOST_GROUPS;
 
@@ -117,7 +118,8 @@ fn compiled(path: &str, cluster: &RayCluster, violations: &mut Vec<Violation>) {
     if !violations.is_empty() {
         return;
     }
-    let wrong = crate::validation::validate(&super::jobset::compile(cluster), &Features::default());
+    let wrong =
+        crate::admission::validation::validate(&super::jobset::compile(cluster), &Features::default());
     violations.extend(wrong.into_iter().map(|violation| Violation {
         field: match violation.field.strip_prefix("spec") {
             Some(field) => format!("{path}{field}"),

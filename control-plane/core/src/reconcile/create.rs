@@ -10,17 +10,17 @@ use jiff::SignedDuration;
 use k8s_openapi::api::batch::v1::Job;
 use lockstep_api::{GangPhase, ReplicatedJobStatus, RestartStrategy};
 
+use super::jobs::Jobs;
 use super::pod_groups;
 use crate::{
-    children::Children,
-    extent::Extent,
+    common::extent::Extent,
     gang,
-    jobset::Jobs,
-    limits::{BYTES_AT_ONCE, EXTENT_AT_ONCE, JOBS_AT_ONCE},
-    observed::Observed,
-    plan::Plan,
-    startup::Graph,
-    status::Draft,
+    jobset::children::Children,
+    jobset::limits::{BYTES_AT_ONCE, EXTENT_AT_ONCE, JOBS_AT_ONCE},
+    jobset::observed::Observed,
+    jobset::plan::Plan,
+    jobset::startup::Graph,
+    jobset::status::Draft,
 };
 
 /// Puts the next missing Jobs into the plan.

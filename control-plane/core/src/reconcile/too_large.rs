@@ -7,15 +7,15 @@
 
 use k8s_openapi::api::batch::v1::Job;
 
+use super::failure_policy::{self, Decision};
 use super::{apply, failed, patterns, suspend};
 use crate::{
-    children::Children,
-    failure_policy::{self, Decision},
-    observed::Observed,
-    plan::{Event, Plan, Severity},
-    status::Draft,
-    success_policy,
-    validation::Violation,
+    common::violation::Violation,
+    jobset::children::Children,
+    jobset::observed::Observed,
+    jobset::plan::{Event, Plan, Severity},
+    jobset::status::Draft,
+    jobset::success_policy,
 };
 
 /// Reason of the event that tells of a JobSet that is larger than it may be.

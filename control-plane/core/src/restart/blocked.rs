@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use super::view::{Slot, View};
-use super::{Identity, Observed, Phase, PodFact, Rung, UnixNanos};
+use super::{Identity, Observed, Phase, PodFact, RestartLevel, UnixNanos};
 
 /// The pod that a group waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -164,7 +164,7 @@ fn reported_pods(observed: &Observed) -> (BTreeSet<&str>, BTreeSet<&str>) {
     for (incarnation, report) in &observed.reports {
         let uid = incarnation.pod_uid.as_str();
         let worker = observed.workers.get(&report.identity);
-        let by_agent = worker.is_none_or(|worker| worker.rung == Rung::Process);
+        let by_agent = worker.is_none_or(|worker| worker.level == RestartLevel::Process);
         if by_agent && matches!(report.phase, Phase::Lost(_)) {
             continue;
         }

@@ -2,21 +2,20 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
-use alone::Apart;
 use backoff::Backoff;
 use climb::Climb;
 use escalation::Escalation;
 use lockstep_mutants::{self as mutants, Mutant};
+use worker_restarts::WorkerRestarts;
 
 use super::blocked::Watchdog;
 use super::view::View;
 use super::{
-    Cause, Durable, DurablePhase, Epoch, Generation, Identity, Incarnation, Observed, Output, Rung, Timeline,
-    UnixNanos,
+    Cause, Durable, DurablePhase, Epoch, Generation, Identity, Incarnation, Observed, Output, RestartLevel,
+    Timeline, UnixNanos,
 };
 
 mod advance;
-mod alone;
 mod asked;
 mod backoff;
 mod begin;
@@ -24,16 +23,17 @@ mod climb;
 mod containers;
 mod escalation;
 mod evidence;
-mod extras;
+mod optional;
 mod patience;
 mod pods;
 mod preview;
 mod ready;
 mod seats;
 mod takeover;
+mod worker_restarts;
 
-pub use alone::ALONE_AT_ONCE;
 pub use preview::{Effect, Fate, Preview, Unmoved};
+pub use worker_restarts::WORKER_RESTARTS_AT_ONCE;
 
 /// The coordinator of one group.
 #[derive(Debug, Clone)]
@@ -45,7 +45,7 @@ pub struct Coordinator {
     counter: u32,
     started: BTreeSet<String>,
     cause: Option<Cause>,
-    /// Extras that have run, by place.
+    /// Optional workers that have run, by place.
     joined: BTreeSet<String>,
     /// The incarnation of each worker that is released at `generation`, or was when the stop began.
     seats: HashMap<Identity, Incarnation>,
@@ -68,13 +68,13 @@ pub struct Coordinator {
     /// Token of the latest manual request that has been acted upon.
     handled_request: Option<String>,
     /// The same of a request that names some workers.
-    handled_alone: Option<String>,
+    handled_worker_restart: Option<String>,
     /// The API server has dropped it from the status: it is kept here alone.
     handled_is_lost: bool,
-    /// The dearest rung that the latest restart has taken.
-    rung: Option<Rung>,
+    /// The highest level that the latest restart has taken.
+    level: Option<RestartLevel>,
     /// Workers that are restarted alone.
-    apart: Apart,
+    worker_restarts: WorkerRestarts,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -131,10 +131,10 @@ impl Coordinator {
             climb: Climb::recover(durable, now),
             in_place: takeover::is_in_place(durable),
             handled_request: durable.handled_request.clone(),
-            handled_alone: durable.handled_alone.clone(),
+            handled_worker_restart: durable.handled_worker_restart.clone(),
             handled_is_lost: false,
-            rung: durable.rung,
-            apart: Apart::recover(durable),
+            level: durable.level,
+            worker_restarts: WorkerRestarts::recover(durable),
         }
     }
 
@@ -156,10 +156,10 @@ impl Coordinator {
         self.counter
     }
 
-    /// The dearest rung that the last restart has taken.
+    /// The highest level that the last restart has taken.
     #[must_use]
-    pub fn rung(&self) -> Option<Rung> {
-        self.rung
+    pub fn level(&self) -> Option<RestartLevel> {
+        self.level
     }
 
     /// Why the last restart was begun.
@@ -208,8 +208,8 @@ impl Coordinator {
             }
         }
 
-        self.forget_lost_extras(observed);
-        self.forget_unwanted_extras(observed);
+        self.forget_lost_optional(observed);
+        self.forget_unwanted_optional(observed);
         let view = View::new(observed, &self.done, |identity| self.has_joined(identity));
         self.done = view
             .slots
@@ -219,8 +219,8 @@ impl Coordinator {
         if !mutants::is(Mutant::IgnoreReportedGeneration) {
             self.adopt_reports(observed, now);
         }
-        self.learn_alone(observed);
-        self.review_alone(observed, &view, now, &mut out);
+        self.learn_worker_restarts(observed);
+        self.review_worker_restarts(observed, &view, now, &mut out);
         self.escalation.tidy(&view.slots);
 
         // Each transition may enable the next one; the chain is at most the whole circle long.
@@ -233,8 +233,8 @@ impl Coordinator {
         }
 
         self.hear_request(observed, &view, now, &mut out);
-        self.hear_alone_request(observed, &view, now, &mut out);
-        self.tend_alone(observed, &view, now, &mut out);
+        self.hear_worker_restart_request(observed, &view, now, &mut out);
+        self.tend_worker_restarts(observed, &view, now, &mut out);
         self.begin_with_pod_mates(observed, &view, now, &mut out);
         self.take_seats(observed, &view);
         self.note_started(observed, &view, now, &mut out);
@@ -261,7 +261,7 @@ impl Coordinator {
         self.escalation = Escalation::default();
         self.climb = Climb::default();
         self.in_place = false;
-        self.apart.forget();
+        self.worker_restarts.forget();
     }
 
     /// A suspended JobSet's pods are deleted by the Job controller. What comes after is a generation of its own, and is not counted.
@@ -305,7 +305,7 @@ impl Coordinator {
         state
             .into_iter()
             .chain(self.held.values().copied())
-            .chain(self.apart.wake_at())
+            .chain(self.worker_restarts.wake_at())
             .filter(|at| *at > now)
             .min()
     }

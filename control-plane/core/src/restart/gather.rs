@@ -1,7 +1,6 @@
 //! From API objects to what the coordinator decides on: which workers should be there, and which pods are.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,13 +9,14 @@ use lockstep_api::{GangPhase, JobSet, ReplicatedJob, annotations, annotations::R
 use lockstep_mutants::{self as mutants, Mutant};
 
 use super::{
-    EscalateAfter, Identity, PodFact, Policy, Rung, Scope, TerminalRule, UnixNanos, Worker, terminal,
+    EscalateAfter, Identity, PodFact, Policy, RestartLevel, Scope, TerminalRule, UnixNanos, Worker, terminal,
 };
-use crate::elastic;
 use crate::gang;
-use crate::in_place;
-use crate::limits;
-use crate::pod::PodSummary;
+use crate::jobset::elastic;
+use crate::jobset::in_place;
+use crate::jobset::job_status::{completed_indexes, failed_indexes, has_condition};
+use crate::jobset::limits;
+use crate::jobset::pod::PodSummary;
 use crate::ray::names as ray;
 
 /// Longest default of the grace between SIGTERM and SIGKILL at a restart, milliseconds.
@@ -97,10 +97,10 @@ fn without_agents(gathered: &mut Gathered, changed: Changed) {
     for (identity, lives) in changed {
         // The end of a pod may be all that is seen of it. One that lives says what its worker is now.
         if let Some(worker) = gathered.workers.get_mut(&identity)
-            && worker.rung == Rung::Process
+            && worker.level == RestartLevel::Process
             && (lives || worker.pods.is_empty())
         {
-            worker.rung = Rung::Container;
+            worker.level = RestartLevel::Container;
             worker.scope = Scope::Group;
             worker.stays_down = true;
         }
@@ -184,7 +184,7 @@ fn stage(
     let containers = in_place::workers(jobset, &spec.template);
     let containers: Vec<Arc<str>> = containers.into_iter().map(Arc::from).collect();
     let made = names.iter().filter_map(|name| current.get(name.as_str()));
-    let rung = made.filter_map(|job| mark(job)).next().unwrap_or_default();
+    let level = made.filter_map(|job| mark(job)).next().unwrap_or_default();
     let width = spec.completions.or(spec.parallelism).unwrap_or(1);
     let keeps_pod = terminal::keeps_pods(spec);
     // Their number changes: who is new has not been lost.
@@ -202,10 +202,10 @@ fn stage(
         let back_off_ms = job.map_or(0, |job| back_off_ms(job));
         let ends_at = job.and_then(|job| ends_at(job, spec.active_deadline_seconds?));
         // Its pods are what they were made as, whatever the JobSet says now.
-        let rung = job.and_then(|job| mark(job)).unwrap_or(rung);
+        let level = job.and_then(|job| mark(job)).unwrap_or(level);
         // Without an agent nobody starts one worker alone.
         let scope = match replicated.restart_scope() {
-            Ok(RestartScope::Worker) if rung == Rung::Process => Scope::Worker,
+            Ok(RestartScope::Worker) if level == RestartLevel::Process => Scope::Worker,
             _ => Scope::Group,
         };
         for index in 0..u32::try_from(width).unwrap_or(0) {
@@ -228,8 +228,8 @@ fn stage(
                     keeps_pod,
                     ends_at,
                     back_off_ms,
-                    extra: elastic || minimum.is_some_and(|minimum| seat >= i64::from(minimum)),
-                    rung,
+                    optional: elastic || minimum.is_some_and(|minimum| seat >= i64::from(minimum)),
+                    level,
                     stays_down: false,
                     scope,
                 };
@@ -347,49 +347,17 @@ fn place(
 }
 
 /// How the workers of a Job's pods restart in place.
-fn mark(job: &Job) -> Option<Rung> {
+fn mark(job: &Job) -> Option<RestartLevel> {
     let template = job.spec.as_ref()?.template.metadata.as_ref()?;
     let mark = template.annotations.as_ref()?.get(annotations::IN_PLACE)?;
     Some(match mark.as_str() {
-        annotations::IN_PLACE_PLAIN => Rung::Container,
-        _ => Rung::Process,
+        annotations::IN_PLACE_PLAIN => RestartLevel::Container,
+        _ => RestartLevel::Process,
     })
 }
 
 pub(super) fn attempt(labels: Option<&BTreeMap<String, String>>) -> Option<i32> {
     labels?.get(labels::RESTART_ATTEMPT)?.parse().ok()
-}
-
-pub(crate) fn has_condition(job: &Job, type_: &str) -> bool {
-    let conditions = job.status.as_ref().and_then(|status| status.conditions.as_ref());
-    conditions
-        .into_iter()
-        .flatten()
-        .any(|condition| condition.type_ == type_ && condition.status == "True")
-}
-
-/// The indexes whose work is done.
-pub(crate) fn completed_indexes(job: &Job) -> Vec<RangeInclusive<u32>> {
-    let status = job.status.as_ref();
-    let text = status.and_then(|status| status.completed_indexes.as_deref());
-    text.map(indexes).unwrap_or_default()
-}
-
-/// The indexes that were given up for good, by `backoffLimitPerIndex` or FailIndex.
-pub(crate) fn failed_indexes(job: &Job) -> Vec<RangeInclusive<u32>> {
-    let status = job.status.as_ref();
-    let text = status.and_then(|status| status.failed_indexes.as_deref());
-    text.map(indexes).unwrap_or_default()
-}
-
-/// Reads `Job.status.completedIndexes` or `failedIndexes`, such as `0,2-4`. What is malformed counts as not there.
-pub(crate) fn indexes(text: &str) -> Vec<RangeInclusive<u32>> {
-    text.split(',')
-        .filter_map(|part| {
-            let (first, last) = part.split_once('-').unwrap_or((part, part));
-            Some(first.trim().parse().ok()?..=last.trim().parse().ok()?)
-        })
-        .collect()
 }
 
 fn policy(jobset: &JobSet, jobs: &[Arc<Job>]) -> Policy {

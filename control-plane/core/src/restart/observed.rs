@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use lockstep_api::AloneRequest;
+use lockstep_api::WorkerRestartRequest;
 
-use super::{Epoch, Generation, Identity, Incarnation, Rung, UnixNanos};
+use super::{Epoch, Generation, Identity, Incarnation, RestartLevel, UnixNanos};
 
 /// Everything that one decision is made from. Built anew for each step; the coordinator keeps no other view of the world.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub struct Observed {
     /// Token of the latest restart that a person or a platform has asked for.
     pub manual_request: Option<String>,
     /// The latest restart of some workers alone that a person or a platform has asked for.
-    pub alone_request: Option<AloneRequest>,
+    pub worker_restart_request: Option<WorkerRestartRequest>,
 }
 
 /// One expected worker.
@@ -61,9 +61,9 @@ pub struct Worker {
     /// How long the Job controller waits before it replaces a lost pod, milliseconds, as far as the Job's status tells.
     pub back_off_ms: u64,
     /// Whether it is above the minimum of its gang, or of a set whose size changes: it may never come, and joins when it does.
-    pub extra: bool,
+    pub optional: bool,
     /// How it is restarted in place: `Process`, or `Container` where it has no agent.
-    pub rung: Rung,
+    pub level: RestartLevel,
     /// Whether it cannot be restarted in place at all: its pod was changed after its template was judged, so that it has no agent.
     pub stays_down: bool,
     /// What its failures concern.
@@ -227,14 +227,14 @@ pub struct Durable {
     /// The highest generation given, to all or to one worker alone; 0: none above `generation`.
     pub latest: Generation,
     /// Workers that are being restarted alone, and the generation that each is to run.
-    pub alone: BTreeMap<Identity, Generation>,
+    pub worker_restarts: BTreeMap<Identity, Generation>,
     /// The last generation that all workers have run.
     pub released: Generation,
     /// Counted restarts so far.
     pub counter: u32,
     /// Stages all of whose workers have run since they were (re)created.
     pub started: BTreeSet<String>,
-    /// The extras that have run since they were (re)created, as [`Identity::place`] names them. Others are not waited for.
+    /// The optional workers that have run since they were (re)created, as [`Identity::place`] names them. Others are not waited for.
     pub joined: BTreeSet<String>,
     /// Phase at the time of the write.
     pub phase: DurablePhase,
@@ -243,9 +243,9 @@ pub struct Durable {
     /// Token of the latest manual request that has been acted upon.
     pub handled_request: Option<String>,
     /// The latest request to restart some workers alone that has been acted upon, as its annotation has it.
-    pub handled_alone: Option<String>,
-    /// The dearest rung that the latest restart has taken, so far.
-    pub rung: Option<Rung>,
+    pub handled_worker_restart: Option<String>,
+    /// The highest level that the latest restart has taken, so far.
+    pub level: Option<RestartLevel>,
 }
 
 /// The states of the coordinator, as they stand in the status.

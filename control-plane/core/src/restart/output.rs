@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Awaited, Blockage, Blocked, Cause, Durable, EscalateAfter, Generation, Identity, Incarnation, Rung,
-    Scope, UnixNanos,
+    Awaited, Blockage, Blocked, Cause, Durable, EscalateAfter, Generation, Identity, Incarnation,
+    RestartLevel, Scope, UnixNanos,
 };
 
 /// Result of one step.
@@ -55,12 +55,12 @@ pub struct Desired {
     /// Incarnations without an agent and without a generation that began before the restart did: they are restarted like the others.
     pub stale: BTreeSet<Incarnation>,
     /// Incarnations whose worker was restarted alone since the last restart of all, and what each should be instead.
-    pub alone: BTreeMap<Incarnation, Alone>,
+    pub worker_restarts: BTreeMap<Incarnation, WorkerRestart>,
 }
 
 /// Desired state of a worker that is restarted alone.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Alone {
+pub struct WorkerRestart {
     /// The count that it should have, above that of the group.
     pub generation: Generation,
     /// Whether it starts where it is parked at `generation`.
@@ -87,8 +87,8 @@ pub enum Announcement {
         timeline: Timeline,
         /// Why it was done.
         cause: Cause,
-        /// The dearest rung that it took.
-        rung: Rung,
+        /// The highest level that it took.
+        level: RestartLevel,
     },
     /// The child Jobs are made anew.
     Recreating {

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use lockstep_mutants::{self as mutants, Mutant};
 
 use super::{
-    Exit, Generation, Identity, Incarnation, Observed, Phase, PodFact, Reason, Report, Rung, UnixNanos,
-    Worker,
+    Exit, Generation, Identity, Incarnation, Observed, Phase, PodFact, Reason, Report, RestartLevel,
+    UnixNanos, Worker,
 };
 pub(super) use slots::Slots;
 
@@ -35,12 +35,12 @@ pub(super) struct Slot<'a> {
     pub(super) done_in: Option<String>,
     /// Whether the stage (replicatedJob) has finished.
     pub(super) finished: bool,
-    /// An extra that has not joined: nobody waits for it.
+    /// An optional worker that has not joined: nobody waits for it.
     pub(super) absent: bool,
 }
 
 impl<'a> View<'a> {
-    /// Joins what is observed. `done` are the identities known to be done from before; `has_joined` tells which extras have joined.
+    /// Joins what is observed. `done` are the identities known to be done from before; `has_joined` tells which optional workers have joined.
     pub(super) fn new(
         observed: &'a Observed,
         done: &BTreeMap<Identity, String>,
@@ -67,7 +67,7 @@ impl<'a> View<'a> {
                     done: worker.completed || worker.failed || done_in.is_some(),
                     done_in,
                     finished: observed.finished_stages.contains(&worker.stage),
-                    absent: worker.extra && !has_joined(identity),
+                    absent: worker.optional && !has_joined(identity),
                 };
                 (identity, slot)
             })
@@ -127,7 +127,7 @@ impl<'a> View<'a> {
     pub(super) fn ran_since(&self, generation: Generation) -> bool {
         self.slots
             .values()
-            .filter(|slot| slot.counts() && slot.worker.rung == Rung::Process)
+            .filter(|slot| slot.counts() && slot.worker.level == RestartLevel::Process)
             .filter_map(|slot| slot.current)
             .any(|(_, report)| {
                 report.generation >= generation
@@ -140,12 +140,12 @@ impl<'a> View<'a> {
         self.slots.values().any(|slot| slot.worker.ending)
     }
 
-    /// The rung that a restart in place begins with: the dearest that one of its workers needs.
-    pub(super) fn rung(&self) -> Rung {
+    /// The level that a restart in place begins with: the highest that one of its workers needs.
+    pub(super) fn level(&self) -> RestartLevel {
         self.slots
             .values()
             .filter(|slot| slot.counts())
-            .map(|slot| slot.worker.rung)
+            .map(|slot| slot.worker.level)
             .max()
             .unwrap_or_default()
     }
@@ -203,19 +203,19 @@ impl Slot<'_> {
 
     /// Parked at exactly this generation. Without an agent: nothing of an earlier generation runs.
     pub(super) fn parked_at(&self, generation: Generation) -> bool {
-        let parked = match self.worker.rung {
-            Rung::Process => Phase::Parked,
+        let parked = match self.worker.level {
+            RestartLevel::Process => Phase::Parked,
             _ => Phase::Running,
         };
         match self.current {
             Some((_, report)) => report.phase == parked && report.generation == generation,
-            None => self.worker.rung != Rung::Process && self.ended.is_some(),
+            None => self.worker.level != RestartLevel::Process && self.ended.is_some(),
         }
     }
 
     /// Whether it may run although nobody has released it.
     pub(super) fn runs_unreleased(&self) -> bool {
-        self.worker.rung == Rung::Container && self.pod.is_some_and(|pod| pod.running)
+        self.worker.level == RestartLevel::Container && self.pod.is_some_and(|pod| pod.running)
     }
 
     /// Whether its pod runs, and nobody says what its worker does there.
@@ -228,8 +228,8 @@ impl Slot<'_> {
 
     /// When what ran before had stopped, by the node's clock.
     pub(super) fn stopped_at(&self) -> Option<UnixNanos> {
-        let (_, report) = match self.worker.rung {
-            Rung::Process => self.current,
+        let (_, report) = match self.worker.level {
+            RestartLevel::Process => self.current,
             _ => self.ended,
         }?;
         Some(report.since)

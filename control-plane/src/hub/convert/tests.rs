@@ -134,20 +134,20 @@ proptest! {
             container_id: container_id.clone(),
         };
         let named: Vec<_> = named.iter().map(incarnation).collect();
-        let alone = Alone { generation: Generation(numbers.0), release };
-        let apart = named.iter().map(|incarnation| (incarnation.clone(), alone)).collect();
-        let sent = group_to("uid", Epoch(numbers.0), &desired, &policy, named.clone(), named.clone(), apart);
+        let restart = WorkerRestart { generation: Generation(numbers.0), release };
+        let worker_restarts = named.iter().map(|incarnation| (incarnation.clone(), restart)).collect();
+        let sent = group_to("uid", Epoch(numbers.0), &desired, &policy, named.clone(), named.clone(), worker_restarts);
         let got = pb::Group::decode(sent.encode_to_vec().as_slice()).unwrap();
         prop_assert_eq!((got.epoch, got.generation, got.grace_ms), (numbers.0, numbers.1, numbers.3));
         prop_assert_eq!((got.counter, got.heartbeat_timeout_ms), (u64::from(numbers.2), numbers.4));
         prop_assert_eq!(got.ready_timeout_ms, numbers.3);
         prop_assert_eq!((got.uid.as_str(), got.release, got.scope()), ("uid", release, pb::Scope::Group));
         prop_assert_eq!(got.namespace.as_str(), "ns");
-        for worker in &got.alone {
+        for worker in &got.worker_restarts {
             prop_assert_eq!((worker.generation, worker.release), (numbers.0, release));
         }
-        let alone = got.alone.into_iter().filter_map(|worker| worker.incarnation).collect();
-        for list in [got.fresh, got.stale, alone] {
+        let worker_restarts = got.worker_restarts.into_iter().filter_map(|worker| worker.incarnation).collect();
+        for list in [got.fresh, got.stale, worker_restarts] {
             let list: Vec<_> = list.into_iter().filter_map(incarnation_from).collect();
             prop_assert_eq!(&list, &named);
         }

@@ -12,7 +12,7 @@ use thiserror::Error;
 use super::group::{GroupState, Inner};
 use super::{Published, Registry};
 use crate::hub::convert;
-use crate::hub::session::Outbox;
+use crate::hub::outbox::Outbox;
 
 /// A group task's side of the registry. Dropping it tells the nodes nothing: workers run on.
 pub struct GroupLink {
@@ -140,7 +140,7 @@ impl GroupLink {
 
     /// The status tells of a leader with this epoch.
     pub fn heard_of(&self, epoch: Epoch) {
-        self.registry.rivals.written(epoch);
+        self.registry.epoch_tracker.written(epoch);
     }
 
     /// The epoch that this leader acts under.
@@ -199,7 +199,7 @@ impl GroupLink {
 
     /// Whether this node's daemon can restart one worker alone, as far as it has told this leader.
     #[must_use]
-    pub fn restarts_alone(&self, node: &str) -> bool {
+    pub fn restarts_workers(&self, node: &str) -> bool {
         let node = self.registry.nodes.get(node);
         node.is_none_or(|node| node.protocol >= NODE_PROTOCOL_ALONE)
     }
@@ -228,12 +228,20 @@ impl GroupLink {
         }
         let mut fresh = inner.reports.by_node(&published.desired.fresh);
         let mut stale = inner.reports.by_node(&published.desired.stale);
-        let mut alone = inner.reports.alone_by_node(&published.desired.alone);
-        let message = |fresh, stale, alone| {
+        let mut worker_restarts = inner
+            .reports
+            .worker_restarts_by_node(&published.desired.worker_restarts);
+        let message = |fresh, stale, worker_restarts| {
             let Published { desired, policy, .. } = &published;
             let epoch = self.registry.epoch;
             Arc::new(convert::group_to(
-                &self.uid, epoch, desired, policy, fresh, stale, alone,
+                &self.uid,
+                epoch,
+                desired,
+                policy,
+                fresh,
+                stale,
+                worker_restarts,
             ))
         };
         // For all nodes that none of their incarnations is named to.
@@ -246,14 +254,18 @@ impl GroupLink {
         };
         let mut news = Vec::new();
         for node in nodes {
-            let (fresh, stale, alone) = (fresh.remove(node), stale.remove(node), alone.remove(node));
-            let group = if fresh.is_none() && stale.is_none() && alone.is_none() {
+            let (fresh, stale, worker_restarts) = (
+                fresh.remove(node),
+                stale.remove(node),
+                worker_restarts.remove(node),
+            );
+            let group = if fresh.is_none() && stale.is_none() && worker_restarts.is_none() {
                 Arc::clone(&common)
             } else {
                 message(
                     fresh.unwrap_or_default(),
                     stale.unwrap_or_default(),
-                    alone.unwrap_or_default(),
+                    worker_restarts.unwrap_or_default(),
                 )
             };
             if inner.published.get(node).is_none_or(|old| *old != group) {

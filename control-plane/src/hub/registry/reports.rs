@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::time::{Duration, Instant};
 
-use lockstep_core::restart::{Alone, Incarnation, Phase, Report};
+use lockstep_core::restart::{Incarnation, Phase, Report, WorkerRestart};
 use lockstep_mutants::{self as mutants, Mutant};
 
 use super::Revisions;
@@ -248,18 +248,18 @@ impl Reports {
     }
 
     /// The same of those whose worker was restarted alone.
-    pub(super) fn alone_by_node(
+    pub(super) fn worker_restarts_by_node(
         &self,
-        alone: &BTreeMap<Incarnation, Alone>,
-    ) -> BTreeMap<String, Vec<(Incarnation, Alone)>> {
-        let mut nodes: BTreeMap<String, Vec<(Incarnation, Alone)>> = BTreeMap::new();
-        if alone.is_empty() {
+        worker_restarts: &BTreeMap<Incarnation, WorkerRestart>,
+    ) -> BTreeMap<String, Vec<(Incarnation, WorkerRestart)>> {
+        let mut nodes: BTreeMap<String, Vec<(Incarnation, WorkerRestart)>> = BTreeMap::new();
+        if worker_restarts.is_empty() {
             return nodes;
         }
         for (node, incarnation) in self.keys() {
-            if let Some(alone) = alone.get(incarnation) {
+            if let Some(restart) = worker_restarts.get(incarnation) {
                 let of_node = nodes.entry(node.to_owned()).or_default();
-                of_node.push((incarnation.clone(), *alone));
+                of_node.push((incarnation.clone(), *restart));
             }
         }
         nodes

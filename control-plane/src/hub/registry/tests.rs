@@ -3,7 +3,7 @@
 use lockstep_proto::node::v1::hub_message::Kind;
 
 use super::*;
-use crate::hub::session::Taken;
+use crate::hub::outbox::Taken;
 
 fn heard(link: &GroupLink) -> usize {
     link.heard(&BTreeSet::from(["n1".to_owned()])).len()

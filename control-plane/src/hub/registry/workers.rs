@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use lockstep_core::restart::{Incarnation, Phase};
 
 use crate::hub::convert::Reported;
-use crate::hub::unkept::{Unkept, WORKERS_PER_NODE};
+use crate::hub::report_limits::{ReportLimit, WORKERS_PER_NODE};
 
 #[derive(Default)]
 pub(super) struct Workers {
@@ -28,12 +28,15 @@ impl Workers {
     ///
     /// # Errors
     /// Where it is of another group, or there is no room.
-    pub(super) fn remember(&mut self, reported: &Reported) -> Result<Option<(Incarnation, String)>, Unkept> {
+    pub(super) fn remember(
+        &mut self,
+        reported: &Reported,
+    ) -> Result<Option<(Incarnation, String)>, ReportLimit> {
         let incarnation = &reported.incarnation;
         let lives = !matches!(reported.report.phase, Phase::Lost(_) | Phase::Done);
         if let Some(known) = self.known.get_mut(incarnation) {
             if known.group != reported.group {
-                return Err(Unkept::OtherGroup);
+                return Err(ReportLimit::OtherGroup);
             }
             if !known.is_listed {
                 self.unlisted.remove(&(known.lives, incarnation.clone()));
@@ -44,7 +47,7 @@ impl Workers {
         }
         let mut gone = None;
         if self.known.len() >= WORKERS_PER_NODE {
-            let (_, first) = self.unlisted.pop_first().ok_or(Unkept::TooMany)?;
+            let (_, first) = self.unlisted.pop_first().ok_or(ReportLimit::TooMany)?;
             let known = self.known.remove(&first);
             gone = known.map(|known| (first, known.group));
         }

@@ -3,7 +3,7 @@
 use kube::Client;
 
 use super::*;
-use crate::serve::{Awaited, Ready};
+use crate::net::serve::{Awaited, Ready};
 
 async fn becomes_ready(servers: &Awaited) {
     while servers.missing().is_some() {
@@ -37,7 +37,7 @@ async fn a_replica_is_ready_once_its_hub_has_the_port_that_another_process_had()
         refusals: Arc::default(),
         strangers: STRANGERS,
     };
-    let role = Role::new(Whereabouts::unknown());
+    let role = Role::new(LeaderAddress::unknown());
     let (kept, until) = (Arc::clone(&identity), shutdown.clone());
     let keeps = tokio::spawn(async move { kept.keep(until).await });
     let serves = tokio::spawn(crate::hub::run(

@@ -34,7 +34,7 @@ async fn plays(protocol: u32, recording: &str) {
         "{welcome:?}"
     );
     wait_for_phases(&link, [Phase::Running, Phase::Running]).await;
-    assert_eq!(link.restarts_alone("n1"), protocol >= 2);
+    assert_eq!(link.restarts_workers("n1"), protocol >= 2);
     let exit = lockstep_core::restart::Exit { code: 1, signal: 0 };
     tx.send(messages.next().unwrap()).await.unwrap();
     wait_for_phases(&link, [Phase::Exited(exit), Phase::Running]).await;

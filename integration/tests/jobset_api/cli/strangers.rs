@@ -32,7 +32,7 @@ pub(super) async fn what_strangers_write_stays_in_its_place(scene: Scene) -> Res
         .create(jobset(json!({"replicatedJobs": [replicated_job("a", 1)]})))
         .await?;
     let timeline = json!({
-        "rung": FORGED, "generation": 9, "failedAt": 1_760_000_000_000_000_000_i64,
+        "level": FORGED, "generation": 9, "failedAt": 1_760_000_000_000_000_000_i64,
         "detectedAt": 1_760_000_000_001_000_000_i64, "runningAt": 1_760_000_000_042_000_000_i64, "workers": 4,
     });
     let event = json!({

@@ -175,10 +175,10 @@ pub(crate) fn obey(workers: &mut [pb::WorkerState], desired: &pb::Group) {
             .incarnation
             .as_ref()
             .is_some_and(|it| desired.fresh.contains(it));
-        let alone = |alone: &&pb::Alone| alone.incarnation == worker.incarnation;
-        let alone = desired.alone.iter().find(alone);
+        let mut restarts = desired.worker_restarts.iter();
+        let restart = restarts.find(|restart| restart.incarnation == worker.incarnation);
         let of_group = (desired.generation, desired.release);
-        let (generation, release) = alone.map_or(of_group, |alone| (alone.generation, alone.release));
+        let (generation, release) = restart.map_or(of_group, |restart| (restart.generation, restart.release));
         if worker.phase() == pb::Phase::Fresh && release && named {
             enter(worker, pb::Phase::Running, generation);
         } else if worker.generation < generation {

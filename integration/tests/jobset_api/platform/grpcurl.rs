@@ -34,7 +34,7 @@ impl Grpcurl {
         })
     }
 
-    /// As README.md has it, with these flags and words.
+    /// As docs/platform-api.md has it, with these flags and words.
     async fn run(&self, flags: &[&str], words: &[&str]) -> Result<Output> {
         let mut command = Command::new(&self.program);
         command.arg("-cacert").arg(&self.ca);

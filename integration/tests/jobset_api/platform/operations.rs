@@ -28,7 +28,7 @@ pub(super) async fn restarts_are_told(scene: &Scene, admin: &Caller) -> Result<(
         "{told:?}"
     );
     for restart in &told.restarts {
-        ensure!(restart.scope() == pb::RestartScope::Group && restart.rung == "Process");
+        ensure!(restart.scope() == pb::RestartScope::Group && restart.level == "Process");
         ensure!(restart.workers == 2 && restart.replaced_pods == 0);
         ensure!(
             told.since_unix_nanos < restart.begun_unix_nanos

@@ -81,13 +81,17 @@ impl Rest {
     async fn ensure_processes(&self) -> Result<()> {
         for worker in &self.workers {
             let pod = &worker.place.pod;
+            // A process that is about to run another program has no environment for a moment.
             let tree = eventually("the worker has its child", AGAIN, async || {
                 let tree = worker.tree();
                 ensure!(tree.len() == PROCESSES, "{pod} has {tree:?}");
-                Ok(tree)
+                let attempts = tree.into_iter().map(|process| {
+                    let attempt = attempt(process);
+                    Ok((process, attempt.with_context(|| format!("{process:?} has none"))?))
+                });
+                attempts.collect::<Result<Vec<_>>>()
             });
-            for process in tree.await? {
-                let attempt = attempt(process).with_context(|| format!("{process:?} of {pod} has gone"))?;
+            for (process, attempt) in tree.await? {
                 ensure!(
                     attempt == self.generation,
                     "{process:?} of {pod} is of {attempt}, not {}",

@@ -131,7 +131,7 @@ impl Daemon {
             release: true,
             fresh: BTreeSet::new(),
             stale: BTreeSet::new(),
-            alone: BTreeMap::new(),
+            worker_restarts: BTreeMap::new(),
             grace_ms: 0,
             terminal: vec![],
             heartbeat_timeout_ms: 0,

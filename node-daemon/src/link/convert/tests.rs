@@ -31,9 +31,9 @@ fn group() -> impl Strategy<Value = wire::Group> {
         |(uid, numbers, scope, release, fresh, stale, rules)| wire::Group {
             namespace: uid.clone(),
             uid,
-            alone: fresh
+            worker_restarts: fresh
                 .iter()
-                .map(|incarnation: &wire::Incarnation| wire::Alone {
+                .map(|incarnation: &wire::Incarnation| wire::WorkerRestart {
                     incarnation: Some(incarnation.clone()),
                     generation: numbers.1,
                     release,

@@ -33,7 +33,7 @@ fn desired(epoch: u64, generation: u64) -> Desired {
         release: false,
         fresh: BTreeSet::new(),
         stale: BTreeSet::new(),
-        alone: BTreeMap::new(),
+        worker_restarts: BTreeMap::new(),
         grace_ms: 1000,
         terminal: vec![],
         heartbeat_timeout_ms: 0,

@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
-use crate::worker::types::{Alone, ExitRule};
+use crate::worker::types::{ExitRule, WorkerRestart};
 
 fn incarnation(container: &str) -> Incarnation {
     Incarnation {
@@ -29,7 +29,7 @@ fn desired() -> Desired {
         release: true,
         fresh: BTreeSet::from([incarnation("c1")]),
         stale: BTreeSet::new(),
-        alone: BTreeMap::new(),
+        worker_restarts: BTreeMap::new(),
         grace_ms: 5000,
         terminal: vec![
             rule(None, None, 1),
@@ -68,8 +68,8 @@ fn a_worker_that_was_restarted_alone_has_a_generation_of_its_own() {
     let told = |generation, release| {
         let mut desired = desired();
         desired
-            .alone
-            .insert(incarnation("c2"), Alone { generation, release });
+            .worker_restarts
+            .insert(incarnation("c2"), WorkerRestart { generation, release });
         let of = |container: &str| {
             let target = target(&desired, "job-0", "worker", &incarnation(container));
             (target.generation, target.release)

@@ -46,7 +46,7 @@ fn desired(epoch: u64, generation: u64, release: bool) -> Desired {
         release,
         fresh: BTreeSet::new(),
         stale: BTreeSet::new(),
-        alone: BTreeMap::new(),
+        worker_restarts: BTreeMap::new(),
         grace_ms: 1000,
         terminal: vec![],
         heartbeat_timeout_ms: 0,

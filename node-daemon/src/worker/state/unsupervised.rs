@@ -71,14 +71,14 @@ impl Table {
                 .get(id)
                 .is_some_and(|other| other.name == worker.name)
         };
-        let held = desired.alone.iter().filter(|(incarnation, alone)| {
+        let held = desired.worker_restarts.iter().filter(|(incarnation, restart)| {
             // As for those with an agent: what is not above the group's generation is a thing of the past.
-            !alone.release
-                && alone.generation > desired.generation
+            !restart.release
+                && restart.generation > desired.generation
                 && incarnation.pod == worker.pod
                 && is_of_it(&incarnation.container)
         });
-        let held = held.map(|(_, alone)| alone.generation).max();
+        let held = held.map(|(_, restart)| restart.generation).max();
         held.map_or(Order::Run(desired.generation), Order::Stop)
     }
 

@@ -3,7 +3,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use lockstep_api::RestartStrategy;
 
 use super::*;
-use crate::testing::{JobSetBuild, ReplicatedJobBuild, jobset, replicated_job};
+use crate::common::testing::{JobSetBuild, ReplicatedJobBuild, jobset, replicated_job};
 
 fn plain() -> JobSet {
     jobset([replicated_job("w", 1)])

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use proptest::prelude::*;
 
-use crate::gang::quantity::billionths;
-use crate::gang::{Resources, quantity};
+use crate::common::quantity::billionths;
+use crate::common::quantity::quantity;
+use crate::gang::Resources;
 
 /// Close to a quantity, and far from one.
 fn text() -> impl Strategy<Value = String> {

@@ -3,8 +3,8 @@
 use lockstep_api::{ExecutionPolicy, ExecutionPolicyOrder, GangPhase, ReplicatedJobsStatus};
 
 use super::model::{Model, gang, part};
+use crate::common::testing::{JobSetBuild, ReplicatedJobBuild};
 use crate::gang::Word;
-use crate::testing::{JobSetBuild, ReplicatedJobBuild};
 
 /// 1755: the minimum of each task is honoured, not only that of the whole job.
 #[test]
@@ -92,7 +92,7 @@ fn what_an_execution_policy_has_not_created_is_not_waited_for() {
     }
 }
 
-/// A stage is ready at its minimum although its extras have no room.
+/// A stage is ready at its minimum although its optional workers have no room.
 #[test]
 fn a_stage_is_ready_at_its_minimum() {
     let mut model = Model::new(&[3]);
@@ -137,9 +137,9 @@ fn issue_5805_a_gang_goes_on_after_a_node_is_repaired() {
     }
 }
 
-/// Extras that never start keep nothing waiting.
+/// Optional workers that never start keep nothing waiting.
 #[test]
-fn extras_that_never_start_do_not_keep_the_jobset_from_completing() {
+fn optional_workers_that_never_start_do_not_keep_the_jobset_from_completing() {
     for pod_groups in [false, true] {
         let mut model = Model::new(&[3]);
         let parts = vec![
@@ -150,8 +150,8 @@ fn extras_that_never_start_do_not_keep_the_jobset_from_completing() {
         // Nobody else is let to run there once the minimum does.
         model.run(4);
         *model.nodes.get_mut("n0").unwrap() = 1;
-        let extra = model.pods_of("a").into_iter().find(|pod| pod.node.is_none());
-        assert!(extra.is_some());
+        let optional = model.pods_of("a").into_iter().find(|pod| pod.node.is_none());
+        assert!(optional.is_some());
         let status = |model: &Model| model.clusters["a"].jobset.status.clone().unwrap();
         assert!(status(&model).is_true("MinAvailable"));
         *model.nodes.get_mut("n0").unwrap() = 0;

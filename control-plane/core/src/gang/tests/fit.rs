@@ -9,9 +9,10 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::model::Chance;
+use crate::common::quantity::quantity;
 use crate::gang::eligible::is_eligible;
 use crate::gang::fit::{Fit, Group, Room};
-use crate::gang::{Exclusive, Needs, Node, Resources, message, quantity};
+use crate::gang::{Exclusive, Needs, Node, Resources, message};
 
 fn cores(amount: i128) -> Resources {
     let mut resources = Resources::default();

@@ -143,7 +143,7 @@ fn disturb(model: &mut Model, cores: &BTreeMap<String, i32>) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 4, max_shrink_iters: 200, ..ProptestConfig::default() })]
 
-    /// Whatever happens, no part of a gang holds nodes for longer than it may, no extra goes before its gang, no gate is left on a pod that should run,
+    /// Whatever happens, no part of a gang holds nodes for longer than it may, no optional worker goes before its gang, no gate is left on a pod that should run,
     /// and all finish in the end.
     #[test]
     fn gangs_survive_what_happens_to_clusters(seed in any::<u64>(), pod_groups in any::<bool>()) {
@@ -265,9 +265,9 @@ fn a_gang_is_finished_where_an_ended_pod_is_deleted_after_the_others_were_made_a
     model.finish(60);
 }
 
-/// Extras that find room later start, and nobody else is touched.
+/// Optional workers that find room later start, and nobody else is touched.
 #[test]
-fn extras_that_start_late_join_those_that_run() {
+fn optional_workers_that_start_late_join_those_that_run() {
     for pod_groups in [false, true] {
         let mut model = Model::new(&[3]);
         model.run_time = 1000;

@@ -7,9 +7,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use lockstep_api::{GangPhase, GangStatus, conditions};
 
 use super::model::{Model, gang, part};
-use crate::gang::{Gang, GangPod, JobSetGangs, Leaving, Part, Pod, PodPhase, World, decide};
+use crate::common::testing::at;
+use crate::gang::{Gang, JobSetGangs, Part, Pod, PodPhase, World, decide};
+use crate::jobset::gang_pod::{GangPod, Leaving};
 use crate::reconcile::plan;
-use crate::testing::at;
 
 /// kube-scheduler would count the pod, so the Jobs stay suspended until it has gone.
 #[test]

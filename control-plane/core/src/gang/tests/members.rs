@@ -5,12 +5,12 @@ use std::sync::Arc;
 use lockstep_api::labels;
 use serde_json::json;
 
-use crate::features::Features;
+use crate::common::features::Features;
+use crate::common::testing::{JobSetBuild as _, jobset, replicated_job};
 use crate::gang::members::part;
 use crate::gang::{Pod, members};
-use crate::in_place::Agents;
-use crate::jobset::Jobs;
-use crate::testing::{JobSetBuild as _, jobset, replicated_job};
+use crate::jobset::in_place::Agents;
+use crate::reconcile::jobs::Jobs;
 
 #[test]
 fn neither_what_is_completed_nor_what_has_failed_for_good_is_waited_for() {
@@ -24,6 +24,38 @@ fn neither_what_is_completed_nor_what_has_failed_for_good_is_waited_for() {
     let said = json!({"completedIndexes": "0", "failedIndexes": "2,3"});
     job.status = Some(serde_json::from_value(said).unwrap());
     assert_eq!(part(&js, workers, &[&job], 4).done, [0, 2, 3].into());
+}
+
+#[test]
+fn a_job_waits_for_no_more_pods_than_it_makes() {
+    let workers = |mode: &str, completions| {
+        jobset([replicated_job("w", 1)]).with(|js| {
+            let job = js.spec.replicated_jobs[0].template.spec.as_mut().unwrap();
+            job.completion_mode = Some(mode.to_owned());
+            (job.completions, job.parallelism) = (completions, Some(4));
+        })
+    };
+    let cases = [
+        // Each of six indexes has a limit of its own: one is completed, two have failed for good, three are left.
+        (
+            "Indexed",
+            Some(6),
+            json!({"succeeded": 1, "failedIndexes": "1,4", "active": 3}),
+            3,
+        ),
+        ("NonIndexed", Some(6), json!({"succeeded": 4, "active": 2}), 2),
+        // A work queue gets no pod more once one of its pods has succeeded.
+        ("NonIndexed", None, json!({"succeeded": 1, "active": 2}), 2),
+        ("NonIndexed", None, json!({"active": 2, "failed": 2}), 4),
+    ];
+    for (mode, completions, status, left) in cases {
+        let js = workers(mode, completions);
+        let workers = &js.spec.replicated_jobs[0];
+        let mut job = Jobs::new(&js, Features::default(), &Agents::ByNode).make(workers, 0);
+        job.status = Some(serde_json::from_value(status.clone()).unwrap());
+        let done = part(&js, workers, &[&job], 4).done;
+        assert_eq!(done, (left..4).collect(), "{mode} {completions:?} {status}");
+    }
 }
 
 #[test]

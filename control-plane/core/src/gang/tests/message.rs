@@ -4,8 +4,8 @@ use jiff::SignedDuration;
 use lockstep_api::{ExecutionPolicy, ExecutionPolicyOrder};
 
 use super::model::part;
+use crate::common::testing::{JobSetBuild, jobset};
 use crate::gang::{Announcement, Backend, Word, message};
-use crate::testing::{JobSetBuild, jobset};
 
 #[test]
 fn one_pod_is_no_pods() {

@@ -14,9 +14,10 @@ use lockstep_api::{
     conditions, labels,
 };
 
-use crate::gang::{Decisions, Footprint, GangPod, Node, Pod, PodGroupRef, Word, World, decide, members};
-use crate::pod::PodSummary;
-use crate::testing::{Cluster, JobSetBuild, ReplicatedJobBuild, at, jobset, replicated_job};
+use crate::common::testing::{Cluster, JobSetBuild, ReplicatedJobBuild, at, jobset, replicated_job};
+use crate::gang::{Decisions, Footprint, Node, Pod, PodGroupRef, Word, World, decide, members};
+use crate::jobset::gang_pod::GangPod;
+use crate::jobset::pod::PodSummary;
 
 mod kubernetes;
 mod watch;

@@ -6,9 +6,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use lockstep_api::{GangPhase, GangStatus};
 use proptest::prelude::*;
 
+use crate::common::testing::at;
 use crate::gang::order::seats;
 use crate::gang::{Gang, JobSetGangs, Needs, Node, Part, Pod, PodPhase, PodRef, Resources, World, decide};
-use crate::testing::at;
 
 fn part(name: &str, pods: u32, minimum: u32, priority: i32) -> Part {
     let pod = |index| {
@@ -50,7 +50,7 @@ fn order(parts: Vec<Part>) -> String {
 }
 
 #[test]
-fn a_higher_priority_goes_first_and_no_extra_before_a_minimum() {
+fn a_higher_priority_goes_first_and_no_optional_worker_before_a_minimum() {
     let parts = vec![part("M", 5, 3, 10), part("W", 3, 2, 1)];
     assert_eq!(order(parts), "M0 M1 M2 W0 W1 (M3) (M4) (W2)");
 }
@@ -173,9 +173,9 @@ fn pods_without_an_index_keep_their_places() {
     assert_eq!(order(vec![part]), "c b (a)");
 }
 
-/// One below the minimum was lost since the gang has started: kube-scheduler is not given extras that would take its room.
+/// One below the minimum was lost since the gang has started: kube-scheduler is not given optional workers that would take its room.
 #[test]
-fn extras_of_a_pod_group_wait_until_the_minimum_is_bound_again() {
+fn optional_workers_of_a_pod_group_wait_until_the_minimum_is_bound_again() {
     fn after(change: impl Fn(&mut Part)) -> String {
         let mut part = part("M", 5, 3, 0);
         part.pods.reverse(); // By their indexes.
@@ -206,7 +206,7 @@ fn extras_of_a_pod_group_wait_until_the_minimum_is_bound_again() {
 
 proptest! {
     #[test]
-    fn minimums_come_before_extras(sizes in prop::collection::vec((1_u32..6, 0_u32..6, 0_i32..3), 1..4)) {
+    fn minimums_come_before_optional_workers(sizes in prop::collection::vec((1_u32..6, 0_u32..6, 0_i32..3), 1..4)) {
         let parts = sizes.iter().enumerate().map(|(index, (pods, minimum, priority))| {
             part(&format!("p{index}-"), *pods, *minimum.min(pods), *priority)
         });

@@ -3,8 +3,8 @@
 use lockstep_api::ReplicatedJob;
 
 use super::model::{Chance, Model, gang, part};
+use crate::common::testing::{JobSetBuild, ReplicatedJobBuild};
 use crate::gang::Word;
-use crate::testing::{JobSetBuild, ReplicatedJobBuild};
 
 /// What would leave too little for a gang that waits does not pass it. What can never start is passed.
 #[test]

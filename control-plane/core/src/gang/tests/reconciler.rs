@@ -7,10 +7,10 @@ use lockstep_api::{
 };
 
 use super::model::{Model, gang, part};
+use crate::common::testing::{JobSetBuild, ReplicatedJobBuild, observe};
 use crate::gang::{Backend, Word, backend, mutate};
-use crate::plan::Change;
+use crate::jobset::plan::Change;
 use crate::reconcile::plan;
-use crate::testing::{JobSetBuild, ReplicatedJobBuild, observe};
 
 fn created(js: &JobSet, pod_groups: bool) -> Vec<Job> {
     let mut observed = observe(js, []);
@@ -218,7 +218,7 @@ fn kube_scheduler_starts_what_it_can() {
     // Followers are not created before their leader is scheduled.
     let exclusive = js.annotated(annotations::EXCLUSIVE_TOPOLOGY, "rack");
     assert_eq!(chosen(&exclusive, true), Backend::Gates);
-    // Which pod is an extra cannot be told.
+    // Which pod is an optional worker cannot be told.
     let part = part("w", 1, 2, 1).job_spec(|spec| spec.completion_mode = Some("NonIndexed".to_owned()));
     assert_eq!(chosen(&gang("a", vec![part], &[("w", 1)]), true), Backend::Gates);
 }

@@ -8,8 +8,8 @@ use proptest::prelude::*;
 
 use super::model::part;
 use crate::admission;
-use crate::features::Features;
-use crate::testing::{JobSetBuild, ReplicatedJobBuild, jobset};
+use crate::common::features::Features;
+use crate::common::testing::{JobSetBuild, ReplicatedJobBuild, jobset};
 
 /// A JobSet of `m` with 5 pods and, with two, `w` with 3.
 fn set(names: &[&str], minimum: Option<i32>, listed: &[(&str, i32)]) -> JobSet {

@@ -12,7 +12,7 @@ use jiff::tz::{TimeZone, TimeZoneDatabase};
 use jiff::{Timestamp, Zoned};
 use lockstep_api::ray::RayCronJobSpec;
 
-use crate::validation::Violation;
+use crate::common::violation::Violation;
 
 const SCHEDULE: &str = "spec.schedule";
 /// The longest schedule, in bytes. One that lists each minute, hour, day, month and day of the week

@@ -7,7 +7,7 @@ use lockstep_api::ray::{RayJobDeploymentStatus as Phase, RayJobStatus};
 use super::follow::Submitter;
 use super::names::{job_id, last_id};
 use super::{Draft, POLL, Ray, SHOWN, has_ended, pace, question};
-use crate::plan::Severity;
+use crate::jobset::plan::Severity;
 
 /// How long a job that is to be stopped is waited for when its RayJob is deleted.
 const STOP_ON_DELETION: SignedDuration = SignedDuration::from_secs(30);

@@ -7,7 +7,7 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::Draft;
-use crate::plan::{JobRef, Severity};
+use crate::jobset::plan::{JobRef, Severity};
 use crate::ray::submitter;
 
 /// Finalizer of what is deleted only once all that belongs to it is gone (`metav1.FinalizerDeleteDependents`).

@@ -11,8 +11,8 @@ use lockstep_api::naming::job_name;
 use lockstep_api::ray::{RayCluster, RayJobDeploymentStatus as Phase, conditions};
 
 use super::Draft;
-use crate::observed::is_controlled_by;
-use crate::pod::PodSummary;
+use crate::jobset::observed::is_controlled_by;
+use crate::jobset::pod::PodSummary;
 use crate::ray::names::HEAD;
 
 /// Restarts of the cluster in an attempt, before its head was up, that are forgiven; and failures of its head.

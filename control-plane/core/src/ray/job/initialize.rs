@@ -8,7 +8,7 @@ use lockstep_api::ray::{
 };
 
 use super::{Draft, POLL, Ray, SLOWEST};
-use crate::plan::Severity;
+use crate::jobset::plan::Severity;
 use crate::ray::cluster::is_left_by;
 use crate::ray::submitter;
 

@@ -7,7 +7,7 @@ use lockstep_api::{InPlacePhase, JobSet, annotations};
 use super::initialize::failed;
 use super::names::cluster_name;
 use super::{Draft, POLL, Ray};
-use crate::plan::JobRef;
+use crate::jobset::plan::JobRef;
 
 /// How long a start in the same pods may take before a new cluster is made.
 const PATIENCE: SignedDuration = SignedDuration::from_secs(180);

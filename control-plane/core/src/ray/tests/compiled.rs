@@ -4,7 +4,7 @@ use lockstep_api::annotations::SUPERVISE;
 use lockstep_api::{DependsOnStatus, InPlaceKind, RestartStrategy, ray::keys};
 
 use super::*;
-use crate::{features::Features, in_place, validation};
+use crate::{admission::validation, common::features::Features, jobset::in_place};
 
 #[test]
 fn the_jobset_is_valid_and_restarts_by_process() {

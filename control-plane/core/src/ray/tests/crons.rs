@@ -7,7 +7,7 @@ use lockstep_api::ray::{RayCronJob, RayCronJobStatus, RayJob, RayJobDeploymentSt
 
 use super::jobs::rayjob;
 use super::*;
-use crate::plan::Event;
+use crate::jobset::plan::Event;
 use crate::ray::cron::{CronPlan, ObservedCron, plan};
 
 /// 20 seconds past a full minute, which is this one since 1970.

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::admission;
-use crate::features::Features;
-use crate::testing::Cluster;
+use crate::common::features::Features;
+use crate::common::testing::Cluster;
 
 /// A cluster with a gang that states no minimum, and a group of so many workers. Its JobSet is as the webhook for JobSets completes it.
 fn completed(replicas: i32) -> World {

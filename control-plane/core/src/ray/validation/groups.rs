@@ -6,9 +6,10 @@ use k8s_openapi::api::core::v1::{EnvVar, PodTemplateSpec};
 use lockstep_api::ray::{HeadGroupSpec, RayClusterSpec, WorkerGroupSpec, keys};
 
 use super::{Annotations, options, unsupported_annotation};
-use crate::limits::{MOST_REPLICATED_JOBS, MOST_WORKERS};
+use crate::common::syntax::{label_value, qualified_name};
+use crate::common::violation::Violation;
+use crate::jobset::limits::{MOST_REPLICATED_JOBS, MOST_WORKERS};
 use crate::ray::names;
-use crate::validation::{Violation, label_value, qualified_name};
 
 type Map = BTreeMap<String, String>;
 

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::Annotations;
 use super::groups::head_variable;
-use crate::validation::Violation;
+use crate::common::violation::Violation;
 
 /// Variable of the head with the password of Redis.
 const REDIS_PASSWORD: &str = "REDIS_PASSWORD";

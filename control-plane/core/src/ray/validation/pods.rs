@@ -5,8 +5,8 @@ use k8s_openapi::api::core::v1::PodTemplateSpec;
 use lockstep_api::ray::RayClusterSpec;
 use serde_json::Value;
 
+use crate::common::violation::Violation;
 use crate::ray::text;
-use crate::validation::Violation;
 
 /// Fields that are maps of quantities, wherever they stand in a pod template.
 const MAPS: [&str; 3] = ["limits", "requests", "overhead"];

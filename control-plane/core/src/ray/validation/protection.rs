@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use lockstep_api::ray::{RayCluster, RayClusterSpec, RayCronJob, RayJob, RayJobSpec};
 use serde_json::Value;
 
-use crate::validation::Violation;
+use crate::common::violation::Violation;
 
 pub(in crate::ray) fn cluster(cluster: &RayCluster) -> Vec<Violation> {
     if is_made_by_another(&cluster.metadata) {

@@ -1,8 +1,8 @@
 //! JobSets with many Jobs, and with more than there may be.
 
 use super::*;
-use crate::jobset::Jobs;
-use crate::limits::{BYTES_AT_ONCE, JOBS_AT_ONCE};
+use crate::jobset::limits::{BYTES_AT_ONCE, JOBS_AT_ONCE};
+use crate::reconcile::jobs::Jobs;
 
 #[test]
 fn many_jobs_are_made_in_batches_until_all_are_there() {
@@ -88,11 +88,15 @@ fn a_jobset_that_is_too_large_fails_before_anything_is_made() {
 
 /// The bomb with two of its Jobs.
 fn running(js: &JobSet, fates: [Fate; 2]) -> Observed {
-    let jobs = Jobs::new(js, crate::Features::default(), &crate::in_place::Agents::ByNode);
+    let jobs = Jobs::new(
+        js,
+        crate::Features::default(),
+        &crate::jobset::in_place::Agents::ByNode,
+    );
     let made = fates.into_iter().zip(0..).map(|(fate, index)| {
         let mut job = jobs.make(&js.spec.replicated_jobs[0], index);
         job.spec.as_mut().unwrap().suspend = Some(false);
-        crate::testing::set_fate(&mut job, fate, at(0));
+        crate::common::testing::set_fate(&mut job, fate, at(0));
         job
     });
     observe(js, made)

@@ -3,7 +3,7 @@
 use lockstep_mutants::{self as mutants, Mutant};
 
 use super::super::view::{Slot, View};
-use super::super::{Identity, Observed, Output, Phase, PodFact, Reason, Rung, UnixNanos};
+use super::super::{Identity, Observed, Output, Phase, PodFact, Reason, RestartLevel, UnixNanos};
 use super::{Coordinator, State};
 
 impl Coordinator {
@@ -19,7 +19,7 @@ impl Coordinator {
                     let all_there = self.stages_are_there(observed, view);
                     if all_there
                         && self.barrier(view).all(|(identity, slot)| {
-                            self.apart.concerns(identity) || self.has_followed(identity, slot)
+                            self.worker_restarts.concerns(identity) || self.has_followed(identity, slot)
                         })
                     {
                         self.state = State::InSync;
@@ -121,7 +121,7 @@ impl Coordinator {
             !mutants::is(Mutant::IgnoreUnseenPods)
                 && slot.counts()
                 && slot.current.is_none()
-                && (slot.worker.rung == Rung::Process || slot.ended.is_none())
+                && (slot.worker.level == RestartLevel::Process || slot.ended.is_none())
                 && slot.worker.pods.iter().any(may_run)
         };
         self.stages_are_there(observed, view)
@@ -169,7 +169,7 @@ impl Coordinator {
             timeline.replaced = replaced;
         }
         if replaced > 0 {
-            self.rung = self.rung.max(Some(Rung::Pod));
+            self.level = self.level.max(Some(RestartLevel::Pod));
         }
         self.newcomers = parked
             .iter()
@@ -188,7 +188,7 @@ impl Coordinator {
         }
         self.held.clear();
         self.backoff.released(now);
-        self.apart.released(now);
+        self.worker_restarts.released(now);
         self.state = State::Releasing { deadline };
     }
 }

@@ -1,32 +1,32 @@
-//! Requests to restart some workers alone (`lockstep.dev/restart-alone`).
+//! Requests to restart some workers alone (`lockstep.dev/restart-workers`).
 //!
 //! Promises: each worker that is named, runs, and is restarted alone when it fails, is restarted alone, and nobody else is touched; a request is
 //! acted upon once, and is durable as such before anybody is told anything. Where all are being restarted anyway it is fulfilled by that.
 
 use std::collections::BTreeMap;
 
-use lockstep_api::AloneRequest;
+use lockstep_api::WorkerRestartRequest;
 use lockstep_mutants::{self as mutants, Mutant};
 
 use super::super::view::{Slot, View};
-use super::super::{Cause, Identity, Observed, Output, Reason, Rung, Scope, UnixNanos};
-use super::alone::ALONE_AT_ONCE;
+use super::super::{Cause, Identity, Observed, Output, Reason, RestartLevel, Scope, UnixNanos};
 use super::preview::{Effect, Fate, Preview, Unmoved, in_place};
+use super::worker_restarts::WORKER_RESTARTS_AT_ONCE;
 use super::{Coordinator, State};
 
 impl Coordinator {
-    pub(super) fn hear_alone_request(
+    pub(super) fn hear_worker_restart_request(
         &mut self,
         observed: &Observed,
         view: &View<'_>,
         now: UnixNanos,
         out: &mut Output,
     ) {
-        let Some(request) = &observed.alone_request else {
+        let Some(request) = &observed.worker_restart_request else {
             return;
         };
         let said = request.to_string();
-        if self.handled_alone.as_ref() == Some(&said)
+        if self.handled_worker_restart.as_ref() == Some(&said)
             || matches!(self.state, State::Failed | State::Recovering { .. })
         {
             return;
@@ -38,50 +38,56 @@ impl Coordinator {
                 .filter(|(identity, slot)| self.is_asked(request, identity, slot))
                 .map(|(identity, slot)| ((*identity).clone(), asked(identity, slot)))
                 .collect();
-            let fit = stopped.len() <= self.apart.room();
-            if !fit && stopped.len() <= ALONE_AT_ONCE {
+            let fit = stopped.len() <= self.worker_restarts.room();
+            if !fit && stopped.len() <= WORKER_RESTARTS_AT_ONCE {
                 // All of them, and not yet.
                 return;
             }
             for (identity, cause) in stopped.into_iter().filter(|_| fit) {
-                self.begin_alone(identity, cause, now, out);
+                self.begin_worker_restarts(identity, cause, now, out);
             }
         }
-        self.handled_alone = Some(said);
+        self.handled_worker_restart = Some(said);
     }
 
     /// Whether the request restarts this worker now.
-    fn is_asked(&self, request: &AloneRequest, identity: &Identity, slot: &Slot<'_>) -> bool {
+    fn is_asked(&self, request: &WorkerRestartRequest, identity: &Identity, slot: &Slot<'_>) -> bool {
         (names(request, identity, slot) || mutants::is(Mutant::WidenRequest))
             && slot.worker.scope == Scope::Worker
             && slot.counts()
             && !slot.worker.ending
-            && !self.apart.concerns(identity)
+            && !self.worker_restarts.concerns(identity)
             && slot.running_at(self.wanted(identity))
     }
 
     /// What this request to restart some workers alone would do if it came now.
     #[must_use]
-    pub fn preview_alone(&self, observed: &Observed, request: &AloneRequest, now: UnixNanos) -> Preview {
+    pub fn preview_worker_restarts(
+        &self,
+        observed: &Observed,
+        request: &WorkerRestartRequest,
+        now: UnixNanos,
+    ) -> Preview {
         let nothing = |why| Preview {
             effect: Effect::Nothing(why),
             workers: BTreeMap::new(),
         };
         let said = request.to_string();
-        if self.handled_alone.as_ref() == Some(&said) {
+        if self.handled_worker_restart.as_ref() == Some(&said) {
             return nothing(Unmoved::Handled);
         }
         let mut without = self.clone();
         without.step(observed, now);
         let mut with = self.clone();
         let asked = Observed {
-            alone_request: Some(request.clone()),
+            worker_restart_request: Some(request.clone()),
             ..observed.clone()
         };
         with.step(&asked, now);
         let view = View::new(observed, &self.done, |identity| self.has_joined(identity));
-        let stopped = |identity: &Identity| with.apart.has_begun(identity, &without.apart);
-        let concerned = |identity: &Identity| without.apart.concerns(identity);
+        let stopped =
+            |identity: &Identity| with.worker_restarts.has_begun(identity, &without.worker_restarts);
+        let concerned = |identity: &Identity| without.worker_restarts.concerns(identity);
         let named = || {
             let slots = view.slots.iter();
             slots.filter(|(identity, slot)| names(request, identity, slot))
@@ -89,7 +95,7 @@ impl Coordinator {
         if !named().any(|(identity, _)| stopped(identity)) {
             let slots = view.slots.iter();
             let asked = slots.filter(|(identity, slot)| without.is_asked(request, identity, slot));
-            let fits = asked.count() <= without.apart.room();
+            let fits = asked.count() <= without.worker_restarts.room();
             return nothing(match with.state {
                 State::Failed => Unmoved::Failed,
                 State::Suspended => Unmoved::Suspended,
@@ -109,8 +115,8 @@ impl Coordinator {
         let workers = view.slots.iter();
         Preview {
             effect: Effect::InPlace {
-                generation: with.apart.latest,
-                rung: Rung::Process,
+                generation: with.worker_restarts.latest,
+                level: RestartLevel::Process,
             },
             workers: workers
                 .map(|(identity, slot)| ((*identity).clone(), fate(identity, slot)))
@@ -119,7 +125,7 @@ impl Coordinator {
     }
 }
 
-fn names(request: &AloneRequest, identity: &Identity, slot: &Slot<'_>) -> bool {
+fn names(request: &WorkerRestartRequest, identity: &Identity, slot: &Slot<'_>) -> bool {
     let Identity {
         job,
         index,

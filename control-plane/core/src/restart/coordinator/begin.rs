@@ -3,7 +3,7 @@
 use lockstep_mutants::{self as mutants, Mutant};
 
 use super::super::view::View;
-use super::super::{Announcement, Cause, Observed, Output, Reason, Rung, Scope, Timeline, UnixNanos};
+use super::super::{Announcement, Cause, Observed, Output, Reason, RestartLevel, Scope, Timeline, UnixNanos};
 use super::climb::{Answer, Climb};
 use super::{Coordinator, State};
 
@@ -21,11 +21,11 @@ impl Coordinator {
             let identity = cause.identity.as_ref();
             identity.and_then(|identity| view.slots.get(identity))
         };
-        let alone = |cause: &Cause| {
+        let worker_restarts = |cause: &Cause| {
             slot_of(cause).is_some_and(|slot| slot.worker.scope == Scope::Worker)
                 && !mutants::is(Mutant::StopPeersToo)
         };
-        if let Some(cause) = failures.iter().find(|cause| !alone(cause)) {
+        if let Some(cause) = failures.iter().find(|cause| !worker_restarts(cause)) {
             self.restart(cause.clone(), observed, view, now, out);
             return true;
         }
@@ -36,13 +36,13 @@ impl Coordinator {
         self.take_turns(view, now, out);
         for cause in failures {
             let room = match slot_of(&cause).and_then(|slot| slot.current) {
-                Some(_) => self.apart.room(),
-                None => self.apart.room_for_absent(),
+                Some(_) => self.worker_restarts.room(),
+                None => self.worker_restarts.room_for_absent(),
             };
             if room == 0 {
                 continue;
             }
-            let answer = self.answer_alone(&cause, observed, view, now);
+            let answer = self.answer_worker_restarts(&cause, observed, view, now);
             match answer {
                 Answer::Fail => {
                     self.exhaust(&cause, out);
@@ -55,7 +55,7 @@ impl Coordinator {
                 }
                 Answer::Counted | Answer::Pod => {}
             }
-            self.restart_alone(cause, answer, observed, view, now, out);
+            self.restart_worker_restarts(cause, answer, observed, view, now, out);
         }
         false
     }
@@ -82,9 +82,9 @@ impl Coordinator {
             return self.exhaust(&cause, out);
         }
         self.count(answer);
-        let longest = match (view.rung(), view.cannot_be_in_place()) {
+        let longest = match (view.level(), view.cannot_be_in_place()) {
             // Kubelet makes containers wait itself, but not new pods.
-            (Rung::Process, _) | (_, Some(_)) => observed.policy.max_backoff_ms,
+            (RestartLevel::Process, _) | (_, Some(_)) => observed.policy.max_backoff_ms,
             _ => 0,
         };
         self.backoff.failed(&cause, longest, now);
@@ -168,7 +168,7 @@ impl Coordinator {
         self.raise();
         self.in_place = true;
         self.climb = Climb::in_place();
-        self.rung = Some(view.rung());
+        self.level = Some(view.level());
         self.state = State::Stopping {
             deadline: now.plus_millis(observed.policy.timeout_ms),
         };
@@ -190,7 +190,7 @@ impl Coordinator {
             ..Timeline::default()
         });
         timeline.written_at = UnixNanos::default();
-        self.rung = Some(Rung::Recreate);
+        self.level = Some(RestartLevel::Recreate);
         self.state = State::Recreating;
         self.cause = Some(cause.clone());
         out.announcements.push(Announcement::Recreating {

@@ -11,13 +11,13 @@
 //! no more than two are not counted; `maxRestarts` is not used up by what a restart in place leaves behind before all Jobs were made anew once.
 //!
 //! What the restart before was, and for whom, is known to the leader that has begun it. The next one takes failures for what they are otherwise: counted. From
-//! the status it knows by which rung the latest restart was done.
+//! the status it knows by which level the latest restart was done.
 
 use std::collections::BTreeSet;
 
 use super::super::view::View;
 use super::super::{
-    Announcement, Cause, Durable, Exit, Generation, Identity, Observed, Output, Phase, Reason, Rung,
+    Announcement, Cause, Durable, Exit, Generation, Identity, Observed, Output, Phase, Reason, RestartLevel,
     UnixNanos,
 };
 use super::Coordinator;
@@ -69,10 +69,10 @@ pub(super) enum Answer {
 impl Climb {
     /// What a new leader knows. When the latest restart ended it does not know: the failures of a minute come soon.
     pub(super) fn recover(durable: &Durable, now: UnixNanos) -> Self {
-        let step = match durable.rung {
-            Some(Rung::Process | Rung::Container) => Step::InPlace,
-            Some(Rung::Pod) => Step::Pod,
-            Some(Rung::Recreate) | None => Step::Jobs,
+        let step = match durable.level {
+            Some(RestartLevel::Process | RestartLevel::Container) => Step::InPlace,
+            Some(RestartLevel::Pod) => Step::Pod,
+            Some(RestartLevel::Recreate) | None => Step::Jobs,
         };
         Self {
             step,
@@ -191,7 +191,7 @@ impl Coordinator {
         now: UnixNanos,
     ) -> Answer {
         // Without agents kubelet's own back-off climbs: it soon exceeds `inplace-timeout`.
-        let has_agents = view.rung() == Rung::Process;
+        let has_agents = view.level() == RestartLevel::Process;
         let climb = &self.climb;
         if has_agents && !mutants::is(Mutant::NeverClimb) {
             match climb.next(cause, now) {
@@ -210,7 +210,7 @@ impl Coordinator {
     }
 
     /// What the failure of a worker that is restarted alone leads to. Other workers are left alone, unless its pod must stay: then all Jobs are the last resort.
-    pub(super) fn answer_alone(
+    pub(super) fn answer_worker_restarts(
         &self,
         cause: &Cause,
         observed: &Observed,
@@ -220,7 +220,7 @@ impl Coordinator {
         let own = cause
             .identity
             .as_ref()
-            .and_then(|identity| self.apart.climb(identity));
+            .and_then(|identity| self.worker_restarts.climb(identity));
         let next = own.and_then(|own| own.next(cause, now));
         if next == Some(Step::Pod) && may_lose_pod(cause, view) && !mutants::is(Mutant::NeverClimb) {
             return Answer::Pod;
@@ -240,13 +240,13 @@ impl Coordinator {
     pub(super) fn note_begun(&mut self, cause: &Cause, anew: bool) {
         self.climb = Climb::begun(cause, anew);
         if anew {
-            self.rung = self.rung.max(Some(Rung::Pod));
+            self.level = self.level.max(Some(RestartLevel::Pod));
         }
     }
 
     /// The same of a worker that is restarted alone.
-    pub(super) fn note_begun_alone(&mut self, identity: &Identity, cause: &Cause, anew: bool) {
-        self.apart.climbs(identity, Climb::begun(cause, anew));
+    pub(super) fn note_begun_worker_restarts(&mut self, identity: &Identity, cause: &Cause, anew: bool) {
+        self.worker_restarts.climbs(identity, Climb::begun(cause, anew));
     }
 
     /// Has the pod of the worker made anew that has failed so.

@@ -6,7 +6,9 @@
 use lockstep_mutants::{self as mutants, Mutant};
 
 use super::super::view::{Slot, View};
-use super::super::{Cause, Desired, Identity, Incarnation, Observed, Phase, Reason, Report, Rung, UnixNanos};
+use super::super::{
+    Cause, Desired, Identity, Incarnation, Observed, Phase, Reason, Report, RestartLevel, UnixNanos,
+};
 use super::evidence::MakeCause;
 use super::{Coordinator, State};
 
@@ -22,7 +24,7 @@ impl Coordinator {
             return false;
         }
         let is_seated = || slot.current.map(|(incarnation, _)| incarnation) == self.seats.get(identity);
-        slot.worker.rung != Rung::Container
+        slot.worker.level != RestartLevel::Container
             || slot.seen_running()
             || is_seated() && !self.newcomers.contains(identity)
     }
@@ -70,7 +72,7 @@ impl Coordinator {
         let containers = view
             .slots
             .values()
-            .filter(|slot| slot.counts() && slot.worker.rung == Rung::Container);
+            .filter(|slot| slot.counts() && slot.worker.level == RestartLevel::Container);
         containers
             .filter_map(|slot| slot.current)
             .all(|(_, report)| match report.phase {
@@ -120,7 +122,7 @@ impl Coordinator {
         let containers = view
             .slots
             .values()
-            .filter(|slot| slot.counts() && slot.worker.rung == Rung::Container);
+            .filter(|slot| slot.counts() && slot.worker.level == RestartLevel::Container);
         for slot in containers {
             let Some((incarnation, report)) = slot.current.filter(|(_, report)| report.phase == Phase::Fresh)
             else {

@@ -4,7 +4,7 @@ use lockstep_mutants::{self as mutants, Mutant};
 
 use super::super::view::{Slot, View};
 use super::super::{
-    Cause, Exit, Generation, Identity, Observed, Phase, Reason, Report, Rung, Scope, TerminalAction,
+    Cause, Exit, Generation, Identity, Observed, Phase, Reason, Report, RestartLevel, Scope, TerminalAction,
     UnixNanos,
 };
 use super::Coordinator;
@@ -24,7 +24,8 @@ impl Coordinator {
     /// The failures of incarnations that are released now, the earliest first.
     pub(super) fn evidence(&mut self, observed: &Observed, view: &View<'_>, now: UnixNanos) -> Vec<Cause> {
         let mut causes: Vec<(Identity, Cause)> = Vec::new();
-        let judged = |identity: &Identity, slot: &Slot<'_>| slot.counts() && !self.apart.covers(identity);
+        let judged =
+            |identity: &Identity, slot: &Slot<'_>| slot.counts() && !self.worker_restarts.covers(identity);
         for (identity, slot) in view
             .slots
             .iter()
@@ -79,7 +80,7 @@ impl Coordinator {
         // A worker that fails by itself, with its agent there to tell, was not ended by anybody.
         let from_outside = match cause.reason {
             Reason::ContainerLost | Reason::PodLost => true,
-            Reason::WorkerExited => slot.worker.rung == Rung::Container,
+            Reason::WorkerExited => slot.worker.level == RestartLevel::Container,
             _ => false,
         };
         if !from_outside || mutants::is(Mutant::CountEndedPods) {
@@ -111,7 +112,7 @@ impl Coordinator {
             exit,
             at,
         };
-        if slot.worker.rung == Rung::Container {
+        if slot.worker.level == RestartLevel::Container {
             return self.evidence_of_container(identity, slot, observed, &cause);
         }
         if let Some((report, exit)) = self.failed_without_agent(identity, slot) {
@@ -176,10 +177,10 @@ impl Coordinator {
 
     /// How this worker failed, in a container that was made without its agent, while its group ran at the present generation. Whatever came after
     /// that container: its peers have not been told. A worker that is restarted alone has none that wait for it, and kubelet has started it again; an
-    /// extra may have failed before it joined.
+    /// optional worker may have failed before it joined.
     fn failed_without_agent<'a>(&self, identity: &Identity, slot: &Slot<'a>) -> Option<(&'a Report, Exit)> {
         if slot.worker.scope == Scope::Worker
-            || slot.worker.extra
+            || slot.worker.optional
             || mutants::is(Mutant::IgnoreUnsupervisedFailure)
         {
             return None;
@@ -207,7 +208,7 @@ impl Coordinator {
             }
             let (_, ended) = slot.ended.filter(|(_, ended)| ended.generation == wanted)?;
             let is_heard_of = ended.generation > Generation::default();
-            if slot.worker.scope == Scope::Worker && self.apart.latest > wanted && !is_heard_of {
+            if slot.worker.scope == Scope::Worker && self.worker_restarts.latest > wanted && !is_heard_of {
                 // Daemons say 0 of containers whose agents they never heard, too. It may have been restarted alone since, and run in a container
                 // whose agent has not come back to its daemon yet. The present container tells: where it was not restarted since, it is fresh.
                 return None;

@@ -1,6 +1,6 @@
 //! When the next step may wait.
 
-use super::super::Rung;
+use super::super::RestartLevel;
 use super::super::awaited::{Awaited, Goal};
 use super::super::view::View;
 use super::{Coordinator, State};
@@ -14,11 +14,11 @@ impl Coordinator {
             State::Releasing { .. } => Goal::Running,
             _ => return None,
         };
-        if !self.apart.is_empty() || !self.held.is_empty() {
+        if !self.worker_restarts.is_empty() || !self.held.is_empty() {
             return None;
         }
         self.barrier(view)
-            .filter(|(_, slot)| slot.worker.rung == Rung::Process)
+            .filter(|(_, slot)| slot.worker.level == RestartLevel::Process)
             .filter_map(|(_, slot)| slot.current)
             .fold(Awaited::new(self.generation, goal), |awaited, (_, report)| {
                 awaited.and(report)

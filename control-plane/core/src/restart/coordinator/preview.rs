@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::super::view::{Slot, View};
-use super::super::{Generation, Identity, Observed, Phase, Reason, Rung, UnixNanos};
+use super::super::{Generation, Identity, Observed, Phase, Reason, RestartLevel, UnixNanos};
 use super::{Coordinator, State};
 
 /// What a request for a restart would do.
@@ -27,8 +27,8 @@ pub enum Effect {
     InPlace {
         /// The restart attempt that it would lead to.
         generation: Generation,
-        /// The rung that it would begin with.
-        rung: Rung,
+        /// The level that it would begin with.
+        level: RestartLevel,
     },
     /// The Jobs would be recreated.
     Recreate {
@@ -117,7 +117,7 @@ impl Coordinator {
         } else {
             Effect::InPlace {
                 generation,
-                rung: with.rung.unwrap_or_default(),
+                level: with.level.unwrap_or_default(),
             }
         };
         let fate = |slot: &Slot<'_>| if recreates { anew(slot) } else { in_place(slot) };
@@ -155,7 +155,7 @@ fn anew(slot: &Slot<'_>) -> Fate {
 /// A worker without an agent runs from the beginning. Where nobody says anything it may run.
 fn has_started(slot: &Slot<'_>) -> bool {
     match slot.current {
-        Some((_, report)) => report.phase != Phase::Fresh || slot.worker.rung != Rung::Process,
+        Some((_, report)) => report.phase != Phase::Fresh || slot.worker.level != RestartLevel::Process,
         None => slot.ended.is_some() || slot.worker.pods.iter().any(|pod| pod.running),
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use lockstep_mutants::{self as mutants, Mutant};
 
 use super::super::view::{Slot, View};
-use super::super::{Announcement, Desired, Observed, Output, Phase, Reason, Rung, Scope, UnixNanos};
+use super::super::{Announcement, Desired, Observed, Output, Phase, Reason, RestartLevel, Scope, UnixNanos};
 use super::{Coordinator, State};
 
 impl Coordinator {
@@ -18,10 +18,10 @@ impl Coordinator {
             let Some((incarnation, report)) = slot.current else {
                 continue;
             };
-            if self.apart.concerns(identity) {
+            if self.worker_restarts.concerns(identity) {
                 continue;
             }
-            let container = slot.worker.rung == Rung::Container;
+            let container = slot.worker.level == RestartLevel::Container;
             // Whoever joins late does so when nobody is waited for, and not in a pod that is on its way out: who was let go, and is wanted again
             // meanwhile, comes anew.
             let leaves = slot.pod.is_some_and(|pod| pod.deleting);
@@ -58,7 +58,7 @@ impl Coordinator {
             }
             if matches!(report.phase, Phase::Starting | Phase::Running) {
                 self.newcomers.remove(identity);
-                if slot.worker.extra && report.generation == self.wanted(identity) {
+                if slot.worker.optional && report.generation == self.wanted(identity) {
                     self.joined.insert(identity.place());
                 }
             }
@@ -73,7 +73,7 @@ impl Coordinator {
         if !self.started.contains(&slot.worker.stage) {
             return;
         }
-        self.rung = self.rung.max(Some(Rung::Pod));
+        self.level = self.level.max(Some(RestartLevel::Pod));
         if let Some(timeline) = &mut self.timeline {
             timeline.replaced += 1;
         }
@@ -112,10 +112,10 @@ impl Coordinator {
                 || slot.seen_running()
                 || mutants::is(Mutant::StartedUnseen);
             let seated = self.seats.contains_key(identity);
-            let alone = self.apart.concerns(identity);
+            let restarts_alone = self.worker_restarts.concerns(identity);
             let runs = slot.done
                 || slot.absent
-                || alone
+                || restarts_alone
                 || (seen && seated && slot.running_at(self.wanted(identity)));
             let is_part = seated || slot.current.is_some() || self.started.contains(&slot.worker.stage);
             takes_part |= is_part;
@@ -158,7 +158,7 @@ impl Coordinator {
             scope: Scope::Group,
             timeline,
             cause,
-            rung: self.rung.unwrap_or_default(),
+            level: self.level.unwrap_or_default(),
         });
     }
 
@@ -186,7 +186,7 @@ impl Coordinator {
             release,
             fresh,
             stale: BTreeSet::new(),
-            alone: self.desired_alone(view),
+            worker_restarts: self.desired_worker_restarts(view),
         };
         self.sort_unassigned(view, &mut desired);
         Some(desired)

@@ -4,9 +4,11 @@
 use lockstep_mutants::{self as mutants, Mutant};
 
 use super::super::view::{Slot, View};
-use super::super::{Cause, Durable, DurablePhase, Generation, Observed, Phase, Reason, Rung, UnixNanos};
-use super::alone::Apart;
+use super::super::{
+    Cause, Durable, DurablePhase, Generation, Observed, Phase, Reason, RestartLevel, UnixNanos,
+};
 use super::climb::Climb;
+use super::worker_restarts::WorkerRestarts;
 use super::{Coordinator, State};
 
 /// The highest counter that a status can hold.
@@ -14,7 +16,8 @@ const MOST_COUNTED: u32 = u32::MAX >> 1;
 
 /// Whether a restart in place was under way when this was written: it ends with those who take part, whoever leads then.
 pub(super) fn is_in_place(durable: &Durable) -> bool {
-    durable.phase == DurablePhase::Stopping && durable.rung.is_some_and(|rung| rung < Rung::Recreate)
+    durable.phase == DurablePhase::Stopping
+        && durable.level.is_some_and(|level| level < RestartLevel::Recreate)
 }
 
 impl Coordinator {
@@ -32,11 +35,12 @@ impl Coordinator {
             );
         if durable.generation <= self.generation && !contested {
             if durable.generation == self.generation {
-                self.follow_alone(durable);
+                self.follow_worker_restarts(durable);
             } else if durable.latest >= self.generation {
                 // A former leader has given this number to one worker alone.
-                self.apart.latest = durable.latest;
-                self.handled_alone.clone_from(&durable.handled_alone);
+                self.worker_restarts.latest = durable.latest;
+                self.handled_worker_restart
+                    .clone_from(&durable.handled_worker_restart);
                 self.raise();
             }
             return;
@@ -44,9 +48,10 @@ impl Coordinator {
         self.adopt_generation(durable.generation);
         self.counter = self.counter.max(durable.counter);
         self.cause.clone_from(&durable.cause);
-        self.rung = durable.rung;
+        self.level = durable.level;
         self.handled_request.clone_from(&durable.handled_request);
-        self.handled_alone.clone_from(&durable.handled_alone);
+        self.handled_worker_restart
+            .clone_from(&durable.handled_worker_restart);
         self.timeline = None;
         self.climb = Climb::recover(durable, now);
         self.in_place = is_in_place(durable);
@@ -65,7 +70,7 @@ impl Coordinator {
                         deadline: now.plus_millis(observed.policy.timeout_ms),
                     };
                 } else if matches!(self.state, State::Recovering { .. }) {
-                    self.apart = Apart::recover(durable);
+                    self.worker_restarts = WorkerRestarts::recover(durable);
                 }
             }
         }
@@ -79,7 +84,7 @@ impl Coordinator {
         let Some(highest) = observed.reports.values().map(|report| report.generation).max() else {
             return;
         };
-        let known = self.generation.max(self.apart.latest);
+        let known = self.generation.max(self.worker_restarts.latest);
         if highest.min(Generation::LAST) <= known {
             return;
         }
@@ -163,8 +168,8 @@ impl Coordinator {
         let absorbed = under_way && !self.all_stopped(view);
         let stopped_at = self.last_stopped(observed).filter(|_| under_way);
         for (identity, slot) in view.slots.iter() {
-            let seat = match slot.worker.rung {
-                Rung::Container => self.container_before(slot, absorbed, stopped_at),
+            let seat = match slot.worker.level {
+                RestartLevel::Container => self.container_before(slot, absorbed, stopped_at),
                 _ => slot
                     .current
                     // Who is parked may never have run.
@@ -192,7 +197,7 @@ impl Coordinator {
 
     /// Whether workers tell that the present generation was released. Kubelet starts containers without that: they tell of it only where nobody has an agent.
     fn was_released(&self, view: &View<'_>) -> bool {
-        let has_agent = |slot: &Slot<'_>| slot.worker.rung == Rung::Process;
+        let has_agent = |slot: &Slot<'_>| slot.worker.level == RestartLevel::Process;
         let have_agents = view.slots.values().any(|slot| slot.counts() && has_agent(slot));
         let tells = |slot: &Slot<'_>| !have_agents || has_agent(slot) || mutants::is(Mutant::BelieveKubelet);
         let runs = |slot: &Slot<'_>| {
@@ -201,7 +206,7 @@ impl Coordinator {
         };
         let mut slots = view.slots.values();
         // Nobody is restarted alone at a generation that was not released.
-        !self.apart.is_empty() || slots.any(|slot| tells(slot) && runs(slot))
+        !self.worker_restarts.is_empty() || slots.any(|slot| tells(slot) && runs(slot))
     }
 
     /// Whether all of this worker's stage were seen to run at the present generation, so that no barrier is left to wait at.
@@ -219,10 +224,13 @@ impl Coordinator {
             State::Recreating => DurablePhase::Recreating,
             State::Failed => DurablePhase::Failed,
         };
-        let latest = self.apart.latest;
-        let alone = self.apart.entries();
+        let latest = self.worker_restarts.latest;
+        let worker_restarts = self.worker_restarts.entries();
         let starting_up = phase == DurablePhase::InSync && self.timeline.is_some();
-        if starting_up && durable.latest.max(durable.generation) == latest && durable.alone == alone {
+        if starting_up
+            && durable.latest.max(durable.generation) == latest
+            && durable.worker_restarts == worker_restarts
+        {
             // Recreated, and not all run yet: the phase stays Recreating until they do.
             return None;
         }
@@ -240,7 +248,7 @@ impl Coordinator {
             } else {
                 Generation::default()
             },
-            alone,
+            worker_restarts,
             released: self.released,
             counter: self.counter,
             started,
@@ -248,25 +256,28 @@ impl Coordinator {
             phase,
             cause: self.cause.clone(),
             handled_request: self.handled_request.clone(),
-            handled_alone: self.handled_alone.clone().filter(|_| !self.handled_is_lost),
-            rung: self.rung,
+            handled_worker_restart: self
+                .handled_worker_restart
+                .clone()
+                .filter(|_| !self.handled_is_lost),
+            level: self.level,
         };
         // Only a write that must precede a release has to carry this leader's epoch. The cause rides along.
         let epoch_matters = matches!(
             self.state,
             State::Stopping { .. } | State::Parked { .. } | State::Recreating
-        ) || !wanted.alone.is_empty();
+        ) || !wanted.worker_restarts.is_empty();
         let same = wanted.phase == durable.phase
             && wanted.generation == durable.generation
             && wanted.latest == durable.latest
-            && wanted.alone == durable.alone
+            && wanted.worker_restarts == durable.worker_restarts
             && wanted.released == durable.released
             && wanted.counter == durable.counter
             && wanted.started == durable.started
             && wanted.joined == durable.joined
             && wanted.handled_request == durable.handled_request
-            && wanted.handled_alone == durable.handled_alone
-            && wanted.rung == durable.rung
+            && wanted.handled_worker_restart == durable.handled_worker_restart
+            && wanted.level == durable.level
             && (!epoch_matters || durable.epoch == self.epoch);
         (!same).then_some(wanted)
     }

@@ -7,11 +7,12 @@ use k8s_openapi::api::batch::v1::Job;
 use lockstep_api::labels;
 
 use super::{Occupancy, Place};
-use crate::children::label;
-use crate::jobset::IN_PLACE_BACKOFF_LIMIT;
-use crate::limits::MOST_WORKERS;
-use crate::pod::PodSummary;
-use crate::restart::gather::{attempt, completed_indexes, has_condition};
+use crate::jobset::children::label;
+use crate::jobset::job_status::{completed_indexes, has_condition};
+use crate::jobset::jobs::IN_PLACE_BACKOFF_LIMIT;
+use crate::jobset::limits::MOST_WORKERS;
+use crate::jobset::pod::PodSummary;
+use crate::restart::gather::attempt;
 
 /// Value of `managedBy` that means the same as none.
 const JOB_CONTROLLER: &str = "kubernetes.io/job-controller";

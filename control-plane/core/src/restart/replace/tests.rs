@@ -6,11 +6,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use lockstep_api::RestartStrategy;
 
 use super::*;
-use crate::in_place::Agents;
-use crate::jobset::Jobs;
-use crate::observed::AgentPod;
-use crate::pod::PodSummary;
-use crate::testing::{JobSetBuild, at, jobset, replicated_job};
+use crate::common::testing::{JobSetBuild, at, jobset, replicated_job};
+use crate::jobset::in_place::Agents;
+use crate::jobset::observed::AgentPod;
+use crate::jobset::pod::PodSummary;
+use crate::reconcile::jobs::Jobs;
 
 /// The Job `js-a-0` of an in-place JobSet, with this many workers.
 fn job(workers: i32) -> Job {
@@ -19,7 +19,7 @@ fn job(workers: i32) -> Job {
     spec.parallelism = Some(workers);
     spec.completions = Some(workers);
     let js = jobset([template]).restarting(RestartStrategy::InPlaceRestart, 3);
-    let mut job = Jobs::new(&js, crate::features::Features::default(), &Agents::ByNode)
+    let mut job = Jobs::new(&js, crate::common::features::Features::default(), &Agents::ByNode)
         .make(&js.spec.replicated_jobs[0], 0);
     job.metadata.uid = Some("uid-job".to_owned());
     job
@@ -443,5 +443,8 @@ fn jobs_that_claim_to_be_the_groups_make_no_more_places_than_a_group_can_have() 
     let none = BTreeSet::new();
     assert!(places(&[wide("a", "NonIndexed")], &[], 0, &none).is_empty());
     let both = [wide("a", "Indexed"), wide("b", "Indexed")];
-    assert_eq!(places(&both, &[], 0, &none).len(), crate::limits::MOST_WORKERS);
+    assert_eq!(
+        places(&both, &[], 0, &none).len(),
+        crate::jobset::limits::MOST_WORKERS
+    );
 }

@@ -1,9 +1,11 @@
 //! Requests to restart some workers alone: exactly those, once, whoever leads.
 
-use lockstep_api::AloneRequest;
+use lockstep_api::WorkerRestartRequest;
 
 use super::world::{World, id};
-use crate::restart::{Durable, Effect, Exit, Fate, Generation, Phase, Preview, Reason, Rung, Scope, Unmoved};
+use crate::restart::{
+    Durable, Effect, Exit, Fate, Generation, Phase, Preview, Reason, RestartLevel, Scope, Unmoved,
+};
 
 /// Workers 0 and 1 belong to the synchronous part; the others are restarted alone.
 fn running(workers: u32) -> World {
@@ -19,12 +21,12 @@ fn running(workers: u32) -> World {
     world
 }
 
-fn request(text: &str) -> AloneRequest {
+fn request(text: &str) -> WorkerRestartRequest {
     text.parse().unwrap()
 }
 
 fn ask(world: &mut World, text: &str) {
-    world.observed.alone_request = Some(request(text));
+    world.observed.worker_restart_request = Some(request(text));
 }
 
 fn generations(world: &World) -> Vec<u64> {
@@ -66,8 +68,8 @@ fn exactly_those_named_are_restarted_and_it_counts_for_nothing() {
         assert_eq!((starts(&world) - before) as usize, restarted, "{text}");
         let durable = &world.observed.durable;
         assert_eq!((durable.counter, durable.generation), (0, Generation(0)));
-        assert_eq!(durable.handled_alone.as_deref(), Some(text));
-        assert!(durable.alone.is_empty());
+        assert_eq!(durable.handled_worker_restart.as_deref(), Some(text));
+        assert!(durable.worker_restarts.is_empty());
         assert_eq!(world.restarts(), restarted, "{text}");
     }
 }
@@ -96,11 +98,11 @@ fn nobody_is_told_before_the_request_is_durable() {
     world.confirm = false;
     ask(&mut world, "worker/js-workers-0/2 t");
     let first = world.step();
-    assert!(first.desired.unwrap().alone.is_empty());
+    assert!(first.desired.unwrap().worker_restarts.is_empty());
     let written = first.status.unwrap();
-    assert_eq!(written.alone.keys().collect::<Vec<_>>(), [&id(2)]);
+    assert_eq!(written.worker_restarts.keys().collect::<Vec<_>>(), [&id(2)]);
     world.confirm_write(written);
-    assert_eq!(world.step().desired.unwrap().alone.len(), 1);
+    assert_eq!(world.step().desired.unwrap().worker_restarts.len(), 1);
 }
 
 #[test]
@@ -111,14 +113,14 @@ fn where_there_is_no_room_for_the_request_nobody_is_told_and_nobody_forgotten() 
     let written = world.step().status.unwrap();
     // A definition of JobSets of before: it would be acted upon again and again.
     world.confirm_write(Durable {
-        handled_alone: None,
+        handled_worker_restart: None,
         ..written
     });
     let out = world.step();
-    assert!(out.desired.unwrap().alone.is_empty());
+    assert!(out.desired.unwrap().worker_restarts.is_empty());
     let again = out.status.unwrap();
     assert!(
-        again.alone.is_empty() && again.handled_alone.is_none(),
+        again.worker_restarts.is_empty() && again.handled_worker_restart.is_none(),
         "{again:?}"
     );
     world.confirm_write(again);
@@ -165,7 +167,7 @@ fn what_a_former_leader_wrote_at_the_same_numbers_does_not_lose_the_request() {
     let mut late = world.observed.durable.clone();
     late.latest = Generation(1);
     late.counter = 1;
-    late.alone.insert(id(3), Generation(1));
+    late.worker_restarts.insert(id(3), Generation(1));
     world.confirm_write(late);
     world.confirm = true;
     world.settle();
@@ -177,7 +179,7 @@ fn what_a_former_leader_wrote_at_the_same_numbers_does_not_lose_the_request() {
     assert!(seen[2..].iter().all(|generation| *generation > 0), "{seen:?}");
     assert_eq!(world.observed.durable.counter, 1);
     assert_eq!(
-        world.observed.durable.handled_alone.as_deref(),
+        world.observed.durable.handled_worker_restart.as_deref(),
         Some("replicatedJob/ps t")
     );
 }
@@ -226,8 +228,8 @@ fn a_group_that_has_failed_or_is_suspended_restarts_nobody() {
     world.observed.suspended = true;
     ask(&mut world, "worker/js-workers-0/2 t");
     world.settle();
-    assert!(world.observed.durable.alone.is_empty());
-    assert!(world.observed.durable.handled_alone.is_some());
+    assert!(world.observed.durable.worker_restarts.is_empty());
+    assert!(world.observed.durable.handled_worker_restart.is_some());
 }
 
 #[test]
@@ -254,13 +256,13 @@ fn more_than_may_be_at_once_are_left_alone() {
     ask(&mut world, "replicatedJob/ps t");
     world.settle();
     assert_eq!(starts(&world), 300);
-    assert!(world.observed.durable.handled_alone.is_some());
+    assert!(world.observed.durable.handled_worker_restart.is_some());
 }
 
 fn preview(world: &World, text: &str) -> Preview {
     world
         .coordinator
-        .preview_alone(&world.observed, &request(text), world.now)
+        .preview_worker_restarts(&world.observed, &request(text), world.now)
 }
 
 fn nothing(why: Unmoved) -> Preview {
@@ -277,7 +279,7 @@ fn a_preview_names_them_and_changes_nothing() {
     let said = preview(&world, "worker/js-workers-0/2 t");
     let in_place = Effect::InPlace {
         generation: Generation(1),
-        rung: Rung::Process,
+        level: RestartLevel::Process,
     };
     assert_eq!(said.effect, in_place);
     let fates: Vec<Fate> = said.workers.into_values().collect();

@@ -5,7 +5,8 @@ use proptest::prelude::*;
 use super::nodes::{CRASHED, Nodes};
 use super::world::{World, id};
 use crate::restart::{
-    Announcement, DurablePhase, EscalateAfter, Exit, Generation, Heartbeat, Phase, Reason, Rung, Scope,
+    Announcement, DurablePhase, EscalateAfter, Exit, Generation, Heartbeat, Phase, Reason, RestartLevel,
+    Scope,
 };
 
 /// The worker exits by itself.
@@ -63,7 +64,7 @@ fn what_outlives_a_restart_in_place_costs_one_count_and_the_pod_of_its_worker() 
     let after = pods(&world);
     assert_ne!(before[0], after[0], "its pod is made anew");
     assert_eq!(before[1..], after[1..], "nobody else's");
-    assert_eq!(world.observed.durable.rung, Some(Rung::Pod));
+    assert_eq!(world.observed.durable.level, Some(RestartLevel::Pod));
     assert_eq!((world.recreations, climbs(&world)), (0, 1));
     assert!(world.phases().iter().all(|phase| *phase == Phase::Running));
 }

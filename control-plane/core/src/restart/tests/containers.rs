@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::nodes::{CRASHED, KILLED, Nodes};
 use super::world::id;
-use crate::restart::{Announcement, Exit, Generation, Phase, Reason, Rung, Scope};
+use crate::restart::{Announcement, Exit, Generation, Phase, Reason, RestartLevel, Scope};
 
 #[test]
 fn a_group_starts_without_a_stop_and_with_one_write() {
@@ -23,7 +23,7 @@ fn one_failure_stops_the_others_once_and_costs_two_writes() {
     assert_eq!(nodes.stops, 2, "the one that failed is not stopped as well");
     assert_eq!((nodes.observed.durable.counter, nodes.writes - writes), (1, 2));
     let Some(Announcement::Restarted {
-        rung: Rung::Container,
+        level: RestartLevel::Container,
         cause,
         timeline,
         scope: Scope::Group,
@@ -35,7 +35,7 @@ fn one_failure_stops_the_others_once_and_costs_two_writes() {
     assert_eq!(cause.identity, Some(id(1)));
     assert_eq!(timeline.workers, 3);
     assert!(timeline.detected_at <= timeline.stopped_at && timeline.stopped_at <= timeline.running_at);
-    assert_eq!(nodes.observed.durable.rung, Some(Rung::Container));
+    assert_eq!(nodes.observed.durable.level, Some(RestartLevel::Container));
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn a_pod_that_is_deleted_is_one_failure_and_not_another_once_it_is_gone() {
     assert_eq!(nodes.coordinator.state_name(), "InSync");
     assert_eq!((nodes.restarts(), nodes.observed.durable.counter), (1, 1));
     assert_eq!((nodes.stops, nodes.running_at(Generation(1))), (1, 2));
-    assert_eq!(nodes.observed.durable.rung, Some(Rung::Pod));
+    assert_eq!(nodes.observed.durable.level, Some(RestartLevel::Pod));
 }
 
 #[test]
@@ -171,7 +171,7 @@ fn a_worker_that_kubelet_makes_wait_too_long_leads_to_a_recreation_that_is_not_c
     assert!(matches!(
         nodes.announcements.last(),
         Some(Announcement::Restarted {
-            rung: Rung::Recreate,
+            level: RestartLevel::Recreate,
             ..
         })
     ));

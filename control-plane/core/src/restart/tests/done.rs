@@ -1,7 +1,7 @@
 //! Workers that are done: nobody waits for them, their work is not run again, and what only looks like it is no end.
 
 use super::world::{World, id};
-use crate::restart::{Announcement, Exit, Generation, Phase, Reason, Rung, UnixNanos};
+use crate::restart::{Announcement, Exit, Generation, Phase, Reason, RestartLevel, UnixNanos};
 
 #[test]
 fn done_workers_leave_the_barrier_and_done_work_is_not_run_again_in_place() {
@@ -39,7 +39,7 @@ fn one_whose_container_stays_down_is_made_anew_with_all_others_and_counts_once()
 fn the_jobs_of_a_group_with_one_that_stays_down_are_made_anew_ever_later() {
     let mut world = World::running(2, 9);
     let changed = world.observed.workers.get_mut(&id(1)).unwrap();
-    (changed.rung, changed.stays_down) = (Rung::Container, true);
+    (changed.level, changed.stays_down) = (RestartLevel::Container, true);
     for wait in [0, 0, 1_000, 2_000] {
         world.fail(0);
         world.settle();
@@ -72,7 +72,7 @@ fn one_that_is_seen_to_stay_down_once_others_stop_is_made_anew() {
 #[test]
 fn a_finished_stage_is_left_alone() {
     let mut world = World::running(2, 3);
-    let extra = crate::restart::Worker {
+    let optional = crate::restart::Worker {
         stage: "init".into(),
         completed: true,
         ..Default::default()
@@ -83,7 +83,7 @@ fn a_finished_stage_is_left_alone() {
             index: 0,
             container: "c".into(),
         },
-        extra,
+        optional,
     );
     world.observed.finished_stages.insert("init".into());
     world.fail(1);

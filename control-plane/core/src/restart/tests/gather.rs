@@ -7,28 +7,28 @@ use lockstep_api::{Gang, GangPhase, GangStatus, JobSet, RestartStrategy, annotat
 
 use serde_json::json;
 
-use crate::features::Features;
-use crate::in_place::{Agents, Obstacle};
-use crate::jobset::Jobs;
-use crate::observed::AgentPod;
-use crate::pod::PodSummary;
-use crate::restart::{Rung, Scope, UnixNanos, gather};
-use crate::testing::{JobSetBuild, jobset, replicated_job};
+use crate::common::features::Features;
+use crate::common::testing::{JobSetBuild, jobset, replicated_job};
+use crate::jobset::in_place::{Agents, Obstacle};
+use crate::jobset::observed::AgentPod;
+use crate::jobset::pod::PodSummary;
+use crate::reconcile::jobs::Jobs;
+use crate::restart::{RestartLevel, Scope, UnixNanos, gather};
 
 #[test]
 fn workers_restart_as_their_pods_were_made_whatever_the_jobset_says_now() {
     let supervised = jobset([replicated_job("a", 2)]).restarting(RestartStrategy::InPlaceRestart, 3);
     let plain = supervised.clone().annotated(annotations::SUPERVISE, "none");
-    for (made_as, now, rung) in [
-        (&supervised, &plain, Rung::Process),
-        (&plain, &supervised, Rung::Container),
+    for (made_as, now, level) in [
+        (&supervised, &plain, RestartLevel::Process),
+        (&plain, &supervised, RestartLevel::Container),
     ] {
         let jobs = Jobs::new(made_as, Features::default(), &Agents::ByNode);
         // The second Job is still to be made.
         let job = Arc::new(jobs.make(&made_as.spec.replicated_jobs[0], 0));
         let workers = gather(now, &[job], [], 0).workers;
-        let rungs: Vec<Rung> = workers.values().map(|worker| worker.rung).collect();
-        assert_eq!(rungs, [rung; 2]);
+        let levels: Vec<RestartLevel> = workers.values().map(|worker| worker.level).collect();
+        assert_eq!(levels, [level; 2]);
     }
 }
 
@@ -71,7 +71,7 @@ fn nobody_works_before_the_gang_is_bound() {
             .map(|index| Arc::new(jobs.make(&js.spec.replicated_jobs[0], index)))
             .collect();
         let workers = gather(js, &jobs, [], 0).workers;
-        workers.values().map(|worker| worker.extra).collect::<Vec<_>>()
+        workers.values().map(|worker| worker.optional).collect::<Vec<_>>()
     };
     assert!(workers(&js).is_empty());
     for (phase, restart_attempt, works) in [
@@ -214,19 +214,19 @@ fn a_job_ends_when_it_has_been_active_for_as_long_as_it_may() {
 fn workers_of_a_ray_cluster_come_and_go_but_its_head_is_there_from_the_start() {
     let js = jobset([replicated_job("head", 1), replicated_job("workers", 1)])
         .restarting(RestartStrategy::InPlaceRestart, 3);
-    let extras = |js: &JobSet| -> Vec<bool> {
+    let optional = |js: &JobSet| -> Vec<bool> {
         let jobs = Jobs::new(js, Features::default(), &Agents::ByNode);
         let made = js.spec.replicated_jobs.iter();
         let made: Vec<_> = made.map(|job| Arc::new(jobs.make(job, 0))).collect();
         let workers = gather(js, &made, [], 0).workers;
-        workers.values().map(|worker| worker.extra).collect()
+        workers.values().map(|worker| worker.optional).collect()
     };
-    assert_eq!(extras(&js), [false, false]);
+    assert_eq!(optional(&js), [false, false]);
     let of_ray = js.with(|js| {
         let owner = json!([{"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "r", "uid": "u", "controller": true}]);
         js.metadata.owner_references = Some(serde_json::from_value(owner).unwrap());
     });
-    assert_eq!(extras(&of_ray), [false, true]);
+    assert_eq!(optional(&of_ray), [false, true]);
 }
 
 #[test]
@@ -277,11 +277,14 @@ fn who_has_no_agent_does_not_restart_alone() {
     let workers = gather(&js, &jobs, [&changed], 0).workers;
     let found: Vec<_> = workers
         .values()
-        .map(|worker| (worker.rung, worker.scope))
+        .map(|worker| (worker.level, worker.scope))
         .collect();
     assert_eq!(
         found,
-        [(Rung::Container, Scope::Group), (Rung::Process, Scope::Worker)]
+        [
+            (RestartLevel::Container, Scope::Group),
+            (RestartLevel::Process, Scope::Worker)
+        ]
     );
 }
 
@@ -293,12 +296,12 @@ fn two(js: JobSet) -> (JobSet, Vec<Arc<Job>>) {
     (js, made)
 }
 
-/// The rungs of the workers, and whether they cannot be restarted in place.
-fn said(of: &(JobSet, Vec<Arc<Job>>), pods: &[&PodSummary]) -> Vec<(Rung, bool)> {
+/// The levels of the workers, and whether they cannot be restarted in place.
+fn said(of: &(JobSet, Vec<Arc<Job>>), pods: &[&PodSummary]) -> Vec<(RestartLevel, bool)> {
     let workers = gather(&of.0, &of.1, pods.iter().copied(), 0).workers;
     workers
         .values()
-        .map(|worker| (worker.rung, worker.stays_down))
+        .map(|worker| (worker.level, worker.stays_down))
         .collect()
 }
 
@@ -321,9 +324,9 @@ fn a_pod_that_was_changed_so_that_it_can_have_no_agent_cannot_be_restarted_in_pl
         ..changed.clone()
     };
     let (in_place, by_container, made_anew) = (
-        (Rung::Process, false),
-        (Rung::Container, false),
-        (Rung::Container, true),
+        (RestartLevel::Process, false),
+        (RestartLevel::Container, false),
+        (RestartLevel::Container, true),
     );
     assert_eq!(said(&supervised, &[&unchanged]), [in_place, in_place]);
     assert_eq!(said(&supervised, &[&changed]), [made_anew, in_place]);

@@ -1,7 +1,7 @@
 //! What takes too long, and what is made to wait: `inplace-timeout`, recreations, and back-off.
 
 use super::world::World;
-use crate::restart::{Announcement, Generation, Phase, Rung};
+use crate::restart::{Announcement, Generation, Phase, RestartLevel};
 
 #[test]
 fn a_worker_out_of_sight_holds_the_barrier_until_the_time_out_then_jobs_are_made_anew() {
@@ -34,7 +34,7 @@ fn a_worker_out_of_sight_holds_the_barrier_until_the_time_out_then_jobs_are_made
     assert!(matches!(
         world.announcements.last(),
         Some(Announcement::Restarted {
-            rung: Rung::Recreate,
+            level: RestartLevel::Recreate,
             ..
         })
     ));

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
 
 use super::world::{World, id};
-use crate::restart::{Exit, Generation, Incarnation, Phase, Report, Rung};
+use crate::restart::{Exit, Generation, Incarnation, Phase, Report, RestartLevel};
 
 pub(super) const KILLED: Exit = Exit { code: 137, signal: 9 };
 pub(super) const CRASHED: Exit = Exit { code: 1, signal: 0 };
@@ -61,7 +61,7 @@ impl Nodes {
     pub(super) fn created(workers: u32, max: u32) -> Self {
         let mut world = World::created(workers, max);
         for worker in world.observed.workers.values_mut() {
-            worker.rung = Rung::Container;
+            worker.level = RestartLevel::Container;
         }
         Self {
             world,

@@ -1,12 +1,12 @@
 //! Lost pods: when they may be replaced, what is said of it, and when waiting for it is pointless.
 
 use super::world::{World, id};
-use crate::restart::{Announcement, Generation, Phase, Reason, Rung, TerminalAction, TerminalRule};
+use crate::restart::{Announcement, Generation, Phase, Reason, RestartLevel, TerminalAction, TerminalRule};
 
-/// How many workers of the last restart run in another pod, and by which rung.
-fn last_restart(world: &World) -> (usize, Rung) {
+/// How many workers of the last restart run in another pod, and by which level.
+fn last_restart(world: &World) -> (usize, RestartLevel) {
     match world.announcements.last() {
-        Some(Announcement::Restarted { timeline, rung, .. }) => (timeline.replaced, *rung),
+        Some(Announcement::Restarted { timeline, level, .. }) => (timeline.replaced, *level),
         other => panic!("{other:?}"),
     }
 }
@@ -16,14 +16,14 @@ fn a_restart_says_how_many_pods_were_replaced() {
     let mut world = World::running(4, 9);
     world.fail(0);
     world.settle();
-    assert_eq!(last_restart(&world), (0, Rung::Process));
+    assert_eq!(last_restart(&world), (0, RestartLevel::Process));
     world.lose_pod(1);
     world.lose_pod(3);
     world.settle();
     world.pod(1);
     world.pod(3);
     world.settle();
-    assert_eq!(last_restart(&world), (2, Rung::Pod));
+    assert_eq!(last_restart(&world), (2, RestartLevel::Pod));
 }
 
 #[test]
@@ -35,7 +35,7 @@ fn a_pod_that_is_lost_under_another_restart_counts_as_replaced() {
     world.settle();
     world.pod(1);
     world.settle();
-    assert_eq!(last_restart(&world), (1, Rung::Pod));
+    assert_eq!(last_restart(&world), (1, RestartLevel::Pod));
     assert_eq!(world.observed.durable.counter, 1);
 }
 
@@ -49,7 +49,7 @@ fn a_new_leader_knows_of_the_pod_that_the_restart_is_about() {
     world.settle();
     world.pod(1);
     world.settle();
-    assert_eq!(last_restart(&world), (1, Rung::Pod));
+    assert_eq!(last_restart(&world), (1, RestartLevel::Pod));
 }
 
 #[test]

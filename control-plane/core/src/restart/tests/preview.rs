@@ -1,7 +1,7 @@
 //! What a request for a restart would do is what it does.
 
 use super::world::{World, id};
-use crate::restart::{Effect, Exit, Fate, Generation, Phase, Preview, Reason, Rung, Unmoved};
+use crate::restart::{Effect, Exit, Fate, Generation, Phase, Preview, Reason, RestartLevel, Unmoved};
 
 fn preview(world: &World, token: &str) -> Preview {
     world.coordinator.preview(&world.observed, token, world.now)
@@ -27,7 +27,7 @@ fn it_names_who_would_be_stopped_and_changes_nothing() {
         said.effect,
         Effect::InPlace {
             generation: Generation(1),
-            rung: Rung::Process
+            level: RestartLevel::Process
         }
     );
     assert!(said.workers.values().all(|fate| *fate == Fate::Stopped));
@@ -110,14 +110,14 @@ fn where_nothing_would_be_done_it_says_why() {
 fn containers_without_an_agent_are_stopped_by_container() {
     let mut world = World::running(2, 3);
     for worker in world.observed.workers.values_mut() {
-        worker.rung = Rung::Container;
+        worker.level = RestartLevel::Container;
     }
     let said = preview(&world, "t");
     assert!(
         matches!(
             said.effect,
             Effect::InPlace {
-                rung: Rung::Container,
+                level: RestartLevel::Container,
                 ..
             }
         ),

@@ -74,10 +74,10 @@ struct Run {
 
 impl Run {
     /// Workers from index `alone` on are restarted alone.
-    fn new(escalates: bool, alone: u32) -> Self {
+    fn new(escalates: bool, worker_restarts: u32) -> Self {
         let mut world = World::running(WORKERS, MAX_RESTARTS);
         for (identity, worker) in &mut world.observed.workers {
-            if identity.index >= alone {
+            if identity.index >= worker_restarts {
                 worker.scope = Scope::Worker;
             }
         }
@@ -169,7 +169,7 @@ impl Run {
             Event::Ask(index) => {
                 self.asked += 1;
                 let request = format!("worker/js-workers-0/{index} {}", self.asked);
-                self.world.observed.alone_request = request.parse().ok();
+                self.world.observed.worker_restart_request = request.parse().ok();
             }
             _ => {}
         }
@@ -225,9 +225,9 @@ proptest! {
     fn whatever_happens_all_workers_run_in_the_end_and_no_failure_counts_twice(
         events in events(),
         escalates in any::<bool>(),
-        alone in 0..=WORKERS,
+        worker_restarts in 0..=WORKERS,
     ) {
-        let mut run = Run::new(escalates, alone);
+        let mut run = Run::new(escalates, worker_restarts);
         for event in &events {
             run.apply(event);
         }
@@ -239,13 +239,13 @@ proptest! {
             let report = world.current(index).1;
             prop_assert_eq!(report.phase, Phase::Running);
             let of_group = world.coordinator.generation();
-            if index >= alone {
+            if index >= worker_restarts {
                 prop_assert!(report.generation >= of_group);
             } else {
                 prop_assert_eq!(report.generation, of_group);
             }
         }
-        prop_assert!(world.observed.durable.alone.is_empty());
+        prop_assert!(world.observed.durable.worker_restarts.is_empty());
         prop_assert!(world.observed.durable.counter <= run.injected, "{} restarts for {} failures", world.observed.durable.counter, run.injected);
         prop_assert_eq!(world.observed.durable.generation, world.coordinator.generation());
         prop_assert!(world.observed.durable.counter <= MAX_RESTARTS);
@@ -273,7 +273,7 @@ proptest! {
         for index in 0..WORKERS {
             prop_assert_eq!(world.current(index).1.phase, Phase::Running);
         }
-        prop_assert!(world.observed.durable.alone.is_empty());
+        prop_assert!(world.observed.durable.worker_restarts.is_empty());
         prop_assert!(world.observed.durable.counter <= run.injected);
     }
 
@@ -297,7 +297,7 @@ proptest! {
         let world = &run.world;
         prop_assert_eq!(world.coordinator.generation(), Generation(0));
         prop_assert_eq!(world.observed.durable.counter, 0);
-        prop_assert!(world.observed.durable.alone.is_empty());
+        prop_assert!(world.observed.durable.worker_restarts.is_empty());
         for (incarnation, count) in &world.starts {
             let index = world.observed.reports[incarnation].identity.index;
             // Worker 0 is not restarted alone, whoever asks for it. A pod in which a worker did not come up in time is another incarnation.
@@ -313,9 +313,9 @@ proptest! {
     #[test]
     fn without_a_failure_nothing_is_restarted_whoever_leads_and_whatever_is_out_of_sight(
         events in events(),
-        alone in 0..=WORKERS,
+        worker_restarts in 0..=WORKERS,
     ) {
-        let mut run = Run::new(true, alone);
+        let mut run = Run::new(true, worker_restarts);
         let starts = run.world.starts.clone();
         for event in events.iter().filter(|event| !matches!(event, Event::Fail(_) | Event::Hang(_) | Event::Container(_) | Event::Pod(_) | Event::LosePod(_) | Event::Ask(_))) {
             run.apply(event);

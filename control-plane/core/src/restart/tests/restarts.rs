@@ -1,7 +1,9 @@
 //! One leader: what counts as a failure, what it leads to, and what it costs.
 
 use super::world::{World, id};
-use crate::restart::{Announcement, DurablePhase, Exit, Generation, Phase, Reason, Rung, Scope, UnixNanos};
+use crate::restart::{
+    Announcement, DurablePhase, Exit, Generation, Phase, Reason, RestartLevel, Scope, UnixNanos,
+};
 
 #[test]
 fn a_group_starts_without_a_restart_and_with_one_write() {
@@ -42,7 +44,7 @@ fn one_failure_restarts_all_once_with_two_writes() {
     let Some(Announcement::Restarted {
         timeline,
         cause,
-        rung: Rung::Process,
+        level: RestartLevel::Process,
         scope: Scope::Group,
     }) = world.announcements.last()
     else {
@@ -329,10 +331,10 @@ fn a_restart_ends_with_those_who_took_part_although_a_stage_has_never_started() 
         (durable.phase, durable.released),
         (DurablePhase::InSync, Generation(1))
     );
-    let Some(Announcement::Restarted { timeline, rung, .. }) = world.announcements.last() else {
+    let Some(Announcement::Restarted { timeline, level, .. }) = world.announcements.last() else {
         panic!("{:?}", world.announcements);
     };
-    assert_eq!((timeline.workers, *rung), (2, Rung::Process));
+    assert_eq!((timeline.workers, *level), (2, RestartLevel::Process));
 
     world.pod(2);
     world.settle();

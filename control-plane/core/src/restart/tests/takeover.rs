@@ -1,7 +1,7 @@
 //! A new leader: it restarts nothing that is healthy, and finishes what was begun.
 
 use super::world::{World, id};
-use crate::restart::{Durable, DurablePhase, Epoch, Generation, Phase, Rung};
+use crate::restart::{Durable, DurablePhase, Epoch, Generation, Phase, RestartLevel};
 
 #[test]
 fn a_new_leader_of_a_healthy_group_changes_and_writes_nothing() {
@@ -393,7 +393,7 @@ fn a_restart_that_it_finds_under_way_ends_with_those_who_took_part() {
 fn a_container_that_kubelet_has_started_tells_of_no_release_where_others_have_agents() {
     let mut world = World::running(3, 3);
     let changed = world.observed.workers.get_mut(&id(2)).unwrap();
-    (changed.rung, changed.stays_down) = (Rung::Container, true);
+    (changed.level, changed.stays_down) = (RestartLevel::Container, true);
     // The leader before could not write generation 1 any more. Worker 1 has not heard of it.
     for (index, phase, generation) in [
         (0, Phase::Parked, 1),

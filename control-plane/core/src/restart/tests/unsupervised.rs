@@ -91,7 +91,7 @@ fn one_that_ends_for_another_reason_is_no_failure() {
             worker.scope = Scope::Worker
         }),
         ("it may have failed before it joined", |worker| {
-            worker.extra = true
+            worker.optional = true
         }),
         ("its pod is ended", |worker| worker.pods[0].deleting = true),
         ("another pod lives beside it", |worker| {

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::restart::{
-    Alone, Announcement, Condemned, Coordinator, Desired, Durable, DurablePhase, Epoch, Exit, Generation,
-    Heartbeat, Identity, Incarnation, Observed, Output, Phase, PodFact, Report, UnixNanos, Worker,
+    Announcement, Condemned, Coordinator, Desired, Durable, DurablePhase, Epoch, Exit, Generation, Heartbeat,
+    Identity, Incarnation, Observed, Output, Phase, PodFact, Report, UnixNanos, Worker, WorkerRestart,
 };
 
 pub(super) struct World {
@@ -243,10 +243,14 @@ impl World {
             return;
         };
         for (incarnation, report) in self.observed.reports.clone() {
-            let target = desired.alone.get(&incarnation).copied().unwrap_or(Alone {
-                generation: desired.generation,
-                release: desired.release,
-            });
+            let target = desired
+                .worker_restarts
+                .get(&incarnation)
+                .copied()
+                .unwrap_or(WorkerRestart {
+                    generation: desired.generation,
+                    release: desired.release,
+                });
             let ahead = target.generation > report.generation;
             let (phase, generation) = match report.phase {
                 Phase::Fresh if target.release && desired.fresh.contains(&incarnation) => {

@@ -1,7 +1,7 @@
 //! Workers that were started without their agent.
 
 use super::*;
-use crate::worker::types::Alone;
+use crate::worker::types::WorkerRestart;
 
 /// NRI shows container `c` of pod `p`, made without its agent, to a daemon that has just started.
 fn without_agent() -> Table {
@@ -135,18 +135,18 @@ fn one_whose_worker_is_restarted_alone_is_stopped_for_that() {
         pod: "p".into(),
         container: "b".into(),
     };
-    let alone = |generation, release| Desired {
-        alone: [(incarnation.clone(), Alone { generation, release })].into(),
+    let worker_restarts = |generation, release| Desired {
+        worker_restarts: [(incarnation.clone(), WorkerRestart { generation, release })].into(),
         ..desired(5, 1, true)
     };
-    assert_eq!(told(&mut table, alone(2, true)), none());
+    assert_eq!(told(&mut table, worker_restarts(2, true)), none());
     assert_eq!(
-        told(&mut table, alone(1, false)),
+        told(&mut table, worker_restarts(1, false)),
         none(),
         "a restart of all was later"
     );
-    assert_eq!(told(&mut table, alone(2, false)), ["c".into()]);
-    assert_eq!(told(&mut table, alone(2, false)), none());
+    assert_eq!(told(&mut table, worker_restarts(2, false)), ["c".into()]);
+    assert_eq!(told(&mut table, worker_restarts(2, false)), none());
 }
 
 /// Where container `c` has ended, and what is said of it.

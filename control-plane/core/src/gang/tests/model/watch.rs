@@ -28,18 +28,18 @@ impl Model {
                     self.no_more_than_asked(part);
                     for pod in &part.pods {
                         let seat = pod.job_index * part.parallelism + pod.index.unwrap();
-                        let is_extra = seat >= part.minimum;
+                        let is_optional = seat >= part.minimum;
                         if pod.is_terminal() {
-                            ended += u32::from(!is_extra);
+                            ended += u32::from(!is_optional);
                             continue;
                         }
-                        bound += u32::from(pod.node.is_some() && !is_extra);
-                        if phase == Some(GangPhase::Scheduled) && pod.gated && !is_extra {
+                        bound += u32::from(pod.node.is_some() && !is_optional);
+                        if phase == Some(GangPhase::Scheduled) && pod.gated && !is_optional {
                             held.insert(pod.uid.clone());
                         }
                         assert!(
-                            phase == Some(GangPhase::Scheduled) || !is_extra || pod.gated,
-                            "extra {} may go before its gang is bound: {}",
+                            phase == Some(GangPhase::Scheduled) || !is_optional || pod.gated,
+                            "optional worker {} may go before its gang is bound: {}",
                             pod.name,
                             self.describe()
                         );

@@ -7,7 +7,7 @@ use crate::ray::job::Pods;
 fn warnings(plan: &JobPlan) -> Vec<&str> {
     let warnings = plan.events.iter();
     warnings
-        .filter(|event| event.severity == crate::plan::Severity::Warning)
+        .filter(|event| event.severity == crate::jobset::plan::Severity::Warning)
         .map(|event| event.reason.as_str())
         .collect()
 }

@@ -1,0 +1,202 @@
+//! What a restart in place needs, and the annotations that tune it.
+
+use std::fmt::Display;
+
+use k8s_openapi::api::batch::v1::JobSpec;
+use lockstep_api::{
+    JobSet, ReplicatedJob, RestartStrategy,
+    annotations::{self, AnnotationError, RestartScope, Supervise},
+};
+
+use super::{Violation, path};
+use crate::common::features::Features;
+use crate::jobset::jobs::{IN_PLACE_BACKOFF_LIMIT, IN_PLACE_POD_REPLACEMENT_POLICY};
+
+/// Containers that are looked for in pod templates: a list of more is no list that a person wrote.
+const NAMED: usize = 100;
+
+pub(super) fn validate(jobset: &JobSet, features: &Features, violations: &mut Vec<Violation>) {
+    if !features.in_place_restart && jobset.restart_strategy() == RestartStrategy::InPlaceRestart {
+        violations.push(Violation::internal(
+            "spec.failurePolicy.restartStrategy",
+            "InPlaceRestart restart strategy cannot be set when InPlaceRestart feature gate is disabled",
+        ));
+    }
+    violations.extend(jobs(jobset, features));
+    violations.extend(annotations(jobset, features));
+}
+
+/// What is wrong with the Jobs of a JobSet that restarts in place, or with a scope of theirs where it does not. They were made for what was asked
+/// at that time, which an annotation that comes or goes can change.
+pub(crate) fn jobs(jobset: &JobSet, features: &Features) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    let in_place = features.in_place_restart && jobset.in_place();
+    for (index, replicated_job) in jobset.spec.replicated_jobs.iter().enumerate() {
+        violations.extend(scope(jobset, index, replicated_job));
+        if in_place {
+            job(index, replicated_job, &mut violations);
+        }
+    }
+    violations
+}
+
+/// What is wrong with the annotations that tune a restart in place. A JobSet can run without each of them.
+pub(crate) fn annotations(jobset: &JobSet, features: &Features) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    if !features.in_place_restart || !jobset.in_place() {
+        return violations;
+    }
+    violations.extend(
+        jobset
+            .in_place_timeout()
+            .err()
+            .map(|error| annotation(annotations::IN_PLACE_TIMEOUT, &error)),
+    );
+    violations.extend(
+        jobset
+            .restart_grace()
+            .err()
+            .map(|error| annotation(annotations::RESTART_GRACE, &error)),
+    );
+    violations.extend(
+        jobset
+            .max_backoff()
+            .err()
+            .map(|error| annotation(annotations::MAX_BACKOFF, &error)),
+    );
+    violations.extend(
+        jobset
+            .heartbeat_timeout()
+            .err()
+            .map(|error| annotation(annotations::HEARTBEAT_TIMEOUT, &error)),
+    );
+    violations.extend(
+        jobset
+            .ready_timeout()
+            .err()
+            .map(|error| annotation(annotations::READY_TIMEOUT, &error)),
+    );
+    violations.extend(
+        jobset
+            .escalate_after()
+            .err()
+            .map(|error| annotation(annotations::ESCALATE_AFTER, &error)),
+    );
+    violations.extend(
+        jobset
+            .restart_request()
+            .err()
+            .map(|error| annotation(annotations::RESTART_REQUEST, &error)),
+    );
+    violations.extend(
+        jobset
+            .worker_restart_request()
+            .err()
+            .map(|error| annotation(annotations::RESTART_WORKERS, &error)),
+    );
+    match jobset.supervise() {
+        Err(error) => violations.push(annotation(annotations::SUPERVISE, &error)),
+        Ok(Some(Supervise::Containers(listed))) => supervised(jobset, &listed, &mut violations),
+        Ok(Some(Supervise::Nothing) | None) => {}
+    }
+    violations
+}
+
+fn annotation_path(key: &str) -> String {
+    format!("metadata.annotations[{key}]")
+}
+
+fn annotation(key: &str, error: &AnnotationError) -> Violation {
+    Violation::new(annotation_path(key), error.to_string())
+}
+
+/// A scope of its own needs a restart in place.
+fn scope(jobset: &JobSet, index: usize, replicated_job: &ReplicatedJob) -> Option<Violation> {
+    let key = annotations::RESTART_SCOPE;
+    let what = match replicated_job.restart_scope() {
+        Err(error) => error.to_string(),
+        Ok(RestartScope::Worker) if !jobset.in_place() => {
+            format!("annotation {key}: \"worker\" needs the restart strategy InPlaceRestart")
+        }
+        Ok(_) => return None,
+    };
+    let field = path(index, &format!(".template.metadata.annotations[{key}]"));
+    Some(Violation::new(field, what))
+}
+
+fn job(index: usize, replicated_job: &ReplicatedJob, violations: &mut Vec<Violation>) {
+    let name = &replicated_job.name;
+    let unset = JobSpec::default();
+    let spec = replicated_job.template.spec.as_ref().unwrap_or(&unset);
+    if let Some(limit) = spec.backoff_limit
+        && limit != IN_PLACE_BACKOFF_LIMIT
+    {
+        violations.push(Violation::with_value(
+            path(index, ".template.spec.backoffLimit"),
+            limit,
+            format!(
+                "replicatedJob {name}: must be set to {IN_PLACE_BACKOFF_LIMIT} (MaxInt32) when in-place restart is enabled: {}",
+                line_to_remove(index, "backoffLimit", limit)
+            ),
+        ));
+    }
+    if let Some(policy) = &spec.pod_replacement_policy
+        && policy != IN_PLACE_POD_REPLACEMENT_POLICY
+    {
+        violations.push(Violation::with_value(
+            path(index, ".template.spec.podReplacementPolicy"),
+            policy,
+            format!(
+                "replicatedJob {name}: must be set to {IN_PLACE_POD_REPLACEMENT_POLICY} when in-place restart is enabled: {}",
+                line_to_remove(index, "podReplacementPolicy", "...")
+            ),
+        ));
+    }
+    if spec.completions.is_none() || spec.completions != spec.parallelism {
+        violations.push(Violation::with_value(
+            path(index, ".template.spec.completions"),
+            Shown(spec.completions),
+            format!(
+                "replicatedJob {name}: completions and parallelism must be set and equal to each other when in-place restart is \
+                 enabled"
+            ),
+        ));
+    }
+}
+
+/// Which line of the manifest is in the way: left out, the field gets the value that it must have.
+fn line_to_remove(index: usize, field: &str, value: impl Display) -> String {
+    let below = path(index, ".template.spec");
+    format!("remove the line \"{field}: {value}\" from {below}, and it is")
+}
+
+/// A number that may be missing, as Kubernetes shows it.
+struct Shown(Option<i32>);
+
+impl std::fmt::Debug for Shown {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            Some(value) => write!(f, "{value}"),
+            None => f.write_str("null"),
+        }
+    }
+}
+
+/// Only regular containers can be supervised, and a name that none has is a typing error.
+fn supervised(jobset: &JobSet, listed: &[String], violations: &mut Vec<Violation>) {
+    let pods = || {
+        jobset
+            .spec
+            .replicated_jobs
+            .iter()
+            .filter_map(|job| job.template.spec.as_ref()?.template.spec.as_ref())
+    };
+    for name in listed.iter().take(NAMED) {
+        if !pods().any(|pod| pod.containers.iter().any(|container| container.name == *name)) {
+            violations.push(Violation::new(
+                annotation_path(annotations::SUPERVISE),
+                format!("no pod template has a regular container named '{name}'"),
+            ));
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! The patterns of a failure policy (`onJobFailureMessagePatterns`), compiled within a budget.
+//!
+//! Promises: whatever a JobSet states, its patterns take at most [`MEMORY`] of programs and some 80
+//! ms to compile, and [`STEPS`] of matching in one decision, which are 50 ms as a rule and half a
+//! second at the very worst. What is beyond that matches nothing, as one matches nothing that is no
+//! regular expression: an object may be older than the webhook, which refuses it.
+
+use std::collections::BTreeMap;
+
+use lockstep_api::{FailurePolicyRule, JobSet};
+use thiserror::Error;
+
+use crate::common::go_regex::{Regex, Unfit};
+use crate::common::violation::Violation;
+
+#[cfg(test)]
+mod tests;
+
+/// Patterns of all rules of a JobSet. A rule tells kinds of failures apart, of which Kubernetes has
+/// five; this is twenty rules of five patterns.
+pub(crate) const MOST: usize = 100;
+/// The longest pattern, in bytes. What Kubernetes says of a failed Job is shorter.
+pub(crate) const LONGEST: usize = 1024;
+/// Bytes of all patterns together: 160 in each.
+const TEXT: usize = 16 << 10;
+/// Memory of the program of one pattern, in bytes. `exit code (1|4[0-9])$` takes 900, `.{0,200}`
+/// 60,000, and `\pL` 16,000.
+const MEMORY_OF_ONE: usize = 128 << 10;
+/// Memory of all programs together, in bytes. One that takes more than its share counts as one that
+/// takes it all.
+pub(crate) const MEMORY: usize = 512 << 10;
+/// Characters in all classes that have to be spelled out: four times all that there are, or 136
+/// classes by name. Each took 7 ns here.
+const REACH: u32 = 4 * 0x11_0000;
+/// Steps of matching in one decision: bytes of each message, times the parts of the program. Of ten
+/// patterns of twenty parts each that is the messages of 1,600 Jobs, each a message of its own of
+/// 100 bytes; the same message is matched once.
+pub(crate) const STEPS: u64 = 32_000_000;
+
+/// Why a pattern matches nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub(crate) enum Refused {
+    #[error("is beyond the {MOST} patterns that a JobSet may have")]
+    Number,
+    #[error("is longer than {LONGEST} bytes")]
+    Length,
+    #[error("is beyond the {TEXT} bytes that all patterns of a JobSet may have")]
+    Text,
+    #[error("{0}")]
+    Unfit(#[from] Unfit),
+}
+
+/// The patterns of a JobSet's failure policy, compiled.
+#[derive(Debug, Default)]
+pub struct Patterns {
+    /// Of each rule, in their order, those that can match.
+    rules: Vec<Vec<Regex>>,
+    /// The first that matches nothing.
+    refused: Option<Violation>,
+}
+
+impl Patterns {
+    /// Compiles the patterns of a JobSet. Takes up to some 80 ms.
+    #[must_use]
+    pub fn of(jobset: &JobSet) -> Self {
+        let mut budget = Budget::default();
+        let mut refused = None;
+        let rules = rules(jobset).iter().enumerate();
+        let rules = rules.map(|(rule, stated)| {
+            let patterns = stated.on_job_failure_message_patterns.iter().enumerate();
+            let compiled = patterns.filter_map(|(index, pattern)| {
+                let compiled = budget.compile(pattern);
+                if let Err(why) = compiled {
+                    refused.get_or_insert_with(|| violation(rule, index, pattern, why));
+                }
+                compiled.ok()
+            });
+            compiled.collect()
+        });
+        let rules = rules.collect();
+        Self { rules, refused }
+    }
+
+    /// Whether a JobSet states any.
+    #[must_use]
+    pub fn are_stated(jobset: &JobSet) -> bool {
+        rules(jobset)
+            .iter()
+            .any(|rule| !rule.on_job_failure_message_patterns.is_empty())
+    }
+
+    /// The first pattern that matches nothing, and why.
+    pub(crate) fn refused(&self) -> Option<&Violation> {
+        self.refused.as_ref()
+    }
+
+    /// The place of the first message that has one of the patterns of a rule. Takes its steps from
+    /// `steps`; what there are none left for matches nothing.
+    pub(crate) fn first(&self, rule: usize, messages: &[&str], steps: &mut u64) -> Option<usize> {
+        let mut first = None;
+        for pattern in self.rules.get(rule).into_iter().flatten() {
+            let mut scratch = pattern.scratch();
+            let mut known = BTreeMap::new();
+            let mut is_match = |message: &str| {
+                let bytes = u64::try_from(message.len()).unwrap_or(u64::MAX).saturating_add(1);
+                let each = u64::try_from(pattern.steps()).unwrap_or(u64::MAX);
+                let Some(left) = steps.checked_sub(bytes.saturating_mul(each)) else {
+                    return false;
+                };
+                *steps = left;
+                pattern.is_match(&mut scratch, message)
+            };
+            // What comes after the first is of no use.
+            let sought = &messages[..first.unwrap_or(messages.len())];
+            let found = sought.iter().position(|message| {
+                *known
+                    .entry(*message)
+                    .or_insert_with_key(|message| is_match(message))
+            });
+            first = found.or(first);
+        }
+        first
+    }
+}
+
+/// The first pattern of a JobSet that would match nothing. Ends with it.
+pub(crate) fn validate(jobset: &JobSet) -> Option<Violation> {
+    let mut budget = Budget::default();
+    let rules = rules(jobset).iter().enumerate();
+    let mut patterns = rules.flat_map(|(rule, stated)| {
+        let patterns = stated.on_job_failure_message_patterns.iter().enumerate();
+        patterns.map(move |(index, pattern)| (rule, index, pattern))
+    });
+    patterns.find_map(|(rule, index, pattern)| {
+        let why = budget.compile(pattern).err()?;
+        Some(violation(rule, index, pattern, why))
+    })
+}
+
+fn rules(jobset: &JobSet) -> &[FailurePolicyRule] {
+    let policy = jobset.spec.failure_policy.as_ref();
+    policy.map_or(&[], |policy| &policy.rules)
+}
+
+fn violation(rule: usize, index: usize, pattern: &str, why: Refused) -> Violation {
+    /// Bytes of a pattern that are shown.
+    const SHOWN: usize = 128;
+    let mut shown = pattern[..pattern.floor_char_boundary(SHOWN)].to_owned();
+    if shown.len() < pattern.len() {
+        shown.push_str("...");
+    }
+    let field = format!("spec.failurePolicy.rules[{rule}].onJobFailureMessagePatterns[{index}]");
+    Violation::with_value(field, shown, why.to_string())
+}
+
+/// What is left for the patterns of one JobSet.
+struct Budget {
+    number: usize,
+    text: usize,
+    memory: usize,
+    reach: u32,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self {
+            number: MOST,
+            text: TEXT,
+            memory: MEMORY,
+            reach: REACH,
+        }
+    }
+}
+
+impl Budget {
+    fn compile(&mut self, pattern: &str) -> Result<Regex, Refused> {
+        self.number = self.number.checked_sub(1).ok_or(Refused::Number)?;
+        if pattern.len() > LONGEST {
+            return Err(Refused::Length);
+        }
+        self.text = self.text.checked_sub(pattern.len()).ok_or(Refused::Text)?;
+        let most = self.memory.min(MEMORY_OF_ONE);
+        let compiled = Regex::new(pattern, most, &mut self.reach);
+        let taken = match &compiled {
+            Ok(regex) => regex.memory(),
+            // It took that much to find out.
+            Err(Unfit::Memory) => most,
+            Err(Unfit::Syntax | Unfit::Reach) => 0,
+        };
+        self.memory = self.memory.saturating_sub(taken);
+        Ok(compiled?)
+    }
+}

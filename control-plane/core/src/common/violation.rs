@@ -1,0 +1,107 @@
+//! What is wrong with an object, as the API server words it.
+
+use std::fmt;
+
+use lockstep_api::text::beginning;
+use serde::Serialize;
+
+/// What sort of mistake it is, as the API server tells them apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The value cannot be.
+    Invalid,
+    /// There must be a value.
+    Required,
+    /// The value is longer than it may be.
+    TooLong,
+    /// What can be at other times is not allowed now.
+    Forbidden,
+    /// Fields do not fit each other. Upstream calls that an internal error, since it blames no field.
+    Internal,
+}
+
+/// One thing that is wrong with a JobSet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// What sort of mistake it is.
+    pub kind: Kind,
+    /// Path of the field, such as `spec.replicatedJobs[0].groupName`.
+    pub field: String,
+    /// The value that is refused, as it is shown to people, where one field has it.
+    pub value: Option<String>,
+    /// What is wrong.
+    pub message: String,
+    /// Whether a JobSet that has come past the webhooks runs all the same, as with upstream's controller, which checks nothing.
+    pub is_harmless: bool,
+}
+
+impl Violation {
+    pub(crate) fn new(field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self {
+            kind: Kind::Invalid,
+            field: field.into(),
+            value: None,
+            message: message.into(),
+            is_harmless: false,
+        }
+    }
+
+    /// One that upstream reports without a field.
+    #[must_use]
+    pub fn internal(field: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::new(field, message).of(Kind::Internal)
+    }
+
+    pub(crate) fn of(self, kind: Kind) -> Self {
+        Self { kind, ..self }
+    }
+
+    /// The same, of a JobSet that runs all the same where this holds.
+    pub(crate) fn harmless_if(self, is_harmless: bool) -> Self {
+        Self { is_harmless, ..self }
+    }
+
+    /// What is wrong, without the field, as the API server words it.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        match (&self.value, self.kind) {
+            (Some(value), _) => format!("Invalid value: {value}: {}", self.message),
+            (None, Kind::Forbidden) => format!("Forbidden: {}", self.message),
+            (None, Kind::Invalid | Kind::Required | Kind::TooLong | Kind::Internal) => self.message.clone(),
+        }
+    }
+
+    /// One that shows a value: the beginning of one that is long, since every violation may show the same.
+    pub(crate) fn with_value(
+        field: impl Into<String>,
+        value: impl fmt::Debug,
+        message: impl Into<String>,
+    ) -> Self {
+        const LONGEST: usize = 4096;
+        Self {
+            value: Some(beginning(&format!("{value:?}"), LONGEST)),
+            ..Self::new(field, message)
+        }
+    }
+
+    /// One that shows a list or an object.
+    pub(crate) fn with_json(
+        field: impl Into<String>,
+        value: &impl Serialize,
+        message: impl Into<String>,
+    ) -> Self {
+        let shown = serde_json::to_string(value).unwrap_or_default();
+        Self::with_value(field, format_args!("{shown}"), message)
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.field, self.sentence())
+    }
+}
+
+/// The path of a field of a replicatedJob.
+pub(crate) fn path(index: usize, below: &str) -> String {
+    format!("spec.replicatedJobs[{index}]{below}")
+}

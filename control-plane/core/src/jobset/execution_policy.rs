@@ -1,0 +1,68 @@
+//! `spec.executionPolicy` (KEP-672) as gates of the start-up graph.
+//!
+//! Where `replicatedJobsStatus` is `Failed`, the failure of a replicatedJob is what the next one waits for: it is neither a matter of
+//! the failure policy, nor does it keep the JobSet from completing. Once one Job of it has succeeded, not all can fail any more:
+//! then the later replicatedJobs never run, and what still fails is a failure like any other.
+
+use lockstep_api::{JobSet, ReplicatedJob, ReplicatedJobStatus, ReplicatedJobsStatus};
+
+use crate::jobset::startup::{Gate, Milestone};
+
+#[cfg(test)]
+mod tests;
+
+/// What a replicatedJob waits for: all before it in the list. A status that this version does not know never lets it start;
+/// validation refuses it.
+pub(crate) fn gates<'a>(jobset: &'a JobSet, replicated_job: &ReplicatedJob) -> Vec<Gate<'a>> {
+    let Some(status) = jobset.executes_in_order() else {
+        return Vec::new();
+    };
+    let (known, until) = match status {
+        ReplicatedJobsStatus::Succeeded => (true, Milestone::Complete),
+        ReplicatedJobsStatus::Failed => (true, Milestone::Failed),
+        ReplicatedJobsStatus::Active => (true, Milestone::Active),
+        ReplicatedJobsStatus::Ready => (true, Milestone::Ready),
+        ReplicatedJobsStatus::Other(_) => (false, Milestone::Complete),
+    };
+    before(jobset, &replicated_job.name)
+        .map(|on| Gate {
+            on: known.then_some(on),
+            until,
+            holds_while_suspended: true,
+        })
+        .collect()
+}
+
+fn before<'a>(jobset: &'a JobSet, name: &str) -> impl Iterator<Item = &'a ReplicatedJob> {
+    let all = &jobset.spec.replicated_jobs;
+    let index = all.iter().position(|job| job.name == name).unwrap_or(0);
+    all.iter().take(index)
+}
+
+/// Whether a failed Job of this replicatedJob is what the next one waits for.
+pub(crate) fn awaits_failure(jobset: &JobSet, name: &str, counts: &[ReplicatedJobStatus]) -> bool {
+    let mut after = jobset
+        .spec
+        .replicated_jobs
+        .iter()
+        .skip_while(|job| job.name != name)
+        .skip(1);
+    jobset.executes_in_order() == Some(ReplicatedJobsStatus::Failed)
+        && after.any(|job| job.replicas() > 0)
+        && !has_succeeded(name, counts)
+}
+
+/// Whether the Jobs of this replicatedJob must succeed for the JobSet to complete.
+pub(crate) fn must_succeed(jobset: &JobSet, name: &str, counts: &[ReplicatedJobStatus]) -> bool {
+    if jobset.executes_in_order() != Some(ReplicatedJobsStatus::Failed) {
+        return true;
+    }
+    let never_runs = before(jobset, name).any(|job| has_succeeded(&job.name, counts));
+    !never_runs && !awaits_failure(jobset, name, counts)
+}
+
+fn has_succeeded(name: &str, counts: &[ReplicatedJobStatus]) -> bool {
+    counts
+        .iter()
+        .any(|counts| counts.name == name && counts.succeeded > 0)
+}

@@ -1,0 +1,235 @@
+//! Whether and how the workers of a JobSet restart in place.
+//!
+//! A JobSet is one group with one kind, never a mixture: a single pod template that cannot be supervised makes the whole group
+//! Plain. A Plain group restarts by container where kubelet starts its containers again whatever they exit with; else only its Jobs can
+//! be made anew.
+//!
+//! What it is stays as it was decided when its Jobs were made, and is decided anew where all of them are: a control plane that is set up
+//! differently by then finds workers that run with agents, or without, and changes nothing about these.
+
+use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec};
+use lockstep_api::{InPlaceKind, JobSet, ReplicatedJob, annotations::Supervise};
+
+mod level;
+mod obstacle;
+pub(crate) mod template;
+
+pub use level::RestartLevel;
+pub use obstacle::{Changed, Obstacle};
+pub use template::Agents;
+
+#[cfg(test)]
+mod tests;
+
+/// How a JobSet restarts in place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// The kind, as stated in `status.inPlaceRestart`.
+    pub kind: InPlaceKind,
+    /// For a Plain group: everything that keeps it from being supervised, as sentences.
+    pub reasons: Vec<String>,
+    /// The level that its restarts in place begin with. `None`: it has no restart coordinator.
+    pub level: Option<RestartLevel>,
+}
+
+/// How a JobSet restarts in place. `None`: it does not. What its status states goes before the present setting.
+#[must_use]
+pub fn group(jobset: &JobSet, agents: &Agents) -> Option<Group> {
+    let judged = judge(jobset, agents)?;
+    let status = jobset.status.as_ref();
+    let stated = status.and_then(|status| status.in_place_restart.as_ref()?.kind.clone());
+    Some(match stated {
+        Some(kind @ (InPlaceKind::Supervised | InPlaceKind::Plain))
+            if kind != judged.kind && judged.kind != InPlaceKind::UpstreamAgent =>
+        {
+            Group {
+                level: level(jobset, &kind),
+                kind,
+                reasons: Vec::new(),
+            }
+        }
+        _ => judged,
+    })
+}
+
+/// Decides how a JobSet restarts in place whose Jobs are all to be made, for the first time or anew. `None`: it does not.
+#[must_use]
+pub fn judge(jobset: &JobSet, agents: &Agents) -> Option<Group> {
+    if !jobset.in_place() {
+        return None;
+    }
+    let templates = || templates(jobset);
+    if templates().any(|(_, pod)| brings_upstream_agent(pod)) {
+        return Some(Group {
+            kind: InPlaceKind::UpstreamAgent,
+            reasons: Vec::new(),
+            level: None,
+        });
+    }
+    let wish = jobset.supervise().ok().flatten();
+    let mut reasons = Vec::new();
+    if wish == Some(Supervise::Nothing) {
+        reasons.push("the JobSet is annotated lockstep.dev/supervise: none".to_owned());
+    }
+    let jobs = jobset.spec.replicated_jobs.iter();
+    let unindexed = jobs.filter(|job| is_unindexed(job));
+    reasons.extend(unindexed.map(|job| format!("replicatedJob {} has completionMode NonIndexed", job.name)));
+    for (name, pod) in templates() {
+        let obstacles = Obstacle::all(pod);
+        reasons.extend(obstacles.map(|obstacle| format!("replicatedJob {name} sets {obstacle}")));
+        if let Agents::ByTemplate(_) = agents {
+            let workers = workers_in(wish.as_ref(), &pod.containers);
+            reasons.extend(workers.filter_map(|container| {
+                let obstacle = template::obstacle(container)?;
+                let container = &container.name;
+                Some(format!(
+                    "container {container} of replicatedJob {name} states {obstacle}"
+                ))
+            }));
+        }
+        let workers = workers_in(wish.as_ref(), &pod.containers);
+        reasons.extend(workers.filter_map(|container| {
+            let path = template::taken(container)?;
+            let container = &container.name;
+            Some(format!(
+                "container {container} of replicatedJob {name} mounts {path:?}, where the agent is to be"
+            ))
+        }));
+        if wish.is_none() {
+            reasons.extend(pod.containers.iter().filter_map(|container| {
+                let obstacle = obstacle(container)?;
+                let container = &container.name;
+                Some(format!(
+                    "container {container} of replicatedJob {name} has a {obstacle}"
+                ))
+            }));
+        }
+    }
+    let kind = if reasons.is_empty() {
+        InPlaceKind::Supervised
+    } else {
+        InPlaceKind::Plain
+    };
+    Some(Group {
+        level: level(jobset, &kind),
+        kind,
+        reasons,
+    })
+}
+
+/// The level that restarts in place of a JobSet of this kind begin with.
+pub(crate) fn level(jobset: &JobSet, kind: &InPlaceKind) -> Option<RestartLevel> {
+    match kind {
+        InPlaceKind::Supervised => Some(RestartLevel::Process),
+        InPlaceKind::Plain => {
+            let are_told_apart = !jobset.spec.replicated_jobs.iter().any(is_unindexed);
+            let restartable = are_told_apart && templates(jobset).all(|(_, pod)| is_started_again(pod));
+            restartable.then_some(RestartLevel::Container)
+        }
+        InPlaceKind::UpstreamAgent | InPlaceKind::Other(_) => None,
+    }
+}
+
+/// The pods of the replicatedJobs, by name.
+fn templates(jobset: &JobSet) -> impl Iterator<Item = (&str, &PodSpec)> {
+    jobset.spec.replicated_jobs.iter().filter_map(|job| {
+        let pod = job.template.spec.as_ref()?.template.spec.as_ref()?;
+        Some((job.name.as_str(), pod))
+    })
+}
+
+/// Whether nobody can tell which of the Job's workers a pod is. Unset means Indexed in a JobSet.
+fn is_unindexed(job: &ReplicatedJob) -> bool {
+    let spec = job.template.spec.as_ref();
+    spec.and_then(|spec| spec.completion_mode.as_deref()) == Some("NonIndexed")
+}
+
+/// Whether kubelet starts each container again that is killed, and none that has succeeded.
+pub(crate) fn is_started_again(pod: &PodSpec) -> bool {
+    const ON_FAILURE: &str = "OnFailure";
+    let on_failure =
+        |policy: Option<&str>| policy.is_none_or(|policy| policy.is_empty() || policy == ON_FAILURE);
+    on_failure(pod.restart_policy.as_deref())
+        && pod.containers.iter().all(|container| {
+            on_failure(container.restart_policy.as_deref())
+                && container.restart_policy_rules.iter().flatten().next().is_none()
+        })
+}
+
+/// What kubelet does once per container start, and would not do again when only the process restarts; or what counts against a worker that waits
+/// at the barrier. Who lists the container in `lockstep.dev/supervise` accepts that.
+fn obstacle(container: &Container) -> Option<&'static str> {
+    if container.liveness_probe.is_some() {
+        Some("livenessProbe")
+    } else if container.startup_probe.is_some() {
+        Some("startupProbe")
+    } else if container
+        .lifecycle
+        .as_ref()
+        .is_some_and(|lifecycle| lifecycle.post_start.is_some())
+    {
+        Some("postStart hook")
+    } else {
+        None
+    }
+}
+
+/// The containers of a pod template that are workers: those of the regular ones that the JobSet lists, or all. Who refuses supervision has
+/// workers nonetheless.
+#[must_use]
+pub fn workers<'t>(jobset: &JobSet, template: &'t PodTemplateSpec) -> Vec<&'t str> {
+    let wish = jobset.supervise().ok().flatten();
+    let pods = template.spec.iter();
+    pods.flat_map(|pod| workers_in(wish.as_ref(), &pod.containers))
+        .map(|container| container.name.as_str())
+        .collect()
+}
+
+fn workers_in<'t>(
+    wish: Option<&Supervise>,
+    containers: &'t [Container],
+) -> impl Iterator<Item = &'t Container> {
+    let is_worker = move |container: &&Container| match wish {
+        None | Some(Supervise::Nothing) => true,
+        Some(Supervise::Containers(listed)) => listed.contains(&container.name),
+    };
+    containers.iter().filter(is_worker)
+}
+
+/// Whether the pod carries upstream's in-place restart agent (KEP-467): as its main container, or as a sidecar whose exit restarts all containers.
+///
+/// The agent cannot do without the names of its JobSet and its pod, and says what it is there for: by the command that it runs, by its probe, by its exit code,
+/// or by its own rule that restarts all containers. Such a rule alone, or of another container, is the user's own, and tells of no agent.
+fn brings_upstream_agent(pod: &PodSpec) -> bool {
+    let containers = || pod.init_containers.iter().flatten().chain(&pod.containers);
+    containers().any(|container| {
+        let has_env = |name: &str| {
+            let mut variables = container.env.iter().flatten();
+            variables.any(|variable| variable.name == name)
+        };
+        let is_told = || UPSTREAM_PURPOSE.into_iter().any(has_env);
+        UPSTREAM_IDENTITY.into_iter().all(has_env) && (restarts_all_containers(container) || is_told())
+    })
+}
+
+/// Whether it is told by a container's variable of this name that it is upstream's agent.
+#[must_use]
+pub fn tells_of_upstream_agent(variable: &str) -> bool {
+    UPSTREAM_IDENTITY.contains(&variable) || UPSTREAM_PURPOSE.contains(&variable)
+}
+
+/// Environment variables without which upstream's agent ends at once.
+const UPSTREAM_IDENTITY: [&str; 2] = ["JOBSET_NAME", "POD_NAME"];
+/// Environment variables of which upstream's agent needs none, and which say what it is there for.
+const UPSTREAM_PURPOSE: [&str; 4] = [
+    "WORKER_COMMAND",
+    "STARTUP_PROBE_PATH",
+    "STARTUP_PROBE_PORT",
+    "IN_PLACE_RESTART_EXIT_CODE",
+];
+
+/// Whether an exit of the container may restart all containers of its pod (KEP-5532).
+fn restarts_all_containers(container: &Container) -> bool {
+    let mut rules = container.restart_policy_rules.iter().flatten();
+    rules.any(|rule| rule.action == "RestartAllContainers")
+}

@@ -1,0 +1,222 @@
+//! How large one JobSet may be.
+//!
+//! A JobSet asks for Jobs and pods by numbers of a few bytes, and what they are expanded to takes
+//! kilobytes for each: a Job that is built, a worker that is expected, a seat of a gang. So they
+//! are bounded before anything is expanded: at admission, and again wherever something is expanded,
+//! since a JobSet may be older than the webhooks, or have come past them.
+//!
+//! All arithmetic saturates in 64 bits: no product of a tenant's numbers can become a small one.
+
+use lockstep_api::{JobSet, ReplicatedJob};
+
+use crate::common::extent::Extent;
+use crate::common::violation::{Violation, path};
+use crate::jobset::in_place;
+
+#[cfg(test)]
+mod tests;
+
+/// The most replicatedJobs of a JobSet. Each has a pod template of its own, and an object of
+/// Kubernetes has room for 1.5 MB: more than these are next to empty. Where they start in order
+/// each waits for all before it, which makes half a million gates of a thousand.
+pub const MOST_REPLICATED_JOBS: usize = 1_000;
+
+/// The most Jobs of a JobSet, over all of its replicatedJobs. A Job takes 5 kB and more in etcd and
+/// in the caches of whoever watches Jobs: so many fill 100 MB of the 2 to 8 GB that etcd has, for
+/// all of a cluster. It is four times the 5,000 nodes that Kubernetes is tested with, and more than
+/// the slices and racks of the largest clusters, for each of which a JobSet usually has one Job.
+pub const MOST_JOBS: usize = 20_000;
+
+/// The most workers of a JobSet that run at the same time, over all of its replicatedJobs: its
+/// pods, and where it restarts in place their worker containers. An Indexed Job can have no more
+/// pods than that, and no cluster that Kubernetes is tested with has more than 150,000 pods of all
+/// kinds. The control plane takes 1.2 kB for each worker that it restarts in place, before that has
+/// a pod (`docs/scaling.md`).
+pub const MOST_WORKERS: usize = 100_000;
+
+/// The most Jobs that are built in one look at a JobSet. The next look builds the next ones.
+pub const JOBS_AT_ONCE: usize = 500;
+
+/// The most bytes of Jobs, as they are sent, that are built in one look at a JobSet, unless one Job
+/// alone is longer: a template may take a megabyte, and 32 JobSets are looked at at the same time.
+/// So many bytes are [`JOBS_AT_ONCE`] Jobs of 8 kB.
+pub const BYTES_AT_ONCE: usize = 4 << 20;
+
+/// The most objects and elements that these Jobs have together: those of [`JOBS_AT_ONCE`] Jobs with
+/// 16 objects each.
+pub const EXTENT_AT_ONCE: Extent = Extent {
+    objects: 8_000,
+    elements: 64_000,
+};
+
+/// What a JobSet asks for. A number that is more than can be counted is the highest one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size {
+    /// Its replicatedJobs.
+    pub replicated_jobs: usize,
+    /// The Jobs of all replicatedJobs.
+    pub jobs: u64,
+    /// The workers of all Jobs.
+    pub workers: u64,
+}
+
+impl Size {
+    /// The largest that a JobSet may be.
+    pub const LARGEST: Self = Self {
+        replicated_jobs: MOST_REPLICATED_JOBS,
+        jobs: MOST_JOBS as u64,
+        workers: MOST_WORKERS as u64,
+    };
+
+    /// What a JobSet asks for.
+    #[must_use]
+    pub fn of(jobset: &JobSet) -> Self {
+        let nothing = Self {
+            replicated_jobs: jobset.spec.replicated_jobs.len(),
+            jobs: 0,
+            workers: 0,
+        };
+        parts(jobset).fold(nothing, |sum, part| sum.with(&part))
+    }
+
+    fn with(self, part: &Part) -> Self {
+        Self {
+            jobs: self.jobs.saturating_add(part.jobs),
+            workers: self.workers.saturating_add(part.workers()),
+            ..self
+        }
+    }
+
+    /// The higher one of each number.
+    fn or(self, other: Self) -> Self {
+        Self {
+            replicated_jobs: self.replicated_jobs.max(other.replicated_jobs),
+            jobs: self.jobs.max(other.jobs),
+            workers: self.workers.max(other.workers),
+        }
+    }
+}
+
+/// The numbers of one replicatedJob.
+struct Part {
+    jobs: u64,
+    /// Pods of each Job.
+    pods: u64,
+    /// The field that says how many pods a Job has.
+    field: &'static str,
+    /// Workers in each pod.
+    containers: u64,
+}
+
+impl Part {
+    fn of(jobset: &JobSet, in_place: bool, replicated_job: &ReplicatedJob) -> Self {
+        let spec = replicated_job.template.spec.as_ref();
+        let parallelism = count(replicated_job.parallelism());
+        let completions = spec.and_then(|spec| spec.completions).map_or(0, count);
+        // Who restarts in place expects a worker for each completion.
+        let (pods, field) = match in_place && completions > parallelism {
+            true => (completions, ".template.spec.completions"),
+            false => (parallelism, ".template.spec.parallelism"),
+        };
+        let containers = spec
+            .filter(|_| in_place)
+            .map_or(1, |spec| in_place::workers(jobset, &spec.template).len());
+        Self {
+            jobs: count(replicated_job.replicas()),
+            pods,
+            field,
+            containers: u64::try_from(containers).unwrap_or(u64::MAX).max(1),
+        }
+    }
+
+    fn workers(&self) -> u64 {
+        self.jobs
+            .saturating_mul(self.pods)
+            .saturating_mul(self.containers)
+    }
+}
+
+fn parts(jobset: &JobSet) -> impl Iterator<Item = Part> {
+    let in_place = jobset.in_place();
+    let all = jobset.spec.replicated_jobs.iter();
+    all.map(move |job| Part::of(jobset, in_place, job))
+}
+
+/// A number of things; there are none of a negative one.
+fn count(number: i32) -> u64 {
+    u64::try_from(number).unwrap_or(0)
+}
+
+/// The field that makes a JobSet larger than it may be; `None`: it is not.
+#[must_use]
+pub fn violation(jobset: &JobSet) -> Option<Violation> {
+    above(jobset, Size::LARGEST)
+}
+
+/// The field by which a change makes a JobSet larger than it may be; `None`: it is not, or is no
+/// larger than before.
+pub(crate) fn raised(old: &JobSet, new: &JobSet) -> Option<Violation> {
+    above(new, Size::LARGEST)?;
+    above(new, Size::LARGEST.or(Size::of(old)))
+}
+
+/// Whether a JobSet is larger than it may be.
+#[must_use]
+pub fn is_over(jobset: &JobSet) -> bool {
+    violation(jobset).is_some()
+}
+
+/// The first field that makes a JobSet larger than this.
+fn above(jobset: &JobSet, most: Size) -> Option<Violation> {
+    let replicated_jobs = jobset.spec.replicated_jobs.len();
+    if replicated_jobs > most.replicated_jobs {
+        return Some(Violation::with_value(
+            "spec.replicatedJobs",
+            replicated_jobs,
+            format!("a JobSet may have {MOST_REPLICATED_JOBS} replicatedJobs at most"),
+        ));
+    }
+    let mut sum = Size {
+        replicated_jobs,
+        jobs: 0,
+        workers: 0,
+    };
+    for (index, part) in parts(jobset).enumerate() {
+        let before = sum;
+        sum = sum.with(&part);
+        if sum.jobs > most.jobs {
+            let (field, jobs) = (path(index, ".replicas"), part.jobs);
+            let besides = besides(before.jobs);
+            let message = format!("a JobSet may have {MOST_JOBS} Jobs at most{besides}");
+            return Some(Violation::with_value(field, jobs, message));
+        }
+        if sum.workers > most.workers {
+            // Whichever number is the larger one.
+            let (field, value) = match part.jobs > part.pods {
+                true => (".replicas", part.jobs),
+                false => (part.field, part.pods),
+            };
+            let of_each = match part.containers {
+                1 => String::new(),
+                containers => format!(" with {containers} worker containers"),
+            };
+            let message = format!(
+                "{} x {} pods{of_each} are {} workers, and a JobSet may have {MOST_WORKERS} at most{}",
+                part.jobs,
+                part.pods,
+                part.workers(),
+                besides(before.workers),
+            );
+            return Some(Violation::with_value(path(index, field), value, message));
+        }
+    }
+    None
+}
+
+/// What the replicatedJobs before one have.
+fn besides(before: u64) -> String {
+    match before {
+        0 => String::new(),
+        before => format!("; those of the replicatedJobs before this one are {before}"),
+    }
+}

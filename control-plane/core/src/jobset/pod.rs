@@ -1,0 +1,101 @@
+//! What is read of a pod. It is what the control plane keeps of each: there can be very many.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use lockstep_api::{annotations, labels};
+
+use crate::jobset::in_place::Obstacle;
+use crate::jobset::observed::{AgentPod, controller_of};
+
+#[cfg(test)]
+mod tests;
+
+/// A pod of a JobSet, as far as restarts are concerned. Its placement is read by [`crate::jobset::placement::Member`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodSummary {
+    /// Its name.
+    pub name: String,
+    /// Its UID.
+    pub uid: String,
+    /// UID of the JobSet.
+    pub jobset_uid: Option<String>,
+    /// The restart attempt of the JobSet that the pod was created for.
+    pub recreation: Option<i32>,
+    /// Name of its Job.
+    pub job: Option<String>,
+    /// UID of its Job, which controls it: a pod that only bears the labels of one has none.
+    pub job_uid: Option<String>,
+    /// Its completion index.
+    pub index: Option<u32>,
+    /// The node that it is bound to.
+    pub node: Option<String>,
+    /// Whether its containers run.
+    pub running: bool,
+    /// Whether Kubernetes has marked it as not ready because its node does not report any more.
+    pub node_lost: bool,
+    /// Whether it is being deleted.
+    pub deleting: bool,
+    /// Whether it belongs to a gang.
+    pub in_gang: bool,
+    /// What keeps it from having agents, whatever its template says: a policy or a webhook may have changed it.
+    pub obstacle: Option<Obstacle>,
+    /// What concerns upstream's in-place restart agent, and how it ended.
+    pub agent: AgentPod,
+}
+
+impl PodSummary {
+    /// Reads a pod. Numbers that cannot be read are missing.
+    #[must_use]
+    pub fn of(pod: &Pod) -> Self {
+        let labels = pod.metadata.labels.as_ref();
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        Self {
+            name: pod.metadata.name.clone().unwrap_or_default(),
+            uid: pod.metadata.uid.clone().unwrap_or_default(),
+            jobset_uid: label(labels, labels::JOBSET_UID).map(str::to_owned),
+            recreation: label(labels, labels::RESTART_ATTEMPT).and_then(|attempt| attempt.parse().ok()),
+            job: label(labels, labels::BATCH_JOB_NAME).map(str::to_owned),
+            job_uid: controller_of(&pod.metadata)
+                .filter(|owner| {
+                    owner.kind == "Job" && label(labels, labels::BATCH_JOB_NAME) == Some(owner.name.as_str())
+                })
+                .map(|owner| owner.uid.clone()),
+            index: label(labels, labels::BATCH_JOB_COMPLETION_INDEX).and_then(|index| index.parse().ok()),
+            node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
+            running: phase == Some("Running"),
+            node_lost: pod.status.as_ref().is_some_and(node_lost),
+            deleting: pod.metadata.deletion_timestamp.is_some(),
+            in_gang: pod
+                .metadata
+                .annotations
+                .as_ref()
+                .is_some_and(|annotations| annotations.contains_key(annotations::GANG)),
+            obstacle: pod.spec.as_ref().and_then(Obstacle::of),
+            agent: AgentPod::of(pod),
+        }
+    }
+
+    /// Whether the pod has ended, well or not.
+    #[must_use]
+    pub fn is_terminal(&self) -> bool {
+        self.agent.failed || self.agent.succeeded
+    }
+}
+
+/// The node controller turns `Ready` to False and changes nothing else; kubelet gives a reason with it, and turns `ContainersReady` too.
+pub(crate) fn node_lost(status: &PodStatus) -> bool {
+    let condition = |type_: &str, status_: &str| {
+        let conditions = status.conditions.iter().flatten();
+        let mut conditions = conditions.filter(|condition| condition.type_ == type_);
+        conditions.find(|condition| condition.status == status_)
+    };
+    let by_nobody = condition("Ready", "False")
+        .is_some_and(|ready| ready.reason.as_deref().unwrap_or_default().is_empty());
+    by_nobody && condition("ContainersReady", "True").is_some()
+        || status.reason.as_deref() == Some("NodeLost")
+}
+
+fn label<'a>(labels: Option<&'a BTreeMap<String, String>>, key: &str) -> Option<&'a str> {
+    labels?.get(key).map(String::as_str)
+}

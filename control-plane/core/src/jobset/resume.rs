@@ -1,0 +1,82 @@
+//! The template of a Job that is resumed: what an admission controller such as Kueue may have changed in the suspended JobSet,
+//! merged with what the Job has, which other controllers may have added to.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::batch::v1::Job;
+use lockstep_api::{ReplicatedJob, annotations};
+
+use crate::jobset::plan::Resume;
+
+#[cfg(test)]
+mod tests;
+
+type Map = BTreeMap<String, String>;
+
+/// Merges a Job's pod template with its replicatedJob's; the latter wins.
+pub(crate) fn merge(job: &Job, replicated_job: &ReplicatedJob) -> Resume {
+    let old = job.spec.as_ref().map(|spec| &spec.template);
+    let new = replicated_job.template.spec.as_ref().map(|spec| &spec.template);
+    let (old_meta, new_meta) = (
+        old.and_then(|t| t.metadata.as_ref()),
+        new.and_then(|t| t.metadata.as_ref()),
+    );
+    let (old_pod, new_pod) = (
+        old.and_then(|t| t.spec.as_ref()),
+        new.and_then(|t| t.spec.as_ref()),
+    );
+    let mut wished = new_meta
+        .and_then(|meta| meta.annotations.clone())
+        .unwrap_or_default();
+    // The controller's own word stays as it was when the Job was made.
+    let ours = [
+        annotations::IN_PLACE,
+        annotations::SUPERVISE,
+        annotations::STOP_WITHOUT_AGENT,
+        annotations::GANG,
+        annotations::GANG_MINIMUM,
+        annotations::GANG_POD_GROUP,
+    ];
+    wished.retain(|key, _| !ours.contains(&key.as_str()));
+    Resume {
+        resource_version: job.metadata.resource_version.clone(),
+        clear_start_time: job
+            .status
+            .as_ref()
+            .is_some_and(|status| status.start_time.is_some()),
+        labels: merged(
+            old_meta.and_then(|meta| meta.labels.as_ref()),
+            new_meta.and_then(|meta| meta.labels.as_ref()),
+        ),
+        annotations: merged(old_meta.and_then(|meta| meta.annotations.as_ref()), Some(&wished)),
+        node_selector: merged(
+            old_pod.and_then(|pod| pod.node_selector.as_ref()),
+            new_pod.and_then(|pod| pod.node_selector.as_ref()),
+        ),
+        tolerations: union(
+            old_pod.and_then(|pod| pod.tolerations.as_ref()),
+            new_pod.and_then(|pod| pod.tolerations.as_ref()),
+        ),
+        scheduling_gates: union(
+            old_pod.and_then(|pod| pod.scheduling_gates.as_ref()),
+            new_pod.and_then(|pod| pod.scheduling_gates.as_ref()),
+        )
+        .into_iter()
+        .map(|gate| gate.name)
+        .collect(),
+    }
+}
+
+fn merged(old: Option<&Map>, new: Option<&Map>) -> Map {
+    old.into_iter().chain(new).flat_map(|map| map.clone()).collect()
+}
+
+fn union<T: Clone + PartialEq>(old: Option<&Vec<T>>, new: Option<&Vec<T>>) -> Vec<T> {
+    let mut union = Vec::new();
+    for item in old.into_iter().chain(new).flatten() {
+        if !union.contains(item) {
+            union.push(item.clone());
+        }
+    }
+    union
+}

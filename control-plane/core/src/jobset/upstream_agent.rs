@@ -1,0 +1,88 @@
+//! Groups that bring upstream's in-place restart agent (KEP-467): the attempts that their pods report, and what follows from them.
+//!
+//! Each agent writes its attempt into an annotation of its pod. Once all pods of the set report the same, that becomes
+//! `status.currentInPlaceRestartAttempt`, and the agents lift their barriers. Where they differ,
+//! `status.previousInPlaceRestartAttempt` becomes the highest minus one: the agents at or below it restart.
+//!
+//! Unlike upstream, pods of replicatedJobs that have not been created are not waited for, and pods that have succeeded stand at no
+//! barrier; so a set with an order of its own, or with workers that end early, is not held up for ever.
+
+use lockstep_api::{JobSet, JobSetStatus, ReplicatedJob};
+
+use crate::{jobset::jobs::total_pods, jobset::observed::AgentPod};
+
+#[cfg(test)]
+mod tests;
+
+/// What the reports of the agents mean for the JobSet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Nothing new.
+    Wait,
+    /// A pod has restarted more often than `maxRestarts` allows.
+    GiveUp,
+    /// All pods are at this attempt.
+    Current(i32),
+    /// Pods at this attempt or below are to restart.
+    Previous(i32),
+}
+
+/// Whether the pods are those of upstream's agents: one that reports an attempt is enough.
+pub(crate) fn reports(pods: &[AgentPod]) -> bool {
+    pods.iter().any(|pod| pod.attempt.is_some())
+}
+
+/// Whether kubelet has restarted a container of a pod more often than `maxRestarts` allows.
+pub(crate) fn restarted_too_often(jobset: &JobSet, pods: &[AgentPod]) -> bool {
+    let most = jobset.max_restarts();
+    pods.iter().any(|pod| pod.container_restarts > most)
+}
+
+/// Decides what the reports mean. `created` tells which replicatedJobs have their Jobs.
+pub(crate) fn judge(
+    jobset: &JobSet,
+    status: &JobSetStatus,
+    pods: &[AgentPod],
+    created: impl Fn(&ReplicatedJob) -> bool,
+) -> Verdict {
+    let most = jobset.max_restarts();
+    if restarted_too_often(jobset, pods) {
+        return Verdict::GiveUp;
+    }
+    // A failed pod is still there when its replacement is, and may keep its old attempt for ever.
+    let attempts: Vec<i32> = pods
+        .iter()
+        .filter(|pod| !pod.failed && !pod.succeeded)
+        .filter_map(|pod| pod.attempt)
+        .collect();
+    let Some(highest) = attempts.iter().copied().max() else {
+        return Verdict::Wait;
+    };
+    let uncounted = status.restarts.saturating_sub(status.restarts_count_towards_max);
+    if highest.saturating_sub(uncounted) > most {
+        return Verdict::GiveUp;
+    }
+    let done = pods.iter().filter(|pod| pod.succeeded).count();
+    let expected = total_pods(jobset, created).saturating_sub(i64::try_from(done).unwrap_or(i64::MAX));
+    let complete = i64::try_from(attempts.len()).is_ok_and(|reported| reported >= expected);
+    if complete && attempts.iter().all(|attempt| *attempt == highest) {
+        return if status.current_in_place_restart_attempt == Some(highest) {
+            Verdict::Wait
+        } else {
+            Verdict::Current(highest)
+        };
+    }
+    if highest == 0 {
+        return Verdict::Wait;
+    }
+    // Never back: the pod at the highest attempt may be gone for the moment.
+    let previous = highest - 1;
+    if status
+        .previous_in_place_restart_attempt
+        .is_some_and(|known| previous <= known)
+    {
+        Verdict::Wait
+    } else {
+        Verdict::Previous(previous)
+    }
+}

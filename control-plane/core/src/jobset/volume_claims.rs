@@ -1,0 +1,85 @@
+//! `volumeClaimPolicies`: claims that the pods of a set share (KEP-572).
+//!
+//! A claim is created when it is missing and never changed afterwards. One that exists already is used as it is.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimVolumeSource, PodSpec, Volume},
+    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+};
+use lockstep_api::{JobSet, RetentionPolicy, VolumeClaimPolicy, VolumeClaimTemplate, labels, naming};
+
+use crate::{jobset::jobs::owner_reference, jobset::observed::Observed};
+
+#[cfg(test)]
+mod tests;
+
+/// The claims to create.
+pub(crate) fn missing(observed: &Observed) -> Vec<PersistentVolumeClaim> {
+    let jobset = &*observed.jobset;
+    let exists = |name: &str| {
+        observed
+            .claims
+            .iter()
+            .any(|claim| claim.metadata.name.as_deref() == Some(name))
+    };
+    jobset
+        .spec
+        .volume_claim_policies
+        .iter()
+        .flat_map(|policy| policy.templates.iter().map(move |template| (policy, template)))
+        .filter(|(_, template)| !exists(&naming::claim_name(template.name(), jobset.name())))
+        .map(|(policy, template)| claim(jobset, policy, template))
+        .collect()
+}
+
+fn claim(
+    jobset: &JobSet,
+    policy: &VolumeClaimPolicy,
+    template: &VolumeClaimTemplate,
+) -> PersistentVolumeClaim {
+    let meta = template.metadata.as_ref();
+    let mut of_jobset: BTreeMap<_, _> = meta.and_then(|meta| meta.labels.clone()).unwrap_or_default();
+    of_jobset.insert(labels::JOBSET_NAME.to_owned(), jobset.name().to_owned());
+    // Where nobody has said that it may go, and no webhook has filled it in, it stays: as upstream has it, and the safe side.
+    let owned = policy.retention_policy.is_some() && policy.when_deleted() == RetentionPolicy::Delete;
+    PersistentVolumeClaim {
+        metadata: ObjectMeta {
+            name: Some(naming::claim_name(template.name(), jobset.name())),
+            namespace: jobset.metadata.namespace.clone(),
+            labels: Some(of_jobset),
+            annotations: meta.and_then(|meta| meta.annotations.clone()),
+            owner_references: owned.then(|| vec![owner_reference(jobset)]),
+            ..ObjectMeta::default()
+        },
+        spec: template.spec.clone(),
+        status: None,
+    }
+}
+
+/// Gives a pod the volumes that its containers mount by the name of a template.
+pub(crate) fn add_volumes(jobset: &JobSet, pod: &mut PodSpec) {
+    let policies = jobset.spec.volume_claim_policies.iter();
+    for template in policies.flat_map(|policy| &policy.templates) {
+        let name = template.name();
+        if mounts(pod, name) {
+            pod.volumes.get_or_insert_default().push(Volume {
+                name: name.to_owned(),
+                persistent_volume_claim: Some(PersistentVolumeClaimVolumeSource {
+                    claim_name: naming::claim_name(name, jobset.name()),
+                    read_only: None,
+                }),
+                ..Volume::default()
+            });
+        }
+    }
+}
+
+/// Whether some container of the pod mounts a volume of this name.
+pub(crate) fn mounts(pod: &PodSpec, volume: &str) -> bool {
+    let init = pod.init_containers.iter().flatten();
+    init.chain(&pod.containers)
+        .flat_map(|container| container.volume_mounts.iter().flatten())
+        .any(|mount| mount.name == volume)
+}

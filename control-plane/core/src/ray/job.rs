@@ -1,0 +1,434 @@
+//! What is to be done about one RayJob.
+//!
+//! ```text
+//!  (new) ──> Initializing ──> Running ──> Complete
+//!    │            │  ^           │
+//!    │            │  └─ Retrying <┤ the attempt failed, and one is left
+//!    │            └──────────────┴──> Failed
+//!    └──> ValidationFailed          (a deadline is never retried)
+//!  any that is not an end ──> Suspending ──> Suspended ──> Initializing
+//! ```
+//!
+//! Promises:
+//! - Ids are in the status before anything is made by them, and follow from the RayJob's UID and the attempt: whatever dies, each attempt
+//!   is submitted once.
+//! - An attempt belongs to one run of Ray, its session. It is submitted to no other, and the next one waits until Ray is another: attempts never
+//!   overlap, and a head that was started anew is noticed.
+//! - Where the submitter and the dashboard disagree, the dashboard is right.
+
+mod end;
+mod follow;
+mod gone;
+mod head;
+mod initialize;
+mod memory;
+mod names;
+mod retry;
+
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use lockstep_api::JobSet;
+use lockstep_api::ray::conditions::{UNSUPPORTED_FIELDS, reasons};
+use lockstep_api::ray::{RayCluster, RayJob, RayJobDeploymentStatus as Phase, RayJobStatus};
+use serde_json::Value;
+
+pub use gone::Pods;
+pub use head::head_failures;
+pub(super) use initialize::owner;
+pub use memory::{Recalled, recall};
+pub(super) use names::first_cluster;
+pub use names::is_begun;
+
+use self::names::{cluster_name, job_id, last_id};
+use super::cluster::{MANAGED_BY_ANOTHER, Refusal, event};
+use super::validation::{self, unsupported_annotation};
+use crate::jobset::observed::is_controlled_by;
+use crate::jobset::plan::{Event, JobRef, Severity};
+
+/// Finalizer by which a job is stopped before its RayJob is gone.
+pub const FINALIZER: &str = "ray.io/rayjob-finalizer";
+/// Between two looks at the dashboard.
+const POLL: SignedDuration = SignedDuration::from_secs(2);
+/// How long what comes after a job's end waits for a submitter that still shows what the driver has printed.
+const SHOWN: SignedDuration = SignedDuration::from_secs(60);
+/// Between two looks at a dashboard that has not answered for long: each takes its time, which is others' too.
+const SLOWEST: SignedDuration = SignedDuration::from_secs(15);
+
+/// A RayJob, what stands around it, and the time.
+#[derive(Clone, Debug)]
+pub struct ObservedJob {
+    /// The RayJob itself, as it was recalled.
+    pub job: Arc<RayJob>,
+    /// Whether the status that users see is older than the job's.
+    pub is_behind: bool,
+    /// Whether the status that users see is the whole one.
+    pub is_whole: bool,
+    /// The RayCluster that the status names. `None`: there is none, once the job has begun to run, and not only for the watch.
+    pub cluster: Option<Arc<RayCluster>>,
+    /// The JobSet of that cluster.
+    pub jobset: Option<Arc<JobSet>>,
+    /// The Job that has the RayJob's name.
+    pub submitter: Option<Arc<Job>>,
+    /// Whether pods of the cluster that the status names are still there, although it is not: they outlive one that was deleted without waiting
+    /// for them. Looked at between attempts.
+    pub has_left_pods: bool,
+    /// How often the cluster's head has failed, as [`head_failures`] counts.
+    pub head_failures: i32,
+    /// What the dashboard says.
+    pub ray: Ray,
+    /// Whether KubeRay's controller runs in this Kubernetes cluster.
+    pub kuberay: bool,
+    /// Since when somebody has looked at jobs without a break: what was not seen before says nothing.
+    pub watched_since: Timestamp,
+    /// The present.
+    pub now: Timestamp,
+}
+
+/// What the dashboard says.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum Ray {
+    /// It was not asked.
+    #[default]
+    Unasked,
+    /// It did not answer.
+    Unreachable,
+    /// It, or what stands before it, answered by this status of HTTP alone, and said nothing of the job.
+    Denied(String),
+    /// It will not take the job, and why.
+    Refused(String),
+    /// It has not taken the job for now, and why.
+    Failing(String),
+    /// It answered.
+    Reached {
+        /// The run of Ray.
+        session: String,
+        /// The job, where it knows it.
+        job: Option<RayInfo>,
+    },
+}
+
+/// A job, as Ray tells of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RayInfo {
+    /// `PENDING`, `RUNNING`, `STOPPED`, `SUCCEEDED` or `FAILED`.
+    pub status: String,
+    /// More about it.
+    pub message: String,
+    /// When it began.
+    pub start: Option<Timestamp>,
+    /// When it ended.
+    pub end: Option<Timestamp>,
+}
+
+impl RayInfo {
+    fn has_ended(&self) -> bool {
+        has_ended(&self.status)
+    }
+}
+
+/// When to look again at a dashboard that has not said for so long what is waited for.
+fn pace(waited: SignedDuration) -> SignedDuration {
+    (waited / 10).clamp(POLL, SLOWEST)
+}
+
+fn has_ended(status: &str) -> bool {
+    ["STOPPED", "SUCCEEDED", "FAILED"].contains(&status)
+}
+
+/// The writes that bring the world closer to what a RayJob asks for, from top to bottom. One that fails ends the plan.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct JobPlan {
+    /// Put the finalizer on the RayJob, and no further.
+    pub add_finalizer: bool,
+    /// The job to stop at Ray. That it cannot be reached ends no plan.
+    pub stop: Option<String>,
+    /// The submitter to delete, and when its pods go.
+    pub delete_submitter: Option<(JobRef, Pods)>,
+    /// The cluster to delete.
+    pub delete_cluster: Option<JobRef>,
+    /// The cluster to create.
+    pub create_cluster: Option<Box<RayCluster>>,
+    /// The JobSet whose workers are all to be started anew, and the word that asks for it once.
+    pub restart: Option<(JobRef, String)>,
+    /// The job to submit over HTTP, as the body of the request.
+    pub submit: Option<Value>,
+    /// The submitter to create.
+    pub create_submitter: Option<Box<Job>>,
+    /// What to write into the annotation [`lockstep_api::ray::keys::JOB_STATUS`], before the status.
+    pub memory: Option<String>,
+    /// Take that annotation away.
+    pub forget: bool,
+    /// The whole status to write, if it differs from the present one.
+    pub status: Option<Box<RayJobStatus>>,
+    /// To publish once all is written.
+    pub events: Vec<Event>,
+    /// Take the finalizer away.
+    pub remove_finalizer: bool,
+    /// Why nothing is done: to be told once for each generation.
+    pub notice: Option<Event>,
+    /// When to look again although nothing may have changed.
+    pub requeue_after: Option<SignedDuration>,
+    /// When a deadline passes, which waits for no write: to look again then although the plan could not be carried out.
+    pub deadline: Option<SignedDuration>,
+}
+
+/// The job that the dashboard is to be asked for: where it is, and the job's id. `None`: it need not be asked.
+#[must_use]
+pub fn question(job: &RayJob) -> Option<(&str, String)> {
+    let status = job.status.as_ref()?;
+    let asks = match status.job_deployment_status.as_ref()? {
+        Phase::Initializing | Phase::Running | Phase::Retrying => true,
+        // An attempt that was given up may run.
+        Phase::Failed => !has_ended(&status.job_status),
+        _ => false,
+    };
+    (asks && !status.dashboard_url.is_empty()).then(|| (status.dashboard_url.as_str(), last_id(job, status)))
+}
+
+/// Decides what is to be done about a RayJob.
+#[must_use]
+pub fn plan(observed: &ObservedJob) -> JobPlan {
+    let mut draft = Draft::new(observed);
+    let job = &*observed.job;
+    let has_finalizer = job
+        .metadata
+        .finalizers
+        .iter()
+        .flatten()
+        .any(|name| name == FINALIZER);
+    if job.is_deleting() {
+        // KubeRay's finalizer has the same name. Where its controller is gone nobody else takes it away.
+        if has_finalizer && (is_begun(job) || draft.left_to_another().is_none()) {
+            draft.finalize();
+        }
+        return draft.plan;
+    }
+    if let Some(message) = draft.not_ours() {
+        draft.plan.notice = Some(event(Severity::Warning, MANAGED_BY_ANOTHER, message));
+        return draft.plan;
+    }
+    let phase = draft.status.job_deployment_status.clone();
+    let is_live = matches!(
+        phase,
+        Some(Phase::Initializing | Phase::Running | Phase::Retrying)
+    );
+    if !has_finalizer && (phase.is_none() || is_live) {
+        draft.plan.add_finalizer = true;
+        return draft.plan;
+    }
+    if is_live && job.spec.is_suspended() && !draft.has_ended_in_time() {
+        draft.enter(Phase::Suspending);
+        return draft.finish();
+    }
+    if is_live && !draft.has_ended_in_time() && draft.is_past_deadline() {
+        return draft.finish();
+    }
+    if is_live && draft.status.observed_generation != draft.generation() {
+        draft.name_unsupported();
+    }
+    match phase {
+        None => draft.start(),
+        Some(Phase::ValidationFailed) => {
+            if draft.status.observed_generation != draft.generation() {
+                draft.start();
+            }
+        }
+        Some(Phase::Suspended) => {
+            if !job.spec.is_suspended() {
+                draft.start();
+            }
+        }
+        Some(Phase::Suspending) => draft.suspend(),
+        Some(Phase::Initializing) => draft.initialize(),
+        Some(Phase::Running) => draft.follow(),
+        Some(Phase::Retrying) => draft.retry(),
+        Some(Phase::Complete | Phase::Failed) => draft.clean_up(),
+        Some(Phase::Other(_)) => {}
+    }
+    draft.finish()
+}
+
+/// What is shown of a RayJob of which the API server does not let `what` be created now, and why. Nothing else of the plan is known to be so.
+#[must_use]
+pub fn refused(observed: &ObservedJob, what: &str, why: &str) -> JobPlan {
+    let mut draft = Draft::new(observed);
+    draft.wait_for(format!("{what} can be created: {why}"));
+    draft.finish()
+}
+
+/// A plan in the making.
+struct Draft<'a> {
+    observed: &'a ObservedJob,
+    job: &'a RayJob,
+    /// What the dashboard says, where it can be believed.
+    ray: &'a Ray,
+    status: RayJobStatus,
+    plan: JobPlan,
+}
+
+impl<'a> Draft<'a> {
+    fn new(observed: &'a ObservedJob) -> Self {
+        let status = observed.job.status.clone().unwrap_or_default();
+        let knows_sessions = !status.session.is_empty() || !status.previous_session.is_empty();
+        let ray = match &observed.ray {
+            // It has told its session before: whoever answers now, without one, is not Ray.
+            Ray::Reached { session, .. } if session.is_empty() && knows_sessions => &Ray::Unreachable,
+            ray => ray,
+        };
+        Self {
+            observed,
+            job: &observed.job,
+            ray,
+            status,
+            plan: JobPlan::default(),
+        }
+    }
+
+    fn generation(&self) -> i64 {
+        self.job.metadata.generation.unwrap_or(0)
+    }
+
+    fn now(&self) -> Time {
+        Time(self.observed.now)
+    }
+
+    /// How long ago that was.
+    fn since(&self, time: Option<&Time>) -> SignedDuration {
+        time.map_or(SignedDuration::ZERO, |time| {
+            self.observed.now.duration_since(time.0)
+        })
+    }
+
+    /// Whether Ray says, or has said, that the job that runs has ended: that is looked at first, however late it is, and whatever is asked for meanwhile.
+    fn has_ended_in_time(&self) -> bool {
+        let runs = self.status.job_deployment_status == Some(Phase::Running);
+        let is_told = matches!(
+            self.ray,
+            Ray::Reached { session, job: Some(info) } if *session == self.status.session && info.has_ended()
+        );
+        runs && (is_told || has_ended(&self.status.job_status))
+    }
+
+    fn owns(&self, meta: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta) -> bool {
+        is_controlled_by(meta, self.job.uid_str())
+    }
+
+    /// Why nothing is done about the job.
+    fn not_ours(&self) -> Option<String> {
+        let is_kuberays =
+            !self.status.ray_cluster_name.is_empty() && !is_begun(self.job) && !self.job.is_claimed();
+        self.left_to_another().or_else(|| {
+            // Whether it runs at this moment or not: its pods do.
+            is_kuberays.then(|| {
+                format!(
+                    "KubeRay's controller has begun this job; spec.managedBy: {} gives it to this one",
+                    lockstep_api::ray::CONTROLLER_NAME
+                )
+            })
+        })
+    }
+
+    /// Which controller looks after the job at this moment, where it is another one.
+    fn left_to_another(&self) -> Option<String> {
+        if let Some(manager) = self.job.managed_by_another() {
+            return Some(format!("spec.managedBy is {manager}: this job is left to it"));
+        }
+        let open = !self.job.is_claimed() && !is_begun(self.job);
+        (self.observed.kuberay && open).then(|| {
+            format!(
+                "KubeRay's controller runs here, and this job is left to it; spec.managedBy: {} gives it to this one",
+                lockstep_api::ray::CONTROLLER_NAME
+            )
+        })
+    }
+
+    fn look_again(&mut self, after: SignedDuration) {
+        let soonest = self.plan.requeue_after.map_or(after, |before| before.min(after));
+        self.plan.requeue_after = Some(soonest.max(SignedDuration::from_millis(100)));
+    }
+
+    /// Looks at the dashboard again.
+    fn poll(&mut self) {
+        self.look_again(pace(self.since(self.status.unreachable_since.as_ref())));
+    }
+
+    fn tell(&mut self, severity: Severity, reason: &str, message: impl Into<String>) {
+        self.plan.events.push(event(severity, reason, message));
+    }
+
+    fn enter(&mut self, phase: Phase) {
+        self.tell(Severity::Normal, phase.as_str(), format!("the job is {phase}"));
+        self.status.job_deployment_status = Some(phase);
+    }
+
+    /// The first attempt, or none: the spec cannot be, or is suspended.
+    fn start(&mut self) {
+        self.name_unsupported();
+        let violations = validation::job(self.job);
+        if !violations.is_empty() {
+            let Refusal { reason, message } = Refusal::invalid("RayJob", &violations);
+            self.tell(Severity::Warning, &reason, message.clone());
+            self.status.job_deployment_status = Some(Phase::ValidationFailed);
+            self.status.reason = "ValidationFailed".to_owned();
+            self.status.message = message;
+            return;
+        }
+        self.status = RayJobStatus {
+            conditions: std::mem::take(&mut self.status.conditions),
+            ..RayJobStatus::default()
+        };
+        if self.job.spec.is_suspended() {
+            return self.enter(Phase::Suspended);
+        }
+        self.status.job_id = job_id(self.job, 0);
+        self.status.ray_cluster_name = cluster_name(self.job, 0);
+        self.status.start_time = Some(self.now());
+        self.enter(Phase::Initializing);
+    }
+
+    /// Says which fields are ignored: in a condition, and in an event. What is said already is not said again.
+    fn name_unsupported(&mut self) {
+        let annotations = self.job.metadata.annotations.as_ref();
+        let mut paths = self.job.spec.unsupported("spec");
+        paths.extend(unsupported_annotation(annotations));
+        let message = format!("not supported, and ignored: {}", paths.join(", "));
+        let is_said = |condition: &Condition| condition.message == message;
+        let conditions = &mut self.status.conditions;
+        conditions.retain(|condition| condition.type_ != UNSUPPORTED_FIELDS || is_said(condition));
+        if paths.is_empty() || conditions.iter().any(is_said) {
+            return;
+        }
+        self.tell(Severity::Warning, UNSUPPORTED_FIELDS, message.clone());
+        self.status.conditions.push(Condition {
+            type_: UNSUPPORTED_FIELDS.to_owned(),
+            status: "True".to_owned(),
+            reason: reasons::IGNORED.to_owned(),
+            message,
+            last_transition_time: self.now(),
+            observed_generation: Some(self.generation()),
+        });
+    }
+
+    fn finish(mut self) -> JobPlan {
+        self.status.observed_generation = self.generation();
+        if let Some(cluster) = &self.observed.cluster {
+            self.status.ray_cluster_status.clone_from(&cluster.status);
+        }
+        self.status.restarts_before.get_or_insert(0);
+        let is_news = self.job.status.as_ref() != Some(&self.status);
+        let is_whole = self.observed.is_whole;
+        if is_news {
+            self.plan.memory = memory::memory(self.job, &self.status, is_whole);
+        }
+        if is_news || self.observed.is_behind {
+            self.plan.status = Some(Box::new(self.status));
+        } else {
+            // It says nothing that the status does not. Each of these writes names the version that the other makes.
+            self.plan.forget = is_whole && memory::is_there(self.job);
+        }
+        self.plan
+    }
+}

@@ -1,0 +1,259 @@
+//! Makes the Jobs of a JobSet.
+//!
+//! Promises: the same JobSet and restart attempt always give the same Job; labels, annotations and names are upstream's; what the
+//! JobSet leaves out is defaulted here, because objects can arrive undefaulted.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    api::{
+        batch::v1::{Job, JobSpec},
+        core::v1::{PodTemplateSpec, Toleration},
+    },
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
+};
+use lockstep_api::{InPlaceKind, JobSet, ReplicatedJob, annotations, labels, naming};
+
+use crate::common::features::Features;
+use crate::gang::Marks;
+use crate::jobset::in_place::{self, Agents, Group, RestartLevel, template};
+use crate::jobset::jobs::{IN_PLACE_BACKOFF_LIMIT, IN_PLACE_POD_REPLACEMENT_POLICY, owner_reference, total};
+use crate::jobset::volume_claims;
+
+#[cfg(test)]
+mod tests;
+
+type Map = BTreeMap<String, String>;
+
+/// Makes Jobs of one JobSet.
+pub(crate) struct Jobs<'a> {
+    jobset: &'a JobSet,
+    owner: OwnerReference,
+    features: Features,
+    pod_groups: bool,
+    group: Option<Group>,
+    agents: &'a Agents,
+    /// Labels and annotations that all Jobs of the set share.
+    common: Map,
+}
+
+impl<'a> Jobs<'a> {
+    pub(crate) fn new(jobset: &'a JobSet, features: Features, agents: &'a Agents) -> Self {
+        let mut common = Map::new();
+        let mut set = |key: &str, value: String| common.insert(key.to_owned(), value);
+        set(labels::JOBSET_NAME, jobset.name().to_owned());
+        set(labels::JOBSET_UID, jobset.uid_str().to_owned());
+        set(labels::RESTART_ATTEMPT, jobset.restarts().to_string());
+        set(labels::GLOBAL_REPLICAS, total(jobset, |_| true).to_string());
+        if let Some(endpoint) = jobset.coordinator_endpoint() {
+            set(labels::COORDINATOR, endpoint);
+        }
+        Self {
+            jobset,
+            owner: owner_reference(jobset),
+            features,
+            pod_groups: false,
+            group: in_place::group(jobset, agents).filter(|_| features.in_place_restart),
+            agents,
+            common,
+        }
+    }
+
+    /// The same where there are no node daemons: nobody restarts containers together.
+    #[must_use]
+    pub(crate) fn without_daemons(mut self) -> Self {
+        if let Some(group) = &mut self.group
+            && group.kind == InPlaceKind::Plain
+        {
+            group.level = None;
+        }
+        self
+    }
+
+    /// The same where kube-scheduler can start gangs, or cannot.
+    #[must_use]
+    pub(crate) fn with_pod_groups(mut self, pod_groups: bool) -> Self {
+        self.pod_groups = pod_groups;
+        self
+    }
+
+    /// The Job of a replicatedJob with this index.
+    pub(crate) fn make(&self, replicated_job: &ReplicatedJob, index: i32) -> Job {
+        let name = self.jobset.job_name(&replicated_job.name, i64::from(index));
+        let identity = self.identity(replicated_job, index, &name);
+        let template = replicated_job.template.metadata.as_ref();
+        let mut job = Job {
+            metadata: ObjectMeta {
+                name: Some(name.clone()),
+                namespace: self.jobset.metadata.namespace.clone(),
+                labels: template.and_then(|meta| meta.labels.clone()),
+                annotations: template.and_then(|meta| meta.annotations.clone()),
+                owner_references: Some(vec![self.owner.clone()]),
+                ..ObjectMeta::default()
+            },
+            spec: replicated_job.template.spec.clone(),
+            status: None,
+        };
+        self.mark(&mut job.metadata, replicated_job, &identity);
+        let placed_by_node_selector = job.metadata.annotations.as_ref().is_some_and(|set| {
+            set.contains_key(annotations::EXCLUSIVE_TOPOLOGY)
+                && set.contains_key(annotations::NODE_SELECTOR_STRATEGY)
+        });
+
+        let spec = job.spec.get_or_insert_default();
+        self.default_spec(spec);
+        spec.suspend = Some(self.jobset.is_suspended());
+        self.mark(
+            spec.template.metadata.get_or_insert_default(),
+            replicated_job,
+            &identity,
+        );
+        self.mark_for_in_place(&mut spec.template);
+        self.bring_agents(&mut spec.template);
+        let gang = Marks::of(self.jobset, replicated_job, index, self.pod_groups);
+        Marks::put(gang.as_ref(), &mut spec.template);
+        let pod = spec.template.spec.get_or_insert_default();
+        pod.restart_policy.get_or_insert_with(|| "OnFailure".to_owned());
+        if self.jobset.dns_hostnames() {
+            pod.subdomain = Some(self.jobset.subdomain().to_owned());
+        }
+        volume_claims::add_volumes(self.jobset, pod);
+        if placed_by_node_selector {
+            let value = naming::namespaced_job(self.jobset.ns(), &name);
+            pod.node_selector
+                .get_or_insert_default()
+                .insert(labels::NAMESPACED_JOB.to_owned(), value);
+            pod.tolerations.get_or_insert_default().push(Toleration {
+                key: Some(labels::NO_SCHEDULE_TAINT.to_owned()),
+                operator: Some("Exists".to_owned()),
+                effect: Some("NoSchedule".to_owned()),
+                ..Toleration::default()
+            });
+        }
+        job
+    }
+
+    fn default_spec(&self, spec: &mut JobSpec) {
+        // An Indexed Job needs its completions; the API server fills them in where parallelism is missing too.
+        if spec.completions.is_some() || spec.parallelism.is_none() {
+            spec.completion_mode.get_or_insert_with(|| "Indexed".to_owned());
+        }
+        if let Some(group) = &self.group {
+            // Where nobody restarts the workers together, the first failure must reach the failure policy.
+            let alone = group.kind == InPlaceKind::Plain && group.level.is_none();
+            spec.backoff_limit
+                .get_or_insert(if alone { 0 } else { IN_PLACE_BACKOFF_LIMIT });
+            spec.pod_replacement_policy
+                .get_or_insert_with(|| IN_PLACE_POD_REPLACEMENT_POLICY.to_owned());
+        }
+    }
+
+    /// Labels and annotations that tell which Job of the set this is.
+    fn identity(&self, replicated_job: &ReplicatedJob, index: i32, name: &str) -> Map {
+        let group = replicated_job.group_name();
+        let before = |same: &dyn Fn(&ReplicatedJob) -> bool| -> i64 {
+            let earlier = self
+                .jobset
+                .spec
+                .replicated_jobs
+                .iter()
+                .take_while(|other| other.name != replicated_job.name);
+            earlier
+                .filter(|other| same(other))
+                .map(|other| i64::from(other.replicas()))
+                .sum()
+        };
+        let in_group = |other: &ReplicatedJob| other.group_name() == group;
+        let index = i64::from(index);
+        let mut map = self.common.clone();
+        let mut set = |key: &str, value: String| map.insert(key.to_owned(), value);
+        set(labels::REPLICATED_JOB_NAME, replicated_job.name.clone());
+        set(
+            labels::REPLICATED_JOB_REPLICAS,
+            replicated_job.replicas().to_string(),
+        );
+        if self.features.restart_job {
+            let restarts = usize::try_from(index)
+                .map_or(0, |index| self.jobset.job_restarts(&replicated_job.name, index));
+            set(labels::JOB_RESTART_ATTEMPT, restarts.to_string());
+        }
+        set(labels::JOB_INDEX, index.to_string());
+        set(labels::JOB_KEY, naming::job_key(self.jobset.ns(), name));
+        set(labels::JOB_GLOBAL_INDEX, (before(&|_| true) + index).to_string());
+        set(labels::GROUP_NAME, group.to_owned());
+        set(labels::GROUP_REPLICAS, total(self.jobset, in_group).to_string());
+        set(labels::JOB_GROUP_INDEX, (before(&in_group) + index).to_string());
+        map
+    }
+
+    /// Puts the identity on a Job or on its pod template, and with it what exclusive placement goes by.
+    fn mark(&self, meta: &mut ObjectMeta, replicated_job: &ReplicatedJob, identity: &Map) {
+        meta.labels.get_or_insert_default().extend(identity.clone());
+        let target = meta.annotations.get_or_insert_default();
+        target.extend(identity.clone());
+        let of_template = replicated_job
+            .template
+            .metadata
+            .as_ref()
+            .and_then(|meta| meta.annotations.as_ref());
+        // The replicatedJob's own wish, stated on its Job template, goes before the JobSet's.
+        for source in [self.jobset.metadata.annotations.as_ref(), of_template]
+            .into_iter()
+            .flatten()
+        {
+            if let Some(topology) = source.get(annotations::EXCLUSIVE_TOPOLOGY) {
+                target.insert(annotations::EXCLUSIVE_TOPOLOGY.to_owned(), topology.clone());
+                if let Some(strategy) = source.get(annotations::NODE_SELECTOR_STRATEGY) {
+                    target.insert(annotations::NODE_SELECTOR_STRATEGY.to_owned(), strategy.clone());
+                }
+            }
+        }
+    }
+
+    /// Tells the node daemons which containers of these pods are workers, and whether to put the agent in front of them. They do nothing
+    /// where this is missing.
+    fn mark_for_in_place(&self, template: &mut PodTemplateSpec) {
+        let mark = self.group.as_ref().and_then(|group| match group.level? {
+            RestartLevel::Container => Some(annotations::IN_PLACE_PLAIN),
+            _ => Some(annotations::IN_PLACE_SUPERVISED),
+        });
+        let list = in_place::workers(self.jobset, template).join(",");
+        let again = template.spec.as_ref().is_some_and(in_place::is_started_again);
+        let target = template
+            .metadata
+            .get_or_insert_default()
+            .annotations
+            .get_or_insert_default();
+        // These are the controller's word to the daemons, never a template's.
+        target.remove(annotations::IN_PLACE);
+        target.remove(annotations::SUPERVISE);
+        target.remove(annotations::STOP_WITHOUT_AGENT);
+        if let Some(mark) = mark
+            && !list.is_empty()
+        {
+            target.insert(annotations::IN_PLACE.to_owned(), mark.to_owned());
+            target.insert(annotations::SUPERVISE.to_owned(), list);
+            if again && mark == annotations::IN_PLACE_SUPERVISED {
+                target.insert(annotations::STOP_WITHOUT_AGENT.to_owned(), "true".to_owned());
+            }
+        }
+    }
+}
+
+impl Jobs<'_> {
+    /// Puts the agents into a template whose node daemons cannot.
+    fn bring_agents(&self, template: &mut PodTemplateSpec) {
+        let supervised = self
+            .group
+            .as_ref()
+            .is_some_and(|group| group.level == Some(RestartLevel::Process));
+        let Agents::ByTemplate(image) = self.agents else {
+            return;
+        };
+        let workers = in_place::workers(self.jobset, template);
+        let workers: Vec<String> = workers.into_iter().map(str::to_owned).collect();
+        if let Some(pod) = template.spec.as_mut().filter(|_| supervised) {
+            template::inject(pod, &workers, image);
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! The restart coordinator: one per group (a JobSet that restarts in place), pure.
+//!
+//! ```text
+//!              failure, lost identity
+//!  InSync(g) ──────────────────────────> Stopping(g+1)
+//!     ^                                      │ every expected identity parked at g+1
+//!     │ every worker running or done         v
+//!  Releasing(g+1) <───────────────────── Parked(g+1)
+//!                     write durable
+//!
+//!  Releasing(g+1)          ── a released incarnation fails ──> Stopping(g+2), counted
+//!  Stopping, Parked        ── more failures ──> absorbed; replacements join g+1
+//!  any                     ── time-out, done work, protocol error ──> Recreating(g+1) ──> InSync
+//!  counter == maxRestarts  ── another counted restart ──> Failed
+//! ```
+//!
+//! Nobody is made to wait after a failure, unless the same worker has failed twice within seconds of its release: then it stays parked for a second,
+//! and for twice as long each time that happens again. Restarts that somebody asks for are not counted.
+//!
+//! A worker whose scope is its own is restarted alone, without a barrier: it takes the next generation, the others keep theirs.
+//!
+//! A worker without an agent restarts by container: the node daemon kills what runs at an older generation, and kubelet starts it again,
+//! at the new one. There is no barrier then; Parked means that no container of an older generation is left.
+//!
+//! Promises: a restart is decided only on evidence about an incarnation that runs released at the current generation; nothing is released at
+//! a generation that is not durable; a failure is counted once; the generation never falls.
+
+mod awaited;
+mod blocked;
+mod claims;
+mod coordinator;
+mod gather;
+mod ids;
+mod observed;
+mod output;
+mod replace;
+mod terminal;
+mod view;
+
+pub use crate::jobset::in_place::RestartLevel;
+pub use awaited::Awaited;
+pub use blocked::{Blockage, Blocked, BlockedReason};
+pub use claims::Impossible;
+pub use coordinator::{Coordinator, Effect, Fate, Preview, Unmoved, WORKER_RESTARTS_AT_ONCE};
+pub use gather::{Gathered, Placed, gather, grace_ms, heartbeat_timeout_ms, ready_timeout_ms};
+pub use ids::{Epoch, Generation, Identity, Incarnation, UnixNanos};
+pub use observed::{
+    Cause, Durable, DurablePhase, EscalateAfter, Exit, Heartbeat, Observed, Phase, PodFact, Policy, Reason,
+    Report, Scope, TerminalAction, TerminalRule, Worker,
+};
+pub use output::{Announcement, Condemned, Desired, Output, Timeline, WorkerRestart};
+pub use replace::{LostPods, Occupancy, Place, Replacement, Vacant, is_open, places, replacement_pod};
+
+#[cfg(test)]
+mod tests;

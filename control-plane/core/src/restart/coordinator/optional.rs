@@ -1,0 +1,81 @@
+//! Pods above the minimum of a gang. They may come late or never: who has not joined is not waited for, and who joins does so without a restart.
+//!
+//! An optional worker joins when it is released, and that it runs is written, so that a later leader tells one that was lost from one that never came. One
+//! that is lost is a failure like any other; but the restart that follows does not wait for it, for it may not find room again.
+
+use std::collections::BTreeMap;
+
+use lockstep_mutants::{self as mutants, Mutant};
+
+use super::super::{Identity, Observed};
+use super::{Coordinator, State};
+
+impl Coordinator {
+    /// Whether an optional worker takes part.
+    pub(super) fn has_joined(&self, identity: &Identity) -> bool {
+        self.seats.contains_key(identity)
+            || self.joined.contains(&identity.place())
+            || self.worker_restarts.concerns(identity)
+            || mutants::is(Mutant::OptionalAreExpected)
+    }
+
+    /// Forgets optional workers that are no longer wanted. If they are wanted again, they join like new ones. What belongs to a Job that is away for a
+    /// while is lost with it.
+    pub(super) fn forget_unwanted_optional(&mut self, observed: &Observed) {
+        let none = self.joined.is_empty() && !observed.workers.values().any(|worker| worker.optional);
+        if none {
+            return;
+        }
+        let from = |job: &str, index| {
+            let first = Identity {
+                job: job.into(),
+                index,
+                container: "".into(),
+            };
+            observed
+                .workers
+                .range(first..)
+                .next()
+                .map(|(identity, _)| identity)
+        };
+        let is_there = |job: &str| from(job, 0).is_some_and(|identity| *identity.job == *job);
+        let mut jobs: BTreeMap<String, bool> = BTreeMap::new();
+        let mut sized = |job: &str| {
+            let is_sized = || observed.unwanted_jobs.contains(job) || is_there(job);
+            *jobs.entry(job.to_owned()).or_insert_with(is_sized)
+        };
+        let unwanted: Vec<Identity> = self
+            .seats
+            .keys()
+            .filter(|identity| !observed.workers.contains_key(*identity) && sized(&identity.job))
+            .cloned()
+            .collect();
+        for identity in &unwanted {
+            self.seats.remove(identity);
+            self.newcomers.remove(identity);
+            self.unseen.remove(identity);
+        }
+        self.joined.retain(|place| {
+            let parts = place.split_once('/');
+            let Some((job, index)) = parts.and_then(|(job, index)| Some((job, index.parse().ok()?))) else {
+                return true;
+            };
+            let is_wanted = from(job, index).is_some_and(|found| *found.job == *job && found.index == index);
+            is_wanted || !sized(job)
+        });
+    }
+
+    /// During a restart: optional workers without a pod on a node are not waited for.
+    pub(super) fn forget_lost_optional(&mut self, observed: &Observed) {
+        if !matches!(self.state, State::Stopping { .. } | State::Parked { .. }) {
+            return;
+        }
+        let optional = observed.workers.iter().filter(|(_, worker)| worker.optional);
+        for (identity, _) in optional.filter(|(_, worker)| worker.pods.iter().all(|pod| pod.node.is_none())) {
+            self.joined.remove(&identity.place());
+            self.seats.remove(identity);
+            self.newcomers.remove(identity);
+            self.unseen.remove(identity);
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Pods above the minimum of a gang: they come late or never.
+
+use super::world::{World, id};
+use crate::restart::{Announcement, Exit, Generation, Phase, PodFact, Report};
+
+/// Three workers of which the last is above the minimum and has no pod.
+fn without_the_optional_worker() -> World {
+    let mut world = World::created(3, 5);
+    world.observed.workers.get_mut(&id(2)).unwrap().optional = true;
+    for index in 0..2 {
+        world.pod(index);
+    }
+    world.settle();
+    world
+}
+
+/// The optional worker has a pod, and the pod no node.
+fn pending(world: &mut World) {
+    world.observed.workers.get_mut(&id(2)).unwrap().pods = vec![PodFact {
+        uid: "pending".to_owned(),
+        name: "pending".to_owned(),
+        ..PodFact::default()
+    }];
+    world.settle();
+}
+
+fn restarted(world: &World) -> usize {
+    let said = world.announcements.iter();
+    said.filter(|said| matches!(said, Announcement::Restarted { .. }))
+        .count()
+}
+
+#[test]
+fn a_stage_has_started_without_optional_workers_that_never_came() {
+    let mut world = without_the_optional_worker();
+    assert!(world.observed.durable.started.contains("workers"));
+    assert!(world.observed.durable.joined.is_empty());
+    pending(&mut world);
+    assert_eq!((world.coordinator.state_name(), world.restarts()), ("InSync", 0));
+}
+
+#[test]
+fn a_restart_ends_without_optional_workers_that_never_came() {
+    let mut world = without_the_optional_worker();
+    pending(&mut world);
+    world.fail(0);
+    world.settle();
+    assert_eq!((world.coordinator.state_name(), world.restarts()), ("InSync", 1));
+    assert_eq!(restarted(&world), 1);
+    assert_eq!(world.coordinator.released(), Generation(1));
+}
+
+#[test]
+fn an_optional_worker_that_comes_late_joins_without_a_restart() {
+    let mut world = without_the_optional_worker();
+    world.pod(2);
+    world.settle();
+    assert_eq!(world.current(2).1.phase, Phase::Running);
+    assert_eq!(
+        (world.restarts(), world.coordinator.generation()),
+        (0, Generation(0))
+    );
+    assert_eq!(Vec::from_iter(&world.observed.durable.joined), ["js-workers-0/2"]);
+    // From then on it is a worker like the others.
+    world.fail(2);
+    world.settle();
+    assert_eq!((world.restarts(), restarted(&world)), (1, 1));
+    assert!(world.phases().iter().all(|phase| *phase == Phase::Running));
+}
+
+/// Who comes while others restart waits until they have.
+#[test]
+fn an_optional_worker_that_comes_during_a_restart_joins_after_it() {
+    let mut world = without_the_optional_worker();
+    world.fail(0);
+    world.step();
+    world.pod(2);
+    world.settle();
+    assert_eq!((world.restarts(), restarted(&world)), (1, 1));
+    assert_eq!(world.current(2).1.phase, Phase::Running);
+    assert_eq!(world.current(2).1.generation, Generation(1));
+}
+
+#[test]
+fn an_optional_worker_that_is_lost_restarts_the_others_who_do_not_wait_for_it() {
+    let mut world = without_the_optional_worker();
+    world.pod(2);
+    world.settle();
+    world.lose_pod(2);
+    pending(&mut world);
+    assert_eq!((world.coordinator.state_name(), world.restarts()), ("InSync", 1));
+    assert_eq!(restarted(&world), 1);
+    assert!(world.observed.durable.joined.is_empty());
+    // Back again.
+    world.pod(2);
+    world.settle();
+    assert_eq!((world.restarts(), world.current(2).1.phase), (1, Phase::Running));
+}
+
+#[test]
+fn a_new_leader_tells_an_optional_worker_that_was_lost_from_one_that_never_came() {
+    for joined in [false, true] {
+        let mut world = without_the_optional_worker();
+        if joined {
+            world.pod(2);
+            world.settle();
+            world.lose_pod(2);
+        }
+        world.new_leader(2);
+        world.settle();
+        world.tick(20_000);
+        world.settle();
+        assert_eq!(world.restarts(), usize::from(joined));
+        assert_eq!(world.coordinator.state_name(), "InSync");
+        // Late, but whole.
+        world.pod(2);
+        world.settle();
+        assert_eq!(world.restarts(), usize::from(joined));
+        assert_eq!(world.current(2).1.phase, Phase::Running);
+    }
+}
+
+/// A new leader finds an optional worker that runs: it has joined, whether that was written or not.
+#[test]
+fn an_optional_worker_that_runs_has_joined() {
+    let mut world = without_the_optional_worker();
+    world.confirm = false;
+    world.pod(2);
+    world.settle();
+    assert!(world.observed.durable.joined.is_empty());
+    world.confirm = true;
+    world.new_leader(2);
+    world.settle();
+    world.tick(20_000);
+    world.settle();
+    assert_eq!(world.restarts(), 0);
+    assert_eq!(world.observed.durable.joined.len(), 1);
+}
+
+#[test]
+fn optional_workers_that_were_not_wanted_for_a_while_come_anew() {
+    let mut world = World::running(3, 5);
+    for index in 1..3 {
+        world.observed.workers.get_mut(&id(index)).unwrap().optional = true;
+    }
+    world.settle();
+    assert!(!world.observed.durable.joined.is_empty());
+    for new_leader in [false, true] {
+        let mut worker = world.observed.workers.remove(&id(2)).unwrap();
+        world
+            .observed
+            .reports
+            .retain(|_, report| report.identity != id(2));
+        world.settle();
+        if new_leader {
+            world.new_leader(2);
+            world.settle();
+        }
+        worker.pods.clear();
+        world.observed.workers.insert(id(2), worker);
+        world.settle();
+        world.pod(2);
+        world.settle();
+        assert_eq!(world.phases(), [Phase::Running; 3]);
+        assert_eq!((world.restarts(), world.observed.durable.counter), (0, 0));
+    }
+}
+
+/// A group that shrinks and grows again, faster than pods take to end.
+#[test]
+fn an_optional_worker_that_is_wanted_again_while_its_pod_goes_has_not_been_lost() {
+    let mut world = World::running(3, 5);
+    world.observed.workers.get_mut(&id(2)).unwrap().optional = true;
+    world.settle();
+    let (incarnation, report) = world.current(2);
+    let mut worker = world.observed.workers.remove(&id(2)).unwrap();
+    world.settle();
+    assert!(world.observed.durable.joined.is_empty());
+    worker.pods[0].deleting = true;
+    world.observed.workers.insert(id(2), worker);
+    world.settle();
+    assert!(world.observed.durable.joined.is_empty());
+    // Now it has ended.
+    let exit = Exit {
+        code: 143,
+        signal: 15,
+    };
+    let lost = Report {
+        phase: Phase::Lost(exit),
+        ..report
+    };
+    world.observed.reports.insert(incarnation, lost);
+    world.settle();
+    world.pod(2);
+    world.settle();
+    assert_eq!(world.current(2).1.phase, Phase::Running);
+    assert_eq!(world.restarts(), 0);
+}
+
+/// It fails in the moment in which nobody wants it, and its pod stays.
+#[test]
+fn an_optional_worker_that_failed_while_it_was_not_wanted_is_started_again() {
+    let mut world = World::running(3, 5);
+    world.observed.workers.get_mut(&id(2)).unwrap().optional = true;
+    world.settle();
+    let (incarnation, report) = world.current(2);
+    let worker = world.observed.workers.remove(&id(2)).unwrap();
+    world.settle();
+    let exit = Exit {
+        code: 139,
+        signal: 11,
+    };
+    world.report(&incarnation, 2, Phase::Exited(exit), report.generation);
+    world.settle();
+    assert_eq!(world.restarts(), 0);
+    world.observed.workers.insert(id(2), worker);
+    world.settle();
+    assert_eq!(world.phases(), [Phase::Running; 3]);
+    assert_eq!(world.restarts(), 1);
+}

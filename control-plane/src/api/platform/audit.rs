@@ -1,0 +1,159 @@
+//! Whom the platform API refuses: counted each time, logged once an hour. Whoever reaches its port can call it as often as they like.
+
+use prometheus_client::metrics::counter::Counter;
+
+use super::authorize::Refusal;
+use crate::telemetry::log_limit::News;
+use crate::telemetry::metrics::{Metrics, Reasons};
+
+/// Why a call may be refused.
+const REASONS: [&str; 4] = ["no_token", "unknown_token", "denied", "no_api_server"];
+
+/// Counts and logs calls that were refused.
+#[derive(Default)]
+pub(super) struct RefusalLog {
+    counts: Reasons,
+    crowds: Counter,
+    /// Whom the API server does not know, by address and reason.
+    strangers: News<(String, &'static str)>,
+    /// Whom it knows, by user and verb. They have places of their own: strangers cannot fill them.
+    users: News<(String, &'static str)>,
+    /// Whether anybody crowds, of whatever address.
+    crowd: News<()>,
+    /// Lines in the log.
+    #[cfg(test)]
+    lines: std::sync::atomic::AtomicUsize,
+}
+
+impl RefusalLog {
+    /// Registers their metrics.
+    pub(super) fn register(metrics: &Metrics) -> Self {
+        let refusal_log = Self {
+            counts: Reasons::register(
+                metrics,
+                "lockstep_platform_refusals",
+                "Calls of the platform API that were refused for who called, by reason",
+                &REASONS,
+            ),
+            ..Self::default()
+        };
+        metrics.register(|registry| {
+            registry.register(
+                "lockstep_platform_crowded_out",
+                "Calls of the platform API that were refused because too many of their address waited to be checked",
+                refusal_log.crowds.clone(),
+            );
+        });
+        refusal_log
+    }
+
+    #[cfg(test)]
+    fn line(&self) {
+        self.lines.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// One more from this address.
+    pub(super) fn note(&self, address: &str, refusal: &Refusal) {
+        let Some(reason) = reason(refusal) else {
+            self.crowds.inc();
+            if self.crowd.is_new(()) {
+                #[cfg(test)]
+                self.line();
+                tracing::warn!(
+                    address,
+                    all = self.crowds.get(),
+                    "too many calls of the platform API from one address wait to be checked: more are refused"
+                );
+            }
+            return;
+        };
+        self.counts.count(reason);
+        let is_new = match refusal {
+            Refusal::Denied { user, verb, .. } => self.users.is_new((user.clone(), *verb)),
+            _ => self.strangers.is_new((address.to_owned(), reason)),
+        };
+        if is_new {
+            #[cfg(test)]
+            self.line();
+            let cause = std::error::Error::source(refusal).map(ToString::to_string);
+            tracing::warn!(address, reason, error = %refusal, cause, "a caller of the platform API was refused");
+        }
+    }
+}
+
+/// `None` for those that were not even checked.
+fn reason(refusal: &Refusal) -> Option<&'static str> {
+    match refusal {
+        Refusal::Missing => Some("no_token"),
+        Refusal::Unknown => Some("unknown_token"),
+        Refusal::Denied { .. } => Some("denied"),
+        Refusal::Unavailable(_) => Some("no_api_server"),
+        Refusal::TooMany => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn denied(user: &str, verb: &'static str) -> Refusal {
+        Refusal::Denied {
+            user: user.to_owned(),
+            verb,
+            place: String::new(),
+        }
+    }
+
+    #[tokio::test]
+    async fn whoever_calls_again_and_again_is_counted_and_fills_no_log() {
+        let metrics = Metrics::default();
+        let refusal_log = RefusalLog::register(&metrics);
+        for _ in 0..500 {
+            refusal_log.note("10.0.0.1", &Refusal::Missing);
+            refusal_log.note("10.0.0.1", &denied("jane", "list"));
+            refusal_log.note("10.0.0.2", &denied("jane", "patch"));
+            refusal_log.note("10.0.0.2", &Refusal::TooMany);
+        }
+        let text = metrics.encode().unwrap();
+        for line in [
+            "lockstep_platform_refusals_total{reason=\"no_token\"} 500",
+            "lockstep_platform_refusals_total{reason=\"unknown_token\"} 0",
+            "lockstep_platform_refusals_total{reason=\"denied\"} 1000",
+            "lockstep_platform_crowded_out_total 500",
+        ] {
+            assert!(text.contains(line), "{text}");
+        }
+        assert_eq!(refusal_log.lines.into_inner(), 4);
+    }
+
+    #[tokio::test]
+    async fn strangers_leave_room_for_users() {
+        let refusal_log = RefusalLog::default();
+        for stranger in 0..10_000 {
+            refusal_log.note(&format!("10.0.{stranger}"), &Refusal::Unknown);
+        }
+        let lines = || refusal_log.lines.load(std::sync::atomic::Ordering::Relaxed);
+        let before = lines();
+        refusal_log.note("10.0.no-place", &Refusal::Unknown);
+        assert_eq!(lines(), before);
+        refusal_log.note("10.0.no-place", &denied("jane", "list"));
+        assert_eq!(lines(), before + 1);
+    }
+
+    /// The texts in the function that names reasons.
+    #[test]
+    fn every_reason_is_there_from_the_beginning() {
+        let code = include_str!("audit.rs");
+        let body = code.split("fn reason(").nth(1).unwrap();
+        let body = body.split("\n}\n").next().unwrap();
+        let named: Vec<&str> = body.split('"').skip(1).step_by(2).collect();
+        assert_eq!(named, REASONS);
+        let metrics = Metrics::default();
+        let _turned_away = RefusalLog::register(&metrics);
+        let text = metrics.encode().unwrap();
+        for reason in REASONS {
+            let line = format!("lockstep_platform_refusals_total{{reason=\"{reason}\"}} 0");
+            assert!(text.contains(&line), "{text}");
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! What a restart would do, to the wire.
+
+use lockstep_core::restart::{Effect, Fate, Observed, Preview, Reason, RestartLevel, Unmoved};
+use lockstep_proto::platform::v1 as pb;
+
+/// The whole answer, with workers as they were seen.
+pub(in crate::api::platform) fn dry_run(preview: &Preview, observed: &Observed) -> pb::DryRun {
+    let newest = super::newest_reports(observed);
+    let mut answer = head(preview.effect);
+    for (identity, fate) in &preview.workers {
+        let Some(expected) = observed.workers.get(identity) else {
+            continue;
+        };
+        let worker = super::worker(identity, expected, newest.get(identity).copied());
+        let reason = match fate {
+            Fate::Stopped => {
+                answer.stopped.push(worker);
+                continue;
+            }
+            Fate::Done => pb::LeftAloneReason::Done,
+            Fate::Finished => pb::LeftAloneReason::Finished,
+            Fate::NotStarted => pb::LeftAloneReason::NotStarted,
+            Fate::NotNamed => pb::LeftAloneReason::NotNamed,
+            Fate::UnderWay => pb::LeftAloneReason::UnderWay,
+        };
+        answer.left_alone.push(pb::LeftAlone {
+            worker: Some(worker),
+            reason: reason.into(),
+        });
+    }
+    answer
+}
+
+fn recreated(reason: Reason) -> &'static str {
+    match reason {
+        Reason::StaysDown => {
+            "a policy or a webhook of the cluster has changed a worker's pod so that it has no agent: the Jobs would be made anew"
+        }
+        _ => {
+            "a worker of an unfinished replicatedJob has already completed and is not run again in place: the Jobs would be made anew"
+        }
+    }
+}
+
+fn head(effect: Effect) -> pb::DryRun {
+    let (kind, generation, level) = match effect {
+        Effect::Nothing(_) => (pb::RestartEffect::Nothing, None, None),
+        Effect::InPlace { generation, level } => (pb::RestartEffect::InPlace, Some(generation), Some(level)),
+        Effect::Recreate { generation, .. } => (
+            pb::RestartEffect::Recreate,
+            Some(generation),
+            Some(RestartLevel::Recreate),
+        ),
+    };
+    let (reason, message) = match effect {
+        Effect::Nothing(why) => unmoved(why),
+        Effect::InPlace { .. } => ("", "the workers would be restarted in place"),
+        Effect::Recreate { reason, .. } => (reason.as_str(), recreated(reason)),
+    };
+    pb::DryRun {
+        effect: kind.into(),
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+        generation: generation.map_or(0, |generation| generation.0),
+        level: level.map(|level| level.as_str().to_owned()).unwrap_or_default(),
+        ..pb::DryRun::default()
+    }
+}
+
+fn unmoved(why: Unmoved) -> (&'static str, &'static str) {
+    match why {
+        Unmoved::Handled => ("Handled", "this request has been acted upon"),
+        Unmoved::Recovering => ("Recovering", "a new leader is still taking the group over"),
+        Unmoved::UnderWay => ("UnderWay", "the workers are being restarted anyway"),
+        Unmoved::NoneRuns => ("NoneRuns", "no worker runs"),
+        Unmoved::Suspended => ("Suspended", "the JobSet is suspended"),
+        Unmoved::NoRoom => (
+            "NoRoom",
+            "too many workers are being restarted alone: it would wait for its turn",
+        ),
+        Unmoved::Failed => ("Failed", "maxRestarts is used up"),
+    }
+}

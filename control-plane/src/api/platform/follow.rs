@@ -1,0 +1,164 @@
+//! One watch: what was sent, and what is to be sent next.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockstep_proto::platform::v1 as pb;
+use lockstep_proto::platform::v1::watch_groups_response::Event;
+use prost::Message as _;
+use tokio::sync::watch;
+
+use super::convert;
+use super::large::{Line, Size, Unread};
+use crate::controllers::restart::board::{Board, Filter, Key};
+
+/// Changes that come within this time are sent as one.
+const MERGE: Duration = Duration::from_millis(20);
+
+/// A reader's place. It keeps a digest of each group that it has sent, and no message.
+pub(super) struct Follower {
+    board: Arc<Board>,
+    filter: Filter,
+    omit_workers: bool,
+    changes: watch::Receiver<u64>,
+    /// Number of the last change that was looked at.
+    seen: u64,
+    removals: u64,
+    sent: BTreeMap<Key, Sent>,
+    synced: bool,
+    line: Arc<Line>,
+    /// Room for what was told last, until the reader asks for more.
+    unread: Option<Unread>,
+}
+
+/// What is to be told of a group.
+struct Told {
+    change: u64,
+    key: Key,
+    group: pb::Group,
+    digest: u64,
+}
+
+struct Sent {
+    uid: String,
+    digest: u64,
+}
+
+impl Follower {
+    /// A place in this line.
+    pub(super) fn new(board: Arc<Board>, filter: Filter, omit_workers: bool, line: Arc<Line>) -> Self {
+        Self {
+            changes: board.changes(),
+            removals: board.removals(),
+            board,
+            filter,
+            omit_workers,
+            seen: 0,
+            sent: BTreeMap::new(),
+            synced: false,
+            line,
+            unread: None,
+        }
+    }
+
+    /// The next message, once there is one. Cancel-safe: nothing is taken before it is returned.
+    pub(super) async fn next(&mut self) -> pb::WatchGroupsResponse {
+        self.unread = None;
+        loop {
+            // Marked before the look, so that what changes after it wakes.
+            self.changes.borrow_and_update();
+            if let Some(event) = self.look().await {
+                return pb::WatchGroupsResponse { event: Some(event) };
+            }
+            // The board lives as long as this does, so there is always another change to wait for.
+            if self.changes.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+            tokio::time::sleep(MERGE).await;
+        }
+    }
+
+    async fn look(&mut self) -> Option<Event> {
+        while let Some((told, unread)) = self.tell().await {
+            let Told {
+                change,
+                key,
+                group,
+                digest,
+            } = told;
+            let uid = group.uid.clone();
+            if self.sent.get(&key).is_some_and(|sent| sent.uid != uid) {
+                // Another JobSet of the same name: the one before is gone, and this one comes next.
+                return self.removed(key);
+            }
+            self.seen = change;
+            let before = self.sent.insert(key, Sent { uid, digest });
+            if before.is_none_or(|before| before.digest != digest) {
+                self.unread = unread;
+                return Some(Event::Changed(group));
+            }
+        }
+        if let Some(key) = self.first_removed() {
+            return self.removed(key);
+        }
+        (!std::mem::replace(&mut self.synced, true)).then_some(Event::Synced(pb::Synced {}))
+    }
+
+    /// What is to be told next; of a large group in turn, once there is room for it.
+    async fn tell(&self) -> Option<(Told, Option<Unread>)> {
+        let (_, _, state) = self.board.next_change(&self.filter, self.seen)?;
+        let size = Size::of(&state, self.omit_workers);
+        // A waiting watch must not keep an old state alive.
+        drop(state);
+        let (board, filter) = (Arc::clone(&self.board), self.filter.clone());
+        let (seen, omit_workers) = (self.seen, self.omit_workers);
+        let tell = move |size: Size| {
+            // Another group may come first by now.
+            let (change, key, state) = board.next_change(&filter, seen)?;
+            let now = Size::of(&state, omit_workers);
+            if !size.holds(now) {
+                return Some(Err(now));
+            }
+            let group = convert::group(&key, &state, omit_workers);
+            let digest = digest(&group);
+            Some(Ok(Told {
+                change,
+                key,
+                group,
+                digest,
+            }))
+        };
+        self.line.tell(size, tell).await
+    }
+
+    /// Tells that a group which was sent is gone.
+    fn removed(&mut self, key: Key) -> Option<Event> {
+        let uid = self.sent.remove(&key)?.uid;
+        Some(Event::Removed(pb::GroupKey {
+            namespace: key.namespace,
+            name: key.name,
+            uid,
+        }))
+    }
+
+    /// The first group that was sent and is gone.
+    fn first_removed(&mut self) -> Option<Key> {
+        let removals = self.board.removals();
+        if removals == self.removals {
+            return None;
+        }
+        let missing = self.board.first_missing(self.sent.keys()).cloned();
+        if missing.is_none() {
+            self.removals = removals;
+        }
+        missing
+    }
+}
+
+fn digest(group: &pb::Group) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    group.encode_to_vec().hash(&mut hasher);
+    hasher.finish()
+}

@@ -1,0 +1,110 @@
+//! One reader who is told of changes.
+//!
+//! Promises: each event is the whole state; one that the reader has seen last is not sent again; what changes while the reader is busy is never
+//! sent but as a part of the newest state. Nothing is made before the reader has room for it.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::response::sse::Event;
+use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::time::{Instant, sleep_until};
+
+use super::StatusPage;
+use super::answers::Unmade;
+use super::asked::Asked;
+use crate::controllers::restart::board::Snapshot;
+
+/// Least time between two states that one reader is sent: what changes within is sent as one.
+const PACE: Duration = Duration::from_millis(100);
+/// A reader hears something so often, so that it knows that it is connected. What nobody tells of is looked at then: who leads.
+const ALIVE: Duration = Duration::from_secs(5);
+
+/// A reader's place.
+pub(super) struct Reader {
+    page: StatusPage,
+    asked: Asked,
+    changes: watch::Receiver<u64>,
+    leading: watch::Receiver<bool>,
+    /// Digest of the state that was sent last.
+    sent: Option<u64>,
+    /// Before which time nothing is made.
+    rests_until: Instant,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Reader {
+    pub(super) fn new(page: StatusPage, asked: Asked, place: OwnedSemaphorePermit) -> Self {
+        Self {
+            changes: page.board.changes(),
+            leading: page.board.leading(),
+            page,
+            asked,
+            sent: None,
+            rests_until: Instant::now(),
+            _place: place,
+        }
+    }
+
+    /// The next event, once there is one; none at the shutdown.
+    pub(super) async fn next(mut self) -> Option<(Result<Event, Unmade>, Self)> {
+        let shutdown = self.page.shutdown.clone();
+        let event = shutdown.run_until_cancelled(self.event()).await?;
+        Some((event, self))
+    }
+
+    async fn event(&mut self) -> Result<Event, Unmade> {
+        let silent_at = Instant::now() + ALIVE;
+        loop {
+            sleep_until(self.rests_until).await;
+            // Marked before the look, so that what changes after it wakes.
+            self.changes.borrow_and_update();
+            self.leading.borrow_and_update();
+            let seen = self.group();
+            let state = self.page.make(&self.asked).await?;
+            let digest = digest(&state);
+            self.rests_until = Instant::now() + PACE;
+            if self.sent.replace(digest) != Some(digest) {
+                return Ok(Event::default().data(state));
+            }
+            if Instant::now() >= silent_at {
+                return Ok(Event::default().event("alive").data("-"));
+            }
+            self.wait(seen, silent_at).await;
+        }
+    }
+
+    /// Ends when there may be something new to see, and in time for a sign of life.
+    async fn wait(&mut self, seen: Option<Arc<Snapshot>>, silent_at: Instant) {
+        loop {
+            tokio::select! {
+                // The board lives as long as this does.
+                _ = self.changes.changed() => {}
+                _ = self.leading.changed() => return,
+                () = sleep_until(silent_at) => return,
+            }
+            let same = match (&seen, &self.group()) {
+                (Some(seen), Some(now)) => Arc::ptr_eq(seen, now),
+                _ => false,
+            };
+            if !same {
+                return;
+            }
+        }
+    }
+
+    /// The state of the group that is looked at, where it is one.
+    fn group(&self) -> Option<Arc<Snapshot>> {
+        match &self.asked {
+            Asked::Groups { .. } => None,
+            Asked::Group(key) => self.page.board.get(key),
+        }
+    }
+}
+
+fn digest(state: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    state.hash(&mut hasher);
+    hasher.finish()
+}

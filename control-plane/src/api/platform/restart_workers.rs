@@ -1,0 +1,199 @@
+//! Requests to restart some workers alone: whether they can be, and the annotation that asks for it.
+//!
+//! Promises: what is refused is refused before anything is written; a request that has not been acted upon yet is not written over by another one.
+
+use kube::Client;
+use kube::api::{Api, Patch, PatchParams};
+use lockstep_api::annotations::{RESTART_WORKERS, RestartScope};
+use lockstep_api::{JobSet, ReplicatedJob, Target, WorkerRestartRequest};
+use lockstep_core::jobset::in_place;
+use lockstep_core::restart::{Identity, Observed, RestartLevel, Scope, WORKER_RESTARTS_AT_ONCE, Worker};
+use serde_json::json;
+use tonic::Status;
+
+use super::authorize::place;
+use super::error_details::{CallError, Reason};
+use super::written::{self, Unwritten};
+use crate::controllers::restart::board::Key;
+
+/// Others write the JobSet beside us. So many times it is looked again.
+const ATTEMPTS: usize = 5;
+
+/// Whether these workers may be restarted alone.
+///
+/// # Errors
+/// `NOT_FOUND` where the JobSet has none of them, `FAILED_PRECONDITION` where they are restarted with all others.
+pub(super) fn check(target: &Target, jobset: &JobSet, observed: &Observed) -> Result<(), Status> {
+    let replicated_job = find(target, jobset)?;
+    let name = &replicated_job.name;
+    let refused = |reason, why: &str| {
+        let message = format!("only: the workers of replicatedJob {name} are not restarted alone: {why}");
+        let refused = CallError::new(reason, message).of(jobset.ns(), jobset.name());
+        Err(refused.with("field", "only").with("replicatedJob", name).into())
+    };
+    if replicated_job.restart_scope() != Ok(RestartScope::Worker) {
+        return refused(
+            Reason::NotWorkerScope,
+            "they run in step with others, which would fail without them. Restart the whole group; or, where they need no others, give \
+             the Job template the annotation lockstep.dev/restart-scope: worker",
+        );
+    }
+    let is_meant = |(identity, worker): &(&Identity, &Worker)| {
+        target.takes(&worker.stage, &identity.job, identity.index, &identity.container)
+    };
+    let meant: Vec<&Worker> = observed
+        .workers
+        .iter()
+        .filter(is_meant)
+        .map(|(_, worker)| worker)
+        .collect();
+    if meant.iter().any(|worker| worker.level != RestartLevel::Process) {
+        return refused(
+            Reason::NotWorkerScope,
+            "they have no agent (lockstep.dev/supervise, or a probe or hook that speaks against one)",
+        );
+    }
+    if meant.iter().any(|worker| worker.scope != Scope::Worker) {
+        return refused(
+            Reason::NotWorkerScope,
+            "the node daemon of a node with workers of the group is of a version that does not know of it",
+        );
+    }
+    if meant.len() > WORKER_RESTARTS_AT_ONCE {
+        let count = meant.len();
+        let why = format!(
+            "{count} are more than the {WORKER_RESTARTS_AT_ONCE} that may be at a time; ask for its Jobs one after another"
+        );
+        return refused(Reason::TooManyWorkers, &why);
+    }
+    Ok(())
+}
+
+/// The replicatedJob that these workers are of, where there are such workers.
+fn find<'j>(target: &Target, jobset: &'j JobSet) -> Result<&'j ReplicatedJob, Status> {
+    let has_job = |replicated_job: &&ReplicatedJob, job: &str| {
+        let index = job.rsplit_once('-').and_then(|(_, index)| index.parse().ok());
+        index.is_some_and(|index: i64| {
+            (0..i64::from(replicated_job.replicas())).contains(&index)
+                && jobset.job_name(&replicated_job.name, index) == job
+        })
+    };
+    let of_job = |job: &str| {
+        let mut all = jobset.spec.replicated_jobs.iter();
+        all.find(|replicated_job| has_job(replicated_job, job))
+    };
+    let place = place(jobset.ns(), jobset.name());
+    let none = |field: &str, what: String| {
+        let message = format!("{field}: the JobSet{place} has no {what}");
+        let refused = CallError::new(Reason::WorkersNotFound, message).of(jobset.ns(), jobset.name());
+        Status::from(refused.with("field", field))
+    };
+    match target {
+        Target::ReplicatedJob(name) => jobset
+            .replicated_job(name)
+            .ok_or_else(|| none("only.replicated_job", format!("replicatedJob {name}"))),
+        Target::Job(name) => of_job(name).ok_or_else(|| none("only.job", format!("Job {name}"))),
+        Target::Worker {
+            job,
+            index,
+            container,
+        } => {
+            let found = of_job(job).ok_or_else(|| none("only.worker.job", format!("Job {job}")))?;
+            let spec = found.template.spec.as_ref();
+            let width = spec
+                .and_then(|spec| spec.completions.or(spec.parallelism))
+                .unwrap_or(1);
+            if i64::from(*index) >= i64::from(width) {
+                let what = format!("worker {index} in Job {job}, but {width}");
+                return Err(none("only.worker.completion_index", what));
+            }
+            let containers = spec.map(|spec| in_place::workers(jobset, &spec.template));
+            let has = |container: &String| {
+                containers
+                    .as_ref()
+                    .is_some_and(|containers| containers.contains(&container.as_str()))
+            };
+            match container {
+                Some(container) if !has(container) => {
+                    let what = format!("worker in a container {container} of Job {job}");
+                    Err(none("only.worker.container", what))
+                }
+                _ => Ok(found),
+            }
+        }
+    }
+}
+
+/// Writes the annotation that asks for it, unless it is there.
+///
+/// # Errors
+/// Why it could not be made durable.
+pub(super) async fn request(
+    client: Client,
+    key: &Key,
+    uid: &str,
+    wish: &WorkerRestartRequest,
+) -> Result<(), Status> {
+    let place = place(&key.namespace, &key.name);
+    let api: Api<JobSet> = Api::namespaced(client, &key.namespace);
+    let refused = |reason, message: String| Status::from(CallError::new(reason, message).of_key(key));
+    let unavailable = |error: kube::Error| {
+        let message = format!("the API server does not answer: {error}");
+        refused(Reason::ApiServerUnavailable, message)
+    };
+    let aborted = |reason, why: &str| refused(reason, format!("the JobSet{place} {why}; try again"));
+    let changed = |why: &str| aborted(Reason::JobsetChanged, why);
+    let said = wish.to_string();
+    for _ in 0..ATTEMPTS {
+        let jobset = api.get_opt(&key.name).await.map_err(unavailable)?;
+        let jobset = jobset.filter(|jobset| jobset.uid_str() == uid);
+        let jobset = jobset.ok_or_else(|| changed("was deleted or made anew meanwhile"))?;
+        if jobset.annotation(RESTART_WORKERS) == Some(&said) {
+            return Ok(());
+        }
+        if is_pending(&jobset) {
+            let why = "has another request for workers that was not acted upon yet";
+            return Err(aborted(Reason::RequestPending, why));
+        }
+        let patch = json!({"metadata": {
+            "uid": uid,
+            "resourceVersion": jobset.metadata.resource_version,
+            "annotations": {RESTART_WORKERS: said},
+        }});
+        let patched = api
+            .patch(&key.name, &PatchParams::default(), &Patch::Merge(patch))
+            .await;
+        match patched {
+            Ok(_) => {
+                let (namespace, jobset) = (&key.namespace, &key.name);
+                tracing::info!(
+                    namespace,
+                    jobset,
+                    request = said,
+                    "a restart of some workers was asked for"
+                );
+                return Ok(());
+            }
+            Err(error) => match written::why(error, key) {
+                // It is looked at again.
+                Unwritten::Gone(_) | Unwritten::Raced(_) => {}
+                Unwritten::Final(status) => return Err(status),
+            },
+        }
+    }
+    Err(changed(&format!(
+        "was changed by others {ATTEMPTS} times meanwhile"
+    )))
+}
+
+/// Whether the request that is there waits to be acted upon. One that cannot be read never is.
+fn is_pending(jobset: &JobSet) -> bool {
+    let Ok(Some(request)) = jobset.worker_restart_request() else {
+        return false;
+    };
+    let state = jobset
+        .status
+        .as_ref()
+        .and_then(|status| status.in_place_restart.as_ref());
+    state.and_then(|state| state.handled_worker_restart.as_deref()) != Some(&request.to_string())
+}

@@ -1,0 +1,85 @@
+//! `spec.suspend`, written through the API server.
+//!
+//! Promises: what is written was decided on the very object that it changes, by its resourceVersion; who is in the asked state already is not
+//! written to; whatever else the object says stays as it is.
+
+use kube::Client;
+use kube::api::{Api, Patch, PatchParams};
+use lockstep_api::JobSet;
+use serde_json::json;
+use tonic::Status;
+
+use super::authorize::place;
+use super::error_details::{CallError, Reason};
+use super::written::{self, Unwritten};
+use crate::controllers::restart::board::Key;
+
+/// Others write the status beside us. So many times it is looked again.
+const ATTEMPTS: usize = 5;
+
+/// What was done.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Done {
+    /// Of the JobSet.
+    pub(super) uid: String,
+    /// Whether it was in the other state before.
+    pub(super) changed: bool,
+}
+
+/// Suspends or resumes a JobSet that `fits`, which says why it does not otherwise.
+///
+/// # Errors
+/// Why it could not be done.
+pub(super) async fn set(
+    client: Client,
+    key: &Key,
+    suspended: bool,
+    fits: impl Fn(&JobSet) -> Result<(), Status>,
+) -> Result<Done, Status> {
+    let place = place(&key.namespace, &key.name);
+    let api: Api<JobSet> = Api::namespaced(client, &key.namespace);
+    let refused = |reason, message: String| Status::from(CallError::new(reason, message).of_key(key));
+    let unavailable = |error: kube::Error| {
+        let message = format!("the API server does not answer: {error}");
+        refused(Reason::ApiServerUnavailable, message)
+    };
+    let missing = || {
+        let message = format!("name: there is no JobSet{place}");
+        refused(Reason::JobsetNotFound, message)
+    };
+    for _ in 0..ATTEMPTS {
+        let jobset = api.get_opt(&key.name).await.map_err(unavailable)?;
+        let jobset = jobset.ok_or_else(missing)?;
+        fits(&jobset)?;
+        let uid = jobset.uid_str().to_owned();
+        if jobset.is_suspended() == suspended {
+            return Ok(Done { uid, changed: false });
+        }
+        let patch = json!({
+            "metadata": {"uid": uid, "resourceVersion": jobset.metadata.resource_version},
+            "spec": {"suspend": suspended},
+        });
+        let patched = api
+            .patch(&key.name, &PatchParams::default(), &Patch::Merge(patch))
+            .await;
+        match patched {
+            Ok(_) => {
+                let (namespace, jobset) = (&key.namespace, &key.name);
+                tracing::info!(
+                    namespace,
+                    jobset,
+                    suspended,
+                    "spec.suspend was written on request"
+                );
+                return Ok(Done { uid, changed: true });
+            }
+            Err(error) => match written::why(error, key) {
+                Unwritten::Raced(_) => {}
+                Unwritten::Gone(_) => return Err(missing()),
+                Unwritten::Final(status) => return Err(status),
+            },
+        }
+    }
+    let message = format!("the JobSet{place} was changed by others {ATTEMPTS} times meanwhile; try again");
+    Err(refused(Reason::JobsetChanged, message))
+}

@@ -1,0 +1,85 @@
+//! What it means that the API server has not written something.
+
+use kube::Error;
+use tonic::Status;
+
+use super::error_details::{CallError, Reason};
+use crate::controllers::restart::board::Key;
+
+/// What came of a write that was not done.
+pub(super) enum Unwritten {
+    /// There is no such object; and what the API server says.
+    Gone(String),
+    /// Somebody has written in between, or it is another object of that name; and what the API server says.
+    Raced(String),
+    /// Neither: what the caller is told.
+    Final(Status),
+}
+
+/// Why a JobSet was not written.
+pub(super) fn why(error: Error, key: &Key) -> Unwritten {
+    let refused = |reason, message: String| {
+        let refused = CallError::new(reason, message).of_key(key);
+        Unwritten::Final(refused.into())
+    };
+    match error {
+        Error::Api(status) => match status.code {
+            404 => Unwritten::Gone(status.message),
+            409 => Unwritten::Raced(status.message),
+            // A webhook or a rule of the definition, with its reason; or the rights of this control plane.
+            400 | 403 | 422 => refused(
+                Reason::AdmissionRefused,
+                format!("the API server refuses it: {}", status.message),
+            ),
+            _ => refused(
+                Reason::ApiServerUnavailable,
+                format!("the API server cannot write it: {}", status.message),
+            ),
+        },
+        error => refused(
+            Reason::ApiServerUnavailable,
+            format!("the API server does not answer: {error}"),
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status as ApiStatus;
+    use tonic::Code;
+
+    use super::*;
+
+    fn of(code: u16) -> Unwritten {
+        let status = ApiStatus::failure("no", "Any").with_code(code).boxed();
+        let key = Key {
+            namespace: "ours".to_owned(),
+            name: "js".to_owned(),
+        };
+        why(Error::Api(status), &key)
+    }
+
+    #[test]
+    fn each_code_has_one_meaning() {
+        assert!(matches!(of(404), Unwritten::Gone(said) if said == "no"));
+        assert!(matches!(of(409), Unwritten::Raced(said) if said == "no"));
+        for (codes, meaning, message) in [
+            (&[400, 403, 422][..], Code::FailedPrecondition, "refuses it: no"),
+            (&[429, 500, 503, 504], Code::Unavailable, "cannot write it: no"),
+        ] {
+            for code in codes {
+                let Unwritten::Final(status) = of(*code) else {
+                    panic!("{code}");
+                };
+                assert_eq!(status.code(), meaning, "{code}");
+                assert!(status.message().ends_with(message), "{status}");
+            }
+        }
+        let key = Key {
+            namespace: "ours".to_owned(),
+            name: "js".to_owned(),
+        };
+        let lost = Error::Service("no connection".into());
+        assert!(matches!(why(lost, &key), Unwritten::Final(status) if status.code() == Code::Unavailable));
+    }
+}

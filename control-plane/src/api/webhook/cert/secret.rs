@@ -1,0 +1,191 @@
+//! The certificate that is made here, kept in a Secret that all replicas share.
+//!
+//! Promises: all replicas serve what is in the Secret, soon after it is there. Who first finds it missing, damaged or near its end makes it
+//! anew; of several at the same time one wins, and the others take that one.
+//!
+//! How another CA takes the place of one is in [`crate::net::tls::rotation`].
+//!
+//! ```text
+//! seen ──> fits ──────────────────────────> serve it, publish its CA
+//!   ^  └─> missing, damaged, near its end ─> write ──> conflict: wait to see the other's
+//!   └──────────────── watch ────────────────┘
+//! ```
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures::StreamExt;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Client;
+use kube::api::{Api, ObjectMeta, PostParams};
+use kube::runtime::{WatchStreamExt, watcher};
+use thiserror::Error;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::pair::{Pair, PairError};
+use super::{Certificate, Service, Told};
+use crate::k8s::namespace;
+
+#[cfg(test)]
+mod tests;
+
+/// How often a certificate's end is looked at.
+const LOOK: Duration = Duration::from_secs(60 * 60);
+/// How long to wait after a write that failed.
+const TRY_AGAIN: Duration = Duration::from_secs(2);
+
+/// Why there is no certificate yet.
+#[derive(Debug, Error)]
+enum KeepError {
+    #[error("{0}")]
+    Pair(#[from] PairError),
+    #[error("{0}")]
+    Api(#[from] Box<kube::Error>),
+}
+
+impl From<kube::Error> for KeepError {
+    fn from(error: kube::Error) -> Self {
+        Self::Api(Box::new(error))
+    }
+}
+
+/// What to do about what is seen.
+#[derive(Debug, PartialEq, Eq)]
+enum Step {
+    /// Serve it.
+    Use(Pair),
+    /// Write this in its place, because of that.
+    Write(Pair, String),
+}
+
+/// Keeps the Secret in shape, serves what is in it, and publishes its CA. Never ends.
+pub(super) async fn keep(
+    name: &str,
+    service: Service<'_>,
+    client: &Client,
+    certificate: &watch::Sender<Certificate>,
+    ca: &watch::Sender<Option<String>>,
+    mut told: watch::Receiver<Told>,
+) {
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), service.namespace);
+    let watch = watcher::watch_object(secrets.clone(), name).default_backoff();
+    let mut watch = std::pin::pin!(watch);
+    let mut seen: Option<Option<Secret>> = None;
+    let mut next = Instant::now() + LOOK;
+    loop {
+        tokio::select! {
+            event = watch.next() => match event {
+                Some(Ok(secret)) => seen = Some(secret),
+                Some(Err(error)) => {
+                    tracing::warn!(secret = name, %error, "the webhooks' certificate cannot be watched");
+                    continue;
+                }
+                None => return,
+            },
+            // Its sender lives as long as this.
+            _ = told.changed() => {}
+            () = tokio::time::sleep_until(next) => {}
+        }
+        let Some(secret) = &seen else { continue };
+        let known = told.borrow_and_update().clone();
+        let done = match settle(name, service, client, &secrets, secret.as_ref(), &known).await {
+            Ok(Some(pair)) => publish(pair, certificate, ca).map_err(KeepError::from),
+            // The watch brings what is there now.
+            Ok(None) => Ok(()),
+            Err(error) => Err(error),
+        };
+        next = Instant::now() + if done.is_ok() { LOOK } else { TRY_AGAIN };
+        if let Err(error) = done {
+            tracing::warn!(secret = name, %error, "no certificate for the webhooks");
+        }
+    }
+}
+
+/// The pair to serve; none where another replica is about to have written one.
+async fn settle(
+    name: &str,
+    service: Service<'_>,
+    client: &Client,
+    secrets: &Api<Secret>,
+    seen: Option<&Secret>,
+    told: &Told,
+) -> Result<Option<Pair>, KeepError> {
+    let (pair, why) = match decide(seen, service, Timestamp::now(), told)? {
+        Step::Use(pair) => return Ok(Some(pair)),
+        Step::Write(pair, why) => (pair, why),
+    };
+    let written = match seen {
+        Some(secret) => {
+            let mut secret = secret.clone();
+            pair.put(secret.data.get_or_insert_default());
+            secrets.replace(name, &PostParams::default(), &secret).await
+        }
+        None => {
+            namespace::ensure(client, service.namespace).await?;
+            let mut data = BTreeMap::new();
+            pair.put(&mut data);
+            let secret = Secret {
+                metadata: ObjectMeta {
+                    name: Some(name.to_owned()),
+                    ..ObjectMeta::default()
+                },
+                data: Some(data),
+                ..Secret::default()
+            };
+            secrets.create(&PostParams::default(), &secret).await
+        }
+    };
+    match written {
+        Ok(_) => {
+            tracing::info!(secret = name, why, "the certificate of the webhooks was written");
+            Ok(Some(pair))
+        }
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn decide(
+    secret: Option<&Secret>,
+    service: Service<'_>,
+    now: Timestamp,
+    told: &Told,
+) -> Result<Step, PairError> {
+    let generate = |why: &str| Ok(Step::Write(Pair::generate(service, now)?, why.to_owned()));
+    let Some(secret) = secret else {
+        return generate("there was none");
+    };
+    let pair = match Pair::from_data(secret.data.as_ref().unwrap_or(&Default::default())) {
+        Ok(pair) => pair,
+        Err(error) => return generate(&error.to_string()),
+    };
+    let Err(error) = pair.fits(service, now) else {
+        let step = pair.step(service, now, told.of(&pair.authority.trusted()))?;
+        return Ok(step.map_or(Step::Use(pair), |(after, why)| {
+            Step::Write(after, why.to_string())
+        }));
+    };
+    // A CA that can still sign is kept: who trusts it needs no news.
+    match pair.renewed(service, now) {
+        Ok(renewed) => Ok(Step::Write(renewed, error.to_string())),
+        Err(_) => generate(&error.to_string()),
+    }
+}
+
+fn publish(
+    pair: Pair,
+    certificate: &watch::Sender<Certificate>,
+    ca: &watch::Sender<Option<String>>,
+) -> Result<(), PairError> {
+    // The CA first: who is told of it in time trusts the certificate when it comes.
+    ca.send_if_modified(|known| {
+        let trusted = pair.authority.trusted();
+        let news = known.as_ref() != Some(&trusted);
+        *known = Some(trusted);
+        news
+    });
+    certificate.send_replace(Some(pair.certified()?));
+    Ok(())
+}

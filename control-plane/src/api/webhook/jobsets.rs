@@ -1,0 +1,233 @@
+//! Admission of JobSets: defaults when they are created, refusal of what cannot be.
+
+use std::collections::BTreeMap;
+use std::future::ready;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use futures::{StreamExt, stream};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Service};
+use kube::{Api, Client, Resource};
+use lockstep_api::{GROUP, JobSet, KIND, VERSION};
+use lockstep_core::admission::{self, Existing};
+use lockstep_core::common::features::Features;
+use lockstep_core::common::patterns::Patterns;
+use lockstep_core::common::violation::Violation;
+use lockstep_core::jobset::network;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
+
+use super::patch;
+use super::refusal::Refusal;
+use super::review::{Allowed, Operation, Request};
+use crate::k8s::apply::said;
+use crate::k8s::decode_error;
+use crate::k8s::turns::Turns;
+use crate::k8s::watch::lean::asked::{self, ClaimSeen, SelectorSeen};
+
+/// Objects that are looked up at once, over all reviews: each may be a text of 3 MB until what is compared of it is read.
+const AT_ONCE: u32 = 8;
+/// Volume claims of one review that are held at once.
+const HELD: usize = 64;
+
+/// Of these, those for reviews of one namespace: they keep no other from being reviewed.
+const OF_ONE: u32 = 2;
+
+/// How long the look-ups of one review may take. While it waits for them, others may wait for it.
+const LOOKED_UP_WITHIN: Duration = Duration::from_secs(4);
+
+/// Who looks objects up now. A review waits for its turn within the time that it has.
+static LOOK_UPS: LazyLock<Turns> = LazyLock::new(|| Turns::new(AT_ONCE, OF_ONE));
+
+/// Who compiles patterns now: two at a time, so that those who state many leave cores to others.
+static TURNS: Semaphore = Semaphore::const_new(2);
+
+/// Applies the defaults to a JobSet that is created, and puts back what an update leaves out of its lists.
+///
+/// One that lacks a required field passes as it is: the API server compares it with the schema next, and answers with 422, as it does where
+/// upstream fills in an empty value.
+pub(super) fn mutate(request: &Request) -> Result<Allowed, Refusal> {
+    let before = match request.operation {
+        Operation::Create | Operation::Update => match read(&request.object) {
+            Err(Refusal::Incomplete(_)) => return Ok(Allowed::default()),
+            read => read?,
+        },
+        Operation::Delete | Operation::Connect => return Ok(Allowed::default()),
+    };
+    let after = if request.operation == Operation::Create {
+        let mut after = before.clone();
+        admission::default(&mut after);
+        after
+    } else {
+        completed(&read(&request.old_object)?, &before)
+    };
+    let patch = patch::diff(&request.object, &before, &after);
+    Ok(Allowed {
+        patch: patch.map_err(|error| Refusal::Internal(error.to_string()))?,
+        warnings: admission::restated(&before, &after),
+    })
+}
+
+/// The new JobSet with the defaults that the old one has in its lists.
+///
+/// `kubectl apply` of the manifest that a JobSet was created from replaces whole lists, and with them the defaults in their items, which
+/// are immutable. Upstream refuses that. A JobSet that never had the defaults is not given them. Those that follow from what is changed are made anew.
+fn completed(old: &JobSet, new: &JobSet) -> JobSet {
+    if with_defaults_in_lists(old.clone()) == *old {
+        let mut new = new.clone();
+        admission::restate(old, &mut new);
+        with_defaults_in_lists(new)
+    } else {
+        new.clone()
+    }
+}
+
+/// The JobSet with the defaults of items of lists, and no others. No more of it is copied than it takes: one may take 25 MB.
+fn with_defaults_in_lists(mut jobset: JobSet) -> JobSet {
+    let spec = &jobset.spec;
+    let network = spec.network.clone();
+    let success_policy = spec.success_policy.clone();
+    let startup_policy = spec.startup_policy.clone();
+    let execution_policy = spec.execution_policy.clone();
+    admission::default(&mut jobset);
+    let spec = &mut jobset.spec;
+    spec.network = network;
+    spec.success_policy = success_policy;
+    spec.startup_policy = startup_policy;
+    spec.execution_policy = execution_policy;
+    jobset
+}
+
+/// Refuses a JobSet that cannot be, or a change that must not be. What it sees is what is stored: where updates do not pass [`mutate`]
+/// first, as with upstream's configuration, one that drops immutable defaults is refused. Returns what the user of one that is not refused
+/// should know.
+pub(super) async fn validate(
+    request: &Request,
+    features: Features,
+    client: &Client,
+) -> Result<Vec<String>, Refusal> {
+    let (jobset, violations, warnings) = match request.operation {
+        Operation::Create => {
+            let (jobset, mut violations) = judged(read(&request.object)?, features).await?;
+            // Its names are known to be names by then.
+            if violations.is_empty() {
+                let claims = claims(&jobset, &request.namespace, client);
+                violations = tokio::time::timeout(LOOKED_UP_WITHIN, claims)
+                    .await
+                    .unwrap_or_else(|_| vec![not_looked_up()]);
+            }
+            let mut warnings = admission::create_warnings(&jobset, &features);
+            if violations.is_empty() {
+                let there = service_in_the_way(&jobset, &request.namespace, client);
+                warnings.extend(tokio::time::timeout(LOOKED_UP_WITHIN, there).await.ok().flatten());
+            }
+            (jobset, violations, warnings)
+        }
+        Operation::Update => {
+            let (old, new) = (read(&request.old_object)?, read(&request.object)?);
+            let violations = admission::validate_update(&old, &new, &features);
+            let warnings = admission::update_warnings(&old, &new, &features);
+            (new, violations, warnings)
+        }
+        Operation::Delete | Operation::Connect => return Ok(Vec::new()),
+    };
+    if violations.is_empty() {
+        return Ok(warnings);
+    }
+    Err(Refusal::Invalid {
+        group: GROUP,
+        kind: KIND.to_owned(),
+        name: jobset.name().to_owned(),
+        violations,
+    })
+}
+
+/// A JobSet that is being created, and what is wrong with it. One with patterns takes up to a tenth
+/// of a second, on a thread that nobody else needs.
+async fn judged(jobset: JobSet, features: Features) -> Result<(JobSet, Vec<Violation>), Refusal> {
+    let has_patterns = Patterns::are_stated(&jobset);
+    let judge = move || {
+        let violations = admission::validate_create(&jobset, &features);
+        (jobset, violations)
+    };
+    if !has_patterns {
+        return Ok(judge());
+    }
+    let internal = |error: &dyn std::error::Error| Refusal::Internal(error.to_string());
+    let _turn = TURNS.acquire().await.map_err(|error| internal(&error))?;
+    spawn_blocking(judge).await.map_err(|error| internal(&error))
+}
+
+/// What is wrong with the volume claims that the JobSet would share with those that exist. One that cannot be looked up is refused as upstream does.
+async fn claims(jobset: &JobSet, namespace: &str, client: &Client) -> Vec<Violation> {
+    let api: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), namespace);
+    let claim = async |name: String| {
+        let found = look_up::<ClaimSeen, _>(&api, namespace, &name).await;
+        let found = found.map_err(|error| said(&error));
+        Some((name, found.transpose()?))
+    };
+    let mut violations = Vec::new();
+    for names in admission::claim_names(jobset).chunks(HELD) {
+        let claims: BTreeMap<String, Existing> = stream::iter(names.to_vec())
+            .map(&claim)
+            .buffered(OF_ONE as usize)
+            .filter_map(ready)
+            .collect()
+            .await;
+        if !claims.is_empty() {
+            violations.extend(admission::validate_claims(jobset, &claims));
+        }
+    }
+    violations
+}
+
+/// What the user of a JobSet is told whose claims take too long to be looked up.
+fn not_looked_up() -> Violation {
+    let seconds = LOOKED_UP_WITHIN.as_secs();
+    let message = format!("the claims that exist could not be looked up within {seconds} s; try again");
+    Violation::internal("spec.volumeClaimPolicies", message)
+}
+
+/// Looks an object up in its turn, and reads of it what `Seen` says.
+async fn look_up<Seen, K>(api: &Api<K>, namespace: &str, name: &str) -> kube::Result<Option<K>>
+where
+    Seen: DeserializeOwned + Into<K>,
+    K: Resource + Clone,
+{
+    let _turn = LOOK_UPS.take(namespace, 1).await;
+    asked::get::<Seen, K>(api, name).await
+}
+
+/// A warning where the name of the JobSet's Service is taken. The event of its controller says the same; of one that cannot be looked up it says all.
+async fn service_in_the_way(jobset: &JobSet, namespace: &str, client: &Client) -> Option<String> {
+    if !jobset.dns_hostnames() {
+        return None;
+    }
+    let api: Api<Service> = Api::namespaced(client.clone(), namespace);
+    let there = look_up::<SelectorSeen, _>(&api, namespace, jobset.subdomain())
+        .await
+        .ok()??;
+    network::in_the_way(jobset, &there).map(|fault| format!("spec.network.subdomain: {fault}"))
+}
+
+fn read(object: &Value) -> Result<JobSet, Refusal> {
+    let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
+    let expected = format!("{GROUP}/{VERSION}");
+    if (text("apiVersion"), text("kind")) != (expected.as_str(), KIND) {
+        return Err(Refusal::Unreadable(format!(
+            "expected {expected} {KIND}, not {:?} {:?}",
+            text("apiVersion"),
+            text("kind")
+        )));
+    }
+    serde_path_to_error::deserialize(object).map_err(|error| {
+        let sentence = format!("JobSet: {}", decode_error::sentence(&error));
+        if decode_error::is_missing(&error) {
+            Refusal::Incomplete(sentence)
+        } else {
+            Refusal::Unreadable(sentence)
+        }
+    })
+}

@@ -1,0 +1,101 @@
+//! Why an object is refused, and how the API server says so.
+
+use std::fmt::Write as _;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Status, StatusCause, StatusDetails};
+use lockstep_core::common::violation::{Kind, Violation};
+use thiserror::Error;
+
+/// Why an object is refused.
+#[derive(Debug, Error)]
+pub(super) enum Refusal {
+    /// It is not what it should be; the message names the field.
+    #[error("{0}")]
+    Unreadable(String),
+    /// It lacks a required field; the message names it.
+    #[error("{0}")]
+    Incomplete(String),
+    /// It cannot be.
+    #[error("{}", invalid(&format!("{kind}.{group}"), name, violations))]
+    Invalid {
+        group: &'static str,
+        kind: String,
+        name: String,
+        violations: Vec<Violation>,
+    },
+    /// It may not be, or not yet.
+    #[error("{0}")]
+    Forbidden(String),
+    /// Whether it may pass could not be found out.
+    #[error("{0}")]
+    Internal(String),
+}
+
+impl Refusal {
+    /// In the form of the API server's own refusals (`apierrors.NewInvalid` for invalid objects).
+    pub(super) fn status(&self) -> Status {
+        let (code, reason) = match self {
+            Self::Unreadable(_) | Self::Incomplete(_) => (400, "BadRequest"),
+            Self::Invalid { .. } => (422, "Invalid"),
+            Self::Forbidden(_) => (403, "Forbidden"),
+            Self::Internal(_) => (500, "InternalError"),
+        };
+        let details = match self {
+            Self::Invalid {
+                group,
+                kind,
+                name,
+                violations,
+            } => Some(StatusDetails {
+                group: Some((*group).to_owned()),
+                kind: Some(kind.clone()),
+                name: Some(name.clone()),
+                causes: Some(violations.iter().map(cause).collect()),
+                ..StatusDetails::default()
+            }),
+            Self::Unreadable(_) | Self::Incomplete(_) | Self::Forbidden(_) | Self::Internal(_) => None,
+        };
+        Status {
+            status: Some("Failure".to_owned()),
+            code: Some(code),
+            reason: Some(reason.to_owned()),
+            message: Some(self.to_string()),
+            details,
+            ..Status::default()
+        }
+    }
+}
+
+fn cause(violation: &Violation) -> StatusCause {
+    let reason = match violation.kind {
+        Kind::Invalid => "FieldValueInvalid",
+        Kind::Required => "FieldValueRequired",
+        Kind::TooLong => "FieldValueTooLong",
+        Kind::Forbidden => "FieldValueForbidden",
+        Kind::Internal => "InternalError",
+    };
+    StatusCause {
+        field: Some(violation.field.clone()),
+        message: Some(violation.sentence()),
+        reason: Some(reason.to_owned()),
+    }
+}
+
+/// One violation stands alone; several stand in brackets, each once.
+fn invalid(resource: &str, name: &str, violations: &[Violation]) -> String {
+    let mut sentences: Vec<String> = Vec::new();
+    for violation in violations {
+        let sentence = violation.to_string();
+        if !sentences.contains(&sentence) {
+            sentences.push(sentence);
+        }
+    }
+    let mut message = format!("{resource} {name:?} is invalid");
+    // Writing to a String cannot fail.
+    let _ = match sentences.as_slice() {
+        [] => Ok(()),
+        [sentence] => write!(message, ": {sentence}"),
+        sentences => write!(message, ": [{}]", sentences.join(", ")),
+    };
+    message
+}

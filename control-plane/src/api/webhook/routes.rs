@@ -1,0 +1,219 @@
+//! The paths, as upstream and KubeRay have them, and how a request becomes an answer.
+//!
+//! Promises: whatever is sent, there is an answer, within the API server's own time-out; what cannot be read is answered with 400. Of each of the three
+//! things that callers have the log say ([`Said`]) there are 20 lines at once and then one a second, with at most 2 KiB of what was sent, whoever calls.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use axum::{Extension, Router};
+use kube::{Client, Resource};
+use lockstep_api::ray::{RayCluster, RayCronJob, RayJob};
+use lockstep_core::common::features::Features;
+use lockstep_core::ray::admission::RayResource;
+use serde::de::DeserializeOwned;
+
+use super::api_servers::ApiServers;
+use super::question::{Question, Room};
+use super::refusal::Refusal;
+use super::review::{Allowed, Answer, Request};
+use super::{jobsets, pods, ray};
+use crate::controllers::placement::Placement;
+use crate::controllers::ray::kuberay::KubeRay;
+use crate::telemetry::log_limit::{Lines, beginning};
+use crate::telemetry::metrics::Webhooks;
+
+/// Paths of the webhooks of JobSets and pods.
+const JOBSET_PATHS: [&str; 4] = [
+    "/mutate-jobset-x-k8s-io-v1alpha2-jobset",
+    "/validate-jobset-x-k8s-io-v1alpha2-jobset",
+    "/mutate--v1-pod",
+    "/validate--v1-pod",
+];
+/// Paths of those of Ray's resources.
+const RAY_PATHS: [&str; 3] = [
+    "/validate-ray-io-v1-raycluster",
+    "/validate-ray-io-v1-rayjob",
+    "/validate-ray-io-v1-raycronjob",
+];
+
+/// Less than the 10 s after which the API server gives up on its own, so that the user is told what was slow.
+const TIME_OUT: Duration = Duration::from_secs(8);
+
+/// What the handlers work with. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Admission {
+    pub(super) features: Features,
+    pub(super) client: Client,
+    pub(super) placement: Placement,
+    /// There where Ray's resources are looked after.
+    pub(super) kuberay: Option<Arc<KubeRay>>,
+    /// What callers have the log say.
+    pub(super) said: Arc<Said>,
+    /// Whose bodies go first.
+    pub(super) api_servers: Arc<ApiServers>,
+    /// Whether memory is short.
+    pub(super) is_short: fn() -> bool,
+    /// Room for what they send.
+    pub(super) room: Arc<Room>,
+}
+
+/// Lines of the log that callers cause. Whoever reaches the port can call, so they are few; each kind has its own, so that a flood of what is no review
+/// hides no refusal.
+#[derive(Default)]
+pub(super) struct Said {
+    /// What cannot be read.
+    pub(super) unreadable: Lines,
+    /// Reviews that were refused.
+    pub(super) refused: Lines,
+    /// What was not answered in time, as where the body comes slowly.
+    pub(super) late: Lines,
+}
+
+/// All paths. Calls of each are counted.
+pub(super) fn router(admission: Admission, calls: &Webhooks) -> Router {
+    let paths = JOBSET_PATHS.iter();
+    let ray_paths = RAY_PATHS.iter().filter(|_| admission.kuberay.is_some());
+    paths.chain(ray_paths).for_each(|path| calls.served(path));
+    let ray = match &admission.kuberay {
+        Some(kuberay) => ray_router(kuberay),
+        None => Router::new(),
+    };
+    Router::new()
+        .route(JOBSET_PATHS[0], post(mutate_jobset))
+        .route(JOBSET_PATHS[1], post(validate_jobset))
+        .route(JOBSET_PATHS[2], post(mutate_pod))
+        .route(JOBSET_PATHS[3], post(validate_pod))
+        .merge(ray)
+        .layer(middleware::from_fn_with_state(
+            Arc::clone(&admission.said),
+            in_time,
+        ))
+        .route_layer(middleware::from_fn_with_state(calls.clone(), counted))
+        .with_state(admission)
+}
+
+/// The paths of Ray's resources.
+fn ray_router(kuberay: &Arc<KubeRay>) -> Router<Admission> {
+    Router::new()
+        .route(RAY_PATHS[0], post(validate_ray::<RayCluster>))
+        .route(RAY_PATHS[1], post(validate_ray::<RayJob>))
+        .route(RAY_PATHS[2], post(validate_ray::<RayCronJob>))
+        .layer(Extension(Arc::clone(kuberay)))
+}
+
+async fn mutate_jobset(State(admission): State<Admission>, question: Question) -> Response {
+    answer(&admission.said, &question, async |request| {
+        jobsets::mutate(request)
+    })
+    .await
+}
+
+async fn validate_jobset(State(admission): State<Admission>, question: Question) -> Response {
+    answer(&admission.said, &question, async |request| {
+        let warnings = jobsets::validate(request, admission.features, &admission.client).await?;
+        Ok(Allowed {
+            warnings,
+            ..Allowed::default()
+        })
+    })
+    .await
+}
+
+async fn mutate_pod(State(admission): State<Admission>, question: Question) -> Response {
+    answer(&admission.said, &question, async |request| {
+        Ok(pods::mutate(request, &admission.placement).await?.into())
+    })
+    .await
+}
+
+async fn validate_pod(State(admission): State<Admission>, question: Question) -> Response {
+    answer(&admission.said, &question, async |request| {
+        pods::validate(request, &admission.placement).await?;
+        Ok(Allowed::default())
+    })
+    .await
+}
+
+async fn validate_ray<R>(
+    State(admission): State<Admission>,
+    Extension(kuberay): Extension<Arc<KubeRay>>,
+    question: Question,
+) -> Response
+where
+    R: RayResource + Resource<DynamicType = ()> + DeserializeOwned,
+{
+    answer(&admission.said, &question, async |request| {
+        let warnings = ray::validate::<R>(request, &kuberay).await?;
+        Ok(Allowed {
+            warnings,
+            ..Allowed::default()
+        })
+    })
+    .await
+}
+
+async fn answer(
+    said: &Said,
+    question: &Question,
+    judge: impl AsyncFnOnce(&Request) -> Result<Allowed, Refusal>,
+) -> Response {
+    let mut request = match Request::read(&question.body) {
+        Ok(request) => request,
+        Err(error) => {
+            let error = error.to_string();
+            let error = beginning(&error);
+            if let Some(left_out) = said.unreadable.next() {
+                tracing::warn!(error, left_out, "a webhook was called with something else");
+            }
+            return (StatusCode::BAD_REQUEST, error.to_owned()).into_response();
+        }
+    };
+    let reviewed = match request.is_left_alone() {
+        Ok(true) => Ok(Allowed::default()),
+        Ok(false) => judge(&request).await,
+        Err(refusal) => Err(refusal),
+    };
+    let answer = match reviewed {
+        Ok(allowed) => Answer::allow(request.uid, allowed),
+        Err(refusal) => {
+            if let Some(left_out) = said.refused.next() {
+                let (namespace, why) = (beginning(&request.namespace), refusal.to_string());
+                tracing::info!(namespace, refusal = beginning(&why), left_out, "refused");
+            }
+            Answer::refuse(request.uid, &refusal)
+        }
+    };
+    match serde_json::to_vec(&answer) {
+        Ok(json) => ([(header::CONTENT_TYPE, "application/json")], json).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
+
+async fn counted(State(calls): State<Webhooks>, request: axum::extract::Request, next: Next) -> Response {
+    let call = calls.called(request.uri().path());
+    let response = next.run(request).await;
+    call.answered(response.status().as_u16());
+    response
+}
+
+async fn in_time(State(said): State<Arc<Said>>, request: axum::extract::Request, next: Next) -> Response {
+    match tokio::time::timeout(TIME_OUT, next.run(request)).await {
+        Ok(response) => response,
+        Err(_) => {
+            if let Some(left_out) = said.late.next() {
+                tracing::warn!(left_out, "a webhook was not answered in time");
+            }
+            (
+                StatusCode::GATEWAY_TIMEOUT,
+                "the webhook could not decide in time",
+            )
+                .into_response()
+        }
+    }
+}

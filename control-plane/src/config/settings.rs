@@ -1,0 +1,348 @@
+//! What the control plane is told to do: the command line and the file of `--config`, put together and checked.
+//!
+//! Promises: a flag (or its environment variable) wins over the file, and the file over the defaults, which are upstream's; every mistake is
+//! reported by the name of its field.
+
+mod election;
+mod otlp;
+mod requests;
+mod syntax;
+mod tls;
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
+
+use lockstep_core::common::features::{FeatureError, Features};
+use lockstep_core::jobset::in_place::Agents;
+use thiserror::Error;
+
+use crate::config::args::{Args, BindAddress, FeatureGates};
+use crate::config::file::{self, ConfigError, Configuration};
+
+pub use election::LeaderElection;
+pub use otlp::OtlpEndpoint;
+pub use requests::RequestRate;
+pub use tls::TlsOptions;
+
+#[cfg(test)]
+mod tests;
+
+const METRICS_PORT: u16 = 8443;
+const HEALTH_PORT: u16 = 8081;
+const WEBHOOK_PORT: u16 = 9443;
+const WEBHOOK_SERVICE: &str = "jobset-webhook-service";
+const WEBHOOK_SECRET: &str = "jobset-webhook-server-cert";
+/// Where certificates are looked for that others make, as upstream has it.
+const WEBHOOK_CERT_DIR: &str = "/tmp/k8s-webhook-server/serving-certs";
+const METRICS_CERT_DIR: &str = "/tmp/k8s-metrics-server/serving-certs";
+
+/// Why the control plane cannot be run like this.
+#[derive(Debug, Error)]
+pub enum SettingsError {
+    /// The file of `--config`.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// A feature that does not exist, or cannot be set like this.
+    #[error("{source_of}: {error}")]
+    Feature {
+        /// The flag, or the field of the file.
+        source_of: &'static str,
+        /// Which, and why.
+        error: FeatureError,
+    },
+    /// A value that cannot be.
+    #[error("{field}: {message}")]
+    Invalid {
+        /// The field of the file.
+        field: &'static str,
+        /// What is wrong with it.
+        message: String,
+    },
+}
+
+impl SettingsError {
+    fn invalid(field: &'static str, message: impl Into<String>) -> Self {
+        Self::Invalid {
+            field,
+            message: message.into(),
+        }
+    }
+}
+
+/// What the control plane is told to do.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// File that says how to reach the API server; otherwise the environment does.
+    pub kubeconfig: Option<PathBuf>,
+    /// How often the API server may be asked; no limit without.
+    pub requests: Option<RequestRate>,
+    /// Namespace of the product.
+    pub namespace: String,
+    /// Which features are on.
+    pub features: Features,
+    /// Whether to install and upgrade the CustomResourceDefinition.
+    pub manage_crds: bool,
+    /// How Ray's resources are looked after; they are not without.
+    pub ray: Option<Ray>,
+    /// Whether lost pods of in-place groups are replaced at once.
+    pub replace_lost_pods: bool,
+    /// How replicas agree on the one that acts.
+    pub leader_election: LeaderElection,
+    /// The health endpoints.
+    pub health: Health,
+    /// The metrics endpoint.
+    pub metrics: Metrics,
+    /// The admission webhooks; none are served without.
+    pub webhooks: Option<Webhooks>,
+    /// TLS of the metrics endpoint and the webhooks.
+    pub tls: TlsOptions,
+    /// Where node daemons connect.
+    pub hub: Hub,
+    /// Address of the platform API; none is served without.
+    pub platform: Option<SocketAddr>,
+    /// Address of the status page; none is served without.
+    pub status_page: Option<SocketAddr>,
+    /// Where traces are sent; none are made without.
+    pub traces: Option<OtlpEndpoint>,
+    /// How agents get into containers.
+    pub agents: Agents,
+}
+
+/// How Ray's resources are looked after.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ray {
+    /// Host and port of an HTTP proxy that reaches the heads' pods; they are reached by their own addresses without.
+    pub dashboard_proxy: Option<String>,
+}
+
+/// The health endpoints.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Health {
+    /// Address to listen on.
+    pub address: Option<SocketAddr>,
+    /// Path of the readiness endpoint.
+    pub readiness: String,
+    /// Path of the liveness endpoint.
+    pub liveness: String,
+}
+
+/// The metrics endpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Metrics {
+    /// Address to listen on.
+    pub address: Option<SocketAddr>,
+    /// Directory of tls.crt and tls.key. Where they are not there, or none is given, a certificate is made.
+    pub cert_dir: Option<PathBuf>,
+}
+
+/// The admission webhooks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Webhooks {
+    /// Address to listen on.
+    pub address: SocketAddr,
+    /// Where their certificate comes from.
+    pub certificates: WebhookCertificates,
+}
+
+/// Where the webhooks' certificate comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WebhookCertificates {
+    /// The control plane makes it, keeps it in a Secret and tells the API server.
+    Managed {
+        /// Name of the webhooks' Service.
+        service: String,
+        /// Name of the Secret.
+        secret: String,
+    },
+    /// Somebody else puts tls.crt and tls.key into this directory, and tells the API server.
+    Directory(PathBuf),
+}
+
+/// Where node daemons connect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hub {
+    /// Address to listen on.
+    pub address: Option<SocketAddr>,
+    /// Where they find this replica, if that is known.
+    pub advertised: Option<SocketAddr>,
+    /// Audience that their tokens must be for.
+    pub audience: String,
+    /// Their ServiceAccount, in the product's namespace.
+    pub service_account: String,
+    /// Directory of the hub's CA; otherwise a Secret.
+    pub tls_dir: Option<PathBuf>,
+    /// Connections of one address on which no daemon has made itself known yet, at the same time.
+    pub strangers: usize,
+}
+
+impl Settings {
+    /// Reads the file of `--config`, where there is one, and puts it together with the flags.
+    ///
+    /// # Errors
+    /// [`SettingsError`] for the first mistake.
+    pub fn new(args: Args) -> Result<Self, SettingsError> {
+        let file = match &args.config {
+            Some(file) => Configuration::read(file)?,
+            None => Configuration::default(),
+        };
+        let certificates = file.internal_cert_management.unwrap_or_default();
+        let managed = certificates.enable.unwrap_or(true);
+        let election = file.leader_election.unwrap_or_default();
+        let connection = file.client_connection.unwrap_or_default();
+        Ok(Self {
+            features: features(file.feature_gates.unwrap_or_default(), args.feature_gates)?,
+            manage_crds: args.manage_crds,
+            ray: args.ray.then_some(Ray {
+                dashboard_proxy: args.ray_dashboard_proxy,
+            }),
+            replace_lost_pods: args.replace_lost_pods,
+            leader_election: election::checked(
+                file::LeaderElection {
+                    leader_elect: args.leader_elect.or(election.leader_elect),
+                    lease_duration: args.leader_elect_lease_duration.or(election.lease_duration),
+                    renew_deadline: args.leader_elect_renew_deadline.or(election.renew_deadline),
+                    retry_period: args.leader_elect_retry_period.or(election.retry_period),
+                    ..election
+                },
+                &args.namespace,
+            )?,
+            health: health(file.health.unwrap_or_default(), args.health_probe_bind_address)?,
+            metrics: metrics(
+                file.metrics.unwrap_or_default(),
+                args.metrics_bind_address,
+                managed,
+            ),
+            webhooks: if args.disable_webhooks {
+                None
+            } else {
+                Some(webhooks(
+                    file.webhook.unwrap_or_default(),
+                    certificates,
+                    args.webhook_port,
+                    args.webhook_cert_dir,
+                )?)
+            },
+            tls: TlsOptions::new(&file.tls.unwrap_or_default())?,
+            hub: Hub {
+                address: args.hub_bind_address.0,
+                advertised: args
+                    .hub_advertise_address
+                    .zip(args.hub_bind_address.0)
+                    .map(|(host, address)| SocketAddr::new(host, address.port())),
+                audience: args.hub_audience,
+                service_account: args.node_daemon_service_account,
+                tls_dir: args.hub_tls_dir,
+                strangers: usize::from(args.hub_unknown_connections),
+            },
+            platform: args.platform_bind_address.0,
+            status_page: args.status_page_bind_address.0,
+            traces: otlp::endpoint(args.otlp_endpoint, |name| std::env::var(name).ok())?,
+            agents: match args.inject_agent_image {
+                Some(image) if !image.is_empty() => Agents::ByTemplate(image),
+                _ => Agents::ByNode,
+            },
+            kubeconfig: args.kubeconfig,
+            requests: requests::rate(
+                args.kube_api_qps.or(connection.qps),
+                args.kube_api_burst.or(connection.burst),
+            ),
+            namespace: args.namespace,
+        })
+    }
+}
+
+fn features(
+    file: std::collections::BTreeMap<String, bool>,
+    flags: Vec<FeatureGates>,
+) -> Result<Features, SettingsError> {
+    let of_file = file.into_iter().map(|gate| ("featureGates", gate));
+    let of_flags = flags
+        .into_iter()
+        .flat_map(|gates| gates.0)
+        .map(|gate| ("--feature-gates", (gate.name, gate.enabled)));
+    let mut gates: Vec<_> = of_file.chain(of_flags).collect();
+    gates.sort_by_key(|(_, (name, _))| !Features::is_group(name));
+    let mut features = Features::default();
+    for (source_of, (name, enabled)) in gates {
+        features
+            .set(&name, enabled)
+            .map_err(|error| SettingsError::Feature { source_of, error })?;
+    }
+    Ok(features)
+}
+
+fn health(file: file::Health, flag: Option<BindAddress>) -> Result<Health, SettingsError> {
+    let path = |name: Option<String>, default: &str| {
+        let name = non_empty(name);
+        format!("/{}", name.as_deref().unwrap_or(default).trim_start_matches('/'))
+    };
+    let health = Health {
+        address: address(flag.or(file.health_probe_bind_address), HEALTH_PORT),
+        readiness: path(file.readiness_endpoint_name, "readyz"),
+        liveness: path(file.liveness_endpoint_name, "healthz"),
+    };
+    if health.readiness == health.liveness {
+        let message = format!("{} is the liveness endpoint already", health.readiness);
+        return Err(SettingsError::invalid("health.readinessEndpointName", message));
+    }
+    Ok(health)
+}
+
+fn metrics(file: file::Metrics, flag: Option<BindAddress>, managed: bool) -> Metrics {
+    let default = || (!managed).then(|| METRICS_CERT_DIR.to_owned());
+    Metrics {
+        address: address(flag.or(file.bind_address), METRICS_PORT),
+        cert_dir: non_empty(file.cert_dir).or_else(default).map(PathBuf::from),
+    }
+}
+
+fn webhooks(
+    file: file::Webhook,
+    certificates: file::InternalCertManagement,
+    port: Option<u16>,
+    cert_dir: Option<PathBuf>,
+) -> Result<Webhooks, SettingsError> {
+    let host = match non_empty(file.host).as_deref() {
+        None => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
+        Some("localhost") => IpAddr::from([127, 0, 0, 1]),
+        Some(host) => host
+            .parse()
+            .map_err(|_| SettingsError::invalid("webhook.host", format!("{host:?} is not an IP address")))?,
+    };
+    let certificates = match cert_dir {
+        Some(dir) => WebhookCertificates::Directory(dir),
+        None if certificates.enable.unwrap_or(true) => {
+            let service = non_empty(certificates.webhook_service_name);
+            let secret = non_empty(certificates.webhook_secret_name);
+            let service = service.unwrap_or_else(|| WEBHOOK_SERVICE.to_owned());
+            let secret = secret.unwrap_or_else(|| WEBHOOK_SECRET.to_owned());
+            syntax::service_name(&service).map_err(|message| {
+                SettingsError::invalid("internalCertManagement.webhookServiceName", message)
+            })?;
+            syntax::secret_name(&secret).map_err(|message| {
+                SettingsError::invalid("internalCertManagement.webhookSecretName", message)
+            })?;
+            WebhookCertificates::Managed { service, secret }
+        }
+        None => {
+            let dir = non_empty(file.cert_dir).unwrap_or_else(|| WEBHOOK_CERT_DIR.to_owned());
+            WebhookCertificates::Directory(PathBuf::from(dir))
+        }
+    };
+    Ok(Webhooks {
+        address: SocketAddr::new(host, port.or(file.port).unwrap_or(WEBHOOK_PORT)),
+        certificates,
+    })
+}
+
+fn non_empty(text: Option<String>) -> Option<String> {
+    text.filter(|text| !text.is_empty())
+}
+
+/// The address that is given, or that port of all interfaces.
+fn address(given: Option<BindAddress>, port: u16) -> Option<SocketAddr> {
+    match given {
+        Some(BindAddress(address)) => address,
+        None => Some(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))),
+    }
+}

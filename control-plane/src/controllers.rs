@@ -1,0 +1,7 @@
+//! What the leader does: JobSets, restarts in place, gangs, placement and Ray.
+
+pub(crate) mod gang;
+pub mod jobset;
+pub mod placement;
+pub(crate) mod ray;
+pub mod restart;

@@ -1,0 +1,342 @@
+use std::sync::Mutex;
+
+use axum::body::Body;
+use axum::http::{Method, Request, Response};
+use http_body_util::BodyExt as _;
+use lockstep_api::{Gang, GangPhase, GangStatus, JobSetStatus};
+use lockstep_core::gang::{PodRef, Write};
+use serde_json::{Value, json};
+use tower::service_fn;
+
+use super::*;
+
+/// What was asked of an API server: how, and where.
+type Asked = Arc<Mutex<Vec<(Method, String)>>>;
+/// Reason and words of each event, and how long after the beginning.
+type Told = Arc<Mutex<Vec<(Duration, String, String)>>>;
+
+/// A controller, and the API server that it writes to.
+struct Scene {
+    writer: Writer,
+    view: View,
+    asked: Asked,
+    told: Told,
+    start: Instant,
+}
+
+/// `ns/js`, with a gang `w` in this phase.
+fn jobset(phase: GangPhase) -> JobSet {
+    let mut jobset = JobSet::default();
+    jobset.metadata.name = Some("js".to_owned());
+    jobset.metadata.namespace = Some("ns".to_owned());
+    jobset.metadata.uid = Some("u".to_owned());
+    jobset.metadata.resource_version = Some("1".to_owned());
+    jobset.spec.gang = Some(Gang::default());
+    jobset.status = Some(JobSetStatus {
+        gangs: vec![gang(phase, None)],
+        ..JobSetStatus::default()
+    });
+    jobset
+}
+
+fn gang(phase: GangPhase, message: Option<&str>) -> GangStatus {
+    GangStatus {
+        name: "w".to_owned(),
+        phase,
+        message: message.map(str::to_owned),
+        ..GangStatus::default()
+    }
+}
+
+fn refused(code: u16, message: &str) -> (u16, Value) {
+    let refused = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": "No", "message": message});
+    (code, refused)
+}
+
+impl Scene {
+    /// The API server answers what `answer` says to a method, a path, and how often something was asked before; else as if all went well.
+    fn new(
+        jobset: &JobSet,
+        answer: impl Fn(&Method, &str, usize) -> Option<(u16, Value)> + Send + Sync + 'static,
+    ) -> Self {
+        let start = Instant::now();
+        let (asked, told) = (Asked::default(), Told::default());
+        let (all, events) = (Arc::clone(&asked), Arc::clone(&told));
+        let answer = Arc::new(answer);
+        let there = serde_json::to_value(jobset).unwrap();
+        let service = service_fn(move |request: Request<kube::client::Body>| {
+            let (all, events, answer, there) = (
+                Arc::clone(&all),
+                Arc::clone(&events),
+                Arc::clone(&answer),
+                there.clone(),
+            );
+            async move {
+                let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+                let body = request.into_body().collect().await?.to_bytes();
+                let sent: Value = serde_json::from_slice(&body).unwrap_or_default();
+                let (code, body) = if path.ends_with("/events") {
+                    let word = |field: &str| sent[field].as_str().unwrap_or_default().to_owned();
+                    let event = (start.elapsed(), word("reason"), word("note"));
+                    events.lock().unwrap().push(event);
+                    (201, sent)
+                } else {
+                    let before = all.lock().unwrap().len();
+                    let answered = answer(&method, &path, before);
+                    let well = if path.contains("/jobsets/") { there } else { sent };
+                    all.lock().unwrap().push((method, path));
+                    answered.unwrap_or((200, well))
+                };
+                let response = Response::builder()
+                    .status(code)
+                    .body(Body::from(body.to_string()));
+                Ok::<_, tower::BoxError>(response?)
+            }
+        });
+        let stores = Stores::showing(jobset);
+        let controller = Controller::new(
+            Client::new(service, "default"),
+            stores,
+            PodGroups::unknown(),
+            Arc::new(Metrics::default()),
+        );
+        let Controller {
+            writer,
+            mut view,
+            publisher,
+        } = controller;
+        tokio::spawn(publisher.run());
+        view.look(&ObjectRef::from_obj(jobset));
+        Self {
+            writer,
+            view,
+            asked,
+            told,
+            start,
+        }
+    }
+
+    async fn act(&mut self, decision: Decision) {
+        act(&self.writer, &mut self.view, vec![decision]).await;
+    }
+
+    /// Acts on what `decide` says for so long, whenever something may be tried again.
+    async fn act_for(&mut self, lasts: Duration, decide: impl Fn(u32) -> Decision) {
+        for number in 0.. {
+            self.act(decide(number)).await;
+            if self.start.elapsed() >= lasts {
+                break;
+            }
+            let next = self.view.write_failures.next().unwrap_or(REPEAT);
+            tokio::time::sleep(next).await;
+        }
+        // All is told, as time stands still while anything can be done.
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+
+    /// How often this was asked, by the end of its path.
+    fn asked(&self, method: &Method, end: &str) -> usize {
+        let asked = self.asked.lock().unwrap();
+        let same = asked
+            .iter()
+            .filter(|(how, path)| how == method && path.ends_with(end));
+        same.count()
+    }
+
+    fn told(&self) -> Vec<(Duration, String, String)> {
+        self.told.lock().unwrap().clone()
+    }
+}
+
+fn decision() -> Decision {
+    Decision {
+        namespace: "ns".to_owned(),
+        name: "js".to_owned(),
+        uid: "u".to_owned(),
+        ..Decision::default()
+    }
+}
+
+fn asks_for(policy: GroupPolicy) -> Decision {
+    let group = PodGroupRef {
+        name: "group".to_owned(),
+        policy,
+        exact: matches!(policy, GroupPolicy::Gang(_)),
+    };
+    Decision {
+        groups: vec![group],
+        ..decision()
+    }
+}
+
+fn writes(phase: GangPhase, message: &str, urgent: bool) -> Decision {
+    let write = Write {
+        gangs: vec![gang(phase, Some(message))],
+        urgent,
+        announcements: Vec::new(),
+    };
+    Decision {
+        write: Some(write),
+        ..decision()
+    }
+}
+
+/// A PodGroup of the same name belongs to somebody else.
+fn foreign(method: &Method, path: &str) -> Option<(u16, Value)> {
+    let exists = "podgroups \"group\" already exists";
+    match (method, path.rsplit('/').next()?) {
+        (&Method::POST, "podgroups") => Some(refused(409, exists)),
+        (&Method::GET, "group") => Some((
+            200,
+            json!({"metadata": {"name": "group"}, "spec": {"schedulingPolicy": {"basic": {}}}}),
+        )),
+        _ => None,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn somebody_elses_pod_group_is_told_once_and_not_at_once() {
+    let mut scene = Scene::new(&jobset(GangPhase::Waiting), |method, path, _| {
+        foreign(method, path)
+    });
+    let lasts = Duration::from_secs(20 * 60);
+    scene.act_for(lasts, |_| asks_for(GroupPolicy::Gang(2))).await;
+    let told = scene.told();
+    let [(at, reason, note)] = &told[..] else {
+        panic!("{told:?}")
+    };
+    assert!((10..60).contains(&at.as_secs()), "{at:?}");
+    assert_eq!(reason, "GangNotStarted");
+    assert_eq!(note, "PodGroup ns/group: podgroups \"group\" already exists");
+    assert_eq!(scene.asked(&Method::DELETE, "group"), 0);
+}
+
+/// What is used changes with each answer, and in between the gang waits behind another.
+#[tokio::test(start_paused = true)]
+async fn a_quota_is_told_once_although_its_words_change_and_messages_are_written() {
+    let mut scene = Scene::new(&jobset(GangPhase::Waiting), |method, path, before| {
+        let is_made = method == Method::POST && path.ends_with("podgroups");
+        is_made.then(|| refused(403, &format!("exceeded quota: used {before}")))
+    });
+    let lasts = Duration::from_secs(20 * 60);
+    let decide = |number| match number % 2 {
+        0 => asks_for(GroupPolicy::Gang(2)),
+        _ => writes(GangPhase::Waiting, &format!("behind {number}"), false),
+    };
+    scene.act_for(lasts, decide).await;
+    let told = scene.told();
+    let [(at, reason, note)] = &told[..] else {
+        panic!("{told:?}")
+    };
+    assert!((10..60).contains(&at.as_secs()), "{at:?}");
+    assert_eq!(reason, "GangNotStarted");
+    assert!(
+        note.starts_with("PodGroup ns/group: exceeded quota: used "),
+        "{note}"
+    );
+    assert!(
+        scene.asked(&Method::PATCH, "/status") > 10,
+        "messages are written"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_group_that_can_be_made_after_a_while_is_not_told_of() {
+    let mut scene = Scene::new(&jobset(GangPhase::Waiting), |method, path, before| {
+        let is_made = method == Method::POST && path.ends_with("podgroups");
+        (is_made && before < 10).then(|| refused(500, "restarting"))
+    });
+    let lasts = Duration::from_secs(60);
+    scene.act_for(lasts, |_| asks_for(GroupPolicy::Gang(2))).await;
+    assert_eq!(scene.told(), []);
+    assert_eq!(scene.view.write_failures.next(), None);
+    let made = scene.asked(&Method::POST, "podgroups");
+    assert!((4..8).contains(&made), "it is made once: {made}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_gang_that_runs_it_is_not_said_that_it_has_not_started() {
+    let no = |method: &Method, _: &str, _| (method != Method::GET).then(|| refused(403, "no"));
+    let mut scene = Scene::new(&jobset(GangPhase::Scheduled), no);
+    let optional = PodRef {
+        name: "js-w-0-2".to_owned(),
+        uid: "pod".to_owned(),
+    };
+    let decision = Decision {
+        ungate: vec![vec![optional]],
+        ..asks_for(GroupPolicy::Basic)
+    };
+    let lasts = Duration::from_secs(60);
+    scene.act_for(lasts, |_| decision.clone()).await;
+    let bound = writes(GangPhase::Scheduled, "", true);
+    let mut starting = Scene::new(&jobset(GangPhase::Scheduling), no);
+    starting.act_for(lasts, |_| bound.clone()).await;
+    let told = [scene.told(), starting.told()].concat();
+    let told = told.iter().map(|(_, reason, note)| format!("{reason}: {note}"));
+    let mut told: Vec<String> = told.collect();
+    told.sort_unstable();
+    assert_eq!(
+        told,
+        [
+            "GangNotUpdated: PodGroup ns/group: no",
+            "GangNotUpdated: gate of pod ns/js-w-0-2: no",
+            "GangNotUpdated: status of JobSet ns/js: no",
+        ]
+    );
+}
+
+/// The reconciler writes the same status, and just then.
+#[tokio::test(start_paused = true)]
+async fn a_message_is_written_at_once_again_after_a_conflict() {
+    let mut scene = Scene::new(&jobset(GangPhase::Waiting), |method, _, before| {
+        (method == Method::PATCH && before == 0).then(|| refused(409, "conflict"))
+    });
+    for expected in [1, 2, 2, 2] {
+        scene.act(writes(GangPhase::Waiting, "short", false)).await;
+        assert_eq!(scene.asked(&Method::PATCH, "/status"), expected);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_conflict_of_another_write_lets_no_message_be_written_sooner() {
+    let mut scene = Scene::new(&jobset(GangPhase::Waiting), |method, _, before| {
+        (method == Method::PATCH && before == 1).then(|| refused(409, "conflict"))
+    });
+    scene.act(writes(GangPhase::Waiting, "short", false)).await;
+    scene.act(writes(GangPhase::Scheduling, "urgent", true)).await;
+    scene.act(writes(GangPhase::Waiting, "shorter", false)).await;
+    assert_eq!(scene.asked(&Method::PATCH, "/status"), 2);
+    tokio::time::advance(REPEAT).await;
+    scene.act(writes(GangPhase::Waiting, "shorter", false)).await;
+    assert_eq!(scene.asked(&Method::PATCH, "/status"), 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_for_which_there_is_no_room_waits_until_there_is_some_and_its_user_is_told_once() {
+    let mut large = jobset(GangPhase::Waiting);
+    let job =
+        json!([{"name": "w", "replicas": 1, "template": {"spec": {"parallelism": 32_000, "template": {}}}}]);
+    large.spec.replicated_jobs = serde_json::from_value(job).unwrap();
+    let mut scene = Scene::new(&large, |_, _, _| None);
+    let view = &mut scene.view;
+    let key = ("ns".to_owned(), "js".to_owned());
+    view.jobsets.clear();
+    view.room = Room::new(2_500, 10_000);
+    let (object, others) = (object(&key), 2_000);
+    assert!(view.room.takes("ns", None, others));
+    view.look(&object);
+    view.look(&object);
+    assert!(view.jobsets.is_empty());
+    let told: Vec<_> = view.news.drain(..).map(|(_, event)| event.reason).collect();
+    assert_eq!(told, ["NoRoom"]);
+    tokio::time::advance(NO_ROOM).await;
+    assert!(view.look_again().is_some() && view.jobsets.is_empty());
+    view.room.release("ns", others);
+    tokio::time::advance(NO_ROOM).await;
+    view.look_again();
+    assert!(view.jobsets.contains_key(&key) && view.without_room.is_empty());
+    // What it is told later does not take it away.
+    assert!(view.room.takes("ns", None, 450));
+    view.look(&object);
+    assert!(view.jobsets.contains_key(&key));
+}

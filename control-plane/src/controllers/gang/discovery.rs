@@ -1,0 +1,133 @@
+//! Whether kube-scheduler can start gangs: the API server tells what it serves.
+//!
+//! Promises: it is asked once a minute, and sooner where a PodGroup cannot be made, but at the earliest five seconds after it has answered; what it said
+//! last holds until it says something else.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{Stream, stream};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIResourceList;
+use kube::Client;
+use tokio::sync::{Notify, watch};
+use tokio::time::sleep;
+
+use crate::k8s::apply::is_status;
+
+#[cfg(test)]
+mod tests;
+
+/// Where Workloads and PodGroups are served (Kubernetes KEP-4671).
+const API: &str = "scheduling.k8s.io/v1alpha2";
+/// What is needed of it.
+const KINDS: [&str; 2] = ["workloads", "podgroups"];
+/// How long to wait before it is asked again, where it has not answered.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
+/// How long an answer is believed.
+const BELIEVED: Duration = Duration::from_secs(60);
+/// How long it is believed where a write tells otherwise.
+const DOUBTED: Duration = Duration::from_secs(5);
+
+/// What is known of PodGroups. Clones know the same.
+#[derive(Clone)]
+pub(crate) struct PodGroups {
+    answer: watch::Sender<Option<Answer>>,
+    doubt: Arc<Notify>,
+}
+
+/// What the API server says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    Served,
+    NotServed,
+    /// That one may not ask.
+    Forbidden,
+}
+
+impl PodGroups {
+    /// Nothing is known before [`PodGroups::follow`] has asked.
+    pub(crate) fn unknown() -> Self {
+        Self {
+            answer: watch::Sender::new(None),
+            doubt: Arc::default(),
+        }
+    }
+
+    /// Whether they can be had.
+    pub(crate) fn are_served(&self) -> bool {
+        *self.answer.borrow() == Some(Answer::Served)
+    }
+
+    /// Whether the API server has said that it has none. Of who may not ask that is not known.
+    pub(super) fn are_gone(&self) -> bool {
+        *self.answer.borrow() == Some(Answer::NotServed)
+    }
+
+    /// One could not be made: it may be time to ask again.
+    pub(super) fn doubt(&self) {
+        self.doubt.notify_one();
+    }
+
+    /// Waits until the API server has answered once.
+    pub(crate) async fn known(&self) {
+        // The sender lives as long as this does, so waiting cannot fail.
+        let _ = self.answer.subscribe().wait_for(Option::is_some).await;
+    }
+
+    /// Tells when that changes.
+    pub(super) fn changes(&self) -> impl Stream<Item = ()> + Unpin + use<> {
+        let changes = self.answer.subscribe();
+        Box::pin(stream::unfold(changes, |mut changes| async move {
+            changes.changed().await.ok().map(|()| ((), changes))
+        }))
+    }
+
+    /// Asks again and again.
+    pub(crate) async fn follow(self, client: Client) {
+        loop {
+            match read(client.list_api_group_resources(API).await) {
+                Ok(answer) => {
+                    self.learn(answer);
+                    sleep(DOUBTED).await;
+                    let _ = tokio::time::timeout(BELIEVED - DOUBTED, self.doubt.notified()).await;
+                }
+                Err(error) => {
+                    tracing::warn!(%error, api = API, "cannot tell whether it is served, asking again");
+                    sleep(TRY_AGAIN).await;
+                }
+            }
+        }
+    }
+
+    fn learn(&self, answer: Answer) {
+        let before = self.answer.send_replace(Some(answer));
+        if before == Some(answer) {
+            return;
+        }
+        match answer {
+            Answer::Served => tracing::info!(api = API, "kube-scheduler can start gangs"),
+            Answer::NotServed => tracing::info!(api = API, "not served: gangs are started by gates"),
+            Answer::Forbidden => tracing::warn!(
+                api = API,
+                "gangs are started by gates: no right to `get` the nonResourceURL /apis/{API}, which the ClusterRole system:discovery gives"
+            ),
+        }
+    }
+}
+
+/// Reads an answer. An error is none.
+fn read(answer: Result<APIResourceList, kube::Error>) -> Result<Answer, kube::Error> {
+    match answer {
+        Ok(served) => {
+            let is_served = |kind: &&str| served.resources.iter().any(|resource| resource.name == **kind);
+            Ok(if KINDS.iter().all(is_served) {
+                Answer::Served
+            } else {
+                Answer::NotServed
+            })
+        }
+        Err(error) if is_status(&error, 404) => Ok(Answer::NotServed),
+        Err(error) if is_status(&error, 403) => Ok(Answer::Forbidden),
+        Err(error) => Err(error),
+    }
+}

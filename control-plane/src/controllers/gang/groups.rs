@@ -1,0 +1,224 @@
+//! The Workloads and PodGroups by which kube-scheduler starts gangs (Kubernetes KEP-4671).
+//!
+//! Promises: a group belongs to its JobSet, and goes with it; what is there already is left as it is, for neither kind can be changed. A group that
+//! has to be another one is made anew, under the same name: pods cannot be brought into another.
+
+use k8s_openapi::api::scheduling::v1alpha2::{
+    BasicSchedulingPolicy, GangSchedulingPolicy, PodGroup, PodGroupSchedulingPolicy, PodGroupSpec,
+    PodGroupTemplate, PodGroupTemplateReference, TypedLocalObjectReference, Workload,
+    WorkloadPodGroupTemplateReference, WorkloadSpec,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::{Client, Resource};
+use lockstep_api::{GROUP, JobSet, KIND};
+use lockstep_core::gang::{GroupPolicy, PodGroupRef};
+use lockstep_core::jobset::observed::is_controlled_by;
+use serde_json::json;
+
+use crate::k8s::apply::is_status;
+use crate::telemetry::metrics::Metrics;
+
+#[cfg(test)]
+mod tests;
+
+/// Name of the only template of a Workload.
+const TEMPLATE: &str = "gang";
+
+/// Keeps a group from going while pods that have not ended name it (`PodGroupProtection`).
+const PROTECTION: &str = "scheduling.k8s.io/podgroup-protection";
+
+/// Creates a Workload and a PodGroup, or one in the place of another where it has to be exactly so. Returns the policy that it has, where that is known.
+/// Where a quota or a policy lets none be made what is there stays.
+///
+/// # Errors
+/// What the API server says, but that there are such objects already: a quota, or a policy, refuses those too.
+pub(super) async fn create(
+    client: &Client,
+    metrics: &Metrics,
+    jobset: &JobSet,
+    wanted: &PodGroupRef,
+) -> Result<Option<GroupPolicy>, kube::Error> {
+    let groups = Api::<PodGroup>::namespaced(client.clone(), jobset.ns());
+    let make = async || {
+        metrics.wrote("PodGroup", "create");
+        groups
+            .create(&PostParams::default(), &group(jobset, wanted))
+            .await
+    };
+    let made = match make_workload(client, metrics, jobset, wanted).await {
+        Ok(()) => make().await.map(drop),
+        refused => refused,
+    };
+    let is_wanted = |there: &PodGroup| {
+        there.metadata.deletion_timestamp.is_none() && there.spec.scheduling_policy == policy(wanted.policy)
+    };
+    match made {
+        Ok(()) => return Ok(Some(wanted.policy)),
+        // Who refuses this one would refuse it in the place of another, too: the gang's pods would name one that is gone.
+        Err(error) if is_status(&error, 403) => {
+            return match groups.get_opt(&wanted.name).await {
+                Ok(Some(_)) if !wanted.exact => Ok(None),
+                Ok(Some(there)) if is_wanted(&there) => Ok(Some(wanted.policy)),
+                _ => Err(error),
+            };
+        }
+        Err(error) if !is_status(&error, 409) => return Err(error),
+        Err(_) if !wanted.exact => return Ok(None),
+        Err(_) => {}
+    }
+    match groups.get_opt(&wanted.name).await? {
+        Some(there) if is_wanted(&there) => return Ok(Some(wanted.policy)),
+        Some(there) => {
+            // Nobody else's is deleted: that there is one is said then.
+            if is_controlled_by(&there.metadata, jobset.uid_str()) {
+                tracing::info!(
+                    namespace = jobset.ns(),
+                    jobset = jobset.name(),
+                    group = wanted.name,
+                    policy = ?wanted.policy,
+                    "PodGroup is made anew, as kube-scheduler counts no pods that have ended"
+                );
+            }
+            remove(&groups, metrics, jobset, &there).await?;
+        }
+        None => {}
+    }
+    make().await.map(|_| Some(wanted.policy))
+}
+
+/// # Errors
+/// What the API server says, but that there is one already.
+async fn make_workload(
+    client: &Client,
+    metrics: &Metrics,
+    jobset: &JobSet,
+    wanted: &PodGroupRef,
+) -> Result<(), kube::Error> {
+    metrics.wrote("Workload", "create");
+    let workloads = Api::<Workload>::namespaced(client.clone(), jobset.ns());
+    let made = workloads
+        .create(&PostParams::default(), &workload(jobset, wanted))
+        .await;
+    match made {
+        Err(error) if !is_status(&error, 409) => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Deletes a PodGroup, if there is one, although pods may name it.
+///
+/// # Errors
+/// What the API server says, but that there is none.
+pub(super) async fn discard(
+    client: &Client,
+    metrics: &Metrics,
+    jobset: &JobSet,
+    name: &str,
+) -> Result<(), kube::Error> {
+    let groups = Api::<PodGroup>::namespaced(client.clone(), jobset.ns());
+    match groups.get_opt(name).await? {
+        Some(there) => remove(&groups, metrics, jobset, &there).await,
+        None => Ok(()),
+    }
+}
+
+/// Pods that name the group are bound, or will find another one of the same name: it need not wait for their end. It is deleted first: the finalizer would
+/// be put back else. One that is not the JobSet's stays.
+async fn remove(
+    groups: &Api<PodGroup>,
+    metrics: &Metrics,
+    jobset: &JobSet,
+    there: &PodGroup,
+) -> Result<(), kube::Error> {
+    let meta = &there.metadata;
+    if !is_controlled_by(meta, jobset.uid_str()) {
+        return Ok(());
+    }
+    let exactly = Preconditions {
+        uid: meta.uid.clone(),
+        resource_version: None,
+    };
+    metrics.wrote("PodGroup", "delete");
+    let params = DeleteParams::default().preconditions(exactly);
+    or_gone(
+        groups
+            .delete(meta.name.as_deref().unwrap_or_default(), &params)
+            .await,
+    )?;
+    let name = meta.name.as_deref().unwrap_or_default();
+    let finalizers = meta.finalizers.iter().flatten();
+    let others: Vec<&String> = finalizers.filter(|finalizer| *finalizer != PROTECTION).collect();
+    let let_go = json!({"metadata": {"uid": meta.uid, "finalizers": others}});
+    metrics.wrote("PodGroup", "patch");
+    let let_go = groups
+        .patch(name, &PatchParams::default(), &Patch::Merge(let_go))
+        .await;
+    or_gone(let_go)
+}
+
+fn or_gone<T>(done: Result<T, kube::Error>) -> Result<(), kube::Error> {
+    match done {
+        Err(error) if is_status(&error, 404) => Ok(()),
+        done => done.map(drop),
+    }
+}
+
+fn workload(jobset: &JobSet, wanted: &PodGroupRef) -> Workload {
+    Workload {
+        metadata: metadata(jobset, &wanted.name),
+        spec: WorkloadSpec {
+            controller_ref: Some(TypedLocalObjectReference {
+                api_group: Some(GROUP.to_owned()),
+                kind: KIND.to_owned(),
+                name: jobset.name().to_owned(),
+            }),
+            pod_group_templates: vec![PodGroupTemplate {
+                name: TEMPLATE.to_owned(),
+                scheduling_policy: policy(wanted.policy),
+                ..PodGroupTemplate::default()
+            }],
+        },
+    }
+}
+
+fn group(jobset: &JobSet, wanted: &PodGroupRef) -> PodGroup {
+    PodGroup {
+        metadata: metadata(jobset, &wanted.name),
+        spec: PodGroupSpec {
+            pod_group_template_ref: Some(PodGroupTemplateReference {
+                workload: Some(WorkloadPodGroupTemplateReference {
+                    workload_name: wanted.name.clone(),
+                    pod_group_template_name: TEMPLATE.to_owned(),
+                }),
+            }),
+            scheduling_policy: policy(wanted.policy),
+            ..PodGroupSpec::default()
+        },
+        status: None,
+    }
+}
+
+fn policy(wanted: GroupPolicy) -> PodGroupSchedulingPolicy {
+    match wanted {
+        GroupPolicy::Gang(pods) => PodGroupSchedulingPolicy {
+            gang: Some(GangSchedulingPolicy {
+                min_count: i32::try_from(pods).unwrap_or(i32::MAX),
+            }),
+            ..PodGroupSchedulingPolicy::default()
+        },
+        GroupPolicy::Basic => PodGroupSchedulingPolicy {
+            basic: Some(BasicSchedulingPolicy(json!({}))),
+            ..PodGroupSchedulingPolicy::default()
+        },
+    }
+}
+
+fn metadata(jobset: &JobSet, name: &str) -> ObjectMeta {
+    ObjectMeta {
+        name: Some(name.to_owned()),
+        namespace: Some(jobset.ns().to_owned()),
+        owner_references: jobset.controller_owner_ref(&()).map(|owner| vec![owner]),
+        ..ObjectMeta::default()
+    }
+}

@@ -1,0 +1,150 @@
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex};
+
+use http::{Method, Request, Response};
+use kube::Client;
+use kube::client::Body;
+use lockstep_api::JobSet;
+use lockstep_core::gang::{GroupPolicy, PodGroupRef};
+use serde_json::{Value, json};
+use tower::service_fn;
+
+use super::{create, group, workload};
+use crate::k8s::apply::is_status;
+use crate::telemetry::metrics::Metrics;
+
+fn jobset() -> JobSet {
+    let jobset = json!({
+        "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet",
+        "metadata": {"name": "js", "namespace": "ns", "uid": "u"},
+        "spec": {},
+    });
+    serde_json::from_value(jobset).unwrap()
+}
+
+fn wanted(exact: bool) -> PodGroupRef {
+    PodGroupRef {
+        name: "js-w-0-5-abc".to_owned(),
+        policy: GroupPolicy::Gang(5),
+        exact,
+    }
+}
+
+/// An API server whose quota lets nobody create an object of this resource, with this PodGroup; and what it was asked to do but to read.
+fn full(resource: &'static str, there: Option<Value>) -> (Client, Arc<Mutex<Vec<String>>>) {
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let wrote = Arc::clone(&asked);
+    let service = service_fn(move |request: Request<Body>| {
+        let path = request.uri().path().to_owned();
+        let failure = |code: u16, reason: &str| {
+            let status = json!({"kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": reason});
+            (code, status)
+        };
+        if request.method() != Method::GET {
+            let line = format!(
+                "{} {}",
+                request.method(),
+                path.rsplit('/').next().unwrap_or_default()
+            );
+            wrote.lock().unwrap().push(line);
+        }
+        let (code, answer) = match (request.method(), &there) {
+            (&Method::GET, Some(there)) => (200, there.clone()),
+            (&Method::GET, None) => failure(404, "NotFound"),
+            (&Method::POST, _) if path.ends_with(resource) => failure(403, "Forbidden"),
+            (&Method::POST, Some(_)) => failure(409, "AlreadyExists"),
+            // It is only asked whether that was taken.
+            _ => (
+                201,
+                serde_json::to_value(workload(&jobset(), &wanted(true))).unwrap(),
+            ),
+        };
+        let answer = Response::builder()
+            .status(code)
+            .body(Body::from(answer.to_string().into_bytes()));
+        async move { Ok::<_, Infallible>(answer.unwrap()) }
+    });
+    (Client::new(service, "ns"), asked)
+}
+
+#[tokio::test]
+async fn a_quota_that_is_used_up_is_no_failure_where_the_group_is_there() {
+    let metrics = Metrics::default();
+    let there = serde_json::to_value(group(&jobset(), &wanted(true))).unwrap();
+    for resource in ["/workloads", "/podgroups"] {
+        for (exact, known) in [(true, Some(GroupPolicy::Gang(5))), (false, None)] {
+            let (client, asked) = full(resource, Some(there.clone()));
+            let made = create(&client, &metrics, &jobset(), &wanted(exact)).await;
+            assert_eq!(made.unwrap(), known, "{resource}");
+            let asked = asked.lock().unwrap();
+            assert!(asked.iter().all(|line| line.starts_with("POST")), "{asked:?}");
+        }
+        let (client, asked) = full(resource, None);
+        let refused = create(&client, &metrics, &jobset(), &wanted(true)).await;
+        assert!(refused.is_err_and(|error| is_status(&error, 403)), "{resource}");
+        let asked = asked.lock().unwrap();
+        let last = asked.last().map(String::as_str);
+        assert_eq!(
+            last,
+            Some(format!("POST {}", &resource[1..]).as_str()),
+            "{asked:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_group_that_is_to_be_another_one_stays_where_none_may_be_made() {
+    let metrics = Metrics::default();
+    let before = PodGroupRef {
+        policy: GroupPolicy::Gang(4),
+        ..wanted(true)
+    };
+    let there = serde_json::to_value(group(&jobset(), &before)).unwrap();
+    for resource in ["/workloads", "/podgroups"] {
+        // One that need not be exact is left as it is.
+        let (client, _) = full(resource, Some(there.clone()));
+        let made = create(&client, &metrics, &jobset(), &wanted(false)).await;
+        assert_eq!(made.unwrap(), None, "{resource}");
+        let (client, asked) = full(resource, Some(there.clone()));
+        let refused = create(&client, &metrics, &jobset(), &wanted(true)).await;
+        assert!(refused.is_err_and(|error| is_status(&error, 403)), "{resource}");
+        let asked = asked.lock().unwrap();
+        assert!(asked.iter().all(|line| line.starts_with("POST")), "{asked:?}");
+    }
+    // Nobody refuses it: the other one makes way.
+    let (client, asked) = full("/none", Some(there));
+    let _ = create(&client, &metrics, &jobset(), &wanted(true)).await;
+    let asked = asked.lock().unwrap();
+    assert!(asked.iter().any(|line| line.starts_with("DELETE")), "{asked:?}");
+}
+
+#[test]
+fn a_group_is_made_from_its_workload_and_goes_with_its_jobset() {
+    let (jobset, wanted) = (jobset(), wanted(true));
+    let (workload, group) = (workload(&jobset, &wanted), group(&jobset, &wanted));
+    for metadata in [&workload.metadata, &group.metadata] {
+        assert_eq!(metadata.name.as_deref(), Some("js-w-0-5-abc"));
+        assert_eq!(metadata.namespace.as_deref(), Some("ns"));
+        let owners = metadata.owner_references.as_ref().unwrap();
+        assert_eq!(
+            (owners.len(), owners[0].uid.as_str(), owners[0].controller),
+            (1, "u", Some(true))
+        );
+    }
+    assert_eq!(
+        serde_json::to_value(&group.spec).unwrap(),
+        json!({
+            "podGroupTemplateRef": {"workload": {"workloadName": "js-w-0-5-abc", "podGroupTemplateName": "gang"}},
+            "schedulingPolicy": {"gang": {"minCount": 5}},
+        })
+    );
+    let alone = super::policy(GroupPolicy::Basic);
+    assert_eq!(serde_json::to_value(alone).unwrap(), json!({"basic": {}}));
+    assert_eq!(
+        serde_json::to_value(&workload.spec).unwrap(),
+        json!({
+            "controllerRef": {"apiGroup": "jobset.x-k8s.io", "kind": "JobSet", "name": "js"},
+            "podGroupTemplates": [{"name": "gang", "schedulingPolicy": {"gang": {"minCount": 5}}}],
+        })
+    );
+}

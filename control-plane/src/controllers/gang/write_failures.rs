@@ -1,0 +1,207 @@
+//! What of JobSets' gangs could not be written, and what their users are told of it.
+//!
+//! Promises: what fails is tried again ever more slowly, every half a minute at least; whoever waits for it is told why, once, and not of what lasts a moment.
+//! Conflicts back off too, but are not reported. A failure is forgotten when the same write succeeds, not because another one does, or because it was not due for a while.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use kube::runtime::reflector::ObjectRef;
+use lockstep_api::JobSet;
+use lockstep_core::common::retry::rest;
+use lockstep_core::jobset::plan::{Event, Severity};
+use tokio::time::Instant;
+
+use crate::k8s::apply::AGAIN;
+use crate::k8s::retry::delay;
+
+#[cfg(test)]
+mod tests;
+
+/// The longest wait after failures of one JobSet's writes.
+const LONGEST: Duration = Duration::from_secs(30);
+/// The user is told when it has not worked for so long: an API server that is restarted is mostly back by then.
+const TELL_AFTER: Duration = Duration::from_secs(15);
+/// A failure so long after the last one is the first of others.
+const APART: Duration = Duration::from_secs(5 * 60);
+/// A conflict so long after the wait for the one before is the first of others.
+const IN_A_ROW: Duration = Duration::from_secs(5);
+/// Why a gang that waits has not started.
+const NOT_STARTED: &str = "GangNotStarted";
+/// A gang runs, and something of it is not as it should be, as the gate of an optional worker.
+const NOT_UPDATED: &str = "GangNotUpdated";
+
+/// Failures by JobSet: nothing is done for them for a while.
+#[derive(Default)]
+pub(super) struct WriteFailures {
+    by_jobset: HashMap<ObjectRef<JobSet>, OfJobSet>,
+}
+
+/// What is to be written of a JobSet's gangs.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum What {
+    /// The status of the JobSet.
+    Status,
+    /// The gates of its pods.
+    Gates,
+    /// The PodGroup of this name.
+    PodGroup(String),
+}
+
+/// That it was not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Failure {
+    /// What was to be written.
+    pub(super) what: What,
+    /// Whether that is of gangs that have started.
+    pub(super) has_started: bool,
+    /// What the user is told.
+    pub(super) said: String,
+}
+
+#[derive(Default)]
+struct OfJobSet {
+    uid: Option<String>,
+    by_what: HashMap<What, Setback>,
+    conflicts: Conflicts,
+}
+
+/// Consecutive conflicts: another client keeps writing the same objects.
+#[derive(Default)]
+struct Conflicts {
+    count: u32,
+    until: Option<Instant>,
+}
+
+/// Failures of the same, none of which was followed by success.
+struct Setback {
+    count: u32,
+    since: Instant,
+    last: Instant,
+    until: Instant,
+    /// The reason that was told, and when.
+    told: Option<(&'static str, Instant)>,
+}
+
+impl Setback {
+    fn new(now: Instant) -> Self {
+        Self {
+            count: 0,
+            since: now,
+            last: now,
+            until: now,
+            told: None,
+        }
+    }
+
+    fn again(&mut self, now: Instant) {
+        if now.duration_since(self.last) > APART {
+            self.count = 0;
+            self.since = now;
+        }
+        self.count = self.count.saturating_add(1);
+        self.last = now;
+        self.until = now + delay(self.count).min(LONGEST);
+    }
+
+    /// Whether it is to be told for this reason now. What the API server says may be different each time: that is no news.
+    fn is_news(&mut self, reason: &'static str, now: Instant) -> bool {
+        let known = |(told, at): (&str, Instant)| told == reason && now.duration_since(at) < AGAIN;
+        let is_news = now.duration_since(self.since) >= TELL_AFTER && !self.told.is_some_and(known);
+        if is_news {
+            self.told = Some((reason, now));
+        }
+        is_news
+    }
+}
+
+impl OfJobSet {
+    /// Until when nothing is done.
+    fn waits(&self) -> impl Iterator<Item = Instant> {
+        let write_failures = self.by_what.values().map(|setback| setback.until);
+        write_failures.chain(self.conflicts.until)
+    }
+}
+
+impl WriteFailures {
+    /// Whether nothing is to be done for the JobSet now.
+    pub(super) fn keeps_off(&self, object: &ObjectRef<JobSet>) -> bool {
+        let now = Instant::now();
+        let of_jobset = self.by_jobset.get(object);
+        of_jobset.is_some_and(|all| all.waits().any(|until| until > now))
+    }
+
+    /// A task for this JobSet has ended. The first conflict is retried at once; each further one in a row doubles the wait, up to a second.
+    pub(super) fn settled(&mut self, object: &ObjectRef<JobSet>, conflicted: bool) {
+        if conflicted {
+            let conflicts = &mut self.by_jobset.entry(object.clone()).or_default().conflicts;
+            if conflicts.until.is_some_and(|until| until.elapsed() > IN_A_ROW) {
+                conflicts.count = 0;
+            }
+            conflicts.count = conflicts.count.saturating_add(1);
+            conflicts.until = Some(Instant::now() + rest(conflicts.count));
+        } else if let Some(all) = self.by_jobset.get_mut(object) {
+            all.conflicts = Conflicts::default();
+            self.drop_empty(object);
+        }
+    }
+
+    /// Counts one more. Returns what the user is to be told.
+    pub(super) fn add(&mut self, jobset: &JobSet, failure: Failure) -> Option<Event> {
+        let now = Instant::now();
+        let all = self.by_jobset.entry(ObjectRef::from_obj(jobset)).or_default();
+        // Another one of the same name has been told nothing.
+        if all.uid != jobset.metadata.uid {
+            *all = OfJobSet {
+                uid: jobset.metadata.uid.clone(),
+                ..OfJobSet::default()
+            };
+        }
+        // Each restart attempt has other PodGroups: those of before are not tried again.
+        all.by_what
+            .retain(|_, setback| now.duration_since(setback.last) < AGAIN);
+        let setback = all
+            .by_what
+            .entry(failure.what)
+            .or_insert_with(|| Setback::new(now));
+        setback.again(now);
+        let reason = if failure.has_started {
+            NOT_UPDATED
+        } else {
+            NOT_STARTED
+        };
+        setback.is_news(reason, now).then(|| Event {
+            severity: Severity::Warning,
+            reason: reason.to_owned(),
+            message: failure.said,
+        })
+    }
+
+    /// This has worked.
+    pub(super) fn worked(&mut self, object: &ObjectRef<JobSet>, what: &What) {
+        if let Some(all) = self.by_jobset.get_mut(object) {
+            all.by_what.remove(what);
+            self.drop_empty(object);
+        }
+    }
+
+    fn drop_empty(&mut self, object: &ObjectRef<JobSet>) {
+        let all = self.by_jobset.get(object);
+        if all.is_some_and(|all| all.by_what.is_empty() && all.conflicts.count == 0) {
+            self.by_jobset.remove(object);
+        }
+    }
+
+    /// The JobSet is gone.
+    pub(super) fn forget(&mut self, object: &ObjectRef<JobSet>) {
+        self.by_jobset.remove(object);
+    }
+
+    /// How soon something is tried again.
+    pub(super) fn next(&self) -> Option<Duration> {
+        let now = Instant::now();
+        let waits = self.by_jobset.values().flat_map(OfJobSet::waits);
+        let next = waits.filter(|until| *until > now).min();
+        next.map(|until| until - now)
+    }
+}

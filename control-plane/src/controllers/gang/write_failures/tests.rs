@@ -1,0 +1,177 @@
+use super::*;
+
+fn jobset() -> JobSet {
+    let mut jobset = JobSet::default();
+    jobset.metadata.name = Some("js".to_owned());
+    jobset.metadata.uid = Some("u".to_owned());
+    jobset
+}
+
+fn pod_group(name: &str) -> What {
+    What::PodGroup(name.to_owned())
+}
+
+fn failure(what: What) -> Failure {
+    Failure {
+        what,
+        has_started: false,
+        said: "no".to_owned(),
+    }
+}
+
+/// Has the same fail whenever it is tried, for so long. Returns when what was told.
+async fn fail(
+    write_failures: &mut WriteFailures,
+    failure: &Failure,
+    lasts: Duration,
+) -> Vec<(Duration, Event)> {
+    let start = Instant::now();
+    let mut told = Vec::new();
+    while start.elapsed() < lasts {
+        let event = write_failures.add(&jobset(), failure.clone());
+        told.extend(event.map(|event| (start.elapsed(), event)));
+        tokio::time::advance(write_failures.next().unwrap()).await;
+    }
+    told
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_lasts_is_told_once_and_anew_after_it_worked() {
+    let (mut write_failures, object) = (WriteFailures::default(), ObjectRef::from_obj(&jobset()));
+    for _ in 0..2 {
+        let told = fail(&mut write_failures, &failure(pod_group("a")), AGAIN).await;
+        let [(at, event)] = &told[..] else {
+            panic!("{told:?}")
+        };
+        assert!(TELL_AFTER <= *at && *at < 2 * LONGEST, "{at:?}");
+        assert_eq!(
+            (event.reason.as_str(), event.message.as_str()),
+            ("GangNotStarted", "no")
+        );
+        write_failures.worked(&object, &pod_group("a"));
+        assert!(!write_failures.keeps_off(&object));
+        assert_eq!(write_failures.next(), None);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_lasts_for_hours_is_told_again_as_events_go() {
+    let mut write_failures = WriteFailures::default();
+    let told = fail(&mut write_failures, &failure(What::Status), 4 * AGAIN).await;
+    assert_eq!(told.len(), 4, "{told:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_of_the_api_server_is_not_told() {
+    let (mut write_failures, object) = (WriteFailures::default(), ObjectRef::from_obj(&jobset()));
+    for _ in 0..20 {
+        let told = fail(&mut write_failures, &failure(What::Status), TELL_AFTER).await;
+        assert_eq!(told, []);
+        write_failures.worked(&object, &What::Status);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_that_are_far_apart_are_not_one() {
+    let mut write_failures = WriteFailures::default();
+    for _ in 0..20 {
+        assert_eq!(write_failures.add(&jobset(), failure(pod_group("a"))), None);
+        tokio::time::advance(APART + LONGEST).await;
+    }
+}
+
+/// As where a message is written, or a gang has to let others go first: then its PodGroup is not tried.
+#[tokio::test(start_paused = true)]
+async fn nothing_but_the_same_makes_it_forgotten() {
+    let (mut write_failures, object) = (WriteFailures::default(), ObjectRef::from_obj(&jobset()));
+    let start = Instant::now();
+    let mut told = Vec::new();
+    while start.elapsed() < Duration::from_secs(20 * 60) {
+        told.extend(write_failures.add(&jobset(), failure(pod_group("a"))));
+        write_failures.worked(&object, &What::Status);
+        write_failures.worked(&object, &pod_group("b"));
+        tokio::time::advance(2 * LONGEST).await;
+    }
+    assert_eq!(told.len(), 1, "{told:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn words_that_change_are_no_news_and_another_object_is() {
+    let mut write_failures = WriteFailures::default();
+    let mut told = Vec::new();
+    for number in 0..20 {
+        for name in ["a", "b"] {
+            let mut failure = failure(pod_group(name));
+            failure.said = format!("{name}: used {number}");
+            told.extend(write_failures.add(&jobset(), failure).map(|event| event.message));
+        }
+        tokio::time::advance(TELL_AFTER).await;
+    }
+    assert_eq!(told, ["a: used 1", "b: used 1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gang_that_runs_is_not_said_not_to_have_started() {
+    let mut write_failures = WriteFailures::default();
+    let mut failure = failure(What::Gates);
+    let waits = fail(&mut write_failures, &failure, 2 * LONGEST).await;
+    failure.has_started = true;
+    let runs = fail(&mut write_failures, &failure, 2 * LONGEST).await;
+    let reasons = waits.iter().chain(&runs).map(|(_, event)| event.reason.as_str());
+    assert_eq!(reasons.collect::<Vec<_>>(), ["GangNotStarted", "GangNotUpdated"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_jobset_of_the_same_name_begins_anew() {
+    let mut write_failures = WriteFailures::default();
+    let told = fail(&mut write_failures, &failure(What::Status), 2 * LONGEST).await;
+    assert_eq!(told.len(), 1);
+    let mut other = jobset();
+    other.metadata.uid = Some("other".to_owned());
+    assert_eq!(write_failures.add(&other, failure(What::Status)), None);
+    assert_eq!(write_failures.next(), Some(delay(1)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_tried_again_ever_more_slowly_and_within_half_a_minute() {
+    let (mut write_failures, js) = (WriteFailures::default(), jobset());
+    let object = ObjectRef::from_obj(&js);
+    let mut before = Duration::ZERO;
+    for _ in 0..20 {
+        write_failures.add(&js, failure(What::Status));
+        assert!(write_failures.keeps_off(&object));
+        let wait = write_failures.next().unwrap();
+        assert!(before <= wait && wait <= LONGEST, "{before:?}, then {wait:?}");
+        tokio::time::advance(wait).await;
+        assert!(!write_failures.keeps_off(&object));
+        assert_eq!(write_failures.next(), None);
+        before = wait;
+    }
+    assert_eq!(before, LONGEST);
+}
+
+#[tokio::test(start_paused = true)]
+async fn conflicts_in_a_row_are_decided_anew_ever_later_and_told_to_nobody() {
+    let (mut write_failures, object) = (WriteFailures::default(), ObjectRef::from_obj(&jobset()));
+    write_failures.settled(&object, true);
+    assert!(
+        !write_failures.keeps_off(&object),
+        "the first conflict is retried at once"
+    );
+    let mut waits = Vec::new();
+    for _ in 0..6 {
+        write_failures.settled(&object, true);
+        let wait = write_failures.next().unwrap();
+        assert!(write_failures.keeps_off(&object));
+        tokio::time::advance(wait).await;
+        assert!(!write_failures.keeps_off(&object));
+        waits.push(wait.as_millis());
+    }
+    assert_eq!(waits, [100, 200, 400, 800, 1_000, 1_000]);
+    write_failures.settled(&object, false);
+    write_failures.settled(&object, true);
+    assert!(!write_failures.keeps_off(&object), "that is the first again");
+    tokio::time::advance(2 * IN_A_ROW).await;
+    write_failures.settled(&object, true);
+    assert!(!write_failures.keeps_off(&object), "and so is one long after it");
+}

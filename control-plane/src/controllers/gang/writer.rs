@@ -1,0 +1,211 @@
+//! Carries out decisions about gangs: `status.gangs`, and the gates of pods.
+
+use std::sync::Arc;
+
+use futures::{StreamExt, stream};
+use kube::Client;
+use kube::api::{Api, Patch, PatchParams};
+use kube::runtime::reflector::ObjectRef;
+use lockstep_api::{GangStatus, JobSet, labels};
+use lockstep_core::gang::{Announcement, GroupPolicy, PodGroupRef, PodRef, Word, Write};
+use lockstep_core::jobset::plan;
+use serde_json::{Value, json};
+use thiserror::Error;
+
+use super::PodGroups;
+use super::groups;
+use super::lean_objects::SeenPod;
+use super::metrics::GangMetrics;
+use super::watch::Watched;
+use crate::k8s::apply::events::{self, Queue};
+use crate::k8s::apply::{is_status, said};
+use crate::k8s::watch::Stores;
+use crate::telemetry::metrics::Metrics;
+
+/// Pods of one gang that are written at the same time.
+const AT_ONCE: usize = 50;
+
+/// Why something was not done.
+#[derive(Debug, Error)]
+pub(super) enum GangWriteError {
+    /// Somebody else wrote in between: decide anew on what is there now.
+    #[error("the JobSet has changed")]
+    Conflict,
+    /// The API server has dropped what it does not know.
+    #[error("the API server drops status.gangs: install Lockstep's CustomResourceDefinition of JobSets")]
+    Pruned,
+    /// The API server did not answer, or refused.
+    #[error("{what}: {}", said(error))]
+    Api {
+        /// What was to be written.
+        what: String,
+        /// What it said.
+        error: kube::Error,
+    },
+}
+
+/// Writes to the API server.
+pub(super) struct Writer {
+    pub(super) client: Client,
+    pub(super) stores: Stores,
+    pub(super) watched: Watched,
+    pub(super) pod_groups: PodGroups,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) gangs: GangMetrics,
+    pub(super) news: Queue,
+}
+
+impl Writer {
+    /// Writes `status.gangs` on top of exactly `known`, then tells what has happened.
+    ///
+    /// # Errors
+    /// [`GangWriteError`]. After a conflict `Stores` shows the JobSet as it is now.
+    pub(super) async fn write(&self, known: &JobSet, write: Write) -> Result<(), GangWriteError> {
+        let api: Api<JobSet> = Api::namespaced(self.client.clone(), known.ns());
+        let what = || format!("status of JobSet {}/{}", known.ns(), known.name());
+        let failed = |error| GangWriteError::Api { what: what(), error };
+        self.metrics.wrote("JobSet", "status");
+        let patch = status_patch(known, &write.gangs);
+        let patched = api
+            .patch_status(known.name(), &PatchParams::default(), &Patch::Merge(&patch))
+            .await;
+        match patched {
+            Ok(jobset) => {
+                self.stores.wrote_jobset(&jobset);
+                let gangs = jobset.status.as_ref().map_or(0, |status| status.gangs.len());
+                if gangs < write.gangs.len() {
+                    return Err(GangWriteError::Pruned);
+                }
+                for announcement in &write.announcements {
+                    self.tell(&jobset, announcement);
+                }
+                Ok(())
+            }
+            Err(error) if is_status(&error, 404) => Ok(()),
+            Err(error) if is_status(&error, 409) => {
+                if let Some(now) = api.get_opt(known.name()).await.map_err(failed)? {
+                    self.stores.wrote_jobset(&now);
+                }
+                Err(GangWriteError::Conflict)
+            }
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    /// Takes the gate away from pods, wave by wave.
+    ///
+    /// # Errors
+    /// That of the first pod that it cannot be taken from. The others of its wave have been tried, and none of a later wave.
+    pub(super) async fn ungate(
+        &self,
+        jobset: &ObjectRef<JobSet>,
+        waves: Vec<Vec<PodRef>>,
+    ) -> Result<(), GangWriteError> {
+        for wave in waves {
+            self.ungate_wave(jobset, wave).await?;
+        }
+        Ok(())
+    }
+
+    async fn ungate_wave(&self, jobset: &ObjectRef<JobSet>, pods: Vec<PodRef>) -> Result<(), GangWriteError> {
+        let namespace = jobset.namespace.as_deref().unwrap_or_default();
+        let api: Api<SeenPod> = Api::namespaced(self.client.clone(), namespace);
+        let api = &api;
+        let mut all = stream::iter(pods)
+            .map(|pod| async move {
+                self.metrics.wrote("Pod", "patch");
+                let patch = Patch::Strategic(gate_patch(&pod));
+                (api.patch(&pod.name, &PatchParams::default(), &patch).await, pod)
+            })
+            .buffered(AT_ONCE);
+        let mut result = Ok(());
+        while let Some((patched, pod)) = all.next().await {
+            match patched {
+                Ok(seen) => self.watched.with(|cluster| cluster.wrote_pod(&seen)),
+                // It is gone, and another one may have its name.
+                Err(error) if is_status(&error, 404) || is_status(&error, 409) => {}
+                Err(error) => {
+                    let what = format!("gate of pod {namespace}/{}", pod.name);
+                    result = result.and(Err(GangWriteError::Api { what, error }));
+                }
+            }
+        }
+        result
+    }
+
+    /// Has kube-scheduler know no more of a PodGroup of before.
+    ///
+    /// # Errors
+    /// What the API server says, but that there is none.
+    pub(super) async fn discard(&self, jobset: &JobSet, name: &str) -> Result<(), GangWriteError> {
+        let discarded = groups::discard(&self.client, &self.metrics, jobset, name).await;
+        discarded.map_err(|error| GangWriteError::Api {
+            what: format!("PodGroup {}/{name}", jobset.ns()),
+            error,
+        })
+    }
+
+    /// Has kube-scheduler know of a gang. Returns the policy of its PodGroup, where that is known.
+    ///
+    /// # Errors
+    /// What the API server says, but that it is known. Where it knows no PodGroups it is asked whether it has any.
+    pub(super) async fn make(
+        &self,
+        jobset: &JobSet,
+        group: &PodGroupRef,
+    ) -> Result<Option<GroupPolicy>, GangWriteError> {
+        let made = groups::create(&self.client, &self.metrics, jobset, group).await;
+        if made.as_ref().is_err_and(|error| is_status(error, 404)) {
+            self.pod_groups.doubt();
+        }
+        made.map_err(|error| GangWriteError::Api {
+            what: format!("PodGroup {}/{}", jobset.ns(), group.name),
+            error,
+        })
+    }
+
+    fn tell(&self, jobset: &JobSet, announcement: &Announcement) {
+        let Announcement {
+            gang,
+            backend,
+            word,
+            message,
+        } = announcement;
+        match word {
+            Word::Scheduled(took) => self.gangs.bound((*took).try_into().unwrap_or_default()),
+            Word::TimedOut => self.gangs.timed_out(),
+            Word::Waiting | Word::Scheduling | Word::NotUnderstood | Word::Ungrouped | Word::GroupLost => {}
+        }
+        let (reason, severity) = word.reason();
+        tracing::info!(
+            namespace = jobset.ns(),
+            jobset = jobset.name(),
+            gang,
+            ?backend,
+            reason,
+            message
+        );
+        let event = plan::Event {
+            severity,
+            reason: reason.to_owned(),
+            message: announcement.told(jobset),
+        };
+        self.news.add(events::regarding(jobset), event);
+    }
+}
+
+/// The merge patch of a JobSet's status. A list is replaced as a whole.
+fn status_patch(known: &JobSet, gangs: &[GangStatus]) -> Value {
+    json!({
+        "metadata": {"uid": known.metadata.uid, "resourceVersion": known.metadata.resource_version},
+        "status": {"gangs": gangs},
+    })
+}
+
+/// The strategic merge patch of a pod. Gates are told apart by their names, so it does nothing where the gate is gone already.
+fn gate_patch(pod: &PodRef) -> Value {
+    json!({
+        "metadata": {"uid": pod.uid},
+        "spec": {"schedulingGates": [{"$patch": "delete", "name": labels::GANG_GATE}]},
+    })
+}

@@ -1,0 +1,225 @@
+//! What is kept of the Jobs of submitters and of the Services of heads: what is read of them, as text.
+
+use std::marker::PhantomData;
+
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::batch::v1::{Job, JobSpec, JobStatus};
+use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::runtime::reflector::{Lookup, ObjectRef};
+use kube::{Resource, ResourceExt};
+use lockstep_api::ray::{RayCluster, RayJob, keys};
+use serde::{Deserialize, Serialize};
+
+use super::packed::Packed;
+use crate::k8s::watch::cache_entry::{known_by_name, same_kind_as};
+use crate::k8s::watch::lean::{Lean, Meta, Slim};
+use crate::k8s::watch::namespace_budget::Weighs;
+
+#[cfg(test)]
+mod tests;
+
+/// A kind of object that belongs to one of Ray's resources.
+pub(super) trait Belongs: Slim + Serialize {
+    /// The kind of what it belongs to.
+    type Owner;
+    /// The object.
+    type Object: Resource<DynamicType = ()>;
+
+    /// Name of what it belongs to, by its labels.
+    fn owner(&self) -> Option<&str>;
+
+    /// The object, of which that is missing which is not read.
+    fn into_object(self) -> Self::Object;
+}
+
+/// Says of a wrapper that it is an object of what it wraps.
+macro_rules! wraps {
+    ($wrapper:ident, $kind:ty) => {
+        impl Resource for $wrapper {
+            type DynamicType = ();
+            type Scope = NamespaceResourceScope;
+
+            same_kind_as!($kind);
+
+            fn meta(&self) -> &ObjectMeta {
+                &self.0.metadata
+            }
+
+            fn meta_mut(&mut self) -> &mut ObjectMeta {
+                &mut self.0.metadata
+            }
+        }
+    };
+}
+
+/// The Job of a submitter.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Submitter(Job);
+
+wraps!(Submitter, Job);
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct SeenSubmitter {
+    metadata: Meta,
+    spec: SeenJobSpec,
+    status: Option<JobStatus>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct SeenJobSpec {
+    suspend: Option<bool>,
+}
+
+impl From<SeenSubmitter> for Submitter {
+    fn from(seen: SeenSubmitter) -> Self {
+        Self(Job {
+            metadata: seen.metadata.into(),
+            spec: Some(JobSpec {
+                suspend: seen.spec.suspend,
+                ..JobSpec::default()
+            }),
+            status: seen.status,
+        })
+    }
+}
+
+impl Slim for Submitter {
+    type Seen = SeenSubmitter;
+}
+
+impl Belongs for Submitter {
+    type Owner = RayJob;
+    type Object = Job;
+
+    fn owner(&self) -> Option<&str> {
+        let labels = self.labels();
+        let is_job = labels
+            .get(keys::ORIGINATED_FROM_CRD)
+            .is_some_and(|kind| kind == "RayJob");
+        let name = labels.get(keys::ORIGINATED_FROM_NAME).filter(|_| is_job);
+        name.map(String::as_str)
+    }
+
+    fn into_object(self) -> Job {
+        self.0
+    }
+}
+
+/// The Service of a head.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct HeadService(Service);
+
+wraps!(HeadService, Service);
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct SeenService {
+    metadata: Meta,
+    spec: SeenServiceSpec,
+}
+
+/// What a Service is compared by with the one that its cluster asks for, and the address that it has.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct SeenServiceSpec {
+    r#type: Option<String>,
+    #[serde(rename = "clusterIP")]
+    cluster_ip: Option<String>,
+    ports: Option<Vec<SeenPort>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct SeenPort {
+    name: Option<String>,
+    port: i32,
+}
+
+impl From<SeenService> for HeadService {
+    fn from(seen: SeenService) -> Self {
+        let port = |seen: SeenPort| ServicePort {
+            name: seen.name,
+            port: seen.port,
+            ..ServicePort::default()
+        };
+        Self(Service {
+            metadata: seen.metadata.into(),
+            spec: Some(ServiceSpec {
+                type_: seen.spec.r#type,
+                cluster_ip: seen.spec.cluster_ip,
+                ports: seen.spec.ports.map(|ports| ports.into_iter().map(port).collect()),
+                ..ServiceSpec::default()
+            }),
+            status: None,
+        })
+    }
+}
+
+impl Slim for HeadService {
+    type Seen = SeenService;
+}
+
+impl Belongs for HeadService {
+    type Owner = RayCluster;
+    type Object = Service;
+
+    fn owner(&self) -> Option<&str> {
+        self.labels().get(keys::CLUSTER).map(String::as_str)
+    }
+
+    fn into_object(self) -> Service {
+        self.0
+    }
+}
+
+/// An object in a cache, that belongs to one of Ray's resources. Reading it parses it.
+#[derive(Clone, Debug)]
+pub(super) struct Belonging<K> {
+    name: Box<str>,
+    namespace: Box<str>,
+    owner: Option<Box<str>>,
+    text: Box<[u8]>,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K: Belongs> Belonging<K> {
+    pub(super) fn of(Lean(object): &Lean<K>) -> Self {
+        Self {
+            name: object.meta().name.as_deref().unwrap_or_default().into(),
+            namespace: object.meta().namespace.as_deref().unwrap_or_default().into(),
+            owner: object.owner().map(Into::into),
+            // Maps have strings for keys and numbers are finite: this cannot fail.
+            text: serde_json::to_vec(object).unwrap_or_default().into(),
+            kind: PhantomData,
+        }
+    }
+
+    /// Reads it.
+    pub(super) fn read(&self) -> Option<K::Object> {
+        let Lean(object) = serde_json::from_slice::<Lean<K>>(&self.text).ok()?;
+        Some(object.into_object())
+    }
+}
+
+impl<K: Belongs> Belonging<K>
+where
+    Packed<K::Owner>: Resource<DynamicType = ()>,
+{
+    /// What it belongs to, by its labels.
+    pub(super) fn owner(&self) -> Option<ObjectRef<Packed<K::Owner>>> {
+        Some(ObjectRef::new(self.owner.as_deref()?).within(&self.namespace))
+    }
+}
+
+impl<K: Belongs + 'static> Weighs for Belonging<K> {
+    fn bytes(&self) -> usize {
+        self.text.len().saturating_add(size_of::<Self>())
+    }
+}
+
+impl<K: Belongs> Lookup for Belonging<K> {
+    known_by_name!(K, name);
+}

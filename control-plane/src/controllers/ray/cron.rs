@@ -1,0 +1,209 @@
+//! The loop that brings every RayCronJob closer to what it asks for.
+
+use std::sync::Arc;
+
+use kube::api::{Api, ListParams};
+use kube::runtime::controller::Action;
+use kube::runtime::reflector::{ObjectRef, Store};
+use kube::{Client, Resource, ResourceExt};
+use lockstep_api::ray::{RayCronJob, RayJob, keys};
+use lockstep_core::jobset::observed::is_controlled_by;
+use lockstep_core::jobset::plan::{self, JobRef, Severity};
+use lockstep_core::ray::cron::{CronPlan, ObservedCron, plan};
+use tokio_util::sync::CancellationToken;
+
+use super::CONCURRENCY;
+use super::apply::{self, RayError, Text};
+use super::kuberay::KubeRay;
+use super::packed::{LargeTurns, Packed};
+use super::retry_state::Ledger;
+use super::turns::{NEXT_TURN, Turns};
+use super::watch::PAGE;
+use crate::k8s::client::pages;
+use crate::k8s::controller_loop::{self, Reconcile};
+use crate::k8s::watch::notify::Notified;
+
+/// Looks at RayCronJobs and acts.
+pub(super) struct Reconciler {
+    pub(super) client: Client,
+    pub(super) crons: Store<Packed<RayCronJob>>,
+    pub(super) jobs: Store<Packed<RayJob>>,
+    pub(super) kuberay: Arc<KubeRay>,
+    pub(super) large: LargeTurns,
+    /// Those that are worked on.
+    pub(super) at_work: Turns,
+    pub(super) retry_state: Ledger<RayCronJob>,
+}
+
+impl Reconciler {
+    /// Reconciles the RayCronJobs that `changes` names until `shutdown`; then finishes what is under way.
+    pub(super) async fn run(
+        self,
+        changes: Notified<ObjectRef<Packed<RayCronJob>>>,
+        shutdown: CancellationToken,
+    ) {
+        // What runs is not known before.
+        let _ = shutdown.run_until_cancelled(self.jobs.wait_until_ready()).await;
+        let crons = self.crons.clone();
+        controller_loop::run(Arc::new(self), crons, changes, CONCURRENCY, shutdown).await;
+    }
+
+    /// What the watches show, without the spec.
+    async fn observe(&self, packed: &Packed<RayCronJob>) -> Result<ObservedCron, RayError> {
+        let cron = packed.without_spec();
+        let jobs = self.jobs.state();
+        let own = jobs
+            .iter()
+            .filter(|job| job.meta().namespace == cron.metadata.namespace)
+            .filter(|job| is_controlled_by(job.meta(), cron.uid_str()));
+        // Asked only while it matters.
+        let open = !cron.is_claimed() && cron.managed_by_another().is_none();
+        Ok(ObservedCron {
+            jobs: own.map(|job| Arc::new(job.without_spec())).collect(),
+            kuberay: open
+                && self
+                    .kuberay
+                    .runs(cron.ns())
+                    .await
+                    .map_err(RayError::of("leases"))?,
+            now: jiff::Timestamp::now(),
+            cron: Arc::new(cron),
+        })
+    }
+
+    /// The same, as the API server has it. `None`: it is gone, or cannot be read any more.
+    async fn read(&self, observed: &mut ObservedCron) -> Result<Option<Packed<RayCronJob>>, RayError> {
+        let (name, namespace) = (observed.cron.name(), observed.cron.ns());
+        let crons: Api<Packed<RayCronJob>> = Api::namespaced(self.client.clone(), namespace);
+        let of_crons = RayError::of(format!("RayCronJob {name}"));
+        let found = crons.get_opt(name).await.map_err(of_crons)?;
+        let Some(cron) = found.filter(|cron| cron.unfit().is_none()) else {
+            return Ok(None);
+        };
+        observed.jobs = self.jobs_of(namespace, name, observed.cron.uid_str()).await?;
+        Ok(Some(cron))
+    }
+
+    /// The jobs of a RayCronJob that can be read, as the API server has them, without their specs.
+    async fn jobs_of(&self, namespace: &str, name: &str, uid: &str) -> Result<Vec<Arc<RayJob>>, RayError> {
+        let jobs: Api<Packed<RayJob>> = Api::namespaced(self.client.clone(), namespace);
+        let labels = format!("{}={name}", keys::CRON_JOB_NAME);
+        let mut page = ListParams::default().labels(&labels).limit(PAGE);
+        let mut found = Vec::new();
+        loop {
+            let of_jobs = RayError::of(format!("RayJobs of RayCronJob {name}"));
+            let listed = jobs.list(&page).await.map_err(of_jobs)?;
+            let readable = listed.items.iter().filter(|job| job.unfit().is_none());
+            let own = readable.filter(|job| is_controlled_by(job.meta(), uid));
+            found.extend(own.map(|job| Arc::new(job.without_spec())));
+            match pages::after(page, &listed.metadata) {
+                Some(next) => page = next,
+                None => return Ok(found),
+            }
+        }
+    }
+
+    async fn apply(
+        &self,
+        cron: &RayCronJob,
+        plan: CronPlan,
+        job: Option<(String, Text)>,
+    ) -> Result<(), RayError> {
+        self.delete(cron, &plan.replace).await?;
+        if let Some((name, job)) = job {
+            let created = apply::create(&self.client, job).await;
+            if let Err(error) = &created {
+                let message = match error {
+                    RayError::Conflict(_) => format!("there is a RayJob {name} of somebody else"),
+                    error => format!("Error creating job: {error}"),
+                };
+                self.retry_state
+                    .tell_of_refusal(cron, warning("FailedCreate", message));
+            }
+            created?;
+        }
+        if let Some(status) = plan.status {
+            apply::write_status::<RayCronJob>(&self.client, &cron.metadata, &status).await?;
+        }
+        self.delete(cron, &plan.forget).await?;
+        for event in plan.events {
+            self.retry_state.tell(cron, event);
+        }
+        if let Some(notice) = plan.notice {
+            self.retry_state.tell_once(cron, notice);
+        }
+        Ok(())
+    }
+
+    async fn delete(&self, cron: &RayCronJob, jobs: &[JobRef]) -> Result<(), RayError> {
+        for job in jobs {
+            apply::delete::<RayJob>(&self.client, cron.ns(), job).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Decides on all of a RayCronJob. Of its spec nothing is kept but in the text of the RayJob to create, beside which its name is.
+async fn decide(
+    packed: &Packed<RayCronJob>,
+    observed: &mut ObservedCron,
+) -> (CronPlan, Option<(String, Text)>) {
+    let _alone = packed.alone().await;
+    observed.cron = Arc::new(packed.read());
+    // It may have waited for others.
+    observed.now = jiff::Timestamp::now();
+    let mut plan = plan(observed);
+    let job = plan.create.take();
+    let job = job.map(|job| (job.name().to_owned(), Text::of(&*job)));
+    observed.cron = Arc::new(packed.without_spec());
+    (plan, job)
+}
+
+impl Reconcile for Reconciler {
+    type Object = Packed<RayCronJob>;
+    type Error = RayError;
+
+    #[tracing::instrument(level = "error", name = "reconcile", skip_all, fields(namespace = packed.namespace(), raycronjob = packed.name_any()))]
+    async fn reconcile(&self, packed: &Arc<Packed<RayCronJob>>) -> Result<Action, RayError> {
+        if let Some(left) = self.retry_state.rests(&**packed) {
+            return Ok(Action::requeue(left));
+        }
+        let Some(_share) = self.at_work.take(&packed.namespace().unwrap_or_default()) else {
+            return Ok(Action::requeue(NEXT_TURN));
+        };
+        let Ok(_turn) = packed.turn(&self.large) else {
+            return Ok(Action::requeue(NEXT_TURN));
+        };
+        self.retry_state.begins(&**packed);
+        let mut observed = self.observe(packed).await?;
+        let (mut plan, mut job) = decide(packed, &mut observed).await;
+        if job.take().is_some() {
+            // The watches may be behind: what was started before, and what runs, is known to the API server alone.
+            let Some(read) = self.read(&mut observed).await? else {
+                return Ok(Action::await_change());
+            };
+            (plan, job) = decide(&read, &mut observed).await;
+        }
+        let cron = &*observed.cron;
+        let (after, left_alone) = (plan.requeue_after, plan.notice.is_some());
+        self.retry_state.decided(cron, plan.deadline);
+        self.apply(cron, plan, job).await?;
+        Ok(self.retry_state.worked(cron, after, left_alone))
+    }
+
+    fn failed(&self, cron: &Packed<RayCronJob>, error: &RayError) -> Action {
+        self.retry_state.failed(&cron.without_spec(), error)
+    }
+
+    fn gone(&self, namespace: &str, name: &str) {
+        self.retry_state.gone(namespace, name);
+    }
+}
+
+fn warning(reason: &str, message: String) -> plan::Event {
+    plan::Event {
+        severity: Severity::Warning,
+        reason: reason.to_owned(),
+        message,
+    }
+}

@@ -1,0 +1,377 @@
+//! The loop that brings every RayJob closer to what it asks for.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use kube::runtime::controller::Action;
+use kube::runtime::reflector::{ObjectRef, Store};
+use kube::{Client, ResourceExt};
+use lockstep_api::ray::{RayCluster, RayJob, RayJobDeploymentStatus as Phase, RayJobStatus};
+use lockstep_core::ray::job::{
+    JobPlan, ObservedJob, Ray, Recalled, head_failures, is_begun, plan, question, recall, refused,
+};
+use lockstep_core::ray::names;
+use tokio_util::sync::CancellationToken;
+
+use super::CONCURRENT_JOBS;
+use super::apply::{self, RayError, Text};
+use super::belonging::{Belonging, Submitter};
+use super::cluster::own_jobset;
+use super::dashboard::{Dashboards, Place};
+use super::head::Heads;
+use super::kuberay::KubeRay;
+use super::packed::{LargeTurns, Packed};
+use super::retry_state::Ledger;
+use super::turns::{NEXT_TURN, Turn, Turns};
+use crate::k8s::apply::said;
+use crate::k8s::controller_loop::{self, Reconcile};
+use crate::k8s::watch::Stores;
+use crate::k8s::watch::notify::Notified;
+
+/// Looks at RayJobs and acts.
+pub(super) struct Reconciler {
+    pub(super) client: Client,
+    pub(super) stores: Stores,
+    pub(super) jobs: Store<Packed<RayJob>>,
+    pub(super) clusters: Store<Packed<RayCluster>>,
+    pub(super) submitters: Store<Belonging<Submitter>>,
+    pub(super) dashboards: Dashboards,
+    pub(super) questions: Turns,
+    /// Those that are worked on.
+    pub(super) at_work: Turns,
+    pub(super) large: LargeTurns,
+    pub(super) heads: Heads,
+    pub(super) kuberay: Arc<KubeRay>,
+    /// Since when it has looked.
+    pub(super) since: Timestamp,
+    pub(super) retry_state: Ledger<RayJob>,
+}
+
+/// A plan whose large parts are text.
+struct Decided {
+    plan: JobPlan,
+    cluster: Option<Text>,
+    submitter: Option<Text>,
+    /// Kept where something is created, which may be large.
+    _turn: Option<Turn>,
+}
+
+impl Decided {
+    fn of(mut plan: JobPlan, turn: Option<Turn>) -> Self {
+        let cluster = plan.create_cluster.take();
+        let submitter = plan.create_submitter.take();
+        let creates = cluster.is_some() || submitter.is_some();
+        Self {
+            cluster: cluster.map(|cluster| Text::of(&*cluster)),
+            submitter: submitter.map(|submitter| Text::of(&*submitter)),
+            plan,
+            _turn: turn.filter(|_| creates),
+        }
+    }
+}
+
+impl Reconciler {
+    /// Reconciles the jobs that `changes` names until `shutdown`; then finishes what is under way.
+    pub(super) async fn run(self, changes: Notified<ObjectRef<Packed<RayJob>>>, shutdown: CancellationToken) {
+        let jobs = self.jobs.clone();
+        controller_loop::run(Arc::new(self), jobs, changes, CONCURRENT_JOBS, shutdown).await;
+    }
+
+    /// What there is beside a job, of which its metadata, its status and its brief count, and where the dashboard is.
+    async fn observe(&self, recalled: Recalled) -> Result<(ObservedJob, Option<SocketAddr>), RayError> {
+        let Recalled {
+            job,
+            is_behind,
+            is_whole,
+        } = recalled;
+        let job = &job;
+        let namespace = job.ns();
+        let name = job
+            .status
+            .as_ref()
+            .map_or("", |status| status.ray_cluster_name.as_str());
+        let mut cluster = self.clusters.get(&ObjectRef::new(name).within(namespace));
+        let kept = self.submitters.get(&ObjectRef::new(job.name()).within(namespace));
+        let mut submitter = kept.and_then(|kept| kept.read()).map(Arc::new);
+        // What is not there is asked for where much follows from that: the watch may be behind, or not look at it.
+        let counts = gone_counts(job);
+        if (counts || is_running(job)) && cluster.is_none() && !name.is_empty() {
+            cluster = apply::get::<Packed<RayCluster>>(&self.client, namespace, name).await?;
+        }
+        // Neither of its cluster nor of the JobSet of that one a job needs the spec, which may be large, and is not to be kept while dashboards are asked.
+        let dashboard_port = cluster
+            .as_ref()
+            .and_then(|cluster| cluster.extract().dashboard_port);
+        let cluster = cluster.map(|cluster| Arc::new(cluster.without_spec()));
+        // Of a job whose cluster is gone it may have seen the end already.
+        let has_lost_cluster = is_running(job) && cluster.is_none();
+        if counts && submitter.is_none() || has_lost_cluster {
+            submitter = apply::get(&self.client, namespace, job.name()).await?;
+        }
+        let jobset = cluster
+            .as_ref()
+            .and_then(|cluster| own_jobset(&self.stores, cluster));
+        let head_failures = match &jobset {
+            Some(jobset) if head_counts(job) => {
+                let key = ObjectRef::from_obj(jobset);
+                let pods = self.stores.pods_of(&key);
+                let pods = pods.iter().map(|pod| &pod.summary);
+                head_failures(jobset, &self.stores.jobs_of(&key), pods)
+            }
+            _ => 0,
+        };
+        let has_dashboard = job
+            .status
+            .as_ref()
+            .is_some_and(|status| !status.dashboard_url.is_empty());
+        let at = match (&cluster, &jobset, dashboard_port) {
+            (Some(cluster), Some(jobset), Some(port)) if has_dashboard => {
+                let found = self.heads.find(&self.stores, job, cluster, jobset).await?;
+                found.map(|ip| SocketAddr::new(ip, port))
+            }
+            _ => None,
+        };
+        let ray = match question(job) {
+            Some((name, id)) => {
+                let ray = self.dashboards.ask(Place { at, name }, &id).await;
+                // Its sandbox may have been made anew, with another address, and this one be another pod's.
+                let session = job.status.as_ref().map_or("", |status| status.session.as_str());
+                if !matches!(&ray, Ray::Reached { session: found, .. } if found == session) {
+                    self.heads.forget(&ObjectRef::from_obj(&**job));
+                }
+                ray
+            }
+            None => Ray::Unasked,
+        };
+        // Asked only while it matters.
+        let open = !is_begun(job) && !job.is_claimed() && job.managed_by_another().is_none();
+        let has_left_pods = cluster.is_none() && is_between(job) && self.has_pods(job, name);
+        let observed = ObservedJob {
+            submitter,
+            job: Arc::clone(job),
+            is_behind,
+            is_whole,
+            cluster,
+            jobset: jobset.map(Arc::new),
+            has_left_pods,
+            head_failures,
+            ray,
+            kuberay: open
+                && self
+                    .kuberay
+                    .runs(namespace)
+                    .await
+                    .map_err(RayError::of("leases"))?,
+            watched_since: self.since,
+            now: Timestamp::now(),
+        };
+        Ok((observed, at))
+    }
+
+    /// Whether there are pods of the job's cluster of this name that have not ended.
+    fn has_pods(&self, job: &RayJob, cluster: &str) -> bool {
+        let jobsets = names::jobsets(cluster);
+        jobsets.iter().any(|jobset| {
+            let pods = self.stores.pods_of(&ObjectRef::new(jobset).within(job.ns()));
+            pods.iter().any(|pod| !pod.summary.is_terminal())
+        })
+    }
+
+    /// Decides on all of a job, and keeps no more of it than of `observed`: dashboards that do not answer are not to keep large jobs in memory. `None`: others have
+    /// all turns.
+    async fn decide(&self, packed: &Packed<RayJob>, observed: &mut ObservedJob) -> Option<Decided> {
+        let turn = packed.turn(&self.large).ok()?;
+        let _alone = packed.alone().await;
+        let whole = recall(&Arc::new(packed.read())).job;
+        let light = std::mem::replace(&mut observed.job, whole);
+        // It may have waited for others.
+        observed.now = Timestamp::now();
+        let decided = Decided::of(plan(observed), turn);
+        self.retry_state.decided(&light, decided.plan.deadline);
+        observed.job = light;
+        Some(decided)
+    }
+
+    async fn apply(
+        &self,
+        job: &RayJob,
+        at: Option<SocketAddr>,
+        Decided {
+            plan,
+            cluster,
+            submitter,
+            ..
+        }: Decided,
+    ) -> Result<(), RayError> {
+        let (client, namespace) = (&self.client, job.ns());
+        if plan.add_finalizer {
+            return apply::set_finalizer(client, job, true).await;
+        }
+        let name = job
+            .status
+            .as_ref()
+            .map_or("", |status| status.dashboard_url.as_str());
+        let dashboard = Place { at, name };
+        if let Some(id) = &plan.stop {
+            match self.dashboards.stop(dashboard, id).await {
+                Ok(()) => tracing::info!(id, "told Ray to stop the job"),
+                Err(error) => tracing::warn!(id, %error, "the job could not be stopped"),
+            }
+        }
+        if let Some((submitter, pods)) = &plan.delete_submitter {
+            apply::delete_submitter(client, namespace, submitter, *pods).await?;
+        }
+        if let Some(cluster) = &plan.delete_cluster {
+            apply::delete::<RayCluster>(client, namespace, cluster).await?;
+        }
+        if let Some(cluster) = cluster {
+            apply::create(client, cluster).await?;
+        }
+        if let Some((jobset, word)) = &plan.restart {
+            apply::request_restart(client, namespace, jobset, word).await?;
+        }
+        if let Some(body) = &plan.submit {
+            let submitted = self.dashboards.submit(dashboard, body).await;
+            submitted.map_err(|error| match error.refusal() {
+                Some(why) => RayError::Refused(why.to_owned()),
+                None => RayError::Dashboard(error.to_string()),
+            })?;
+            tracing::info!("job submitted");
+        }
+        if let Some(submitter) = submitter {
+            apply::create(client, submitter).await?;
+        }
+        if let Some(status) = plan.status {
+            self.write(job, plan.memory, *status).await?;
+        }
+        if plan.forget {
+            apply::remember(client, job, None).await?;
+        }
+        for event in plan.events {
+            self.retry_state.tell(job, event);
+        }
+        if let Some(notice) = plan.notice {
+            self.retry_state.tell_once(job, notice);
+        }
+        if plan.remove_finalizer {
+            apply::set_finalizer(client, job, false).await?;
+        }
+        Ok(())
+    }
+
+    async fn write(
+        &self,
+        job: &RayJob,
+        memory: Option<String>,
+        status: RayJobStatus,
+    ) -> Result<(), RayError> {
+        let mut meta = job.metadata.clone();
+        if let Some(memory) = memory {
+            meta.resource_version = apply::remember(&self.client, job, Some(&memory)).await?;
+        }
+        apply::write_status::<RayJob>(&self.client, &meta, &status).await
+    }
+}
+
+impl Reconcile for Reconciler {
+    type Object = Packed<RayJob>;
+    type Error = RayError;
+
+    #[tracing::instrument(level = "error", name = "reconcile", skip_all, fields(namespace = packed.namespace(), rayjob = packed.name_any()))]
+    async fn reconcile(&self, packed: &Arc<Packed<RayJob>>) -> Result<Action, RayError> {
+        if let Some(left) = self.retry_state.rests(&**packed) {
+            return Ok(Action::requeue(left));
+        }
+        let namespace = packed.namespace().unwrap_or_default();
+        let recalled = recall(&Arc::new(packed.without_spec()));
+        let Some(_share) = self.at_work.take(&namespace) else {
+            return Ok(Action::requeue(NEXT_TURN));
+        };
+        let mut turns = Vec::new();
+        if question(&recalled.job).is_some() {
+            let Some(turn) = self.questions.take(&namespace) else {
+                tracing::debug!("others of this namespace wait for dashboards");
+                return Ok(Action::requeue(NEXT_TURN));
+            };
+            turns.push(turn);
+        }
+        self.retry_state.begins(&*recalled.job);
+        let (mut observed, at) = self.observe(recalled).await?;
+        let job = &Arc::clone(&observed.job);
+        let Some(decided) = self.decide(packed, &mut observed).await else {
+            return Ok(self.retry_state.postponed(&**job));
+        };
+        let mut next = (decided.plan.requeue_after, decided.plan.notice.is_some());
+        let answered = match self.apply(job, at, decided).await {
+            // Users look at the status for what it waits for.
+            Err(RayError::Create { kind, what, error }) => {
+                let shown = Decided::of(refused(&observed, &what, &said(&error)), None);
+                if let Err(error) = self.apply(job, at, shown).await {
+                    // What was refused is the news; it is shown at the next try.
+                    tracing::warn!(%error, what, "that it cannot be created could not be shown");
+                }
+                return Err(RayError::Create { kind, what, error });
+            }
+            // Ray's last word on it.
+            Err(RayError::Refused(why)) => Some(Ray::Refused(why)),
+            Err(RayError::Dashboard(why)) => Some(Ray::Failing(why)),
+            applied => {
+                applied?;
+                None
+            }
+        };
+        if let Some(ray) = answered {
+            observed.ray = ray;
+            let Some(decided) = self.decide(packed, &mut observed).await else {
+                // Ray says it again when it is asked again.
+                return Ok(self.retry_state.postponed(&**job));
+            };
+            next = (decided.plan.requeue_after, decided.plan.notice.is_some());
+            self.apply(job, at, decided).await?;
+        }
+        let (requeue_after, has_notice) = next;
+        Ok(self.retry_state.worked(job, requeue_after, has_notice))
+    }
+
+    fn failed(&self, job: &Packed<RayJob>, error: &RayError) -> Action {
+        self.retry_state.failed(&job.without_spec(), error)
+    }
+
+    fn gone(&self, namespace: &str, name: &str) {
+        self.retry_state.gone(namespace, name);
+        self.heads.forget(&ObjectRef::new(name).within(namespace));
+    }
+}
+
+/// Whether the job's next step may follow from what becomes of the head's pods.
+fn head_counts(job: &RayJob) -> bool {
+    let phase = job
+        .status
+        .as_ref()
+        .and_then(|status| status.job_deployment_status.as_ref());
+    matches!(phase, Some(Phase::Initializing | Phase::Retrying))
+}
+
+/// Whether an attempt runs, which its cluster's end ends.
+fn is_running(job: &RayJob) -> bool {
+    let status = job.status.as_ref();
+    status.and_then(|status| status.job_deployment_status.as_ref()) == Some(&Phase::Running)
+}
+
+/// Whether the attempt before is over, and the next one waits until nothing of it runs.
+fn is_between(job: &RayJob) -> bool {
+    let status = job.status.as_ref();
+    let phase = status.and_then(|status| status.job_deployment_status.as_ref());
+    matches!(phase, Some(Phase::Retrying | Phase::Suspending))
+}
+
+/// Whether the job's next step follows from what is not there: a cluster or a submitter that is gone, or a Job's name that is free.
+fn gone_counts(job: &RayJob) -> bool {
+    let Some(status) = &job.status else { return false };
+    match status.job_deployment_status {
+        Some(Phase::Retrying | Phase::Suspending) => true,
+        Some(Phase::Initializing) => !status.dashboard_url.is_empty(),
+        _ => false,
+    }
+}

@@ -1,0 +1,357 @@
+//! Ray's resources as they are kept: as text, so that nobody's take more memory than they have bytes. One that cannot be read keeps no other from being read.
+
+use std::fmt::Debug;
+use std::marker::PhantomData;
+
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use lockstep_api::ray::{
+    RayCluster, RayClusterSpec, RayClusterStatus, RayCronJob, RayCronJobSpec, RayCronJobStatus, RayJob,
+    RayJobSpec, RayJobStatus,
+};
+use lockstep_core::common::extent::Extent;
+use lockstep_core::ray::names;
+use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::value::RawValue;
+
+use super::turns::{NoTurn, Turn, Turns};
+use crate::k8s::decode_error;
+use crate::k8s::huge_lock::{self, Huge};
+use crate::k8s::watch::cache_entry::same_kind_as;
+use crate::k8s::watch::namespace_budget::{Weighs, bytes_of};
+use crate::k8s::watch::packed_parts::Parts;
+
+#[cfg(test)]
+mod tests;
+
+/// Larger objects take turns: reading one of these takes up to 1 MB.
+const LARGE: Extent = Extent {
+    objects: 256,
+    elements: 2_048,
+};
+
+/// Large objects, of all kinds, that are read at the same time, and of these huge ones: one of a namespace.
+const LARGE_AT_ONCE: usize = 4;
+const HUGE_AT_ONCE: usize = 2;
+
+/// How much memory reading an object takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Size {
+    Usual,
+    Large,
+    Huge,
+}
+
+impl Size {
+    fn of(extent: Extent) -> Self {
+        if extent.exceeds(huge_lock::FROM) {
+            Self::Huge
+        } else if extent.exceeds(LARGE) {
+            Self::Large
+        } else {
+            Self::Usual
+        }
+    }
+}
+
+/// Turns of objects that take much memory while they are read.
+#[derive(Clone)]
+pub(super) struct LargeTurns {
+    large: Turns,
+    huge: Turns,
+}
+
+impl Default for LargeTurns {
+    fn default() -> Self {
+        Self {
+            large: Turns::new(LARGE_AT_ONCE),
+            huge: Turns::new(HUGE_AT_ONCE),
+        }
+    }
+}
+
+/// One of Ray's kinds.
+pub(super) trait Kind:
+    Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + Send + Sync + 'static
+{
+    /// What is asked for.
+    type Spec: DeserializeOwned + Default;
+    /// What is observed.
+    type Status: DeserializeOwned + Serialize;
+
+    /// An object of these parts.
+    fn of(metadata: ObjectMeta, spec: Self::Spec, status: Option<Self::Status>) -> Self;
+
+    /// A spec that says nothing else.
+    fn with(brief: Brief) -> Self::Spec;
+
+    /// Whether it states that somebody else looks after it.
+    fn is_others(&self) -> bool;
+
+    /// What is asked of an object of this name without reading the rest of its spec.
+    fn extract(name: &str, spec: &Self::Spec) -> Extract;
+}
+
+/// What little is kept of a spec besides its text. Kinds that have no such thing have none of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Extract {
+    /// Port of a cluster's dashboard.
+    pub(super) dashboard_port: Option<u16>,
+    /// Name of the JobSet to make for a cluster.
+    pub(super) jobset: Option<Box<str>>,
+}
+
+macro_rules! kind {
+    ($kind:ident, $spec:ident, $status:ty, $with:expr, $extract:expr) => {
+        impl Kind for $kind {
+            type Spec = $spec;
+            type Status = $status;
+
+            fn of(metadata: ObjectMeta, spec: $spec, status: Option<$status>) -> Self {
+                Self {
+                    metadata,
+                    spec,
+                    status,
+                }
+            }
+
+            fn with(brief: Brief) -> $spec {
+                $with(brief)
+            }
+
+            fn is_others(&self) -> bool {
+                self.managed_by_another().is_some()
+            }
+
+            fn extract(name: &str, spec: &$spec) -> Extract {
+                $extract(name, spec)
+            }
+        }
+    };
+}
+
+kind!(
+    RayCluster,
+    RayClusterSpec,
+    RayClusterStatus,
+    |brief: Brief| RayClusterSpec {
+        managed_by: brief.managed_by,
+        ..RayClusterSpec::default()
+    },
+    |name, spec| Extract {
+        dashboard_port: Some(names::dashboard_port(spec)),
+        jobset: Some(names::jobset(name, spec).into()),
+    }
+);
+kind!(
+    RayJob,
+    RayJobSpec,
+    RayJobStatus,
+    |brief: Brief| RayJobSpec {
+        managed_by: brief.managed_by,
+        job_id: brief.job_id.unwrap_or_default(),
+        ..RayJobSpec::default()
+    },
+    |_, _| Extract::default()
+);
+kind!(
+    RayCronJob,
+    RayCronJobSpec,
+    RayCronJobStatus,
+    |brief: Brief| RayCronJobSpec {
+        managed_by: brief.managed_by,
+        ..RayCronJobSpec::default()
+    },
+    |_, _| Extract::default()
+);
+
+/// An object in a cache. Reading it parses it.
+#[derive(Clone, Debug)]
+pub(super) struct Packed<K> {
+    metadata: ObjectMeta,
+    /// `{"spec": …, "status": …}`, as far as it can be read.
+    text: Box<[u8]>,
+    size: Size,
+    extract: Extract,
+    /// The field that cannot be read, and what is wrong with it.
+    unfit: Option<Box<str>>,
+    kind: PhantomData<fn() -> K>,
+}
+
+#[derive(Deserialize)]
+struct Body<Spec, Status> {
+    #[serde(default)]
+    spec: Spec,
+    status: Option<Status>,
+}
+
+/// What is known of an object that cannot be read: who looks after it, and its status, if that can be read.
+#[derive(Deserialize, Serialize)]
+struct Rest<Status> {
+    #[serde(default)]
+    spec: Brief,
+    status: Option<Status>,
+}
+
+/// What is read of a spec where no more is wanted, or can be read.
+#[derive(Default, Deserialize, Serialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Brief {
+    #[serde(deserialize_with = "string", skip_serializing_if = "Option::is_none")]
+    managed_by: Option<String>,
+    /// Of a RayJob.
+    #[serde(deserialize_with = "string", skip_serializing_if = "Option::is_none")]
+    job_id: Option<String>,
+}
+
+/// A string; none where there is something else.
+fn string<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    let text = Box::<RawValue>::deserialize(deserializer)?;
+    Ok(serde_json::from_str(text.get()).ok())
+}
+
+impl<K: Kind> Packed<K> {
+    /// The object, or what can be read of it: always its metadata, its status and who looks after it nearly so.
+    pub(super) fn read(&self) -> K {
+        let (spec, status) = parsed::<K>(&self.text).unwrap_or_default();
+        K::of(self.metadata.clone(), spec, status)
+    }
+
+    /// The same without its spec, but for what little there is of it in a [`Brief`].
+    pub(super) fn without_spec(&self) -> K {
+        let read = serde_json::from_slice::<Rest<K::Status>>(&self.text);
+        let Rest { spec, status } = read.unwrap_or(Rest {
+            spec: Brief::default(),
+            status: None,
+        });
+        K::of(self.metadata.clone(), K::with(spec), status)
+    }
+
+    /// Which field cannot be read, and what is wrong with it.
+    pub(super) fn unfit(&self) -> Option<&str> {
+        self.unfit.as_deref()
+    }
+
+    /// What is kept of its spec besides the text.
+    pub(super) fn extract(&self) -> &Extract {
+        &self.extract
+    }
+
+    /// Whether nothing else that is huge may be read meanwhile.
+    pub(super) fn is_huge(&self) -> bool {
+        self.size == Size::Huge
+    }
+
+    /// The turn to read it, where it is huge.
+    pub(super) async fn alone(&self) -> Option<Huge> {
+        huge_lock::turn_if(self.is_huge()).await
+    }
+
+    /// A turn to read it, where that takes much memory.
+    ///
+    /// # Errors
+    /// It needs one, and its namespace has as many as it may.
+    pub(super) fn turn(&self, turns: &LargeTurns) -> Result<Option<Turn>, NoTurn> {
+        let turns = match self.size {
+            Size::Usual => return Ok(None),
+            Size::Large => &turns.large,
+            Size::Huge => &turns.huge,
+        };
+        let namespace = self.metadata.namespace.as_deref().unwrap_or_default();
+        turns.take(namespace).map(Some).ok_or(NoTurn)
+    }
+}
+
+type SpecAndStatus<K> = (<K as Kind>::Spec, Option<<K as Kind>::Status>);
+
+fn parsed<K: Kind>(text: &[u8]) -> serde_json::Result<SpecAndStatus<K>> {
+    let body: Body<K::Spec, K::Status> = serde_json::from_slice(text)?;
+    Ok((body.spec, body.status))
+}
+
+/// Reads all of it.
+///
+/// # Errors
+/// The field that cannot be read, and what is wrong with it.
+fn read<K: Kind>(parts: &Parts) -> Result<K::Spec, String> {
+    for (field, extent) in [("spec", parts.spec), ("status", parts.status)] {
+        if extent.exceeds(Extent::MOST) {
+            return Err(format!("{field}: {}", extent.sentence(Extent::MOST)));
+        }
+    }
+    // Nearly all can be read, and to keep track of where it stands costs a parser half its time again.
+    let (spec, _) = parsed::<K>(&parts.text).or_else(|_| {
+        let mut text = serde_json::Deserializer::from_slice(&parts.text);
+        let read: Result<Body<K::Spec, K::Status>, _> = serde_path_to_error::deserialize(&mut text);
+        read.map(|body| (body.spec, body.status))
+            .map_err(|error| decode_error::sentence(&error))
+    })?;
+    Ok(spec)
+}
+
+/// The text of what can be read of it.
+fn rest<K: Kind>(parts: &Parts) -> Option<Vec<u8>> {
+    let whole = serde_json::from_slice::<Rest<K::Status>>(&parts.text);
+    let whole = whole.ok().filter(|_| !parts.status.exceeds(Extent::MOST));
+    let known = whole.or_else(|| {
+        let Rest { spec, .. } = serde_json::from_slice::<Rest<IgnoredAny>>(&parts.text).ok()?;
+        Some(Rest { spec, status: None })
+    });
+    serde_json::to_vec(&known?).ok()
+}
+
+impl<'de, K: Kind> Deserialize<'de> for Packed<K> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let parts = Parts::deserialize(deserializer)?;
+        let read = read::<K>(&parts);
+        let size = match read {
+            Ok(_) => Size::of(parts.spec.plus(parts.status)),
+            Err(_) => Size::Usual,
+        };
+        let (spec, unfit) = match read {
+            Ok(spec) => (spec, None),
+            // Where it runs all the same: of one that was begun before, who asks must not think that nobody answers.
+            Err(error) => (K::Spec::default(), Some(error)),
+        };
+        let extract = K::extract(parts.metadata.name.as_deref().unwrap_or_default(), &spec);
+        drop(spec);
+        let text = match unfit {
+            None => parts.text,
+            Some(_) => rest::<K>(&parts).unwrap_or_default().into(),
+        };
+        Ok(Self {
+            metadata: parts.metadata,
+            text,
+            size,
+            extract,
+            unfit: unfit.map(String::into_boxed_str),
+            kind: PhantomData,
+        })
+    }
+}
+
+impl<K: Kind> Weighs for Packed<K> {
+    fn bytes(&self) -> usize {
+        let unfit = self.unfit.as_deref().map_or(0, str::len);
+        [self.text.len(), unfit]
+            .into_iter()
+            .fold(bytes_of(&self.metadata), usize::saturating_add)
+    }
+}
+
+impl<K: Kind> Resource for Packed<K> {
+    type DynamicType = ();
+    type Scope = NamespaceResourceScope;
+
+    same_kind_as!(K);
+
+    fn meta(&self) -> &ObjectMeta {
+        &self.metadata
+    }
+
+    fn meta_mut(&mut self) -> &mut ObjectMeta {
+        &mut self.metadata
+    }
+}

@@ -1,0 +1,161 @@
+//! What a reconciler remembers of objects of one of Ray's kinds: how often they have failed, and what was told of them.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use kube::Resource;
+use kube::runtime::controller::Action;
+use kube::runtime::reflector::ObjectRef;
+use lockstep_core::jobset::plan;
+use tokio::time::Instant;
+
+use super::apply::RayError;
+use super::turns::NEXT_TURN;
+use crate::k8s::apply::Told;
+use crate::k8s::apply::events::{self, Queue, short};
+use crate::k8s::retry::{Failures, delay};
+
+#[cfg(test)]
+mod tests;
+
+/// How soon to look again at an object that is left to another controller, which may go.
+const LEFT_ALONE: Duration = Duration::from_secs(60);
+
+/// Forgets what is gone.
+pub(super) struct Ledger<K: Resource<DynamicType = ()>> {
+    news: Queue,
+    failures: Failures<ObjectRef<K>>,
+    /// Deadlines that pass whether or not what was decided last can be carried out.
+    due: Mutex<HashMap<ObjectRef<K>, Instant>>,
+    /// Why nothing is done.
+    notices: Told<K>,
+    /// What the API server did not let be created, until it did.
+    refusals: Told<K>,
+}
+
+fn key<K: Resource<DynamicType = ()>>(object: &impl Resource<DynamicType = ()>) -> ObjectRef<K> {
+    let name = object.meta().name.as_deref().unwrap_or_default();
+    ObjectRef::new(name).within(object.meta().namespace.as_deref().unwrap_or_default())
+}
+
+impl<K: Resource<DynamicType = ()>> Ledger<K> {
+    /// Events go to `news`.
+    pub(super) fn new(news: Queue) -> Self {
+        Self {
+            news,
+            failures: Failures::default(),
+            due: Mutex::default(),
+            notices: Told::once(),
+            refusals: Told::default(),
+        }
+    }
+
+    /// Publishes an event.
+    pub(super) fn tell(&self, object: &K, mut event: plan::Event) {
+        event.message = short(event.message);
+        let regarding = events::regarding(object);
+        tracing::info!(
+            kind = regarding.kind,
+            namespace = regarding.namespace,
+            name = regarding.name,
+            reason = event.reason,
+            note = event.message,
+            "changed"
+        );
+        self.news.add(regarding, event);
+    }
+
+    /// Publishes an event unless it is the one that was told last in this way.
+    pub(super) fn tell_once(&self, object: &K, notice: plan::Event) {
+        for notice in self.notices.news(object, vec![notice]) {
+            self.tell(object, notice);
+        }
+    }
+
+    /// Publishes an event about what cannot be created, and again only where the one before may be gone, or it has worked in between.
+    pub(super) fn tell_of_refusal(&self, object: &K, refusal: plan::Event) {
+        for refusal in self.refusals.news(object, vec![refusal]) {
+            self.tell(object, refusal);
+        }
+    }
+
+    /// How long it is still to be left alone after failures, whatever has changed: never beyond its deadline.
+    pub(super) fn rests(&self, object: &impl Resource<DynamicType = ()>) -> Option<Duration> {
+        let key = key(object);
+        let rests = self.failures.rests(&key)?.min(self.until_due(&key));
+        Some(rests).filter(|rests| !rests.is_zero())
+    }
+
+    /// How long it is until its deadline.
+    fn until_due(&self, key: &ObjectRef<K>) -> Duration {
+        let due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = due.get(key);
+        at.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()))
+    }
+
+    /// It is looked at: a deadline that has passed is met with that.
+    pub(super) fn begins(&self, object: &impl Resource<DynamicType = ()>) {
+        let key = key(object);
+        if self.until_due(&key).is_zero() {
+            let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
+            due.remove(&key);
+        }
+    }
+
+    /// Others have the turn that its decision needs: it is looked at when that is free, whether or not it has failed before.
+    pub(super) fn postponed(&self, object: &impl Resource<DynamicType = ()>) -> Action {
+        let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
+        due.insert(key(object), Instant::now());
+        Action::requeue(NEXT_TURN)
+    }
+
+    /// The next deadline, which waits for no write: it is looked at then, whether or not what was decided can be carried out.
+    pub(super) fn decided(&self, object: &K, deadline: Option<SignedDuration>) {
+        let after = deadline.and_then(|after| Duration::try_from(after).ok());
+        let at = after.and_then(|after| Instant::now().checked_add(after));
+        let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
+        match at {
+            Some(at) => due.insert(ObjectRef::from_obj(object), at),
+            None => due.remove(&ObjectRef::from_obj(object)),
+        };
+    }
+
+    /// It has worked; when to look again.
+    pub(super) fn worked(&self, object: &K, after: Option<SignedDuration>, left_alone: bool) -> Action {
+        let key = ObjectRef::from_obj(object);
+        self.failures.forget(&key);
+        self.refusals.forget(&key);
+        let after = after.and_then(|after| Duration::try_from(after).ok());
+        let left_alone = left_alone.then_some(LEFT_ALONE);
+        let next = after.into_iter().chain(left_alone).min();
+        next.map_or_else(Action::await_change, Action::requeue)
+    }
+
+    /// It has failed; when to try again.
+    pub(super) fn failed(&self, object: &K, error: &RayError) -> Action {
+        let key = ObjectRef::from_obj(object);
+        if let Some(event) = error.event() {
+            self.tell_of_refusal(object, event);
+        }
+        let delay = delay(self.failures.add(key.clone())).min(self.until_due(&key));
+        let (kind, namespace, name) = (K::kind(&()), key.namespace, key.name);
+        if matches!(error, RayError::Conflict(_)) {
+            tracing::debug!(%kind, namespace, name, %error, ?delay, "will decide anew");
+        } else {
+            tracing::warn!(%kind, namespace, name, %error, ?delay, "reconcile failed, will retry");
+        }
+        Action::requeue(delay)
+    }
+
+    /// It is no longer there.
+    pub(super) fn gone(&self, namespace: &str, name: &str) {
+        let key = ObjectRef::new(name).within(namespace);
+        self.failures.forget(&key);
+        self.notices.forget(&key);
+        self.refusals.forget(&key);
+        let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
+        due.remove(&key);
+    }
+}

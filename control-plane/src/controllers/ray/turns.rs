@@ -1,0 +1,73 @@
+//! Limits how many objects of one namespace are worked on at once, how many of its RayJobs wait for dashboards, and how many of its large objects are read. A tenant's pod can pose as a dashboard
+//! and never answer, which holds a place until the request times out; a large object takes many times its size in memory while it is read.
+//!
+//! Promises: a namespace takes no more than half of what is then free, so that what one may take shrinks as others take more, and no few of them take all.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+#[cfg(test)]
+mod tests;
+
+/// When to look again at an object of a namespace that has all the turns that it may have.
+pub(super) const NEXT_TURN: Duration = Duration::from_secs(1);
+
+/// Hands out turns.
+#[derive(Clone)]
+pub(super) struct Turns {
+    most: usize,
+    /// By namespace. None is zero.
+    taken: Arc<Mutex<HashMap<String, usize>>>,
+}
+
+/// A turn, until it is dropped.
+pub(super) struct Turn {
+    namespace: String,
+    turns: Turns,
+}
+
+/// The namespace has as many turns as it may.
+pub(super) struct NoTurn;
+
+impl Turns {
+    /// So many at the same time at most.
+    pub(super) fn new(most: usize) -> Self {
+        Self {
+            most,
+            taken: Arc::default(),
+        }
+    }
+
+    /// A turn of a namespace; `None`: it has as many as it may.
+    pub(super) fn take(&self, namespace: &str) -> Option<Turn> {
+        let mut taken = self.locked();
+        let own = taken.get(namespace).copied().unwrap_or(0);
+        let free = self.most.saturating_sub(taken.values().sum());
+        if own.saturating_mul(2) >= free {
+            return None;
+        }
+        taken.insert(namespace.to_owned(), own.saturating_add(1));
+        Some(Turn {
+            namespace: namespace.to_owned(),
+            turns: self.clone(),
+        })
+    }
+
+    fn locked(&self) -> MutexGuard<'_, HashMap<String, usize>> {
+        // Nothing under this lock can leave the map half-changed.
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let mut taken = self.turns.locked();
+        if let Some(own) = taken.get_mut(&self.namespace) {
+            *own = own.saturating_sub(1);
+            if *own == 0 {
+                taken.remove(&self.namespace);
+            }
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Watches of Ray's resources and of what belongs to them.
+
+use futures::stream::BoxStream;
+use futures::{Stream, StreamExt, TryStreamExt};
+use kube::runtime::reflector::store::Writer;
+use kube::runtime::reflector::{self, ObjectRef};
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Resource, ResourceExt};
+use lockstep_api::ray::{RayCluster, RayCronJob, RayJob, keys};
+use std::fmt::Debug;
+use std::sync::Arc;
+use tokio_util::sync::CancellationToken;
+
+use super::belonging::{Belonging, Belongs};
+use super::packed::{Kind, Packed};
+use crate::k8s::apply::events::{Queue, short};
+use crate::k8s::watch::cache_entry::mapped;
+use crate::k8s::watch::decode::{Reported, leave_alone, left_out};
+use crate::k8s::watch::follow::{Health, patient};
+use crate::k8s::watch::lean::Lean;
+use crate::k8s::watch::namespace_budget::{NamespaceBudgets, Room, within};
+use crate::k8s::watch::sized;
+
+/// Objects that are listed at once.
+pub(super) const PAGE: u32 = 100;
+/// Reason of the event on an object that cannot be read.
+const UNREADABLE: &str = "Unreadable";
+
+/// All objects of a kind that can be read. One that cannot is told of, once for each change of its spec, and is as good as absent: nothing is done about it. While
+/// it is being deleted it is what can be read of it: what was begun is brought to its end.
+pub(super) fn readable<K: Kind>(
+    api: Api<Packed<K>>,
+    room: Room,
+    news: Queue,
+) -> impl Stream<Item = watcher::Result<Event<Packed<K>>>> + Send {
+    let config = watcher::Config::default().page_size(PAGE);
+    let begin = move || patient(watcher(api.clone(), config.clone())).boxed();
+    let mut reported = Reported::default();
+    within((room.clone(), room.clone()), begin, left_out(room, news.clone())).filter_map(move |event| {
+        let event = event.map(|event| {
+            reported.follow(&event);
+            let (Event::InitApply(object) | Event::Apply(object)) = &event else {
+                return Some(event);
+            };
+            let Some(error) = object.unfit() else {
+                return Some(event);
+            };
+            if object.meta().deletion_timestamp.is_some() {
+                return Some(event);
+            }
+            if reported.is_news(object) && !object.read().is_others() {
+                tell(&news, object, error);
+            }
+            match event {
+                // What was read of it before is no longer so.
+                Event::Apply(object) => Some(Event::Delete(object)),
+                _ => None,
+            }
+        });
+        std::future::ready(event.transpose())
+    })
+}
+
+/// Tells that an object is left alone.
+fn tell<K: Kind>(news: &Queue, object: &Packed<K>, error: &str) {
+    let why = short(format!("cannot be read and is left alone: {error}"));
+    leave_alone(news, object, UNREADABLE, why);
+}
+
+/// All objects of a kind that have this label, and for which there is room.
+pub(super) fn labelled<K>(
+    kind: &'static str,
+    api: Api<Lean<K>>,
+    rooms: &NamespaceBudgets,
+    label: &str,
+) -> BoxStream<'static, watcher::Result<Event<Belonging<K>>>>
+where
+    K: Belongs + Clone + Debug + Send + Sync + 'static,
+{
+    let config = watcher::Config::default().labels(label).page_size(PAGE);
+    sized(
+        kind,
+        rooms,
+        move || {
+            patient(watcher(api.clone(), config.clone()))
+                .map_ok(|event| mapped(event, |object| Belonging::of(&object)))
+                .boxed()
+        },
+        |_, _| {},
+    )
+}
+
+/// Keeps the cache of a kind, and tells of each object that has changed, until `shutdown`. What a list does not show any more has changed, too: it went while
+/// nobody watched.
+pub(super) async fn follow<K>(
+    kind: &'static str,
+    events: impl Stream<Item = watcher::Result<Event<K>>> + Send,
+    mut writer: Writer<K>,
+    changed: impl Fn(&K) + Send,
+    shutdown: CancellationToken,
+) where
+    K: reflector::Lookup<DynamicType = ()> + Clone + Debug + 'static,
+{
+    let store = writer.as_reader();
+    let mut health = Health::default();
+    let mut events = std::pin::pin!(events.take_until(shutdown.cancelled_owned()));
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(event) => {
+                let before = match &event {
+                    Event::InitDone => store.state(),
+                    _ => Vec::new(),
+                };
+                writer.apply_watcher_event(&event);
+                match &event {
+                    Event::Apply(object) | Event::Delete(object) => changed(object),
+                    Event::InitDone => {
+                        health.recovered(kind, store.len());
+                        let is_gone = |object: &&Arc<K>| store.get(&ObjectRef::from(&***object)).is_none();
+                        before.iter().filter(is_gone).for_each(|object| changed(object));
+                        store.state().iter().for_each(|object| changed(object));
+                    }
+                    Event::Init | Event::InitApply(_) => {}
+                }
+            }
+            Err(error) => health.failed(kind, &error),
+        }
+    }
+}
+
+/// The RayJob that a cluster was made for, by its labels.
+pub(super) fn originator(cluster: &Packed<RayCluster>) -> Option<ObjectRef<Packed<RayJob>>> {
+    let label = |key: &str| cluster.labels().get(key).map(String::as_str);
+    let job = label(keys::ORIGINATED_FROM_NAME)?;
+    let is_job = label(keys::ORIGINATED_FROM_CRD) == Some("RayJob");
+    Some(ObjectRef::new(job).within(&cluster.namespace()?)).filter(|_| is_job)
+}
+
+/// The RayCronJob that a RayJob was made for, by its label.
+pub(super) fn cron_of(job: &Packed<RayJob>) -> Option<ObjectRef<Packed<RayCronJob>>> {
+    let cron = job.labels().get(keys::CRON_JOB_NAME)?;
+    Some(ObjectRef::new(cron).within(&job.namespace()?))
+}

@@ -1,0 +1,38 @@
+//! Restart groups: one task for each JobSet that restarts in place under supervision.
+//!
+//! A task watches (stores and the hub's reports), lets the pure coordinator decide, and acts (publishes to the hub, writes
+//! `status.inPlaceRestart`, announces). It is the only writer of that part of the status, with one exception: the reconciler raises the
+//! generation when a Job failed, which the task follows.
+
+mod blocked_condition;
+pub(crate) mod board;
+mod budget;
+mod clock;
+mod convert;
+mod input_version;
+mod manager;
+mod metrics;
+mod observation;
+mod observe;
+pub(crate) mod pace;
+mod phases;
+mod pod_deleter;
+mod recorder;
+mod replace;
+mod restart_count_annotation;
+mod task;
+mod traces;
+mod write;
+
+pub use board::question::Question;
+pub use board::{Board, Post, Snapshot};
+pub use clock::Clock;
+pub use convert::durable_from;
+pub use manager::{Manager, Means, is_group, taken_over};
+pub use observation::{Heard, Observation};
+pub use observe::{View, published, view_of};
+pub use recorder::RestartRecorder;
+pub use write::{Change, patch};
+
+pub(crate) use convert::sentence;
+pub(crate) use phases::{Phase, phases};

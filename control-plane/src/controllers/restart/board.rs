@@ -1,0 +1,314 @@
+//! Where group tasks show their state and readers see it: the newest one of each group, numbered in the order of change.
+
+pub(crate) mod history;
+pub(crate) mod question;
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lockstep_api::JobSet;
+use lockstep_core::restart::{Announcement, Cause, Generation, Observed, RestartLevel, UnixNanos};
+use tokio::sync::{mpsc, watch};
+
+use history::History;
+use question::{Asks, Question};
+
+/// Namespace and name of a JobSet.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Key {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+}
+
+/// The state of a group after one step of its coordinator.
+#[derive(Debug)]
+pub struct Snapshot {
+    /// The JobSet, as the step saw it.
+    pub jobset: Arc<JobSet>,
+    /// What the coordinator saw.
+    pub observed: Arc<Observed>,
+    /// Name of the coordinator's state.
+    pub state: &'static str,
+    /// The restart attempt that all workers should run.
+    pub generation: Generation,
+    /// The last one that all have run.
+    pub released: Generation,
+    /// Restarts that count.
+    pub restarts: u32,
+    /// Why the last restart was begun.
+    pub cause: Option<Cause>,
+    /// The highest level that it has taken.
+    pub level: Option<RestartLevel>,
+}
+
+/// The groups that this replica looks after.
+pub struct Board {
+    leads: watch::Sender<bool>,
+    inner: Mutex<Inner>,
+    changed: watch::Sender<u64>,
+}
+
+#[derive(Default)]
+struct Inner {
+    /// The number of the latest change.
+    latest: u64,
+    /// How many groups were taken away so far.
+    removals: u64,
+    groups: BTreeMap<Key, Posted>,
+    by_change: BTreeMap<u64, Key>,
+}
+
+/// The last restarts of a group: its task writes, callers read.
+type Shared = Arc<Mutex<History>>;
+
+struct Posted {
+    /// Which [`Post`] shows it.
+    owner: u64,
+    asks: Asks,
+    history: Shared,
+    change: u64,
+    state: Arc<Snapshot>,
+}
+
+/// What a reader looks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Filter {
+    /// Empty: all.
+    pub(crate) namespace: String,
+    /// Empty: all.
+    pub(crate) name: String,
+}
+
+impl Filter {
+    fn takes(&self, key: &Key) -> bool {
+        (self.namespace.is_empty() || self.namespace == key.namespace)
+            && (self.name.is_empty() || self.name == key.name)
+    }
+}
+
+impl Board {
+    /// An empty board, of a replica that does not lead.
+    #[must_use]
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self {
+            leads: watch::Sender::new(false),
+            inner: Mutex::default(),
+            changed: watch::Sender::new(0),
+        })
+    }
+
+    /// This replica leads, until it ends.
+    pub fn lead(&self) {
+        self.leads.send_replace(true);
+    }
+
+    pub(crate) fn leads(&self) -> bool {
+        *self.leads.borrow()
+    }
+
+    /// Tells when this replica begins to lead.
+    pub(crate) fn leading(&self) -> watch::Receiver<bool> {
+        self.leads.subscribe()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Nothing that holds this lock can leave it half-changed.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place for the state of this JobSet's group, which is taken over `now`. It is taken away when the post is dropped.
+    #[must_use]
+    pub fn post(self: &Arc<Self>, namespace: &str, name: &str, now: UnixNanos) -> Post {
+        let mut inner = self.lock();
+        inner.latest += 1;
+        let owner = inner.latest;
+        drop(inner);
+        let (asks, questions) = question::channel();
+        Post {
+            board: Arc::clone(self),
+            asks,
+            questions,
+            history: Arc::new(Mutex::new(History::new(now))),
+            key: Key {
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+            },
+            owner,
+        }
+    }
+
+    /// Whether it shows the group of this JobSet.
+    #[must_use]
+    pub fn shows(&self, namespace: &str, name: &str) -> bool {
+        let key = Key {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        };
+        self.lock().groups.contains_key(&key)
+    }
+
+    pub(crate) fn get(&self, key: &Key) -> Option<Arc<Snapshot>> {
+        Some(Arc::clone(&self.lock().groups.get(key)?.state))
+    }
+
+    /// The way to the task that looks after a group.
+    pub(crate) fn asks(&self, key: &Key) -> Option<Asks> {
+        Some(self.lock().groups.get(key)?.asks.clone())
+    }
+
+    /// The state of a group, with its last restarts.
+    pub(crate) fn history(&self, key: &Key) -> Option<(Arc<Snapshot>, History)> {
+        let (state, history) = {
+            let inner = self.lock();
+            let posted = inner.groups.get(key)?;
+            (Arc::clone(&posted.state), Arc::clone(&posted.history))
+        };
+        let history = history.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Some((state, history))
+    }
+
+    /// Up to `most` groups that the filter takes, by namespace and name, those after `after`; and whether there are more.
+    pub(crate) fn list(
+        &self,
+        filter: &Filter,
+        after: Option<Key>,
+        most: usize,
+    ) -> (Vec<(Key, Arc<Snapshot>)>, bool) {
+        let begin = match after {
+            Some(after) => Bound::Excluded(after),
+            None => Bound::Included(Key {
+                namespace: filter.namespace.clone(),
+                name: String::new(),
+            }),
+        };
+        let inner = self.lock();
+        let mut found = inner
+            .groups
+            .range((begin, Bound::Unbounded))
+            .take_while(|(key, _)| filter.namespace.is_empty() || key.namespace == filter.namespace)
+            .filter(|(key, _)| filter.takes(key))
+            .map(|(key, posted)| (key.clone(), Arc::clone(&posted.state)));
+        let page = found.by_ref().take(most).collect();
+        let more = found.next().is_some();
+        (page, more)
+    }
+
+    /// The first change after `seen` that the filter takes, with its number.
+    pub(crate) fn next_change(&self, filter: &Filter, seen: u64) -> Option<(u64, Key, Arc<Snapshot>)> {
+        let inner = self.lock();
+        let (change, key) = inner
+            .by_change
+            .range((Bound::Excluded(seen), Bound::Unbounded))
+            .find(|(_, key)| filter.takes(key))?;
+        let posted = inner.groups.get(key)?;
+        Some((*change, key.clone(), Arc::clone(&posted.state)))
+    }
+
+    /// How many groups were taken away so far; says whether a look for missing ones is worth it.
+    pub(crate) fn removals(&self) -> u64 {
+        self.lock().removals
+    }
+
+    /// The first of these that is not there.
+    pub(crate) fn first_missing<'k>(&self, mut keys: impl Iterator<Item = &'k Key>) -> Option<&'k Key> {
+        let inner = self.lock();
+        keys.find(|key| !inner.groups.contains_key(*key))
+    }
+
+    /// Tells of changes, without saying which.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    fn tell(&self, latest: u64) {
+        // Whoever was later has the last word.
+        self.changed.send_if_modified(|told| {
+            let news = *told < latest;
+            *told = latest.max(*told);
+            news
+        });
+    }
+}
+
+/// A group's place on the board.
+pub struct Post {
+    board: Arc<Board>,
+    key: Key,
+    owner: u64,
+    asks: Asks,
+    questions: mpsc::Receiver<Question>,
+    history: Shared,
+}
+
+impl Post {
+    /// Takes in what was announced of the group.
+    pub fn note(&self, announcement: &Announcement, now: UnixNanos) {
+        self.history().note(announcement, now);
+    }
+
+    fn history(&self) -> MutexGuard<'_, History> {
+        self.history.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next question about this group. Cancel-safe.
+    pub async fn asked(&mut self) -> Question {
+        match self.questions.recv().await {
+            Some(question) => question,
+            // Not as long as this keeps a way to itself.
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Shows this state instead of the one before.
+    pub fn show(&self, state: Snapshot) {
+        if state.observed.suspended {
+            self.history().supersede();
+        }
+        let state = Arc::new(state);
+        let mut inner = self.board.lock();
+        // Another task may look after a JobSet of the same name by now.
+        let before = inner.groups.get(&self.key);
+        if before.is_some_and(|posted| posted.owner > self.owner) {
+            return;
+        }
+        inner.latest += 1;
+        let change = inner.latest;
+        let posted = Posted {
+            owner: self.owner,
+            asks: self.asks.clone(),
+            history: Arc::clone(&self.history),
+            change,
+            state,
+        };
+        let before = inner.groups.insert(self.key.clone(), posted);
+        if let Some(before) = &before {
+            inner.by_change.remove(&before.change);
+        }
+        inner.by_change.insert(change, self.key.clone());
+        drop(inner);
+        self.board.tell(change);
+    }
+}
+
+impl Drop for Post {
+    fn drop(&mut self) {
+        let mut inner = self.board.lock();
+        // Another task may look after a JobSet of the same name by now.
+        if inner
+            .groups
+            .get(&self.key)
+            .is_none_or(|posted| posted.owner != self.owner)
+        {
+            return;
+        }
+        if let Some(posted) = inner.groups.remove(&self.key) {
+            inner.by_change.remove(&posted.change);
+        }
+        inner.removals += 1;
+        inner.latest += 1;
+        let change = inner.latest;
+        drop(inner);
+        self.board.tell(change);
+    }
+}

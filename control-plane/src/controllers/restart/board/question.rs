@@ -1,0 +1,84 @@
+//! Questions to group tasks: what a restart would do.
+//!
+//! The task that owns the coordinator answers between two of its steps, with what it sees. A few questions wait for it, and no more.
+
+use std::sync::Arc;
+
+use lockstep_api::WorkerRestartRequest;
+use lockstep_core::restart::{Coordinator, Observed, Preview, UnixNanos};
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{mpsc, oneshot};
+
+/// Questions that wait for one group's task.
+pub(crate) const WAITING: usize = 8;
+
+/// The request that would be made.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Wish {
+    /// To restart all workers, with this token.
+    All(String),
+    /// To restart some of them alone.
+    Some(WorkerRestartRequest),
+}
+
+/// What a restart would do, for somebody who waits for the answer.
+pub struct Question {
+    wish: Wish,
+    asker: oneshot::Sender<Answer>,
+}
+
+/// What it would do, and what that was seen in.
+pub(crate) struct Answer {
+    pub(crate) preview: Preview,
+    pub(crate) observed: Arc<Observed>,
+}
+
+/// Why there is no answer.
+pub(crate) enum Unanswered {
+    /// As many wait as may.
+    TooMany,
+    /// The group's task has ended.
+    GivenUp,
+}
+
+impl Question {
+    /// What the coordinator would do.
+    #[must_use]
+    pub fn preview(&self, coordinator: &Coordinator, observed: &Observed, now: UnixNanos) -> Preview {
+        match &self.wish {
+            Wish::All(token) => coordinator.preview(observed, token, now),
+            Wish::Some(request) => coordinator.preview_worker_restarts(observed, request, now),
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn wish(&self) -> &Wish {
+        &self.wish
+    }
+
+    /// Answers it. Who has gone is not waited for.
+    pub fn answer(self, preview: Preview, observed: Arc<Observed>) {
+        let _ = self.asker.send(Answer { preview, observed });
+    }
+}
+
+/// The way to a group's task.
+pub(crate) type Asks = mpsc::Sender<Question>;
+
+pub(super) fn channel() -> (Asks, mpsc::Receiver<Question>) {
+    mpsc::channel(WAITING)
+}
+
+/// Asks, and waits for the answer. Cancel-safe.
+///
+/// # Errors
+/// [`Unanswered`].
+pub(crate) async fn ask(asks: &Asks, wish: Wish) -> Result<Answer, Unanswered> {
+    let (asker, answer) = oneshot::channel();
+    asks.try_send(Question { wish, asker })
+        .map_err(|error| match error {
+            TrySendError::Full(_) => Unanswered::TooMany,
+            TrySendError::Closed(_) => Unanswered::GivenUp,
+        })?;
+    answer.await.map_err(|_| Unanswered::GivenUp)
+}

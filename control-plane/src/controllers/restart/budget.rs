@@ -1,0 +1,91 @@
+//! How many workers all groups together may expect of which there is nothing yet.
+//!
+//! A JobSet of a kilobyte may ask for as many workers as a group can have
+//! ([`lockstep_core::jobset::limits`]), and without a quota there may be any number of such JobSets:
+//! suspended ones, or ones whose pods are refused. What a group takes of memory is to follow what
+//! there is of it.
+//!
+//! Promises: workers that have pods cost nothing, with [`FOR_EACH_POD`] times as many beside them;
+//! the others of all groups are [`UNSEEN`] at most. A group for which there is no room has next to
+//! no pods: there is hardly anybody whom its task could restart, and it gets one as soon as its
+//! pods come. One that is a group stays one while its pods are gone, unless its own namespace has
+//! more than [`UNSEEN`].
+
+use std::collections::HashMap;
+use std::hash::Hash;
+
+use lockstep_core::jobset::limits::MOST_WORKERS;
+
+#[cfg(test)]
+mod tests;
+
+/// The most workers without pods that all groups together expect; at 1.2 kB for each they take 130
+/// MB. A group of the largest size finds room before it has any pod, beside hundreds of small ones.
+pub(super) const UNSEEN: u64 = MOST_WORKERS as u64 * 11 / 10;
+
+/// So many workers may be expected for each pod that there is.
+pub(super) const FOR_EACH_POD: u64 = 10;
+
+/// The workers without pods of each group.
+#[derive(Debug)]
+pub(super) struct Budget<K> {
+    unseen: HashMap<K, (String, u64)>,
+    sum: u64,
+    by_namespace: HashMap<String, u64>,
+}
+
+impl<K> Default for Budget<K> {
+    fn default() -> Self {
+        Self {
+            unseen: HashMap::new(),
+            sum: 0,
+            by_namespace: HashMap::new(),
+        }
+    }
+}
+
+impl<K: Eq + Hash> Budget<K> {
+    /// Whether there is room for a group that expects so many workers and has so many pods; it then
+    /// has it until it is looked at again, or released. One that `is_group` already waits for no
+    /// other namespace's.
+    pub(super) fn takes(
+        &mut self,
+        key: K,
+        namespace: &str,
+        (workers, pods): (u64, usize),
+        is_group: bool,
+    ) -> bool {
+        self.release(&key);
+        let seen = u64::try_from(pods)
+            .unwrap_or(u64::MAX)
+            .saturating_mul(FOR_EACH_POD);
+        let unseen = workers.saturating_sub(seen);
+        if unseen == 0 {
+            return true;
+        }
+        let sum = self.sum.saturating_add(unseen);
+        let own = self.by_namespace.get(namespace).copied().unwrap_or(0);
+        let own = own.saturating_add(unseen);
+        let fits = if is_group { own <= UNSEEN } else { sum <= UNSEEN };
+        if fits {
+            self.sum = sum;
+            self.by_namespace.insert(namespace.to_owned(), own);
+            self.unseen.insert(key, (namespace.to_owned(), unseen));
+        }
+        fits
+    }
+
+    /// The group is given up.
+    pub(super) fn release(&mut self, key: &K) {
+        let Some((namespace, unseen)) = self.unseen.remove(key) else {
+            return;
+        };
+        self.sum = self.sum.saturating_sub(unseen);
+        if let Some(own) = self.by_namespace.get_mut(&namespace) {
+            *own = own.saturating_sub(unseen);
+            if *own == 0 {
+                self.by_namespace.remove(&namespace);
+            }
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! Between `status.inPlaceRestart` and what the core calls durable.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use lockstep_api::{
+    InPlaceKind, InPlacePhase, InPlaceRestartStatus, JobSetStatus, RestartCause, RestartedWorker,
+};
+use lockstep_core::restart::{
+    Cause, Durable, DurablePhase, Epoch, Exit, Generation, Identity, Reason, RestartLevel,
+};
+
+/// What the status says. Numbers that cannot be are read as 0: the generation then only rises from there.
+#[must_use]
+pub fn durable_from(status: Option<&InPlaceRestartStatus>) -> Durable {
+    let Some(status) = status else {
+        return Durable::default();
+    };
+    let phase = match &status.phase {
+        Some(InPlacePhase::Stopping | InPlacePhase::Parked | InPlacePhase::Releasing) => {
+            DurablePhase::Stopping
+        }
+        Some(InPlacePhase::Recreating) => DurablePhase::Recreating,
+        Some(InPlacePhase::Failed) => DurablePhase::Failed,
+        Some(InPlacePhase::InSync | InPlacePhase::Other(_)) | None => DurablePhase::InSync,
+    };
+    Durable {
+        epoch: Epoch(u64::try_from(status.epoch).unwrap_or(0)),
+        generation: Generation(u64::try_from(status.generation).unwrap_or(0)),
+        latest: Generation(u64::try_from(status.latest).unwrap_or(0)),
+        worker_restarts: status.worker_restarts.iter().map(worker_restart_from).collect(),
+        released: Generation(u64::try_from(status.released).unwrap_or(0)),
+        counter: u32::try_from(status.restarts).unwrap_or(0),
+        started: status.started.iter().cloned().collect(),
+        joined: status.joined.iter().cloned().collect(),
+        phase,
+        cause: status.cause.as_ref().and_then(cause_from),
+        handled_request: status.handled_manual_request.clone(),
+        handled_worker_restart: status.handled_worker_restart.clone(),
+        level: status
+            .level
+            .as_ref()
+            .and_then(|level| RestartLevel::parse(level.as_str())),
+    }
+}
+
+/// What the status of a JobSet says. Restarts of before it was coordinated count on.
+pub(super) fn durable_of(status: Option<&JobSetStatus>) -> Durable {
+    let mut durable = durable_from(status.and_then(|status| status.in_place_restart.as_ref()));
+    if durable.generation == Generation(0) {
+        let before = status.map_or(0, |status| status.restarts_count_towards_max);
+        durable.counter = durable.counter.max(u32::try_from(before).unwrap_or(0));
+    }
+    durable
+}
+
+/// The status to write.
+pub(super) fn status_to(
+    durable: &Durable,
+    kind: Option<InPlaceKind>,
+    before: Option<&InPlaceRestartStatus>,
+    now: jiff::Timestamp,
+) -> InPlaceRestartStatus {
+    let phase = match durable.phase {
+        DurablePhase::InSync => InPlacePhase::InSync,
+        DurablePhase::Stopping => InPlacePhase::Stopping,
+        DurablePhase::Recreating => InPlacePhase::Recreating,
+        DurablePhase::Failed => InPlacePhase::Failed,
+    };
+    let kept = before
+        .filter(|status| status.phase.as_ref() == Some(&phase))
+        .and_then(|status| status.last_transition_time.clone());
+    InPlaceRestartStatus {
+        kind,
+        phase: Some(phase),
+        generation: i64::try_from(durable.generation.0).unwrap_or(i64::MAX),
+        latest: i64::try_from(durable.latest.0).unwrap_or(i64::MAX),
+        worker_restarts: durable.worker_restarts.iter().map(worker_restart_to).collect(),
+        released: i64::try_from(durable.released.0).unwrap_or(i64::MAX),
+        restarts: i32::try_from(durable.counter).unwrap_or(i32::MAX),
+        epoch: i64::try_from(durable.epoch.0).unwrap_or(i64::MAX),
+        started: durable.started.iter().cloned().collect(),
+        joined: durable.joined.iter().cloned().collect(),
+        level: durable.level.map(|level| level.as_str().into()),
+        cause: durable.cause.as_ref().map(cause_to),
+        handled_manual_request: durable.handled_request.clone(),
+        handled_worker_restart: durable.handled_worker_restart.clone(),
+        last_transition_time: Some(kept.unwrap_or(Time(now))),
+    }
+}
+
+fn worker_restart_from(worker: &RestartedWorker) -> (Identity, Generation) {
+    let identity = Identity {
+        job: worker.job.as_str().into(),
+        index: u32::try_from(worker.index).unwrap_or(0),
+        container: worker.container.as_str().into(),
+    };
+    (
+        identity,
+        Generation(u64::try_from(worker.generation).unwrap_or(0)),
+    )
+}
+
+fn worker_restart_to((identity, generation): (&Identity, &Generation)) -> RestartedWorker {
+    RestartedWorker {
+        job: identity.job.to_string(),
+        index: i32::try_from(identity.index).unwrap_or(i32::MAX),
+        container: identity.container.to_string(),
+        generation: i64::try_from(generation.0).unwrap_or(i64::MAX),
+    }
+}
+
+fn cause_from(cause: &RestartCause) -> Option<Cause> {
+    let exit = cause.exit_code.map(|code| Exit {
+        code,
+        signal: cause.signal.unwrap_or(0),
+    });
+    Some(Cause {
+        reason: Reason::parse(cause.reason.as_deref()?)?,
+        identity: None,
+        pod: cause.pod.clone().unwrap_or_default(),
+        node: cause.node.clone().unwrap_or_default(),
+        exit,
+        at: None,
+    })
+}
+
+fn cause_to(cause: &Cause) -> RestartCause {
+    let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    RestartCause {
+        reason: Some(cause.reason.as_str().to_owned()),
+        pod: text(&cause.pod),
+        container: cause
+            .identity
+            .as_ref()
+            .map(|identity| identity.container.to_string()),
+        node: text(&cause.node),
+        exit_code: cause.exit.map(|exit| exit.code),
+        signal: cause.exit.map(|exit| exit.signal).filter(|signal| *signal != 0),
+        message: Some(sentence(cause)),
+    }
+}
+
+/// What a code usually stands for, where everybody keeps to it: the agent for a program that it cannot start, and shells for those of their scripts,
+/// which is why it is a question. The worker's log names the program.
+fn hint(code: i32) -> &'static str {
+    match code {
+        // What kubelet says of a container whose program could not be started, where there is no agent.
+        128 => " (could not be started: executable not found?)",
+        126 => " (not executable, or permission denied?)",
+        127 => " (executable not found?)",
+        _ => "",
+    }
+}
+
+/// The cause in a sentence, for status, events and logs.
+pub(crate) fn sentence(cause: &Cause) -> String {
+    let worker = cause
+        .identity
+        .as_ref()
+        .map_or_else(|| "a worker".to_owned(), |identity| format!("worker {identity}"));
+    let ended = match cause.exit {
+        Some(Exit { signal, .. }) if signal != 0 => format!(" by signal {signal}"),
+        Some(Exit { code, .. }) => format!(" with code {code}{}", hint(code)),
+        None => String::new(),
+    };
+    let place = if cause.node.is_empty() {
+        String::new()
+    } else {
+        format!(" (pod {}, node {})", cause.pod, cause.node)
+    };
+    match cause.reason {
+        Reason::WorkerExited => format!("{worker} exited{ended}{place}"),
+        Reason::FailedAgain => {
+            format!(
+                "{worker} exited{ended}{place}: it failed within 60 s of a restart in place that was to answer this, so its pod is made anew"
+            )
+        }
+        Reason::FailedInNewPod => {
+            format!(
+                "{worker} exited{ended}{place}: it failed within 60 s of a pod having been made anew for this, so all Jobs are"
+            )
+        }
+        Reason::LastResort => {
+            format!(
+                "{worker} failed{ended}{place} within 60 s of a restart in place, and maxRestarts is used up: all Jobs are made anew once"
+            )
+        }
+        Reason::ContainerLost => format!("the container of {worker} went away{ended}{place}"),
+        Reason::PodLost => format!("the pod of {worker} is gone"),
+        Reason::TimedOut => {
+            "not all workers were running again within alpha.jobset.sigs.k8s.io/inplace-timeout".to_owned()
+        }
+        Reason::WorkDone => {
+            "a worker of an unfinished replicatedJob has already completed and is not run again in place"
+                .to_owned()
+        }
+        Reason::StaysDown => {
+            "a policy or a webhook of the cluster has changed a worker's pod so that it has no agent"
+                .to_owned()
+        }
+        Reason::ManualRequest => "it was asked for".to_owned(),
+        Reason::ReplacementLate => {
+            "the Job controller would replace a lost pod later than alpha.jobset.sigs.k8s.io/inplace-timeout"
+                .to_owned()
+        }
+        Reason::HeartbeatMissed => {
+            format!("{worker} gave no heartbeat within lockstep.dev/heartbeat-timeout{place}")
+        }
+        Reason::ReadyTimeout => {
+            format!("{worker} was not up within lockstep.dev/ready-timeout{place}")
+        }
+        Reason::ProtocolError => "workers run a restart attempt that the status does not name".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

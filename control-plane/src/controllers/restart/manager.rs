@@ -1,0 +1,312 @@
+//! Starts and stops group tasks as JobSets come and go.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::runtime::reflector::ObjectRef;
+use lockstep_api::JobSet;
+use lockstep_core::jobset::in_place::{self, Agents};
+use lockstep_core::jobset::limits::{self, Size};
+use tokio::runtime::Handle;
+use tokio::sync::{Notify, Semaphore};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
+
+use super::board::Board;
+use super::budget::Budget;
+use super::clock::Clock;
+use super::recorder::RestartRecorder;
+use super::replace;
+use super::task::{Context, End, Task};
+use crate::hub::Registry;
+use crate::k8s::backwards::Backwards;
+use crate::k8s::watch::Stores;
+use crate::k8s::watch::light::{light, weight};
+use crate::k8s::watch::notify::Notified;
+
+/// Reports of JobSets that never became groups are dropped after this long.
+const SWEEP: Duration = Duration::from_secs(600);
+
+/// A node whose daemon has been away for longer than this is forgotten, once nothing that it has reported is kept: most likely it was removed.
+const AWAY: Duration = Duration::from_secs(3600);
+
+/// How often JobSets are looked at again that have found no room to become groups.
+const NO_ROOM: Duration = Duration::from_secs(30);
+
+/// What a JobSet weighs at most, and for each of its pods besides.
+const USUAL: (usize, usize) = (64, 8);
+
+/// A group that was given up, because the API server did not know the JobSet any more, is looked at again after this long.
+const GIVEN_UP: Duration = Duration::from_secs(30);
+
+/// How long a new leader waits for all groups to be taken over, and how often it looks.
+const TAKEOVER: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_millis(20);
+/// JobSets that it looks at before it lets others go on.
+const AT_ONCE: usize = 100;
+
+/// Keeps one task per group.
+pub struct Manager {
+    context: Context,
+    registry: Arc<Registry>,
+    groups: HashMap<ObjectRef<JobSet>, Group>,
+    budget: Budget<ObjectRef<JobSet>>,
+    /// JobSets that would be groups, and for which there is no room.
+    without_room: BTreeSet<(String, String)>,
+    tasks: JoinSet<(ObjectRef<JobSet>, u64)>,
+    /// Where they run.
+    on: Handle,
+    /// Tasks that were started.
+    started: u64,
+    shutdown: CancellationToken,
+}
+
+/// What groups may make use of, as the flags say.
+#[derive(Debug)]
+pub struct Means {
+    /// How agents get into containers.
+    pub agents: Agents,
+    /// Whether lost pods are not left to the Job controller.
+    pub replaces_pods: bool,
+    /// Told where the API server has gone back.
+    pub backwards: Backwards,
+}
+
+struct Group {
+    uid: String,
+    /// Tells its task from others of this JobSet.
+    serial: u64,
+    changed: Arc<Notify>,
+    stop: CancellationToken,
+}
+
+impl Manager {
+    /// A manager without groups. Its tasks run on the runtime in which it is made, wherever itself runs, and end with `shutdown`.
+    #[must_use]
+    pub fn new(
+        client: kube::Client,
+        stores: Stores,
+        registry: Arc<Registry>,
+        announcer: RestartRecorder,
+        means: Means,
+        board: Arc<Board>,
+        shutdown: CancellationToken,
+    ) -> Self {
+        let context = Context {
+            client,
+            stores,
+            clock: Clock::start(),
+            announcer,
+            agents: means.agents,
+            replacements: means
+                .replaces_pods
+                .then(|| Arc::new(Semaphore::new(replace::AT_ONCE))),
+            board,
+            backwards: means.backwards,
+            registry: Arc::clone(&registry),
+        };
+        Self {
+            context,
+            registry,
+            groups: HashMap::new(),
+            budget: Budget::default(),
+            without_room: BTreeSet::new(),
+            tasks: JoinSet::new(),
+            on: Handle::current(),
+            started: 0,
+            shutdown,
+        }
+    }
+
+    /// Follows the JobSets named by `changes` until `shutdown` is cancelled; then awaits every task. Workers run on.
+    pub async fn run(mut self, mut changes: Notified<ObjectRef<JobSet>>) {
+        let mut sweep = tokio::time::interval(SWEEP);
+        let mut no_room = tokio::time::interval(NO_ROOM);
+        loop {
+            tokio::select! {
+                () = self.shutdown.cancelled() => break,
+                key = changes.next() => match key {
+                    Some(key) => self.look(key),
+                    None => break,
+                },
+                Some(ended) = self.tasks.join_next() => match ended {
+                    Ok((key, serial)) => self.ended(key, serial),
+                    Err(error) => tracing::error!(%error, "a group task ended badly"),
+                },
+                _ = sweep.tick() => {
+                    self.registry.sweep(SWEEP);
+                    self.registry.forget_nodes(AWAY);
+                }
+                _ = no_room.tick() => {
+                    for (namespace, name) in self.without_room.clone() {
+                        self.look(ObjectRef::new(&name).within(&namespace));
+                    }
+                }
+            }
+        }
+        self.shutdown.cancel();
+        while self.tasks.join_next().await.is_some() {}
+    }
+
+    fn look(&mut self, key: ObjectRef<JobSet>) {
+        let jobset = group_of(&self.context.stores, &self.context.agents, &key);
+        let jobset = self.with_room(&key, jobset);
+        match (jobset, self.groups.get(&key)) {
+            (Some(jobset), Some(group)) if group.uid == jobset.uid_str() => group.changed.notify_one(),
+            (Some(jobset), _) => {
+                self.end(&key);
+                self.start(key, &jobset);
+            }
+            (None, Some(_)) => self.end(&key),
+            (None, None) => {}
+        }
+    }
+
+    /// The JobSet that would be a group, where there is room for another one of its size.
+    fn with_room(&mut self, key: &ObjectRef<JobSet>, jobset: Option<JobSet>) -> Option<JobSet> {
+        let name = || (key.namespace.clone().unwrap_or_default(), key.name.clone());
+        let Some(jobset) = jobset else {
+            self.budget.release(key);
+            self.without_room.remove(&name());
+            return None;
+        };
+        let pods = self.context.stores.pods_of(key).len();
+        // One that says much more than so many pods are made of says it for the memory that it takes.
+        let usual = pods.saturating_mul(USUAL.1).saturating_add(USUAL.0);
+        let own = weight(&jobset).saturating_sub(usual);
+        let own = u64::try_from(own).unwrap_or(u64::MAX);
+        let workers = Size::of(&jobset).workers.saturating_add(own);
+        // A group has no pods for a moment while its Jobs are recreated.
+        let is_group = self
+            .groups
+            .get(key)
+            .is_some_and(|group| group.uid == jobset.uid_str());
+        if self
+            .budget
+            .takes(key.clone(), jobset.ns(), (workers, pods), is_group)
+        {
+            self.without_room.remove(&name());
+            return Some(jobset);
+        }
+        if self.without_room.insert(name()) {
+            tracing::warn!(
+                namespace = jobset.ns(),
+                jobset = jobset.name(),
+                workers,
+                pods,
+                "no room for a group that has next to no pods; it is left to Kubernetes until its pods come"
+            );
+        }
+        None
+    }
+
+    fn start(&mut self, key: ObjectRef<JobSet>, jobset: &JobSet) {
+        let uid = jobset.uid_str().to_owned();
+        let changed = Arc::new(Notify::new());
+        let stop = CancellationToken::new();
+        let task = Task {
+            context: self.context.clone(),
+            key: key.clone(),
+            uid: uid.clone(),
+            link: self.registry.claim(&uid),
+            changed: Arc::clone(&changed),
+        };
+        // Of the highest level: it says of every line whose it is.
+        let span = tracing::error_span!("group", namespace = jobset.ns(), jobset = jobset.name());
+        let (stopped, shutdown) = (stop.clone(), self.shutdown.clone());
+        self.started += 1;
+        let serial = self.started;
+        let of = key.clone();
+        let looked_after = async move {
+            let end = task.run(stopped.clone(), shutdown.clone()).await;
+            let pause = async {
+                match end {
+                    // Taken up again, should there be reason to.
+                    End::Gone => tokio::time::sleep(GIVEN_UP).await,
+                    // Workers would be stopped for a restart whose status cannot be kept.
+                    End::Pruned => std::future::pending().await,
+                    End::Told => {}
+                }
+            };
+            tokio::select! {
+                () = stopped.cancelled() => {}
+                () = shutdown.cancelled() => {}
+                () = pause => {}
+            }
+            (of, serial)
+        };
+        self.tasks.spawn_on(looked_after.instrument(span), &self.on);
+        let group = Group {
+            uid,
+            serial,
+            changed,
+            stop,
+        };
+        self.groups.insert(key, group);
+    }
+
+    /// The task of this JobSet has ended. Where nobody has ended it, the JobSet is looked at anew.
+    fn ended(&mut self, key: ObjectRef<JobSet>, serial: u64) {
+        if self.groups.get(&key).is_some_and(|group| group.serial == serial) {
+            self.end(&key);
+            self.look(key);
+        }
+    }
+
+    fn end(&mut self, key: &ObjectRef<JobSet>) {
+        if let Some(group) = self.groups.remove(key) {
+            group.stop.cancel();
+            tracing::info!(namespace = key.namespace, jobset = key.name, "group given up");
+        }
+    }
+}
+
+/// Whether the JobSet's workers are restarted together, now.
+#[must_use]
+pub fn is_group(jobset: &JobSet, agents: &Agents) -> bool {
+    jobset.is_managed_here()
+        && !jobset.is_finished()
+        && !jobset.is_deleting()
+        && in_place::group(jobset, agents).is_some_and(|group| group.level.is_some())
+        // Its workers are left to Kubernetes.
+        && !limits::is_over(jobset)
+}
+
+/// The JobSet, where it is a group and its pods bring no agent of upstream's along that it does not show itself.
+fn group_of(stores: &Stores, agents: &Agents, key: &ObjectRef<JobSet>) -> Option<JobSet> {
+    if stores.is_seen_in_part(key) {
+        return None;
+    }
+    let jobset = light(stores.in_place(key).filter(|jobset| is_group(jobset, agents))?);
+    let pods = stores.pods_of(key);
+    // The same pods as the reconciler looks at.
+    let reports_by_annotation = pods.iter().any(|pod| pod.summary.agent.attempt.is_some());
+    (!reports_by_annotation).then_some(jobset)
+}
+
+/// Resolves once each group that the stores show has its place on the board, so that nobody takes one that is only just being taken over for gone.
+/// One that does not come up is not waited for longer than [`TAKEOVER`]. Cancel-safe.
+pub async fn taken_over(stores: Stores, agents: Agents, board: Arc<Board>) {
+    let listed = stores.jobsets.state();
+    let mut awaited: Vec<ObjectRef<JobSet>> = listed.iter().map(|jobset| jobset.key()).collect();
+    let is_awaited = |key: &ObjectRef<JobSet>| {
+        let namespace = key.namespace.as_deref().unwrap_or_default();
+        !board.shows(namespace, &key.name) && group_of(&stores, &agents, key).is_some()
+    };
+    let all = async {
+        while !awaited.is_empty() {
+            let mut left = Vec::new();
+            for some in awaited.chunks(AT_ONCE) {
+                left.extend(some.iter().filter(|key| is_awaited(key)).cloned());
+                tokio::task::yield_now().await;
+            }
+            awaited = left;
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    if tokio::time::timeout(TAKEOVER, all).await.is_err() {
+        tracing::warn!("some groups have not been taken over yet");
+    }
+}

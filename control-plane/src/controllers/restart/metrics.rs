@@ -1,0 +1,162 @@
+//! What Prometheus is told of restarts.
+
+use lockstep_api::JobSet;
+use lockstep_core::restart::{Announcement, Reason, Timeline};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+
+use super::phases::{Phase, phases, total};
+use super::replace::News;
+use crate::telemetry::metrics::Metrics;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RestartLabels {
+    /// `Supervised` or `Plain`.
+    group: String,
+    /// `group`, or `worker` where it concerned one alone.
+    scope: &'static str,
+    /// The highest level that it took: `Process`, `Container`, `Pod` or `Recreate`.
+    level: &'static str,
+    /// `crash` or `deliberate`.
+    kind: &'static str,
+    /// Reason of the cause, as in `status.inPlaceRestart.cause`.
+    cause: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PhaseLabels {
+    phase: &'static str,
+    /// The highest level that the restart took.
+    level: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct PodLabels {
+    /// `created` or `failed`.
+    result: &'static str,
+}
+
+/// Counters and histograms of restarts, over all groups.
+#[derive(Clone)]
+pub(super) struct RestartMetrics {
+    restarts: Family<RestartLabels, Counter>,
+    exhausted: Counter,
+    pods: Family<PodLabels, Counter>,
+    phases: Family<PhaseLabels, Histogram, fn() -> Histogram>,
+}
+
+/// From a millisecond to half a minute.
+fn histogram() -> Histogram {
+    Histogram::new(exponential_buckets(0.001, 2.0, 16))
+}
+
+impl RestartMetrics {
+    /// Registers them, anew for each term of a leader.
+    pub(super) fn register(metrics: &Metrics) -> Self {
+        let restarts = Self {
+            restarts: Family::default(),
+            exhausted: Counter::default(),
+            pods: Family::default(),
+            phases: Family::new_with_constructor(histogram),
+        };
+        for result in ["created", "failed"] {
+            restarts.pods.get_or_create(&PodLabels { result }).inc_by(0);
+        }
+        metrics.register(|registry| {
+            registry.register(
+                "lockstep_restarts",
+                "Restarts of groups that have come to their end, all workers running",
+                restarts.restarts.clone(),
+            );
+            registry.register(
+                "lockstep_restarts_exhausted",
+                "Groups that have used up maxRestarts",
+                restarts.exhausted.clone(),
+            );
+            registry.register(
+                "lockstep_replacement_pods",
+                "Lost pods of groups that the control plane has replaced itself, or that it could not replace for seconds",
+                restarts.pods.clone(),
+            );
+            registry.register(
+                "lockstep_restart_phase_seconds",
+                "Time of each phase of a restart in place: detect (failure to decision), push (decision to handed to the streams of all nodes), \
+                 write (decision to durable), stop (decision to last worker stopped), park (last worker stopped to known here), release, run (release to last worker started), and total",
+                restarts.phases.clone(),
+            );
+        });
+        restarts
+    }
+
+    pub(super) fn announced(&self, jobset: &JobSet, announcement: &Announcement) {
+        match announcement {
+            Announcement::Restarted {
+                scope,
+                timeline,
+                cause,
+                level,
+            } => {
+                let labels = RestartLabels {
+                    group: kind(jobset),
+                    scope: scope.as_str(),
+                    level: level.as_str(),
+                    kind: crash_or_deliberate(cause.reason),
+                    cause: cause.reason.as_str(),
+                };
+                self.restarts.get_or_create(&labels).inc();
+                self.observe(timeline, level.as_str());
+            }
+            Announcement::Exhausted { .. } => {
+                self.exhausted.inc();
+            }
+            Announcement::Restarting { .. }
+            | Announcement::Recreating { .. }
+            | Announcement::Escalated { .. }
+            | Announcement::Climbed { .. }
+            | Announcement::Blocked(_) => {}
+        }
+    }
+
+    pub(super) fn pod(&self, news: &News) {
+        let result = match news {
+            News::Created(_) => "created",
+            News::Failed(..) => "failed",
+        };
+        self.pods.get_or_create(&PodLabels { result }).inc();
+    }
+
+    fn observe(&self, timeline: &Timeline, level: &'static str) {
+        for phase in phases(timeline).chain(total(timeline)) {
+            let labels = PhaseLabels {
+                phase: phase.name,
+                level,
+            };
+            self.phases.get_or_create(&labels).observe(seconds(phase));
+        }
+    }
+}
+
+/// Whether somebody has asked for a restart, or something has failed.
+pub(super) fn crash_or_deliberate(reason: Reason) -> &'static str {
+    match reason {
+        Reason::ManualRequest => "deliberate",
+        _ => "crash",
+    }
+}
+
+/// The kind of the group, as the restart itself has written it.
+fn kind(jobset: &JobSet) -> String {
+    let status = jobset
+        .status
+        .as_ref()
+        .and_then(|status| status.in_place_restart.as_ref());
+    let kind = status.and_then(|status| status.kind.as_ref());
+    kind.map(ToString::to_string).unwrap_or_default()
+}
+
+#[expect(clippy::cast_precision_loss, reason = "seconds, for a histogram")]
+fn seconds(phase: Phase) -> f64 {
+    phase.to.0.saturating_sub(phase.from.0) as f64 / 1e9
+}

@@ -1,0 +1,324 @@
+//! Who is believed about which pod.
+
+use std::collections::BTreeSet;
+
+use futures::FutureExt as _;
+use lockstep_core::restart::{Epoch, Gathered};
+use lockstep_proto::node::v1 as pb;
+use serde_json::json;
+
+use super::*;
+use crate::hub::{GroupPolicy, Outbox, Refusals, Registry};
+
+/// What the API server shows of these pods.
+fn view(bound: &[(&str, Option<&str>)]) -> View {
+    View {
+        gathered: Gathered {
+            pods: bound
+                .iter()
+                .map(|(pod, node)| {
+                    let placed = Placed {
+                        node: node.map(str::to_owned),
+                        place: Some(("js-w-0".to_owned(), 0)),
+                    };
+                    ((*pod).to_owned(), placed)
+                })
+                .collect(),
+            ..Gathered::default()
+        },
+        policy: GroupPolicy::default(),
+        nodes: Arc::new(
+            bound
+                .iter()
+                .filter_map(|(_, node)| node.map(str::to_owned))
+                .collect(),
+        ),
+        places: BTreeMap::new(),
+    }
+}
+
+fn jobset() -> JobSet {
+    let jobset = json!({"metadata": {"name": "js", "uid": "u", "namespace": "default"}, "spec": {}});
+    serde_json::from_value(jobset).unwrap()
+}
+
+fn connect(registry: &Registry, node: &str) -> u64 {
+    registry.connect(node, &Outbox::new(pb::Welcome::default()), 1, Vec::new())
+}
+
+fn worker(pod: &str, phase: pb::Phase, revision: u64) -> pb::WorkerState {
+    pb::WorkerState {
+        group_uid: "u".into(),
+        job: "js-w-0".into(),
+        container: "worker".into(),
+        incarnation: Some(pb::Incarnation {
+            pod_uid: pod.into(),
+            container_id: format!("container of {pod}"),
+        }),
+        phase: phase.into(),
+        revision,
+        ..pb::WorkerState::default()
+    }
+}
+
+fn look(link: &GroupLink, bound: &[(&str, Option<&str>)]) -> Observation {
+    Observation::new(view(bound), &jobset(), link, Durable::default(), false)
+}
+
+fn phases(observation: &Observation) -> Vec<(&str, Phase)> {
+    let reports = observation.observed().reports.iter();
+    reports
+        .map(|(incarnation, report)| (incarnation.pod_uid.as_str(), report.phase))
+        .collect()
+}
+
+#[test]
+fn what_nodes_say_is_seen_whether_all_is_read_anew_or_only_the_news() {
+    let registry = Registry::new(Epoch(7));
+    let link = registry.claim("u");
+    let bound = [("p1", Some("n1")), ("p2", Some("n2"))];
+    let mut observation = look(&link, &bound);
+    assert!(observation.observed().heard_nodes.is_empty());
+
+    let session = connect(&registry, "n1");
+    observation.listen(&link);
+    assert_eq!(
+        observation.observed().heard_nodes,
+        BTreeSet::from(["n1".to_owned()])
+    );
+
+    registry.report("n1", session, vec![worker("p1", pb::Phase::Running, 1)]);
+    observation.listen(&link);
+    assert_eq!(phases(&observation), [("p1", Phase::Running)]);
+
+    // Its pod is not to be seen yet: it is heard once it is.
+    let other = connect(&registry, "n2");
+    registry.report("n2", other, vec![worker("p3", pb::Phase::Running, 1)]);
+    observation.listen(&link);
+    assert_eq!(phases(&observation), [("p1", Phase::Running)]);
+    let mut observation = look(&link, &[bound[0], bound[1], ("p3", Some("n2"))]);
+    assert_eq!(
+        phases(&observation),
+        [("p1", Phase::Running), ("p3", Phase::Running)]
+    );
+
+    registry.disconnect("n1", session);
+    observation.listen(&link);
+    assert_eq!(
+        phases(&observation),
+        [("p1", Phase::Unlinked), ("p3", Phase::Running)]
+    );
+}
+
+#[test]
+fn only_what_has_changed_is_news() {
+    let registry = Registry::new(Epoch(7));
+    let link = registry.claim("u");
+    let mut observation = look(&link, &[("p1", Some("n1"))]);
+    let session = connect(&registry, "n1");
+    assert_eq!(observation.listen(&link), Heard::Hello);
+    assert_eq!(observation.observed().heard_nodes.len(), 1);
+    assert_eq!(observation.listen(&link), Heard::Nothing);
+    let says = |revision| registry.report("n1", session, vec![worker("p1", pb::Phase::Running, revision)]);
+    says(1);
+    assert_eq!(observation.listen(&link), Heard::News);
+    says(1);
+    assert_eq!(observation.listen(&link), Heard::Nothing, "it is what was known");
+}
+
+#[test]
+fn what_is_durable_is_taken_up_beside_what_was_seen_before() {
+    let registry = Registry::new(Epoch(7));
+    let link = registry.claim("u");
+    let mut observation = look(&link, &[("p1", Some("n1"))]);
+    let session = connect(&registry, "n1");
+    let parked = pb::WorkerState {
+        generation: 1 << 40,
+        ..worker("p1", pb::Phase::Parked, 1)
+    };
+    registry.report("n1", session, vec![parked]);
+    observation.listen(&link);
+    assert_eq!(phases(&observation), [], "no leader has given that generation");
+    let durable = Durable {
+        generation: Generation(1 << 40),
+        ..Durable::default()
+    };
+    observation.renew(&link, durable.clone());
+    assert_eq!(phases(&observation), [("p1", Phase::Parked)]);
+    assert_eq!(observation.observed().durable, durable);
+}
+
+#[test]
+fn a_group_that_another_task_looks_after_by_now_is_left_alone() {
+    let registry = Registry::new(Epoch(7));
+    let first = registry.claim("u");
+    let bound = [("p1", Some("n1"))];
+    let mut before = look(&first, &bound);
+    let second = registry.claim("u");
+    let mut observation = look(&second, &bound);
+    let session = connect(&registry, "n1");
+    registry.report("n1", session, vec![worker("p1", pb::Phase::Running, 1)]);
+
+    // What the first one does takes nothing away from the second.
+    before.listen(&first);
+    assert_eq!(first.reports(), []);
+    first.forget();
+    drop(first);
+    observation.listen(&second);
+    assert_eq!(phases(&observation), [("p1", Phase::Running)]);
+    registry.sweep(Duration::ZERO);
+    assert_eq!(second.reports().len(), 1);
+    registry.report("n1", session, vec![worker("p1", pb::Phase::Parked, 2)]);
+    observation.listen(&second);
+    assert_eq!(phases(&observation), [("p1", Phase::Parked)]);
+}
+
+#[test]
+fn a_node_is_believed_about_its_own_pods_alone() {
+    let bound = [("p1", Some("n1")), ("p2", Some("n2")), ("p3", None)];
+    let refusals = Arc::<Refusals>::default();
+    let registry = Registry::noting(Epoch(7), Arc::clone(&refusals));
+    let link = registry.claim("u");
+    let sessions = BTreeMap::from(["n1", "n2"].map(|node| (node, connect(&registry, node))));
+    let says = |node: &str, pod: &str, phase: pb::Phase| {
+        registry.report(node, sessions[node], vec![worker(pod, phase, 9)]);
+    };
+    says("n1", "p1", pb::Phase::Running);
+    // A pod of another node, one that is on none yet, one that does not exist; and not a word of its own is taken over.
+    says("n1", "p2", pb::Phase::Lost);
+    says("n1", "p3", pb::Phase::Lost);
+    says("n1", "forged", pb::Phase::Lost);
+    says("n2", "p1", pb::Phase::Lost);
+
+    let observation = look(&link, &bound);
+    let believed: Vec<_> = observation
+        .observed()
+        .reports
+        .iter()
+        .map(|(incarnation, report)| (incarnation.pod_uid.as_str(), report.node.as_str(), report.phase))
+        .collect();
+    assert_eq!(believed, [("p1", "n1", Phase::Running)]);
+
+    // Only what cannot be but a lie counts as one, and once, however often it is looked at.
+    let lies = || refusals.count("foreign_pod");
+    assert_eq!(lies(), 2);
+    let mut observation = look(&link, &bound);
+    assert_eq!(lies(), 2);
+    says("n1", "p2", pb::Phase::Lost);
+    observation.listen(&link);
+    assert_eq!((lies(), observation.observed().reports.len()), (3, 1));
+}
+
+#[test]
+fn a_node_does_not_speak_for_another_worker_by_its_own_pod() {
+    let bound = [("p1", Some("n1")), ("p2", Some("n2"))];
+    let refusals = Arc::<Refusals>::default();
+    let registry = Registry::noting(Epoch(7), Arc::clone(&refusals));
+    let link = registry.claim("u");
+    let session = connect(&registry, "n1");
+    let mut observation = look(&link, &bound);
+    let mut says = |job: &str, completion_index: u32| {
+        let state = pb::WorkerState {
+            job: job.into(),
+            completion_index,
+            ..worker("p1", pb::Phase::Done, 9)
+        };
+        registry.report("n1", session, vec![state]);
+        observation.listen(&link);
+        assert_eq!(
+            look(&link, &bound).observed().reports,
+            observation.observed().reports
+        );
+        observation.observed().reports.len()
+    };
+    assert_eq!(
+        [says("js-w-0", 0), says("js-w-0", 1), says("js-v-0", 0)],
+        [1, 0, 0]
+    );
+    assert_eq!(
+        (refusals.count("other_worker"), refusals.count("foreign_pod")),
+        (2, 0)
+    );
+    assert_eq!(says("js-w-0", 0), 1);
+}
+
+#[test]
+fn a_node_that_makes_up_a_generation_moves_nobody() {
+    let bound = [("p1", Some("n1")), ("p2", Some("n2"))];
+    let refusals = Arc::<Refusals>::default();
+    let registry = Registry::noting(Epoch(7), Arc::clone(&refusals));
+    let link = registry.claim("u");
+    let session = connect(&registry, "n1");
+    let mut observation = look(&link, &bound);
+    let mut says = |generation: u64, counter: u64| {
+        let state = pb::WorkerState {
+            generation,
+            counter,
+            ..worker("p1", pb::Phase::Parked, 9)
+        };
+        registry.report("n1", session, vec![state]);
+        // Whether only the news is read or everything anew.
+        observation.listen(&link);
+        let mut reports = observation.observed().reports.values();
+        let heard = reports.next().map(|report| report.generation.0);
+        assert_eq!(
+            look(&link, &bound).observed().reports,
+            observation.observed().reports
+        );
+        heard
+    };
+    assert_eq!(says(3, 3), Some(3), "a former leader may have got so far");
+    assert_eq!(says(u64::MAX, 3), None, "nor is it as it was before");
+    assert_eq!(says(4, u64::MAX), None);
+    assert_eq!(says(4, 4), Some(4));
+    let lies = ["impossible_generation", "impossible_counter"].map(|reason| refusals.count(reason));
+    assert_eq!(lies, [1, 1]);
+}
+
+#[test]
+fn a_hello_wakes_only_the_groups_that_have_pods_on_the_node() {
+    let registry = Registry::new(Epoch(7));
+    let link = registry.claim("u");
+    let woken = || link.changed().now_or_never().is_some();
+    connect(&registry, "n0");
+    assert!(woken(), "it has not looked yet: it may be waiting for any node");
+
+    let observation = look(&link, &[("p1", Some("n1"))]);
+    assert!(observation.observed().heard_nodes.is_empty());
+    connect(&registry, "n2");
+    assert!(!woken(), "another node is nothing to it");
+    assert_eq!(link.news(), News::None, "nor has it to look at everything anew");
+    connect(&registry, "n1");
+    assert!(woken());
+    assert_eq!(link.news(), News::Hello);
+
+    // A task that takes the group over knows nothing yet.
+    drop(link);
+    let link = registry.claim("u");
+    connect(&registry, "n2");
+    assert!(link.changed().now_or_never().is_some());
+}
+
+#[tokio::test(start_paused = true)]
+async fn hellos_are_gathered_where_a_step_takes_long_and_failures_are_not() {
+    const STEP: Duration = Duration::from_millis(20);
+    let registry = Registry::new(Epoch(7));
+    let link = registry.claim("u");
+    let mut observation = look(&link, &[("p1", Some("n1"))]);
+    let session = connect(&registry, "n1");
+    let soon = Duration::from_millis(60);
+    let put_off = tokio::time::timeout(soon, observation.news(&link, STEP)).await;
+    assert!(put_off.is_err(), "others come with it");
+    assert_eq!(
+        observation.observed().heard_nodes.len(),
+        1,
+        "it is heard all the same"
+    );
+    registry.report("n1", session, vec![worker("p1", pb::Phase::Lost, 1)]);
+    let told = tokio::time::timeout(soon, observation.news(&link, STEP)).await;
+    assert!(told.is_ok());
+
+    connect(&registry, "n1");
+    let at_once = observation.news(&link, Duration::ZERO).now_or_never();
+    assert!(at_once.is_some(), "a small group has nothing to gather");
+}

@@ -1,0 +1,151 @@
+//! The API server's part of what a group's task sees, and what it tells the nodes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use k8s_openapi::api::batch::v1::Job;
+use kube::runtime::reflector::ObjectRef;
+use lockstep_api::{JobSet, labels};
+use lockstep_core::jobset::completed;
+use lockstep_core::jobset::pod::PodSummary;
+use lockstep_core::restart::{self, Durable, Gathered, Occupancy, Place, TerminalRule};
+
+use crate::hub::{GroupPolicy, Published, TerminalCode};
+use crate::k8s::watch::{Stores, WatchedPod};
+
+/// Rules of one group that a node is told, in bytes: it takes messages of 16 MiB, and one group is to leave room for others.
+const RULES: usize = 1 << 20;
+/// What a rule takes in a message beside its texts, and what one of its exit codes takes: one that processes can have, and any other.
+const RULE: usize = 16;
+const CODE: usize = 2;
+const LONG_CODE: usize = 10;
+
+/// The API server's part, with what the hub needs of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct View {
+    /// What the coordinator decides on.
+    pub gathered: Gathered,
+    /// What the nodes need besides.
+    pub policy: GroupPolicy,
+    /// Nodes that hold live pods of the group.
+    pub nodes: Arc<BTreeSet<String>>,
+    /// Where there should be pods.
+    pub places: BTreeMap<Place, Occupancy>,
+}
+
+/// Reads the stores for one JobSet, whose status says what is `durable`.
+pub(super) fn view(stores: &Stores, jobset: &JobSet, durable: &Durable) -> View {
+    let uid = jobset.uid_str();
+    let key = ObjectRef::from_obj(jobset);
+    let jobs: Vec<Arc<Job>> = stores
+        .jobs_and_departed(jobset, stores.jobs_of(&key))
+        .into_iter()
+        .filter(|job| has_uid(job.metadata.labels.as_ref(), uid))
+        .collect();
+    let pods: Vec<Arc<WatchedPod>> = stores
+        .pods_of(&key)
+        .into_iter()
+        .filter(|pod| pod.summary.jobset_uid.as_deref() == Some(uid))
+        .collect();
+    let pods: Vec<&PodSummary> = pods.iter().map(|pod| &pod.summary).collect();
+    view_of(jobset, jobs, &pods, durable)
+}
+
+/// The same of Jobs and pods that are known to be the JobSet's. Jobs that its status names as completed are part of it where they are gone.
+#[must_use]
+pub fn view_of(jobset: &JobSet, jobs: Vec<Arc<Job>>, pods: &[&PodSummary], durable: &Durable) -> View {
+    let jobs = &completed::with_gone(jobset, jobs)[..];
+    let recreations = jobset.restarts();
+    let pods = || pods.iter().copied();
+    let gathered = restart::gather(jobset, jobs, pods(), recreations);
+    let places = restart::places(jobs, pods(), recreations, &durable.started);
+    // Where only ended pods are left, nobody is left to be told anything.
+    let nodes: BTreeSet<String> = pods()
+        .filter(|pod| !pod.is_terminal())
+        .filter_map(|pod| pod.node.clone())
+        .collect();
+    let policy = GroupPolicy {
+        namespace: jobset.metadata.namespace.clone().unwrap_or_default(),
+        grace_ms: u32::try_from(restart::grace_ms(jobset)).unwrap_or(u32::MAX),
+        // One that has completed and is gone states no rules.
+        terminal: terminal(
+            &gathered.policy.terminal,
+            jobs.iter().filter(|job| job.metadata.uid.is_some()).count(),
+        ),
+        heartbeat_timeout_ms: restart::heartbeat_timeout_ms(jobset),
+        ready_timeout_ms: restart::ready_timeout_ms(jobset),
+    };
+    View {
+        gathered,
+        policy,
+        nodes: Arc::new(nodes),
+        places,
+    }
+}
+
+/// The rules for the nodes, each once: without a Job where it is one of all of them. Where the rest takes more room than [`RULES`], agents leave every
+/// exit to Kubernetes, which then decides by the rules themselves: no code that a rule names is missed, and failed workers get new containers or pods.
+fn terminal(rules: &[TerminalRule], jobs: usize) -> Vec<TerminalCode> {
+    let mut jobs_of: BTreeMap<_, BTreeSet<&str>> = BTreeMap::new();
+    for rule in rules {
+        let what = (rule.container.as_deref(), rule.negated, rule.codes.as_slice());
+        jobs_of.entry(what).or_default().insert(&rule.job);
+    }
+    let mut room = RULES;
+    let mut all = Vec::new();
+    for ((container, negated, codes), of) in jobs_of {
+        let of = if of.len() == jobs {
+            BTreeSet::from([""])
+        } else {
+            of
+        };
+        for job in of {
+            let container = container.unwrap_or_default();
+            let size = RULE + job.len() + container.len() + room_of(codes);
+            let Some(left) = room.checked_sub(size) else {
+                let every = TerminalCode {
+                    job: String::new(),
+                    container: String::new(),
+                    negated: true,
+                    codes: Vec::new(),
+                };
+                return vec![every];
+            };
+            room = left;
+            all.push(TerminalCode {
+                job: job.to_owned(),
+                container: container.to_owned(),
+                negated,
+                codes: codes.to_vec(),
+            });
+        }
+    }
+    all
+}
+
+fn room_of(codes: &[i32]) -> usize {
+    let rooms = codes.iter().map(|code| match code {
+        0..=255 => CODE,
+        _ => LONG_CODE,
+    });
+    rooms.sum()
+}
+
+fn has_uid(labels: Option<&BTreeMap<String, String>>, uid: &str) -> bool {
+    labels
+        .and_then(|labels| labels.get(labels::JOBSET_UID))
+        .is_some_and(|label| label == uid)
+}
+
+/// What the nodes are told.
+#[must_use]
+pub fn published(view: &View, desired: restart::Desired) -> Published {
+    Published {
+        desired,
+        policy: view.policy.clone(),
+        nodes: Arc::clone(&view.nodes),
+    }
+}
+
+#[cfg(test)]
+mod tests;

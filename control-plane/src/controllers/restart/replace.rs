@@ -1,0 +1,354 @@
+//! Creates pods in the place of lost ones, for the Job controller to adopt (the pod level).
+//!
+//! Promises: a Job is looked at by a quorum read before any of its pods is created, and a place that has a pod meanwhile, or needs none, gets none; a
+//! name is created once; what is refused (by a quota, a webhook) is tried again ever more slowly for as long as it is wanted, and the Job
+//! controller's own replacement or the group's time-out ends that; no more than [`AT_ONCE`] pods are created at the same time over all groups.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::pin::Pin;
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
+
+use futures::stream::FuturesUnordered;
+use futures::{StreamExt, future, stream};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, GetParams, ListParams, PostParams};
+use kube::core::Request;
+use kube::{Client, ResourceExt};
+use lockstep_api::labels;
+use lockstep_core::common::extent::Extent;
+use lockstep_core::restart::{Place, Replacement, is_open, replacement_pod};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use thiserror::Error;
+use tokio::sync::Semaphore;
+
+use crate::k8s::client::pages;
+use crate::k8s::retry::delay;
+use crate::k8s::turns::Turns;
+use crate::k8s::watch::own_writes::BELIEVED;
+
+#[cfg(test)]
+mod tests;
+
+/// Pods that are created at the same time, over all groups.
+pub(super) const AT_ONCE: usize = 50;
+/// Jobs that are read at the same time to make pods from, and those of one namespace. Pods of a large one are made meanwhile.
+static READ: LazyLock<Turns> = LazyLock::new(|| Turns::new(8, 2));
+/// What Jobs take from which pods are made, in KiB, and those of one namespace; and how often as much as its text one takes.
+static HELD: LazyLock<Turns> = LazyLock::new(|| Turns::new(64 << 10, 16 << 10));
+const TIMES: u32 = 3;
+/// WatchSlots of pods of a large Job that are made of one look at it.
+const OF_LARGE: usize = 16 * AT_ONCE;
+/// Objects of a template for which a pod takes one place more: [`AT_ONCE`] places together take 64 MB.
+const OF_A_PLACE: usize = 327;
+/// Pods of a Job that are listed at once.
+const PAGE: u32 = 500;
+/// So many failures in a row are news. A follower's pod is refused until its leader is scheduled, which is none.
+const NEWS: u32 = 6;
+
+/// Why a pod was not created.
+#[derive(Debug, Error)]
+pub(super) enum ReplaceError {
+    /// The API server did not answer, or refused.
+    #[error(transparent)]
+    Api(#[from] kube::Error),
+    /// The Job of several pods could not be looked at.
+    #[error("{0}")]
+    Job(Arc<kube::Error>),
+}
+
+/// What has become of a place, for people.
+pub(super) enum News {
+    /// This pod was created.
+    Created(Replacement),
+    /// It could not be, so many times now.
+    Failed(Replacement, ReplaceError),
+}
+
+/// How a request ended well.
+enum Outcome {
+    Created,
+    /// Such a pod exists already, or none is needed.
+    Needless,
+    /// Its Job is to be looked at again first.
+    Later,
+}
+
+type Results = Vec<(Replacement, Result<Outcome, ReplaceError>)>;
+type Batch = Pin<Box<dyn Future<Output = Results> + Send>>;
+
+/// How far a replacement has come.
+struct Attempt {
+    name: String,
+    failures: u32,
+    state: State,
+}
+
+enum State {
+    UnderWay,
+    /// Done, and believed until then; or failed, and tried again then.
+    Rests {
+        until: Instant,
+    },
+}
+
+/// Creates the pods of one group.
+pub(super) struct Replacer {
+    client: Client,
+    permits: Arc<Semaphore>,
+    attempts: BTreeMap<Place, Attempt>,
+    batches: FuturesUnordered<Batch>,
+}
+
+impl Replacer {
+    /// One that shares `permits` with those of the other groups.
+    pub(super) fn new(client: Client, permits: Arc<Semaphore>) -> Self {
+        Self {
+            client,
+            permits,
+            attempts: BTreeMap::new(),
+            batches: FuturesUnordered::new(),
+        }
+    }
+
+    /// These and no others are wanted. Returns when to say so again, if they still are.
+    pub(super) fn want(&mut self, namespace: &str, wanted: Vec<Replacement>) -> Option<Instant> {
+        let now = Instant::now();
+        let names: BTreeMap<&Place, &str> = wanted
+            .iter()
+            .map(|wanted| (&wanted.place, wanted.name.as_str()))
+            .collect();
+        self.attempts.retain(|place, attempt| {
+            matches!(attempt.state, State::UnderWay) || names.get(place) == Some(&attempt.name.as_str())
+        });
+        let mut by_job: BTreeMap<String, Vec<Replacement>> = BTreeMap::new();
+        for wanted in wanted {
+            let attempt = self.attempts.entry(wanted.place.clone()).or_insert(Attempt {
+                name: wanted.name.clone(),
+                failures: 0,
+                state: State::Rests { until: now },
+            });
+            if matches!(attempt.state, State::Rests { until } if until <= now) {
+                attempt.state = State::UnderWay;
+                by_job.entry(wanted.place.job.clone()).or_default().push(wanted);
+            }
+        }
+        for (job, wanted) in by_job {
+            let (client, permits) = (self.client.clone(), Arc::clone(&self.permits));
+            let namespace = namespace.to_owned();
+            self.batches.push(Box::pin(async move {
+                of_one_job(client, &permits, &namespace, &job, wanted).await
+            }));
+        }
+        let rests = self.attempts.values().filter_map(|attempt| match attempt.state {
+            State::Rests { until } => Some(until),
+            State::UnderWay => None,
+        });
+        rests.min()
+    }
+
+    /// Resolves when some of it is done or has failed. Cancel-safe: requests stay where they are.
+    pub(super) async fn progress(&mut self) -> Vec<News> {
+        let Some(results) = self.batches.next().await else {
+            return future::pending().await;
+        };
+        results
+            .into_iter()
+            .filter_map(|(wanted, result)| self.ended(wanted, result))
+            .collect()
+    }
+
+    fn ended(&mut self, wanted: Replacement, result: Result<Outcome, ReplaceError>) -> Option<News> {
+        let attempt = self.attempts.get_mut(&wanted.place)?;
+        match result {
+            Ok(outcome) => {
+                attempt.failures = 0;
+                // The watch shows it soon. If it does not, the pod is gone again, unseen.
+                let rest = match outcome {
+                    Outcome::Created | Outcome::Needless => BELIEVED,
+                    Outcome::Later => Duration::ZERO,
+                };
+                attempt.state = State::Rests {
+                    until: Instant::now() + rest,
+                };
+                matches!(outcome, Outcome::Created).then_some(News::Created(wanted))
+            }
+            Err(error) => {
+                attempt.failures = attempt.failures.saturating_add(1);
+                let after: Duration = delay(attempt.failures);
+                attempt.state = State::Rests {
+                    until: Instant::now() + after,
+                };
+                tracing::debug!(pod = wanted.name, %error, ?after, "lost pod not replaced, will retry");
+                (attempt.failures == NEWS).then_some(News::Failed(wanted, error))
+            }
+        }
+    }
+}
+
+/// A Job, with the template that its pods are made from.
+struct Source {
+    text: Box<RawValue>,
+    /// Read, where that takes little.
+    read: Option<Job>,
+    /// WatchSlots that one pod of it takes of [`AT_ONCE`].
+    places: u32,
+}
+
+impl Source {
+    /// Reads a Job; `None`: there is none.
+    async fn get(client: &Client, jobs: &Api<Job>, name: &str) -> Result<Option<Self>, kube::Error> {
+        let request = Request::new(jobs.resource_url()).get(name, &GetParams::default());
+        let request = request.map_err(kube::Error::BuildRequest)?;
+        match client.request::<Box<RawValue>>(request).await {
+            Ok(text) => Ok(Some(Self::of(text))),
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn of(text: Box<RawValue>) -> Self {
+        let objects = template_of(&text).map_or(0, |template| Extent::of_text(template.as_bytes()).objects);
+        let places = 1 + objects / OF_A_PLACE;
+        let places = u32::try_from(places.min(AT_ONCE)).unwrap_or(1);
+        Self {
+            read: (places == 1).then(|| parsed(&text)).flatten(),
+            text,
+            places,
+        }
+    }
+
+    /// Pods that are created at the same time, and those of one look. What was looked at is old after many that take long.
+    fn at_once(&self) -> (usize, usize) {
+        match self.places {
+            1 => (AT_ONCE, usize::MAX),
+            places => {
+                let places = places as usize;
+                ((AT_ONCE / places).max(1), OF_LARGE / places)
+            }
+        }
+    }
+
+    /// The pod for this place, unless none is needed there.
+    fn pod(&self, wanted: &Replacement, present: &BTreeMap<u32, BTreeSet<String>>) -> Option<Pod> {
+        let read;
+        let job = match &self.read {
+            Some(job) => job,
+            None => {
+                read = parsed(&self.text)?;
+                &read
+            }
+        };
+        let others = present.get(&wanted.place.index);
+        let is_needed = job.metadata.uid.as_ref() == Some(&wanted.job_uid)
+            && is_open(job, wanted.place.index)
+            && others.is_none_or(|others| others.is_subset(&wanted.ended));
+        is_needed
+            .then(|| replacement_pod(job, wanted.place.index, &wanted.name))
+            .flatten()
+    }
+}
+
+/// The text of the template of a Job's pods.
+fn template_of(job: &RawValue) -> Option<&str> {
+    #[derive(Deserialize)]
+    struct OfJob<'t> {
+        #[serde(borrow)]
+        spec: OfSpec<'t>,
+    }
+    #[derive(Deserialize)]
+    struct OfSpec<'t> {
+        #[serde(borrow)]
+        template: &'t RawValue,
+    }
+    let job: OfJob<'_> = serde_json::from_str(job.get()).ok()?;
+    Some(job.spec.template.get())
+}
+
+fn parsed(text: &RawValue) -> Option<Job> {
+    serde_json::from_str(text.get()).ok()
+}
+
+/// Creates pods of one Job, which is read first. A template may take 50 MB once it is read: each pod of a large one takes the places of many.
+async fn of_one_job(
+    client: Client,
+    permits: &Semaphore,
+    namespace: &str,
+    job: &str,
+    wanted: Vec<Replacement>,
+) -> Results {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let jobs: Api<Job> = Api::namespaced(client.clone(), namespace);
+    let turn = READ.take(namespace, 1).await;
+    let seen = tokio::try_join!(Source::get(&client, &jobs, job), present(&pods, job));
+    let (job, present) = match seen {
+        Ok(seen) => seen,
+        Err(error) => {
+            let error = Arc::new(error);
+            let failed = |wanted| (wanted, Err(ReplaceError::Job(Arc::clone(&error))));
+            return wanted.into_iter().map(failed).collect();
+        }
+    };
+    let Some(job) = job else {
+        return wanted
+            .into_iter()
+            .map(|wanted| (wanted, Ok(Outcome::Needless)))
+            .collect();
+    };
+    let text = u32::try_from(job.text.get().len() / 1024).unwrap_or(u32::MAX);
+    let _held = HELD.take(namespace, text.saturating_mul(TIMES)).await;
+    // As it nearly always is, others may be read from now on.
+    let turn = (job.places > 1).then_some(turn);
+    let (at_once, of_one_look) = job.at_once();
+    let creations = wanted.into_iter().enumerate().map(|(number, wanted)| {
+        let (pods, job, present) = (&pods, &job, &present);
+        async move {
+            if number >= of_one_look {
+                return (wanted, Ok(Outcome::Later));
+            }
+            // Never closed; and if it were, the pod would only be created beside too many others.
+            let _permit = permits.acquire_many(job.places).await;
+            let result = match job.pod(&wanted, present) {
+                Some(pod) => create(pods, &pod).await,
+                None => Ok(Outcome::Needless),
+            };
+            (wanted, result)
+        }
+    });
+    let results = stream::iter(creations).buffer_unordered(at_once).collect().await;
+    drop(turn);
+    results
+}
+
+/// UIDs of the Job's pods, by completion index, as they are now.
+async fn present(pods: &Api<Pod>, job: &str) -> Result<BTreeMap<u32, BTreeSet<String>>, kube::Error> {
+    let of_job = ListParams::default().labels(&format!("{}={job}", labels::BATCH_JOB_NAME));
+    let mut page = of_job.limit(PAGE);
+    let mut present: BTreeMap<u32, BTreeSet<String>> = BTreeMap::new();
+    loop {
+        let listed = pods.list_metadata(&page).await?;
+        for pod in &listed.items {
+            let index = pod
+                .labels()
+                .get(labels::BATCH_JOB_COMPLETION_INDEX)
+                .and_then(|index| index.parse().ok());
+            if let (Some(index), Some(uid)) = (index, pod.uid()) {
+                present.entry(index).or_default().insert(uid);
+            }
+        }
+        match pages::after(page, &listed.metadata) {
+            Some(next) => page = next,
+            None => return Ok(present),
+        }
+    }
+}
+
+async fn create(pods: &Api<Pod>, pod: &Pod) -> Result<Outcome, ReplaceError> {
+    match pods.create(&PostParams::default(), pod).await {
+        Ok(_) => Ok(Outcome::Created),
+        Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(Outcome::Needless),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,35 @@
+//! The hub: node daemons connect here, report their workers and are told what should be.
+//!
+//! [`Registry`] is the meeting point. Sessions (one per connected node) put reports in and take desired state out; group tasks do the
+//! reverse. Neither waits for the other: both sides are levels, kept as the newest value per worker and per group.
+
+mod auth;
+mod convert;
+mod epoch_tracker;
+mod handshake;
+mod health;
+mod outbox;
+mod pace;
+mod protocol_violation;
+mod refusals;
+mod registry;
+mod report_limits;
+mod role;
+mod service;
+mod session;
+
+pub use auth::{
+    AuthError, Authenticator, ClusterKeys, ClusterReviewer, Credentials, Expected, Issuer, KeyError,
+    KeySource, ReviewError, Reviewer,
+};
+pub use convert::{GroupPolicy, TerminalCode};
+pub use health::{Access, Daemon, Health};
+pub use outbox::{Outbox, Taken};
+pub use refusals::Refusals;
+pub use registry::{GroupLink, News, Published, Registry, Unbelieved};
+pub use role::Role;
+pub(crate) use service::run;
+pub use service::{Gate, HubService, serve_from_dir};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,253 @@
+//! The sending side of one node's stream: the newest desired state per group, never a backlog.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
+
+use lockstep_core::restart::Epoch;
+use lockstep_proto::node::v1::{self as pb, hub_message::Kind};
+use prost::Message as _;
+use tokio::time::{Instant, Sleep, sleep_until};
+use tokio_stream::Stream;
+use tokio_util::sync::CancellationToken;
+use tonic::Status;
+
+/// A message at least this often, so that both sides notice a dead peer.
+const PING_EVERY: Duration = Duration::from_secs(10);
+
+/// Groups in one Desired message.
+const GROUPS_PER_MESSAGE: usize = 256;
+
+/// The same in bytes, where it is more than one group: a daemon takes 16 MiB.
+const MESSAGE: usize = 2 << 20;
+
+/// What is to be sent to one node.
+#[derive(Default)]
+pub struct Outbox {
+    pending: Mutex<Pending>,
+    /// Cancelled by [`Outbox::close`].
+    closed: CancellationToken,
+}
+
+#[derive(Default)]
+struct Pending {
+    welcome: Option<pb::Welcome>,
+    /// Of the newest credentials that were accepted.
+    accepted: Option<u64>,
+    groups: BTreeMap<String, Item>,
+    draining: bool,
+    closed: bool,
+    /// Why the stream ends, where that is an error.
+    failure: Option<Status>,
+    /// The task that sends, while there is nothing to send.
+    sender: Option<Waker>,
+}
+
+enum Item {
+    Desired(Arc<pb::Group>),
+    Forget(Epoch),
+}
+
+impl Outbox {
+    /// An outbox whose first message is the welcome.
+    #[must_use]
+    pub fn new(welcome: pb::Welcome) -> Arc<Self> {
+        let pending = Pending {
+            welcome: Some(welcome),
+            ..Pending::default()
+        };
+        Arc::new(Self {
+            pending: Mutex::new(pending),
+            closed: CancellationToken::new(),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Pending> {
+        self.pending.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Pending)) {
+        let mut pending = self.lock();
+        change(&mut pending);
+        let sender = pending.sender.take();
+        drop(pending);
+        if let Some(sender) = sender {
+            sender.wake();
+        }
+    }
+
+    /// Replaces what is pending for the group.
+    pub fn desired(&self, group: Arc<pb::Group>) {
+        self.change(|pending| {
+            pending.groups.insert(group.uid.clone(), Item::Desired(group));
+        });
+    }
+
+    /// Replaces what is pending for the group.
+    pub fn forget(&self, uid: &str, epoch: Epoch) {
+        self.change(|pending| {
+            pending.groups.insert(uid.to_owned(), Item::Forget(epoch));
+        });
+    }
+
+    /// Tells the daemon that its credentials of this serial are in use.
+    pub fn accepted(&self, serial: u64) {
+        self.change(|pending| pending.accepted = Some(serial));
+    }
+
+    /// Asks the daemon to reconnect, then ends the stream.
+    pub fn drain(&self) {
+        self.change(|pending| pending.draining = true);
+    }
+
+    /// Ends the stream: there is another one in its place.
+    pub fn close(&self) {
+        self.change(|pending| pending.closed = true);
+        self.closed.cancel();
+    }
+
+    /// Resolves once there is another stream in the place of this one. Cancel-safe.
+    pub fn closed(&self) -> impl Future<Output = ()> + Send + 'static {
+        self.closed.clone().cancelled_owned()
+    }
+
+    /// Ends the stream with an error.
+    pub fn fail(&self, status: Status) {
+        self.change(|pending| {
+            pending.failure = Some(status);
+            pending.closed = true;
+        });
+    }
+
+    /// The next message, if there is one now.
+    #[must_use]
+    pub fn take(&self) -> Taken {
+        self.lock().take()
+    }
+
+    /// The same; where there is none now the task is woken once there may be one. For one task.
+    fn poll_take(&self, cx: &Context<'_>) -> Taken {
+        let mut pending = self.lock();
+        let taken = pending.take();
+        if matches!(taken, Taken::Nothing) {
+            pending.sender = Some(cx.waker().clone());
+        }
+        taken
+    }
+}
+
+impl Pending {
+    fn take(&mut self) -> Taken {
+        if self.closed {
+            return Taken::Closed;
+        }
+        if let Some(welcome) = self.welcome.take() {
+            return Taken::Message(Kind::Welcome(welcome));
+        }
+        if let Some(serial) = self.accepted.take() {
+            return Taken::Message(Kind::Accepted(pb::Accepted { serial }));
+        }
+        let mut groups = Vec::new();
+        let mut size = 0;
+        while groups.len() < GROUPS_PER_MESSAGE {
+            match self.groups.pop_first() {
+                Some((uid, Item::Desired(group))) => {
+                    size += group.encoded_len();
+                    if size > MESSAGE && !groups.is_empty() {
+                        self.groups.insert(uid, Item::Desired(group));
+                        break;
+                    }
+                    groups.push(Arc::unwrap_or_clone(group));
+                }
+                Some((uid, Item::Forget(epoch))) if groups.is_empty() => {
+                    return Taken::Message(Kind::Forget(pb::Forget {
+                        group_uid: uid,
+                        epoch: epoch.0,
+                    }));
+                }
+                Some((uid, forget @ Item::Forget(_))) => {
+                    self.groups.insert(uid, forget);
+                    break;
+                }
+                None => break,
+            }
+        }
+        if !groups.is_empty() {
+            return Taken::Message(Kind::Desired(pb::Desired { groups }));
+        }
+        if self.draining {
+            self.closed = true;
+            return Taken::Message(Kind::Drain(pb::Drain {}));
+        }
+        Taken::Nothing
+    }
+}
+
+/// What is sent on a stream: what the outbox has, and a sign of life where it has nothing for long.
+pub(super) struct Outgoing {
+    outbox: Arc<Outbox>,
+    /// When the last one was sent.
+    last: Instant,
+    /// One timer for all messages: it is not moved by each of them, and looks how long ago the last one was when it is over.
+    quiet: Pin<Box<Sleep>>,
+    pings: u64,
+}
+
+impl Outgoing {
+    /// Those of this outbox, from now on.
+    #[must_use]
+    pub(super) fn new(outbox: Arc<Outbox>) -> Self {
+        let now = Instant::now();
+        Self {
+            outbox,
+            last: now,
+            quiet: Box::pin(sleep_until(now + PING_EVERY)),
+            pings: 0,
+        }
+    }
+
+    /// A ping, once nothing was sent for long.
+    fn poll_ping(&mut self, cx: &mut Context<'_>) -> Poll<Kind> {
+        loop {
+            ready!(self.quiet.as_mut().poll(cx));
+            let now = Instant::now();
+            let due = self.last + PING_EVERY;
+            let next = if due > now { due } else { now + PING_EVERY };
+            self.quiet.as_mut().reset(next);
+            if due <= now {
+                self.pings += 1;
+                return Poll::Ready(Kind::Ping(pb::Ping { nonce: self.pings }));
+            }
+        }
+    }
+}
+
+impl Stream for Outgoing {
+    type Item = Result<pb::HubMessage, Status>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let kind = match self.outbox.poll_take(cx) {
+            Taken::Message(kind) => kind,
+            Taken::Closed => return Poll::Ready(self.outbox.lock().failure.take().map(Err)),
+            Taken::Nothing => ready!(self.poll_ping(cx)),
+        };
+        self.last = Instant::now();
+        Poll::Ready(Some(Ok(pb::HubMessage { kind: Some(kind) })))
+    }
+}
+
+/// What an [`Outbox`] has to send.
+#[derive(Debug)]
+pub enum Taken {
+    /// This.
+    Message(Kind),
+    /// Nothing any more: the stream ends.
+    Closed,
+    /// Nothing now.
+    Nothing,
+}
+
+#[cfg(test)]
+mod tests;

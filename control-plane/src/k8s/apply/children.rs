@@ -1,0 +1,330 @@
+//! Writes Jobs and Services.
+
+use futures::StreamExt;
+use futures::stream;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Service};
+use kube::Resource;
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions, Request};
+use kube::runtime::reflector::ObjectRef;
+use lockstep_api::JobSet;
+use lockstep_core::jobset::network;
+use lockstep_core::jobset::observed::is_controlled_by;
+use lockstep_core::jobset::plan::{Change, JobChange, JobRef, Resume};
+use serde_json::{Value, json};
+
+use crate::k8s::watch::lean::Lean;
+use crate::k8s::watch::lean::asked::{self, SelectorSeen};
+
+use super::{Applier, ApplyError, PARALLELISM, is_status, said};
+
+#[cfg(test)]
+mod tests;
+
+/// How many failures of Jobs are told at once: there may be 500, each as long as an event may be.
+const TOLD_AT_ONCE: usize = 3;
+
+type Key = ObjectRef<JobSet>;
+
+/// A Job to be created, as the text that is sent: many times less than what it says takes in memory, and it may wait for long.
+pub(crate) struct NewJob {
+    name: String,
+    body: serde_json::Result<Vec<u8>>,
+}
+
+impl NewJob {
+    pub(crate) fn of(job: &Job) -> Self {
+        Self {
+            name: job.metadata.name.clone().unwrap_or_default(),
+            body: serde_json::to_vec(job),
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn text(&self) -> Option<&[u8]> {
+        self.body.as_deref().ok()
+    }
+}
+
+fn namespace(key: &Key) -> &str {
+    key.namespace.as_deref().unwrap_or_default()
+}
+
+impl Applier {
+    /// Does the same to many Jobs at once; all are tried, whatever becomes of the others.
+    async fn each<T, F>(&self, items: Vec<T>, write: impl Fn(T) -> F) -> Vec<ApplyError>
+    where
+        F: Future<Output = Result<(), ApplyError>>,
+    {
+        let write = &write;
+        let writes = stream::iter(items).map(|item| async move {
+            // Never closed, so a permit always comes.
+            let _permit = self.children.acquire().await;
+            write(item).await.err()
+        });
+        writes
+            .buffer_unordered(PARALLELISM)
+            .filter_map(std::future::ready)
+            .collect()
+            .await
+    }
+
+    pub(super) async fn delete_jobs(&self, key: &Key, jobs: &[JobRef]) -> Result<(), ApplyError> {
+        let api: Api<Lean<Job>> = Api::namespaced(self.client.clone(), namespace(key));
+        let errors = self
+            .each(jobs.iter().collect(), |job| self.delete_job(&api, key, job))
+            .await;
+        errors.into_iter().next().map_or(Ok(()), Err)
+    }
+
+    async fn delete_job(&self, api: &Api<Lean<Job>>, key: &Key, job: &JobRef) -> Result<(), ApplyError> {
+        let exactly = Preconditions {
+            uid: Some(job.uid.clone()),
+            resource_version: None,
+        };
+        self.metrics.wrote("Job", "delete");
+        match api
+            .delete(&job.name, &DeleteParams::foreground().preconditions(exactly))
+            .await
+        {
+            Ok(deleted) => {
+                tracing::info!(job = job.name, "job deleted");
+                if let Some(job) = deleted.left() {
+                    self.stores.wrote_job(key, job);
+                }
+                Ok(())
+            }
+            // Gone, or gone and made anew: what was to be deleted is deleted.
+            Err(error) if is_status(&error, 404) || is_status(&error, 409) => Ok(()),
+            Err(error) => Err(ApplyError::write(format!("deleting job {}", job.name), error)),
+        }
+    }
+
+    /// Creates the Service. One that is there already will do, whoever made it; where it is not for this JobSet's pods, that is told.
+    pub(super) async fn create_service(
+        &self,
+        jobset: &JobSet,
+        key: &Key,
+        service: Service,
+    ) -> Result<(), ApplyError> {
+        let api: Api<Lean<Service>> = Api::namespaced(self.client.clone(), namespace(key));
+        self.metrics.wrote("Service", "create");
+        let name = service.metadata.name.clone().unwrap_or_default();
+        let service = Lean(service);
+        let wrong = match api.create(&PostParams::default(), &service).await {
+            Ok(created) => {
+                self.stores.wrote_service(key, created);
+                None
+            }
+            Err(error) if is_status(&error, 409) || is_status(&error, 403) => {
+                let services: Api<Service> = Api::namespaced(self.client.clone(), namespace(key));
+                let there = asked::get::<SelectorSeen, _>(&services, &name).await;
+                let there = there.ok().flatten();
+                if there.is_none() && !is_status(&error, 409) {
+                    return Err(ApplyError::CreateService { name, error });
+                }
+                self.stores.wrote_service(key, service);
+                there.and_then(|there| network::in_the_way_event(jobset, &there))
+            }
+            Err(error) => return Err(ApplyError::CreateService { name, error }),
+        };
+        for event in self.in_the_way.news(jobset, wrong.into_iter().collect()) {
+            tracing::info!(reason = event.reason, note = event.message, "jobset has a fault");
+            self.tell(jobset, event);
+        }
+        Ok(())
+    }
+
+    /// Creates claims. One that is there already will do, whoever made it.
+    pub(super) async fn create_claims(
+        &self,
+        key: &Key,
+        claims: Vec<PersistentVolumeClaim>,
+    ) -> Result<(), ApplyError> {
+        let api: Api<Lean<PersistentVolumeClaim>> = Api::namespaced(self.client.clone(), namespace(key));
+        let errors = self
+            .each(claims, |claim| self.create_claim(&api, key, claim))
+            .await;
+        errors.into_iter().next().map_or(Ok(()), Err)
+    }
+
+    async fn create_claim(
+        &self,
+        api: &Api<Lean<PersistentVolumeClaim>>,
+        key: &Key,
+        claim: PersistentVolumeClaim,
+    ) -> Result<(), ApplyError> {
+        self.metrics.wrote("PersistentVolumeClaim", "create");
+        let name = claim.metadata.name.clone().unwrap_or_default();
+        let claim = Lean(claim);
+        match api.create(&PostParams::default(), &claim).await {
+            Ok(created) => self.stores.wrote_claim(key, created),
+            Err(error) if is_there(api, &name, &error).await => self.stores.wrote_claim(key, claim),
+            Err(error) => return Err(ApplyError::CreateClaim { name, error }),
+        }
+        Ok(())
+    }
+
+    pub(super) async fn create_jobs(
+        &self,
+        jobset: &JobSet,
+        key: &Key,
+        jobs: Vec<NewJob>,
+    ) -> Result<(), ApplyError> {
+        let api: Api<Lean<Job>> = Api::namespaced(self.client.clone(), namespace(key));
+        let errors = self
+            .each(jobs, |job| self.create_job(&api, jobset, key, job))
+            .await;
+        if errors.is_empty() {
+            return Ok(());
+        }
+        let mut errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        // The same failures read the same, whichever came first.
+        errors.sort();
+        let others = errors.len().saturating_sub(TOLD_AT_ONCE);
+        errors.truncate(TOLD_AT_ONCE);
+        if others > 0 {
+            errors.push(format!("and {others} more"));
+        }
+        Err(ApplyError::CreateJobs(errors.join("\n")))
+    }
+
+    async fn create_job(
+        &self,
+        api: &Api<Lean<Job>>,
+        jobset: &JobSet,
+        key: &Key,
+        job: NewJob,
+    ) -> Result<(), ApplyError> {
+        let NewJob { name, body } = job;
+        let failed = |error: &kube::Error| {
+            Err(ApplyError::CreateJobs(format!(
+                "job \"{name}\" creation failed with error: {}",
+                said(error)
+            )))
+        };
+        self.metrics.wrote("Job", "create");
+        match self.send_job(key, body).await {
+            Ok(created) => {
+                tracing::info!(job = name, "job created");
+                self.stores.wrote_job(key, created);
+                Ok(())
+            }
+            // Perhaps it is ours and the caches are behind.
+            Err(error) if is_status(&error, 409) => match api.get_opt(&name).await {
+                Ok(Some(existing)) if is_controlled_by(existing.meta(), jobset.uid_str()) => {
+                    self.stores.wrote_job(key, existing);
+                    Ok(())
+                }
+                Ok(_) => failed(&error),
+                Err(error) => failed(&error),
+            },
+            Err(error) => failed(&error),
+        }
+    }
+
+    async fn send_job(&self, key: &Key, body: serde_json::Result<Vec<u8>>) -> kube::Result<Lean<Job>> {
+        let request = Request::new(Job::url_path(&(), key.namespace.as_deref()))
+            .create(&PostParams::default(), body.map_err(kube::Error::SerdeError)?)
+            .map_err(kube::Error::BuildRequest)?;
+        self.client.request(request).await
+    }
+
+    pub(super) async fn change_jobs(&self, key: &Key, changes: Vec<JobChange>) -> Result<(), ApplyError> {
+        let api: Api<Lean<Job>> = Api::namespaced(self.client.clone(), namespace(key));
+        let errors = self
+            .each(changes, |change| self.change_job(&api, key, change))
+            .await;
+        errors.into_iter().next().map_or(Ok(()), Err)
+    }
+
+    async fn change_job(&self, api: &Api<Lean<Job>>, key: &Key, change: JobChange) -> Result<(), ApplyError> {
+        let JobChange { job, change } = change;
+        let params = PatchParams::default();
+        let patched = match change {
+            Change::Suspend => {
+                self.metrics.wrote("Job", "suspend");
+                api.patch(&job.name, &params, &Patch::Merge(suspend(&job))).await
+            }
+            Change::Scale(pods) => {
+                self.metrics.wrote("Job", "scale");
+                api.patch(&job.name, &params, &Patch::Merge(scaled(&job, pods)))
+                    .await
+            }
+            Change::Resume(mut resume) => {
+                if resume.clear_start_time {
+                    self.metrics.wrote("Job", "status");
+                    let cleared = api
+                        .patch_status(&job.name, &params, &Patch::Merge(clear_start_time(&job, &resume)))
+                        .await
+                        .map_err(|error| ApplyError::write(format!("job {}", job.name), error))?;
+                    resume.resource_version = cleared.0.metadata.resource_version;
+                }
+                self.metrics.wrote("Job", "resume");
+                api.patch(&job.name, &params, &Patch::Merge(resumed(&job, &resume)))
+                    .await
+            }
+        };
+        match patched {
+            Ok(patched) => {
+                tracing::info!(job = job.name, "job suspended, resumed or scaled");
+                self.stores.wrote_job(key, patched);
+                Ok(())
+            }
+            Err(error) if is_status(&error, 404) => Ok(()),
+            Err(error) => Err(ApplyError::write(format!("job {}", job.name), error)),
+        }
+    }
+}
+
+/// Whether what could not be created is there already. Where a quota is used up, that is said before the name is looked at.
+async fn is_there<K>(api: &Api<K>, name: &str, error: &kube::Error) -> bool
+where
+    K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    is_status(error, 409) || is_status(error, 403) && matches!(api.get_opt(name).await, Ok(Some(_)))
+}
+
+fn suspend(job: &JobRef) -> Value {
+    json!({"metadata": {"uid": job.uid}, "spec": {"suspend": true}})
+}
+
+fn scaled(job: &JobRef, pods: i32) -> Value {
+    json!({"metadata": {"uid": job.uid}, "spec": {"parallelism": pods, "completions": pods}})
+}
+
+fn clear_start_time(job: &JobRef, resume: &Resume) -> Value {
+    json!({
+        "metadata": {"uid": job.uid, "resourceVersion": resume.resource_version},
+        "status": {"startTime": null},
+    })
+}
+
+/// What is merged was read from the Job, so nothing is ever removed and a merge patch can say it all.
+fn resumed(job: &JobRef, resume: &Resume) -> Value {
+    let mut pod = json!({});
+    if !resume.node_selector.is_empty() {
+        pod["nodeSelector"] = json!(resume.node_selector);
+    }
+    if !resume.tolerations.is_empty() {
+        pod["tolerations"] = json!(resume.tolerations);
+    }
+    if !resume.scheduling_gates.is_empty() {
+        let gates: Vec<Value> = resume
+            .scheduling_gates
+            .iter()
+            .map(|name| json!({"name": name}))
+            .collect();
+        pod["schedulingGates"] = json!(gates);
+    }
+    json!({
+        "metadata": {"uid": job.uid, "resourceVersion": resume.resource_version},
+        "spec": {
+            "suspend": false,
+            "template": {
+                "metadata": {"labels": resume.labels, "annotations": resume.annotations},
+                "spec": pod,
+            },
+        },
+    })
+}

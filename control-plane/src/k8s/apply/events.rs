@@ -1,0 +1,128 @@
+//! Publishes events about JobSets (events.k8s.io/v1), beside the work and never in its way.
+
+use std::sync::Arc;
+
+use futures::{StreamExt, stream};
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::{Client, Resource};
+use lockstep_core::jobset::plan;
+
+pub(crate) use super::recorder::{Recorder, short};
+use crate::k8s::event_queue;
+use crate::telemetry::log_limit::Lines;
+
+/// `reportingController` of the events, as upstream has it.
+const CONTROLLER: &str = "jobset";
+
+/// Events that are written at the same time.
+const PARALLELISM: usize = 8;
+
+type News = (ObjectReference, plan::Event);
+/// Kind, namespace and name: what is told of one is written in its order, since the second event of a kind counts the first.
+type About = (Option<String>, Option<String>, Option<String>);
+
+/// Where events are put.
+#[derive(Clone)]
+pub(crate) struct Queue {
+    news: event_queue::Sender<About, News>,
+    dropped: Arc<Lines>,
+}
+
+/// Writes the events of a [`Queue`].
+pub struct Publisher {
+    recorder: Recorder,
+    news: event_queue::Receiver<About, News>,
+}
+
+/// Makes a connected pair.
+pub(crate) fn queue(client: Client) -> (Queue, Publisher) {
+    queue_as(client, CONTROLLER)
+}
+
+/// Makes a connected pair for events of this controller.
+pub(crate) fn queue_as(client: Client, controller: &str) -> (Queue, Publisher) {
+    let (sender, receiver) = event_queue::queue();
+    (
+        Queue {
+            news: sender,
+            dropped: Arc::default(),
+        },
+        Publisher {
+            recorder: recorder_as(client, controller),
+            news: receiver,
+        },
+    )
+}
+
+impl Queue {
+    pub(crate) fn add(&self, regarding: ObjectReference, mut event: plan::Event) {
+        event.message = short(event.message);
+        let namespace = regarding.namespace.clone().unwrap_or_default();
+        let about = (
+            regarding.kind.clone(),
+            regarding.namespace.clone(),
+            regarding.name.clone(),
+        );
+        if self.news.add(&namespace, about, (regarding, event)).is_err()
+            && let Some(unsaid) = self.dropped.next()
+        {
+            tracing::warn!(
+                namespace,
+                unsaid,
+                "too many events are waiting, this one is dropped"
+            );
+        }
+    }
+}
+
+impl Publisher {
+    /// Writes events until the queue is gone and empty.
+    pub async fn run(self) {
+        let recorder = &self.recorder;
+        let news = stream::unfold(self.news, |mut news| async {
+            let turn = news.next().await?;
+            Some((turn, news))
+        });
+        news.for_each_concurrent(PARALLELISM, |turn| async move {
+            let (regarding, event) = &turn.event;
+            publish(recorder, regarding, event).await;
+        })
+        .await;
+    }
+}
+
+/// A recorder for the events of this process.
+pub fn recorder(client: Client) -> Recorder {
+    recorder_as(client, CONTROLLER)
+}
+
+/// A recorder for the events of this controller.
+pub(crate) fn recorder_as(client: Client, controller: &str) -> Recorder {
+    // As client-go's recorder has it. In a cluster the host's name is the pod's.
+    let instance = nix::unistd::gethostname().map_or_else(
+        |_| controller.to_owned(),
+        |host| format!("{controller}-{}", host.display()),
+    );
+    Recorder::new(client, controller, instance)
+}
+
+/// What an event is about. As client-go's recorder: what is told of one version of an object is no repetition of what was told of another.
+pub(crate) fn regarding<K: Resource<DynamicType = ()>>(object: &K) -> ObjectReference {
+    ObjectReference {
+        resource_version: object.meta().resource_version.clone(),
+        ..object.object_ref(&())
+    }
+}
+
+/// Publishes an event. Events are news, not state: one that cannot be published is logged, and forgotten.
+pub async fn publish(recorder: &Recorder, regarding: &ObjectReference, event: &plan::Event) {
+    if let Err(error) = recorder.publish(regarding, event).await {
+        tracing::warn!(
+            namespace = regarding.namespace,
+            name = regarding.name,
+            %error,
+            reason = event.reason,
+            "event not published"
+        );
+    }
+}

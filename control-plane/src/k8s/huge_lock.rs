@@ -1,0 +1,43 @@
+//! A process-wide lock around parsing huge objects.
+//!
+//! A 1.5 MB object takes 12 to 50 MB once it is parsed. Webhooks, the JobSet reconciler and Ray's controllers parse such objects concurrently. Each stays within
+//! the memory limit alone; all of them together would exceed it.
+//!
+//! Promises: the lock is fair. Its holder never writes an object to the API server: that write would call our own webhook, which waits for the lock. Controllers
+//! do not ask the API server anything while they hold it.
+
+use lockstep_core::common::extent::Extent;
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+/// What has more than this is huge. Some of the largest that may be written take 12 MB, and what is made of one as much once more.
+pub(crate) const FROM: Extent = Extent {
+    objects: 2_048,
+    elements: 16_384,
+};
+
+/// The same limit for a JobSet, in bytes of usual text.
+pub(crate) const FROM_BYTES: usize = 1 << 20;
+
+static ALL: Semaphore = Semaphore::const_new(1);
+
+/// The guard. Dropping it releases the lock.
+#[derive(Debug)]
+pub(crate) struct Huge {
+    _only: Option<SemaphorePermit<'static>>,
+}
+
+/// Acquires the lock. Cancel-safe; a cancelled caller loses its place in the queue.
+pub(crate) async fn turn() -> Huge {
+    // The semaphore is never closed.
+    Huge {
+        _only: ALL.acquire().await.ok(),
+    }
+}
+
+/// The same where something is huge, and else nothing.
+pub(crate) async fn turn_if(is_huge: bool) -> Option<Huge> {
+    match is_huge {
+        true => Some(turn().await),
+        false => None,
+    }
+}

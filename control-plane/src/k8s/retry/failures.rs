@@ -1,0 +1,52 @@
+//! How often something has failed in a row.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use lockstep_core::common::retry::rest;
+use tokio::time::Instant;
+
+#[cfg(test)]
+mod tests;
+
+/// Failures in a row, by what has failed.
+pub(crate) struct Failures<K>(Mutex<HashMap<K, Row>>);
+
+/// Failures of the same.
+struct Row {
+    number: u32,
+    last: Instant,
+}
+
+impl<K> Default for Failures<K> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<K: Eq + Hash> Failures<K> {
+    /// Counts one more; returns how many that makes.
+    pub(crate) fn add(&self, key: K) -> u32 {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let row = all.entry(key).or_insert(Row { number: 0, last: now });
+        row.number = row.number.saturating_add(1);
+        row.last = now;
+        row.number
+    }
+
+    /// How long it is still to be left alone, whatever has changed.
+    pub(crate) fn rests(&self, key: &K) -> Option<Duration> {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let row = all.get(key)?;
+        let left = rest(row.number).checked_sub(row.last.elapsed())?;
+        (!left.is_zero()).then_some(left)
+    }
+
+    /// It has worked, or is gone.
+    pub(crate) fn forget(&self, key: &K) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+    }
+}

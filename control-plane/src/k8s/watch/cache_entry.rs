@@ -1,0 +1,90 @@
+//! What caches need to know of an object. Kubernetes' own metadata takes 400 bytes of each, mostly empty.
+
+use std::fmt::Debug;
+
+use kube::Resource;
+use kube::runtime::reflector::Lookup;
+use kube::runtime::watcher::Event;
+
+use super::own_writes::version;
+
+/// An object in a cache.
+pub(super) trait Kept: Lookup<DynamicType = ()> + Clone + Debug + Send + Sync + 'static {
+    /// Its version, higher than that of all former states. 0: unknown.
+    fn revision(&self) -> u64;
+
+    /// Its name; empty where it has none.
+    fn named(&self) -> String {
+        self.name().unwrap_or_default().into_owned()
+    }
+}
+
+impl<K> Kept for K
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + Send + Sync + 'static,
+{
+    fn revision(&self) -> u64 {
+        version(self.meta())
+    }
+}
+
+/// The same event, of something else.
+pub(crate) fn mapped<A, B>(event: Event<A>, of: impl FnOnce(A) -> B) -> Event<B> {
+    match event {
+        Event::Init => Event::Init,
+        Event::InitDone => Event::InitDone,
+        Event::InitApply(object) => Event::InitApply(of(object)),
+        Event::Apply(object) => Event::Apply(of(object)),
+        Event::Delete(object) => Event::Delete(of(object)),
+    }
+}
+
+/// The names by which the API server knows the kind that a type was read from: of `Resource`, and of `Lookup`.
+macro_rules! same_kind_as {
+    ($kind:ty) => {
+        fn kind(kind: &()) -> std::borrow::Cow<'_, str> {
+            <$kind as kube::Resource>::kind(kind)
+        }
+
+        fn group(kind: &()) -> std::borrow::Cow<'_, str> {
+            <$kind as kube::Resource>::group(kind)
+        }
+
+        fn version(kind: &()) -> std::borrow::Cow<'_, str> {
+            <$kind as kube::Resource>::version(kind)
+        }
+
+        fn plural(kind: &()) -> std::borrow::Cow<'_, str> {
+            <$kind as kube::Resource>::plural(kind)
+        }
+    };
+}
+pub(crate) use same_kind_as;
+
+/// How a cache looks up what is kept of an object: by the field that has its name, and its `namespace`.
+macro_rules! known_by_name {
+    ($kind:ty, $($name:ident).+) => {
+        type DynamicType = ();
+
+        $crate::k8s::watch::cache_entry::same_kind_as!($kind);
+
+        fn name(&self) -> Option<std::borrow::Cow<'_, str>> {
+            Some(std::borrow::Cow::Borrowed(&self.$($name).+))
+        }
+
+        fn namespace(&self) -> Option<std::borrow::Cow<'_, str>> {
+            Some(std::borrow::Cow::Borrowed(&self.namespace))
+        }
+
+        /// Not part of its name in the cache.
+        fn resource_version(&self) -> Option<std::borrow::Cow<'_, str>> {
+            None
+        }
+
+        /// Not part of its name in the cache.
+        fn uid(&self) -> Option<std::borrow::Cow<'_, str>> {
+            None
+        }
+    };
+}
+pub(crate) use known_by_name;

@@ -1,0 +1,159 @@
+//! The JobSets that can be read. Those that cannot are reported: in the log, and as an Event on the object.
+
+use std::collections::{HashMap, HashSet};
+use std::future::ready;
+
+use futures::{Stream, StreamExt};
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client, Resource};
+use lockstep_core::jobset::plan::{self, Severity};
+
+use super::follow::patient;
+use super::namespace_budget::{Room, within};
+use super::packed::{PackedJobSet, Unreadable};
+use crate::k8s::apply::events::{self, Queue};
+
+#[cfg(test)]
+mod tests;
+
+/// Objects that are remembered of those for which there is no room.
+const MOST_REPORTED: usize = 4096;
+/// Reason of the Event on a JobSet that cannot be read.
+const UNREADABLE: &str = "UnreadableJobSet";
+
+/// Reason of the Event on an object for which there is no room.
+pub(crate) const NO_ROOM: &str = "NoRoom";
+
+/// All JobSets. One that cannot be read is treated as absent: nothing is done about it or to it. So is one for which there is no room.
+pub(super) fn jobsets(
+    client: &Client,
+    room: Room,
+    news: Queue,
+) -> impl Stream<Item = watcher::Result<Event<PackedJobSet>>> + Send + use<> {
+    let api = Api::<PackedJobSet>::all(client.clone());
+    let begin = move || patient(watcher(api.clone(), watcher::Config::default())).boxed();
+    let mut reported = Reported::default();
+    within((room.clone(), room.clone()), begin, left_out(room, news.clone())).filter_map(move |event| {
+        let event = event.map(|event| {
+            reported.follow(&event);
+            let (event, unreadable) = split(event);
+            // A new list brings the same objects again.
+            if let Some((object, error)) = unreadable
+                && reported.is_news(&object)
+            {
+                let why = format!("this JobSet cannot be read and is left alone: {error}");
+                leave_alone(&news, &object, UNREADABLE, why);
+            }
+            event
+        });
+        ready(event.transpose())
+    })
+}
+
+/// Tells of objects for which there is no room, once for each change of what they ask for.
+pub(crate) fn left_out<K>(room: Room, news: Queue) -> impl FnMut(&K, bool) + Send
+where
+    K: Resource<DynamicType = ()>,
+{
+    let mut reported = Reported::default();
+    move |object, is_left_out| {
+        if !is_left_out {
+            return;
+        }
+        reported.bound();
+        if reported.is_news(object) {
+            let why = format!(
+                "the JobSets and Ray resources of this namespace take more memory than the {} MiB that the control plane has for them; this one is left alone until others are \
+                 removed (the share grows with the control plane's memory limit)",
+                room.share >> 20
+            );
+            leave_alone(&news, object, NO_ROOM, why);
+        }
+    }
+}
+
+/// The unreadable objects that were reported, and at which generation. What is gone is forgotten.
+#[derive(Default)]
+pub(crate) struct Reported {
+    by_uid: HashMap<String, Option<i64>>,
+    /// What a list that is under way has brought of them.
+    listed: HashSet<String>,
+}
+
+impl Reported {
+    /// Takes an event into account.
+    pub(crate) fn follow<K: Resource>(&mut self, event: &Event<K>) {
+        match event {
+            Event::Init => self.listed.clear(),
+            Event::InitApply(object) => self.listed.extend(object.meta().uid.clone()),
+            Event::InitDone => {
+                let listed = std::mem::take(&mut self.listed);
+                self.by_uid.retain(|uid, _| listed.contains(uid));
+            }
+            Event::Apply(_) => {}
+            Event::Delete(object) => {
+                let uid = object.meta().uid.as_ref();
+                uid.and_then(|uid| self.by_uid.remove(uid));
+            }
+        }
+    }
+
+    /// Forgets everything where that is more than there may be. It is told again then.
+    fn bound(&mut self) {
+        if self.by_uid.len() >= MOST_REPORTED {
+            self.by_uid.clear();
+        }
+    }
+
+    /// Whether nothing was said of this version of it yet.
+    pub(crate) fn is_news<K: Resource>(&mut self, object: &K) -> bool {
+        let meta = object.meta();
+        let uid = meta.uid.clone().unwrap_or_default();
+        self.by_uid.insert(uid, meta.generation) != Some(meta.generation)
+    }
+}
+
+/// Tells readable from unreadable objects.
+fn split(event: Event<PackedJobSet>) -> (Option<Event<PackedJobSet>>, Option<(PackedJobSet, Unreadable)>) {
+    let (Event::InitApply(object) | Event::Apply(object)) = &event else {
+        return (Some(event), None);
+    };
+    let Err(error) = object.unpack() else {
+        return (Some(event), None);
+    };
+    match event {
+        Event::InitApply(object) => (None, Some((object, error))),
+        Event::Apply(object) => (Some(Event::Delete(object.clone())), Some((object, error))),
+        event => (Some(event), None),
+    }
+}
+
+/// Tells that an object is left alone: in the log, and as an Event.
+pub(crate) fn leave_alone<K>(news: &Queue, object: &K, reason: &str, why: String)
+where
+    K: Resource<DynamicType = ()>,
+{
+    let (regarding, event) = fault(object, reason, why);
+    news.add(regarding, event);
+}
+
+/// Logs what is wrong with an object, and makes the Event of it.
+pub(crate) fn fault<K>(object: &K, reason: &str, why: String) -> (ObjectReference, plan::Event)
+where
+    K: Resource<DynamicType = ()>,
+{
+    let regarding = events::regarding(object);
+    tracing::error!(
+        kind = regarding.kind,
+        namespace = regarding.namespace,
+        name = regarding.name,
+        "{why}"
+    );
+    let event = plan::Event {
+        severity: Severity::Warning,
+        reason: reason.to_owned(),
+        message: why,
+    };
+    (regarding, event)
+}

@@ -1,0 +1,92 @@
+//! Jobs that had completed when they were removed, until the status of their JobSet says that they have.
+//!
+//! Promises: what completes and is removed between two looks at a JobSet is seen by the next one, and by whoever knows an older status than the one
+//! that tells of it; no more than [`MOST`] are kept, the latest.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::batch::v1::Job;
+use kube::Resource;
+use kube::runtime::reflector::Store;
+use lockstep_api::JobSet;
+use lockstep_core::jobset::completed::{CompletedJob, Recorded};
+use lockstep_core::jobset::observed::controller_of;
+use tokio::time::Instant;
+
+use super::follow::jobset_of;
+use super::{PackedJobSet, packed};
+
+#[cfg(test)]
+mod tests;
+
+/// How many are kept, of a few hundred bytes each. Nearly all are written within milliseconds.
+const MOST: usize = 10_000;
+/// How long one is kept that the status tells of: as long as somebody may know an older status.
+const KEPT: Duration = Duration::from_secs(60);
+
+/// One that is gone.
+struct Gone {
+    /// UID of its JobSet.
+    jobset: String,
+    job: CompletedJob,
+    since: Instant,
+}
+
+/// Those that may not be recorded yet, in the order in which they went.
+#[derive(Default)]
+pub(super) struct Departed(Mutex<VecDeque<Gone>>);
+
+impl Departed {
+    fn locked(&self) -> MutexGuard<'_, VecDeque<Gone>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The watch shows that a Job is gone.
+    pub(super) fn put(&self, jobsets: &Store<PackedJobSet>, job: &Job) {
+        let Some(completed) = CompletedJob::of(job) else {
+            return;
+        };
+        // Many go with their JobSet.
+        let jobset = jobset_of(job).and_then(|key| jobsets.get(&packed(&key)));
+        let lives = |jobset: &Arc<PackedJobSet>| jobset.meta().deletion_timestamp.is_none();
+        let uid = jobset.filter(lives).and_then(|jobset| jobset.meta().uid.clone());
+        let Some(uid) = uid else { return };
+        if controller_of(&job.metadata).is_none_or(|owner| owner.uid != uid) {
+            return;
+        }
+        let mut all = self.locked();
+        if all.len() >= MOST {
+            all.pop_front();
+        }
+        all.push_back(Gone {
+            jobset: uid,
+            job: completed,
+            since: Instant::now(),
+        });
+    }
+
+    /// Those of a JobSet that have completed in its present restart attempt, without what its status says already.
+    pub(super) fn of(&self, jobset: &JobSet) -> Vec<Arc<Job>> {
+        let mut all = self.locked();
+        let uid = jobset.uid_str();
+        // As it nearly always is.
+        if !all.iter().any(|gone| gone.jobset == uid) {
+            return Vec::new();
+        }
+        let recorded = Recorded::of(jobset);
+        let mut jobs = Vec::new();
+        all.retain(|gone| {
+            if gone.jobset != uid {
+                return true;
+            }
+            let is_unrecorded = gone.job.is_unrecorded(jobset, &recorded);
+            if is_unrecorded {
+                jobs.extend(gone.job.stand_in(jobset).map(Arc::new));
+            }
+            is_unrecorded || gone.since.elapsed() < KEPT
+        });
+        jobs
+    }
+}

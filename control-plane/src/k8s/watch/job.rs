@@ -1,0 +1,84 @@
+//! What is kept of a Job: its name, and what is read of it as text, a third of the memory of what the text says.
+
+use k8s_openapi::api::batch::v1::Job;
+use kube::runtime::reflector::{Lookup, ObjectRef};
+use kube::runtime::watcher::Event;
+use lockstep_api::JobSet;
+
+use super::cache_entry::{Kept, known_by_name, mapped};
+use super::follow::jobset_of;
+use super::lean::Lean;
+use super::namespace_budget::Weighs;
+use super::own_writes::version;
+
+#[cfg(test)]
+mod tests;
+
+/// Bytes of a Job that is not unusual: one has a few hundred.
+const USUAL: usize = 8 << 10;
+
+/// A Job in the cache.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct PackedJob {
+    name: Box<str>,
+    namespace: Box<str>,
+    /// Name of its JobSet, by its label.
+    jobset: Option<Box<str>>,
+    revision: u64,
+    text: Box<[u8]>,
+}
+
+impl PackedJob {
+    /// Packs a Job as the API server has answered it, or as it was parsed leanly.
+    pub(super) fn of(job: &Job) -> Self {
+        Self {
+            name: job.metadata.name.as_deref().unwrap_or_default().into(),
+            namespace: job.metadata.namespace.as_deref().unwrap_or_default().into(),
+            jobset: jobset_of(job).map(|jobset| jobset.name.into()),
+            revision: version(&job.metadata),
+            // Maps have strings for keys and numbers are finite: this cannot fail.
+            text: serde_json::to_vec(job).unwrap_or_default().into(),
+        }
+    }
+
+    /// Reads it.
+    pub(super) fn unpack(&self) -> Option<Job> {
+        let Lean(job) = serde_json::from_slice(&self.text).ok()?;
+        Some(job)
+    }
+
+    /// Bytes of what is kept of it.
+    pub(super) fn size(&self) -> usize {
+        self.text.len()
+    }
+
+    pub(super) fn jobset(&self) -> Option<ObjectRef<JobSet>> {
+        Some(ObjectRef::new(self.jobset.as_deref()?).within(&self.namespace))
+    }
+}
+
+/// The same event, of what is kept.
+pub(super) fn packed(event: Event<Job>) -> Event<PackedJob> {
+    mapped(event, |job| PackedJob::of(&job))
+}
+
+impl Kept for PackedJob {
+    fn revision(&self) -> u64 {
+        self.revision
+    }
+}
+
+impl Weighs for PackedJob {
+    fn bytes(&self) -> usize {
+        self.size().saturating_add(size_of::<Self>())
+    }
+
+    /// A JobSet one of whose Jobs is not seen cannot be looked after.
+    fn is_usual(&self) -> bool {
+        self.size() <= USUAL
+    }
+}
+
+impl Lookup for PackedJob {
+    known_by_name!(Job, name);
+}

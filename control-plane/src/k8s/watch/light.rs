@@ -1,0 +1,125 @@
+//! What is kept of a JobSet while its group or its gang is looked after: all that is decided by, and of the pod templates no more than that.
+//!
+//! A volume of two bytes takes 3 kB once it is read, and a group lives for as long as its JobSet. What those who keep a JobSet ask of a template ([`in_place`], the needs
+//! of gangs) is answered by the light one as by the whole one. What is written to the API server is made from Jobs, or patches what changes.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::{
+    Container, EphemeralVolumeSource, Lifecycle, LifecycleHandler, PersistentVolumeClaimVolumeSource,
+    PodSpec, Probe, Volume,
+};
+use lockstep_api::JobSet;
+use lockstep_core::common::extent::Extent;
+use lockstep_core::jobset::in_place;
+
+#[cfg(test)]
+mod tests;
+
+/// The JobSet without what nobody who keeps it reads.
+#[must_use]
+pub fn light(mut jobset: JobSet) -> JobSet {
+    for job in &mut jobset.spec.replicated_jobs {
+        let template = job.template.spec.as_mut();
+        if let Some(pod) = template.and_then(|job| job.template.spec.as_mut()) {
+            lighten(pod);
+        }
+    }
+    jobset
+}
+
+/// What a light JobSet takes in memory, in objects of about 1 kB.
+#[must_use]
+pub fn weight(light: &JobSet) -> usize {
+    let text = serde_json::to_vec(light).unwrap_or_default();
+    let Extent { objects, elements } = Extent::of_text(&text);
+    objects.max(elements / 8).max(text.len() / 1024)
+}
+
+/// The Job without what nobody reads who keeps those of gangs: lists of its template, and its failure policy.
+#[must_use]
+pub fn light_job(job: Arc<Job>) -> Arc<Job> {
+    let mut job = Arc::unwrap_or_clone(job);
+    if let Some(spec) = &mut job.spec {
+        spec.pod_failure_policy = None;
+        spec.template.spec = None;
+    }
+    Arc::new(job)
+}
+
+fn lighten(pod: &mut PodSpec) {
+    pod.volumes = pod.volumes.take().and_then(|volumes| claim(&volumes));
+    for container in pod
+        .init_containers
+        .iter_mut()
+        .flatten()
+        .chain(&mut pod.containers)
+    {
+        lighten_container(container);
+    }
+    // Whether there is one is all that is asked.
+    first(&mut pod.resource_claims, |_| true);
+    first(&mut pod.topology_spread_constraints, |one| {
+        one.when_unsatisfiable == "DoNotSchedule"
+    });
+    pod.security_context = None;
+    pod.image_pull_secrets = None;
+    pod.host_aliases = None;
+    pod.dns_config = None;
+    pod.readiness_gates = None;
+    pod.ephemeral_containers = None;
+}
+
+/// A volume that stands for those that are claims.
+fn claim(volumes: &[Volume]) -> Option<Vec<Volume>> {
+    let found = volumes
+        .iter()
+        .find(|volume| volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some())?;
+    let claim = &found.persistent_volume_claim;
+    Some(vec![Volume {
+        name: found.name.clone(),
+        persistent_volume_claim: claim
+            .as_ref()
+            .map(|_| PersistentVolumeClaimVolumeSource::default()),
+        ephemeral: found.ephemeral.as_ref().map(|_| EphemeralVolumeSource::default()),
+        ..Volume::default()
+    }])
+}
+
+fn lighten_container(container: &mut Container) {
+    container.args = None;
+    container.env_from = None;
+    container.volume_devices = None;
+    container.readiness_probe = None;
+    container.security_context = None;
+    container.resize_policy = None;
+    if let Some(command) = &mut container.command {
+        command.truncate(1);
+    }
+    if let Some(env) = &mut container.env {
+        env.retain(|variable| in_place::tells_of_upstream_agent(&variable.name));
+        for variable in env {
+            variable.value = None;
+            variable.value_from = None;
+        }
+    }
+    first(&mut container.ports, |port| {
+        port.host_port.is_some_and(|port| port != 0)
+    });
+    for probe in [&mut container.liveness_probe, &mut container.startup_probe] {
+        *probe = probe.take().map(|_| Probe::default());
+    }
+    container.lifecycle = container.lifecycle.take().map(|lifecycle| Lifecycle {
+        post_start: lifecycle.post_start.map(|_| LifecycleHandler::default()),
+        ..Lifecycle::default()
+    });
+}
+
+/// Leaves the first item that is meant.
+fn first<T>(items: &mut Option<Vec<T>>, is_meant: impl Fn(&T) -> bool) {
+    if let Some(items) = items {
+        items.retain(is_meant);
+        items.truncate(1);
+    }
+}

@@ -1,0 +1,114 @@
+//! What this process has just written, until the watch shows it.
+//!
+//! Promises: a reader sees its own writes at once, so that what was done is not done again because the watch lags; whatever the
+//! watch knows better (a newer version, a deletion) wins; and nothing written is believed for longer than [`BELIEVED`] without the
+//! watch confirming it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::runtime::reflector::ObjectRef;
+use lockstep_api::JobSet;
+use tokio::time::Instant;
+
+use super::cache_entry::Kept;
+
+#[cfg(test)]
+mod tests;
+
+/// How long a write is believed that the watch does not confirm.
+pub const BELIEVED: Duration = Duration::from_secs(10);
+
+type ByJobSet<K> = HashMap<ObjectRef<JobSet>, HashMap<String, Written<K>>>;
+
+/// Objects of one kind, by the JobSet that they belong to and by name.
+pub(super) struct OwnWrites<K> {
+    written: Mutex<ByJobSet<K>>,
+}
+
+struct Written<K> {
+    object: Arc<K>,
+    until: Instant,
+}
+
+/// The version of an object. Versions of one resource are ordered (Kubernetes KEP-5504).
+pub fn version(meta: &ObjectMeta) -> u64 {
+    meta.resource_version
+        .as_deref()
+        .and_then(|version| version.parse().ok())
+        .unwrap_or(0)
+}
+
+impl<K> Default for OwnWrites<K> {
+    fn default() -> Self {
+        Self {
+            written: Mutex::default(),
+        }
+    }
+}
+
+impl<K: Kept> OwnWrites<K> {
+    fn locked(&self) -> MutexGuard<'_, ByJobSet<K>> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers what the API server answered to a write.
+    pub(super) fn put(&self, jobset: ObjectRef<JobSet>, object: Arc<K>) {
+        let name = object.named();
+        let mut written = self.locked();
+        let of_jobset = written.entry(jobset).or_default();
+        if of_jobset
+            .get(&name)
+            .is_none_or(|known| known.object.revision() < object.revision())
+        {
+            of_jobset.insert(
+                name,
+                Written {
+                    object,
+                    until: Instant::now() + BELIEVED,
+                },
+            );
+        }
+    }
+
+    /// The watch has shown an object, or that it is gone.
+    pub(super) fn confirm(&self, jobset: &ObjectRef<JobSet>, seen: &K) {
+        self.retain(jobset, |name, written| {
+            seen.name().as_deref() != Some(name) || written.object.revision() > seen.revision()
+        });
+    }
+
+    fn retain(&self, jobset: &ObjectRef<JobSet>, keep: impl Fn(&str, &Written<K>) -> bool) {
+        let mut written = self.locked();
+        if let Some(of_jobset) = written.get_mut(jobset) {
+            of_jobset.retain(|name, written| keep(name, written));
+            if of_jobset.is_empty() {
+                written.remove(jobset);
+            }
+        }
+    }
+
+    /// Completes what the watch shows of one JobSet by what was written since. True: some of it awaits confirmation.
+    pub(super) fn complete(&self, jobset: &ObjectRef<JobSet>, mut seen: Vec<Arc<K>>) -> (Vec<Arc<K>>, bool) {
+        let now = Instant::now();
+        let versions: HashMap<String, u64> = seen
+            .iter()
+            .map(|object| (object.named(), object.revision()))
+            .collect();
+        self.retain(jobset, |name, written| {
+            written.until > now
+                && versions
+                    .get(name)
+                    .is_none_or(|seen| written.object.revision() > *seen)
+        });
+        let written = self.locked();
+        let Some(of_jobset) = written.get(jobset) else {
+            return (seen, false);
+        };
+        seen.retain(|object| !of_jobset.contains_key(&object.named()));
+        seen.extend(of_jobset.values().map(|written| Arc::clone(&written.object)));
+        (seen, true)
+    }
+}

@@ -1,0 +1,114 @@
+//! Whether a leader still leads.
+//!
+//! Promises: it stops before another replica may take the lease, also where the API server is away, the lease is another's or gone, or nothing is
+//! renewed any more: by its own monotonic clock. It ends as well where the API server goes back to an older state.
+
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::Api;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::{LeaseError, WentBack, holder, leader_process};
+use crate::config::settings::LeaderElection;
+use crate::k8s::watch::own_writes::version;
+
+/// For how long a leader acts that does not renew the lease: the time that it has for it, but at least until halfway between a renewal that is due
+/// and the lease's end.
+pub(super) fn time_to_renew(election: &LeaderElection) -> Duration {
+    election
+        .renew_deadline
+        .max((election.duration + election.retry) / 2)
+}
+
+/// Resolves once the lease was not renewed for so long. That it can be read is not enough: others see that it stays as it is, and take it.
+pub(super) async fn unrenewed(mut renewed: watch::Receiver<Instant>, limit: Duration) {
+    loop {
+        let until = *renewed.borrow_and_update() + limit;
+        match tokio::time::timeout_at(until, renewed.changed()).await {
+            Ok(Ok(())) => {}
+            // Nobody renews it any more.
+            Ok(Err(_)) | Err(_) => return tokio::time::sleep_until(until).await,
+        }
+    }
+}
+
+/// The highest resourceVersion of the lease that was read.
+///
+/// Each look is answered from etcd, by a read that sees what was written before it, and is begun after the answer to the one before: no cache, and none of
+/// several API servers, can show an older one unless the store has gone back.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Highest(u64);
+
+impl Highest {
+    /// Takes another look into account. A version that is no number tells nothing.
+    ///
+    /// # Errors
+    /// It is older.
+    pub(super) fn see(&mut self, lease: &Lease) -> Result<(), WentBack> {
+        let now = version(&lease.metadata);
+        if (1..self.0).contains(&now) {
+            return Err(WentBack { before: self.0, now });
+        }
+        self.0 = now;
+        Ok(())
+    }
+}
+
+/// Resolves once the lease's manager has seen its version fall. Cancel-safe.
+pub(super) async fn fallen(mut went_back: watch::Receiver<Option<WentBack>>) -> WentBack {
+    let fallen = went_back
+        .wait_for(Option::is_some)
+        .await
+        .ok()
+        .and_then(|fallen| *fallen);
+    match fallen {
+        Some(fallen) => fallen,
+        // The manager has ended, which is seen elsewhere.
+        None => std::future::pending().await,
+    }
+}
+
+/// Resolves once the lease has not been seen to be ours for the time that a leader has to renew it, which is over before the lease is. The manager
+/// renews it, but says nothing while the API server is away.
+///
+/// Resolves too once its resourceVersion has fallen.
+pub(super) async fn unseen(
+    leases: &Api<Lease>,
+    election: &LeaderElection,
+    (identity, process): (&str, &str),
+    highest: &mut Highest,
+) -> LeaseError {
+    let deadline = election.renew_deadline;
+    // One look that fails, or takes its time, leaves time for others.
+    let (every, patience) = (election.retry.min(deadline / 4), deadline / 3);
+    let mut seen = Instant::now();
+    loop {
+        let left = |seen: Instant| deadline.saturating_sub(seen.elapsed());
+        if left(seen).is_zero() {
+            return LeaseError::Lost;
+        }
+        tokio::time::sleep(every.min(left(seen))).await;
+        let asked = Instant::now();
+        match tokio::time::timeout(patience.min(left(seen)), leases.get_opt(&election.lease)).await {
+            Ok(Ok(Some(lease))) => {
+                if let Err(fallen) = highest.see(&lease) {
+                    return fallen.into();
+                }
+                if holder(&lease) != Some(identity) || leader_process(&lease) != Some(process) {
+                    tracing::error!(holder = holder(&lease), "another replica holds the lease");
+                    return LeaseError::Lost;
+                }
+                seen = asked;
+            }
+            // It cannot be renewed, and whoever comes makes another.
+            Ok(Ok(None)) => {
+                tracing::error!("the lease is gone");
+                return LeaseError::Lost;
+            }
+            Ok(Err(error)) => tracing::warn!(%error, "the lease cannot be read"),
+            Err(_) => tracing::warn!("the lease cannot be read in time"),
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! The HTTP endpoints of every replica: health and metrics.
+
+mod access;
+mod activity;
+mod certificate;
+mod connection;
+mod connections;
+mod listen;
+mod metrics;
+mod network;
+mod plain_text;
+mod ready;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use axum::Router;
+use axum::http::{StatusCode, Uri};
+use tokio_util::sync::CancellationToken;
+
+use crate::config::settings::Health;
+use crate::k8s::watch::Stores;
+
+pub use crate::k8s::api_thread::Pulse;
+pub(crate) use access::{Access, Verdict, Wish};
+pub(crate) use activity::Activity;
+pub(crate) use connection::http;
+pub(crate) use connections::Connections;
+pub(crate) use listen::{listen, listen_once_free};
+pub use metrics::metrics;
+pub(crate) use network::network;
+pub(crate) use plain_text::{HANDSHAKE_RECORD, turn_down};
+pub use ready::{Awaited, Ready};
+
+/// kubelet opens one for each probe. Whoever else reaches the port takes no file descriptors from the others.
+const HEALTH: Connections = Connections {
+    to: "the health endpoint",
+    most: 128,
+    grace: Duration::from_secs(1),
+};
+
+/// Serves whether the process runs, and these threads get on (`/healthz`), and whether the caches are filled and the webhooks and the hub served
+/// (`/readyz`), in plain HTTP, until `shutdown`.
+///
+/// # Errors
+/// Where the address cannot be bound.
+pub async fn health(
+    settings: Health,
+    stores: Stores,
+    threads: Vec<(&'static str, Pulse)>,
+    servers: Awaited,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    let Some(address) = settings.address else {
+        shutdown.cancelled().await;
+        return Ok(());
+    };
+    let missing = move || {
+        if !stores.is_ready() {
+            Some("the caches are not filled yet".to_owned())
+        } else {
+            servers.missing().map(str::to_owned)
+        }
+    };
+    let stuck = move || {
+        let now = Instant::now();
+        threads.iter().find_map(|(does, pulse)| {
+            let silent = pulse.stuck_for(now)?.as_secs();
+            Some(format!("the thread that {does} is stuck, for {silent} s"))
+        })
+    };
+    let router = Router::new().fallback(async move |uri: Uri| {
+        let (check, missing) = if names(uri.path(), &settings.liveness, "healthz") {
+            ("healthz", stuck())
+        } else if names(uri.path(), &settings.readiness, "readyz") {
+            ("readyz", missing())
+        } else {
+            return (StatusCode::NOT_FOUND, "404 page not found".to_owned());
+        };
+        match missing {
+            None if is_verbose(&uri) => (StatusCode::OK, format!("[+]{check} ok\nhealthz check passed\n")),
+            None => (StatusCode::OK, "ok".to_owned()),
+            Some(missing) => (StatusCode::SERVICE_UNAVAILABLE, missing),
+        }
+    });
+    let listener = listen(address)
+        .await
+        .with_context(|| format!("health endpoint: {address}"))?;
+    tracing::info!(address = %listener.local_addr()?, "health endpoint listens");
+    let serve = |stream, _, activity: Arc<Activity>| {
+        let (router, shutdown) = (router.clone(), shutdown.clone());
+        async move { http(stream, router, &activity, shutdown).await }
+    };
+    HEALTH.accept(listener, serve, &shutdown).await;
+    Ok(())
+}
+
+/// Whether a path is that of an endpoint. As with upstream it may end in a slash, and name the one check that the endpoint has.
+fn names(path: &str, endpoint: &str, check: &str) -> bool {
+    let below = path.strip_prefix(endpoint);
+    below.is_some_and(|below| {
+        let name = below.trim_end_matches('/');
+        name.is_empty() || name.strip_prefix('/') == Some(check)
+    })
+}
+
+/// Whether each check is to be named, as with upstream.
+fn is_verbose(uri: &Uri) -> bool {
+    let keys = uri.query().into_iter().flat_map(|query| query.split('&'));
+    keys.filter_map(|pair| pair.split('=').next())
+        .any(|key| key == "verbose")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_check_is_named_to_whoever_asks() {
+        for (uri, verbose) in [
+            ("/healthz", false),
+            ("/healthz?verbose", true),
+            ("/readyz?a=b&verbose=1", true),
+            ("/readyz?verbosely", false),
+            ("/readyz?is=verbose", false),
+        ] {
+            assert_eq!(is_verbose(&Uri::from_static(uri)), verbose, "{uri}");
+        }
+    }
+
+    #[test]
+    fn an_endpoint_is_found_where_upstream_has_it() {
+        let ready = |path: &str| names(path, "/readyz", "readyz");
+        for path in ["/readyz", "/readyz/", "/readyz/readyz", "/readyz/readyz/"] {
+            assert!(ready(path), "{path}");
+        }
+        for path in [
+            "/",
+            "/ready",
+            "/readyzz",
+            "/readyz/other",
+            "/readyzreadyz",
+            "/healthz",
+        ] {
+            assert!(!ready(path), "{path}");
+        }
+        assert!(names("/live/healthz", "/live", "healthz"));
+    }
+}

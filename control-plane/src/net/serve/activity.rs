@@ -1,0 +1,96 @@
+//! When a client of one connection was last heard of.
+
+use std::time::Duration;
+
+use http::StatusCode;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+/// When something happened last: the less, the quieter the client. One that waits for an answer is never quiet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Last {
+    /// Whether a request is under way.
+    busy: bool,
+    /// Since when that is so.
+    since: Instant,
+    /// Whether there has been a request.
+    asked: bool,
+    /// A request has succeeded on this connection. A client that sends only the beginning of requests never gets there.
+    served: bool,
+}
+
+impl Last {
+    /// Whether a request was answered with success.
+    pub(super) fn served(self) -> bool {
+        self.served
+    }
+}
+
+/// What a client of one connection does.
+#[derive(Debug)]
+pub(crate) struct Activity(watch::Sender<Last>);
+
+impl Default for Activity {
+    fn default() -> Self {
+        let connected = Last {
+            busy: false,
+            since: Instant::now(),
+            asked: false,
+            served: false,
+        };
+        Self(watch::Sender::new(connected))
+    }
+}
+
+impl Activity {
+    pub(super) fn last(&self) -> Last {
+        *self.0.borrow()
+    }
+
+    /// A request is under way until what is returned is dropped.
+    pub(super) fn request(&self) -> Request<'_> {
+        self.now(true, false);
+        Request {
+            of: self,
+            succeeds: false,
+        }
+    }
+
+    /// Ends after this time if there has been no request until then.
+    pub(super) async fn nothing_asked_within(&self, time: Duration) {
+        tokio::time::sleep(time).await;
+        if self.last().asked {
+            std::future::pending().await
+        }
+    }
+
+    fn now(&self, busy: bool, succeeds: bool) {
+        self.0.send_modify(|last| {
+            *last = Last {
+                busy,
+                since: Instant::now(),
+                asked: true,
+                served: last.served || succeeds,
+            };
+        });
+    }
+}
+
+/// A request that is under way.
+pub(super) struct Request<'a> {
+    of: &'a Activity,
+    succeeds: bool,
+}
+
+impl Request<'_> {
+    /// It is answered with this status.
+    pub(super) fn answered(&mut self, status: StatusCode) {
+        self.succeeds = status.is_success();
+    }
+}
+
+impl Drop for Request<'_> {
+    fn drop(&mut self) {
+        self.of.now(false, self.succeeds);
+    }
+}

@@ -1,0 +1,153 @@
+//! Connections in, each in a task of its own.
+//!
+//! Promises: a client that is slow or silent delays no other one. It must send a request within [`FIRST_REQUEST`]. When there are as many connections as may
+//! be, a new one takes the place of another: of those on which no request was answered with success, if these are more than a part of all. Among these, or else
+//! among the others, the network with the most connections loses one: an idle one before one with a request under way, and the quietest first. So a client keeps the connections that it uses, unless others
+//! like it in their hundreds have addresses of their own. At the shutdown, requests under way are answered.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use super::activity::{Activity, Last};
+use super::network::network;
+
+#[cfg(test)]
+mod tests;
+
+/// How long a client may take to agree on encryption and to send its first request.
+const FIRST_REQUEST: Duration = Duration::from_secs(5);
+
+/// Of how many parts one is for connections on which nothing was answered yet.
+const UNSERVED: usize = 4;
+
+/// How connections of one kind are accepted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Connections {
+    /// What they are for, for people who read the log.
+    pub(crate) to: &'static str,
+    /// How many there may be at the same time.
+    pub(crate) most: usize,
+    /// How long requests under way may take at the shutdown.
+    pub(crate) grace: Duration,
+}
+
+impl Connections {
+    /// Has `serve` serve each connection until `shutdown`, of which `serve` has to know as well.
+    pub(crate) async fn accept<F>(
+        self,
+        listener: TcpListener,
+        serve: impl Fn(TcpStream, SocketAddr, Arc<Activity>) -> F,
+        shutdown: &CancellationToken,
+    ) where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let mut open = Open::default();
+        loop {
+            tokio::select! {
+                accepted = listener.accept() => match accepted {
+                    Ok((stream, peer)) => {
+                        open.make_room(self.most).await;
+                        let activity = Arc::new(Activity::default());
+                        let served = serve(stream, peer, Arc::clone(&activity));
+                        open.spawn(network(peer.ip()), activity, served);
+                    }
+                    Err(error) => {
+                        // Out of file descriptors, most likely: some come back.
+                        tracing::warn!(%error, to = self.to, "a connection could not be accepted");
+                        tokio::time::sleep(Duration::from_millis(100)).await;
+                    }
+                },
+                Some(ended) = open.tasks.join_next_with_id() => open.forget(&ended),
+                () = shutdown.cancelled() => break,
+            }
+        }
+        drop(listener);
+        let all = async { while open.tasks.join_next().await.is_some() {} };
+        if tokio::time::timeout(self.grace, all).await.is_err() {
+            open.tasks.shutdown().await;
+        }
+    }
+}
+
+/// The connections that are being served.
+#[derive(Default)]
+struct Open {
+    tasks: JoinSet<()>,
+    by_task: HashMap<Id, Connection>,
+}
+
+struct Connection {
+    task: AbortHandle,
+    from: IpAddr,
+    activity: Arc<Activity>,
+}
+
+impl Open {
+    fn spawn(
+        &mut self,
+        from: IpAddr,
+        activity: Arc<Activity>,
+        served: impl Future<Output = ()> + Send + 'static,
+    ) {
+        let watched = Arc::clone(&activity);
+        let task = self.tasks.spawn(async move {
+            tokio::select! {
+                () = served => {}
+                () = watched.nothing_asked_within(FIRST_REQUEST) => {}
+            }
+        });
+        let connection = Connection { task, from, activity };
+        self.by_task.insert(connection.task.id(), connection);
+    }
+
+    /// The connection that is to make room for a new one.
+    fn to_end(&self, most: usize) -> Option<&Connection> {
+        let connections = self.by_task.values();
+        let all: Vec<_> = connections
+            .map(|connection| (connection.activity.last(), connection))
+            .collect();
+        // A few are left alone: somebody connects, and is about to ask.
+        let unserved = all.iter().filter(|(last, _)| !last.served()).count();
+        let served = unserved <= most / UNSERVED && unserved < all.len();
+        let all = all.into_iter().filter(|(last, _)| last.served() == served);
+        let mut by_network: HashMap<IpAddr, Vec<_>> = HashMap::new();
+        for (last, connection) in all {
+            by_network
+                .entry(connection.from)
+                .or_default()
+                .push((last, connection));
+        }
+        let quietest = |of_one: Vec<(Last, _)>| of_one.into_iter().min_by_key(|(last, _)| *last);
+        let most = by_network.values().map(Vec::len).max()?;
+        let largest = by_network.into_values().filter(|of_one| of_one.len() == most);
+        let (_, connection) = largest.filter_map(quietest).min_by_key(|(last, _)| *last)?;
+        Some(connection)
+    }
+
+    /// Ends connections until there are fewer than `most`.
+    async fn make_room(&mut self, most: usize) {
+        while self.tasks.len() >= most {
+            if let Some(connection) = self.to_end(most) {
+                connection.task.abort();
+            }
+            match self.tasks.join_next_with_id().await {
+                Some(ended) => self.forget(&ended),
+                None => return,
+            }
+        }
+    }
+
+    fn forget(&mut self, ended: &Result<(Id, ()), JoinError>) {
+        let id = match ended {
+            Ok((id, ())) => *id,
+            Err(error) => error.id(),
+        };
+        self.by_task.remove(&id);
+    }
+}

@@ -1,0 +1,143 @@
+//! `/metrics`: over TLS for those who may read it, in plain HTTP for the loopback interface.
+//!
+//! Promises: over TLS nothing is said to anybody whom the API server does not know and allow; what comes in plain text from another machine
+//! is refused; and what [`Connections`] promises.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use axum::Router;
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use kube::Client;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use super::access::{Access, Verdict, Wish};
+use super::certificate::Certificate;
+use super::connection::Server;
+use super::connections::Connections;
+use super::listen::listen;
+use crate::config::settings::{self, TlsOptions};
+use crate::telemetry::metrics::{CONTENT_TYPE, Metrics, plain};
+
+#[cfg(test)]
+mod tests;
+
+const CONNECTIONS: Connections = Connections {
+    to: "the metrics endpoint",
+    most: 64,
+    grace: Duration::from_secs(5),
+};
+
+/// Serves `/metrics` until `shutdown`.
+///
+/// # Errors
+/// Where the address cannot be bound, or no certificate can be made.
+pub async fn metrics(
+    settings: settings::Metrics,
+    tls: TlsOptions,
+    client: Client,
+    metrics: Arc<Metrics>,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    let Some(address) = settings.address else {
+        shutdown.cancelled().await;
+        return Ok(());
+    };
+    let certificate = Certificate::new(settings.cert_dir, tls).context("metrics endpoint: certificate")?;
+    let listener = listen(address)
+        .await
+        .with_context(|| format!("metrics endpoint: {address}"))?;
+    tracing::info!(address = %listener.local_addr()?, "metrics endpoint listens");
+    run(listener, certificate, Access::new(client), metrics, &shutdown).await;
+    Ok(())
+}
+
+async fn run(
+    listener: TcpListener,
+    certificate: Certificate,
+    access: Access,
+    metrics: Arc<Metrics>,
+    shutdown: &CancellationToken,
+) {
+    let plain = Router::new()
+        .route("/metrics", get(encode))
+        .with_state(Arc::clone(&metrics));
+    let secure = Router::new()
+        .route("/metrics", get(for_those_who_may))
+        .with_state(Arc::new((access, metrics)));
+    let server = Arc::new(Server {
+        certificate,
+        plain,
+        secure,
+    });
+    let serve = |stream, peer: SocketAddr, activity| {
+        let trusted = is_loopback(peer.ip());
+        Arc::clone(&server).serve(stream, trusted, activity, shutdown.clone())
+    };
+    CONNECTIONS.accept(listener, serve, shutdown).await;
+}
+
+/// Whether it is this machine (or this pod) that asks. A socket for IPv6 sees IPv4 addresses as such of IPv6.
+fn is_loopback(peer: IpAddr) -> bool {
+    peer.to_canonical().is_loopback()
+}
+
+async fn encode(State(metrics): State<Arc<Metrics>>, headers: HeaderMap) -> Response {
+    text(&metrics, &headers)
+}
+
+async fn for_those_who_may(State(state): State<Arc<(Access, Arc<Metrics>)>>, headers: HeaderMap) -> Response {
+    let (access, metrics) = &*state;
+    let Some(token) = bearer(&headers) else {
+        return (StatusCode::UNAUTHORIZED, "Unauthorized").into_response();
+    };
+    match access.check("", token, &Wish::Get("/metrics")).await {
+        Ok(Verdict::Allowed) => text(metrics, &headers),
+        Ok(Verdict::Unknown) => (StatusCode::UNAUTHORIZED, "Unauthorized").into_response(),
+        Ok(Verdict::TooMany) => (StatusCode::TOO_MANY_REQUESTS, "Too many requests").into_response(),
+        Ok(Verdict::Denied(user)) => {
+            let message = format!("Authorization denied for user {user}");
+            (StatusCode::FORBIDDEN, message).into_response()
+        }
+        Err(error) => {
+            tracing::warn!(%error, "a reader of the metrics could not be checked");
+            (StatusCode::INTERNAL_SERVER_ERROR, "Authentication failed").into_response()
+        }
+    }
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, token) = headers
+        .get(header::AUTHORIZATION)?
+        .to_str()
+        .ok()?
+        .trim()
+        .split_once(' ')?;
+    let token = token.trim();
+    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
+}
+
+/// In the format that is asked for: Prometheus asks for OpenMetrics. Whoever asks for none gets what there was before it, as from Go's library.
+fn text(metrics: &Metrics, headers: &HeaderMap) -> Response {
+    let mut accepted = headers.get_all(header::ACCEPT).iter();
+    let is_open = accepted.any(|types| {
+        types
+            .to_str()
+            .is_ok_and(|types| types.contains("openmetrics-text"))
+    });
+    let (kind, text) = if is_open {
+        (CONTENT_TYPE, metrics.encode())
+    } else {
+        (plain::CONTENT_TYPE, metrics.encode_plain())
+    };
+    match text {
+        Ok(text) => ([(header::CONTENT_TYPE, kind)], text).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}

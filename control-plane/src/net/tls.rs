@@ -1,0 +1,23 @@
+//! Certificates that the control plane makes for itself: the hub's, and those of the admission webhooks.
+
+mod admission;
+mod allowance;
+mod authority;
+mod ca;
+mod connection_limit;
+pub(crate) mod expiry;
+mod frames;
+mod hub;
+mod places;
+pub(crate) mod rotation;
+mod serving;
+mod shared;
+mod steps;
+
+pub(crate) use admission::{ConnectionHandle, Stay, UnauthenticatedStream};
+pub(crate) use ca::Validity;
+pub(crate) use connection_limit::ConnectionLimit;
+pub(crate) use hub::from_dir;
+pub use hub::{CA_CONFIG_MAP, CA_SECRET, SERVER_NAME, TlsError};
+pub(crate) use serving::{Certificate, Current, accept, grpc};
+pub(crate) use shared::HubIdentity;

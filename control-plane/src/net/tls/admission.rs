@@ -1,0 +1,335 @@
+//! Connections on which nobody has made himself known, or from which all who had are gone, are not kept: they would hold a socket each, at no cost to
+//! who opens them.
+//!
+//! ```text
+//! stranger ──admit──> admitted, with one stream or more ──the last one ends──> left ──admit──> admitted ...
+//!    │ the server's patience, if it ends                                      │ LINGER
+//!    └──────────────────────────── cut off <──────────────────────────────────┘
+//! ```
+//!
+//! Promises: a connection on which nobody is admitted may send a limited amount, and each authenticated call renews that limit; a connection counts for its address at all times but while it is admitted, and for a second after that where there are too many; who has one
+//! stream at a time, as a node has, keeps one connection.
+
+use std::io::{self, IoSlice};
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep, sleep_until};
+use tokio_rustls::server::TlsStream;
+use tonic::transport::server::Connected;
+
+use super::allowance::Allowance;
+use super::connection_limit::{ConnectionLimit, Rejected, UnknownConnection};
+use super::frames::{Answers, Preface};
+use super::places::InUse;
+use super::serving::Guest;
+
+#[cfg(test)]
+mod tests;
+
+/// How long a connection stands after its last stream: what was said at the end of that arrives meanwhile.
+const LINGER: Duration = Duration::from_secs(5);
+/// The same where its address has no place for it any more.
+const LINGER_UNCOUNTED: Duration = Duration::from_secs(1);
+/// How long one that is borne with for ever may take to begin to speak HTTP/2, and has keep-alives from then on.
+const PREFACE_WITHIN: Duration = Duration::from_secs(10);
+
+/// A connection that ends by itself unless somebody is admitted on it in time.
+pub(crate) struct UnauthenticatedStream<S> {
+    stream: S,
+    visit: ConnectionHandle,
+    /// Until when it is borne with, where that ends.
+    patience: Option<Pin<Box<Sleep>>>,
+    /// Whether it is borne with for as long as it speaks HTTP/2.
+    for_ever: bool,
+    preface: Preface,
+    allowance: Allowance,
+    answers: Answers,
+}
+
+/// What requests know of the connection that they come on.
+#[derive(Clone)]
+pub(crate) struct ConnectionHandle {
+    door: Arc<ConnectionLimit>,
+    peer: IpAddr,
+    state: Arc<Mutex<State>>,
+}
+
+struct State {
+    presence: Presence,
+    /// Until when it may go on without a stream.
+    until: Option<Instant>,
+    /// Whether somebody has made himself known since that was last asked.
+    has_come: bool,
+    /// The task that reads from the connection.
+    task: Option<Waker>,
+}
+
+/// Whether it is known who is there.
+enum Presence {
+    Unknown(UnknownConnection),
+    /// On so many streams.
+    Admitted(usize),
+    /// The last of them has ended. It counts for as long as this is kept.
+    Left {
+        _visitor: Option<UnknownConnection>,
+    },
+    Rejected,
+}
+
+impl ConnectionHandle {
+    fn of(visitor: UnknownConnection, patience: Option<Duration>) -> Self {
+        Self {
+            door: visitor.door(),
+            peer: visitor.peer(),
+            state: Arc::new(Mutex::new(State {
+                presence: Presence::Unknown(visitor),
+                until: Some(Instant::now() + patience.unwrap_or(PREFACE_WITHIN)),
+                has_come: false,
+                task: None,
+            })),
+        }
+    }
+
+    /// Somebody who may be here has made himself known: for as long as he stays the connection is kept, and counts as nobody's.
+    pub(crate) fn admit(&self) -> Stay {
+        let mut state = self.state();
+        state.has_come = true;
+        match &mut state.presence {
+            Presence::Unknown(_) | Presence::Left { .. } => state.presence = Presence::Admitted(1),
+            Presence::Admitted(streams) => *streams = streams.saturating_add(1),
+            Presence::Rejected => {}
+        }
+        drop(state);
+        Stay(self.clone())
+    }
+
+    /// The address of the peer, as far as clients are told apart by it.
+    pub(crate) fn address(&self) -> String {
+        ConnectionLimit::name(self.peer)
+    }
+
+    /// Somebody who may be here has opened one of the streams of which there is a limited number. The connection is not ended for others until what is
+    /// returned is dropped; it counts for its address as before.
+    pub(crate) fn stream(&self) -> OpenStream {
+        match &self.state().presence {
+            Presence::Unknown(visitor) => OpenStream(visitor.in_use()),
+            _ => OpenStream(None),
+        }
+    }
+
+    /// Somebody who may be here has made himself known with a call, and has no stream.
+    pub(crate) fn know(&self) {
+        self.state().has_come = true;
+    }
+
+    fn leave(&self) {
+        let mut state = self.state();
+        match &mut state.presence {
+            Presence::Admitted(1) => {
+                let back = self.door.readmit(self.peer);
+                // One that finds no place any more is over soon, but not before it has heard the last word.
+                let linger = if back.is_some() { LINGER } else { LINGER_UNCOUNTED };
+                state.presence = Presence::Left { _visitor: back };
+                state.until = Some(Instant::now() + linger);
+            }
+            Presence::Admitted(streams) => *streams = streams.saturating_sub(1),
+            _ => {}
+        }
+        let task = state.task.take();
+        drop(state);
+        if let Some(task) = task {
+            task.wake();
+        }
+    }
+
+    /// Whether somebody is admitted, and whether somebody has made himself known since this was last asked.
+    fn standing(&self) -> (bool, bool) {
+        let mut state = self.state();
+        let is_admitted = matches!(state.presence, Presence::Admitted(_));
+        (is_admitted, std::mem::take(&mut state.has_come))
+    }
+
+    fn turn_away(&self, why: &Rejected) {
+        self.state().presence = Presence::Rejected;
+        self.door.turn_away(self.peer, why);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A stream on a connection that keeps its place, until it is dropped.
+pub(crate) struct OpenStream(#[expect(dead_code, reason = "held for its drop")] Option<InUse>);
+
+/// A stream of somebody who was admitted, until it is dropped.
+pub(crate) struct Stay(ConnectionHandle);
+
+impl Drop for Stay {
+    fn drop(&mut self) {
+        self.0.leave();
+    }
+}
+
+impl<S> UnauthenticatedStream<S> {
+    fn new(stream: S, visitor: UnknownConnection, patience: Option<Duration>) -> Self {
+        Self {
+            stream,
+            visit: ConnectionHandle::of(visitor, patience),
+            patience: None,
+            for_ever: patience.is_none(),
+            preface: Preface::default(),
+            allowance: if patience.is_some() {
+                Allowance::of_daemon()
+            } else {
+                Allowance::of_caller()
+            },
+            answers: Answers::default(),
+        }
+    }
+
+    /// Whether its time is over. Wakes the task when it is.
+    fn poll_overdue(&mut self, cx: &mut Context<'_>) -> bool {
+        let state = &mut *self.visit.state();
+        match &state.task {
+            Some(task) if task.will_wake(cx.waker()) => {}
+            _ => state.task = Some(cx.waker().clone()),
+        }
+        match &state.presence {
+            Presence::Rejected => return true,
+            Presence::Admitted(_) => {
+                self.patience = None;
+                return false;
+            }
+            Presence::Unknown(visitor) if visitor.poll_crowded_out(cx).is_ready() => {
+                visitor.turn_away(&Rejected::CrowdedOut);
+                state.presence = Presence::Rejected;
+                return true;
+            }
+            Presence::Unknown(_) | Presence::Left { .. } => {}
+        }
+        let Some(until) = state.until else {
+            return false;
+        };
+        let patience = self.patience.get_or_insert_with(|| Box::pin(sleep_until(until)));
+        if patience.deadline() != until {
+            patience.as_mut().reset(until);
+        }
+        if patience.as_mut().poll(cx).is_pending() {
+            return false;
+        }
+        if let Presence::Unknown(visitor) = &state.presence {
+            visitor.turn_away(&Rejected::Unknown);
+        }
+        state.presence = Presence::Rejected;
+        true
+    }
+
+    fn note(&self, why: Option<Rejected>) {
+        if let Some(why) = why {
+            self.visit.door.turn_away(self.visit.peer, &why);
+        }
+    }
+}
+
+impl UnauthenticatedStream<TlsStream<TcpStream>> {
+    /// Gives a connection this long to have somebody admitted; for ever, where nothing is said.
+    pub(crate) fn of(guest: Guest, patience: Option<Duration>) -> Self {
+        Self::new(guest.stream, guest.visitor, patience)
+    }
+}
+
+impl<S> Connected for UnauthenticatedStream<S> {
+    type ConnectInfo = ConnectionHandle;
+
+    fn connect_info(&self) -> ConnectionHandle {
+        self.visit.clone()
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for UnauthenticatedStream<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.poll_overdue(cx) {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        let before = buf.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
+        if read.is_ready() {
+            let bytes = buf.filled().get(before..).unwrap_or_default();
+            let (is_admitted, has_come) = self.visit.standing();
+            if has_come {
+                self.allowance.renew();
+            }
+            if !self.allowance.read(bytes, !is_admitted) {
+                buf.set_filled(before);
+                self.visit.turn_away(&Rejected::Flood);
+                return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
+            }
+            let why = self.preface.read(bytes);
+            if self.for_ever && self.preface.is_whole() {
+                self.visit.state().until = None;
+            }
+            self.note(why);
+        }
+        read
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for UnauthenticatedStream<S> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        // A client that does not read may keep anybody from reading what it sends.
+        if self.poll_overdue(cx) {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        let written = Pin::new(&mut self.stream).poll_write(cx, buf);
+        if let Poll::Ready(Ok(written)) = written {
+            self.allowance.wrote(written);
+            let why = self.answers.wrote(buf.get(..written).unwrap_or_default());
+            self.note(why);
+        }
+        written
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bufs: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        if self.poll_overdue(cx) {
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        }
+        let written = Pin::new(&mut self.stream).poll_write_vectored(cx, bufs);
+        if let Poll::Ready(Ok(mut left)) = written {
+            self.allowance.wrote(left);
+            for buf in bufs {
+                let part = left.min(buf.len());
+                let why = self.answers.wrote(buf.get(..part).unwrap_or_default());
+                self.note(why);
+                left -= part;
+            }
+        }
+        written
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,191 @@
+use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+use tokio::time::sleep;
+
+use super::*;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A visitor, and where those are counted who are turned away.
+fn visitor() -> (UnknownConnection, Arc<Mutex<Vec<&'static str>>>) {
+    let reasons = Arc::new(Mutex::new(Vec::new()));
+    let told = Arc::clone(&reasons);
+    let door = ConnectionLimit::new(1, move |_, why: &Rejected| {
+        told.lock().unwrap().push(why.reason());
+    });
+    (door.knock([10, 0, 0, 1].into()).unwrap(), reasons)
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_does_not_make_himself_known_is_cut_off() {
+    let (mut client, server) = duplex(64);
+    let (visitor, turned_away) = visitor();
+    let mut stranger = UnauthenticatedStream::new(server, visitor, Some(PATIENCE));
+    // It may talk for as long as it likes.
+    client.write_all(b"P").await.unwrap();
+    let mut byte = [0];
+    stranger.read_exact(&mut byte).await.unwrap();
+    let began = Instant::now();
+    let error = stranger.read(&mut byte).await.unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    assert_eq!(began.elapsed().as_secs(), PATIENCE.as_secs());
+    // It stays away, and is counted once.
+    drop(stranger.connect_info().admit());
+    assert!(stranger.read(&mut byte).await.is_err());
+    assert_eq!(*turned_away.lock().unwrap(), ["unknown_client"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flood_of_who_is_not_known_ends_the_connection() {
+    let (mut client, server) = duplex(1 << 20);
+    let (visitor, turned_away) = visitor();
+    let mut stranger = UnauthenticatedStream::new(server, visitor, Some(PATIENCE));
+    let empty_settings = [0, 0, 0, 4, 0, 0, 0, 0, 0].repeat(2_000);
+    client
+        .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+        .await
+        .unwrap();
+    client.write_all(&empty_settings).await.unwrap();
+    let mut read = Vec::new();
+    let error = stranger.read_to_end(&mut read).await.unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::ConnectionAborted);
+    assert!(stranger.read(&mut [0]).await.is_err());
+    assert_eq!(*turned_away.lock().unwrap(), ["flood"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_is_admitted_is_kept() {
+    let (mut client, server) = duplex(64);
+    let (visitor, turned_away) = visitor();
+    let mut stranger = UnauthenticatedStream::new(server, visitor, Some(PATIENCE));
+    let stay = stranger.connect_info().admit();
+    let sent = async {
+        sleep(100 * PATIENCE).await;
+        client.write_all(b"P").await.unwrap();
+    };
+    let mut byte = [0];
+    let (read, ()) = tokio::join!(stranger.read_exact(&mut byte), sent);
+    read.unwrap();
+    assert_eq!(&byte, b"P");
+    drop(stay);
+    assert!(turned_away.lock().unwrap().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_left_is_cut_off_soon_and_nobody_is_told() {
+    let (_client, server) = duplex(64);
+    let (visitor, turned_away) = visitor();
+    let mut stranger = UnauthenticatedStream::new(server, visitor, Some(PATIENCE));
+    let visit = stranger.connect_info();
+    let (first, second) = (visit.admit(), visit.admit());
+    let began = Instant::now();
+    let leave = async {
+        sleep(10 * PATIENCE).await;
+        drop(first);
+        sleep(PATIENCE).await;
+        drop(second);
+        // Another one comes in time, and stays for a while.
+        sleep(LINGER / 2).await;
+        let third = visit.admit();
+        sleep(PATIENCE).await;
+        drop(third);
+    };
+    let mut byte = [0];
+    let (read, ()) = tokio::join!(stranger.read(&mut byte), leave);
+    assert_eq!(read.unwrap_err().kind(), io::ErrorKind::TimedOut);
+    assert_eq!(began.elapsed(), 12 * PATIENCE + LINGER / 2 + LINGER);
+    assert!(turned_away.lock().unwrap().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_without_a_stream_counts_for_its_address() {
+    let (visitor, turned_away) = visitor();
+    let door = visitor.door();
+    let knock = |most: usize| -> Vec<_> {
+        (0..most)
+            .filter_map(|_| door.knock([10, 0, 0, 1].into()))
+            .collect()
+    };
+    let (_client, server) = duplex(64);
+    let mut stranger = UnauthenticatedStream::new(server, visitor, Some(PATIENCE));
+    let stay = stranger.connect_info().admit();
+    // As many as there may be wait; then one that comes back is over sooner.
+    let waiting = knock(16);
+    assert_eq!(waiting.len(), 16);
+    drop(waiting);
+    drop(stay);
+    assert_eq!(knock(16).len(), 15);
+    let stay = stranger.connect_info().admit();
+    let waiting = knock(16);
+    assert_eq!(waiting.len(), 16);
+    drop(stay);
+    let began = Instant::now();
+    let read = stranger.read(&mut [0]).await;
+    assert_eq!(read.unwrap_err().kind(), io::ErrorKind::TimedOut);
+    assert_eq!(began.elapsed(), LINGER_UNCOUNTED);
+    assert_eq!(*turned_away.lock().unwrap(), ["too_many_connections"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_is_borne_with_for_ever_counts_until_it_ends() {
+    let (mut visitor, turned_away) = visitor();
+    let door = visitor.door();
+    assert!(visitor.enter().await);
+    let (mut client, server) = duplex(64);
+    let mut stranger = UnauthenticatedStream::new(server, visitor, None);
+    client
+        .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+        .await
+        .unwrap();
+    stranger.read_exact(&mut [0; 24]).await.unwrap();
+    let read = tokio::time::timeout(1000 * PATIENCE, stranger.read(&mut [0])).await;
+    assert!(read.is_err(), "it is still open: {read:?}");
+    let mut next = door.knock([10, 0, 0, 1].into()).unwrap();
+    assert!(!next.enter().await);
+    drop(stranger);
+    assert!(next.enter().await);
+    assert_eq!(*turned_away.lock().unwrap(), ["too_many_connections"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_is_borne_with_for_ever_has_to_begin_to_speak() {
+    let (_client, server) = duplex(64);
+    let (visitor, turned_away) = visitor();
+    let mut stranger = UnauthenticatedStream::new(server, visitor, None);
+    let began = Instant::now();
+    let error = stranger.read(&mut [0]).await.unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    assert_eq!(began.elapsed(), PREFACE_WITHIN);
+    assert_eq!(*turned_away.lock().unwrap(), ["unknown_client"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_others_need_the_place_of_is_cut_off_and_who_is_admitted_is_not() {
+    let reasons = Arc::new(Mutex::new(Vec::new()));
+    let told = Arc::clone(&reasons);
+    // Memory for two places.
+    let door = ConnectionLimit::with_memory(2 * 16 * (32 << 10), 2, move |_, why: &Rejected| {
+        told.lock().unwrap().push(why.reason());
+    });
+    let enter = async |address: u8| {
+        let mut visitor = door.knock([10, 0, 0, address].into()).unwrap();
+        assert!(visitor.enter().await);
+        visitor
+    };
+    let (_clients, server) = duplex(64);
+    let mut idle = UnauthenticatedStream::new(server, enter(1).await, None);
+    let (mut client, server) = duplex(64);
+    let mut admitted = UnauthenticatedStream::new(server, enter(1).await, None);
+    let stay = admitted.connect_info().admit();
+    let _third = enter(1).await;
+    let other = async {
+        sleep(Duration::from_secs(1)).await;
+        enter(2).await
+    };
+    let mut byte = [0];
+    let (read, _other) = tokio::join!(idle.read(&mut byte), other);
+    assert!(read.is_err());
+    client.write_all(b"P").await.unwrap();
+    admitted.read_exact(&mut [0]).await.unwrap();
+    drop(stay);
+    assert_eq!(*reasons.lock().unwrap(), ["crowded_out"]);
+}

@@ -1,0 +1,117 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::*;
+
+const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
+const THERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
+
+/// A door with two places for each address, and how many were turned away.
+fn door() -> (Arc<ConnectionLimit>, Arc<AtomicUsize>) {
+    let turned_away = Arc::new(AtomicUsize::default());
+    let counted = Arc::clone(&turned_away);
+    let door = ConnectionLimit::new(2, move |_, why| {
+        assert_eq!(why.reason(), "too_many_connections");
+        counted.fetch_add(1, Ordering::SeqCst);
+    });
+    (door, turned_away)
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_finds_no_place_waits_and_nobody_of_another_address_does() {
+    let (door, turned_away) = door();
+    let mut inside = [door.knock(HERE).unwrap(), door.knock(HERE).unwrap()];
+    for visitor in &mut inside {
+        assert!(visitor.enter().await);
+    }
+    let began = tokio::time::Instant::now();
+    let mut third = door.knock(HERE).unwrap();
+    let mut other = door.knock(THERE).unwrap();
+    assert!(other.enter().await && began.elapsed().is_zero());
+    assert!(!third.enter().await);
+    assert_eq!(began.elapsed(), PATIENCE);
+    assert_eq!(turned_away.load(Ordering::SeqCst), 1);
+
+    // A place that is given back is the next one's.
+    let mut fourth = door.knock(HERE).unwrap();
+    let left = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let [first, second] = inside;
+        drop(first);
+        second
+    };
+    let (entered, _second) = tokio::join!(fourth.enter(), left);
+    assert!(entered);
+}
+
+#[tokio::test]
+async fn no_more_wait_than_may_and_nothing_is_kept_of_those_who_left() {
+    let (door, turned_away) = door();
+    let most = 2 * WAITING_PER_PLACE;
+    let waiting: Vec<_> = (0..most).map(|_| door.knock(HERE).unwrap()).collect();
+    assert!(door.knock(HERE).is_none());
+    assert!(door.knock(THERE).is_some());
+    assert_eq!(turned_away.load(Ordering::SeqCst), 1);
+    drop(waiting);
+    assert!(door.lock().by_network.is_empty());
+    assert_eq!(door.lock().all, 0);
+}
+
+#[tokio::test]
+async fn a_door_that_others_have_filled_lets_a_few_of_each_address_in() {
+    let (door, turned_away) = door();
+    let address = |number: usize| IpAddr::V4(std::net::Ipv4Addr::from_bits(u32::try_from(number).unwrap()));
+    let waiting: Vec<_> = (0..WAITING)
+        .map(|number| door.knock(address(number / (2 * WAITING_PER_PLACE))).unwrap())
+        .collect();
+    let few: Vec<_> = (0..ALWAYS).map(|_| door.knock(HERE).unwrap()).collect();
+    assert_eq!(turned_away.load(Ordering::SeqCst), 0);
+    assert!(door.knock(HERE).is_none() && door.knock(address(0)).is_none());
+    drop(waiting);
+    assert!(door.knock(HERE).is_some());
+    drop(few);
+}
+
+#[test]
+fn one_client_of_many_addresses_is_one() {
+    let network = |text: &str| network(text.parse().unwrap());
+    assert_eq!(network("2001:db8::1"), network("2001:db8::ffff:1"));
+    assert_ne!(network("2001:db8::1"), network("2001:db8:0:1::1"));
+    assert_eq!(network("::ffff:10.0.0.1"), network("10.0.0.1"));
+    assert_ne!(network("10.0.0.1"), network("10.0.0.2"));
+
+    // Nor is he many to those who note who was turned away.
+    let name = |text: &str| ConnectionLimit::name(text.parse().unwrap());
+    assert_eq!(name("2001:db8::ffff:1"), "2001:db8::/64");
+    assert_eq!(name("::ffff:10.0.0.1"), "10.0.0.1");
+}
+
+#[tokio::test(start_paused = true)]
+async fn all_addresses_together_have_as_many_places_as_there_is_memory_for() {
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let reasons = Arc::clone(&told);
+    // For 16 places.
+    let memory = 16 * OF_PLACE * PARTS_PLACES;
+    let door = ConnectionLimit::with_memory(memory, 256, move |_, why| {
+        reasons.lock().unwrap().push(why.reason());
+    });
+    let mut inside = Vec::new();
+    for number in 0..16 {
+        let address = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 1, number % 2));
+        let mut visitor = door.knock(address).unwrap();
+        assert!(visitor.enter().await);
+        inside.push(visitor);
+    }
+    // Another address waits for nothing, and one of the many is asked to go.
+    let mut other = door.knock(THERE).unwrap();
+    let began = tokio::time::Instant::now();
+    assert!(other.enter().await && began.elapsed().is_zero());
+    inside[0].crowded_out().await;
+    // One of those who have many waits until a place was held for long.
+    let mut own = door.knock(inside[0].peer()).unwrap();
+    assert!(own.enter().await);
+    assert!(began.elapsed() >= PATIENCE / 2 && began.elapsed() <= PATIENCE);
+    // More than there is memory for may not even wait.
+    let waiting: Vec<_> = std::iter::from_fn(|| door.knock(HERE)).collect();
+    assert!(inside.len() + waiting.len() <= memory / PARTS_WAITING / OF_WAITING);
+    assert_eq!(*told.lock().unwrap(), ["too_many_connections"]);
+}

@@ -1,0 +1,155 @@
+//! TLS whose certificate may change: the next handshake has the new one, and connections that stand go on.
+
+use std::io;
+use std::num::NonZero;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{Stream, stream};
+use rustls::crypto::ring;
+use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use rustls::{CipherSuite, ServerConfig};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use super::connection_limit::{ConnectionLimit, Rejected, UnknownConnection};
+use super::steps::in_turn;
+use crate::net::serve::{HANDSHAKE_RECORD, turn_down};
+
+/// How long a handshake may take.
+const HANDSHAKE: Duration = Duration::from_secs(5);
+
+/// Handshakes of each core of which a step is done before other tasks run. One takes up to a millisecond.
+const STEPS: usize = 8;
+
+/// The certificate to serve with, once there is one.
+pub(crate) type Certificate = Option<Arc<CertifiedKey>>;
+
+/// Serves each connection with the certificate of the moment.
+#[derive(Debug)]
+pub(crate) struct Current(pub(crate) watch::Receiver<Certificate>);
+
+impl ResolvesServerCert for Current {
+    fn resolve(&self, _: ClientHello<'_>) -> Certificate {
+        self.0.borrow().clone()
+    }
+}
+
+/// TLS for gRPC with the certificate of the moment.
+///
+/// All nodes shake hands at once when a leader is followed by another, so a handshake is made cheap: AES-128 is preferred, whose keys are made with SHA-256,
+/// for which processors have instructions that they lack for the SHA-384 of AES-256; and no tickets are given out, since no daemon resumes a session. Other clients of gRPC are few.
+///
+/// # Errors
+/// Where rustls does not support what it is asked for.
+pub(crate) fn grpc(certificate: watch::Receiver<Certificate>) -> Result<Arc<ServerConfig>, rustls::Error> {
+    let mut provider = ring::default_provider();
+    provider
+        .cipher_suites
+        .sort_by_key(|suite| suite.suite() != CipherSuite::TLS13_AES_128_GCM_SHA256);
+    let mut config = ServerConfig::builder_with_provider(Arc::new(provider))
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_cert_resolver(Arc::new(Current(certificate)));
+    config.alpn_protocols = vec![b"h2".to_vec()];
+    config.ignore_client_order = true;
+    config.send_tls13_tickets = 0;
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    Ok(Arc::new(config))
+}
+
+/// A connection after its handshake.
+pub(crate) struct Guest {
+    pub(crate) stream: TlsStream<TcpStream>,
+    pub(crate) visitor: UnknownConnection,
+}
+
+/// The connections of a listener, after their handshakes, which all cores share: their cryptography is most of what a connection costs. Who is slow
+/// with that holds up nobody else, and who fails is left out. When hundreds shake hands at once, other tasks of these cores go on between them.
+pub(crate) fn accept(
+    listener: TcpListener,
+    config: Arc<ServerConfig>,
+    door: Arc<ConnectionLimit>,
+) -> impl Stream<Item = io::Result<Guest>> {
+    let acceptor = TlsAcceptor::from(config);
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let turns = Arc::new(Semaphore::new(cores * STEPS));
+    // As many as the door lets wait.
+    let handshakes = JoinSet::new();
+    stream::unfold((listener, handshakes), move |(listener, mut handshakes)| {
+        let (acceptor, door, turns) = (acceptor.clone(), Arc::clone(&door), Arc::clone(&turns));
+        async move {
+            loop {
+                tokio::select! {
+                    accepted = listener.accept() => match accepted {
+                        Ok((stream, peer)) => {
+                            if let Some(visitor) = door.knock(peer.ip()) {
+                                let shaken = welcome(acceptor.clone(), stream, visitor, Arc::clone(&turns));
+                                handshakes.spawn(shaken);
+                            }
+                        }
+                        Err(error) => {
+                            // Out of file descriptors, most likely: some come back.
+                            tracing::warn!(%error, "a connection could not be accepted");
+                            tokio::time::sleep(Duration::from_millis(100)).await;
+                        }
+                    },
+                    Some(done) = handshakes.join_next() => {
+                        if let Ok(Some(guest)) = done {
+                            return Some((Ok(guest), (listener, handshakes)));
+                        }
+                    }
+                }
+            }
+        }
+    })
+}
+
+/// Shakes hands, once there is a place for that.
+async fn welcome(
+    acceptor: TlsAcceptor,
+    stream: TcpStream,
+    mut visitor: UnknownConnection,
+    turns: Arc<Semaphore>,
+) -> Option<Guest> {
+    if !visitor.enter().await {
+        return None;
+    }
+    // Messages are small and awaited: they must not wait for more to send.
+    let _ = stream.set_nodelay(true);
+    let shaken = tokio::select! {
+        shaken = tokio::time::timeout(HANDSHAKE, handshake(acceptor, stream, turns)) => shaken,
+        () = visitor.crowded_out() => Ok(Err(Some(Rejected::CrowdedOut))),
+    };
+    match shaken.unwrap_or(Err(Some(Rejected::Slow))) {
+        Ok(stream) => return Some(Guest { stream, visitor }),
+        Err(Some(why)) => visitor.turn_away(&why),
+        Err(None) => tracing::debug!(peer = %visitor.peer(), "a client has left during its handshake"),
+    }
+    None
+}
+
+/// Fails without a reason where the client has left: probes do that.
+async fn handshake(
+    acceptor: TlsAcceptor,
+    stream: TcpStream,
+    turns: Arc<Semaphore>,
+) -> Result<TlsStream<TcpStream>, Option<Rejected>> {
+    let mut first = [0];
+    if stream.peek(&mut first).await.map_err(|_| None)? == 0 {
+        return Err(None);
+    }
+    if first != [HANDSHAKE_RECORD] {
+        turn_down(stream).await;
+        return Err(Some(Rejected::PlainText));
+    }
+    let shaken = in_turn(turns, acceptor.accept(stream)).await;
+    shaken.map_err(|error| {
+        let error = error.into_inner()?.downcast::<rustls::Error>().ok()?;
+        Some((*error).into())
+    })
+}

@@ -1,0 +1,242 @@
+//! The queue of JobSets that are to be looked at, as client-go counts its work queues.
+//!
+//! The queue itself is kube's. What is known of it stands here: when a JobSet was named, or is to be looked at again, and when a look at it begins and
+//! ends. Nothing is guessed: whatever was not seen to be queued has no time in the queue.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use kube::runtime::reflector::ObjectRef;
+use lockstep_api::JobSet;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::Registry;
+
+#[cfg(test)]
+mod tests;
+
+/// Name of the queue of JobSets, and of its controller.
+const NAME: &str = "jobset";
+
+/// Which JobSet.
+type Key = ObjectRef<JobSet>;
+
+/// The metrics of the queue.
+#[derive(Clone, Debug)]
+pub(crate) struct Queue {
+    ledger: Arc<Mutex<Ledger<Key>>>,
+    adds: Counter,
+    retries: Counter,
+    queue_seconds: Histogram,
+    work_seconds: Histogram,
+}
+
+impl Queue {
+    pub(in crate::telemetry::metrics) fn register(registry: &mut Registry) -> Self {
+        // From 10 ns to 1000 s, as client-go has them.
+        let buckets = || exponential_buckets(1e-8, 10.0, 12);
+        let queue = Self {
+            ledger: Arc::default(),
+            adds: Counter::default(),
+            retries: Counter::default(),
+            queue_seconds: Histogram::new(buckets()),
+            work_seconds: Histogram::new(buckets()),
+        };
+        let labels = ["controller", "name"].map(|label| (label.into(), NAME.into()));
+        let registry = registry.sub_registry_with_labels(labels.into_iter());
+        registry.register(
+            "workqueue_adds",
+            "Total number of adds handled by workqueue",
+            queue.adds.clone(),
+        );
+        registry.register(
+            "workqueue_retries",
+            "Total number of retries handled by workqueue",
+            queue.retries.clone(),
+        );
+        registry.register(
+            "workqueue_queue_duration_seconds",
+            "How long in seconds an item stays in workqueue before being requested",
+            queue.queue_seconds.clone(),
+        );
+        registry.register(
+            "workqueue_work_duration_seconds",
+            "How long in seconds processing an item from workqueue takes",
+            queue.work_seconds.clone(),
+        );
+        registry.register_collector(Box::new(Levels(Arc::clone(&queue.ledger))));
+        queue
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Ledger<Key>> {
+        // Nothing that holds this lock can leave it half-changed.
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Something about this JobSet has changed.
+    pub(crate) fn named(&self, key: &Key) {
+        if self.lock().named(key, Instant::now()) {
+            self.adds.inc();
+        }
+    }
+
+    /// It is to be looked at again after this time.
+    pub(crate) fn again(&self, key: &Key, after: Duration) {
+        if let Some(at) = Instant::now().checked_add(after) {
+            self.lock().again(key, at);
+        }
+    }
+
+    /// The same, since the look at it has failed.
+    pub(crate) fn retry(&self, key: &Key, after: Duration) {
+        self.retries.inc();
+        self.again(key, after);
+    }
+
+    /// A look at it begins, and ends when this is dropped.
+    pub(crate) fn begin(&self, key: Key) -> Work<'_> {
+        self.taken(&key);
+        let begun = Instant::now();
+        self.lock().working.insert(key.clone(), begun);
+        Work {
+            queue: self,
+            key,
+            begun,
+        }
+    }
+
+    /// It is taken from the queue, be it that it is looked at, or that it is gone.
+    pub(crate) fn taken(&self, key: &Key) {
+        let now = Instant::now();
+        let Some(waited) = self.lock().waiting.remove(key) else {
+            return;
+        };
+        if !waited.counted {
+            self.adds.inc();
+        }
+        let waited = now.saturating_duration_since(waited.due);
+        self.queue_seconds.observe(waited.as_secs_f64());
+    }
+}
+
+/// A look at a JobSet.
+pub(crate) struct Work<'q> {
+    queue: &'q Queue,
+    key: Key,
+    begun: Instant,
+}
+
+impl Drop for Work<'_> {
+    fn drop(&mut self) {
+        self.queue.lock().working.remove(&self.key);
+        self.queue
+            .work_seconds
+            .observe(self.begun.elapsed().as_secs_f64());
+    }
+}
+
+/// Who waits, and who is being looked at.
+#[derive(Debug)]
+struct Ledger<K> {
+    waiting: HashMap<K, Waiting>,
+    /// Since when.
+    working: HashMap<K, Instant>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    /// From when on it waits.
+    due: Instant,
+    /// Whether it is among the adds.
+    counted: bool,
+}
+
+impl<K> Default for Ledger<K> {
+    fn default() -> Self {
+        Self {
+            waiting: HashMap::new(),
+            working: HashMap::new(),
+        }
+    }
+}
+
+impl<K: Eq + Hash + Clone> Ledger<K> {
+    /// Whether that adds it to the queue, in which it is once at most.
+    fn named(&mut self, key: &K, now: Instant) -> bool {
+        let waits = self.waiting.get(key);
+        let is_add = waits.is_none_or(|waiting| waiting.due > now);
+        if is_add {
+            let waiting = Waiting {
+                due: now,
+                counted: true,
+            };
+            self.waiting.insert(key.clone(), waiting);
+        }
+        is_add
+    }
+
+    /// What comes earlier stays.
+    fn again(&mut self, key: &K, at: Instant) {
+        let new = Waiting {
+            due: at,
+            counted: false,
+        };
+        self.waiting.entry(key.clone()).or_insert(new);
+    }
+
+    /// How many wait at this time, and are not being looked at.
+    fn depth(&self, now: Instant) -> usize {
+        let due = self.waiting.iter().filter(|(_, waiting)| waiting.due <= now);
+        due.filter(|(key, _)| !self.working.contains_key(key)).count()
+    }
+
+    /// How long all looks under way have taken together, and the longest of them.
+    fn unfinished(&self, now: Instant) -> (Duration, Duration) {
+        let taken = self
+            .working
+            .values()
+            .map(|begun| now.saturating_duration_since(*begun));
+        taken.fold((Duration::ZERO, Duration::ZERO), |(sum, longest), taken| {
+            (sum + taken, longest.max(taken))
+        })
+    }
+}
+
+/// What is read anew whenever somebody asks.
+#[derive(Debug)]
+struct Levels(Arc<Mutex<Ledger<Key>>>);
+
+impl Collector for Levels {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
+        let now = Instant::now();
+        let (depth, (unfinished, longest)) = {
+            let ledger = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            (ledger.depth(now), ledger.unfinished(now))
+        };
+        let gauges = [
+            ("workqueue_depth", "Current depth of workqueue", depth as f64),
+            (
+                "workqueue_unfinished_work_seconds",
+                "How many seconds of work has been done that is in progress and hasn't been observed by work_duration",
+                unfinished.as_secs_f64(),
+            ),
+            (
+                "workqueue_longest_running_processor_seconds",
+                "How many seconds has the longest running processor for workqueue been running",
+                longest.as_secs_f64(),
+            ),
+        ];
+        for (name, help, value) in gauges {
+            let gauge = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            ConstGauge::new(value).encode(gauge)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,109 @@
+use super::*;
+use crate::telemetry::metrics::Metrics;
+
+const STEP: Duration = Duration::from_secs(1);
+
+#[test]
+fn who_waits_is_in_the_queue_once() {
+    let now = Instant::now();
+    let mut ledger = Ledger::default();
+    assert!(ledger.named(&"a", now));
+    assert!(!ledger.named(&"a", now + STEP));
+    assert!(ledger.named(&"b", now + STEP));
+    assert_eq!(ledger.depth(now), 1);
+    assert_eq!(ledger.depth(now + STEP), 2);
+    // It waits since it was named first.
+    assert_eq!(ledger.waiting[&"a"].due, now);
+}
+
+#[test]
+fn who_is_to_be_looked_at_later_does_not_wait_yet() {
+    let now = Instant::now();
+    let mut ledger = Ledger::default();
+    ledger.again(&"a", now + 5 * STEP);
+    assert_eq!([ledger.depth(now), ledger.depth(now + 5 * STEP)], [0, 1]);
+    // A change comes first, and is an add; when its time had come it is none.
+    assert!(ledger.named(&"a", now + STEP));
+    assert_eq!(ledger.depth(now + STEP), 1);
+    ledger.again(&"b", now + STEP);
+    assert!(!ledger.named(&"b", now + 2 * STEP));
+    assert!(!ledger.waiting[&"b"].counted);
+    // What was to come sooner stays.
+    ledger.again(&"a", now + 9 * STEP);
+    assert_eq!(ledger.waiting[&"a"].due, now + STEP);
+}
+
+#[test]
+fn who_is_looked_at_is_not_in_the_queue_until_that_ends() {
+    let now = Instant::now();
+    let mut ledger = Ledger::default();
+    ledger.working.insert("a", now);
+    ledger.working.insert("b", now + STEP);
+    assert!(ledger.named(&"a", now));
+    assert_eq!(ledger.depth(now), 0);
+    assert_eq!(ledger.unfinished(now + 3 * STEP), (5 * STEP, 3 * STEP));
+    ledger.working.remove(&"a");
+    assert_eq!(ledger.depth(now), 1);
+}
+
+#[test]
+fn the_queue_is_told_under_upstreams_names() {
+    let metrics = Metrics::default();
+    let queue = metrics.queue();
+    let value = |name: &str| -> f64 {
+        let text = metrics.encode_plain().unwrap();
+        let begin = format!("workqueue_{name}{{controller=\"jobset\",name=\"jobset\"}} ");
+        let found = text.lines().find_map(|line| line.strip_prefix(&begin));
+        found
+            .unwrap_or_else(|| panic!("no {begin} in {text}"))
+            .parse()
+            .unwrap()
+    };
+    for name in [
+        "depth",
+        "adds_total",
+        "retries_total",
+        "queue_duration_seconds_count",
+        "work_duration_seconds_count",
+        "unfinished_work_seconds",
+        "longest_running_processor_seconds",
+    ] {
+        assert_eq!(value(name), 0.0, "{name}");
+    }
+    let [one, two] = ["one", "two"].map(|name| ObjectRef::new(name).within("ns"));
+    queue.named(&one);
+    queue.named(&one);
+    queue.named(&two);
+    assert_eq!([value("depth"), value("adds_total")], [2.0, 2.0]);
+
+    let work = queue.begin(one.clone());
+    assert_eq!(
+        [value("depth"), value("queue_duration_seconds_count")],
+        [1.0, 1.0]
+    );
+    std::thread::sleep(Duration::from_millis(2));
+    assert!(value("longest_running_processor_seconds") >= 0.002);
+    assert!(value("unfinished_work_seconds") >= 0.002);
+    drop(work);
+    assert_eq!(value("work_duration_seconds_count"), 1.0);
+    assert!(value("work_duration_seconds_sum") >= 0.002);
+    assert_eq!(value("longest_running_processor_seconds"), 0.0);
+
+    // What has failed comes back by itself, and is an add when it does.
+    queue.retry(&one, Duration::ZERO);
+    assert_eq!([value("retries_total"), value("adds_total")], [1.0, 2.0]);
+    queue.again(&one, Duration::MAX);
+    drop(queue.begin(one.clone()));
+    assert_eq!(value("adds_total"), 3.0);
+    // It waits an hour, and is in nobody's way.
+    queue.again(&one, Duration::from_secs(3600));
+    assert_eq!(value("depth"), 1.0);
+    // One that is gone is not looked at.
+    queue.taken(&two);
+    queue.taken(&two);
+    assert_eq!(
+        [value("depth"), value("queue_duration_seconds_count")],
+        [0.0, 3.0]
+    );
+    assert_eq!(value("work_duration_seconds_count"), 2.0);
+}
