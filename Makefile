@@ -198,9 +198,10 @@ examples-torch: deps ## Run the PyTorch example without a cluster; unpacks PyTor
 	python3 examples/pytorch-ddp/train_test.py
 
 .PHONY: docs
-docs: ## Check the links, the commands and the words of the documentation, and that its reference is up to date
+docs: ## Check the links, commands and words of the documentation, and that its reference and picture are up to date
 	PYTHONDONTWRITEBYTECODE=1 python3 docs/reference/generate_test.py
 	PYTHONDONTWRITEBYTECODE=1 python3 docs/reference/generate.py --check
+	PYTHONDONTWRITEBYTECODE=1 python3 docs/restart_svg.py --check
 	python3 docs/links_test.py
 	python3 docs/words_test.py
 	python3 docs/rooms_test.py

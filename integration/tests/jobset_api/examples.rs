@@ -66,6 +66,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("managed-by", &[]),
     ("minimal", &["minimal-workers-0"]),
     ("network", &["network-workers-0"]),
+    ("quickstart", &["quickstart-workers-0"]),
     (
         "restart-job",
         &[
