@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::batch::v1::Job;
 use lockstep_api::JobSet;
-use lockstep_mutants::{self as mutants, Mutant};
+use lockstep_mutants::mutant;
 
 use crate::api_server::{Change, Pod, version_of};
 use crate::event::{Event, ReplicaIndex};
@@ -132,9 +132,7 @@ impl World {
     }
 
     fn sees_fall(&mut self, replica: ReplicaIndex) -> bool {
-        if mutants::is(Mutant::IgnoreFall) {
-            return false;
-        }
+        mutant!(IgnoreFall => false);
         self.say(|| format!("replica {replica} sees a version fall"));
         let leader = self.replicas[replica].leader.as_ref();
         let epoch = leader.map_or(0, |leader| leader.registry.epoch().0);

@@ -1,8 +1,50 @@
-//! Deliberately broken variants of the restart protocol. A test shows that the simulation finds each of them (`docs/simulation.md`).
+//! Deliberately broken variants of the restart protocol. A test shows that the simulation finds each
+//! of them (`docs/simulation.md`).
 //!
-//! Only a build with debug assertions has them, and only a thread that calls [`select`] runs one. Every
-//! such build has the same code, so that tests and the programs that they start are compiled once.
+//! Code asks for a variant by the macro [`mutant`] only. With debug assertions it reads the choice
+//! of this thread, which only [`select`] makes. Without them this crate holds nothing but the macro:
+//! `mutant!(X)` is the constant `false`, and `mutant!(X => value)` is no code at all. So a release
+//! cannot run a variant, nor does it know the name of one.
+//!
+//! Debug assertions decide, and no feature: tests and the programs that they start then share one
+//! build.
 
+/// Asks whether this thread runs a variant, in one of two forms.
+///
+/// As the first statement of a function or closure, it returns this value if the variant runs:
+///
+/// ```ignore
+/// fn is_durable(&self) -> bool {
+///     mutant!(SkipWriteAhead => true);
+///     self.written >= self.generation
+/// }
+/// ```
+///
+/// As an expression, `mutant!(SkipWriteAhead)`, it is a `bool`.
+#[cfg(debug_assertions)]
+#[macro_export]
+macro_rules! mutant {
+    ($name:ident) => {
+        $crate::is($crate::Mutant::$name)
+    };
+    ($name:ident => $value:expr) => {
+        if $crate::is($crate::Mutant::$name) {
+            return $value;
+        }
+    };
+}
+
+/// Asks whether this thread runs a variant. Without debug assertions none runs.
+#[cfg(not(debug_assertions))]
+#[macro_export]
+macro_rules! mutant {
+    ($name:ident) => {
+        false
+    };
+    ($name:ident => $value:expr) => {};
+}
+
+#[cfg(debug_assertions)]
 macro_rules! mutants {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// A broken variant.
@@ -18,6 +60,7 @@ macro_rules! mutants {
     };
 }
 
+#[cfg(debug_assertions)]
 mutants! {
     /// Coordinator: workers are released before the new generation is durable.
     SkipWriteAhead,
@@ -132,21 +175,16 @@ thread_local! {
     static SELECTED: std::cell::Cell<Option<Mutant>> = const { std::cell::Cell::new(None) };
 }
 
-/// Whether this thread runs this variant. Without debug assertions: never, and the compiler leaves
-/// nothing of it.
+/// True if this thread runs this variant. [`mutant`] is how to ask.
+#[doc(hidden)]
+#[cfg(debug_assertions)]
 #[must_use]
 #[inline]
 pub fn is(mutant: Mutant) -> bool {
-    #[cfg(debug_assertions)]
-    return SELECTED.get() == Some(mutant);
-    #[cfg(not(debug_assertions))]
-    {
-        let _ = mutant;
-        false
-    }
+    SELECTED.get() == Some(mutant)
 }
 
-/// From now on this thread runs this variant, or the right one.
+/// Makes this thread run this variant from now on, or none.
 #[cfg(debug_assertions)]
 pub fn select(mutant: Option<Mutant>) {
     SELECTED.set(mutant);
