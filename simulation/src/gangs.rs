@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use lockstep_api::{Gang, GangBackend, GangPhase, GangReplicatedJob, JobSet, ReplicatedJob};
 use lockstep_core::gang::gang_name;
 
-use crate::agent::Identity;
+use crate::container::Identity;
 use crate::event::NodeIndex;
 use crate::rng::Rng;
 use crate::scenario::{Profile, Scenario};

@@ -9,11 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 mod causes;
 mod containers;
 mod end;
-mod epochs;
 mod gangs;
-mod leftovers;
+mod leaders;
 pub(crate) mod price;
-mod restored;
 mod starts;
 mod status;
 mod stays_down;
@@ -21,7 +19,7 @@ mod stays_down;
 use lockstep_api::{JobSet, Target};
 use lockstep_core::restart::Durable;
 
-use crate::agent::Identity;
+use crate::container::Identity;
 use crate::time::Time;
 use crate::world::World;
 

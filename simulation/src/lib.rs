@@ -7,7 +7,7 @@
 
 mod agent;
 mod api_server;
-mod changed;
+mod container;
 mod controllers;
 mod daemon;
 mod event;
@@ -17,10 +17,11 @@ mod gangs;
 mod group;
 mod invariants;
 mod kubelet;
-mod large;
 mod lies;
 mod network;
+mod node;
 mod optional;
+mod outcome;
 mod own_lies;
 mod plain;
 mod pod_groups;
@@ -33,14 +34,13 @@ mod scenario;
 mod slow;
 mod soak;
 mod time;
-mod trace;
 mod worker;
 mod world;
 
+pub use outcome::Outcome;
 pub use soak::{Failure, Report, soak};
-pub use world::Outcome;
 
-use trace::Trace;
+use outcome::Trace;
 use world::World;
 
 /// Runs one seed.

@@ -3,8 +3,8 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use lockstep_api::{JobSet, ReplicatedJob};
 
-use crate::agent::Identity;
 use crate::api_server::Pod;
+use crate::container::Identity;
 use crate::group::durable_of;
 use crate::rng::Rng;
 use crate::scenario::{Profile, Scenario};

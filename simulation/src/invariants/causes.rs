@@ -5,7 +5,7 @@ use lockstep_core::restart::{self, Announcement, Reason, Scope};
 use lockstep_pod_agent::target::{Exit, Phase, Status};
 
 use super::Cause;
-use crate::agent::Identity;
+use crate::container::Identity;
 use crate::world::World;
 
 impl World {

@@ -3,7 +3,7 @@
 use lockstep_core::restart::DurablePhase;
 
 use super::latest;
-use crate::agent::Identity;
+use crate::container::Identity;
 use crate::controllers::{completed, width};
 use crate::group::durable_of;
 use crate::scenario::Profile;

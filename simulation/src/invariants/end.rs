@@ -8,7 +8,7 @@ use lockstep_core::restart::{self, Durable, DurablePhase};
 use lockstep_pod_agent::target::Heartbeat;
 
 use super::latest;
-use crate::agent::{Container, Identity};
+use crate::container::{Container, Identity};
 use crate::controllers::{self, has_condition};
 use crate::event::Event;
 use crate::gangs::stage_and_index;

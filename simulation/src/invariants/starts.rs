@@ -1,7 +1,7 @@
 //! What must hold whenever a worker is started: one process of it, at one generation with the others, after something that explains it.
 
 use super::latest;
-use crate::agent::{Container, Identity};
+use crate::container::{Container, Identity};
 use crate::controllers::completed;
 use crate::group::durable_of;
 use crate::scenario::Profile;
