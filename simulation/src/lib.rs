@@ -3,7 +3,8 @@
 //! What decides is real: the coordinator with its view of Jobs and pods, the reconciler's plan, the hub's registry and sessions, the node daemon's table of
 //! workers, the pod agent's state machine, and the conversions between them. What surrounds them is modelled on virtual time from one seed: API server,
 //! Job controller, kubelet, containerd, network, lease, processes, clocks. After each event the invariants of `docs/restart-protocol.md` are
-//! checked; a seed that violates one is replayed, line by line, by `cargo run -p lockstep-simulation -- replay <seed>`. See `docs/simulation.md`.
+//! checked; a seed that violates one is replayed, line by line, by `cargo run -p lockstep-simulation -- replay <seed>`, and one
+//! with a large group by the same with `--workers <number>`. See `docs/simulation.md`.
 
 mod agent;
 mod api_server;
@@ -52,7 +53,13 @@ pub fn run(seed: u64) -> Outcome {
 /// Runs one seed with a group of so many workers.
 #[must_use]
 pub fn run_large(seed: u64, workers: u32) -> Outcome {
-    World::large(seed, workers).run()
+    World::large(seed, workers, Trace::default()).run()
+}
+
+/// Runs one seed with a group of so many workers and keeps a line for everything that happens.
+#[must_use]
+pub fn replay_large(seed: u64, workers: u32) -> Outcome {
+    World::large(seed, workers, Trace::kept()).run()
 }
 
 /// Runs one seed and keeps a line for everything that happens.

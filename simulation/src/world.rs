@@ -70,12 +70,12 @@ impl World {
     }
 
     /// A world with a group of so many workers, which is neither a gang nor a RayCluster.
-    pub(crate) fn large(seed: u64, workers: u32) -> Self {
+    pub(crate) fn large(seed: u64, workers: u32, trace: Trace) -> Self {
         let mut rng = Rng::new(seed);
         let mut scenario = Scenario::of(&mut rng);
         scenario.choose_scopes(&mut Rng::new(!seed));
         scenario.enlarge(workers);
-        Self::begun(rng, scenario, Trace::default())
+        Self::begun(rng, scenario, trace)
     }
 
     fn begun(rng: Rng, scenario: Scenario, trace: Trace) -> Self {
