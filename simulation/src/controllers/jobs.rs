@@ -93,22 +93,7 @@ impl World {
                 let of_it = live.iter().map(|pod| pod.uid.clone());
                 self.truth.ended_by_job.extend(of_it);
             }
-            if !has_condition(job, "FailureTarget") {
-                self.note_job_failure();
-                status
-                    .conditions
-                    .get_or_insert_default()
-                    .push(condition("FailureTarget", now));
-            }
-            for pod in &live {
-                self.delete_pod(&pod.uid);
-            }
-            if live.is_empty() {
-                status
-                    .conditions
-                    .get_or_insert_default()
-                    .push(condition("Failed", now));
-            }
+            self.fail_job(job, &mut status, &live);
         } else if suspended {
             for pod in &live {
                 self.delete_pod(&pod.uid);
@@ -131,6 +116,22 @@ impl World {
         count(&mut status, &pods, &done);
         if job.status.as_ref() != Some(&status) {
             self.api.change_job(name, |job| job.status = Some(status));
+        }
+    }
+
+    /// The Job fails: first its pods end.
+    fn fail_job(&mut self, job: &Job, status: &mut JobStatus, live: &[&Pod]) {
+        let now = self.timestamp();
+        let conditions = status.conditions.get_or_insert_default();
+        if !has_condition(job, "FailureTarget") {
+            self.note_job_failure();
+            conditions.push(condition("FailureTarget", now));
+        }
+        for pod in live {
+            self.delete_pod(&pod.uid);
+        }
+        if live.is_empty() {
+            conditions.push(condition("Failed", now));
         }
     }
 

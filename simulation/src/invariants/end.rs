@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::batch::v1::Job;
+use lockstep_api::JobSet;
 use lockstep_core::jobset::completed;
 use lockstep_core::restart::{self, Durable, DurablePhase};
 use lockstep_pod_agent::target::Heartbeat;
@@ -176,6 +177,16 @@ impl World {
             return Err("the time of a Job is not over yet".to_owned());
         }
         let durable = durable_of(jobset);
+        self.status_is_well(&durable)?;
+        self.jobs_are_well(jobset)?;
+        if let Some((job, index)) = self.failed_beside(durable.generation.0) {
+            return Err(format!("{job}[{index}] has failed, and its peers run on"));
+        }
+        self.workers_are_well(&durable)
+    }
+
+    /// The status says that all run, and so does a leader.
+    fn status_is_well(&self, durable: &Durable) -> Result<(), String> {
         // Nobody can tell whether one without its agent runs.
         let mut identities = self.containers.values().map(|container| &container.identity);
         let untold = identities.any(|identity| self.runs_without_agent(identity));
@@ -204,6 +215,11 @@ impl World {
         {
             return Err("no leader finds the group in sync".to_owned());
         }
+        Ok(())
+    }
+
+    /// All Jobs are there.
+    fn jobs_are_well(&self, jobset: &JobSet) -> Result<(), String> {
         // Those that have completed and are gone are not made again.
         let jobs = completed::with_gone(jobset, self.api.jobs.values().cloned().collect());
         let there: BTreeSet<&str> = jobs
@@ -219,9 +235,11 @@ impl World {
                 return Err(format!("Jobs of {} are missing", replicated_job.name));
             }
         }
-        if let Some((job, index)) = self.failed_beside(durable.generation.0) {
-            return Err(format!("{job}[{index}] has failed, and its peers run on"));
-        }
+        Ok(())
+    }
+
+    /// Each worker that has not completed runs once, at the durable generation.
+    fn workers_are_well(&self, durable: &Durable) -> Result<(), String> {
         for (name, job) in &self.api.jobs {
             let width = controllers::width(job);
             let done = controllers::completed(job);
@@ -233,7 +251,7 @@ impl World {
                     .filter(|(_, container)| container.identity == identity && container.runs_undisturbed())
                     .filter(|(id, container)| {
                         if self.is_without_agent(id) {
-                            return !self.is_unnoticed(container, &durable);
+                            return !self.is_unnoticed(container, durable);
                         }
                         let generation = match container.plain {
                             Some(_) => container.started.unwrap_or(u64::MAX),
@@ -241,7 +259,7 @@ impl World {
                         };
                         let of_all = generation == durable.generation.0;
                         let by_itself = self.has_worker_restart(&identity)
-                            && (durable.generation.0..=latest(&durable)).contains(&generation);
+                            && (durable.generation.0..=latest(durable)).contains(&generation);
                         of_all || by_itself
                     })
                     .count();
