@@ -24,18 +24,19 @@ pub(crate) struct Container {
     pub(crate) jobset_uid: String,
     pub(crate) recreation: i32,
     pub(crate) identity: Identity,
-    /// Idle where there is no agent.
+    /// Idle if there is no agent.
     pub(crate) machine: Machine,
-    /// Where there is none.
+    /// Set if there is none.
     pub(crate) plain: Option<Plain>,
     pub(crate) created: Time,
-    /// Whether PID 1 lives.
+    /// PID 1 lives.
     pub(crate) lives: bool,
     /// Exit code that the container ends with once the last process is gone.
     ending: i32,
     /// Exit code, and when it ended.
     pub(crate) exit: Option<(i32, Time)>,
-    /// The last generation that the worker was started with here. Without an agent: the one that it belongs to.
+    /// The last generation that the worker was started with here. Without an agent: the one that it
+    /// belongs to.
     pub(crate) started: Option<u64>,
     /// The worker itself, while it is not reaped.
     pub(crate) worker: Option<ProcessId>,
@@ -81,7 +82,7 @@ impl Container {
         }
     }
 
-    /// The worker runs and nobody has told it to stop.
+    /// The worker runs and was not told to stop.
     pub(crate) fn runs_undisturbed(&self) -> bool {
         let released = self.plain.is_some() || self.machine.status().phase == Phase::Running;
         self.lives && self.worker.is_some() && released
@@ -103,7 +104,7 @@ impl World {
         self.container_may_end(id);
     }
 
-    /// The container has ended where neither PID 1 nor any other process of it is left.
+    /// The container has ended if neither PID 1 nor any other process of it is left.
     pub(crate) fn container_may_end(&mut self, id: &str) {
         let now = self.now;
         let Some(container) = self.containers.get_mut(id) else {
@@ -132,7 +133,7 @@ impl World {
             self.daemon_has_news(node);
             let ended = DaemonInput::Exited(ContainerId::from(id), crate::daemon::exit(code), at);
             self.daemon_told(node, ended);
-            // Kubelet looks once a second, or is told a little sooner.
+            // The kubelet looks once a second, or is told a little sooner.
             let seen = self.rng.span(2 * MS, SEC);
             self.kubelet_later(node, &pod, seen);
         }
@@ -181,7 +182,8 @@ impl World {
         self.container_may_end(id);
     }
 
-    /// SIGKILL to every process of before this time, as far as the agent may. Nothing to report where there is none.
+    /// SIGKILL to every process from before this time that the agent may kill. Nothing to report if
+    /// there is none.
     pub(crate) fn processes_kill(&mut self, id: &str, before: Time) -> Option<KillReport> {
         let container = self.containers.get_mut(id)?;
         if container.processes.is_empty() {
@@ -214,7 +216,8 @@ impl World {
         Some(report)
     }
 
-    /// The daemon kills what the agent may not: what was there before the agent asked, in several rounds.
+    /// The daemon kills what the agent may not: what was there before the agent asked, in several
+    /// rounds.
     pub(crate) fn host_kill(&mut self, id: &str, before: Time, rounds: u8) {
         let Some(container) = self.containers.get_mut(id).filter(|container| container.lives) else {
             return;

@@ -46,7 +46,8 @@ pub(crate) enum Written {
     Failed,
 }
 
-/// What is going to happen. `life` tells processes of one place apart: an event for one that has died is dropped.
+/// What is going to happen. `life` tells processes of one place apart: an event for one that has
+/// died is dropped.
 #[derive(Debug, Clone)]
 pub(crate) enum Event {
     // The network between hubs and node daemons.
@@ -204,7 +205,7 @@ pub(crate) enum Event {
         daemon: u32,
         input: Input,
     },
-    /// What concerns workers without an agent alone.
+    /// What concerns only workers without an agent.
     DaemonPlain {
         node: NodeIndex,
         daemon: u32,

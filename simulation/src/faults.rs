@@ -43,7 +43,8 @@ pub(crate) enum Fault {
     NodeCut,
     /// A worker fails, and the leader with it.
     WorkerFailsLeaderCrashes,
-    /// A container ends, and the daemon of its node with it: where containerd does without, kubelet starts it again without its agent.
+    /// A container ends, and the daemon of its node with it: if containerd does not require the
+    /// plugin, the kubelet starts it again without its agent.
     ContainerKilledDaemonDies,
     // People.
     Request,
@@ -112,7 +113,8 @@ const OF_PEOPLE: &[Fault] = &[
 ];
 
 impl World {
-    /// Lets the one failure happen that leads to others where a worker cannot be started again in its pod. Whether it was its turn.
+    /// Lets the one failure happen that leads to others if a worker cannot be started again in its
+    /// pod. Returns true if it was its turn.
     fn first_failure(&mut self, leftovers: Leftovers) -> bool {
         let last = self.scenario.faults.1;
         if self.truth.has_failed || self.now >= last + 120 * SEC {

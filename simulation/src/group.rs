@@ -50,7 +50,7 @@ struct Look {
     sight: real::Observation,
     /// How new it is.
     heard: real::Heard,
-    /// What nodes have said, taken in piece by piece, is not what is seen when all is read anew.
+    /// What nodes have said, taken in piece by piece, is not what a full read shows.
     missed: bool,
 }
 

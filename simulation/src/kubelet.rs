@@ -1,7 +1,7 @@
-//! Kubelet and containerd, as far as pods begin, end and are deleted there.
+//! The kubelet and containerd, as far as pods begin, end and are deleted there.
 //!
-//! A container that is to have an agent is not created while the daemon is away where the plugin that injects the agent is required of containerd.
-//! Elsewhere it is, without the agent.
+//! A container that is to have an agent is not created while the daemon is away if containerd
+//! requires the plugin that injects the agent. Otherwise it is created without the agent.
 
 use lockstep_node_daemon::worker::facts::Input;
 
@@ -17,10 +17,10 @@ use crate::world::World;
 const TERMINATION_GRACE: Time = 30 * SEC;
 /// First and longest pause before a container is started again, the first restart excepted.
 const CRASH_LOOP: (Time, Time) = (10 * SEC, 300 * SEC);
-/// A container that ran this long starts its back-off anew.
+/// The back-off of a container that ran this long starts over.
 const CRASH_LOOP_RESET: Time = 600 * SEC;
 
-/// A pod as kubelet knows it.
+/// A pod as the kubelet knows it.
 #[derive(Debug, Clone)]
 pub(crate) struct LocalPod {
     pub(crate) uid: String,
@@ -33,19 +33,19 @@ pub(crate) struct LocalPod {
     /// Oldest first.
     pub(crate) containers: Vec<String>,
     pub(crate) never: bool,
-    /// Whether its worker has no agent on purpose.
+    /// Its worker has no agent on purpose.
     pub(crate) plain: bool,
     restarts: u32,
     /// A container is on its way.
     pub(crate) creating: bool,
-    /// Kubelet has heard that it is to go.
+    /// The kubelet has heard that it is to go.
     terminating: bool,
     ended: Option<i32>,
     running_reported: bool,
 }
 
 impl World {
-    /// Kubelet looks at a pod after this time.
+    /// The kubelet looks at a pod after this time.
     pub(crate) fn kubelet_later(&mut self, node: NodeIndex, pod: &str, after: Time) {
         let life = self.nodes[node].life;
         let pod = pod.to_owned();
@@ -156,7 +156,7 @@ impl World {
         }
     }
 
-    /// Kubelet has been started again: it says anew what it knows of a pod.
+    /// The kubelet was started again: it reports once more what it knows of a pod.
     pub(crate) fn kubelet_begins_anew(&mut self, node: NodeIndex, uid: &str) {
         if let Some(pod) = self.nodes[node].local.get_mut(uid) {
             pod.running_reported = false;
@@ -203,7 +203,8 @@ impl World {
         self.kubelet_later(node, uid, MS);
     }
 
-    /// Nothing of the pod is left in the API server: once its containers have ended it is cleaned away.
+    /// Nothing of the pod is left in the API server: once its containers have ended it is cleaned
+    /// away.
     fn kubelet_forgets(&mut self, node: NodeIndex, uid: &str) {
         let Some(pod) = self.nodes[node].local.get(uid) else {
             return;

@@ -1,10 +1,12 @@
 //! A deterministic simulation of the restart protocol.
 //!
-//! What decides is real: the coordinator with its view of Jobs and pods, the reconciler's plan, the hub's registry and sessions, the node daemon's table of
-//! workers, the pod agent's state machine, and the conversions between them. What surrounds them is modelled on virtual time from one seed: API server,
-//! Job controller, kubelet, containerd, network, lease, processes, clocks. After each event the invariants of `docs/restart-protocol.md` are
-//! checked; a seed that violates one is replayed, line by line, by `cargo run -p lockstep-simulation -- replay <seed>`, and one
-//! with a large group by the same with `--workers <number>`. See `docs/simulation.md`.
+//! What decides is real: the coordinator with its view of Jobs and pods, the reconciler's plan, the
+//! hub's registry and sessions, the node daemon's table of workers, the pod agent's state machine,
+//! and the conversions between them. What surrounds them is modelled on virtual time from one seed:
+//! API server, Job controller, kubelet, containerd, network, lease, processes, clocks. After each
+//! event the invariants of `docs/restart-protocol.md` are checked; a seed that violates one is
+//! replayed, line by line, by `cargo run -p lockstep-simulation -- replay <seed>`, and one with a
+//! large group by the same with `--workers <number>`. See `docs/simulation.md`.
 
 mod agent;
 mod api_server;

@@ -23,10 +23,11 @@ pub(crate) struct Node {
     pub(crate) daemon: Daemon,
     /// What its daemons write down.
     pub(crate) records: Memory,
-    /// The highest epoch that its daemons have written down, and the highest that one of them has obeyed.
+    /// The highest epoch that its daemons have written down, and the highest that one of them has
+    /// obeyed.
     pub(crate) welcomed: u64,
     pub(crate) obeyed: u64,
-    /// The pods that kubelet looks after, by UID.
+    /// The pods that the kubelet looks after, by UID.
     pub(crate) local: BTreeMap<String, LocalPod>,
 }
 
@@ -57,7 +58,7 @@ impl World {
         self.nodes[node].up && self.nodes[node].life == life
     }
 
-    /// Power off: every process is gone, and nobody says so.
+    /// Power off: every process is gone, without a word.
     pub(crate) fn node_crash(&mut self, node: NodeIndex) {
         if !self.nodes[node].up {
             return;
@@ -84,7 +85,7 @@ impl World {
         }
     }
 
-    /// The machine boots. Kubelet finds sandboxes dead and makes new ones.
+    /// The machine boots. The kubelet finds sandboxes dead and makes new ones.
     pub(crate) fn node_start(&mut self, node: NodeIndex) {
         if self.nodes[node].up || self.nodes[node].gone {
             return;

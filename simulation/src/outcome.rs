@@ -11,7 +11,7 @@ pub struct Outcome {
     pub events: u64,
     /// Restarts that began.
     pub restarts: u32,
-    /// Those of them that concerned one worker alone.
+    /// Those of them that were worker restarts.
     pub worker_restarts: u32,
     /// Those of these that were asked for.
     pub requested: u32,
@@ -19,7 +19,7 @@ pub struct Outcome {
     pub stops: u32,
     /// Those of them that had no agent, and should have had one.
     pub without_agent: u32,
-    /// What happened, where it was to be kept.
+    /// What happened, line by line, if the trace was kept.
     pub trace: Vec<String>,
 }
 
@@ -38,7 +38,7 @@ impl Trace {
         }
     }
 
-    /// Adds a line; it is not even put together where nobody reads it.
+    /// Adds a line. It is not formatted if nobody reads it.
     pub(crate) fn say(&mut self, now: Time, line: impl FnOnce() -> String) {
         if let Some(lines) = &mut self.lines {
             lines.push(format!("{} {}", show(now), line()));

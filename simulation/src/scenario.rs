@@ -17,15 +17,17 @@ pub(crate) const TERMINAL_CODE: i32 = 42;
 /// Which faults a run has. What it must not do depends on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Profile {
-    /// Only parts of Lockstep, the network and the API server fail: no worker process may ever be restarted.
+    /// Only parts of Lockstep, the network and the API server fail: no worker process may ever be
+    /// restarted.
     Calm,
-    /// Only workers fail or hang, one after another, and nothing else: each costs one restart and two writes.
+    /// Only workers fail or hang, one after another, and nothing else: each costs one restart and
+    /// two writes.
     Clean,
     /// Workers, containers, pods and nodes fail, and parts of Lockstep with them.
     Wild,
 }
 
-/// What else fails where a worker cannot be started again in its pod.
+/// What else fails if a worker cannot be started again in its pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Leftovers {
     /// Parts of Lockstep, the network and the API server.
@@ -34,57 +36,58 @@ pub(crate) enum Leftovers {
     WorkerRestart,
 }
 
-/// Everything about a run that is settled before it begins.
+/// All that is settled before a run begins.
 #[derive(Debug, Clone)]
 pub(crate) struct Scenario {
     pub(crate) profile: Profile,
     pub(crate) nodes: usize,
     pub(crate) replicas: usize,
     pub(crate) jobset: JobSet,
-    /// Whether the control plane replaces lost pods, and does not leave that to the Job controller.
+    /// The control plane replaces lost pods, and does not leave that to the Job controller.
     pub(crate) replaces_pods: bool,
-    /// Whether requests to the API server are refused or lost now and then.
+    /// Requests to the API server are refused or lost now and then.
     pub(crate) bad_requests: bool,
-    /// Whether the API server refuses at once while it is down, and somebody else writes the JobSet over and over now and then.
+    /// The API server refuses at once while it is down, and at times another client writes the
+    /// JobSet over and over.
     pub(crate) harsh_api: bool,
-    /// Whether streams lose, double and reorder messages while there are faults.
+    /// Streams lose, double and reorder messages while there are faults.
     pub(crate) bad_streams: bool,
     /// When the first fault happens, and when the last.
     pub(crate) faults: (Time, Time),
     /// Longest pause between two faults.
     pub(crate) pause: Time,
-    /// How long the work of each replicatedJob takes, where it ever ends.
+    /// How long the work of each replicatedJob takes, if it ever ends.
     pub(crate) work: BTreeMap<String, Time>,
     /// Percent of starts that fail by themselves within seconds.
     pub(crate) crash_percent: u64,
     /// Percent of starts that never give a first heartbeat.
     pub(crate) mute_percent: u64,
-    /// Whether the JobSet is that of a RayCluster, whose workers may come late and go.
+    /// The JobSet is that of a RayCluster, whose workers may come late and go.
     pub(crate) elastic: bool,
-    /// Where the JobSet is a gang, or several: how much room there is.
+    /// How much room there is, if the JobSet is a gang or several.
     pub(crate) gang: Option<Room>,
-    /// Whether the workers have no agents: their containers are restarted.
+    /// The workers have no agents: their containers are restarted.
     pub(crate) plain: bool,
     /// The replicatedJob whose pods a policy changes: they cannot have agents.
     pub(crate) changed: Option<String>,
-    /// Whether a replicatedJob has `activeDeadlineSeconds`.
+    /// A replicatedJob has `activeDeadlineSeconds`.
     pub(crate) time_limited: bool,
-    /// Whether containerd makes no worker without its agent while the daemon is away.
+    /// containerd creates no worker without its agent while the daemon is away.
     pub(crate) plugin_required: bool,
-    /// Whether the daemons come when workers run already, without their agents.
+    /// The daemons come when workers run already, without their agents.
     pub(crate) daemons_late: bool,
-    /// Whether the agents of the first worker of each Job are none, and speak of leaders that nobody has had.
+    /// The agent of the first worker of each Job lies: it names leaders that never were.
     pub(crate) liars: bool,
-    /// Whether the daemon of a node that has no worker of the group lies.
+    /// The daemon of a node that has no worker of the group lies.
     pub(crate) stranger: bool,
-    /// Whether the API server's store goes back to a copy of before.
+    /// The API server's store goes back to an earlier copy.
     pub(crate) restores: bool,
-    /// Whether the steps of the leader's task take time.
+    /// The steps of the leader's task take time.
     pub(crate) slow_steps: bool,
     /// The node whose daemon lies about its own workers.
     pub(crate) lies_of_own: Option<usize>,
-    /// Whether the first worker of the first Job fails wherever it was started before: what it leaves behind in a pod stays there. Then but one worker fails
-    /// without that.
+    /// The first worker of the first Job fails in any pod in which it was started before: what it
+    /// leaves behind there stays. Apart from that, only one worker fails.
     pub(crate) leftovers: Option<Leftovers>,
     /// Percent of processes that ignore SIGTERM, leave children behind, or take long to die.
     pub(crate) stubborn_percent: u64,
@@ -146,7 +149,7 @@ impl Scenario {
         }
     }
 
-    /// What is drawn from the seed by itself.
+    /// Draws what has numbers of its own, apart from those of the rest.
     pub(crate) fn choose_all(&mut self, seed: u64) {
         self.choose_scopes(&mut Rng::new(!seed));
         self.choose_deadline(&mut Rng::new(seed.rotate_left(32) ^ 1));
@@ -165,7 +168,8 @@ impl Scenario {
         self.choose_slow(&mut Rng::new(seed.rotate_left(52) ^ 14));
     }
 
-    /// Whether a container may be made without its agent by what happens to workers and daemons, and not because these come late.
+    /// True if a container may be created without its agent because of faults, and not because the
+    /// daemons come late.
     pub(crate) fn agents_may_miss(&self) -> bool {
         self.profile == Profile::Wild && !self.plugin_required && !self.daemons_late
     }

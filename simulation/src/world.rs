@@ -21,7 +21,8 @@ use crate::rng::Rng;
 use crate::scenario::Scenario;
 use crate::time::{MS, SEC, Time};
 
-/// More events than any run that goes well, and as many again for each 20 workers: one that does not end is wrong.
+/// More events than any run that goes well, and as many again for each 20 workers: one that does
+/// not end is wrong.
 const MAX_EVENTS: u64 = 100_000;
 
 /// One simulated world.
@@ -69,7 +70,7 @@ impl World {
         Self::begun(rng, scenario, trace)
     }
 
-    /// A world with a group of so many workers, which is neither a gang nor a RayCluster.
+    /// A world with a group of this many workers, which is neither a gang nor a RayCluster.
     pub(crate) fn large(seed: u64, workers: u32, trace: Trace) -> Self {
         let mut rng = Rng::new(seed);
         let mut scenario = Scenario::of(&mut rng);

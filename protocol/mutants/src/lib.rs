@@ -1,10 +1,10 @@
-//! Deliberately broken variants of the restart protocol. A test shows that the simulation finds each
-//! of them (`docs/simulation.md`).
+//! Deliberately broken variants of the restart protocol. A test shows that the simulation finds
+//! each of them (`docs/simulation.md`).
 //!
 //! Code asks for a variant by the macro [`mutant`] only. With debug assertions it reads the choice
-//! of this thread, which only [`select`] makes. Without them this crate holds nothing but the macro:
-//! `mutant!(X)` is the constant `false`, and `mutant!(X => value)` is no code at all. So a release
-//! cannot run a variant, nor does it know the name of one.
+//! of this thread, which only [`select`] makes. Without them this crate holds nothing but the
+//! macro: `mutant!(X)` is the constant `false`, and `mutant!(X => value)` is no code at all. So a
+//! release cannot run a variant, nor does it know the name of one.
 //!
 //! Debug assertions decide, and no feature: tests and the programs that they start then share one
 //! build.
@@ -64,11 +64,11 @@ macro_rules! mutants {
 mutants! {
     /// Coordinator: workers are released before the new generation is durable.
     SkipWriteAhead,
-    /// Coordinator: failures are counted that a pending stop covers.
+    /// Coordinator: failures are counted that a pending stop already covers.
     CountStaleFailures,
-    /// Coordinator: a worker out of sight is taken for lost.
+    /// Coordinator: a worker that is out of sight counts as lost.
     UnlinkedIsLost,
-    /// Coordinator: new workers are released while pods of before the recreation live.
+    /// Coordinator: new workers are released while pods from before the recreation live.
     ReleaseBesideOldPods,
     /// Coordinator: the first parked worker opens the barrier for all.
     ReleaseBeforeAllParked,
@@ -82,67 +82,70 @@ mutants! {
     DecideBeforeReports,
     /// Coordinator: `maxRestarts` is no limit.
     IgnoreMaxRestarts,
-    /// Coordinator: restarts that are asked for are counted.
+    /// Coordinator: requested restarts are counted.
     CountRequests,
-    /// Coordinator: stages count as started after their Jobs were made anew.
+    /// Coordinator: replicatedJobs count as started after their Jobs were recreated.
     KeepStartedOnRecreation,
-    /// Coordinator: what workers know of and the status does not is ignored.
+    /// Coordinator: a new leader ignores what workers know of and the status does not.
     IgnoreReportedGeneration,
-    /// Coordinator: a worker out of sight counts as started.
+    /// Coordinator: a worker that is out of sight counts as started.
     StartedUnseen,
-    /// Coordinator: a Job that is away leaves nobody to wait for.
+    /// Coordinator: if a Job is away, its workers are not waited for.
     ForgetDeletedJobs,
     /// Coordinator: a resumed group releases at once.
     ResumeWithoutBarrier,
-    /// Coordinator: running pods that nobody reports are not waited for.
+    /// Coordinator: running pods that no daemon reports are not waited for.
     IgnoreUnseenPods,
     /// Coordinator: a worker that is restarted alone takes the others with it.
     StopPeersToo,
     /// Coordinator: a request that names some workers restarts others as well.
     WidenRequest,
-    /// Coordinator: a new leader does not know whom its predecessor restarts alone.
+    /// Coordinator: a new leader does not know which workers its predecessor restarts alone.
     ForgetWorkerRestarts,
-    /// Coordinator: a worker that has not come up in time is waited for without end.
+    /// Coordinator: a worker that does not come up is waited for without end.
     NeverLate,
     /// Coordinator: a pod that is lost while its next container is waited for is a failure.
     CountAwaited,
-    /// Coordinator: workers that may come late are waited for like others.
+    /// Coordinator: optional workers are waited for like others.
     OptionalAreExpected,
     /// Coordinator: workers start before the minimum of their gang is bound.
     StartPartOfGang,
-    /// Coordinator: pods that go while their Job is over its time have failed by themselves.
+    /// Coordinator: pods that go while their Job is past its deadline count as having failed by
+    /// themselves.
     CountEndedPods,
-    /// Coordinator: that a container without its agent fails concerns nobody.
+    /// Coordinator: the failure of a container without its agent is ignored.
     IgnoreUnsupervisedFailure,
-    /// Coordinator: the end of a restart waits for workers of stages that have never started.
+    /// Coordinator: the end of a restart waits for workers of replicatedJobs that have never
+    /// started.
     WaitForUnstarted,
-    /// Coordinator: a restart that makes anew what a restart in place leaves behind is counted.
+    /// Coordinator: a restart that recreates what a restart in place leaves behind is counted.
     CountWhatOutlives,
-    /// Coordinator: who fails soon after a restart in place is restarted in place again.
+    /// Coordinator: a worker that fails soon after a restart in place is restarted in place again.
     NeverClimb,
-    /// Coordinator: the JobSet fails without its Jobs having been made anew.
+    /// Coordinator: the JobSet fails before its Jobs were recreated.
     FailInPlace,
-    /// Coordinator: a worker that nobody starts at a release is restarted in place with the others.
+    /// Coordinator: a worker that nothing starts at a release is restarted in place with the
+    /// others.
     RestartWhatStaysDown,
-    /// Coordinator: to a new leader what kubelet has started tells of a release.
+    /// Coordinator: a new leader takes what kubelet has started for a sign of a release.
     BelieveKubelet,
-    /// Coordinator: nothing that a node says of generations and counters is impossible.
+    /// Coordinator: any generation and counter that a node reports is believed.
     BelieveImpossible,
     /// Control plane: what the API server has refused is asked for again at once.
     RetryAtOnce,
-    /// Control plane: that the API server has gone back to an older state is no reason to begin anew.
+    /// Control plane: the leader carries on after the API server has gone back to an older state.
     IgnoreFall,
-    /// Control plane: a node is believed what it says of pods that are bound to others.
+    /// Control plane: a node is believed about pods that are bound to other nodes.
     BelieveAnyNode,
-    /// Gangs: optional workers are let go before the minimum is bound.
+    /// Gangs: optional pods lose their gates before the minimum is bound.
     OptionalGoFirst,
-    /// Gangs: optional workers count to the minimum.
+    /// Gangs: optional pods count towards the minimum.
     OptionalCount,
-    /// Gangs: pods are let go before that is durable.
+    /// Gangs: pods lose their gates before that is durable.
     LetGoUnwritten,
-    /// Gangs: what was not bound in time is not given back.
+    /// Gangs: a gang that was not bound in time gives nothing back.
     KeepWhatTimedOut,
-    /// Control plane: that a daemon is gone is no news to the groups of its workers.
+    /// Control plane: groups do not learn that the daemon of their workers is gone.
     MissUnlinked,
     /// Agent: an incarnation that has exited starts again at the release of the same generation.
     ReleaseTwice,
@@ -150,23 +153,24 @@ mutants! {
     ParkBesideChildren,
     /// Agent: a first start needs no release that names the incarnation.
     StartUnnamed,
-    /// Daemon: an agent that cannot be reached is reported as lost.
+    /// Node daemon: an agent that cannot be reached is reported as lost.
     LinkDownIsLost,
-    /// Daemon: the snapshot of a new stream is empty.
+    /// Node daemon: the snapshot of a new stream is empty.
     EmptySnapshot,
-    /// Daemon: what the daemon before has written down of containers without agents is forgotten.
+    /// Node daemon: a new daemon does not know what the one before has written down.
     ForgetRecords,
-    /// Daemon: the container after one that was stopped is of the same generation.
+    /// Node daemon: the container after a stopped one has the same generation.
     FollowersAreOld,
-    /// Daemon: workers without their agents are stopped although their group runs.
+    /// Node daemon: workers without their agents are stopped although their group runs.
     StopWithoutRestart,
-    /// Daemon: the end of a container is left to its successor to tell, which has no agent that could.
+    /// Node daemon: the end of a container is left to its successor to report, which has no agent
+    /// that could.
     AwaitMissingAgent,
-    /// Daemon: an epoch that an agent names is passed on.
+    /// Node daemon: an epoch that an agent names is passed on.
     BelieveAgentsEpoch,
-    /// Daemon: whom it has obeyed is forgotten with its process.
+    /// Node daemon: a new daemon does not know which leaders the one before has obeyed.
     ForgetFormerLeaders,
-    /// Daemon: what was started after an agent has asked for help is killed too.
+    /// Node daemon: what was started after an agent asked for help with killing is killed too.
     KillUnfenced,
 }
 

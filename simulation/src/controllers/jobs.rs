@@ -89,7 +89,8 @@ impl World {
         let is_over = self.time_is_over(job, &status);
         if is_over || job_is_failed(job, &pods) {
             if is_over && !self.faults_on {
-                // One failure, however many pods it ends. While watches lag nobody can tell.
+                // One failure, however many pods it ends. The control plane cannot tell while
+                // watches lag.
                 let of_it = live.iter().map(|pod| pod.uid.clone());
                 self.truth.ended_by_job.extend(of_it);
             }
@@ -135,7 +136,7 @@ impl World {
         }
     }
 
-    /// Whether the Job has taken longer than it may. It is looked at again when it has.
+    /// True if the Job is past its deadline. Otherwise the controllers look again at the deadline.
     fn time_is_over(&mut self, job: &Job, status: &JobStatus) -> bool {
         let limit = job.spec.as_ref().and_then(|spec| spec.active_deadline_seconds);
         let Some((limit, MetaTime(start))) = limit.zip(status.start_time.clone()) else {
@@ -212,7 +213,7 @@ impl World {
         });
     }
 
-    /// Deletes pods that there are too many of: of an index that is complete, and all but one of any other.
+    /// Deletes surplus pods: all of an index that is complete, and all but one of any other.
     fn delete_surplus(&mut self, live: &[&Pod], done: &BTreeSet<u32>) {
         let mut by_index: BTreeMap<u32, Vec<&Pod>> = BTreeMap::new();
         for pod in live {
@@ -231,7 +232,7 @@ impl World {
         }
     }
 
-    /// Deletes a pod in which nothing has ever run: nobody has lost anything.
+    /// Deletes a pod in which nothing has ever run: nothing is lost.
     fn remove_unstarted(&mut self, uid: &str) {
         let now = self.now;
         self.api.change_pod(uid, |pod| {
@@ -243,7 +244,7 @@ impl World {
     }
 }
 
-/// Whether podFailurePolicy ends the Job.
+/// True if podFailurePolicy ends the Job.
 fn job_is_failed(job: &Job, pods: &[Pod]) -> bool {
     if has_condition(job, "FailureTarget") {
         return true;

@@ -15,7 +15,7 @@ pub(crate) fn annotate(jobset: &mut JobSet, key: &str, value: String) {
 }
 
 impl World {
-    /// Somebody wants some workers restarted, be they restarted alone or not.
+    /// Somebody asks for restarts of some workers, of either restart scope.
     pub(super) fn request_worker_restarts(&mut self) {
         let jobs: Vec<(String, i32)> = self
             .scenario

@@ -1,4 +1,4 @@
-//! How it has to end: once there are no more faults, all becomes well within the deadline, and stays so.
+//! How it has to end: after the last fault all becomes well within the deadline, and stays so.
 
 use std::collections::BTreeSet;
 
@@ -17,21 +17,25 @@ use crate::group::durable_of;
 use crate::time::{SEC, Time};
 use crate::world::World;
 
-/// After the last fault, so long until everything must be well: back-off of the Job controller and of kubelet included.
+/// How long after the last fault everything must be well. It includes back-off of the Job
+/// controller and of the kubelet.
 const DEADLINE: Time = 1800 * SEC;
-/// The same where the time of Jobs is limited: each of up to 20 restarts lasts until it is over, and the pods have outlived their grace.
+/// The same if Jobs have a time limit: each of up to 20 restarts lasts until the limit and the
+/// grace of the pods are over.
 const LIMITED_DEADLINE: Time = 2 * DEADLINE;
 /// Time between two looks at whether all is well.
 const CHECK_EVERY: Time = 5 * SEC;
 /// How long a fault may last after the last one has begun.
 const LONGEST_FAULT: Time = 60 * SEC;
-/// How much longer than `inplace-timeout` a group may stop or be released, for what is under way then.
+/// How much longer than `inplace-timeout` a group may stop or be released, for what is under way
+/// then.
 const SLACK: Time = 2 * SEC;
-/// So many looks in a row must find it well, and nothing done meanwhile.
+/// Looks in a row that must find it well, with nothing done meanwhile.
 const CALM_CHECKS: u32 = 4;
 
 impl World {
-    /// A group stops, or is released, since then. That may not take longer than `inplace-timeout`, once leader and API server are well.
+    /// A group stops, or is released, since then. That may not take longer than `inplace-timeout`,
+    /// once leader and API server are well.
     fn check_deadline(&mut self, state: &str, since: Time) {
         let longest = self.truth.longest_timeout + SLACK;
         let well = self.truth.quiet_since.unwrap_or(self.now) + LONGEST_FAULT;
@@ -86,7 +90,7 @@ impl World {
         self.queue.push(at, Event::Check);
     }
 
-    /// Whether this worker runs in a container that has no agent, and is named for that.
+    /// True if this worker runs in a container that has no agent, and is named for that.
     fn runs_without_agent(&self, identity: &Identity) -> bool {
         let mut containers = self.containers.iter();
         containers.any(|(id, container)| {
@@ -94,8 +98,9 @@ impl World {
         })
     }
 
-    /// Whether this container, which has no agent, came after one that ran like all others: then a worker has failed. Later generations are forgotten
-    /// with the agent; what remains is that its worker is named as not reported.
+    /// True if this container, which has no agent, came after one that ran like all others: then a
+    /// worker has failed. Later generations are forgotten with the agent; what remains is that its
+    /// worker is named as not reported.
     fn is_unnoticed(&self, container: &Container, durable: &Durable) -> bool {
         let stage = stage_and_index(&container.identity.0).0;
         let mut others = self.containers.values();
@@ -104,7 +109,8 @@ impl World {
             && others.any(|other| other.pod == container.pod && other.started == Some(0))
     }
 
-    /// A container without its agent fails. Nobody waits for one that may come late and has not joined.
+    /// A container without its agent fails. Nobody waits for one that may come late and has not
+    /// joined.
     pub(crate) fn note_failure_beside(&mut self, id: &str) {
         let Some(container) = self.containers.get(id) else {
             return;
@@ -118,7 +124,8 @@ impl World {
         }
     }
 
-    /// A worker that failed at this generation without its agent, before the eyes of a daemon that still runs, and whose peers run on.
+    /// A worker that failed at this generation without its agent, before the eyes of a daemon that
+    /// still runs, and whose peers run on.
     fn failed_beside(&self, generation: u64) -> Option<&Identity> {
         let mut failed = self.truth.beside.iter();
         failed.find_map(|(id, (at, (node, life)))| {
@@ -150,7 +157,7 @@ impl World {
             .sum()
     }
 
-    /// Whether everything is as it should be in the end.
+    /// Ok if everything is as it should be in the end.
     fn is_well(&self) -> Result<(), String> {
         let Some(jobset) = &self.api.jobset else {
             return if self.live_processes() == 0 {
@@ -193,7 +200,7 @@ impl World {
         if durable.phase != DurablePhase::InSync && !(untold && durable.phase == DurablePhase::Recreating) {
             return Err(format!("the status says {:?}", durable.phase));
         }
-        // One that may never find room again is waited for by nobody.
+        // Nothing waits for one that may never find room again.
         let place = |identity: &restart::Identity| (identity.job.to_string(), identity.index);
         if durable
             .worker_restarts
@@ -220,7 +227,7 @@ impl World {
 
     /// All Jobs are there.
     fn jobs_are_well(&self, jobset: &JobSet) -> Result<(), String> {
-        // Those that have completed and are gone are not made again.
+        // Those that have completed and are gone are not recreated.
         let jobs = completed::with_gone(jobset, self.api.jobs.values().cloned().collect());
         let there: BTreeSet<&str> = jobs
             .iter()

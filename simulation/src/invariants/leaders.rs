@@ -1,7 +1,8 @@
 //! What must hold of leaders and their epochs.
 //!
-//! A daemon names no epoch that no leader has had, and none lower than the one under which its node was welcomed. It obeys no leader earlier than
-//! one that a daemon of its node has obeyed. A leader that has led since before the store went back ends.
+//! A daemon names no epoch that no leader has had, and none lower than the one under which its node
+//! was welcomed. It obeys no leader earlier than one that a daemon of its node has obeyed. A leader
+//! that has led since before the store went back ends.
 
 use lockstep_proto::node::v1 as pb;
 
@@ -9,7 +10,8 @@ use crate::event::{NodeIndex, ReplicaIndex};
 use crate::time::{SEC, Time};
 use crate::world::World;
 
-/// How long it takes to find out, once the API server can be reached: a look at the Lease, and the time until it is lost anyway.
+/// How long it takes to find out, once the API server can be reached: a look at the Lease, and the
+/// time until it is lost anyway.
 const FOUND_OUT: Time = 20 * SEC;
 
 impl World {
@@ -34,7 +36,8 @@ impl World {
         }
     }
 
-    /// A daemon introduces itself, and this is the lowest epoch that it names. A leader of before learns from it that there is another.
+    /// A daemon introduces itself, and this is the lowest epoch that it names. An earlier leader
+    /// learns from it that there is another.
     pub(crate) fn check_remembered(&mut self, node: NodeIndex, lowest: Option<u64>) {
         let welcomed = self.nodes[node].welcomed;
         if let Some(said) = lowest.filter(|said| *said < welcomed) {

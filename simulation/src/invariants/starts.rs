@@ -1,4 +1,5 @@
-//! What must hold whenever a worker is started: one process of it, at one generation with the others, after something that explains it.
+//! What must hold whenever a worker is started: one process of it, at one generation with the
+//! others, after something that explains it.
 
 use super::latest;
 use crate::container::{Container, Identity};
@@ -40,7 +41,8 @@ impl World {
         }
     }
 
-    /// What this worker may not run beside: another process of its own, or one of another generation.
+    /// What this worker may not run beside: another process of its own, or one of another
+    /// generation.
     fn runs_beside(&self, id: &str, generation: u64) -> Option<String> {
         let container = self.containers.get(id)?;
         let (identity, uid) = (&container.identity, &container.jobset_uid);
@@ -66,7 +68,7 @@ impl World {
                     .iter()
                     .any(|of_all| lower < *of_all && *of_all <= higher)
             };
-            // Who was let go is on its way out, and nobody waits for that.
+            // A worker that was let go is on its way out, and nothing waits for that.
             let counts = counts && !self.is_let_go(&other.identity, &other.pod);
             // So it is with one that may come late and was started without its agent.
             let counts = counts && (self.has_joined(&other.identity) || !self.is_without_agent(other_id));
@@ -86,7 +88,8 @@ impl World {
     fn is_untimely(&self, id: &str, generation: u64) -> Option<String> {
         let container = self.containers.get(id)?;
         let (identity, recreation) = (&container.identity, container.recreation);
-        // What its own daemon says of it may have told the leader that it ran at a generation before that was durable, or before it was its own.
+        // What its own daemon says of it may have told the leader that it ran at a generation
+        // before that was durable, or before it was its own.
         let is_lied_about = self.is_lied_about(container.node);
         let jobset = self.api.jobset.as_ref();
         if let Some(jobset) = jobset.filter(|jobset| jobset.uid_str() == container.jobset_uid) {
@@ -118,7 +121,8 @@ impl World {
         None
     }
 
-    /// Why nothing explains that this worker, which ran at the generation `before`, is started again.
+    /// Why nothing explains that this worker, which ran at the generation `before`, is started
+    /// again.
     fn is_unexplained(
         &self,
         identity: &Identity,
@@ -140,7 +144,7 @@ impl World {
         let base = base.copied().unwrap_or(0);
         let explained = self.truth.causes.iter().any(|cause| {
             let concerns = cause.only.as_ref().is_none_or(|only| only == identity);
-            // The group may be at a lower one, where this worker was restarted alone since.
+            // The group may be at a lower one if this worker had a worker restart since.
             let since = if cause.only.is_none() { base } else { before };
             concerns && cause.lo <= upto && cause.hi >= since
         });
@@ -151,8 +155,8 @@ impl World {
         })
     }
 
-    /// A worker that ran together with an earlier incarnation of this one, and is not restarted with it. Until all of a stage have started a new
-    /// leader cannot know who has.
+    /// A worker that ran together with an earlier incarnation of this one, and is not restarted
+    /// with it. Until all of a stage have started a new leader cannot know who has.
     pub(super) fn left_behind(
         &self,
         identity: &Identity,

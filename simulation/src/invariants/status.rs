@@ -1,7 +1,10 @@
-//! What must hold of the status: it never goes back, counts each failure once and no more than allowed, and costs few writes.
+//! What must hold of the status: it never goes back, counts each failure once and no more than
+//! allowed, and costs few writes.
 //!
-//! A failure that Recreate would survive is never made terminal by being in place: in some scenarios one worker fails wherever it was started before, as if the
-//! kernel kept what it left behind for as long as its pod lives. One failure of another kind leads to that, and with all Jobs recreated all would be well again.
+//! A failure that Recreate would survive is never made terminal by being in place: in some
+//! scenarios one worker fails wherever it was started before, as if the kernel kept what it left
+//! behind for as long as its pod lives. One failure of another kind leads to that, and with all
+//! Jobs recreated all would be well again.
 
 use std::collections::BTreeSet;
 
@@ -14,10 +17,12 @@ use crate::group::durable_of;
 use crate::scenario::{Leftovers, Profile};
 use crate::world::World;
 
-/// More generations than there can be, however often nodes lie within a history that something may have been given.
+/// More generations than there can be, however often nodes lie within a history that something may
+/// have been given.
 const FARTHEST: u64 = 1 << 33;
 
-/// What may be counted where one leader sees it all: the one failure, and the first one of the worker that it restarts.
+/// What may be counted if one leader sees it all: the one failure, and the first one of the worker
+/// that it restarts.
 const COUNTED: u32 = 2;
 
 impl World {
@@ -42,7 +47,7 @@ impl World {
             self.violate(format!("{} restarts are counted, {max} are allowed", now.counter));
         }
         self.check_leftovers(&now);
-        // Failures of one generation are one, but for workers that are restarted alone.
+        // Failures of one generation are one, except those of workers that have worker restarts.
         let exact: BTreeSet<(u64, Option<&Identity>)> = self
             .truth
             .causes
@@ -90,7 +95,7 @@ impl World {
         }
     }
 
-    /// Whether this worker is about to fail because of what it left behind in its pod.
+    /// True if this worker is about to fail because of what it left behind in its pod.
     pub(crate) fn left_behind_in_pod(&mut self, id: &str) -> bool {
         let Some(container) = self.containers.get(id) else {
             return false;

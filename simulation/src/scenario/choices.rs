@@ -10,8 +10,8 @@ use crate::time::SEC;
 const OF_NODE: usize = 100;
 
 impl Scenario {
-    /// In a third of the scenarios at least one replicatedJob has workers that are restarted alone. `rng` is none that anything else is drawn
-    /// from: the others stay what they are without that.
+    /// In a third of the scenarios at least one replicatedJob has worker restarts. Nothing else is
+    /// drawn from `rng`: the others stay what they are without that.
     pub(crate) fn choose_scopes(&mut self, rng: &mut Rng) {
         if !rng.percent(33) {
             return;
@@ -25,7 +25,8 @@ impl Scenario {
         }
     }
 
-    /// In half of the scenarios with heartbeats workers have to be up in time, and some never are. `rng` as above.
+    /// In half of the scenarios with heartbeats workers have to be up in time, and some never are.
+    /// `rng` as above.
     pub(crate) fn choose_deadline(&mut self, rng: &mut Rng) {
         let annotations = self.jobset.metadata.annotations.get_or_insert_default();
         let heartbeats = annotations.contains_key(annotations::HEARTBEAT_TIMEOUT);
@@ -39,7 +40,8 @@ impl Scenario {
         }
     }
 
-    /// In a sixth of the scenarios workers have no agents, and their containers are restarted. `rng` as above.
+    /// In a sixth of the scenarios workers have no agents, and their containers are restarted.
+    /// `rng` as above.
     pub(crate) fn choose_kind(&mut self, rng: &mut Rng) {
         if rng.below(6) > 0 {
             return;
@@ -52,7 +54,7 @@ impl Scenario {
         said.remove(annotations::HEARTBEAT_TIMEOUT);
         said.remove(annotations::READY_TIMEOUT);
         if self.profile == Profile::Clean {
-            // Longer than kubelet ever waits, so that nothing has to be made anew.
+            // Longer than the kubelet ever waits, so that nothing has to be recreated.
             said.insert(annotations::IN_PLACE_TIMEOUT.to_owned(), "10m".to_owned());
         }
         for job in &mut self.jobset.spec.replicated_jobs {
@@ -66,8 +68,9 @@ impl Scenario {
         }
     }
 
-    /// In a quarter of the scenarios containers are made without their agents while the daemon is away. In some of them it comes last of all, and
-    /// workers fail for a while: little else does, which could lead to a restart too. `rng` as above.
+    /// In a quarter of the scenarios containers are made without their agents while the daemon is
+    /// away. In some of them it comes last of all, and workers fail for a while: little else does,
+    /// which could lead to a restart too. `rng` as above.
     pub(crate) fn choose_plugin(&mut self, rng: &mut Rng) {
         self.plugin_required = self.plain || rng.below(4) > 0;
         if self.plugin_required || self.profile != Profile::Wild || !rng.percent(30) {
@@ -79,13 +82,14 @@ impl Scenario {
         self.faults.1 = self.faults.1.min(last);
     }
 
-    /// In a fifth of the scenarios some agents lie about epochs: nothing may come of it. `rng` as above.
+    /// In a fifth of the scenarios some agents lie about epochs: nothing may come of it. `rng` as
+    /// above.
     pub(crate) fn choose_liars(&mut self, rng: &mut Rng) {
         self.liars = rng.percent(20);
     }
 
-    /// In an eighth of the scenarios in which everything fails, but for RayClusters and gangs, the Jobs of a replicatedJob may take only so long. `rng` as
-    /// above.
+    /// In an eighth of the scenarios in which everything fails, but for RayClusters and gangs, the
+    /// Jobs of a replicatedJob have a time limit. `rng` as above.
     pub(crate) fn choose_time_limit(&mut self, rng: &mut Rng) {
         if rng.below(8) > 0 || self.profile != Profile::Wild || self.elastic || self.gang.is_some() {
             return;
@@ -98,8 +102,9 @@ impl Scenario {
         }
     }
 
-    /// In a fifth of the scenarios in which everything fails, but for RayClusters, gangs, Jobs whose time is limited, and workers without agents, one worker
-    /// cannot be started again in its pod, and little else fails. `rng` as above.
+    /// In a fifth of the scenarios in which everything fails, but for RayClusters, gangs, Jobs
+    /// whose time is limited, and workers without agents, one worker cannot be started again in its
+    /// pod, and little else fails. `rng` as above.
     pub(crate) fn choose_leftovers(&mut self, rng: &mut Rng) {
         let other =
             self.elastic || self.gang.is_some() || self.time_limited || self.plain || self.daemons_late;
@@ -130,19 +135,20 @@ impl Scenario {
         }
     }
 
-    /// In a seventh of the scenarios the daemon of a node without any worker of the group lies: nothing may come of it. `rng` as above.
+    /// In a seventh of the scenarios the daemon of a node without any worker of the group lies:
+    /// nothing may come of it. `rng` as above.
     pub(crate) fn choose_stranger(&mut self, rng: &mut Rng) {
         self.stranger = rng.below(7) == 0;
     }
 
-    /// In a sixth of the scenarios in which parts of Lockstep fail, the API server refuses at once what it cannot do, and others write as often as Lockstep. `rng`
-    /// as above.
+    /// In a sixth of the scenarios in which parts of Lockstep fail, the API server refuses at once
+    /// what it cannot do, and others write as often as Lockstep. `rng` as above.
     pub(crate) fn choose_api(&mut self, rng: &mut Rng) {
         let may = self.profile != Profile::Clean && self.leftovers != Some(Leftovers::WorkerRestart);
         self.harsh_api = rng.below(6) == 0 && may;
     }
 
-    /// Gives the last replicatedJob so many workers.
+    /// Gives the last replicatedJob this many workers.
     pub(crate) fn enlarge(&mut self, workers: u32) {
         let Some(job) = self.jobset.spec.replicated_jobs.last_mut() else {
             return;
@@ -153,7 +159,7 @@ impl Scenario {
             spec.completions = Some(width);
         }
         self.nodes = workers as usize / OF_NODE + 1;
-        // Of so many workers some would fail at each start.
+        // Otherwise some of the workers would fail at each start.
         self.crash_percent = 0;
         self.faults.1 = self.faults.0 + 60 * SEC;
         self.pause = 20 * SEC;

@@ -30,8 +30,9 @@ impl World {
         }
     }
 
-    /// Hands an event to the function that carries it out. It is long because it is one match, of one arm for each kind of event; it decides
-    /// nothing but whether the process still lives that the event is for.
+    /// Hands an event to the function that carries it out. It is long because it is one match, of
+    /// one arm for each kind of event; it decides nothing but whether the process still lives that
+    /// the event is for.
     pub(super) fn happen(&mut self, event: Event) {
         if let Some(until) = self.frozen_until(&event) {
             self.queue.push(until, event);
@@ -55,7 +56,7 @@ impl World {
             } if self.replica_lives(replica, life) => {
                 self.watch(replica, life, kind, upto);
             }
-            // The API server acts on what was sent, whoever lives.
+            // The API server acts on what was sent, even if the sender is dead.
             Event::GroupWriteArrives {
                 replica,
                 life,
