@@ -138,7 +138,7 @@ pub(crate) struct ApiServer {
     pub(crate) version: u64,
     pub(crate) jobset: Option<Arc<JobSet>>,
     pub(crate) jobs: BTreeMap<String, Arc<Job>>,
-    pub(crate) pods: BTreeMap<String, Pod>,
+    pub(crate) pods: BTreeMap<String, Arc<Pod>>,
     pub(crate) pod_groups: BTreeMap<String, PodGroup>,
     pub(crate) log: Vec<Change>,
     /// It answers no request until then.
@@ -201,12 +201,12 @@ impl ApiServer {
     pub(crate) fn put_pod(&mut self, pod: Pod) {
         self.next_version();
         self.log.push(pod.shown());
-        self.pods.insert(pod.uid.clone(), pod);
+        self.pods.insert(pod.uid.clone(), Arc::new(pod));
     }
 
     pub(crate) fn change_pod(&mut self, uid: &str, change: impl FnOnce(&mut Pod)) {
         if let Some(pod) = self.pods.get(uid) {
-            let mut pod = pod.clone();
+            let mut pod = Pod::clone(pod);
             change(&mut pod);
             self.put_pod(pod);
         }

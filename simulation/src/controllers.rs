@@ -95,7 +95,7 @@ impl World {
         // Pods of Jobs that are gone, and of nodes that are.
         let now = self.now;
         let mut later = None;
-        let pods: Vec<Pod> = self.api.pods.values().cloned().collect();
+        let pods: Vec<Arc<Pod>> = self.api.pods.values().cloned().collect();
         for pod in pods {
             let job = self.api.jobs.get(&pod.job);
             let job_gone = job.is_none_or(|job| job.metadata.uid.as_deref() != Some(pod.job_uid.as_str()));

@@ -33,8 +33,7 @@ pub(crate) struct Group {
     pub(crate) link: GroupLink,
     pub(crate) coordinator: Coordinator,
     known: Arc<JobSet>,
-    /// What was seen last, and of which state of the JobSet.
-    sight: Option<(real::Observation, Arc<JobSet>)>,
+    sight: Option<Sight>,
     writing: Writing,
     writes: StatusWrites,
     generation: Generation,
@@ -43,6 +42,14 @@ pub(crate) struct Group {
     again_at: Option<Time>,
     /// Where it is, and since when.
     pub(crate) state: (&'static str, Time),
+}
+
+/// What was seen last.
+struct Sight {
+    observation: real::Observation,
+    /// The JobSet at that time, and how many changes the cache had taken in.
+    known: Arc<JobSet>,
+    changes: u64,
 }
 
 /// What a group sees.
@@ -60,13 +67,15 @@ impl Group {
         self.writing == Writing::Idle
     }
 
-    fn look(&mut self, cache: &Cache, replaces_pods: bool) -> Look {
-        if let Some(seen) = &cache.jobset
-            && seen.uid_str() == self.uid
-            && version_of(&seen.metadata) >= version_of(&self.known.metadata)
-        {
-            self.known = Arc::clone(seen);
-        }
+    fn keep(&mut self, observation: real::Observation, changes: u64) {
+        self.sight = Some(Sight {
+            observation,
+            known: Arc::clone(&self.known),
+            changes,
+        });
+    }
+
+    fn view(&self, cache: &Cache, durable: &Durable) -> real::View {
         let of_group = |job: &Arc<Job>| {
             let labels = job.metadata.labels.as_ref();
             labels.and_then(|labels| labels.get(labels::JOBSET_UID)) == Some(&self.uid)
@@ -78,15 +87,34 @@ impl Group {
             .filter(|pod| pod.jobset_uid.as_ref() == Some(&self.uid))
             .map(AsRef::as_ref)
             .collect();
+        real::view_of(&self.known, jobs, &pods, durable)
+    }
+
+    fn look(&mut self, cache: &Cache, replaces_pods: bool) -> Look {
+        if let Some(seen) = &cache.jobset
+            && seen.uid_str() == self.uid
+            && version_of(&seen.metadata) >= version_of(&self.known.metadata)
+        {
+            self.known = Arc::clone(seen);
+        }
         let durable = durable_of(&self.known);
-        let view = real::view_of(&self.known, jobs, &pods, &durable);
-        // Only what nodes have said is news if nothing else has changed.
         let kept = self.sight.take();
-        let kept = kept.filter(|(sight, known)| *sight.view() == view && Arc::ptr_eq(known, &self.known));
+        let kept = kept.filter(|sight| Arc::ptr_eq(&sight.known, &self.known));
+        // The same objects make the same view.
+        let same = kept.as_ref().filter(|sight| sight.changes == cache.changes);
+        let view = match same {
+            Some(sight) => sight.observation.view().clone(),
+            None => self.view(cache, &durable),
+        };
+        // Only what nodes have said is news if nothing else has changed.
+        let kept = match same {
+            Some(_) => kept,
+            None => kept.filter(|sight| *sight.observation.view() == view),
+        };
         let mut heard = real::Heard::News;
-        let news = kept.map(|(mut sight, _)| {
-            heard = sight.listen(&self.link);
-            sight
+        let news = kept.map(|mut sight| {
+            heard = sight.observation.listen(&self.link);
+            sight.observation
         });
         let whole = real::Observation::new(view, &self.known, &self.link, durable, replaces_pods);
         let missed = news
@@ -215,7 +243,7 @@ impl World {
         } = group.look(cache, replaces_pods);
         let is_due = group.again_at.is_some_and(|at| at <= now);
         if heard < real::Heard::Hello && !owes_step && !is_due {
-            group.sight = Some((sight, Arc::clone(&group.known)));
+            group.keep(sight, cache.changes);
             let again_at = group.again_at;
             if missed {
                 self.violate("what nodes have said was missed".to_owned());
@@ -255,7 +283,7 @@ impl World {
         let uid = group.uid.clone();
         let known = Arc::clone(&group.known);
         sight.wait_for(out.awaited);
-        group.sight = Some((sight, Arc::clone(&known)));
+        group.keep(sight, cache.changes);
         if missed {
             self.violate("what nodes have said was missed".to_owned());
         }

@@ -310,14 +310,16 @@ impl World {
 
     /// Writes the pod's status.
     fn kubelet_reports(&mut self, node: NodeIndex, uid: &str) {
-        let Some(local) = self.nodes[node].local.get(uid).cloned() else {
+        let Some(local) = self.nodes[node].local.get(uid) else {
             return;
         };
+        let ended = local.ended;
+        let is_news = !local.running_reported && !local.containers.is_empty();
         let Some(pod) = self.api.pods.get(uid) else { return };
         if pod.is_terminal() {
             return;
         }
-        if let Some(code) = local.ended {
+        if let Some(code) = ended {
             let phase = if code == 0 {
                 PodPhase::Succeeded
             } else {
@@ -328,7 +330,7 @@ impl World {
                 pod.phase = phase;
                 pod.exit_code = Some(code);
             });
-        } else if !local.running_reported && !local.containers.is_empty() {
+        } else if is_news {
             if let Some(pod) = self.nodes[node].local.get_mut(uid) {
                 pod.running_reported = true;
             }

@@ -1,5 +1,7 @@
-//! Worker groups of a RayCluster: they grow and shrink while it runs, nothing waits for a worker
-//! that has not come yet, and who is let go is not lost.
+//! Worker groups of a RayCluster: they grow and shrink while it runs. Nothing waits for a worker
+//! that has not come yet, and one that is let go is not lost.
+
+use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use lockstep_api::{JobSet, ReplicatedJob};
@@ -88,7 +90,7 @@ impl World {
         let joined = durable_of(&before).joined;
         let remembered = |index: u32| {
             let worker = (of_group.clone(), index);
-            let has_pod = |pod: &Pod| pod.job == worker.0 && pod.index == index;
+            let has_pod = |pod: &Arc<Pod>| pod.job == worker.0 && pod.index == index;
             !wants(&before, &worker)
                 && wants(&after, &worker)
                 && (joined.contains(&format!("{}/{index}", worker.0)) || self.api.pods.values().any(has_pod))
@@ -99,7 +101,7 @@ impl World {
             }
             self.note_return();
         }
-        let let_go = |pod: &&Pod| {
+        let let_go = |pod: &&Arc<Pod>| {
             let worker = (pod.job.clone(), pod.index);
             wants(&before, &worker) && !wants(&after, &worker)
         };
@@ -149,10 +151,13 @@ impl World {
 
     /// True if the status says that this worker has run, or if it is not one that may come late.
     pub(crate) fn has_joined(&self, worker: &Identity) -> bool {
-        let durable = self.api.jobset.as_ref().map(|jobset| durable_of(jobset));
-        let place = format!("{}/{}", worker.0, worker.1);
         let of_head = worker.0.split('-').nth(1) == Some(HEAD);
         let may_come_late = self.scenario.elastic && !of_head || self.may_stay_away(worker);
-        !may_come_late || durable.is_some_and(|durable| durable.joined.contains(&place))
+        if !may_come_late {
+            return true;
+        }
+        let place = format!("{}/{}", worker.0, worker.1);
+        let durable = self.api.jobset.as_ref().map(|jobset| durable_of(jobset));
+        durable.is_some_and(|durable| durable.joined.contains(&place))
     }
 }

@@ -86,6 +86,8 @@ pub(crate) struct Leader {
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
     read: [usize; KINDS],
+    /// How many changes it has taken in.
+    pub(crate) changes: u64,
     pub(crate) jobset: Option<Arc<JobSet>>,
     jobset_version: u64,
     jobs: BTreeMap<String, (u64, Option<Arc<Job>>)>,
@@ -110,6 +112,7 @@ impl Cache {
     }
 
     fn take(&mut self, change: Change) {
+        self.changes += 1;
         match change {
             Change::JobSet(version, jobset) => {
                 self.jobset = jobset;

@@ -31,7 +31,7 @@ pub(crate) struct Backup {
     lease_version: u64,
     jobset: Arc<JobSet>,
     jobs: BTreeMap<String, Arc<Job>>,
-    pods: BTreeMap<String, Pod>,
+    pods: BTreeMap<String, Arc<Pod>>,
 }
 
 impl Scenario {
@@ -105,7 +105,7 @@ impl World {
             let uids = jobs.values().map(|job| job.metadata.uid.clone());
             uids.collect::<Vec<_>>()
         };
-        let pods = |pods: &BTreeMap<String, Pod>| {
+        let pods = |pods: &BTreeMap<String, Arc<Pod>>| {
             let places = pods
                 .values()
                 .map(|pod| (pod.uid.clone(), pod.node, pod.deleting.is_some()));
@@ -175,6 +175,6 @@ fn listing(copy: &Backup) -> Vec<Change> {
         let version = version_of(&job.metadata);
         Change::Job(version, name.clone(), Some(Arc::clone(job)))
     });
-    let pods = copy.pods.values().map(Pod::shown);
+    let pods = copy.pods.values().map(|pod| pod.shown());
     std::iter::once(jobset).chain(jobs).chain(pods).collect()
 }

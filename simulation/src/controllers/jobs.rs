@@ -1,6 +1,7 @@
 //! The Job controller: pods that are missing, pods that are too many, and the end of Jobs.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::{Job, JobCondition, JobStatus};
@@ -50,7 +51,7 @@ pub(crate) fn width(job: &Job) -> u32 {
 impl World {
     pub(super) fn sync_job(&mut self, name: &str, job: &Job) {
         let uid = job.metadata.uid.clone().unwrap_or_default();
-        let pods: Vec<Pod> = self
+        let pods: Vec<Arc<Pod>> = self
             .api
             .pods
             .values()
@@ -77,7 +78,11 @@ impl World {
         } else {
             status.start_time.or(Some(MetaTime(now)))
         };
-        let live: Vec<&Pod> = pods.iter().filter(|pod| !pod.is_terminal()).collect();
+        let live: Vec<&Pod> = pods
+            .iter()
+            .map(AsRef::as_ref)
+            .filter(|pod: &&Pod| !pod.is_terminal())
+            .collect();
         let done: BTreeSet<u32> = pods
             .iter()
             .filter(|pod| pod.phase == PodPhase::Succeeded)
@@ -150,7 +155,7 @@ impl World {
         left <= 0
     }
 
-    fn note_failures(&mut self, job: &str, pods: &[Pod]) {
+    fn note_failures(&mut self, job: &str, pods: &[Arc<Pod>]) {
         let (failures, last) = self.controllers.failures.entry(job.to_owned()).or_default();
         let new = pods
             .iter()
@@ -245,7 +250,7 @@ impl World {
 }
 
 /// True if podFailurePolicy ends the Job.
-fn job_is_failed(job: &Job, pods: &[Pod]) -> bool {
+fn job_is_failed(job: &Job, pods: &[Arc<Pod>]) -> bool {
     if has_condition(job, "FailureTarget") {
         return true;
     }
@@ -262,7 +267,7 @@ fn job_is_failed(job: &Job, pods: &[Pod]) -> bool {
     })
 }
 
-fn count(status: &mut JobStatus, pods: &[Pod], done: &BTreeSet<u32>) {
+fn count(status: &mut JobStatus, pods: &[Arc<Pod>], done: &BTreeSet<u32>) {
     let count =
         |of: &dyn Fn(&Pod) -> bool| i32::try_from(pods.iter().filter(|pod| of(pod)).count()).unwrap_or(0);
     let active = |pod: &Pod| !pod.is_terminal() && pod.deleting.is_none();
