@@ -23,7 +23,7 @@
 
 use std::time::Duration;
 
-use lockstep_mutants::{self as mutants, Mutant};
+use lockstep_mutants::mutant;
 
 mod types;
 
@@ -224,7 +224,7 @@ impl Machine {
                 }
             }
             Phase::Exited(_) if newer => self.park(now, todo),
-            Phase::Exited(_) if self.order.release && mutants::is(Mutant::ReleaseTwice) => self.start(todo),
+            Phase::Exited(_) if self.order.release && mutant!(ReleaseTwice) => self.start(todo),
             Phase::Exited(_) => {}
         }
     }
@@ -246,7 +246,7 @@ impl Machine {
 
     fn on_worker_exited(&mut self, now: Moment, exit: Exit, todo: &mut Vec<Action>) {
         if !matches!(self.status.phase, Phase::Starting | Phase::Running) {
-            if self.status.phase == Phase::Stopping && mutants::is(Mutant::ParkBesideChildren) {
+            if self.status.phase == Phase::Stopping && mutant!(ParkBesideChildren) {
                 self.killing = None;
                 self.park(now, todo);
             }
@@ -494,7 +494,7 @@ impl Machine {
 
     /// Whether the newest order is a release that counts for this incarnation.
     fn may_start(&self) -> bool {
-        self.order.release && (self.ran || self.order.start_fresh || mutants::is(Mutant::StartUnnamed))
+        self.order.release && (self.ran || self.order.start_fresh || mutant!(StartUnnamed))
     }
 
     fn start(&mut self, todo: &mut Vec<Action>) {

@@ -57,7 +57,7 @@ pub(crate) struct Pod {
     pub(crate) phase: PodPhase,
     /// Since when it is being deleted.
     pub(crate) deleting: Option<Time>,
-    /// Whether the Job controller has taken note of its end (the finalizer is gone).
+    /// The Job controller has taken note of its end (the finalizer is gone).
     pub(crate) accounted: bool,
     pub(crate) exit_code: Option<i32>,
     /// Its node does not report any more.
@@ -71,7 +71,7 @@ impl Pod {
         matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed)
     }
 
-    /// Whether kube-scheduler is to bind it.
+    /// True if kube-scheduler is to bind it.
     pub(crate) fn waits_for_node(&self) -> bool {
         self.node.is_none() && !self.gated && self.deleting.is_none() && !self.is_terminal()
     }
@@ -138,12 +138,12 @@ pub(crate) struct ApiServer {
     pub(crate) version: u64,
     pub(crate) jobset: Option<Arc<JobSet>>,
     pub(crate) jobs: BTreeMap<String, Arc<Job>>,
-    pub(crate) pods: BTreeMap<String, Pod>,
+    pub(crate) pods: BTreeMap<String, Arc<Pod>>,
     pub(crate) pod_groups: BTreeMap<String, PodGroup>,
     pub(crate) log: Vec<Change>,
-    /// It answers nobody until then.
+    /// It answers no request until then.
     pub(crate) down_until: Time,
-    /// Somebody else writes the JobSet over and over until then.
+    /// Another client writes the JobSet over and over until then.
     contended_until: Time,
     uids: u64,
 }
@@ -201,12 +201,12 @@ impl ApiServer {
     pub(crate) fn put_pod(&mut self, pod: Pod) {
         self.next_version();
         self.log.push(pod.shown());
-        self.pods.insert(pod.uid.clone(), pod);
+        self.pods.insert(pod.uid.clone(), Arc::new(pod));
     }
 
     pub(crate) fn change_pod(&mut self, uid: &str, change: impl FnOnce(&mut Pod)) {
         if let Some(pod) = self.pods.get(uid) {
-            let mut pod = pod.clone();
+            let mut pod = Pod::clone(pod);
             change(&mut pod);
             self.put_pod(pod);
         }
@@ -250,7 +250,7 @@ pub(crate) enum Refusal {
     Gone,
 }
 
-/// The name, empty where there is none.
+/// The name, empty if there is none.
 pub(crate) fn name_of(meta: &ObjectMeta) -> String {
     meta.name.clone().unwrap_or_default()
 }
@@ -264,7 +264,8 @@ pub(crate) fn version_of(meta: &ObjectMeta) -> u64 {
 }
 
 impl World {
-    /// What becomes of the next request, which stands for so many, and how long it is on its way.
+    /// What becomes of the next request, which stands for `number` of them, and how long it is
+    /// under way.
     pub(crate) fn request(&mut self, kind: Kind, number: usize) -> (Fate, Time) {
         self.note_requests(kind, number);
         let way = self.rng.span(MS / 2, 4 * MS);
@@ -287,7 +288,7 @@ impl World {
         self.rng.span(MS, longest)
     }
 
-    /// Somebody else begins to write the JobSet over and over, until then.
+    /// Another client begins to write the JobSet over and over, until then.
     pub(crate) fn contention(&mut self, until: Time) {
         if self.now >= self.api.contended_until {
             self.api.contended_until = until;

@@ -1,4 +1,5 @@
-//! The node daemon: the real table of workers and its outbox, between containerd, agents and the hub.
+//! The node daemon: the real table of workers and its outbox, between containerd, agents and the
+//! hub.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,7 +41,7 @@ pub(crate) struct Daemon {
     pub(crate) pause: Time,
     /// Containers that it was shown to have no agent.
     without_agent: BTreeSet<String>,
-    /// The generation that it was last told to have released, where it was.
+    /// The last released generation that it heard of, if the last order was a release.
     released: Option<u64>,
 }
 
@@ -210,7 +211,8 @@ impl World {
         );
     }
 
-    /// containerd tells the daemon of something, a little later; nobody hears it where the daemon does not run.
+    /// containerd tells the daemon of something, a little later; it is lost if the daemon does not
+    /// run.
     pub(crate) fn daemon_told(&mut self, node: NodeIndex, input: Input) {
         let daemon = &self.nodes[node].daemon;
         if daemon.runs {
@@ -295,7 +297,7 @@ impl World {
         self.daemon_flush(node);
     }
 
-    /// Sends what waits, where the hub has welcomed this daemon.
+    /// Sends what waits, if the hub has welcomed this daemon.
     pub(crate) fn daemon_flush(&mut self, node: NodeIndex) {
         let daemon = &self.nodes[node].daemon;
         let Some(id) = daemon.stream else { return };
@@ -310,7 +312,8 @@ impl World {
         }
     }
 
-    /// What the daemon introduces itself with: all that it knows. What waited to be reported is part of it.
+    /// What the daemon introduces itself with: all that it knows. What waited to be reported is
+    /// part of it.
     pub(crate) fn daemon_hello(&mut self, node: NodeIndex) -> Vec<pb::WorkerState> {
         let daemon = &self.nodes[node].daemon;
         drop(daemon.outbox.take(usize::MAX));

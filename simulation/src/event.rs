@@ -1,7 +1,7 @@
 //! Everything that can happen next, and the queue of it.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 use lockstep_api::JobSet;
@@ -46,7 +46,8 @@ pub(crate) enum Written {
     Failed,
 }
 
-/// What is going to happen. `life` tells processes of one place apart: an event for one that has died is dropped.
+/// What is going to happen. `life` tells processes of one place apart: an event for one that has
+/// died is dropped.
 #[derive(Debug, Clone)]
 pub(crate) enum Event {
     // The network between hubs and node daemons.
@@ -204,7 +205,7 @@ pub(crate) enum Event {
         daemon: u32,
         input: Input,
     },
-    /// What concerns workers without an agent alone.
+    /// What concerns only workers without an agent.
     DaemonPlain {
         node: NodeIndex,
         daemon: u32,
@@ -282,21 +283,34 @@ pub(crate) enum Event {
 /// Events in the order of their time; those of the same time in the order in which they were made.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    heap: std::collections::BinaryHeap<Reverse<(Time, u64)>>,
-    events: BTreeMap<u64, Event>,
+    /// When, which one of all that were made, and its place in `events`.
+    heap: BinaryHeap<Reverse<(Time, u64, usize)>>,
+    /// Large, so they stay where they are while the heap is sorted.
+    events: Vec<Option<Event>>,
+    free: Vec<usize>,
     made: u64,
 }
 
 impl Queue {
     pub(crate) fn push(&mut self, at: Time, event: Event) {
         self.made += 1;
-        self.heap.push(Reverse((at, self.made)));
-        self.events.insert(self.made, event);
+        let place = match self.free.pop() {
+            Some(place) => {
+                self.events[place] = Some(event);
+                place
+            }
+            None => {
+                self.events.push(Some(event));
+                self.events.len() - 1
+            }
+        };
+        self.heap.push(Reverse((at, self.made, place)));
     }
 
     pub(crate) fn pop(&mut self) -> Option<(Time, Event)> {
-        let Reverse((at, number)) = self.heap.pop()?;
-        let event = self.events.remove(&number)?;
+        let Reverse((at, _, place)) = self.heap.pop()?;
+        self.free.push(place);
+        let event = self.events[place].take()?;
         Some((at, event))
     }
 }

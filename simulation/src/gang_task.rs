@@ -1,4 +1,5 @@
-//! The leader's task that starts gangs: what the control plane's own does, around the real decisions.
+//! The leader's task that starts gangs: what the control plane's own does, around the real
+//! decisions.
 //!
 //! Simpler than the real one in this: nodes and gates are seen as they are, and not a moment later.
 

@@ -1,14 +1,15 @@
-//! Gangs: a JobSet that starts with a minimum of its pods or not at all, on nodes where others come and go.
+//! Gangs: a JobSet that starts with a minimum of its pods or not at all, on nodes where others come
+//! and go.
 //!
-//! What is asked for, and how much room there is. kube-scheduler binds pods without a gate wherever there is room, in any order. What the leader
-//! does about gangs is in `gang_task`.
+//! What is asked for, and how much room there is. kube-scheduler binds pods without a gate wherever
+//! there is room, in any order. What the leader does about gangs is in `gang_task`.
 
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use lockstep_api::{Gang, GangBackend, GangPhase, GangReplicatedJob, JobSet, ReplicatedJob};
 use lockstep_core::gang::gang_name;
 
-use crate::agent::Identity;
+use crate::container::Identity;
 use crate::event::NodeIndex;
 use crate::rng::Rng;
 use crate::scenario::{Profile, Scenario};
@@ -18,15 +19,15 @@ use crate::world::World;
 /// How much room there is for the pods of a gang.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Room {
-    /// Pods that a node has room for, where nobody else is: all of the JobSet.
+    /// Pods that an empty node has room for: all of the JobSet.
     pub(crate) of_node: u64,
-    /// In the end there is room for no more than the minimum.
+    /// In the end there is room only for the minimum.
     short: bool,
 }
 
 impl Scenario {
-    /// A sixth of the scenarios with agents, but for RayClusters and those in which nothing fails but workers, have gangs. `rng` is none that anything
-    /// else is drawn from.
+    /// A sixth of the scenarios with agents, but for RayClusters and those in which nothing fails
+    /// but workers, have gangs. Nothing else is drawn from `rng`.
     pub(crate) fn choose_gang(&mut self, rng: &mut Rng) {
         if rng.below(6) > 0 || self.plain || self.elastic || self.profile == Profile::Clean {
             return;
@@ -90,7 +91,7 @@ pub(crate) fn stage_and_index(job: &str) -> (&str, u32) {
     )
 }
 
-/// Whether this worker is above the minimum of its gang.
+/// True if this worker is above the minimum of its gang.
 pub(crate) fn is_optional(jobset: &JobSet, worker: &Identity) -> bool {
     let (stage, index) = stage_and_index(&worker.0);
     let Some((gang, job)) = jobset.spec.gang.as_ref().zip(jobset.replicated_job(stage)) else {
@@ -101,7 +102,7 @@ pub(crate) fn is_optional(jobset: &JobSet, worker: &Identity) -> bool {
     rank >= i64::from(minimum)
 }
 
-/// Whether the minimum of this worker's gang has been bound, since the Jobs were last made anew.
+/// True if the minimum of this worker's gang has been bound since the Jobs were last recreated.
 fn is_bound(jobset: &JobSet, worker: &Identity) -> bool {
     if jobset.spec.gang.is_none() {
         return true;
@@ -114,19 +115,20 @@ fn is_bound(jobset: &JobSet, worker: &Identity) -> bool {
 }
 
 impl World {
-    /// Whether nobody may work yet in this worker's gang: what is lost of it is none that has failed.
+    /// True if nobody may work yet in this worker's gang: a pod of it that is lost is no failure.
     pub(crate) fn waits_for_gang(&self, worker: &Identity) -> bool {
         let jobset = self.api.jobset.as_ref();
         jobset.is_some_and(|jobset| !is_bound(jobset, worker))
     }
 
-    /// Whether this worker may never come: it is above the minimum.
+    /// True if this worker may never come: it is above the minimum.
     pub(crate) fn may_stay_away(&self, worker: &Identity) -> bool {
         let jobset = self.api.jobset.as_ref();
         jobset.is_some_and(|jobset| is_optional(jobset, worker))
     }
 
-    /// Whether this worker has no pod on any node, and there is no room for one: it is above the minimum, or one that is has taken its place.
+    /// True if this worker has no pod on any node and there is no room for one: it is above the
+    /// minimum, or another that is above it has taken the room.
     pub(crate) fn lacks_room(&self, worker: &Identity) -> bool {
         let short = self.scenario.gang.as_ref().is_some_and(|room| room.short);
         let mut pods = self.api.pods.values().filter(|pod| !pod.is_terminal());
@@ -137,12 +139,12 @@ impl World {
             && !pods.any(|pod| pod.job == worker.0 && pod.index == worker.1 && pod.node.is_some())
     }
 
-    /// Whether kube-scheduler finds room on a node for one more pod.
+    /// True if kube-scheduler finds room on a node for one more pod.
     pub(crate) fn has_room(&self, node: NodeIndex) -> bool {
         self.scenario.gang.is_none() || self.room_on(node) > 0
     }
 
-    /// For how many pods more, where there are gangs.
+    /// How many more pods fit on a node, if there are gangs.
     pub(crate) fn room_on(&self, node: NodeIndex) -> u64 {
         let of_node = self.scenario.gang.as_ref().map_or(0, |room| room.of_node);
         let bound = self.api.pods.values();
@@ -163,7 +165,7 @@ impl World {
         self.poke_gangs();
     }
 
-    /// In the end there is room for all, or for the minimum alone.
+    /// In the end there is room for all, or only for the minimum.
     pub(crate) fn settle_room(&mut self) {
         let Some(room) = self.scenario.gang.clone() else {
             return;

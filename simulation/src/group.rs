@@ -8,12 +8,13 @@ use lockstep_control_plane::controllers::restart as real;
 use lockstep_control_plane::hub::GroupLink;
 use lockstep_core::common::retry::StatusWrites;
 use lockstep_core::jobset::in_place::Agents;
-use lockstep_core::restart::{Coordinator, Durable, Generation, Policy, UnixNanos};
+use lockstep_core::restart::{Announcement, Coordinator, Durable, Generation, Policy, UnixNanos};
 
 use crate::api_server::{Fate, Refusal, version_of};
 use crate::event::{Event, ReplicaIndex, Written};
 use crate::invariants::price::Kind;
 use crate::pods::Pods;
+use crate::replica::Cache;
 use crate::slow::Stepped;
 use crate::time::{MS, Time, US, span, unix};
 use crate::world::World;
@@ -32,8 +33,7 @@ pub(crate) struct Group {
     pub(crate) link: GroupLink,
     pub(crate) coordinator: Coordinator,
     known: Arc<JobSet>,
-    /// What was seen last, and of which state of the JobSet.
-    sight: Option<(real::Observation, Arc<JobSet>)>,
+    sight: Option<Sight>,
     writing: Writing,
     writes: StatusWrites,
     generation: Generation,
@@ -44,10 +44,87 @@ pub(crate) struct Group {
     pub(crate) state: (&'static str, Time),
 }
 
+/// What was seen last.
+struct Sight {
+    observation: real::Observation,
+    /// The JobSet at that time, and how many changes the cache had taken in.
+    known: Arc<JobSet>,
+    changes: u64,
+}
+
+/// What a group sees.
+struct Look {
+    sight: real::Observation,
+    /// How new it is.
+    heard: real::Heard,
+    /// What nodes have said, taken in piece by piece, is not what a full read shows.
+    missed: bool,
+}
+
 impl Group {
     /// Nothing is being written, and nothing waits to be.
     pub(crate) fn is_idle(&self) -> bool {
         self.writing == Writing::Idle
+    }
+
+    fn keep(&mut self, observation: real::Observation, changes: u64) {
+        self.sight = Some(Sight {
+            observation,
+            known: Arc::clone(&self.known),
+            changes,
+        });
+    }
+
+    fn view(&self, cache: &Cache, durable: &Durable) -> real::View {
+        let of_group = |job: &Arc<Job>| {
+            let labels = job.metadata.labels.as_ref();
+            labels.and_then(|labels| labels.get(labels::JOBSET_UID)) == Some(&self.uid)
+        };
+        let jobs: Vec<Arc<Job>> = cache.seen_jobs().into_iter().filter(of_group).collect();
+        let pods: Vec<_> = cache
+            .pods
+            .values()
+            .filter(|pod| pod.jobset_uid.as_ref() == Some(&self.uid))
+            .map(AsRef::as_ref)
+            .collect();
+        real::view_of(&self.known, jobs, &pods, durable)
+    }
+
+    fn look(&mut self, cache: &Cache, replaces_pods: bool) -> Look {
+        if let Some(seen) = &cache.jobset
+            && seen.uid_str() == self.uid
+            && version_of(&seen.metadata) >= version_of(&self.known.metadata)
+        {
+            self.known = Arc::clone(seen);
+        }
+        let durable = durable_of(&self.known);
+        let kept = self.sight.take();
+        let kept = kept.filter(|sight| Arc::ptr_eq(&sight.known, &self.known));
+        // The same objects make the same view.
+        let same = kept.as_ref().filter(|sight| sight.changes == cache.changes);
+        let view = match same {
+            Some(sight) => sight.observation.view().clone(),
+            None => self.view(cache, &durable),
+        };
+        // Only what nodes have said is news if nothing else has changed.
+        let kept = match same {
+            Some(_) => kept,
+            None => kept.filter(|sight| *sight.observation.view() == view),
+        };
+        let mut heard = real::Heard::News;
+        let news = kept.map(|mut sight| {
+            heard = sight.observation.listen(&self.link);
+            sight.observation
+        });
+        let whole = real::Observation::new(view, &self.known, &self.link, durable, replaces_pods);
+        let missed = news
+            .as_ref()
+            .is_some_and(|news| news.observed() != whole.observed());
+        Look {
+            sight: news.unwrap_or(whole),
+            heard,
+            missed,
+        }
     }
 }
 
@@ -156,44 +233,17 @@ impl World {
         let Some(group) = leader.group.as_mut() else {
             return;
         };
-        if let Some(seen) = &cache.jobset
-            && seen.uid_str() == group.uid
-            && version_of(&seen.metadata) >= version_of(&group.known.metadata)
-        {
-            group.known = Arc::clone(seen);
-        }
-        let of_group = |job: &Arc<Job>| {
-            let labels = job.metadata.labels.as_ref();
-            labels.and_then(|labels| labels.get(labels::JOBSET_UID)) == Some(&group.uid)
-        };
-        let jobs: Vec<Arc<Job>> = cache.seen_jobs().into_iter().filter(of_group).collect();
-        let pods: Vec<_> = cache
-            .pods
-            .values()
-            .filter(|pod| pod.jobset_uid.as_ref() == Some(&group.uid))
-            .map(AsRef::as_ref)
-            .collect();
         if matches!(group.writing, Writing::Retry(at) if at <= now) {
             group.writing = Writing::Idle;
         }
-        let durable = durable_of(&group.known);
-        let view = real::view_of(&group.known, jobs, &pods, &durable);
-        // Only what nodes have said is news where nothing else has changed.
-        let kept = group.sight.take();
-        let kept = kept.filter(|(sight, known)| *sight.view() == view && Arc::ptr_eq(known, &group.known));
-        let mut heard = real::Heard::News;
-        let news = kept.map(|(mut sight, _)| {
-            heard = sight.listen(&group.link);
-            sight
-        });
-        let whole = real::Observation::new(view, &group.known, &group.link, durable, replaces_pods);
-        let missed = news
-            .as_ref()
-            .is_some_and(|news| news.observed() != whole.observed());
-        let mut sight = news.unwrap_or(whole);
+        let Look {
+            mut sight,
+            heard,
+            missed,
+        } = group.look(cache, replaces_pods);
         let is_due = group.again_at.is_some_and(|at| at <= now);
         if heard < real::Heard::Hello && !owes_step && !is_due {
-            group.sight = Some((sight, Arc::clone(&group.known)));
+            group.keep(sight, cache.changes);
             let again_at = group.again_at;
             if missed {
                 self.violate("what nodes have said was missed".to_owned());
@@ -233,7 +283,7 @@ impl World {
         let uid = group.uid.clone();
         let known = Arc::clone(&group.known);
         sight.wait_for(out.awaited);
-        group.sight = Some((sight, Arc::clone(&known)));
+        group.keep(sight, cache.changes);
         if missed {
             self.violate("what nodes have said was missed".to_owned());
         }
@@ -241,11 +291,7 @@ impl World {
             self.say(|| format!("replica {replica}: the group is {state} at generation {generation}"));
         }
         self.note_generation(generation.0);
-        for announcement in out.announcements {
-            self.say(|| format!("replica {replica} announces {announcement:?}"));
-            self.note_announcement(&announcement);
-            self.check_in_place(replica, &known, &announcement);
-        }
+        self.announced(replica, &known, &out.announcements);
         if let Some(at) = again_at {
             self.group_step_at(replica, at);
         }
@@ -257,6 +303,14 @@ impl World {
             pods: requests,
         };
         self.stepped(replica, stepped);
+    }
+
+    fn announced(&mut self, replica: ReplicaIndex, known: &JobSet, announcements: &[Announcement]) {
+        for announcement in announcements {
+            self.say(|| format!("replica {replica} announces {announcement:?}"));
+            self.note_announcement(announcement);
+            self.check_in_place(replica, known, announcement);
+        }
     }
 
     pub(crate) fn group_writes(&mut self, replica: ReplicaIndex, known: &Arc<JobSet>, wanted: &Durable) {

@@ -1,19 +1,18 @@
 //! What must hold, checked as it happens (docs/restart-protocol.md, "Invariants").
 //!
-//! The simulation knows the truth: which process runs where, and everything that was ever done to it. Each disruption is noted with the
-//! generations that it may explain a restart of (`causes`); whatever is started again without one is a violation (`starts`). Others look at what
-//! becomes durable (`status`), at containers without an agent, and at the end of the story.
+//! The simulation knows the truth: which process runs where, and everything that was ever done to
+//! it. Each disruption is noted with the generations that it may explain a restart of (`causes`);
+//! whatever is started again without one is a violation (`starts`). Others look at what becomes
+//! durable (`status`), at containers without an agent, and at the end of the story.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 mod causes;
 mod containers;
 mod end;
-mod epochs;
 mod gangs;
-mod leftovers;
+mod leaders;
 pub(crate) mod price;
-mod restored;
 mod starts;
 mod status;
 mod stays_down;
@@ -21,7 +20,7 @@ mod stays_down;
 use lockstep_api::{JobSet, Target};
 use lockstep_core::restart::Durable;
 
-use crate::agent::Identity;
+use crate::container::Identity;
 use crate::time::Time;
 use crate::world::World;
 
@@ -30,9 +29,9 @@ use crate::world::World;
 struct Cause {
     lo: u64,
     hi: u64,
-    /// Whether a counted restart may come of it.
+    /// True if a counted restart may follow from it.
     counts: bool,
-    /// The worker that it concerns and nobody else; none: all.
+    /// The only worker that it concerns. None: all.
     only: Option<Identity>,
 }
 
@@ -44,11 +43,13 @@ pub(crate) struct Truth {
     starts: BTreeMap<Identity, u64>,
     /// The last container of each worker without an agent.
     begun: BTreeMap<Identity, String>,
-    /// The last one of each that was stopped, for which generation, and in which life of which node: what was written down outlives no other.
+    /// The last one of each that was stopped, for which generation, and in which life of which
+    /// node: what was written down outlives no other.
     stopped: BTreeMap<Identity, (u64, String, (usize, u32))>,
-    /// Containers without their agent that failed while their daemon let them run, at which generation, and in which life of which daemon.
+    /// Containers without their agent that failed while their daemon let them run, at which
+    /// generation, and in which life of which daemon.
     beside: BTreeMap<String, (u64, (usize, u32))>,
-    /// Containers that have failed and that nobody starts again, and since when.
+    /// Containers that have failed and that nothing starts again, and since when.
     down: BTreeMap<String, Time>,
     /// Workers that ran together with all others, at this generation, when they last ended.
     together: BTreeMap<Identity, u64>,
@@ -56,13 +57,15 @@ pub(crate) struct Truth {
     pub(crate) let_go: BTreeSet<String>,
     /// Pods whose worker was not wanted for a while.
     pub(crate) unwanted: BTreeSet<String>,
-    /// Pods that the Job controller ends because their Job has failed: that counts, and they do not.
+    /// Pods that the Job controller ends because their Job has failed: that counts, and they do
+    /// not.
     pub(crate) ended_by_job: BTreeSet<String>,
     /// Pods in which the worker was started that cannot be started twice in one.
     used: BTreeSet<String>,
     /// The one failure has happened that it does not lead to.
     pub(crate) has_failed: bool,
-    /// The gangs that were ever let go, and those of which the minimum was ever bound, as it is durable.
+    /// The gangs that were ever let go, and those of which the minimum was ever bound, as it is
+    /// durable.
     let_go_gangs: BTreeSet<gangs::Gang>,
     bound_gangs: BTreeSet<gangs::Gang>,
     /// Containers that were stopped for restarts.
@@ -78,7 +81,7 @@ pub(crate) struct Truth {
     highest: u64,
     /// The generations of restarts of the whole group that were ever durable.
     of_all: BTreeSet<u64>,
-    /// Whom somebody wanted restarted alone.
+    /// The targets of requests for worker restarts.
     pub(crate) asked: Vec<Target>,
     /// The most Jobs and pods that the JobSet was ever to have.
     pub(crate) size: (usize, usize),
@@ -86,10 +89,11 @@ pub(crate) struct Truth {
     longest_timeout: Time,
     pub(crate) group_writes: u32,
     pub(crate) restarts: u32,
-    /// How often all Jobs were made anew, and how often the pod of a worker or all Jobs were because of what a restart in place leaves behind.
+    /// How often all Jobs were recreated, and how often the pod of a worker or all Jobs were
+    /// because of what a restart in place leaves behind.
     recreations: u32,
     climbs: u32,
-    /// Those of them that concerned one worker alone.
+    /// Those of them that were worker restarts.
     pub(crate) worker_restarts: u32,
     /// Those of these that somebody has asked for.
     pub(crate) requested: u32,

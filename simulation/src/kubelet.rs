@@ -1,17 +1,15 @@
-//! Nodes: kubelet and containerd, as far as pods begin, end and are deleted there.
+//! The kubelet and containerd, as far as pods begin, end and are deleted there.
 //!
-//! A container that is to have an agent is not created while the daemon is away where the plugin that injects the agent is required of containerd.
-//! Elsewhere it is, without the agent.
-
-use std::collections::{BTreeMap, BTreeSet};
+//! A container that is to have an agent is not created while the daemon is away if containerd
+//! requires the plugin that injects the agent. Otherwise it is created without the agent.
 
 use lockstep_node_daemon::worker::facts::Input;
 
-use crate::agent::Container;
 use crate::api_server::PodPhase;
-use crate::daemon::{Daemon, pod_fact};
+use crate::container::Container;
+use crate::daemon::pod_fact;
 use crate::event::{Event, NodeIndex};
-use crate::plain::{Memory, Plain};
+use crate::plain::Plain;
 use crate::time::{MS, SEC, Time, unix};
 use crate::world::World;
 
@@ -19,31 +17,10 @@ use crate::world::World;
 const TERMINATION_GRACE: Time = 30 * SEC;
 /// First and longest pause before a container is started again, the first restart excepted.
 const CRASH_LOOP: (Time, Time) = (10 * SEC, 300 * SEC);
-/// A container that ran this long starts its back-off anew.
+/// The back-off of a container that ran this long starts over.
 const CRASH_LOOP_RESET: Time = 600 * SEC;
 
-/// One node.
-#[derive(Debug)]
-pub(crate) struct Node {
-    pub(crate) up: bool,
-    /// It is gone for good.
-    pub(crate) gone: bool,
-    /// Tells boots apart.
-    pub(crate) life: u32,
-    pub(crate) booted_at: Time,
-    /// How wrong its wall clock is, nanoseconds.
-    pub(crate) clock_ahead: i64,
-    pub(crate) daemon: Daemon,
-    /// What its daemons write down.
-    pub(crate) records: Memory,
-    /// The highest epoch that its daemons have written down, and the highest that one of them has obeyed.
-    pub(crate) welcomed: u64,
-    pub(crate) obeyed: u64,
-    /// The pods that kubelet looks after, by UID.
-    pub(crate) local: BTreeMap<String, LocalPod>,
-}
-
-/// A pod as kubelet knows it.
+/// A pod as the kubelet knows it.
 #[derive(Debug, Clone)]
 pub(crate) struct LocalPod {
     pub(crate) uid: String,
@@ -56,50 +33,24 @@ pub(crate) struct LocalPod {
     /// Oldest first.
     pub(crate) containers: Vec<String>,
     pub(crate) never: bool,
-    /// Whether its worker has no agent on purpose.
+    /// Its worker has no agent on purpose.
     pub(crate) plain: bool,
     restarts: u32,
     /// A container is on its way.
-    creating: bool,
-    /// Kubelet has heard that it is to go.
+    pub(crate) creating: bool,
+    /// The kubelet has heard that it is to go.
     terminating: bool,
     ended: Option<i32>,
     running_reported: bool,
 }
 
-impl Node {
-    pub(crate) fn new() -> Self {
-        Self {
-            up: true,
-            gone: false,
-            life: 0,
-            booted_at: 0,
-            clock_ahead: 0,
-            daemon: Daemon::new(),
-            records: Memory::default(),
-            welcomed: 0,
-            obeyed: 0,
-            local: BTreeMap::new(),
-        }
-    }
-
-    /// Ids of the containers here, ended ones included.
-    pub(crate) fn containers(&self) -> impl Iterator<Item = &String> {
-        self.local.values().flat_map(|pod| &pod.containers)
-    }
-}
-
 impl World {
-    /// Kubelet looks at a pod after this time.
+    /// The kubelet looks at a pod after this time.
     pub(crate) fn kubelet_later(&mut self, node: NodeIndex, pod: &str, after: Time) {
         let life = self.nodes[node].life;
         let pod = pod.to_owned();
         self.queue
             .push(self.now + after, Event::Kubelet { node, life, pod });
-    }
-
-    pub(crate) fn node_lives(&self, node: NodeIndex, life: u32) -> bool {
-        self.nodes[node].up && self.nodes[node].life == life
     }
 
     /// Brings one pod closer to what it should be.
@@ -142,7 +93,7 @@ impl World {
     fn crash_loop(&mut self, pod: &LocalPod, current: Option<&str>, ended: Time) -> Time {
         let created = current
             .and_then(|id| self.containers.get(id))
-            .map_or(ended, |container| container.created());
+            .map_or(ended, |container| container.created);
         if pod.restarts == 0 || ended - created > CRASH_LOOP_RESET {
             return self.rng.span(10 * MS, SEC);
         }
@@ -205,7 +156,7 @@ impl World {
         }
     }
 
-    /// Kubelet has been started again: it says anew what it knows of a pod.
+    /// The kubelet was started again: it reports once more what it knows of a pod.
     pub(crate) fn kubelet_begins_anew(&mut self, node: NodeIndex, uid: &str) {
         if let Some(pod) = self.nodes[node].local.get_mut(uid) {
             pod.running_reported = false;
@@ -252,7 +203,8 @@ impl World {
         self.kubelet_later(node, uid, MS);
     }
 
-    /// Nothing of the pod is left in the API server: once its containers have ended it is cleaned away.
+    /// Nothing of the pod is left in the API server: once its containers have ended it is cleaned
+    /// away.
     fn kubelet_forgets(&mut self, node: NodeIndex, uid: &str) {
         let Some(pod) = self.nodes[node].local.get(uid) else {
             return;
@@ -358,14 +310,16 @@ impl World {
 
     /// Writes the pod's status.
     fn kubelet_reports(&mut self, node: NodeIndex, uid: &str) {
-        let Some(local) = self.nodes[node].local.get(uid).cloned() else {
+        let Some(local) = self.nodes[node].local.get(uid) else {
             return;
         };
+        let ended = local.ended;
+        let is_news = !local.running_reported && !local.containers.is_empty();
         let Some(pod) = self.api.pods.get(uid) else { return };
         if pod.is_terminal() {
             return;
         }
-        if let Some(code) = local.ended {
+        if let Some(code) = ended {
             let phase = if code == 0 {
                 PodPhase::Succeeded
             } else {
@@ -376,63 +330,11 @@ impl World {
                 pod.phase = phase;
                 pod.exit_code = Some(code);
             });
-        } else if !local.running_reported && !local.containers.is_empty() {
+        } else if is_news {
             if let Some(pod) = self.nodes[node].local.get_mut(uid) {
                 pod.running_reported = true;
             }
             self.api.change_pod(uid, |pod| pod.phase = PodPhase::Running);
-        }
-    }
-
-    /// Power off: every process is gone, and nobody says so.
-    pub(crate) fn node_crash(&mut self, node: NodeIndex) {
-        if !self.nodes[node].up {
-            return;
-        }
-        self.say(|| format!("node-{node} dies"));
-        let containers: Vec<String> = self.nodes[node].containers().cloned().collect();
-        for id in &containers {
-            self.note_loss(id);
-            self.note_end(id);
-        }
-        self.daemon_crash(node);
-        self.nodes[node].up = false;
-        self.nodes[node].life += 1;
-        self.nodes[node].records = Memory::default();
-        (self.nodes[node].welcomed, self.nodes[node].obeyed) = (0, 0);
-        let now = self.now;
-        for id in &containers {
-            if let Some(container) = self.containers.get_mut(id) {
-                container.lives = false;
-                container.worker = None;
-                container.processes.clear();
-                container.exit.get_or_insert((255, now));
-            }
-        }
-    }
-
-    /// The machine boots. Kubelet finds sandboxes dead and makes new ones.
-    pub(crate) fn node_start(&mut self, node: NodeIndex) {
-        if self.nodes[node].up || self.nodes[node].gone {
-            return;
-        }
-        self.say(|| format!("node-{node} boots"));
-        let now = self.now;
-        self.nodes[node].up = true;
-        self.nodes[node].booted_at = now;
-        let at = now + self.rng.span(100 * MS, 3 * SEC);
-        self.queue.push(at, Event::DaemonStart { node });
-        let local = self.nodes[node].local.keys();
-        let bound = self.api.pods.values().filter(|pod| pod.node == Some(node));
-        let pods: BTreeSet<String> = local.chain(bound.map(|pod| &pod.uid)).cloned().collect();
-        for uid in pods {
-            let sandbox = self.api.uid("sandbox");
-            if let Some(pod) = self.nodes[node].local.get_mut(&uid) {
-                pod.sandbox = sandbox;
-                pod.creating = false;
-            }
-            let after = self.rng.span(500 * MS, 5 * SEC);
-            self.kubelet_later(node, &uid, after);
         }
     }
 }

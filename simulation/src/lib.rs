@@ -1,13 +1,16 @@
 //! A deterministic simulation of the restart protocol.
 //!
-//! What decides is real: the coordinator with its view of Jobs and pods, the reconciler's plan, the hub's registry and sessions, the node daemon's table of
-//! workers, the pod agent's state machine, and the conversions between them. What surrounds them is modelled on virtual time from one seed: API server,
-//! Job controller, kubelet, containerd, network, lease, processes, clocks. After each event the invariants of `docs/restart-protocol.md` are
-//! checked; a seed that violates one is replayed, line by line, by `cargo run -p lockstep-simulation -- replay <seed>`. See `docs/simulation.md`.
+//! What decides is real: the coordinator with its view of Jobs and pods, the reconciler's plan, the
+//! hub's registry and sessions, the node daemon's table of workers, the pod agent's state machine,
+//! and the conversions between them. What surrounds them is modelled on virtual time from one seed:
+//! API server, Job controller, kubelet, containerd, network, lease, processes, clocks. After each
+//! event the invariants of `docs/restart-protocol.md` are checked; a seed that violates one is
+//! replayed, line by line, by `cargo run -p lockstep-simulation -- replay <seed>`, and one with a
+//! large group by the same with `--workers <number>`. See `docs/simulation.md`.
 
 mod agent;
 mod api_server;
-mod changed;
+mod container;
 mod controllers;
 mod daemon;
 mod event;
@@ -17,10 +20,11 @@ mod gangs;
 mod group;
 mod invariants;
 mod kubelet;
-mod large;
 mod lies;
 mod network;
+mod node;
 mod optional;
+mod outcome;
 mod own_lies;
 mod plain;
 mod pod_groups;
@@ -33,14 +37,13 @@ mod scenario;
 mod slow;
 mod soak;
 mod time;
-mod trace;
 mod worker;
 mod world;
 
+pub use outcome::Outcome;
 pub use soak::{Failure, Report, soak};
-pub use world::Outcome;
 
-use trace::Trace;
+use outcome::Trace;
 use world::World;
 
 /// Runs one seed.
@@ -52,7 +55,13 @@ pub fn run(seed: u64) -> Outcome {
 /// Runs one seed with a group of so many workers.
 #[must_use]
 pub fn run_large(seed: u64, workers: u32) -> Outcome {
-    World::large(seed, workers).run()
+    World::large(seed, workers, Trace::default()).run()
+}
+
+/// Runs one seed with a group of so many workers and keeps a line for everything that happens.
+#[must_use]
+pub fn replay_large(seed: u64, workers: u32) -> Outcome {
+    World::large(seed, workers, Trace::kept()).run()
 }
 
 /// Runs one seed and keeps a line for everything that happens.

@@ -1,7 +1,8 @@
 //! A lying daemon, on a node without any worker of the group.
 //!
-//! It reports workers of other nodes and workers that do not exist, in any phase, at generations that no leader ever gave and under epochs that no leader ever had.
-//! It never takes its last report back. The lies must have no effect: every invariant holds as if the daemon were silent.
+//! It reports workers of other nodes and workers that do not exist, in any phase, at generations
+//! that no leader ever gave and under epochs that no leader ever had. It never takes its last
+//! report back. The lies must have no effect: every invariant holds as if the daemon were silent.
 
 use std::sync::Arc;
 
@@ -82,7 +83,7 @@ impl World {
             },
             |(id, container)| (id.clone(), container.pod.clone(), container.identity.clone()),
         );
-        // A container, or a pod, that nobody has.
+        // A container, or a pod, that does not exist.
         match self.rng.below(6) {
             0 => container_id.push_str("-next"),
             1 => pod_uid.push_str("-next"),

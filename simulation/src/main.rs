@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::{Parser, Subcommand};
-use lockstep_simulation::{Failure, Outcome, replay, run_large, soak};
+use lockstep_simulation::{Failure, Outcome, replay, replay_large, run_large, soak};
 
 /// The deterministic simulation of the restart protocol.
 #[derive(Parser)]
@@ -19,6 +19,9 @@ enum Command {
     Replay {
         /// The seed.
         seed: u64,
+        /// Workers of a large group, as `large` has them. The seed decides otherwise.
+        #[arg(long)]
+        workers: Option<u32>,
     },
     /// Run seeds with large groups, one after the other, until one has failed.
     Large {
@@ -42,15 +45,22 @@ enum Command {
 
 fn main() -> ExitCode {
     match Args::parse().command {
-        Command::Replay { seed } => {
-            let outcome = replay(seed);
+        Command::Replay { seed, workers } => {
+            let outcome = workers.map_or_else(|| replay(seed), |workers| replay_large(seed, workers));
             for line in &outcome.trace {
                 println!("{line}");
             }
             exit(is_well(seed, &outcome))
         }
         Command::Large { seeds, workers } => {
-            exit((0..seeds).all(|seed| is_well(seed, &run_large(seed, workers))))
+            let mut seeds = 0..seeds;
+            exit(seeds.all(|seed| {
+                let is_well = is_well(seed, &run_large(seed, workers));
+                if !is_well {
+                    println!("  cargo run -p lockstep-simulation -- replay {seed} --workers {workers}");
+                }
+                is_well
+            }))
         }
         Command::Soak { seeds, from } => {
             let began = Instant::now();

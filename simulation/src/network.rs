@@ -1,8 +1,9 @@
-//! Who reaches whom, and the streams between node daemons and hubs.
+//! Which parts reach each other, and the streams between node daemons and hubs.
 //!
-//! A stream delivers in order and loses nothing, as TCP does, until it breaks; each end learns of that on its own. What is under way when a
-//! path is cut waits for it to heal. Scenarios with bad streams go beyond what TCP can do: they lose, double and reorder messages, and end
-//! with every stream being broken, for only then is what was lost said again.
+//! A stream delivers in order and loses nothing, as TCP does, until it breaks; each end learns of
+//! that on its own. What is under way when a path is cut waits for it to heal. Scenarios with bad
+//! streams go beyond what TCP can do: they lose, double and reorder messages, and end with every
+//! stream being broken, for only then is what was lost said again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -70,12 +71,12 @@ impl World {
         self.network.until(path, self.now).is_some()
     }
 
-    /// Whether this replica reaches the API server.
+    /// True if this replica reaches the API server.
     pub(crate) fn replica_reaches_api(&self, replica: ReplicaIndex) -> bool {
         self.api.down_until <= self.now && !self.is_cut(Path::ReplicaToApi(replica))
     }
 
-    /// Whether kubelet on this node reaches the API server.
+    /// True if the kubelet on this node reaches the API server.
     pub(crate) fn node_reaches_api(&self, node: NodeIndex) -> bool {
         self.api.down_until <= self.now && !self.is_cut(Path::NodeToApi(node))
     }
@@ -165,7 +166,7 @@ impl World {
         self.deliver(at, Event::Down { stream: id, message }, welcome);
     }
 
-    /// Brings a message on its way, once, or worse where streams are bad.
+    /// Sends a message once. On bad streams it may be lost, doubled or late.
     fn deliver(&mut self, at: Time, event: Event, opening: bool) {
         if !opening && self.faults_on && self.scenario.bad_streams {
             match self.rng.below(100) {
@@ -269,7 +270,7 @@ impl World {
         }
     }
 
-    /// The hub's end of a stream is gone; the daemon learns of it where it can be reached.
+    /// The hub's end of a stream is gone. The daemon learns of it if it can be reached.
     pub(crate) fn hub_end_breaks(&mut self, id: StreamId) {
         let Some(stream) = self.streams.get_mut(&id).filter(|stream| stream.hub_end) else {
             return;
@@ -293,7 +294,7 @@ impl World {
         }
     }
 
-    /// The daemon's end of a stream is gone; the hub learns of it where it can be reached.
+    /// The daemon's end of a stream is gone. The hub learns of it if it can be reached.
     pub(crate) fn node_end_breaks(&mut self, id: StreamId) {
         let Some(stream) = self.streams.get_mut(&id).filter(|stream| stream.node_end) else {
             return;
@@ -327,7 +328,7 @@ impl World {
         }
     }
 
-    /// Cuts a path; whoever talks over it finds out.
+    /// Cuts a path. The streams over it time out later.
     pub(crate) fn cut(&mut self, path: Path, until: Time) {
         self.network.cut(path, until);
         let over: Vec<StreamId> = self

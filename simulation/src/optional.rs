@@ -1,10 +1,13 @@
-//! Worker groups of a RayCluster: they grow and shrink while it runs, nobody waits for who has not come yet, and who is let go is not lost.
+//! Worker groups of a RayCluster: they grow and shrink while it runs. Nothing waits for a worker
+//! that has not come yet, and one that is let go is not lost.
+
+use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use lockstep_api::{JobSet, ReplicatedJob};
 
-use crate::agent::Identity;
 use crate::api_server::Pod;
+use crate::container::Identity;
 use crate::group::durable_of;
 use crate::rng::Rng;
 use crate::scenario::{Profile, Scenario};
@@ -16,8 +19,8 @@ const HEAD: &str = "head";
 const WIDEST: u64 = 4;
 
 impl Scenario {
-    /// An eighth of the scenarios with agents, but for those in which nothing fails but workers, are RayClusters: a head, and groups of workers.
-    /// `rng` is none that anything else is drawn from.
+    /// An eighth of the scenarios with agents, but for those in which nothing fails but workers,
+    /// are RayClusters: a head, and groups of workers. Nothing else is drawn from `rng`.
     pub(crate) fn choose_optional(&mut self, rng: &mut Rng) {
         if rng.below(8) > 0 || self.plain || self.profile == Profile::Clean {
             return;
@@ -39,7 +42,7 @@ impl Scenario {
             job.depends_on.clear();
             job.replicas = Some(1);
         }
-        // A group needs no more than the head of its own; every cluster here has one that changes.
+        // The head of a cluster is enough for a group; every cluster here has a group that changes.
         let mut head = jobs[0].clone();
         HEAD.clone_into(&mut head.name);
         set_width(&mut head, 1);
@@ -69,7 +72,8 @@ fn wants(jobset: &JobSet, worker: &Identity) -> bool {
 }
 
 impl World {
-    /// Somebody asks for another number of workers. One that is wanted again before all have forgotten it may be taken for lost.
+    /// Somebody asks for another number of workers. One that is wanted again before all have
+    /// forgotten it may be taken for lost.
     pub(crate) fn scale(&mut self) {
         let Some(before) = self.api.jobset.clone() else {
             return;
@@ -86,7 +90,7 @@ impl World {
         let joined = durable_of(&before).joined;
         let remembered = |index: u32| {
             let worker = (of_group.clone(), index);
-            let has_pod = |pod: &Pod| pod.job == worker.0 && pod.index == index;
+            let has_pod = |pod: &Arc<Pod>| pod.job == worker.0 && pod.index == index;
             !wants(&before, &worker)
                 && wants(&after, &worker)
                 && (joined.contains(&format!("{}/{index}", worker.0)) || self.api.pods.values().any(has_pod))
@@ -97,7 +101,7 @@ impl World {
             }
             self.note_return();
         }
-        let let_go = |pod: &&Pod| {
+        let let_go = |pod: &&Arc<Pod>| {
             let worker = (pod.job.clone(), pod.index);
             wants(&before, &worker) && !wants(&after, &worker)
         };
@@ -108,22 +112,25 @@ impl World {
         self.edit(|jobset, _| *jobset = after);
     }
 
-    /// Whether the JobSet still asks for this worker.
+    /// True if the JobSet still asks for this worker.
     pub(crate) fn is_wanted(&self, worker: &Identity) -> bool {
         let jobset = self.api.jobset.as_ref().filter(|_| self.scenario.elastic);
         jobset.is_none_or(|jobset| wants(jobset, worker))
     }
 
-    /// Whether nobody waits for what runs in this pod: its worker was let go, or was not wanted for a while and has not joined again.
+    /// True if nobody waits for what runs in this pod: its worker was let go, or was not wanted for
+    /// a while and has not joined again.
     pub(crate) fn is_let_go(&self, worker: &Identity, pod: &str) -> bool {
         let has_left = self.truth.unwanted.contains(pod) && !self.has_joined(worker);
         let is_deleting = self.api.pods.get(pod).is_some_and(|pod| pod.deleting.is_some());
-        // Of before a suspension: its gang has not come together again since, or it may come late and has not joined again.
+        // Of before a suspension: its gang has not come together again since, or it may come late
+        // and has not joined again.
         let of_before = is_deleting && (self.waits_for_gang(worker) || !self.has_joined(worker));
         has_left || of_before || self.truth.let_go.contains(pod) || !self.is_wanted(worker)
     }
 
-    /// A worker is let go: should it be wanted again it comes anew. The same where its gang has not come together, and nobody works. False: neither.
+    /// Lets a worker go that is not wanted: if it is wanted again, it comes as a new one. Returns
+    /// true for such a worker, and for one whose gang is not complete, so that none works.
     pub(crate) fn lets_go(&mut self, worker: &Identity, pod: &str) -> bool {
         let unwanted = !self.is_wanted(worker);
         if unwanted {
@@ -132,7 +139,8 @@ impl World {
         unwanted || self.waits_for_gang(worker)
     }
 
-    /// Somebody deletes the pod of a worker that is not wanted any more: a leader that has not heard of that yet takes it for lost.
+    /// Somebody deletes the pod of a worker that is not wanted any more: a leader that has not
+    /// heard of that yet takes it for lost.
     pub(crate) fn note_early_loss(&mut self, pod: &str) {
         let worker = self.api.pods.get(pod).filter(|pod| pod.deleting.is_none());
         let worker = worker.map(|pod| (pod.job.clone(), pod.index));
@@ -141,12 +149,15 @@ impl World {
         }
     }
 
-    /// Whether it is known for good that this worker has run, where it is one that may come late.
+    /// True if the status says that this worker has run, or if it is not one that may come late.
     pub(crate) fn has_joined(&self, worker: &Identity) -> bool {
-        let durable = self.api.jobset.as_ref().map(|jobset| durable_of(jobset));
-        let place = format!("{}/{}", worker.0, worker.1);
         let of_head = worker.0.split('-').nth(1) == Some(HEAD);
         let may_come_late = self.scenario.elastic && !of_head || self.may_stay_away(worker);
-        !may_come_late || durable.is_some_and(|durable| durable.joined.contains(&place))
+        if !may_come_late {
+            return true;
+        }
+        let place = format!("{}/{}", worker.0, worker.1);
+        let durable = self.api.jobset.as_ref().map(|jobset| durable_of(jobset));
+        durable.is_some_and(|durable| durable.joined.contains(&place))
     }
 }

@@ -1,8 +1,10 @@
 //! A daemon that lies about its own workers.
 //!
-//! It says that one has ended that runs, is ready or parked before it is, or is done; it names containers that never were, generations and epochs that nobody has
-//! given, and repeats what was true once. The control plane has to believe it what can be true, so the workers of its group may be restarted for it, made anew, or
-//! fail. What cannot be true is not believed. Once another daemon takes its place, which says what is so, all has to become well.
+//! It says that one has ended that runs, is ready or parked before it is, or is done; it names
+//! containers that never were, generations and epochs that no leader has given, and repeats what
+//! was true once. The control plane has to believe it what can be true, so the workers of its group
+//! may be restarted for it, recreated, or fail. What cannot be true is not believed. Once another
+//! daemon takes its place, which says what is so, all has to become well.
 
 use lockstep_proto::node::v1 as pb;
 
@@ -17,8 +19,8 @@ use crate::world::World;
 const REMEMBERED: usize = 16;
 
 impl Scenario {
-    /// In an eighth of the scenarios in which everything fails, and in which workers all have agents and come together, a node has such a daemon. `rng` is none that
-    /// anything else is drawn from.
+    /// In an eighth of the scenarios in which everything fails, and in which workers all have
+    /// agents and come together, a node has such a daemon. Nothing else is drawn from `rng`.
     pub(crate) fn choose_own_lies(&mut self, rng: &mut Rng) {
         let other = self.elastic || self.gang.is_some() || self.time_limited || self.leftovers.is_some();
         let without_agents = self.has_plain() || !self.plugin_required || self.daemons_late;
@@ -30,12 +32,12 @@ impl Scenario {
 }
 
 impl World {
-    /// Whether what is said of workers on this node may be a lie.
+    /// True if what is said of workers on this node may be a lie.
     pub(crate) fn is_lied_about(&self, node: NodeIndex) -> bool {
         self.scenario.lies_of_own == Some(node)
     }
 
-    /// The daemon lies, where it is connected and has workers, and plans its next lie.
+    /// The daemon lies if it is connected and has workers, and plans its next lie.
     pub(crate) fn lie_of_own(&mut self) {
         let Some(node) = self.scenario.lies_of_own.filter(|_| self.faults_on) else {
             return;

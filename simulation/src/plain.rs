@@ -1,12 +1,20 @@
-//! Workers without an agent, on purpose or because the daemon was away when they were made: their containers, which kubelet starts, and what the real table of the node daemon does about them.
+//! Workers without an agent, on purpose or because the daemon was away when they were made: their
+//! containers, which the kubelet starts, and what the real table of the node daemon does about
+//! them.
 //!
-//! A listing through CRI is a picture of a moment ago; it shows a container and the one before it, which is all that kubelet keeps. Requests to
-//! stop a container die with the daemon that makes them, or are refused now and then. The daemon's records outlive it, but not the machine.
+//! A listing through CRI is a picture of a moment ago; it shows a container and the one before it,
+//! which is all that the kubelet keeps. Requests to stop a container die with the daemon that makes
+//! them, or are refused now and then. The daemon's records outlive it, but not the machine.
+//!
+//! A policy of the cluster may have changed pods after their template was judged. Such a pod says
+//! so from the start: the daemon puts no agent into it, and the kubelet starts its containers again
+//! by itself, or not at all. Workers of other pods of the group have agents.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
 
+use lockstep_api::annotations;
 use lockstep_node_daemon::plain::record::{Journal, Record, Records};
 use lockstep_node_daemon::plain::state::{Effects, Input, Listed, Moment};
 use lockstep_node_daemon::worker::facts;
@@ -16,16 +24,18 @@ use lockstep_pod_agent::target::Exit;
 use crate::daemon::{exit, pod_fact};
 use crate::event::{Event, NodeIndex};
 use crate::group::durable_of;
+use crate::rng::Rng;
+use crate::scenario::{Profile, Scenario};
 use crate::time::{MS, SEC, unix};
 use crate::world::World;
 
-/// Containers of a worker that kubelet keeps.
+/// Containers of a worker that the kubelet keeps.
 const KEPT: usize = 2;
 
 /// What a container without an agent has beside others.
 #[derive(Debug, Clone)]
 pub(crate) struct Plain {
-    /// Whether it is to have none: the daemon was not away.
+    /// It is to have none: the daemon was not away.
     pub(crate) on_purpose: bool,
     /// How many containers of this worker came before it in its pod.
     pub(crate) attempt: u32,
@@ -65,7 +75,48 @@ impl Journal for Memory {
     }
 }
 
+impl Scenario {
+    /// In an eighth of the scenarios in which only Lockstep or everything fails, but for
+    /// RayClusters, gangs, Jobs whose time is limited, and those in which other workers have no
+    /// agents, a policy changes the pods of a replicatedJob, half of which are never restarted.
+    /// Nothing else is drawn from `rng`.
+    pub(crate) fn choose_changed(&mut self, rng: &mut Rng) {
+        let other =
+            self.elastic || self.gang.is_some() || self.time_limited || self.plain || self.daemons_late;
+        if rng.below(8) > 0 || self.profile == Profile::Clean || other || self.leftovers.is_some() {
+            return;
+        }
+        let jobs = &mut self.jobset.spec.replicated_jobs;
+        let index = rng.index(jobs.len());
+        let job = &mut jobs[index];
+        if let Some(metadata) = &mut job.template.metadata
+            && let Some(said) = &mut metadata.annotations
+        {
+            said.remove(annotations::RESTART_SCOPE);
+        }
+        let pod = job.template.spec.as_mut();
+        if let Some(pod) = pod.and_then(|spec| spec.template.spec.as_mut()) {
+            let policy = if rng.below(2) == 0 { "Never" } else { "OnFailure" };
+            pod.restart_policy = Some(policy.to_owned());
+        }
+        self.changed = Some(job.name.clone());
+        // Nobody else is without an agent.
+        self.plugin_required = true;
+    }
+
+    /// True if workers are without an agent on purpose.
+    pub(crate) fn has_plain(&self) -> bool {
+        self.plain || self.changed.is_some()
+    }
+}
+
 impl World {
+    /// True if a policy changes the pods of this Job.
+    pub(crate) fn is_changed(&self, job: &str) -> bool {
+        let stage = job.split('-').nth(1);
+        stage.is_some() && stage == self.scenario.changed.as_deref()
+    }
+
     /// What the daemon has written down of a container.
     pub(crate) fn record_of(&self, id: &str) -> Option<Record> {
         let container = self.containers.get(id)?;
@@ -77,7 +128,8 @@ impl World {
         self.check_container_start(id);
         let stubborn = self.scenario.stubborn_percent;
         let with_child = self.rng.percent(stubborn);
-        // One without its agent belongs to no generation. Nobody may be released beside it at one that is given later.
+        // One without its agent belongs to no generation. Nobody may be released beside it at one
+        // that is given later.
         let durable = self.api.jobset.as_ref().map(|jobset| durable_of(jobset));
         let since = durable.filter(|_| !self.scenario.plain);
         let since = since.map_or(0, |durable| durable.generation.0);
@@ -210,7 +262,7 @@ impl World {
         );
     }
 
-    /// Whether a container was made without the agent that it should have.
+    /// True if a container was created without the agent that it should have.
     pub(crate) fn is_without_agent(&self, id: &str) -> bool {
         let plain = self
             .containers
@@ -219,7 +271,8 @@ impl World {
         plain.is_some_and(|plain| !plain.on_purpose)
     }
 
-    /// The daemon's request reaches containerd, which carries it out, or refuses, or takes long to answer.
+    /// The daemon's request reaches containerd, which carries it out, or refuses, or takes long to
+    /// answer.
     pub(crate) fn stop_container(&mut self, node: NodeIndex, daemon: u32, id: String) {
         if !self.daemon_lives(node, daemon) {
             return;

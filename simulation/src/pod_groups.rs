@@ -1,7 +1,8 @@
-//! PodGroups: what the API server keeps of them, how pods come into them, and how kube-scheduler binds these.
+//! PodGroups: what the API server keeps of them, how pods come into them, and how kube-scheduler
+//! binds these.
 //!
-//! Simpler than the real ones in this: the pod webhook always answers, all pods of a group are bound at the same moment, and a group that is deleted is
-//! gone at once.
+//! Simpler than the real ones in this: the pod webhook always answers, all pods of a group are
+//! bound at the same moment, and a group that is deleted is gone at once.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +22,8 @@ pub(crate) struct PodGroup {
     policy: GroupPolicy,
 }
 
-/// Whether a new pod of a Job has a gate, and the group that it is in: by the template of the Job, and by the pod webhook.
+/// The gate of a new pod of a Job, and the group that it is in: by the template of the Job, and by
+/// the pod webhook.
 pub(crate) fn marks(job: &Job, index: u32) -> (bool, Option<String>) {
     let Some(template) = job.spec.as_ref().map(|spec| &spec.template) else {
         return (false, None);
@@ -42,7 +44,8 @@ pub(crate) fn marks(job: &Job, index: u32) -> (bool, Option<String>) {
 }
 
 impl World {
-    /// Makes a PodGroup, or another one in its place where it has to be exactly so. Returns its policy, where the leader learns of it.
+    /// Makes a PodGroup, or replaces it if it has to match exactly. Returns its policy if the
+    /// leader learns of it.
     pub(crate) fn make_pod_group(&mut self, jobset_uid: &str, wanted: &PodGroupRef) -> Option<GroupPolicy> {
         let groups = &mut self.api.pod_groups;
         if groups.contains_key(&wanted.name) && !wanted.exact {
@@ -65,7 +68,8 @@ impl World {
             .retain(|_, group| Some(group.jobset_uid.as_str()) == owner);
     }
 
-    /// Binds the pods of each PodGroup of which there are enough, with those that are bound and have not ended, if there is room for so many.
+    /// Binds the pods of each PodGroup of which there are enough, with those that are bound and
+    /// have not ended, if there is room for them.
     pub(crate) fn schedule_groups(&mut self, nodes: &[NodeIndex]) {
         let mut groups: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for pod in self.api.pods.values().filter(|pod| pod.waits_for_node()) {

@@ -1,4 +1,5 @@
-//! Pods that the leader creates and deletes: lost ones are replaced for the Job controller to adopt, those of workers that failed too often go.
+//! Pods that the leader creates and deletes: lost ones are replaced for the Job controller to
+//! adopt, those of workers that failed too often go.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +44,7 @@ struct Attempt {
 }
 
 impl Attempt {
-    /// Whether to make the request now.
+    /// Begins the attempt if it is time. Returns true if it begins.
     fn begin(&mut self, now: Time) -> bool {
         let begins = !self.under_way && self.again <= now;
         self.under_way |= begins;
@@ -180,7 +181,7 @@ impl World {
         self.queue.push(self.now + after, event);
     }
 
-    /// Whether the Job wants a pod there, and has none but those that are known to have ended.
+    /// True if the Job wants a pod there and has only pods that are known to have ended.
     fn is_missing(&self, replacement: &Replacement) -> bool {
         let Place { job, index } = &replacement.place;
         let wants = self.api.jobs.get(job).is_some_and(|job| {

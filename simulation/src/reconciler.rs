@@ -290,7 +290,7 @@ impl World {
     }
 }
 
-/// Whether the two differ in counts of Jobs and in nothing else.
+/// True if the two differ only in counts of Jobs.
 fn differs_in_counts(jobset: &JobSet, after: &JobSetStatus) -> bool {
     let mut before = jobset.status.clone().unwrap_or_default();
     before

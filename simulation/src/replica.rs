@@ -1,4 +1,4 @@
-//! Replicas of the control plane: processes, their caches, and who of them leads.
+//! Replicas of the control plane: processes, their caches, and which of them leads.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(crate) struct Lease {
     expires: Time,
     /// The version of the store at its last write.
     pub(crate) version: u64,
-    /// The epoch above which those to come have to be, where one is written down.
+    /// Later epochs have to be above this one, if one is written down.
     pub(crate) floor: u64,
 }
 
@@ -46,7 +46,7 @@ pub(crate) struct Replica {
     pub(crate) runs: bool,
     /// Its caches have been filled: before that it neither leads nor follows.
     pub(crate) synced: bool,
-    /// Its caches are of before the store went back, and its watches show nothing.
+    /// Its caches are older than the return of the store, and its watches show nothing.
     pub(crate) is_outdated: bool,
     /// Frozen until then: nothing that it does happens before.
     pub(crate) paused_until: Time,
@@ -67,7 +67,7 @@ pub(crate) struct Leader {
     pub(crate) lease_version: u64,
     pub(crate) group: Option<Group>,
     pub(crate) group_due: Option<Time>,
-    /// Whether more than what nodes say may have changed since the group's last step.
+    /// More than what nodes say may have changed since the group's last step.
     pub(crate) owes_step: bool,
     /// A step takes time now.
     pub(crate) is_stepping: bool,
@@ -86,6 +86,8 @@ pub(crate) struct Leader {
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
     read: [usize; KINDS],
+    /// How many changes it has taken in.
+    pub(crate) changes: u64,
     pub(crate) jobset: Option<Arc<JobSet>>,
     jobset_version: u64,
     jobs: BTreeMap<String, (u64, Option<Arc<Job>>)>,
@@ -110,6 +112,7 @@ impl Cache {
     }
 
     fn take(&mut self, change: Change) {
+        self.changes += 1;
         match change {
             Change::JobSet(version, jobset) => {
                 self.jobset = jobset;
@@ -196,7 +199,7 @@ impl World {
         self.queue.push(at, Event::LeaseTick { replica, life });
     }
 
-    /// The process ends, whyever; it is started again after this time.
+    /// The process ends, for any reason. It is started again after this time.
     pub(crate) fn replica_crash(&mut self, replica: ReplicaIndex, down: Time) {
         if !self.replicas[replica].runs {
             return;

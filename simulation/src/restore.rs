@@ -1,16 +1,19 @@
-//! A restore of the API server's store: it goes back to a copy of before, and with it resourceVersions fall.
+//! A restore of the API server's store: it goes back to an earlier copy, and with it
+//! resourceVersions fall.
 //!
-//! All API servers are stopped for it and started again, and with them kubelets and Kubernetes' controllers; the leader runs on. What it has cached is of what is no
-//! more, and its watches show nothing any more. It finds that out by the Lease, or where its write is refused: it writes its epoch down and ends. The one after it
-//! reads everything anew. Only a copy is put back that has the same Jobs and pods, so no worker may be started again for it. Replicas that do not lead are started
-//! again by hand, as `docs/operations.md` says.
+//! All API servers are stopped for it and started again, and with them kubelets and Kubernetes'
+//! controllers; the leader runs on. What it has cached no longer exists, and its watches show
+//! nothing any more. It finds that out by the Lease, or when its write is refused: it writes its
+//! epoch down and ends. The one after it reads everything again. Only a copy is put back that has
+//! the same Jobs and pods, so no worker may be started again for it. Replicas that do not lead are
+//! started again by hand, as `docs/operations.md` says.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::batch::v1::Job;
 use lockstep_api::JobSet;
-use lockstep_mutants::{self as mutants, Mutant};
+use lockstep_mutants::mutant;
 
 use crate::api_server::{Change, Pod, version_of};
 use crate::event::{Event, ReplicaIndex};
@@ -19,7 +22,7 @@ use crate::scenario::{Profile, Scenario};
 use crate::time::{MS, SEC, Time};
 use crate::world::World;
 
-/// So long into its term a leader believes nodes that speak of a higher epoch.
+/// How far into its term a leader believes nodes that speak of a higher epoch.
 const SETTLED: Time = 15 * SEC;
 
 /// A copy of the store.
@@ -28,12 +31,12 @@ pub(crate) struct Backup {
     lease_version: u64,
     jobset: Arc<JobSet>,
     jobs: BTreeMap<String, Arc<Job>>,
-    pods: BTreeMap<String, Pod>,
+    pods: BTreeMap<String, Arc<Pod>>,
 }
 
 impl Scenario {
-    /// In a third of the scenarios in which only parts of Lockstep fail, but for RayClusters and gangs, the store goes back once. `rng` is none that anything else is
-    /// drawn from.
+    /// In a third of the scenarios in which only parts of Lockstep fail, but for RayClusters and
+    /// gangs, the store goes back once. Nothing else is drawn from `rng`.
     pub(crate) fn choose_restore(&mut self, rng: &mut Rng) {
         let may = self.profile == Profile::Calm && !self.elastic && self.gang.is_none();
         self.restores = may && rng.below(3) == 0;
@@ -59,7 +62,7 @@ impl World {
         self.queue.push(at, Event::Restore);
     }
 
-    /// Puts the copy back, or makes another where it is of other Jobs and pods.
+    /// Puts the copy back, or makes another if it is of other Jobs and pods.
     pub(crate) fn restore(&mut self) {
         if !self.faults_on {
             return;
@@ -96,13 +99,13 @@ impl World {
         self.poke_controllers(after);
     }
 
-    /// Whether it has gone on since, and the copy has the Jobs and pods that there are.
+    /// True if the store has changed since, and the copy has the present Jobs and pods.
     fn is_alike(&self, copy: &Backup) -> bool {
         let jobs = |jobs: &BTreeMap<String, Arc<Job>>| {
             let uids = jobs.values().map(|job| job.metadata.uid.clone());
             uids.collect::<Vec<_>>()
         };
-        let pods = |pods: &BTreeMap<String, Pod>| {
+        let pods = |pods: &BTreeMap<String, Arc<Pod>>| {
             let places = pods
                 .values()
                 .map(|pod| (pod.uid.clone(), pod.node, pod.deleting.is_some()));
@@ -116,7 +119,8 @@ impl World {
             && !copy.pods.is_empty()
     }
 
-    /// A leader has read this version of the Lease. True: it was higher before, so what it knows is of what is no more, and it has ended.
+    /// A leader has read this version of the Lease. True: it was higher before, so its knowledge is
+    /// void, and it has ended.
     pub(crate) fn has_lease_fallen(&mut self, replica: ReplicaIndex) -> bool {
         let version = self.lease.version;
         let Some(leader) = &mut self.replicas[replica].leader else {
@@ -132,9 +136,7 @@ impl World {
     }
 
     fn sees_fall(&mut self, replica: ReplicaIndex) -> bool {
-        if mutants::is(Mutant::IgnoreFall) {
-            return false;
-        }
+        mutant!(IgnoreFall => false);
         self.say(|| format!("replica {replica} sees a version fall"));
         let leader = self.replicas[replica].leader.as_ref();
         let epoch = leader.map_or(0, |leader| leader.registry.epoch().0);
@@ -173,6 +175,6 @@ fn listing(copy: &Backup) -> Vec<Change> {
         let version = version_of(&job.metadata);
         Change::Job(version, name.clone(), Some(Arc::clone(job)))
     });
-    let pods = copy.pods.values().map(Pod::shown);
+    let pods = copy.pods.values().map(|pod| pod.shown());
     std::iter::once(jobset).chain(jobs).chain(pods).collect()
 }

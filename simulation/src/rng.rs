@@ -1,4 +1,5 @@
-//! The one source of chance. The same seed gives the same numbers on every machine and with every version of every library.
+//! The one source of chance. The same seed gives the same numbers on every machine and with every
+//! version of every library.
 
 use crate::time::Time;
 
@@ -21,7 +22,7 @@ impl Rng {
         mixed ^ (mixed >> 31)
     }
 
-    /// A number below `bound`; 0 where that is 0.
+    /// A number below `bound`; 0 if `bound` is 0.
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.next().checked_rem(bound).unwrap_or(0)
     }
@@ -31,12 +32,12 @@ impl Rng {
         from + self.below(to.saturating_sub(from) + 1)
     }
 
-    /// Whether something of so many percent happens.
+    /// True in this many of 100 cases.
     pub(crate) fn percent(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
-    /// An index of a collection of this length; 0 where it is empty.
+    /// An index of a collection of this length; 0 if it is empty.
     pub(crate) fn index(&mut self, length: usize) -> usize {
         usize::try_from(self.below(length as u64)).unwrap_or(0)
     }

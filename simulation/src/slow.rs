@@ -1,4 +1,5 @@
-//! Steps of the group's task that take time: what one decides comes later, and meanwhile the task takes in nothing.
+//! Steps of the group's task that take time: what one decides comes later, and meanwhile the task
+//! takes in nothing.
 
 use std::sync::Arc;
 
@@ -24,7 +25,8 @@ pub(crate) struct Stepped {
 }
 
 impl Scenario {
-    /// In a tenth of the scenarios in which parts of Lockstep fail, the leader's steps take up to 2 s. `rng` is none that anything else is drawn from.
+    /// In a tenth of the scenarios in which parts of Lockstep fail, the leader's steps take up to 2
+    /// s. Nothing else is drawn from `rng`.
     pub(crate) fn choose_slow(&mut self, rng: &mut Rng) {
         let may = self.profile != Profile::Clean && self.leftovers != Some(Leftovers::WorkerRestart);
         self.slow_steps = rng.below(10) == 0 && may;

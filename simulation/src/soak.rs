@@ -22,7 +22,7 @@ pub struct Report {
     pub events: u64,
     /// Restarts over all of them.
     pub restarts: u64,
-    /// Those of them that concerned one worker alone.
+    /// Those of them that were worker restarts.
     pub worker_restarts: u64,
     /// Those of these that were asked for.
     pub requested: u64,
@@ -34,7 +34,8 @@ pub struct Report {
     pub failures: Vec<Failure>,
 }
 
-/// Runs seeds on so many threads until all are through, or `most` have failed. Each failure is told of as it comes.
+/// Runs seeds on this many threads until all are through or `most` have failed. `tell` hears of
+/// each failure at once.
 #[must_use]
 pub fn soak(seeds: Range<u64>, threads: usize, most: usize, tell: impl Fn(&Failure) + Sync) -> Report {
     let next = AtomicU64::new(seeds.start);

@@ -13,7 +13,7 @@ pub(crate) struct Process {
     pub(crate) since: Time,
     /// The count that it was started with.
     pub(crate) generation: u64,
-    /// How it takes SIGTERM: after this time it ends, with this; none: it does not care.
+    /// What SIGTERM does: after this time it ends, with this exit. None: it ignores it.
     at_sigterm: Option<(Time, Exit)>,
     /// How long it takes to die of SIGKILL.
     pub(crate) dies_after: Time,

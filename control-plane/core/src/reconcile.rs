@@ -22,7 +22,7 @@ use lockstep_api::{
     conditions::{self, messages, reasons},
     labels,
 };
-use lockstep_mutants::{self as mutants, Mutant};
+use lockstep_mutants::mutant;
 
 use crate::{
     admission::validation,
@@ -512,7 +512,7 @@ fn resume(
         let own = |job: &&&Job| label(job, labels::REPLICATED_JOB_NAME) == Some(replicated_job.name.as_str());
         let own = || children.active.iter().filter(own).copied();
         let backs_off = gang::phase(jobset, draft, &replicated_job.name) == Some(&GangPhase::BackingOff);
-        if backs_off && !mutants::is(Mutant::KeepWhatTimedOut) {
+        if backs_off && !mutant!(KeepWhatTimedOut) {
             suspend_jobs(own(), plan);
             continue;
         }

@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use lockstep_mutants::{self as mutants, Mutant};
+use lockstep_mutants::mutant;
 
 use super::record::{Journal, Record, Records};
 use crate::worker::types::{
@@ -146,7 +146,7 @@ impl Table {
     /// gave out since the machine booted.
     #[must_use]
     pub fn new(revision: u64, before: BTreeMap<PodUid, Records>) -> Self {
-        let before = if mutants::is(Mutant::ForgetRecords) {
+        let before = if mutant!(ForgetRecords) {
             BTreeMap::new()
         } else {
             before
@@ -452,7 +452,7 @@ fn generation_of(
     if let Some(record) = record
         && let Some(next) = record.next
     {
-        let older = container.began < record.next_since || mutants::is(Mutant::FollowersAreOld);
+        let older = container.began < record.next_since || mutant!(FollowersAreOld);
         return Some(if older { next.saturating_sub(1) } else { next });
     }
     let desired = desired?;

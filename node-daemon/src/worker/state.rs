@@ -16,7 +16,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use lockstep_mutants::{self as mutants, Mutant};
+use lockstep_mutants::mutant;
 
 use super::facts::{Effects, HostKill, Input};
 use super::plan;
@@ -214,10 +214,7 @@ impl Table {
             Input::State(id, link, state) => self.state(&id, link, state, &mut effects),
             Input::LinkDown(id, link) => self.link_down(&id, link, now, &mut effects),
             Input::StopOver(id) => self.stop_over(&id, &mut effects),
-            Input::Welcomed(epoch) if !mutants::is(Mutant::ForgetFormerLeaders) => {
-                self.highest = self.highest.max(epoch);
-            }
-            Input::Welcomed(_) => {}
+            Input::Welcomed(epoch) => self.welcomed(epoch),
             Input::Desired(groups) => {
                 for desired in groups {
                     self.desired(desired, &mut effects);
@@ -374,6 +371,11 @@ impl Table {
         self.retarget(id, effects);
     }
 
+    fn welcomed(&mut self, epoch: u64) {
+        mutant!(ForgetFormerLeaders => ());
+        self.highest = self.highest.max(epoch);
+    }
+
     fn state(&mut self, id: &ContainerId, link: LinkId, state: AgentState, effects: &mut Effects) {
         let Some(worker) = self.workers.get_mut(id) else {
             return;
@@ -395,7 +397,7 @@ impl Table {
             known.told(told);
         }
         if state.needs_host_kill {
-            let unfenced = mutants::is(Mutant::KillUnfenced);
+            let unfenced = mutant!(KillUnfenced);
             let pod = self.pods.get(&worker.pod);
             effects.kills.push(HostKill {
                 namespace: pod.map_or_else(String::new, |entry| entry.pod.namespace.clone()),
@@ -407,9 +409,7 @@ impl Table {
                     state.host_kill_before
                 },
             });
-        } else if worker.last.as_ref().is_some_and(|last| last.needs_host_kill)
-            && !mutants::is(Mutant::KillUnfenced)
-        {
+        } else if worker.last.as_ref().is_some_and(|last| last.needs_host_kill) && !mutant!(KillUnfenced) {
             effects.spared.push(id.clone());
         }
         worker.last = Some(state);
@@ -430,7 +430,7 @@ impl Table {
         }
         worker.link = None;
         worker.down_since = now;
-        if mutants::is(Mutant::LinkDownIsLost) {
+        if mutant!(LinkDownIsLost) {
             worker.lost = Some((Exit::UNKNOWN, now, ""));
         }
         self.refresh(id, effects);
@@ -529,7 +529,7 @@ impl Table {
             .max(self.highest);
         // The broken variant passes on what the agent says.
         let epoch = match last {
-            Some(last) if mutants::is(Mutant::BelieveAgentsEpoch) => epoch.max(last.epoch),
+            Some(last) if mutant!(BelieveAgentsEpoch) => epoch.max(last.epoch),
             _ => epoch,
         };
         let mut state = WorkerState {

@@ -5,7 +5,7 @@ use lockstep_core::restart::{self, Announcement, Reason, Scope};
 use lockstep_pod_agent::target::{Exit, Phase, Status};
 
 use super::Cause;
-use crate::agent::Identity;
+use crate::container::Identity;
 use crate::world::World;
 
 impl World {
@@ -14,7 +14,8 @@ impl World {
         self.truth.causes.push(Cause { lo, hi, counts, only });
     }
 
-    /// The same of one worker, in this pod, which concerns nobody else where it is restarted alone.
+    /// The same of one worker, in this pod. It concerns nobody else if its restart scope is the
+    /// worker.
     fn note_of(&mut self, worker: &Identity, pod: &str, lo: u64, hi: u64) {
         let only = self.has_worker_restart(worker).then(|| worker.clone());
         let counts = !self.truth.ended_by_job.contains(pod);
@@ -23,7 +24,7 @@ impl World {
 
     pub(super) fn has_worker_restart(&self, worker: &Identity) -> bool {
         let jobset = &self.scenario.jobset;
-        // Without an agent nobody is.
+        // A worker without an agent has none.
         if self.scenario.plain || self.is_changed(&worker.0) {
             return false;
         }
@@ -89,7 +90,7 @@ impl World {
         }
     }
 
-    /// Kubelet ends a container because its pod is to go.
+    /// The kubelet ends a container because its pod is to go.
     pub(crate) fn note_end_of_pod(&mut self, id: &str) {
         let container = self.containers.get(id);
         let worker = container.map(|container| (container.identity.clone(), container.pod.clone()));
@@ -161,7 +162,8 @@ impl World {
         }
     }
 
-    /// What kubelet has started by itself during a restart is stopped for it as well, where that becomes a recreation.
+    /// What the kubelet has started by itself during a restart is stopped too if that becomes a
+    /// recreation.
     fn note_started_by_kubelet(&mut self, generation: u64) {
         let changed = self.containers.values().map(|container| &container.identity);
         let changed: Vec<Identity> = changed
@@ -177,7 +179,8 @@ impl World {
         self.truth.causes.extend(noted);
     }
 
-    /// A worker is restarted alone because somebody wants that: it has to be one that was named, and it explains nothing but that.
+    /// A worker restart was asked for: it has to be of a worker that was named, and it explains
+    /// nothing else.
     fn note_asked(&mut self, cause: &restart::Cause, generation: u64) {
         let Some(worker) = &cause.identity else {
             return self.violate("nobody is restarted alone".to_owned());
@@ -198,7 +201,8 @@ impl World {
         });
     }
 
-    /// An agent has taken in a fact: what it knows never falls, and what ends by itself is a failure.
+    /// An agent has taken in a fact: what it knows never falls, and what ends by itself is a
+    /// failure.
     pub(crate) fn agent_checked(&mut self, id: &str, before: &Status) {
         let Some(container) = self.containers.get(id) else {
             return;

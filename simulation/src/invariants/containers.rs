@@ -1,17 +1,19 @@
-//! What must hold of workers without agents: whose containers are stopped, and which generation they belong to.
+//! What must hold of workers without agents: whose containers are stopped, and which generation
+//! they belong to.
 
 use lockstep_core::restart::DurablePhase;
 
 use super::latest;
-use crate::agent::Identity;
+use crate::container::Identity;
 use crate::controllers::{completed, width};
 use crate::group::durable_of;
 use crate::scenario::Profile;
 use crate::world::World;
 
 impl World {
-    /// A container without an agent ends: whether all others ran then, at its generation, and the end of the restart was durable. Those that
-    /// fail while others still stop, or have not come up yet, are started again with them.
+    /// A container without an agent ends: whether all others ran then, at its generation, and the
+    /// end of the restart was durable. Those that fail while others still stop, or have not come up
+    /// yet, are started again with them.
     pub(super) fn note_together(&mut self, id: &str) {
         let Some(container) = self.containers.get(id) else {
             return;
@@ -40,7 +42,7 @@ impl World {
         }
     }
 
-    /// Kubelet starts a container.
+    /// The kubelet starts a container.
     pub(crate) fn check_container_start(&mut self, id: &str) {
         self.truth.started += 1;
         let Some(container) = self.containers.get(id) else {
@@ -101,7 +103,7 @@ impl World {
         let Some(before) = self.truth.starts.insert(identity.clone(), generation) else {
             return;
         };
-        // A generation that was not durable, and that nobody remembers, is given once more.
+        // A generation that was not durable, and that no part remembers, is given once more.
         let durable = self.api.jobset.as_ref().map(|jobset| latest(&durable_of(jobset)));
         if generation < before && durable >= Some(before) {
             return self.violate(format!(
@@ -155,7 +157,8 @@ impl World {
         }
     }
 
-    /// The daemon stops a container that was made without its agent: something must have happened to its group.
+    /// The daemon stops a container that was made without its agent: something must have happened
+    /// to its group.
     fn check_stop_without_agent(&mut self, id: &str, identity: &Identity) {
         self.truth.without_agent += 1;
         let highest = self.truth.highest;

@@ -1,14 +1,15 @@
-//! How it has to end: once there are no more faults, all becomes well within the deadline, and stays so.
+//! How it has to end: after the last fault all becomes well within the deadline, and stays so.
 
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::batch::v1::Job;
+use lockstep_api::JobSet;
 use lockstep_core::jobset::completed;
 use lockstep_core::restart::{self, Durable, DurablePhase};
 use lockstep_pod_agent::target::Heartbeat;
 
 use super::latest;
-use crate::agent::{Container, Identity};
+use crate::container::{Container, Identity};
 use crate::controllers::{self, has_condition};
 use crate::event::Event;
 use crate::gangs::stage_and_index;
@@ -16,21 +17,25 @@ use crate::group::durable_of;
 use crate::time::{SEC, Time};
 use crate::world::World;
 
-/// After the last fault, so long until everything must be well: back-off of the Job controller and of kubelet included.
+/// How long after the last fault everything must be well. It includes back-off of the Job
+/// controller and of the kubelet.
 const DEADLINE: Time = 1800 * SEC;
-/// The same where the time of Jobs is limited: each of up to 20 restarts lasts until it is over, and the pods have outlived their grace.
+/// The same if Jobs have a time limit: each of up to 20 restarts lasts until the limit and the
+/// grace of the pods are over.
 const LIMITED_DEADLINE: Time = 2 * DEADLINE;
 /// Time between two looks at whether all is well.
 const CHECK_EVERY: Time = 5 * SEC;
 /// How long a fault may last after the last one has begun.
 const LONGEST_FAULT: Time = 60 * SEC;
-/// How much longer than `inplace-timeout` a group may stop or be released, for what is under way then.
+/// How much longer than `inplace-timeout` a group may stop or be released, for what is under way
+/// then.
 const SLACK: Time = 2 * SEC;
-/// So many looks in a row must find it well, and nothing done meanwhile.
+/// Looks in a row that must find it well, with nothing done meanwhile.
 const CALM_CHECKS: u32 = 4;
 
 impl World {
-    /// A group stops, or is released, since then. That may not take longer than `inplace-timeout`, once leader and API server are well.
+    /// A group stops, or is released, since then. That may not take longer than `inplace-timeout`,
+    /// once leader and API server are well.
     fn check_deadline(&mut self, state: &str, since: Time) {
         let longest = self.truth.longest_timeout + SLACK;
         let well = self.truth.quiet_since.unwrap_or(self.now) + LONGEST_FAULT;
@@ -85,7 +90,7 @@ impl World {
         self.queue.push(at, Event::Check);
     }
 
-    /// Whether this worker runs in a container that has no agent, and is named for that.
+    /// True if this worker runs in a container that has no agent, and is named for that.
     fn runs_without_agent(&self, identity: &Identity) -> bool {
         let mut containers = self.containers.iter();
         containers.any(|(id, container)| {
@@ -93,8 +98,9 @@ impl World {
         })
     }
 
-    /// Whether this container, which has no agent, came after one that ran like all others: then a worker has failed. Later generations are forgotten
-    /// with the agent; what remains is that its worker is named as not reported.
+    /// True if this container, which has no agent, came after one that ran like all others: then a
+    /// worker has failed. Later generations are forgotten with the agent; what remains is that its
+    /// worker is named as not reported.
     fn is_unnoticed(&self, container: &Container, durable: &Durable) -> bool {
         let stage = stage_and_index(&container.identity.0).0;
         let mut others = self.containers.values();
@@ -103,7 +109,8 @@ impl World {
             && others.any(|other| other.pod == container.pod && other.started == Some(0))
     }
 
-    /// A container without its agent fails. Nobody waits for one that may come late and has not joined.
+    /// A container without its agent fails. Nobody waits for one that may come late and has not
+    /// joined.
     pub(crate) fn note_failure_beside(&mut self, id: &str) {
         let Some(container) = self.containers.get(id) else {
             return;
@@ -117,7 +124,8 @@ impl World {
         }
     }
 
-    /// A worker that failed at this generation without its agent, before the eyes of a daemon that still runs, and whose peers run on.
+    /// A worker that failed at this generation without its agent, before the eyes of a daemon that
+    /// still runs, and whose peers run on.
     fn failed_beside(&self, generation: u64) -> Option<&Identity> {
         let mut failed = self.truth.beside.iter();
         failed.find_map(|(id, (at, (node, life)))| {
@@ -149,7 +157,7 @@ impl World {
             .sum()
     }
 
-    /// Whether everything is as it should be in the end.
+    /// Ok if everything is as it should be in the end.
     fn is_well(&self) -> Result<(), String> {
         let Some(jobset) = &self.api.jobset else {
             return if self.live_processes() == 0 {
@@ -176,13 +184,23 @@ impl World {
             return Err("the time of a Job is not over yet".to_owned());
         }
         let durable = durable_of(jobset);
+        self.status_is_well(&durable)?;
+        self.jobs_are_well(jobset)?;
+        if let Some((job, index)) = self.failed_beside(durable.generation.0) {
+            return Err(format!("{job}[{index}] has failed, and its peers run on"));
+        }
+        self.workers_are_well(&durable)
+    }
+
+    /// The status says that all run, and so does a leader.
+    fn status_is_well(&self, durable: &Durable) -> Result<(), String> {
         // Nobody can tell whether one without its agent runs.
         let mut identities = self.containers.values().map(|container| &container.identity);
         let untold = identities.any(|identity| self.runs_without_agent(identity));
         if durable.phase != DurablePhase::InSync && !(untold && durable.phase == DurablePhase::Recreating) {
             return Err(format!("the status says {:?}", durable.phase));
         }
-        // One that may never find room again is waited for by nobody.
+        // Nothing waits for one that may never find room again.
         let place = |identity: &restart::Identity| (identity.job.to_string(), identity.index);
         if durable
             .worker_restarts
@@ -204,7 +222,12 @@ impl World {
         {
             return Err("no leader finds the group in sync".to_owned());
         }
-        // Those that have completed and are gone are not made again.
+        Ok(())
+    }
+
+    /// All Jobs are there.
+    fn jobs_are_well(&self, jobset: &JobSet) -> Result<(), String> {
+        // Those that have completed and are gone are not recreated.
         let jobs = completed::with_gone(jobset, self.api.jobs.values().cloned().collect());
         let there: BTreeSet<&str> = jobs
             .iter()
@@ -219,9 +242,11 @@ impl World {
                 return Err(format!("Jobs of {} are missing", replicated_job.name));
             }
         }
-        if let Some((job, index)) = self.failed_beside(durable.generation.0) {
-            return Err(format!("{job}[{index}] has failed, and its peers run on"));
-        }
+        Ok(())
+    }
+
+    /// Each worker that has not completed runs once, at the durable generation.
+    fn workers_are_well(&self, durable: &Durable) -> Result<(), String> {
         for (name, job) in &self.api.jobs {
             let width = controllers::width(job);
             let done = controllers::completed(job);
@@ -233,7 +258,7 @@ impl World {
                     .filter(|(_, container)| container.identity == identity && container.runs_undisturbed())
                     .filter(|(id, container)| {
                         if self.is_without_agent(id) {
-                            return !self.is_unnoticed(container, &durable);
+                            return !self.is_unnoticed(container, durable);
                         }
                         let generation = match container.plain {
                             Some(_) => container.started.unwrap_or(u64::MAX),
@@ -241,7 +266,7 @@ impl World {
                         };
                         let of_all = generation == durable.generation.0;
                         let by_itself = self.has_worker_restart(&identity)
-                            && (durable.generation.0..=latest(&durable)).contains(&generation);
+                            && (durable.generation.0..=latest(durable)).contains(&generation);
                         of_all || by_itself
                     })
                     .count();

@@ -1,6 +1,8 @@
-//! A budget for API requests: within any second, only a limited number is sent, and fewer still fail.
+//! A budget for API requests: within any second, only a limited number is sent, and fewer still
+//! fail.
 //!
-//! Each component of the control plane has its own budget, which all replicas share. A simulation has one JobSet.
+//! Each component of the control plane has its own budget, which all replicas share. A simulation
+//! has one JobSet.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -25,8 +27,9 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// How many requests may be made in any second for so many Jobs and pods, and how often they may come to nothing. What has failed once waits for 50 ms at
-    /// least, and for twice as long each time: so each task, and each pod, fails only so often.
+    /// How many requests may be made in any second for this number of Jobs and pods, and how many
+    /// of them may fail. What has failed once waits for 50 ms at least, and for twice as long each
+    /// time: so each task, and each pod, fails only so often.
     fn limits(self, (jobs, pods): (usize, usize)) -> (usize, usize) {
         match self {
             Self::Group | Self::Status => (30, 15),
@@ -86,7 +89,8 @@ impl World {
         }
     }
 
-    /// Requests of one kind that were sent together come to nothing: they are lost, refused, or outdated.
+    /// Requests of one kind that were sent together come to nothing: they are lost, refused, or
+    /// outdated.
     pub(crate) fn note_in_vain(&mut self, kind: Kind) {
         let now = self.now;
         let prices = &mut self.truth.prices;

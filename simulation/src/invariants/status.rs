@@ -1,18 +1,29 @@
-//! What must hold of the status: it never goes back, counts each failure once and no more than allowed, and costs few writes.
+//! What must hold of the status: it never goes back, counts each failure once and no more than
+//! allowed, and costs few writes.
+//!
+//! A failure that Recreate would survive is never made terminal by being in place: in some
+//! scenarios one worker fails wherever it was started before, as if the kernel kept what it left
+//! behind for as long as its pod lives. One failure of another kind leads to that, and with all
+//! Jobs recreated all would be well again.
 
 use std::collections::BTreeSet;
 
 use lockstep_api::JobSet;
-use lockstep_core::restart::DurablePhase;
+use lockstep_core::restart::{Durable, DurablePhase};
 
 use super::latest;
-use crate::agent::Identity;
+use crate::container::Identity;
 use crate::group::durable_of;
-use crate::scenario::Profile;
+use crate::scenario::{Leftovers, Profile};
 use crate::world::World;
 
-/// More generations than there can be, however often nodes lie within a history that something may have been given.
+/// More generations than there can be, however often nodes lie within a history that something may
+/// have been given.
 const FARTHEST: u64 = 1 << 33;
+
+/// What may be counted if one leader sees it all: the one failure, and the first one of the worker
+/// that it restarts.
+const COUNTED: u32 = 2;
 
 impl World {
     /// Somebody has written the status.
@@ -36,7 +47,7 @@ impl World {
             self.violate(format!("{} restarts are counted, {max} are allowed", now.counter));
         }
         self.check_leftovers(&now);
-        // Failures of one generation are one, but for workers that are restarted alone.
+        // Failures of one generation are one, except those of workers that have worker restarts.
         let exact: BTreeSet<(u64, Option<&Identity>)> = self
             .truth
             .causes
@@ -80,6 +91,32 @@ impl World {
             self.violate(format!(
                 "the group is at generation {} although nothing has failed",
                 now.generation
+            ));
+        }
+    }
+
+    /// True if this worker is about to fail because of what it left behind in its pod.
+    pub(crate) fn left_behind_in_pod(&mut self, id: &str) -> bool {
+        let Some(container) = self.containers.get(id) else {
+            return false;
+        };
+        let jobset = &self.scenario.jobset;
+        let first = &jobset.spec.replicated_jobs[0].name;
+        let is_it = self.scenario.leftovers.is_some() && container.identity == (jobset.job_name(first, 0), 0);
+        is_it && !self.truth.used.insert(container.pod.clone())
+    }
+
+    fn check_leftovers(&mut self, now: &Durable) {
+        let Some(leftovers) = self.scenario.leftovers else {
+            return;
+        };
+        if now.phase == DurablePhase::Failed {
+            self.violate("the JobSet has failed in place, and would survive Recreate".to_owned());
+        }
+        if leftovers == Leftovers::WorkerRestart && now.counter > COUNTED {
+            let counted = now.counter;
+            self.violate(format!(
+                "{counted} restarts are counted for what one has left behind"
             ));
         }
     }

@@ -1,7 +1,9 @@
-//! A worker that nobody starts at a release never keeps its group waiting: it has no agent, and kubelet starts its container by itself or not at all.
+//! A worker that nothing starts at a release never keeps its group waiting: it has no agent, and
+//! the kubelet starts its container by itself or not at all.
 //!
-//! No restart in place is begun while a leader sees such a worker, since it would end in that and be a second failure. Once it has ended its Jobs are made anew,
-//! unless another pod takes its place, or the failure policy decides.
+//! No restart in place is begun while a leader sees such a worker, since it would end in that and
+//! be a second failure. Once it has ended its Jobs are recreated, unless another pod takes its
+//! place, or the failure policy decides.
 
 use lockstep_api::JobSet;
 use lockstep_core::restart::{Announcement, Scope};
@@ -48,20 +50,22 @@ impl World {
         }
     }
 
-    /// A container has ended. If it failed, and nobody starts it again, its group has to do something about it.
+    /// A container has ended. If it failed, and nothing starts it again, its group has to do
+    /// something about it.
     pub(crate) fn note_down(&mut self, id: &str) {
         let Some(container) = self.containers.get(id) else {
             return;
         };
         let failed = container.exit.is_some_and(|(code, _)| code != 0);
-        // One that belonged to no generation was nobody's peer: the Job controller replaces it in its own time. So it does after a suspension.
+        // One that belonged to no generation had no peers: the Job controller replaces it in
+        // its own time. So it does after a suspension.
         let was_peer = container.started.is_some() && !self.truth.was_suspended;
         if failed && was_peer && self.is_changed(&container.identity.0) {
             self.truth.down.insert(id.to_owned(), self.now);
         }
     }
 
-    /// Whether the group of this container is about to do something, or has nothing to do about it any more.
+    /// True if the group of this container is about to act, or no longer has to.
     fn is_answered(&self, id: &str) -> bool {
         let Some(container) = self.containers.get(id) else {
             return true;
@@ -90,7 +94,7 @@ impl World {
         !stands || !is_open || !is_seen || is_followed || self.truth.was_suspended
     }
 
-    /// Looks at those that have ended, where leader and API server were well since then.
+    /// Looks at those that have ended, if leader and API server were well since then.
     pub(super) fn check_down(&mut self, well: Time, longest: Time) {
         let now = self.now;
         let mut down = self.truth.down.iter();

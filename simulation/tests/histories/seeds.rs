@@ -2,11 +2,12 @@
 
 use std::time::Instant;
 
-use lockstep_simulation::{replay, run, run_large, soak};
+use lockstep_simulation::{replay, replay_large, run, run_large, soak};
 
 use crate::say;
 
-/// Seeds of groups with [`WORKERS`] workers. With 2,000, as `lockstep-simulation large` has them, each takes minutes.
+/// Seeds of groups with [`WORKERS`] workers. With 2,000, as `lockstep-simulation large` has them,
+/// each takes minutes.
 const LARGE: u64 = 4;
 const WORKERS: u32 = 300;
 /// Seeds that every run of the tests goes through.
@@ -56,8 +57,20 @@ fn every_invariant_holds_in_histories_of_large_groups() {
             outcome.restarts,
             began.elapsed().as_secs_f64()
         ));
+        if outcome.violation.is_some() {
+            say(&format!(
+                "  cargo run -p lockstep-simulation -- replay {seed} --workers {WORKERS}"
+            ));
+        }
         assert_eq!(outcome.violation, None, "seed {seed}");
     }
+}
+
+#[test]
+fn a_large_group_has_the_same_history_with_a_trace() {
+    let traced = replay_large(0, 20);
+    assert!(!traced.trace.is_empty());
+    assert_eq!(run_large(0, 20).events, traced.events);
 }
 
 #[test]

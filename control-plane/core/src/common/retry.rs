@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use lockstep_mutants::{self as mutants, Mutant};
+use lockstep_mutants::mutant;
 
 #[cfg(test)]
 mod tests;
@@ -36,9 +36,7 @@ pub fn rest(failures: u32) -> Duration {
 
 /// The wait after the last of so many in a row: each is twice as long as the one before.
 fn doubled((first, longest): (Duration, Duration), in_a_row: u32) -> Duration {
-    if mutants::is(Mutant::RetryAtOnce) {
-        return Duration::ZERO;
-    }
+    mutant!(RetryAtOnce => Duration::ZERO);
     let factor = 2_u32.saturating_pow(in_a_row.saturating_sub(1));
     first.saturating_mul(factor).min(longest)
 }

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 use jiff::Timestamp;
 use lockstep_api::GangPhase;
-use lockstep_mutants::{self as mutants, Mutant};
+use lockstep_mutants::mutant;
 
 use super::fit::{Fit, Group, Room};
 use super::leaving;
@@ -308,13 +308,13 @@ impl<'a> Entry<'a> {
             pods.filter(|(_, pod)| pod.gated)
         };
         self.ungate.extend(gated(true));
-        if !self.progress.was(GangPhase::Scheduled) && !mutants::is(Mutant::OptionalGoFirst) {
+        if !self.was_scheduled() {
             return;
         }
         let optional: Vec<(Rank, &Pod)> = gated(false).collect();
         if self.gang.backend() == Backend::PodGroup {
             // kube-scheduler would give an optional worker the room of one below the minimum that was lost since.
-            if self.below().all(Seat::is_bound) || mutants::is(Mutant::OptionalGoFirst) {
+            if self.minimum_is_bound() {
                 self.ungate.extend(optional);
             }
             return;
@@ -340,6 +340,18 @@ impl<'a> Entry<'a> {
                 full.push(group.needs);
             }
         }
+    }
+
+    /// True if all below the minimum have been bound before, and that is durable.
+    fn was_scheduled(&self) -> bool {
+        mutant!(OptionalGoFirst => true);
+        self.progress.was(GangPhase::Scheduled)
+    }
+
+    /// True if all below the minimum are bound now.
+    fn minimum_is_bound(&self) -> bool {
+        mutant!(OptionalGoFirst => true);
+        self.below().all(Seat::is_bound)
     }
 
     /// The pods that are let go: those of one wave before those of the next.

@@ -6,7 +6,7 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use lockstep_mutants::{self as mutants, Mutant};
+use lockstep_mutants::mutant;
 
 use super::{Gang, Needs, Part, Pod, PodPhase};
 
@@ -59,13 +59,19 @@ impl Part {
     }
 }
 
+/// True if the minimum of the gang needs this worker.
+fn is_below(part: &Part, rank: u32) -> bool {
+    mutant!(OptionalCount => true);
+    rank < part.minimum
+}
+
 fn of_part<'a>(index: usize, part: &'a Part, seats: &mut Vec<Seat<'a>>) {
     let first = seats.len();
     let total = part.replicas.saturating_mul(part.parallelism);
     seats.extend((0..total).map(|rank| Seat {
         part: index,
         rank,
-        below: rank < part.minimum || mutants::is(Mutant::OptionalCount),
+        below: is_below(part, rank),
         done: part.done.contains(&rank),
         pod: None,
     }));

@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use lockstep_api::{GangPhase, GangStatus};
-use lockstep_mutants::{self as mutants, Mutant};
+use lockstep_mutants::mutant;
 
 use super::{Announcement, Backend, Gang, JobSetGangs, Word, Write, message};
 
@@ -70,7 +70,7 @@ impl<'a> Progress<'a> {
 
     /// The same, and it is to stay so.
     pub(super) fn is_let_go(&self) -> bool {
-        let durable = self.was_let_go() || mutants::is(Mutant::LetGoUnwritten);
+        let durable = self.was_let_go() || mutant!(LetGoUnwritten);
         durable && matches!(self.after.phase, GangPhase::Scheduling | GangPhase::Scheduled)
     }
 

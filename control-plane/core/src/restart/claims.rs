@@ -3,7 +3,7 @@
 //! Promises: what an honest node says is never taken for impossible, not even where the store was restored from an old backup; and whatever is
 //! believed fits into the status, so that it can become durable.
 
-use lockstep_mutants::{self as mutants, Mutant};
+use lockstep_mutants::mutant;
 
 use super::{Durable, Generation, Report};
 
@@ -26,8 +26,9 @@ impl Durable {
     /// Whether a report cannot be true, where this is durable.
     #[must_use]
     pub fn contradicts(&self, report: &Report) -> Option<Impossible> {
+        mutant!(BelieveImpossible => None);
         let known = self.generation.max(self.latest);
-        if report.generation <= known || mutants::is(Mutant::BelieveImpossible) {
+        if report.generation <= known {
             // Its counter is not followed.
             return None;
         }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use backoff::Backoff;
 use climb::Climb;
 use escalation::Escalation;
-use lockstep_mutants::{self as mutants, Mutant};
+use lockstep_mutants::mutant;
 use worker_restarts::WorkerRestarts;
 
 use super::blocked::Watchdog;
@@ -201,11 +201,7 @@ impl Coordinator {
         if observed.suspended {
             self.suspend();
         } else if self.state == State::Suspended {
-            if mutants::is(Mutant::ResumeWithoutBarrier) {
-                self.state = State::InSync;
-            } else {
-                self.resume(observed, now);
-            }
+            self.resume(observed, now);
         }
 
         self.forget_lost_optional(observed);
@@ -216,9 +212,7 @@ impl Coordinator {
             .iter()
             .filter_map(|(identity, slot)| Some((identity.clone(), slot.done_in.clone()?)))
             .collect();
-        if !mutants::is(Mutant::IgnoreReportedGeneration) {
-            self.adopt_reports(observed, now);
-        }
+        self.adopt_reports(observed, now);
         self.learn_worker_restarts(observed);
         self.review_worker_restarts(observed, &view, now, &mut out);
         self.escalation.tidy(&view.slots);
@@ -249,7 +243,7 @@ impl Coordinator {
     }
 
     fn forget_workers(&mut self) {
-        if !mutants::is(Mutant::KeepStartedOnRecreation) {
+        if !mutant!(KeepStartedOnRecreation) {
             self.started.clear();
         }
         self.joined.clear();
@@ -280,6 +274,7 @@ impl Coordinator {
 
     /// A pod of before the suspension may still live, and its worker with it: then all meet at the barrier first.
     fn resume(&mut self, observed: &Observed, now: UnixNanos) {
+        mutant!(ResumeWithoutBarrier => self.state = State::InSync);
         let mut lives = observed.workers.values().any(|worker| !worker.pods.is_empty());
         if lives && self.generation == Generation(0) {
             // Nobody can be told to wait at a generation that everybody begins with.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::batch::v1::Job;
 use lockstep_api::{GangPhase, JobSet, ReplicatedJob, annotations, annotations::RestartScope, labels};
-use lockstep_mutants::{self as mutants, Mutant};
+use lockstep_mutants::mutant;
 
 use super::{
     EscalateAfter, Identity, PodFact, Policy, RestartLevel, Scope, TerminalRule, UnixNanos, Worker, terminal,
@@ -248,7 +248,8 @@ fn stage(
 
 /// Whether the workers of a replicatedJob may work: it has no gang to wait for, or the gang has been bound.
 fn has_gang(jobset: &JobSet, replicated: &ReplicatedJob, recreations: i32) -> bool {
-    if jobset.spec.gang.is_none() || mutants::is(Mutant::StartPartOfGang) {
+    mutant!(StartPartOfGang => true);
+    if jobset.spec.gang.is_none() {
         return true;
     }
     let name = gang::gang_name(jobset, &replicated.name);

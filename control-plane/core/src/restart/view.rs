@@ -4,7 +4,7 @@ mod slots;
 
 use std::collections::BTreeMap;
 
-use lockstep_mutants::{self as mutants, Mutant};
+use lockstep_mutants::mutant;
 
 use super::{
     Exit, Generation, Identity, Incarnation, Observed, Phase, PodFact, Reason, Report, RestartLevel,
@@ -159,7 +159,7 @@ impl<'a> View<'a> {
         }
         let mut slots = self.slots.values();
         let stays_down = slots.any(|slot| slot.counts() && slot.worker.stays_down);
-        let stays_down = stays_down && !mutants::is(Mutant::RestartWhatStaysDown);
+        mutant!(RestartWhatStaysDown => None);
         stays_down.then_some(Reason::StaysDown)
     }
 }
@@ -198,7 +198,8 @@ fn is_followed(
 impl Slot<'_> {
     /// Whether the worker takes part in a barrier at all.
     pub(super) fn counts(&self) -> bool {
-        !self.absent && (!(self.done || self.finished) || mutants::is(Mutant::ForgetDoneWorkers))
+        let is_over = (self.done || self.finished) && !mutant!(ForgetDoneWorkers);
+        !self.absent && !is_over
     }
 
     /// Parked at exactly this generation. Without an agent: nothing of an earlier generation runs.

@@ -9,7 +9,7 @@ use lockstep_core::restart::{
     Awaited, Durable, Generation, Identity, Impossible, Incarnation, Observed, Phase, Placed, Policy, Report,
     Scope, Worker,
 };
-use lockstep_mutants::{self as mutants, Mutant};
+use lockstep_mutants::mutant;
 
 use super::clock::{gather, rest, sleep_until};
 use super::observe::View;
@@ -265,7 +265,7 @@ impl View {
         let Identity {
             job: said, index: at, ..
         } = &report.identity;
-        if *bound != report.node && !mutants::is(Mutant::BelieveAnyNode) {
+        if *bound != report.node && !mutant!(BelieveAnyNode) {
             return Err(Unbelieved::ForeignPod {
                 pod: pod.clone(),
                 bound: bound.clone(),

@@ -5,7 +5,7 @@ use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::time::{Duration, Instant};
 
 use lockstep_core::restart::{Incarnation, Phase, Report, WorkerRestart};
-use lockstep_mutants::{self as mutants, Mutant};
+use lockstep_mutants::mutant;
 
 use super::Revisions;
 use crate::hub::convert::Reported;
@@ -108,9 +108,7 @@ impl Reports {
         }
         if !matches!(kept.report.phase, Phase::Done | Phase::Lost(_)) {
             kept.report.phase = Phase::Unlinked;
-            if mutants::is(Mutant::MissUnlinked) {
-                return;
-            }
+            mutant!(MissUnlinked => ());
             kept.news = true;
             if !std::mem::replace(&mut of_node.is_news, true) {
                 self.news.push(node.to_owned());

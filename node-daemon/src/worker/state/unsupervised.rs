@@ -3,7 +3,7 @@
 //! They are left alone until their group stops, or their worker is restarted alone. Then one container of a worker is stopped from outside for a
 //! generation, until it has ended, and kubelet starts it again, with the agent. Where that does not help, the group is made anew as if nothing had been tried.
 
-use lockstep_mutants::{self as mutants, Mutant};
+use lockstep_mutants::mutant;
 
 use super::super::facts::Effects;
 use super::super::types::{ContainerId, Desired, Exit};
@@ -12,8 +12,9 @@ use super::{Table, Worker};
 impl Table {
     /// Whether this container was made without the agent that it should have: no agent will tell of it, nor of the one before it.
     pub(super) fn is_without_agent(&self, id: &ContainerId) -> bool {
+        mutant!(AwaitMissingAgent => false);
         let worker = self.workers.get(id);
-        worker.is_some_and(|worker| worker.without_agent) && !mutants::is(Mutant::AwaitMissingAgent)
+        worker.is_some_and(|worker| worker.without_agent)
     }
 
     /// Stops those whose group, or who alone, may not run now.
@@ -63,7 +64,8 @@ impl Table {
 
     /// What is wanted of a worker whom nobody can tell.
     fn order(&self, worker: &Worker, desired: &Desired) -> Order {
-        if !desired.release || mutants::is(Mutant::StopWithoutRestart) {
+        mutant!(StopWithoutRestart => Order::Stop(desired.generation));
+        if !desired.release {
             return Order::Stop(desired.generation);
         }
         let is_of_it = |id: &ContainerId| {

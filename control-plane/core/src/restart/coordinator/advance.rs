@@ -1,10 +1,22 @@
 //! From one state to the next: who is waited for at the barrier, and its release.
 
-use lockstep_mutants::{self as mutants, Mutant};
+use lockstep_mutants::mutant;
 
 use super::super::view::{Slot, View};
 use super::super::{Identity, Observed, Output, Phase, PodFact, Reason, RestartLevel, UnixNanos};
 use super::{Coordinator, State};
+
+/// True if a deadline has passed.
+fn is_over(deadline: UnixNanos, now: UnixNanos) -> bool {
+    mutant!(IgnoreDeadline => false);
+    now >= deadline
+}
+
+/// True if no pod from before the Jobs were recreated lives.
+pub(super) fn old_pods_are_gone(observed: &Observed) -> bool {
+    mutant!(ReleaseBesideOldPods => true);
+    observed.old_pods == 0
+}
 
 impl Coordinator {
     pub(super) fn advance(&mut self, observed: &Observed, view: &View<'_>, now: UnixNanos, out: &mut Output) {
@@ -24,13 +36,13 @@ impl Coordinator {
                     {
                         self.state = State::InSync;
                         self.climb.runs(now);
-                    } else if now >= deadline && !mutants::is(Mutant::IgnoreDeadline) {
+                    } else if is_over(deadline, now) {
                         self.recreate(Self::cause_of(Reason::TimedOut), now, out);
                     }
                 }
             }
             State::Stopping { deadline } => {
-                if mutants::is(Mutant::CountStaleFailures)
+                if mutant!(CountStaleFailures)
                     && let Some(cause) = self.evidence(observed, view, now).into_iter().next()
                 {
                     return self.restart(cause, observed, view, now, out);
@@ -49,7 +61,7 @@ impl Coordinator {
                     self.state = State::Parked { deadline };
                 } else if self.replacement_is_late(observed, view) {
                     self.recreate(Self::cause_of(Reason::ReplacementLate), now, out);
-                } else if now >= deadline && !mutants::is(Mutant::IgnoreDeadline) {
+                } else if is_over(deadline, now) {
                     self.recreate(Self::cause_of(Reason::TimedOut), now, out);
                 }
             }
@@ -65,8 +77,7 @@ impl Coordinator {
             }
             State::Recreating => {
                 // The write names the new generation before any Job is deleted; new workers wait while an old one lives.
-                let is_alone = observed.old_pods == 0 || mutants::is(Mutant::ReleaseBesideOldPods);
-                if self.is_durable(observed) && is_alone && self.backoff.is_over(now) {
+                if self.is_durable(observed) && old_pods_are_gone(observed) && self.backoff.is_over(now) {
                     self.backoff.released(now);
                     self.state = State::InSync;
                 }
@@ -82,8 +93,8 @@ impl Coordinator {
 
     /// Durable under this leader's own epoch.
     pub(super) fn is_durable(&self, observed: &Observed) -> bool {
+        mutant!(SkipWriteAhead => true);
         observed.durable.generation >= self.generation && observed.durable.epoch == self.epoch
-            || mutants::is(Mutant::SkipWriteAhead)
     }
 
     /// The workers that a barrier waits for: all of started stages, and of others those that were released or have joined. A container without
@@ -105,11 +116,10 @@ impl Coordinator {
     /// will be made again, and with them come workers to wait for. A pod that runs and that nobody reports may hold a worker that a former
     /// leader has released; not so where a container without an agent was seen to end in it.
     pub(super) fn all_parked(&self, observed: &Observed, view: &View<'_>) -> bool {
-        if mutants::is(Mutant::ReleaseBeforeAllParked) {
-            return self
-                .barrier(view)
-                .any(|(_, slot)| slot.parked_at(self.generation));
-        }
+        mutant!(ReleaseBeforeAllParked => {
+            let mut barrier = self.barrier(view);
+            barrier.any(|(_, slot)| slot.parked_at(self.generation))
+        });
         let unseen = |slot: &Slot<'_>| {
             let may_run = |pod: &PodFact| {
                 pod.running
@@ -118,8 +128,8 @@ impl Coordinator {
                         .as_ref()
                         .is_some_and(|node| !observed.heard_nodes.contains(node))
             };
-            !mutants::is(Mutant::IgnoreUnseenPods)
-                && slot.counts()
+            mutant!(IgnoreUnseenPods => false);
+            slot.counts()
                 && slot.current.is_none()
                 && (slot.worker.level == RestartLevel::Process || slot.ended.is_none())
                 && slot.worker.pods.iter().any(may_run)
@@ -145,9 +155,9 @@ impl Coordinator {
 
     /// Whether each stage that has started has Jobs, or has finished.
     pub(super) fn stages_are_there(&self, observed: &Observed, view: &View<'_>) -> bool {
+        mutant!(ForgetDeletedJobs => true);
         self.started.iter().all(|stage| {
-            mutants::is(Mutant::ForgetDeletedJobs)
-                || observed.finished_stages.contains(stage)
+            observed.finished_stages.contains(stage)
                 || view.slots.values().any(|slot| slot.worker.stage == *stage)
         })
     }

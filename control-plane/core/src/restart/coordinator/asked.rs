@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use lockstep_api::WorkerRestartRequest;
-use lockstep_mutants::{self as mutants, Mutant};
+use lockstep_mutants::mutant;
 
 use super::super::view::{Slot, View};
 use super::super::{Cause, Identity, Observed, Output, Reason, RestartLevel, Scope, UnixNanos};
@@ -52,7 +52,7 @@ impl Coordinator {
 
     /// Whether the request restarts this worker now.
     fn is_asked(&self, request: &WorkerRestartRequest, identity: &Identity, slot: &Slot<'_>) -> bool {
-        (names(request, identity, slot) || mutants::is(Mutant::WidenRequest))
+        (names(request, identity, slot) || mutant!(WidenRequest))
             && slot.worker.scope == Scope::Worker
             && slot.counts()
             && !slot.worker.ending

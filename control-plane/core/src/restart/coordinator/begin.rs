@@ -1,6 +1,6 @@
 //! How a restart begins: after a failure, where one is asked for, and by making the Jobs anew.
 
-use lockstep_mutants::{self as mutants, Mutant};
+use lockstep_mutants::mutant;
 
 use super::super::view::View;
 use super::super::{Announcement, Cause, Observed, Output, Reason, RestartLevel, Scope, Timeline, UnixNanos};
@@ -22,8 +22,8 @@ impl Coordinator {
             identity.and_then(|identity| view.slots.get(identity))
         };
         let worker_restarts = |cause: &Cause| {
+            mutant!(StopPeersToo => false);
             slot_of(cause).is_some_and(|slot| slot.worker.scope == Scope::Worker)
-                && !mutants::is(Mutant::StopPeersToo)
         };
         if let Some(cause) = failures.iter().find(|cause| !worker_restarts(cause)) {
             self.restart(cause.clone(), observed, view, now, out);
@@ -113,7 +113,7 @@ impl Coordinator {
 
     /// Counts the restart, where it counts.
     pub(super) fn count(&mut self, answer: Answer) {
-        let counts = answer == Answer::Counted || mutants::is(Mutant::CountWhatOutlives);
+        let counts = answer == Answer::Counted || mutant!(CountWhatOutlives);
         self.counter = self.counter.saturating_add(u32::from(counts));
     }
 
@@ -147,7 +147,7 @@ impl Coordinator {
         let mut slots = view.slots.iter();
         let runs = slots.any(|(identity, slot)| slot.running_at(self.wanted(identity)));
         if runs && matches!(self.state, State::InSync | State::Releasing { .. }) {
-            self.counter += u32::from(mutants::is(Mutant::CountRequests));
+            self.counter += u32::from(mutant!(CountRequests));
             self.stop(Self::cause_of(Reason::ManualRequest), observed, view, now, out);
         }
     }

@@ -22,7 +22,7 @@ use super::super::{
 };
 use super::Coordinator;
 use super::backoff::was_not_ended;
-use lockstep_mutants::{self as mutants, Mutant};
+use lockstep_mutants::mutant;
 
 /// A failure within this time of the release comes soon, milliseconds: so long the kernel keeps a port in `TIME_WAIT`.
 const SOON_MS: u64 = 60_000;
@@ -147,6 +147,7 @@ impl Climb {
 
     /// What is to be made anew for this failure, where its worker climbs.
     fn next(&self, cause: &Cause, now: UnixNanos) -> Option<Step> {
+        mutant!(NeverClimb => None);
         if !self.concerns(cause) || !fails_by_itself(cause) || !self.is_soon(cause, now) {
             return None;
         }
@@ -159,6 +160,7 @@ impl Climb {
 
     /// Whether less than that was made anew before this failure came, soon: then it may be due to what was not.
     fn may_outlive(&self, below: Step, cause: &Cause, now: UnixNanos) -> bool {
+        mutant!(FailInPlace => false);
         let hangs = matches!(cause.reason, Reason::HeartbeatMissed | Reason::ReadyTimeout);
         // That one worker's pod was made anew took nothing away from another.
         let of_another = self.step == Step::Pod && self.worker.is_some() && !self.is_of(cause);
@@ -179,7 +181,8 @@ fn ends_by_itself(exit: Exit) -> bool {
 
 impl Coordinator {
     fn restarts_are_left(&self, observed: &Observed) -> bool {
-        self.counter < observed.policy.max_restarts || mutants::is(Mutant::IgnoreMaxRestarts)
+        mutant!(IgnoreMaxRestarts => true);
+        self.counter < observed.policy.max_restarts
     }
 
     /// What the failure of a worker whose restart is one of all leads to.
@@ -193,7 +196,7 @@ impl Coordinator {
         // Without agents kubelet's own back-off climbs: it soon exceeds `inplace-timeout`.
         let has_agents = view.level() == RestartLevel::Process;
         let climb = &self.climb;
-        if has_agents && !mutants::is(Mutant::NeverClimb) {
+        if has_agents {
             match climb.next(cause, now) {
                 Some(Step::Pod) if may_lose_pod(cause, view) => return Answer::Pod,
                 Some(Step::Jobs) => return Answer::Jobs(Reason::FailedInNewPod),
@@ -203,7 +206,7 @@ impl Coordinator {
         if self.restarts_are_left(observed) {
             return Answer::Counted;
         }
-        if climb.may_outlive(Step::Jobs, cause, now) && !mutants::is(Mutant::FailInPlace) {
+        if climb.may_outlive(Step::Jobs, cause, now) {
             return Answer::Jobs(Reason::LastResort);
         }
         Answer::Fail
@@ -222,14 +225,14 @@ impl Coordinator {
             .as_ref()
             .and_then(|identity| self.worker_restarts.climb(identity));
         let next = own.and_then(|own| own.next(cause, now));
-        if next == Some(Step::Pod) && may_lose_pod(cause, view) && !mutants::is(Mutant::NeverClimb) {
+        if next == Some(Step::Pod) && may_lose_pod(cause, view) {
             return Answer::Pod;
         }
         if self.restarts_are_left(observed) {
             return Answer::Counted;
         }
         let outlives = own.unwrap_or(&self.climb).may_outlive(Step::Pod, cause, now);
-        match outlives && !mutants::is(Mutant::FailInPlace) {
+        match outlives {
             true if may_lose_pod(cause, view) => Answer::Pod,
             true => Answer::Jobs(Reason::LastResort),
             false => Answer::Fail,

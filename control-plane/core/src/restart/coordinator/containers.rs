@@ -3,7 +3,7 @@
 //! The node daemon knows which generation a container belongs to: the one that its predecessor was stopped, or had ended by itself, for. The
 //! first of a pod, and one whose predecessor ended at the present generation, belong to none until the coordinator says so.
 
-use lockstep_mutants::{self as mutants, Mutant};
+use lockstep_mutants::mutant;
 
 use super::super::view::{Slot, View};
 use super::super::{
@@ -50,7 +50,7 @@ impl Coordinator {
         let lost = match seat {
             Some(seat) => !pods.iter().any(|pod| pod.uid == seat.pod_uid),
             // While a group is being released it is what is waited for, and its pod may go before that.
-            None => started && pods.is_empty() && (!self.is_releasing() || mutants::is(Mutant::CountAwaited)),
+            None => started && pods.is_empty() && (!self.is_releasing() || mutant!(CountAwaited)),
         };
         if lost {
             return Some(cause(Reason::PodLost, "", "", None, None));

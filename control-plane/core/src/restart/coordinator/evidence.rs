@@ -1,6 +1,6 @@
 //! What counts as a failure: evidence about an incarnation that is released at the current generation.
 
-use lockstep_mutants::{self as mutants, Mutant};
+use lockstep_mutants::mutant;
 
 use super::super::view::{Slot, View};
 use super::super::{
@@ -74,6 +74,7 @@ impl Coordinator {
     /// Whether the Job controller may be ending the pods of this worker's Job, which it does before the Job says so, and within how many
     /// milliseconds that is known. The clocks of the two may differ by anything: what this one says decides about the wait alone.
     fn may_be_ended(cause: &Cause, view: &View<'_>, now: UnixNanos) -> Option<u64> {
+        mutant!(CountEndedPods => None);
         let identity = cause.identity.as_ref();
         let slot = identity.and_then(|identity| view.slots.get_key_value(identity));
         let (identity, slot) = slot?;
@@ -83,7 +84,7 @@ impl Coordinator {
             Reason::WorkerExited => slot.worker.level == RestartLevel::Container,
             _ => false,
         };
-        if !from_outside || mutants::is(Mutant::CountEndedPods) {
+        if !from_outside {
             return None;
         }
         let mut slots = view.slots.iter();
@@ -125,7 +126,7 @@ impl Coordinator {
         let current = slot.current.filter(|(incarnation, _)| *incarnation == seat);
         if let Some(report) = current.map_or_else(|| observed.reports.get(seat), |(_, report)| Some(report)) {
             match report.phase {
-                Phase::Unlinked if mutants::is(Mutant::UnlinkedIsLost) => {
+                Phase::Unlinked if mutant!(UnlinkedIsLost) => {
                     return Some(cause(
                         Reason::ContainerLost,
                         &report.pod_name,
@@ -135,8 +136,7 @@ impl Coordinator {
                     ));
                 }
                 Phase::Exited(exit)
-                    if report.generation == self.wanted(identity)
-                        || mutants::is(Mutant::CountStaleFailures) =>
+                    if report.generation == self.wanted(identity) || mutant!(CountStaleFailures) =>
                 {
                     let at = Some(report.since);
                     return Some(cause(
@@ -179,10 +179,8 @@ impl Coordinator {
     /// that container: its peers have not been told. A worker that is restarted alone has none that wait for it, and kubelet has started it again; an
     /// optional worker may have failed before it joined.
     fn failed_without_agent<'a>(&self, identity: &Identity, slot: &Slot<'a>) -> Option<(&'a Report, Exit)> {
-        if slot.worker.scope == Scope::Worker
-            || slot.worker.optional
-            || mutants::is(Mutant::IgnoreUnsupervisedFailure)
-        {
+        mutant!(IgnoreUnsupervisedFailure => None);
+        if slot.worker.scope == Scope::Worker || slot.worker.optional {
             return None;
         }
         let wanted = Some(self.wanted(identity));

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use lockstep_mutants::{self as mutants, Mutant};
+use lockstep_mutants::mutant;
 
 use super::super::{Identity, Observed};
 use super::{Coordinator, State};
@@ -13,10 +13,10 @@ use super::{Coordinator, State};
 impl Coordinator {
     /// Whether an optional worker takes part.
     pub(super) fn has_joined(&self, identity: &Identity) -> bool {
+        mutant!(OptionalAreExpected => true);
         self.seats.contains_key(identity)
             || self.joined.contains(&identity.place())
             || self.worker_restarts.concerns(identity)
-            || mutants::is(Mutant::OptionalAreExpected)
     }
 
     /// Forgets optional workers that are no longer wanted. If they are wanted again, they join like new ones. What belongs to a Job that is away for a

@@ -3,7 +3,7 @@
 //! Their agents judge that (`lockstep.dev/heartbeat-timeout`, `lockstep.dev/ready-timeout`): they see the worker, and no news that is held up
 //! on its way can make them wrong. A worker that was not started is waited for as long as `inplace-timeout` allows.
 
-use lockstep_mutants::{self as mutants, Mutant};
+use lockstep_mutants::mutant;
 
 use super::super::view::Slot;
 use super::super::{Cause, Heartbeat, Identity, Phase, Reason};
@@ -17,7 +17,7 @@ impl Coordinator {
             .filter(|(_, report)| report.phase == Phase::Running)?;
         let reason = match report.heartbeat {
             Heartbeat::Missed => Reason::HeartbeatMissed,
-            Heartbeat::Overdue if !mutants::is(Mutant::NeverLate) => Reason::ReadyTimeout,
+            Heartbeat::Overdue if !mutant!(NeverLate) => Reason::ReadyTimeout,
             _ => return None,
         };
         let is_released =

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use lockstep_mutants::{self as mutants, Mutant};
+use lockstep_mutants::mutant;
 
 use super::super::view::{Slot, View};
 use super::super::{Announcement, Desired, Observed, Output, Phase, Reason, RestartLevel, Scope, UnixNanos};
+use super::advance::old_pods_are_gone;
 use super::{Coordinator, State};
 
 impl Coordinator {
@@ -85,8 +86,8 @@ impl Coordinator {
     /// is none, each leader would let the same incarnations start at the same number, once.
     pub(super) fn may_release(&self, observed: &Observed) -> bool {
         matches!(self.state, State::InSync | State::Releasing { .. })
-            && (observed.durable.generation >= self.generation || mutants::is(Mutant::SkipWriteAhead))
-            && (observed.old_pods == 0 || mutants::is(Mutant::ReleaseBesideOldPods))
+            && (observed.durable.generation >= self.generation || mutant!(SkipWriteAhead))
+            && old_pods_are_gone(observed)
     }
 
     /// Marks stages all of whose workers run or are done, and says so when that ends a restart.
@@ -102,15 +103,14 @@ impl Coordinator {
         }
         // A restart in place ends with those who took part in it. A worker of a stage that has never
         // started takes part once it comes.
-        let in_place = self.in_place && !mutants::is(Mutant::WaitForUnstarted);
+        let in_place = self.in_place && !mutant!(WaitForUnstarted);
         let mut waits = false;
         let mut takes_part = false;
         let mut stages: BTreeMap<&str, bool> = BTreeMap::new();
         for (identity, slot) in view.slots.iter() {
             // Out of sight is good enough for a worker that has run before, not for the first start.
-            let seen = self.started.contains(&slot.worker.stage)
-                || slot.seen_running()
-                || mutants::is(Mutant::StartedUnseen);
+            let seen =
+                self.started.contains(&slot.worker.stage) || slot.seen_running() || mutant!(StartedUnseen);
             let seated = self.seats.contains_key(identity);
             let restarts_alone = self.worker_restarts.concerns(identity);
             let runs = slot.done

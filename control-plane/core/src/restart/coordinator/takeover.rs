@@ -1,7 +1,7 @@
 //! What others know better: the status that somebody else wrote, the generation that workers have heard of, and, for a new leader, where
 //! the group stands.
 
-use lockstep_mutants::{self as mutants, Mutant};
+use lockstep_mutants::mutant;
 
 use super::super::view::{Slot, View};
 use super::super::{
@@ -78,6 +78,7 @@ impl Coordinator {
 
     /// Workers may know of a generation that its leader could not write any more. It counts; only its write is made good.
     pub(super) fn adopt_reports(&mut self, observed: &Observed, now: UnixNanos) {
+        mutant!(IgnoreReportedGeneration => ());
         if matches!(self.state, State::Failed | State::Suspended) {
             return;
         }
@@ -142,7 +143,7 @@ impl Coordinator {
             .slots
             .values()
             .any(|slot| slot.counts() && slot.is_out_of_sight());
-        if !(heard && known && seen) && now < until && !mutants::is(Mutant::DecideBeforeReports) {
+        if !(heard && known && seen) && now < until && !mutant!(DecideBeforeReports) {
             return;
         }
         let deadline = now.plus_millis(observed.policy.timeout_ms);
@@ -161,7 +162,7 @@ impl Coordinator {
             || self.runs_before_its_gang(observed)
             || observed.durable.generation < self.generation
             || view.slots.values().any(waits);
-        self.counter += u32::from(under_way && mutants::is(Mutant::RecountOnTakeover));
+        self.counter += u32::from(under_way && mutant!(RecountOnTakeover));
         if under_way {
             self.climb.is_under_way();
         }
@@ -199,7 +200,10 @@ impl Coordinator {
     fn was_released(&self, view: &View<'_>) -> bool {
         let has_agent = |slot: &Slot<'_>| slot.worker.level == RestartLevel::Process;
         let have_agents = view.slots.values().any(|slot| slot.counts() && has_agent(slot));
-        let tells = |slot: &Slot<'_>| !have_agents || has_agent(slot) || mutants::is(Mutant::BelieveKubelet);
+        let tells = |slot: &Slot<'_>| {
+            mutant!(BelieveKubelet => true);
+            !have_agents || has_agent(slot)
+        };
         let runs = |slot: &Slot<'_>| {
             let phase = self.phase_here(slot);
             matches!(phase, Some(Phase::Starting | Phase::Running | Phase::Exited(_)))

@@ -12,7 +12,7 @@
 
 use std::collections::BTreeMap;
 
-use lockstep_mutants::{self as mutants, Mutant};
+use lockstep_mutants::mutant;
 
 use super::super::view::View;
 use super::super::{
@@ -139,7 +139,7 @@ impl WorkerRestarts {
             latest: durable.latest.max(durable.generation),
             ..Self::default()
         };
-        if !mutants::is(Mutant::ForgetWorkerRestarts) {
+        if !mutant!(ForgetWorkerRestarts) {
             for (identity, generation) in &durable.worker_restarts {
                 worker_restarts
                     .under_way
@@ -287,7 +287,7 @@ impl Coordinator {
             let is_news = *generation > self.wanted(identity)
                 && known.is_none_or(|known| !known.durable && known.generation != *generation)
                 && durable.epoch < epoch
-                && !mutants::is(Mutant::ForgetWorkerRestarts);
+                && !mutant!(ForgetWorkerRestarts);
             if is_news {
                 let restart = UnderWay::new(*generation);
                 self.worker_restarts.under_way.insert(identity.clone(), restart);
@@ -476,7 +476,7 @@ impl Coordinator {
         let mut under_way = std::mem::take(&mut self.worker_restarts.under_way);
         let mut is_stuck = false;
         for (identity, restart) in &mut under_way {
-            if !restart.durable && !mutants::is(Mutant::SkipWriteAhead) {
+            if !restart.durable && !mutant!(SkipWriteAhead) {
                 continue;
             }
             self.worker_restarts

@@ -1,10 +1,18 @@
-//! What must hold of epochs: a daemon speaks of none that no leader has had, names none of before the one under which its node was welcomed, and
-//! obeys nobody of before one that a daemon of its node has obeyed.
+//! What must hold of leaders and their epochs.
+//!
+//! A daemon names no epoch that no leader has had, and none lower than the one under which its node
+//! was welcomed. It obeys no leader earlier than one that a daemon of its node has obeyed. A leader
+//! that has led since before the store went back ends.
 
 use lockstep_proto::node::v1 as pb;
 
-use crate::event::NodeIndex;
+use crate::event::{NodeIndex, ReplicaIndex};
+use crate::time::{SEC, Time};
 use crate::world::World;
+
+/// How long it takes to find out, once the API server can be reached: a look at the Lease, and the
+/// time until it is lost anyway.
+const FOUND_OUT: Time = 20 * SEC;
 
 impl World {
     /// The highest epoch of a leader.
@@ -28,7 +36,8 @@ impl World {
         }
     }
 
-    /// A daemon introduces itself, and this is the lowest epoch that it names. A leader of before learns from it that there is another.
+    /// A daemon introduces itself, and this is the lowest epoch that it names. An earlier leader
+    /// learns from it that there is another.
     pub(crate) fn check_remembered(&mut self, node: NodeIndex, lowest: Option<u64>) {
         let welcomed = self.nodes[node].welcomed;
         if let Some(said) = lowest.filter(|said| *said < welcomed) {
@@ -48,6 +57,23 @@ impl World {
                 ));
             }
             self.nodes[node].obeyed = *epoch;
+        }
+    }
+
+    pub(super) fn check_restored(&mut self, well: Time) {
+        let Some(restored) = self.restored_at else {
+            return;
+        };
+        let late = self.now > restored.max(well) + FOUND_OUT;
+        let led_before = |replica: &ReplicaIndex| {
+            let leader = self.replicas[*replica].leader.as_ref();
+            leader.is_some_and(|leader| leader.since < restored)
+        };
+        let leads_on = (0..self.replicas.len()).find(led_before);
+        if let Some(replica) = leads_on.filter(|_| late) {
+            self.violate(format!(
+                "replica {replica} leads on, by what it knew before the store went back"
+            ));
         }
     }
 }

@@ -1,0 +1,195 @@
+//! Deliberately broken variants of the restart protocol. A test shows that the simulation finds
+//! each of them (`docs/simulation.md`).
+//!
+//! Code asks for a variant by the macro [`mutant`] only. With debug assertions it reads the choice
+//! of this thread, which only [`select`] makes. Without them this crate holds nothing but the
+//! macro: `mutant!(X)` is the constant `false`, and `mutant!(X => value)` is no code at all. So a
+//! release cannot run a variant, nor does it know the name of one.
+//!
+//! Debug assertions decide, and no feature: tests and the programs that they start then share one
+//! build.
+
+/// Asks whether this thread runs a variant, in one of two forms.
+///
+/// As the first statement of a function or closure, it returns this value if the variant runs:
+///
+/// ```ignore
+/// fn is_durable(&self) -> bool {
+///     mutant!(SkipWriteAhead => true);
+///     self.written >= self.generation
+/// }
+/// ```
+///
+/// As an expression, `mutant!(SkipWriteAhead)`, it is a `bool`.
+#[cfg(debug_assertions)]
+#[macro_export]
+macro_rules! mutant {
+    ($name:ident) => {
+        $crate::is($crate::Mutant::$name)
+    };
+    ($name:ident => $value:expr) => {
+        if $crate::is($crate::Mutant::$name) {
+            return $value;
+        }
+    };
+}
+
+/// Asks whether this thread runs a variant. Without debug assertions none runs.
+#[cfg(not(debug_assertions))]
+#[macro_export]
+macro_rules! mutant {
+    ($name:ident) => {
+        false
+    };
+    ($name:ident => $value:expr) => {};
+}
+
+#[cfg(debug_assertions)]
+macro_rules! mutants {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// A broken variant.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Mutant {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Mutant {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$name),*];
+        }
+    };
+}
+
+#[cfg(debug_assertions)]
+mutants! {
+    /// Coordinator: workers are released before the new generation is durable.
+    SkipWriteAhead,
+    /// Coordinator: failures are counted that a pending stop already covers.
+    CountStaleFailures,
+    /// Coordinator: a worker that is out of sight counts as lost.
+    UnlinkedIsLost,
+    /// Coordinator: new workers are released while pods from before the recreation live.
+    ReleaseBesideOldPods,
+    /// Coordinator: the first parked worker opens the barrier for all.
+    ReleaseBeforeAllParked,
+    /// Coordinator: done workers are forgotten.
+    ForgetDoneWorkers,
+    /// Coordinator: a new leader counts the restart that it finds under way.
+    RecountOnTakeover,
+    /// Coordinator: nothing ever takes too long.
+    IgnoreDeadline,
+    /// Coordinator: a new leader waits for no daemon and no pod.
+    DecideBeforeReports,
+    /// Coordinator: `maxRestarts` is no limit.
+    IgnoreMaxRestarts,
+    /// Coordinator: requested restarts are counted.
+    CountRequests,
+    /// Coordinator: replicatedJobs count as started after their Jobs were recreated.
+    KeepStartedOnRecreation,
+    /// Coordinator: a new leader ignores what workers know of and the status does not.
+    IgnoreReportedGeneration,
+    /// Coordinator: a worker that is out of sight counts as started.
+    StartedUnseen,
+    /// Coordinator: if a Job is away, its workers are not waited for.
+    ForgetDeletedJobs,
+    /// Coordinator: a resumed group releases at once.
+    ResumeWithoutBarrier,
+    /// Coordinator: running pods that no daemon reports are not waited for.
+    IgnoreUnseenPods,
+    /// Coordinator: a worker that is restarted alone takes the others with it.
+    StopPeersToo,
+    /// Coordinator: a request that names some workers restarts others as well.
+    WidenRequest,
+    /// Coordinator: a new leader does not know which workers its predecessor restarts alone.
+    ForgetWorkerRestarts,
+    /// Coordinator: a worker that does not come up is waited for without end.
+    NeverLate,
+    /// Coordinator: a pod that is lost while its next container is waited for is a failure.
+    CountAwaited,
+    /// Coordinator: optional workers are waited for like others.
+    OptionalAreExpected,
+    /// Coordinator: workers start before the minimum of their gang is bound.
+    StartPartOfGang,
+    /// Coordinator: pods that go while their Job is past its deadline count as having failed by
+    /// themselves.
+    CountEndedPods,
+    /// Coordinator: the failure of a container without its agent is ignored.
+    IgnoreUnsupervisedFailure,
+    /// Coordinator: the end of a restart waits for workers of replicatedJobs that have never
+    /// started.
+    WaitForUnstarted,
+    /// Coordinator: a restart that recreates what a restart in place leaves behind is counted.
+    CountWhatOutlives,
+    /// Coordinator: a worker that fails soon after a restart in place is restarted in place again.
+    NeverClimb,
+    /// Coordinator: the JobSet fails before its Jobs were recreated.
+    FailInPlace,
+    /// Coordinator: a worker that nothing starts at a release is restarted in place with the
+    /// others.
+    RestartWhatStaysDown,
+    /// Coordinator: a new leader takes what kubelet has started for a sign of a release.
+    BelieveKubelet,
+    /// Coordinator: any generation and counter that a node reports is believed.
+    BelieveImpossible,
+    /// Control plane: what the API server has refused is asked for again at once.
+    RetryAtOnce,
+    /// Control plane: the leader carries on after the API server has gone back to an older state.
+    IgnoreFall,
+    /// Control plane: a node is believed about pods that are bound to other nodes.
+    BelieveAnyNode,
+    /// Gangs: optional pods lose their gates before the minimum is bound.
+    OptionalGoFirst,
+    /// Gangs: optional pods count towards the minimum.
+    OptionalCount,
+    /// Gangs: pods lose their gates before that is durable.
+    LetGoUnwritten,
+    /// Gangs: a gang that was not bound in time gives nothing back.
+    KeepWhatTimedOut,
+    /// Control plane: groups do not learn that the daemon of their workers is gone.
+    MissUnlinked,
+    /// Agent: an incarnation that has exited starts again at the release of the same generation.
+    ReleaseTwice,
+    /// Agent: a worker counts as stopped while its children still run.
+    ParkBesideChildren,
+    /// Agent: a first start needs no release that names the incarnation.
+    StartUnnamed,
+    /// Node daemon: an agent that cannot be reached is reported as lost.
+    LinkDownIsLost,
+    /// Node daemon: the snapshot of a new stream is empty.
+    EmptySnapshot,
+    /// Node daemon: a new daemon does not know what the one before has written down.
+    ForgetRecords,
+    /// Node daemon: the container after a stopped one has the same generation.
+    FollowersAreOld,
+    /// Node daemon: workers without their agents are stopped although their group runs.
+    StopWithoutRestart,
+    /// Node daemon: the end of a container is left to its successor to report, which has no agent
+    /// that could.
+    AwaitMissingAgent,
+    /// Node daemon: an epoch that an agent names is passed on.
+    BelieveAgentsEpoch,
+    /// Node daemon: a new daemon does not know which leaders the one before has obeyed.
+    ForgetFormerLeaders,
+    /// Node daemon: what was started after an agent asked for help with killing is killed too.
+    KillUnfenced,
+}
+
+#[cfg(debug_assertions)]
+thread_local! {
+    static SELECTED: std::cell::Cell<Option<Mutant>> = const { std::cell::Cell::new(None) };
+}
+
+/// True if this thread runs this variant. [`mutant`] is how to ask.
+#[doc(hidden)]
+#[cfg(debug_assertions)]
+#[must_use]
+#[inline]
+pub fn is(mutant: Mutant) -> bool {
+    SELECTED.get() == Some(mutant)
+}
+
+/// Makes this thread run this variant from now on, or none.
+#[cfg(debug_assertions)]
+pub fn select(mutant: Option<Mutant>) {
+    SELECTED.set(mutant);
+}
