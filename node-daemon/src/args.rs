@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use clap::{Parser, ValueEnum};
+use clap::Parser;
+use lockstep_process::logging::LogFormat;
 
 /// Lockstep's node daemon: puts the pod agent in front of workers and links them to the control plane.
 #[derive(Debug, Clone, Parser)]
@@ -46,13 +47,4 @@ pub struct Args {
     /// Format of the log.
     #[arg(long, env = "LOCKSTEP_LOG_FORMAT", default_value = "text")]
     pub log_format: LogFormat,
-}
-
-/// Format of the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum LogFormat {
-    /// For people.
-    Text,
-    /// One object per line.
-    Json,
 }

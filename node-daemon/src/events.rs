@@ -13,13 +13,13 @@ use containerd_client::events::TaskExit;
 use containerd_client::services::v1::SubscribeRequest;
 use containerd_client::services::v1::events_client::EventsClient;
 use containerd_client::types::Envelope;
+use lockstep_process::rate_limit::RateLimit;
 use prost::Message as _;
 use tokio::sync::{Mutex, Notify};
 use tonic::transport::{Channel, Endpoint};
 use tracing::{debug, info, warn};
 
 use crate::cri::{self, Known, Listing};
-use crate::pace::Pace;
 use crate::plain;
 use crate::worker::driver::{Closed, Handle, unix_nanos};
 use crate::worker::facts::Input;
@@ -152,12 +152,12 @@ where
 {
     let mut unclear = BTreeMap::new();
     let mut too_large = false;
-    let mut pace = Pace::new(NEWS.0, NEWS.1);
+    let mut limit = RateLimit::new(NEWS.0, NEWS.1);
     for wait in RELIST.into_iter().chain(iter::repeat(RELIST_LATER)) {
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
-            () = async { pace.ready().await; news.notified().await } => {
-                pace.take();
+            () = async { limit.ready().await; news.notified().await } => {
+                limit.take();
                 tokio::time::sleep(RELIST_SOON).await;
             }
         }

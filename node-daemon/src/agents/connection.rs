@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::{SinkExt as _, StreamExt as _};
+use lockstep_process::rate_limit::RateLimit;
 use tokio::net::UnixStream;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -19,7 +20,6 @@ use tracing::debug;
 use super::convert::{self, AgentMessage, DecodeError};
 use super::peer::{Peer, PeerCheck, PeerError};
 use super::refusals::Refusals;
-use crate::pace::Pace;
 use crate::worker::driver::{Closed, Handle, NotLinked};
 use crate::worker::facts::Input;
 use crate::worker::types::{ContainerId, LinkId, PodUid, Target};
@@ -172,7 +172,7 @@ async fn register(
         return Err(LinkError::Protocol(protocol));
     }
     // Whoever can connect can do so as fast as it likes: it waits for its own pod alone.
-    refusals.registrations.turn().await;
+    refusals.registrations.acquire(1).await;
     // Not before: who is silent holds one descriptor of the daemon, not two. The kernel knows since the connection began who is at the other end, so that
     // whoever has its number now is not taken for it; and what is read of `/proc` below is read while the process is held.
     let peer = Peer::of(frames.get_ref());
@@ -197,12 +197,12 @@ async fn exchange(
     workers: &Handle,
     refusals: &Refusals,
 ) -> Result<(), LinkError> {
-    let mut pace = Pace::new(STATES.0, STATES.1);
+    let mut limit = RateLimit::new(STATES.0, STATES.1);
     loop {
         tokio::select! {
             // What is not taken yet waits at the agent, which keeps only its newest state. Targets do not wait for it.
-            frame = async { pace.ready().await; refusals.states.ready().await; frames.next().await } => {
-                pace.take();
+            frame = async { limit.ready().await; refusals.states.ready().await; frames.next().await } => {
+                limit.take();
                 refusals.states.take();
                 let Some(frame) = frame else {
                     return Ok(());

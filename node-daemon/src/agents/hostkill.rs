@@ -11,20 +11,19 @@
 
 mod held;
 mod tree;
-mod turns;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use lockstep_process::rate_limit::{RateLimit, SharedRateLimit};
+use lockstep_process::turns::{Turn, Turns};
 use tracing::{debug, error, warn};
 
 use self::held::{Held, KillError};
 use self::tree::{Found, Ticks, Tree, condemn};
-use self::turns::{Turn, Turns};
 use crate::clock::boot_nanos;
-use crate::pace::{Pace, SharedPace};
 use crate::worker::facts::HostKill;
 use crate::worker::types::ContainerId;
 
@@ -53,9 +52,11 @@ pub struct ProcKiller {
     /// for each, however often its agent changes its mind.
     asked: Arc<Mutex<BTreeMap<ContainerId, Option<Ticks>>>>,
     /// How often it may be looked for each container that has asked a short time ago.
-    looks: Arc<Mutex<BTreeMap<ContainerId, Pace>>>,
-    turns: Turns,
-    lines: Arc<SharedPace>,
+    looks: Arc<Mutex<BTreeMap<ContainerId, RateLimit>>>,
+    /// One looks at a time, so that all together take no more than one core, and one of a namespace:
+    /// one that asks for many containers has others wait for one look at most.
+    turns: Arc<Turns>,
+    lines: Arc<SharedRateLimit>,
 }
 
 impl ProcKiller {
@@ -67,8 +68,8 @@ impl ProcKiller {
             open: Held::open,
             asked: Arc::default(),
             looks: Arc::default(),
-            turns: Turns::default(),
-            lines: Arc::new(SharedPace::new(LINES.0, LINES.1)),
+            turns: Arc::new(Turns::new(1, 1)),
+            lines: Arc::new(SharedRateLimit::new(LINES.0, LINES.1)),
         }
     }
 
@@ -95,12 +96,12 @@ impl ProcKiller {
     fn may_look(&self, container: &ContainerId) -> bool {
         let mut looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
         if !looks.contains_key(container) {
-            looks.retain(|_, pace| !pace.is_rested());
+            looks.retain(|_, limit| !limit.is_full());
         }
-        let pace = looks
+        let limit = looks
             .entry(container.clone())
-            .or_insert_with(|| Pace::new(LOOKS.0, LOOKS.1));
-        pace.try_take()
+            .or_insert_with(|| RateLimit::new(LOOKS.0, LOOKS.1));
+        limit.try_take()
     }
 
     /// False: the agent asked for it no more, so that who asks again means anew.
@@ -114,7 +115,7 @@ impl ProcKiller {
                 debug!(%container, rounds = round, "the agent asks for it no more");
                 return false;
             }
-            let turn = self.turns.take(&ask.namespace).await;
+            let turn = self.turns.take(&ask.namespace, 1).await;
             let (killer, known, asked) = (self.clone(), doomed.len(), ask.clone());
             let looked = tokio::task::spawn_blocking(move || {
                 let left = killer.round(&asked, turn, &mut doomed);
@@ -165,7 +166,7 @@ impl ProcKiller {
         };
         let below = self.tree.below(ask.agent_pid, &ask.container);
         // Others may look while these are killed, but none of the same namespace.
-        let _own = turn.looked();
+        let _own = turn.keep_own();
         let living = condemn(&below.processes, before, doomed);
         for (pid, started) in &living {
             match self.kill_one(&ask.container, *pid, *started) {

@@ -5,11 +5,11 @@ use std::error::Error;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use lockstep_process::rate_limit::SharedRateLimit;
 use tokio::time::Instant;
 use tracing::warn;
 
 use crate::health::Health;
-use crate::pace::SharedPace;
 use crate::worker::types::PodUid;
 
 /// Time between two lines about one pod.
@@ -28,9 +28,9 @@ pub struct TooMany;
 /// What was refused at one socket.
 pub struct Refusals {
     /// How often somebody may register.
-    pub(super) registrations: SharedPace,
+    pub(super) registrations: SharedRateLimit,
     /// How often somebody may say how a worker is.
-    pub(super) states: SharedPace,
+    pub(super) states: SharedRateLimit,
     counts: Mutex<Counts>,
     /// Where those of all sockets are counted.
     health: Arc<Health>,
@@ -47,8 +47,8 @@ impl Refusals {
     #[must_use]
     pub fn new(health: Arc<Health>) -> Self {
         Self {
-            registrations: SharedPace::new(REGISTRATIONS.0, REGISTRATIONS.1),
-            states: SharedPace::new(STATES.0, STATES.1),
+            registrations: SharedRateLimit::new(REGISTRATIONS.0, REGISTRATIONS.1),
+            states: SharedRateLimit::new(STATES.0, STATES.1),
             counts: Mutex::default(),
             health,
         }

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
+use lockstep_process::rate_limit::RateLimit;
 use lockstep_proto::node::v1 as wire;
 use lockstep_proto::node::v1::node_message::Kind;
 use tokio::time::{Instant, Sleep, sleep_until};
@@ -15,7 +16,6 @@ use tokio_stream::Stream;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::convert;
-use crate::pace::Pace;
 use crate::worker::outbox::{Reader, Taken};
 
 /// States per Report: far below the largest gRPC message.
@@ -40,7 +40,7 @@ pub(super) struct Outgoing {
 /// What has changed, as often as may be.
 struct Reports {
     reader: Reader,
-    pace: Pace,
+    limit: RateLimit,
     /// Until there may be another one.
     rest: Option<Pin<Box<Sleep>>>,
 }
@@ -54,8 +54,8 @@ impl Reports {
         self.rest = None;
         let taken = ready!(self.reader.poll_take(BATCH, cx));
         if taken.is_some() {
-            self.pace.take();
-            let next = self.pace.next();
+            self.limit.take();
+            let next = self.limit.next();
             self.rest = (next > Instant::now()).then(|| Box::pin(sleep_until(next)));
         }
         Poll::Ready(taken)
@@ -96,7 +96,7 @@ pub(super) fn speech(
         urgent: Arc::clone(&urgent),
         reports: Reports {
             reader: reports,
-            pace: Pace::new(REPORTS.0, REPORTS.1),
+            limit: RateLimit::new(REPORTS.0, REPORTS.1),
             rest: None,
         },
         _unheard: unheard.clone().drop_guard(),

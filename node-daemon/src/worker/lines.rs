@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use lockstep_process::rate_limit::RateLimit;
+
 use super::types::PodUid;
-use crate::pace::Pace;
 
 /// Lines about one pod: a restart takes a handful for each of its workers.
 const OF_POD: (u32, Duration) = (128, Duration::from_secs(2));
@@ -19,12 +20,12 @@ const MOST: usize = 4096;
 pub(super) struct Lines {
     pods: BTreeMap<PodUid, OfPod>,
     /// They outlive their pods: who makes others has no more for it.
-    namespaces: BTreeMap<String, Pace>,
+    namespaces: BTreeMap<String, RateLimit>,
 }
 
 #[derive(Debug)]
 struct OfPod {
-    pace: Pace,
+    limit: RateLimit,
     left_out: u64,
 }
 
@@ -32,16 +33,16 @@ impl Lines {
     /// Whether another line may be written about this pod of that namespace: then how many were left out before it.
     pub(super) fn next(&mut self, namespace: &str, pod: &PodUid) -> Option<u64> {
         if self.pods.len() >= MOST && !self.pods.contains_key(pod) {
-            self.pods.retain(|_, of_pod| !of_pod.pace.is_rested());
+            self.pods.retain(|_, of_pod| !of_pod.limit.is_full());
             if self.pods.len() >= MOST {
                 return None;
             }
         }
         let of_pod = self.pods.entry(pod.clone()).or_insert_with(|| OfPod {
-            pace: Pace::new(OF_POD.0, OF_POD.1),
+            limit: RateLimit::new(OF_POD.0, OF_POD.1),
             left_out: 0,
         });
-        if of_pod.pace.try_take() && may_say(&mut self.namespaces, namespace) {
+        if of_pod.limit.try_take() && may_say(&mut self.namespaces, namespace) {
             return Some(std::mem::take(&mut of_pod.left_out));
         }
         of_pod.left_out += 1;
@@ -54,18 +55,18 @@ impl Lines {
     }
 }
 
-fn may_say(namespaces: &mut BTreeMap<String, Pace>, namespace: &str) -> bool {
-    if let Some(pace) = namespaces.get_mut(namespace) {
-        return pace.try_take();
+fn may_say(namespaces: &mut BTreeMap<String, RateLimit>, namespace: &str) -> bool {
+    if let Some(limit) = namespaces.get_mut(namespace) {
+        return limit.try_take();
     }
     // Namespaces are as many as there are pods, or were of late.
-    namespaces.retain(|_, pace| !pace.is_rested());
+    namespaces.retain(|_, limit| !limit.is_full());
     if namespaces.len() >= MOST {
         return false;
     }
-    let mut pace = Pace::new(OF_NAMESPACE.0, OF_NAMESPACE.1);
-    let may = pace.try_take();
-    namespaces.insert(namespace.to_owned(), pace);
+    let mut limit = RateLimit::new(OF_NAMESPACE.0, OF_NAMESPACE.1);
+    let may = limit.try_take();
+    namespaces.insert(namespace.to_owned(), limit);
     may
 }
 
