@@ -301,7 +301,7 @@ pub fn connector(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::worker::types::Exit;
+    use crate::worker::types::{Ended, Exit, UnixNanos};
 
     fn exited(id: &str) -> wire::Container {
         wire::Container {
@@ -356,10 +356,11 @@ mod tests {
             .iter()
             .map(|container| (container.id.as_str(), container.ended))
             .collect();
-        assert_eq!(
-            ends,
-            [("odd", None), ("even", Some((Exit { code: 3, signal: 0 }, 42)))]
-        );
+        let end = Ended {
+            exit: Exit { code: 3, signal: 0 },
+            at: UnixNanos(42),
+        };
+        assert_eq!(ends, [("odd", None), ("even", Some(end))]);
         assert_eq!(
             found.unclear,
             BTreeMap::from([("odd".into(), "no such shim".to_owned())])

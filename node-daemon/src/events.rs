@@ -19,11 +19,12 @@ use tokio::sync::{Mutex, Notify};
 use tonic::transport::{Channel, Endpoint};
 use tracing::{debug, info, warn};
 
+use crate::clock::unix_nanos;
 use crate::cri::{self, Known, Listing};
 use crate::plain;
-use crate::worker::driver::{Closed, Handle, unix_nanos};
+use crate::worker::driver::{Closed, Handle};
 use crate::worker::facts::Input;
-use crate::worker::types::{ContainerId, Exit};
+use crate::worker::types::{ContainerId, Ended, Exit, UnixNanos};
 
 /// Time between attempts.
 const RETRY: Duration = Duration::from_millis(200);
@@ -127,9 +128,9 @@ async fn drain(channel: &Channel, workers: &Handle, news: &Notify) -> Result<(),
 
 /// Passes on what concerns containers. Sessions of `kubectl exec` and exec probes end here.
 fn take(envelope: &Envelope, workers: &Handle, news: &Notify) -> Result<(), EventsError> {
-    if let Some((id, exit, at)) = container_exit(envelope) {
-        debug!(container = %id, code = exit.code, "exit event");
-        if workers.try_tell(Input::Exited(id, exit, at))?.is_some() {
+    if let Some((id, ended)) = container_exit(envelope) {
+        debug!(container = %id, code = ended.exit.code, "exit event");
+        if workers.try_tell(Input::Exited(id, ended))?.is_some() {
             return Err(EventsError::Behind);
         }
         news.notify_one();
@@ -217,7 +218,7 @@ async fn connect(socket: PathBuf) -> Result<Channel, tonic::transport::Error> {
 }
 
 /// The exit of a container's first process, with its time. Exits of exec sessions have another id.
-fn container_exit(envelope: &Envelope) -> Option<(ContainerId, Exit, i64)> {
+fn container_exit(envelope: &Envelope) -> Option<(ContainerId, Ended)> {
     if envelope.topic != EXIT_TOPIC {
         return None;
     }
@@ -227,11 +228,11 @@ fn container_exit(envelope: &Envelope) -> Option<(ContainerId, Exit, i64)> {
     }
     let code = i32::try_from(event.exit_status).unwrap_or(Exit::UNKNOWN.code);
     let at = event.exited_at.map_or_else(unix_nanos, |time| {
-        time.seconds
-            .saturating_mul(1_000_000_000)
-            .saturating_add(i64::from(time.nanos))
+        let seconds = time.seconds.saturating_mul(1_000_000_000);
+        UnixNanos(seconds.saturating_add(i64::from(time.nanos)))
     });
-    Some((event.container_id.into(), cri::convert::exit(code), at))
+    let exit = cri::convert::exit(code);
+    Some((event.container_id.into(), Ended { exit, at }))
 }
 
 #[cfg(test)]
@@ -330,7 +331,13 @@ mod tests {
         let exit = Exit { code: 137, signal: 9 };
         assert_eq!(
             container_exit(&envelope(EXIT_TOPIC, "c1", 137)),
-            Some(("c1".into(), exit, 5_000_000_007))
+            Some((
+                "c1".into(),
+                Ended {
+                    exit,
+                    at: UnixNanos(5_000_000_007)
+                }
+            ))
         );
         assert_eq!(container_exit(&envelope(EXIT_TOPIC, "exec-1", 1)), None);
         assert_eq!(container_exit(&envelope("/tasks/start", "c1", 0)), None);
@@ -338,8 +345,8 @@ mod tests {
 
     #[test]
     fn an_exit_status_beyond_reason_is_no_success() {
-        let (_, exit, _) = container_exit(&envelope(EXIT_TOPIC, "c1", u32::MAX)).unwrap();
-        assert_ne!(exit.code, 0);
+        let (_, ended) = container_exit(&envelope(EXIT_TOPIC, "c1", u32::MAX)).unwrap();
+        assert_ne!(ended.exit.code, 0);
     }
 
     proptest! {
@@ -362,9 +369,9 @@ mod tests {
                 event: Some(prost_types::Any { type_url: String::new(), value }),
                 ..Envelope::default()
             });
-            let (id, exit, _) = of(event.encode_to_vec()).unwrap();
+            let (id, ended) = of(event.encode_to_vec()).unwrap();
             prop_assert_eq!(id.as_str(), "c1");
-            prop_assert_eq!(exit.code == 0, exit_status == 0);
+            prop_assert_eq!(ended.exit.code == 0, exit_status == 0);
             drop(of(garbage));
         }
     }

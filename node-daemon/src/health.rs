@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use tokio::sync::watch;
 
-use crate::worker::driver::unix_nanos;
+use crate::clock::unix_nanos;
+use crate::worker::types::UnixNanos;
 
 /// Longest reason that is passed on, in bytes.
 const LONGEST: usize = 256;
@@ -19,15 +20,15 @@ pub enum Access {
     /// It has not been tried for long enough to say.
     #[default]
     Unknown,
-    /// It is open, since then: nanoseconds since the Unix epoch.
-    Well(i64),
+    /// It is open since then.
+    Well(UnixNanos),
     /// It is not, since then, and why.
-    Away(i64, String),
+    Away(UnixNanos, String),
 }
 
 impl Access {
     /// Takes in what was found. Gives whether that is another state: an endless row of errors is one, and has the first one's reason.
-    fn find(&mut self, found: Result<(), &dyn Display>, now: i64) -> bool {
+    fn find(&mut self, found: Result<(), &dyn Display>, now: UnixNanos) -> bool {
         match (&self, found) {
             (Self::Well(_), Ok(())) | (Self::Away(..), Err(_)) => return false,
             (_, Ok(())) => *self = Self::Well(now),
@@ -117,14 +118,14 @@ mod tests {
     #[test]
     fn a_way_changes_when_its_state_does() {
         let mut way = Access::default();
-        assert!(way.find(Err(&"no such file"), 1));
-        assert!(!way.find(Err(&"refused"), 2));
-        assert_eq!(way, Access::Away(1, "no such file".to_owned()));
-        assert!(way.find(Ok(()), 3));
-        assert!(!way.find(Ok(()), 4));
-        assert_eq!(way, Access::Well(3));
-        assert!(way.find(Err(&"ä".repeat(LONGEST)), 5));
-        assert_eq!(way, Access::Away(5, "ä".repeat(LONGEST / 2)));
+        assert!(way.find(Err(&"no such file"), UnixNanos(1)));
+        assert!(!way.find(Err(&"refused"), UnixNanos(2)));
+        assert_eq!(way, Access::Away(UnixNanos(1), "no such file".to_owned()));
+        assert!(way.find(Ok(()), UnixNanos(3)));
+        assert!(!way.find(Ok(()), UnixNanos(4)));
+        assert_eq!(way, Access::Well(UnixNanos(3)));
+        assert!(way.find(Err(&"ä".repeat(LONGEST)), UnixNanos(5)));
+        assert_eq!(way, Access::Away(UnixNanos(5), "ä".repeat(LONGEST / 2)));
     }
 
     #[test]

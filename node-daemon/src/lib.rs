@@ -5,7 +5,7 @@
 
 pub mod agents;
 pub mod args;
-mod clock;
+pub mod clock;
 pub mod cri;
 pub mod events;
 pub mod health;

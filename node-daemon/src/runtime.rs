@@ -23,6 +23,7 @@ use crate::plain::stop;
 use crate::worker::driver::{Closed, Driver, Plain};
 use crate::worker::epochs::EpochFile;
 use crate::worker::state::Table;
+use crate::worker::types::Epoch;
 use crate::{events, install, link, nri, plain};
 
 /// Runs the daemon until a signal ends it. Agents and workers run on.
@@ -55,7 +56,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let highest = epochs.read().unwrap_or_else(|error| {
         // Renaming leaves a whole record: somebody has changed it. Without any, the next Welcome begins another one.
         warn!(%error, "the highest epoch of before cannot be read");
-        0
+        Epoch::default()
     });
     let driver = driver.with_epochs(Box::new(epochs), highest);
     let proc_root = PathBuf::from("/proc");

@@ -16,7 +16,7 @@ use crate::link::Link;
 use crate::mounts::Mounts;
 use crate::procs::Procs;
 use crate::sys::{self, Interest, Reaped, Signals};
-use crate::target::{Action, Input, Machine, Moment, Phase};
+use crate::target::{Action, Input, Machine, Moment, Phase, UnixNanos};
 use crate::worker;
 
 /// How long a last report may hold up the end of the container.
@@ -296,7 +296,7 @@ fn moment(started: Instant) -> Moment {
     let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Moment {
         mono: started.elapsed(),
-        unix_nanos: i64::try_from(unix.as_nanos()).unwrap_or(i64::MAX),
-        boot_nanos: sys::boot_nanos(),
+        unix: UnixNanos(i64::try_from(unix.as_nanos()).unwrap_or(i64::MAX)),
+        boot: sys::boot_nanos(),
     }
 }

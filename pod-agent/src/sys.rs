@@ -15,7 +15,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::target::Exit;
+use crate::target::{BootNanos, Exit};
 use libc::{SIGBUS, SIGFPE, SIGILL, SIGPIPE, SIGSEGV, SIGTRAP};
 
 /// A signal to this process.
@@ -196,18 +196,18 @@ pub(crate) fn kill(pid: i32, signal: i32) -> io::Result<()> {
     check(unsafe { libc::kill(pid, signal) }).map(drop)
 }
 
-/// Nanoseconds since the machine booted, by the clock that gives processes their start times; 0 where it cannot be read.
-pub(crate) fn boot_nanos() -> u64 {
+/// Now, by the clock that gives processes their start times; 0 if it cannot be read.
+pub(crate) fn boot_nanos() -> BootNanos {
     let mut time = MaybeUninit::<libc::timespec>::uninit();
     // SAFETY: `time` is live during the call, and read only where the call has filled it.
     let time = unsafe {
         match check(libc::clock_gettime(libc::CLOCK_BOOTTIME, time.as_mut_ptr())) {
             Ok(_) => time.assume_init(),
-            Err(_) => return 0,
+            Err(_) => return BootNanos::default(),
         }
     };
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-    seconds.saturating_mul(1_000_000_000) + u64::try_from(time.tv_nsec).unwrap_or(0)
+    BootNanos(seconds.saturating_mul(1_000_000_000) + u64::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 /// Makes orphaned descendants children of this process, as they are of PID 1.

@@ -27,7 +27,10 @@ use lockstep_mutants::{self as mutants, Mutant};
 
 mod types;
 
-pub use types::{Action, Codes, Exit, Heartbeat, Input, KillReport, Moment, Phase, Status, Target};
+pub use types::{
+    Action, BootNanos, Codes, Epoch, Exit, Generation, Heartbeat, Input, KillReport, Moment, Phase, Status,
+    Target, UnixNanos,
+};
 
 /// A wait for a release shorter than this is not worth a line in the worker's log.
 const SAY_WAITING_AFTER: Duration = Duration::from_secs(1);
@@ -84,14 +87,14 @@ impl Machine {
         Self {
             status: Status {
                 phase: Phase::Fresh,
-                generation: 0,
-                epoch: 0,
+                generation: Generation::default(),
+                epoch: Epoch::default(),
                 counter: 0,
                 revision: 1,
-                since_unix_nanos: now.unix_nanos,
+                since: now.unix,
                 detail: String::new(),
                 needs_host_kill: false,
-                host_kill_before: 0,
+                host_kill_before: BootNanos::default(),
                 heartbeat: Heartbeat::Well,
             },
             order: Target::default(),
@@ -178,7 +181,7 @@ impl Machine {
             self.status.revision += 1;
             let entered = |status: &Status| (status.phase, status.generation, status.heartbeat.is_late());
             if entered(&self.status) != entered(&before) {
-                self.status.since_unix_nanos = now.unix_nanos;
+                self.status.since = now.unix;
             }
             if !todo.contains(&Action::Report) {
                 todo.insert(0, Action::Report);
@@ -191,8 +194,8 @@ impl Machine {
         let behind = target.epoch < self.status.epoch || target.generation < self.status.generation;
         self.status.epoch = self.status.epoch.max(target.epoch);
         if behind || self.leaving.is_some() {
-            let known = self.deferred.as_ref().map_or(0, |known| known.generation);
-            if !behind && target.generation >= known {
+            let deferred = self.deferred.as_ref().map(|deferred| deferred.generation);
+            if !behind && deferred.is_none_or(|deferred| target.generation >= deferred) {
                 self.deferred = Some(target);
             }
             todo.push(Action::Report);
@@ -254,7 +257,7 @@ impl Machine {
         }
         if self.leaving.is_none() && exit == Exit::Code(0) {
             self.status.phase = Phase::Done;
-            self.leave(0, true, todo);
+            self.leave_after_report(0, todo);
         } else {
             let detail = match exit {
                 Exit::Code(code) => format!("worker exited with code {code}"),
@@ -267,7 +270,7 @@ impl Machine {
     fn failed(&mut self, now: Moment, exit: Exit, detail: String, todo: &mut Vec<Action>) {
         if self.leaving.is_some() {
             // Kubernetes ends this container: its exit is the news, not a failure of the group's.
-            self.leave(exit.code(), false, todo);
+            self.leave_at_once(exit.code(), todo);
             return;
         }
         let generation = self.status.generation;
@@ -275,7 +278,7 @@ impl Machine {
         if self.order.terminal.iter().any(|codes| codes.matches(exit.code())) {
             let what = "the Job's podFailurePolicy names this code: the container exits with it";
             todo.push(Action::Say(format!("{detail} (generation {generation}); {what}")));
-            self.leave(exit.code(), true, todo);
+            self.leave_after_report(exit.code(), todo);
         } else {
             // Without the agent the rest of the tree would have died with the container.
             self.begin_kill(now, todo);
@@ -290,7 +293,7 @@ impl Machine {
     fn on_tree_empty(&mut self, now: Moment, todo: &mut Vec<Action>) {
         self.killing = None;
         self.status.needs_host_kill = false;
-        self.status.host_kill_before = 0;
+        self.status.host_kill_before = BootNanos::default();
         if self.status.phase != Phase::Stopping {
             if matches!(self.status.phase, Phase::Exited(_)) {
                 self.status.detail.clone_from(&self.failure);
@@ -298,7 +301,7 @@ impl Machine {
             return;
         }
         match self.leaving {
-            Some(signo) => self.leave(128 + signo, false, todo),
+            Some(signo) => self.leave_at_once(128 + signo, todo),
             None => self.park(now, todo),
         }
     }
@@ -356,7 +359,7 @@ impl Machine {
                     todo.push(Action::Say(format!(
                         "told to go by signal {signo} while no worker runs"
                     )));
-                    self.leave(128 + signo, false, todo);
+                    self.leave_at_once(128 + signo, todo);
                 }
                 return;
             }
@@ -433,10 +436,10 @@ impl Machine {
 
     /// Asks the daemon to kill what there is now, and asks again where more has been started since.
     fn ask_for_host_kill(&mut self, now: Moment) {
-        let asked = Duration::from_nanos(self.status.host_kill_before);
-        if !self.status.needs_host_kill || Duration::from_nanos(now.boot_nanos) >= asked + ASK_AGAIN {
+        let asked = Duration::from_nanos(self.status.host_kill_before.0);
+        if !self.status.needs_host_kill || Duration::from_nanos(now.boot.0) >= asked + ASK_AGAIN {
             self.status.needs_host_kill = true;
-            self.status.host_kill_before = now.boot_nanos;
+            self.status.host_kill_before = now.boot;
         }
     }
 
@@ -507,11 +510,19 @@ impl Machine {
         });
     }
 
-    fn leave(&mut self, code: i32, flush: bool, todo: &mut Vec<Action>) {
+    fn leave_at_once(&mut self, code: i32, todo: &mut Vec<Action>) {
+        self.leave(Action::Exit { code, flush: false }, todo);
+    }
+
+    fn leave_after_report(&mut self, code: i32, todo: &mut Vec<Action>) {
+        self.leave(Action::Exit { code, flush: true }, todo);
+    }
+
+    fn leave(&mut self, exit: Action, todo: &mut Vec<Action>) {
         self.gone = true;
         self.say_waiting_at = None;
         self.stays_at = None;
-        todo.push(Action::Exit { code, flush });
+        todo.push(exit);
     }
 }
 

@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::sys::{self, Mask};
+use crate::target::Generation;
 
 /// Tells the worker how often its group has been restarted.
 const ATTEMPT: &str = "LOCKSTEP_RESTART_ATTEMPT";
@@ -27,7 +28,7 @@ pub(crate) struct StartError {
 /// The program is looked up in the container's PATH, as the runtime would have done.
 pub(crate) fn start(
     command: &[OsString],
-    generation: u64,
+    generation: Generation,
     heartbeat: Option<&Path>,
     mask: Mask,
 ) -> Result<i32, StartError> {

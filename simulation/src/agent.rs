@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use lockstep_node_daemon::worker::facts::Input as DaemonInput;
 use lockstep_node_daemon::worker::types::{
-    AgentPhase, AgentState, ContainerId, Exit as DaemonExit, Heartbeat as DaemonHeartbeat, LinkId, PodUid,
-    Target as Told,
+    AgentPhase, AgentState, ContainerId, Ended, Exit as DaemonExit, ExitCodes, LinkId, PodUid, Target as Told,
 };
 use lockstep_pod_agent::target::{
-    Action, Codes, Exit, Heartbeat, Input, KillReport, Machine, Moment, Phase, Status, Target,
+    Action, BootNanos, Codes, Epoch, Exit, Input, KillReport, Machine, Moment, Phase, Status, Target,
+    UnixNanos,
 };
 
 use crate::event::{Event, NodeIndex, ProcessId};
@@ -61,8 +61,8 @@ impl Container {
     ) -> Self {
         let moment = Moment {
             mono: Duration::ZERO,
-            unix_nanos: unix(now, clock_ahead),
-            boot_nanos: now,
+            unix: UnixNanos(unix(now, clock_ahead)),
+            boot: BootNanos(now),
         };
         Self {
             node,
@@ -101,8 +101,8 @@ impl World {
     fn moment(&self, container: &Container) -> Moment {
         Moment {
             mono: Duration::from_nanos(self.now - container.created),
-            unix_nanos: unix(self.now, self.nodes[container.node].clock_ahead),
-            boot_nanos: self.now,
+            unix: UnixNanos(unix(self.now, self.nodes[container.node].clock_ahead)),
+            boot: BootNanos(self.now),
         }
     }
 
@@ -162,7 +162,7 @@ impl World {
         match action {
             Action::Report => self.agent_report(id),
             Action::Start { generation } => {
-                self.process_start(id, generation);
+                self.process_start(id, generation.0);
                 return Some(Input::Started);
             }
             Action::Terminate => self.processes_terminate(id),
@@ -218,7 +218,7 @@ impl World {
         if let Some((node, index)) = found.map(|container| (container.node, container.identity.1)) {
             let mut state = agent_state(status);
             if self.scenario.liars && index == 0 {
-                state.epoch = u64::MAX / 2;
+                state.epoch = Epoch(u64::MAX / 2);
             }
             self.daemon_input(node, daemon, DaemonInput::State(id.into(), link, state));
         }
@@ -311,7 +311,7 @@ impl World {
             terminal: target
                 .terminal
                 .into_iter()
-                .map(|(negated, codes)| Codes { negated, codes })
+                .map(|ExitCodes { negated, codes }| Codes { negated, codes })
                 .collect(),
         });
         let container = id.to_owned();
@@ -376,8 +376,11 @@ impl World {
         }
         if self.nodes[node].up {
             self.daemon_has_news(node);
-            let ended = DaemonInput::Exited(ContainerId::from(id), crate::daemon::exit(code), at);
-            self.daemon_told(node, ended);
+            let ended = Ended {
+                exit: crate::daemon::exit(code),
+                at: UnixNanos(at),
+            };
+            self.daemon_told(node, DaemonInput::Exited(ContainerId::from(id), ended));
             // Kubelet looks once a second, or is told a little sooner.
             let seen = self.rng.span(2 * MS, SEC);
             self.kubelet_later(node, &pod, seen);
@@ -511,15 +514,10 @@ fn agent_state(status: &Status) -> AgentState {
         epoch: status.epoch,
         counter: status.counter,
         revision: status.revision,
-        since: status.since_unix_nanos,
+        since: status.since,
         detail: String::new(),
-        heartbeat: match status.heartbeat {
-            Heartbeat::Well => DaemonHeartbeat::Well,
-            Heartbeat::Awaited => DaemonHeartbeat::Awaited,
-            Heartbeat::Missed => DaemonHeartbeat::Missed,
-            Heartbeat::Overdue => DaemonHeartbeat::Overdue,
-        },
+        heartbeat: status.heartbeat,
         needs_host_kill: status.needs_host_kill,
-        host_kill_before: status.host_kill_before,
+        host_kill_before: Some(status.host_kill_before).filter(|before| *before != BootNanos::default()),
     }
 }

@@ -8,7 +8,9 @@ use lockstep_node_daemon::worker::driver;
 use lockstep_node_daemon::worker::facts::{Effects, Input, ListedContainer, Present};
 use lockstep_node_daemon::worker::outbox::Outbox;
 use lockstep_node_daemon::worker::state::Table;
-use lockstep_node_daemon::worker::types::{ContainerId, Exit, LinkId, Pod, PodUid, SandboxId};
+use lockstep_node_daemon::worker::types::{
+    ContainerId, Ended, Epoch, Exit, LinkId, Pod, PodUid, SandboxId, UnixNanos,
+};
 use lockstep_proto::node::v1 as pb;
 
 use crate::api_server::node_name;
@@ -105,7 +107,7 @@ impl World {
         };
         self.say(|| format!("node-{node}: the daemon starts"));
         let welcomed = self.nodes[node].welcomed;
-        self.daemon_input(node, life, Input::Welcomed(welcomed));
+        self.daemon_input(node, life, Input::Welcomed(Epoch(welcomed)));
         let synchronize = self.now + self.rng.span(MS, 20 * MS);
         self.queue
             .push(synchronize, Event::DaemonSynchronize { node, daemon: life });
@@ -193,9 +195,10 @@ impl World {
                     pod: PodUid::from(pod.uid.as_str()),
                     id: ContainerId::from(id.as_str()),
                     name: "worker".to_owned(),
-                    ended: container
-                        .exit
-                        .map(|(code, at)| (exit(code), unix(at, self.nodes[node].clock_ahead))),
+                    ended: container.exit.map(|(code, at)| Ended {
+                        exit: exit(code),
+                        at: UnixNanos(unix(at, self.nodes[node].clock_ahead)),
+                    }),
                 })
             })
             .collect();
@@ -234,7 +237,7 @@ impl World {
         if let Some(of_plain) = driver::of_both(&input) {
             self.daemon_plain(node, daemon, of_plain);
         }
-        let now = unix(self.now, self.nodes[node].clock_ahead);
+        let now = UnixNanos(unix(self.now, self.nodes[node].clock_ahead));
         let daemon = &mut self.nodes[node].daemon;
         match &input {
             Input::Registered { id, link, .. } => {
@@ -246,7 +249,7 @@ impl World {
             _ => {}
         }
         let orders: Vec<u64> = match &input {
-            Input::Desired(groups) => groups.iter().map(|group| group.epoch).collect(),
+            Input::Desired(groups) => groups.iter().map(|group| group.epoch.0).collect(),
             _ => Vec::new(),
         };
         let effects = daemon.table.apply(input, now);
@@ -281,7 +284,7 @@ impl World {
                 at,
                 Event::HostKill {
                     container: ask.container.as_str().to_owned(),
-                    before: ask.before,
+                    before: ask.before.map_or(0, |before| before.0),
                     rounds: 20,
                 },
             );
@@ -315,7 +318,7 @@ impl World {
         let daemon = &self.nodes[node].daemon;
         drop(daemon.outbox.take(usize::MAX));
         let supervised = daemon.table.snapshot();
-        let lowest = supervised.iter().map(|state| state.epoch).min();
+        let lowest = supervised.iter().map(|state| state.epoch.0).min();
         let snapshot = supervised.into_iter().chain(daemon.plain.snapshot());
         let snapshot: Vec<_> = snapshot.map(convert::worker_state).collect();
         self.check_epochs(node, &snapshot);
@@ -328,7 +331,7 @@ impl World {
         let at = &mut self.nodes[node];
         at.welcomed = at.welcomed.max(epoch);
         let life = at.daemon.life;
-        self.daemon_input(node, life, Input::Welcomed(epoch));
+        self.daemon_input(node, life, Input::Welcomed(Epoch(epoch)));
         self.daemon_flush(node);
     }
 
@@ -352,7 +355,7 @@ impl World {
                 self.daemon_input(node, life, Input::Desired(convert::desired(desired)));
             }
             pb::hub_message::Kind::Forget(forget) => {
-                let input = Input::Forget(forget.group_uid.into(), forget.epoch);
+                let input = Input::Forget(forget.group_uid.into(), Epoch(forget.epoch));
                 self.daemon_input(node, life, input);
             }
             _ => {}

@@ -10,7 +10,9 @@ use std::io;
 use lockstep_node_daemon::plain::record::{Journal, Record, Records};
 use lockstep_node_daemon::plain::state::{Effects, Input, Listed, Moment};
 use lockstep_node_daemon::worker::facts;
-use lockstep_node_daemon::worker::types::{AgentPhase, ContainerId, Phase, PodUid};
+use lockstep_node_daemon::worker::types::{
+    AgentPhase, BootNanos, ContainerId, Ended, Phase, PodUid, UnixNanos,
+};
 use lockstep_pod_agent::target::Exit;
 
 use crate::daemon::{exit, pod_fact};
@@ -149,8 +151,11 @@ impl World {
                     name: "worker".to_owned(),
                     id: id.as_str().into(),
                     attempt: plain.attempt,
-                    created: plain.created,
-                    ended: container.exit.map(|(code, _)| (exit(code), plain.ended)),
+                    created: UnixNanos(plain.created),
+                    ended: container.exit.map(|(code, _)| Ended {
+                        exit: exit(code),
+                        at: UnixNanos(plain.ended),
+                    }),
                 })
             })
             .collect();
@@ -166,8 +171,8 @@ impl World {
             return;
         }
         let now = Moment {
-            wall: unix(self.now, self.nodes[node].clock_ahead),
-            boot: unix(self.now, 0),
+            wall: UnixNanos(unix(self.now, self.nodes[node].clock_ahead)),
+            boot: BootNanos(unix(self.now, 0).unsigned_abs()),
         };
         let at = &mut self.nodes[node];
         let effects = at.daemon.plain.apply(input, now, &at.records);
@@ -185,7 +190,7 @@ impl World {
                 )
             });
             if state.phase == Phase::Agent(AgentPhase::Running) {
-                self.check_assigned(id, state.generation);
+                self.check_assigned(id, state.generation.0);
             }
         }
         self.nodes[node].daemon.outbox.put(effects.reports);

@@ -4,7 +4,10 @@ use lockstep_proto::agent::v1 as wire;
 use lockstep_proto::agent::v1::agent_message::Kind;
 use prost::Message as _;
 
-use crate::worker::types::{AgentPhase, AgentState, ContainerId, Exit, Heartbeat, Target};
+use crate::worker::types::{
+    AgentPhase, AgentState, BootNanos, ContainerId, Epoch, Exit, ExitCodes, Generation, Heartbeat, Target,
+    UnixNanos,
+};
 
 /// Longest text for people that is taken from an agent, in bytes.
 const MAX_DETAIL: usize = 1024;
@@ -89,14 +92,15 @@ fn agent_state(state: wire::State) -> Result<AgentState, DecodeError> {
     };
     Ok(AgentState {
         phase,
-        generation: state.generation,
-        epoch: state.epoch,
+        generation: Generation(state.generation),
+        epoch: Epoch(state.epoch),
         counter: state.counter,
         revision: state.revision,
-        since: state.since_unix_nanos,
+        since: UnixNanos(state.since_unix_nanos),
         detail: text(state.detail, MAX_DETAIL),
         needs_host_kill: state.needs_host_kill,
-        host_kill_before: state.host_kill_before,
+        // An agent of before does not say it.
+        host_kill_before: (state.host_kill_before != 0).then_some(BootNanos(state.host_kill_before)),
         heartbeat,
     })
 }
@@ -119,11 +123,11 @@ pub fn encode(target: Target) -> Vec<u8> {
     let terminal = target
         .terminal
         .into_iter()
-        .map(|(negated, codes)| wire::ExitCodes { negated, codes })
+        .map(|ExitCodes { negated, codes }| wire::ExitCodes { negated, codes })
         .collect();
     wire::Target {
-        epoch: target.epoch,
-        generation: target.generation,
+        epoch: target.epoch.0,
+        generation: target.generation.0,
         counter: target.counter,
         release: target.release,
         start_fresh: target.start_fresh,

@@ -25,7 +25,7 @@ use self::held::{Held, KillError};
 use self::tree::{Found, Ticks, Tree, condemn};
 use crate::clock::boot_nanos;
 use crate::worker::facts::HostKill;
-use crate::worker::types::ContainerId;
+use crate::worker::types::{BootNanos, ContainerId};
 
 /// Looks at the processes again this often, because a process may fork while it is being killed.
 const ROUNDS: usize = 100;
@@ -228,10 +228,10 @@ impl ProcKiller {
 }
 
 /// The first tick whose processes are spared: of a process of the very tick of the ask nobody can say whether it was there.
-fn fence(before: u64, now: u64) -> Ticks {
-    // An agent of before does not say when it asked; none can mean what is yet to be started.
-    let before = if before == 0 { now } else { before.min(now) };
-    before / TICK_NANOS
+fn fence(before: Option<BootNanos>, now: BootNanos) -> Ticks {
+    // An older agent does not say when it asked. None can mean what is yet to be started.
+    let before = before.map_or(now, |before| before.min(now));
+    before.0 / TICK_NANOS
 }
 
 #[cfg(test)]

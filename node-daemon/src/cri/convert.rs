@@ -7,7 +7,7 @@ use lockstep_proto::cri::v1 as wire;
 use crate::plain::state::Listed;
 use crate::pods::{self, Marked, Metadata, NotAWorker};
 use crate::worker::facts::ListedContainer;
-use crate::worker::types::{Exit, Pod, SandboxId};
+use crate::worker::types::{Ended, Exit, Pod, SandboxId, UnixNanos};
 
 /// A sandbox, if its pod has workers.
 ///
@@ -64,17 +64,19 @@ pub fn plain(container: &wire::Container, pods: &BTreeMap<SandboxId, Pod>) -> Op
         name: metadata.name.clone(),
         id: container.id.as_str().into(),
         attempt: metadata.attempt,
-        created: container.created_at,
+        created: UnixNanos(container.created_at),
         ended: None,
     })
 }
 
 /// How and when a container ended, if its status says that it has.
 #[must_use]
-pub fn ended(status: Option<wire::ContainerStatus>) -> Option<(Exit, i64)> {
+pub fn ended(status: Option<wire::ContainerStatus>) -> Option<Ended> {
     let status = status?;
-    (status.state() == wire::ContainerState::ContainerExited)
-        .then(|| (exit(status.exit_code), status.finished_at))
+    (status.state() == wire::ContainerState::ContainerExited).then(|| Ended {
+        exit: exit(status.exit_code),
+        at: UnixNanos(status.finished_at),
+    })
 }
 
 /// The exit behind a container's exit code: containerd gives 128 + signal where a signal ended the process.
@@ -143,7 +145,7 @@ mod tests {
         let found = plain(&second, &pods).unwrap();
         assert_eq!(
             (found.pod, found.id, found.attempt, found.created),
-            ("p".into(), "c".into(), 1, 42)
+            ("p".into(), "c".into(), 1, UnixNanos(42))
         );
         assert_eq!(plain(&container("s", "sidecar"), &pods), None);
     }
@@ -183,7 +185,11 @@ mod tests {
             ..wire::ContainerStatus::default()
         };
         let exited = status(wire::ContainerState::ContainerExited);
-        assert_eq!(ended(Some(exited)), Some((Exit { code: 3, signal: 0 }, 42)));
+        let end = Ended {
+            exit: Exit { code: 3, signal: 0 },
+            at: UnixNanos(42),
+        };
+        assert_eq!(ended(Some(exited)), Some(end));
         assert_eq!(ended(Some(status(wire::ContainerState::ContainerRunning))), None);
         assert_eq!(ended(None), None);
     }

@@ -7,7 +7,8 @@ use tracing::warn;
 
 use crate::health::{Access, Ways};
 use crate::worker::types::{
-    AgentPhase, Desired, ExitRule, Heartbeat, Incarnation, Phase, WorkerRestart, WorkerState,
+    AgentPhase, Desired, Epoch, ExitRule, Generation, Heartbeat, Incarnation, Phase, WorkerRestart,
+    WorkerState,
 };
 
 /// A worker's state as it is reported.
@@ -43,15 +44,15 @@ pub fn worker_state(state: WorkerState) -> wire::WorkerState {
         pod_namespace: state.namespace,
         pod_name: state.pod_name,
         phase: phase.into(),
-        generation: state.generation,
-        epoch: state.epoch,
+        generation: state.generation.0,
+        epoch: state.epoch.0,
         counter: state.counter,
         revision: state.revision,
         exit,
-        since_unix_nanos: state.since,
+        since_unix_nanos: state.since.0,
         detail: state.detail,
         heartbeat: heartbeat.into(),
-        released_at: state.released_at,
+        released_at: state.released_at.map(|generation| generation.0),
     }
 }
 
@@ -77,8 +78,8 @@ fn access(way: &Access) -> wire::Access {
     use wire::access::State;
     let (state, since, detail) = match way {
         Access::Unknown => (State::Unspecified, 0, ""),
-        Access::Well(since) => (State::Well, *since, ""),
-        Access::Away(since, why) => (State::Away, *since, why.as_str()),
+        Access::Well(since) => (State::Well, since.0, ""),
+        Access::Away(since, why) => (State::Away, since.0, why.as_str()),
     };
     wire::Access {
         state: state.into(),
@@ -115,8 +116,8 @@ fn group(group: wire::Group) -> Option<Desired> {
     Some(Desired {
         group: group.uid.into(),
         namespace: some(group.namespace),
-        epoch: group.epoch,
-        generation: group.generation,
+        epoch: Epoch(group.epoch),
+        generation: Generation(group.generation),
         counter: group.counter,
         release: group.release,
         fresh: incarnations(group.fresh),
@@ -143,7 +144,7 @@ fn incarnation(incarnation: wire::Incarnation) -> Incarnation {
 fn worker_restarts(workers: Vec<wire::WorkerRestart>) -> BTreeMap<Incarnation, WorkerRestart> {
     let workers = workers.into_iter().filter_map(|worker| {
         let restart = WorkerRestart {
-            generation: worker.generation,
+            generation: Generation(worker.generation),
             release: worker.release,
         };
         Some((incarnation(worker.incarnation?), restart))

@@ -20,7 +20,7 @@ use super::{Hub, connect, convert};
 use crate::health::Ways;
 use crate::worker::driver::{Closed, Handle};
 use crate::worker::facts::Input;
-use crate::worker::types::{Desired, WorkerState};
+use crate::worker::types::{Desired, Epoch, WorkerState};
 
 /// Time for the Welcome, and for the hub's last words.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -155,7 +155,8 @@ pub async fn run(
             if !NODE_PROTOCOL.contains(&welcome.protocol) {
                 return Err(SessionError::Protocol(welcome.protocol));
             }
-            let written = workers.welcomed(welcome.epoch).await?;
+            epoch = Epoch(welcome.epoch);
+            let written = workers.welcomed(epoch).await?;
             written.map_err(SessionError::Epoch)?;
             info!(
                 address,
@@ -163,7 +164,6 @@ pub async fn run(
                 protocol = welcome.protocol,
                 "linked to the hub"
             );
-            epoch = welcome.epoch;
             progress.welcomed = Some(Instant::now());
             speaker.welcomed();
             if welcome.protocol >= NODE_PROTOCOL_CREDENTIALS {
@@ -184,7 +184,7 @@ pub async fn run(
 }
 
 async fn exchange(
-    (mut incoming, epoch): (Streaming<wire::HubMessage>, u64),
+    (mut incoming, epoch): (Streaming<wire::HubMessage>, Epoch),
     speaker: Speaker,
     (workers, mut health): (&Handle, watch::Receiver<Ways>),
     mut renewal: Option<Renewal<'_>>,
@@ -207,7 +207,7 @@ async fn exchange(
                     }
                     Some(FromHub::Forget(forget)) => {
                         info!(group = forget.group_uid, "group is no longer managed");
-                        workers.tell(Input::Forget(forget.group_uid.into(), forget.epoch)).await?;
+                        workers.tell(Input::Forget(forget.group_uid.into(), Epoch(forget.epoch))).await?;
                     }
                     Some(FromHub::Ping(ping)) => {
                         let refused_agents = workers.health().refused_agents();
@@ -237,11 +237,11 @@ async fn exchange(
 }
 
 /// What the leader that has welcomed this daemon wants. Of a higher epoch than it has named nothing is written down.
-fn of_leader(epoch: u64, mut groups: Vec<Desired>) -> Vec<Desired> {
+fn of_leader(epoch: Epoch, mut groups: Vec<Desired>) -> Vec<Desired> {
     groups.retain(|group| {
         let is_known = group.epoch <= epoch;
         if !is_known {
-            warn!(group = %group.group, epoch = group.epoch, welcome = epoch, "desired state of an epoch above the Welcome's ignored");
+            warn!(group = %group.group, epoch = group.epoch.0, welcome = epoch.0, "desired state of an epoch above the Welcome's ignored");
         }
         is_known
     });

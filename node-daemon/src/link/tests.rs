@@ -17,7 +17,9 @@ use super::*;
 use crate::worker::driver::{Driver, Host};
 use crate::worker::facts::{HostKill, Input};
 use crate::worker::state::Table;
-use crate::worker::types::{AgentPhase, AgentState, ContainerId, Heartbeat, LinkId, Pod, PodUid};
+use crate::worker::types::{
+    AgentPhase, AgentState, ContainerId, Epoch, Generation, Heartbeat, LinkId, Pod, PodUid, UnixNanos,
+};
 
 mod recorded;
 
@@ -247,14 +249,14 @@ impl Daemon {
 fn agent_state(phase: AgentPhase, revision: u64) -> AgentState {
     AgentState {
         phase,
-        generation: 1,
-        epoch: 0,
+        generation: Generation(1),
+        epoch: Epoch(0),
         counter: 0,
         revision,
-        since: i64::try_from(revision).unwrap(),
+        since: UnixNanos(i64::try_from(revision).unwrap()),
         detail: String::new(),
         needs_host_kill: false,
-        host_kill_before: 0,
+        host_kill_before: None,
         heartbeat: Heartbeat::Well,
     }
 }
@@ -373,7 +375,11 @@ async fn a_stream_carries_credentials_snapshot_reports_and_wishes() {
     stream.send(FromHub::Desired(wire::Desired { groups })).await;
     targets.changed().await.unwrap();
     let generation = targets.borrow().as_ref().unwrap().generation;
-    assert_eq!(generation, 2, "a scope of a later version is not obeyed");
+    assert_eq!(
+        generation,
+        Generation(2),
+        "a scope of a later version is not obeyed"
+    );
 
     daemon.workers.health().agent_refused();
     stream.send(FromHub::Ping(wire::Ping { nonce: 42 })).await;

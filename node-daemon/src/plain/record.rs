@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
-use crate::worker::types::{ContainerId, PodUid};
+use crate::worker::types::{BootNanos, ContainerId, Epoch, Generation, PodUid};
 
 const SUFFIX: &str = ".json";
 /// No pod has so many workers that their records are larger, in bytes.
@@ -25,17 +25,17 @@ pub struct Record {
     /// Its attempt: how many containers of this worker came before it.
     pub attempt: u32,
     /// Its generation.
-    pub generation: u64,
+    pub generation: Generation,
     /// The generation of the container after it, once it is to end, or has ended, for that.
-    pub next: Option<u64>,
-    /// A container after it that was created before this time (nanoseconds since the machine booted) is older than `next`. Daemons of before
+    pub next: Option<Generation>,
+    /// A container after it that was created before this time is older than `next`. Daemons of before
     /// have written another clock's time, under another name.
     #[serde(rename = "next_since_boot", default)]
-    pub next_since: i64,
+    pub next_since: BootNanos,
     /// Counted restarts, as known with the newest of these generations.
     pub counter: u64,
     /// The epoch under which this was ordered.
-    pub epoch: u64,
+    pub epoch: Epoch,
 }
 
 /// The records of one pod, by container name.

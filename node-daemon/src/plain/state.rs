@@ -12,7 +12,8 @@ use lockstep_mutants::{self as mutants, Mutant};
 
 use super::record::{Journal, Record, Records};
 use crate::worker::types::{
-    AgentPhase, ContainerId, Desired, Exit, GroupUid, Heartbeat, Incarnation, Phase, Pod, PodUid, WorkerState,
+    AgentPhase, BootNanos, ContainerId, Desired, Ended, Epoch, Exit, Generation, GroupUid, Heartbeat,
+    Incarnation, Phase, Pod, PodUid, StaleOrder, UnixNanos, WorkerState,
 };
 
 /// Containers kept per worker: the newest, and those before it whose end may still matter.
@@ -32,16 +33,16 @@ pub enum Input {
         /// Their containers.
         containers: Vec<Listed>,
     },
-    /// A container ended, and when (nanoseconds since the Unix epoch).
-    Exited(ContainerId, Exit, i64),
+    /// A container ended.
+    Exited(ContainerId, Ended),
     /// An attempt to stop a container is over, a while ago.
     StopOver(ContainerId),
     /// A hub has welcomed this node under this epoch, and that is written down.
-    Welcomed(u64),
+    Welcomed(Epoch),
     /// The control plane's wishes.
     Desired(Vec<Desired>),
     /// The control plane no longer manages this group.
-    Forget(GroupUid, u64),
+    Forget(GroupUid, Epoch),
 }
 
 /// One container of a listing.
@@ -55,26 +56,26 @@ pub struct Listed {
     pub id: ContainerId,
     /// How many containers of this worker came before it.
     pub attempt: u32,
-    /// When it was created, nanoseconds since the Unix epoch.
-    pub created: i64,
+    /// When it was created.
+    pub created: UnixNanos,
     /// How and when it ended, if it has.
-    pub ended: Option<(Exit, i64)>,
+    pub ended: Option<Ended>,
 }
 
-/// When something is.
+/// The time of a fact, by both clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Moment {
-    /// Nanoseconds since the Unix epoch. This clock is set now and then.
-    pub wall: i64,
-    /// Nanoseconds since the machine booted. This one never goes back.
-    pub boot: i64,
+    /// This clock is set now and then.
+    pub wall: UnixNanos,
+    /// This one never goes back.
+    pub boot: BootNanos,
 }
 
 impl Moment {
-    /// When, since the machine booted, something was that has this time of the wall clock. Not later than now, whatever that clock says.
-    fn since_boot(self, wall: i64) -> i64 {
-        let ago = self.wall.saturating_sub(wall).max(0);
-        self.boot.saturating_sub(ago).max(0)
+    /// The boot clock's time for `wall`. It is not later than now, whatever the wall clock says.
+    fn since_boot(self, wall: UnixNanos) -> BootNanos {
+        let ago = self.wall.0.saturating_sub(wall.0).max(0);
+        BootNanos(self.boot.0.saturating_sub(ago.unsigned_abs()))
     }
 }
 
@@ -87,8 +88,8 @@ pub struct Effects {
     pub gone: Vec<Incarnation>,
     /// Containers to stop.
     pub stops: Vec<ContainerId>,
-    /// Groups whose wishes were refused: theirs, and the highest epoch seen.
-    pub stale: Vec<(GroupUid, u64, u64)>,
+    /// Orders that were refused.
+    pub stale: Vec<StaleOrder>,
     /// Pods whose records could not be written, and why: nothing of theirs is stopped.
     pub unwritten: Vec<(PodUid, String)>,
 }
@@ -96,12 +97,13 @@ pub struct Effects {
 #[derive(Debug)]
 struct Container {
     id: ContainerId,
-    created: i64,
-    /// The same in nanoseconds since the machine booted, as it was when the container was first listed: the clock may be set later.
-    began: i64,
-    ended: Option<(Exit, i64)>,
+    created: UnixNanos,
+    /// The same by the boot clock, worked out when the container was first listed: the wall clock may
+    /// be set later.
+    began: BootNanos,
+    ended: Option<Ended>,
     /// The generation that it belongs to.
-    generation: Option<u64>,
+    generation: Option<Generation>,
     stopping: bool,
     reported: Option<WorkerState>,
 }
@@ -133,12 +135,12 @@ struct PodEntry {
 pub struct Table {
     revision: u64,
     /// The highest epoch under which a hub has welcomed this node.
-    highest: u64,
+    highest: Epoch,
     /// Records of pods that no listing has shown yet.
     before: BTreeMap<PodUid, Records>,
     pods: BTreeMap<PodUid, PodEntry>,
     groups: BTreeMap<GroupUid, Desired>,
-    early: VecDeque<(ContainerId, Exit, i64)>,
+    early: VecDeque<(ContainerId, Ended)>,
 }
 
 impl Table {
@@ -153,7 +155,7 @@ impl Table {
         };
         Self {
             revision,
-            highest: 0,
+            highest: Epoch::default(),
             before,
             pods: BTreeMap::new(),
             groups: BTreeMap::new(),
@@ -180,7 +182,7 @@ impl Table {
         let mut effects = Effects::default();
         match input {
             Input::Listed { pods, containers } => self.listed(pods, containers, now, journal, &mut effects),
-            Input::Exited(id, exit, at) => self.exited(id, exit, at, now, journal, &mut effects),
+            Input::Exited(id, ended) => self.exited(id, ended, now, journal, &mut effects),
             Input::StopOver(id) => {
                 // Its end was seen before this, or it is to be stopped again: it may not have begun to run when it was.
                 if let Some((uid, container)) = self.find(&id) {
@@ -224,21 +226,20 @@ impl Table {
     fn exited(
         &mut self,
         id: ContainerId,
-        exit: Exit,
-        at: i64,
+        ended: Ended,
         now: Moment,
         journal: &dyn Journal,
         effects: &mut Effects,
     ) {
         let Some((uid, container)) = self.find(&id) else {
             // A listing that was made before may still show that it runs.
-            self.early.push_back((id, exit, at));
+            self.early.push_back((id, ended));
             if self.early.len() > EARLY {
                 self.early.pop_front();
             }
             return;
         };
-        container.ended.get_or_insert((exit, at));
+        container.ended.get_or_insert(ended);
         self.settle(&uid, now, journal, effects);
     }
 
@@ -272,7 +273,10 @@ impl Table {
             for worker in entry.workers.values_mut() {
                 for container in worker.containers.values_mut() {
                     if !containers.iter().any(|listed| listed.id == container.id) {
-                        container.ended.get_or_insert((Exit::UNKNOWN, now.wall));
+                        container.ended.get_or_insert(Ended {
+                            exit: Exit::UNKNOWN,
+                            at: now.wall,
+                        });
                     }
                 }
             }
@@ -287,8 +291,8 @@ impl Table {
     }
 
     fn take_in(&mut self, listed: Listed, now: Moment, effects: &mut Effects) {
-        let early = self.early.iter().find(|(id, _, _)| *id == listed.id);
-        let ended = early.map(|(_, exit, at)| (*exit, *at)).or(listed.ended);
+        let early = self.early.iter().find(|(id, _)| *id == listed.id);
+        let ended = early.map(|(_, ended)| *ended).or(listed.ended);
         let Some(entry) = self.pods.get_mut(&listed.pod) else {
             return;
         };
@@ -352,7 +356,11 @@ impl Table {
         let highest = known.max(recorded).unwrap_or_default().max(self.highest);
         if highest > desired.epoch {
             // Whoever sent this has to learn of the higher epoch: report it, with a new revision.
-            effects.stale.push((group, desired.epoch, highest));
+            effects.stale.push(StaleOrder {
+                group,
+                epoch: desired.epoch,
+                highest,
+            });
             for uid in members {
                 if let Some(entry) = self.pods.get_mut(&uid) {
                     entry.forget_reports();
@@ -402,7 +410,6 @@ fn follow(
     now: Moment,
     records: &mut Records,
 ) {
-    let epoch = desired.map_or(0, |desired| desired.epoch);
     let mut record = records.get(name).cloned();
     for (attempt, container) in &worker.containers {
         if record.as_ref().is_some_and(|record| *attempt <= record.attempt) {
@@ -416,9 +423,9 @@ fn follow(
             attempt: *attempt,
             generation,
             next: None,
-            next_since: 0,
+            next_since: BootNanos::default(),
             counter: record.as_ref().map_or(0, |record| record.counter),
-            epoch: record.as_ref().map_or(0, |record| record.epoch),
+            epoch: record.as_ref().map_or(Epoch::default(), |record| record.epoch),
         });
     }
     let Some(mut record) = record else { return };
@@ -430,14 +437,14 @@ fn follow(
                 .is_some_and(|container| container.id == record.container && container.ended.is_none());
             // Where it has ended, the one that follows may run already, for what was ordered before.
             record.next_since = if runs || record.next.is_none() {
-                0
+                BootNanos::default()
             } else {
                 now.boot
             };
             record.next = Some(desired.generation);
         }
         record.counter = record.counter.max(desired.counter);
-        record.epoch = record.epoch.max(epoch);
+        record.epoch = record.epoch.max(desired.epoch);
     }
     records.insert(name.to_owned(), record);
 }
@@ -448,12 +455,12 @@ fn generation_of(
     pod: &PodUid,
     record: Option<&Record>,
     desired: Option<&Desired>,
-) -> Option<u64> {
+) -> Option<Generation> {
     if let Some(record) = record
         && let Some(next) = record.next
     {
         let older = container.began < record.next_since || mutants::is(Mutant::FollowersAreOld);
-        return Some(if older { next.saturating_sub(1) } else { next });
+        return Some(if older { next.previous() } else { next });
     }
     let desired = desired?;
     if let Some(record) = record
@@ -474,7 +481,7 @@ fn generation_of(
     if desired.fresh.contains(&incarnation) {
         Some(desired.generation)
     } else if desired.stale.contains(&incarnation) {
-        Some(desired.generation.saturating_sub(1))
+        Some(desired.generation.previous())
     } else {
         None
     }
@@ -521,8 +528,14 @@ impl PodEntry {
         stops
     }
 
-    fn report(&mut self, desired: Option<&Desired>, highest: u64, revision: &mut u64, effects: &mut Effects) {
-        let epoch = desired.map_or(0, |desired| desired.epoch).max(highest);
+    fn report(
+        &mut self,
+        desired: Option<&Desired>,
+        highest: Epoch,
+        revision: &mut u64,
+        effects: &mut Effects,
+    ) {
+        let epoch = desired.map_or(highest, |desired| desired.epoch.max(highest));
         for (name, worker) in &mut self.workers {
             let record = self.records.get(name);
             for (attempt, container) in &mut worker.containers {
@@ -531,7 +544,7 @@ impl PodEntry {
                     continue;
                 }
                 let (phase, since) = match (container.ended, container.generation) {
-                    (Some((exit, at)), _) => (Phase::Lost(exit), at),
+                    (Some(Ended { exit, at }), _) => (Phase::Lost(exit), at),
                     (None, Some(_)) => (Phase::Agent(AgentPhase::Running), container.created),
                     (None, None) => (Phase::Agent(AgentPhase::Fresh), container.created),
                 };
@@ -548,7 +561,7 @@ impl PodEntry {
                     pod_name: self.pod.name.clone(),
                     phase,
                     generation: container.generation.unwrap_or_default(),
-                    epoch: record.map_or(0, |record| record.epoch).max(epoch),
+                    epoch: record.map_or(epoch, |record| record.epoch.max(epoch)),
                     counter: record.map_or(0, |record| record.counter),
                     revision: container
                         .reported

@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{info, warn};
@@ -14,8 +13,8 @@ use super::facts::{Effects, HostKill, Input};
 use super::lines::Lines;
 use super::outbox::Outbox;
 use super::state::Table;
-use super::types::{ContainerId, GroupUid, LinkId, PodUid, Target, WorkerState};
-use crate::clock::boot_nanos;
+use super::types::{ContainerId, Epoch, LinkId, PodUid, StaleOrder, Target, WorkerState};
+use crate::clock::{boot_nanos, unix_nanos};
 use crate::health::Health;
 use crate::plain::record::Journal;
 use crate::plain::state as plain;
@@ -57,7 +56,7 @@ enum Message {
         oneshot::Sender<Option<watch::Receiver<Option<Target>>>>,
     ),
     Unlinked(ContainerId, LinkId, Option<String>),
-    Welcomed(u64, oneshot::Sender<io::Result<()>>),
+    Welcomed(Epoch, oneshot::Sender<io::Result<()>>),
     Snapshot(oneshot::Sender<Vec<WorkerState>>),
     Mark(oneshot::Sender<u64>),
 }
@@ -153,7 +152,7 @@ impl Handle {
     ///
     /// # Errors
     /// When the driver has stopped; inside, when the epoch could not be written down: then nothing may be done under it.
-    pub async fn welcomed(&self, epoch: u64) -> Result<io::Result<()>, Closed> {
+    pub async fn welcomed(&self, epoch: Epoch) -> Result<io::Result<()>, Closed> {
         let (sender, receiver) = oneshot::channel();
         self.send(Message::Welcomed(epoch, sender)).await?;
         receiver.await.map_err(|_| Closed)
@@ -211,7 +210,7 @@ pub struct Driver {
     table: Table,
     plain: Option<Plain>,
     /// The highest epoch that is written down, and where.
-    highest: u64,
+    highest: Epoch,
     epochs: Option<Box<dyn Epochs + Send>>,
     inbox: mpsc::Receiver<Message>,
     outbox: Arc<Outbox>,
@@ -233,7 +232,7 @@ impl Driver {
         let driver = Self {
             table,
             plain: None,
-            highest: 0,
+            highest: Epoch::default(),
             epochs: None,
             inbox,
             outbox,
@@ -252,7 +251,7 @@ impl Driver {
 
     /// The same driver, which has this record of the highest epoch and what a daemon of before has written there. The record may not wait.
     #[must_use]
-    pub fn with_epochs(mut self, epochs: Box<dyn Epochs + Send>, highest: u64) -> Self {
+    pub fn with_epochs(mut self, epochs: Box<dyn Epochs + Send>, highest: Epoch) -> Self {
         self.epochs = Some(epochs);
         self.highest = highest;
         self
@@ -301,7 +300,7 @@ impl Driver {
     }
 
     /// Written down first, then acted upon.
-    fn welcomed(&mut self, epoch: u64, host: &impl Host) -> io::Result<()> {
+    fn welcomed(&mut self, epoch: Epoch, host: &impl Host) -> io::Result<()> {
         if epoch <= self.highest {
             return Ok(());
         }
@@ -314,7 +313,7 @@ impl Driver {
     }
 
     /// From now on nobody of a lower epoch is obeyed.
-    fn obey_from(&mut self, epoch: u64, host: &impl Host) {
+    fn obey_from(&mut self, epoch: Epoch, host: &impl Host) {
         self.apply_plain(plain::Input::Welcomed(epoch));
         self.apply(Input::Welcomed(epoch), host);
     }
@@ -417,7 +416,7 @@ impl Driver {
 #[must_use]
 pub fn of_both(input: &Input) -> Option<plain::Input> {
     match input {
-        Input::Exited(id, exit, at) => Some(plain::Input::Exited(id.clone(), *exit, *at)),
+        Input::Exited(id, ended) => Some(plain::Input::Exited(id.clone(), *ended)),
         Input::Welcomed(epoch) => Some(plain::Input::Welcomed(*epoch)),
         Input::Desired(groups) => Some(plain::Input::Desired(groups.clone())),
         Input::Forget(group, epoch) => Some(plain::Input::Forget(group.clone(), *epoch)),
@@ -433,8 +432,8 @@ impl Driver {
             if let Some(left_out) = self.next_line(id) {
                 info!(
                     container = %id,
-                    epoch = target.epoch,
-                    generation = target.generation,
+                    epoch = target.epoch.0,
+                    generation = target.generation.0,
                     release = target.release,
                     start_fresh = target.start_fresh,
                     left_out,
@@ -488,7 +487,7 @@ fn log_reports(reports: &[WorkerState], lines: &mut Lines) {
             container = %state.incarnation.container,
             phase = state.phase.name(),
             heartbeat = ?state.heartbeat,
-            generation = state.generation,
+            generation = state.generation.0,
             exit_code = state.phase.exit().map(|exit| exit.code),
             detail = state.detail,
             left_out,
@@ -497,24 +496,21 @@ fn log_reports(reports: &[WorkerState], lines: &mut Lines) {
     }
 }
 
-fn log_stale(stale: &[(GroupUid, u64, u64)]) {
-    for (group, refused, seen) in stale {
-        warn!(%group, epoch = refused, highest = seen, "desired state of a former leader ignored");
+fn log_stale(stale: &[StaleOrder]) {
+    for StaleOrder {
+        group,
+        epoch,
+        highest,
+    } in stale
+    {
+        warn!(%group, epoch = epoch.0, highest = highest.0, "desired state of a former leader ignored");
     }
-}
-
-/// Now, in nanoseconds since the Unix epoch.
-#[must_use]
-pub fn unix_nanos() -> i64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
 }
 
 /// Now, by both clocks.
 fn moment() -> plain::Moment {
     plain::Moment {
         wall: unix_nanos(),
-        boot: i64::try_from(boot_nanos()).unwrap_or(i64::MAX),
+        boot: boot_nanos(),
     }
 }

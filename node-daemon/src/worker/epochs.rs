@@ -8,6 +8,8 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
+use super::types::Epoch;
+
 const NAME: &str = "epoch";
 /// No number has more digits, and a line feed.
 const LARGEST: u64 = 21;
@@ -18,7 +20,7 @@ pub trait Epochs {
     ///
     /// # Errors
     /// When it is not kept; then that of before is.
-    fn keep(&self, epoch: u64) -> io::Result<()>;
+    fn keep(&self, epoch: Epoch) -> io::Result<()>;
 }
 
 /// The epoch as a file.
@@ -40,20 +42,20 @@ impl EpochFile {
     ///
     /// # Errors
     /// When the file cannot be read, or holds no number.
-    pub fn read(&self) -> io::Result<u64> {
+    pub fn read(&self) -> io::Result<Epoch> {
         let file = match fs::File::open(&self.path) {
             Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Epoch::default()),
             Err(error) => return Err(error),
         };
         let mut text = String::new();
         file.take(LARGEST).read_to_string(&mut text)?;
-        text.trim().parse().map_err(io::Error::other)
+        text.trim().parse().map(Epoch).map_err(io::Error::other)
     }
 }
 
 impl Epochs for EpochFile {
-    fn keep(&self, epoch: u64) -> io::Result<()> {
+    fn keep(&self, epoch: Epoch) -> io::Result<()> {
         let fresh = self.path.with_extension("new");
         // Not in the place of whatever is there: its mode would stay.
         match fs::remove_file(&fresh) {
@@ -82,8 +84,8 @@ mod tests {
     fn the_highest_epoch_outlives_the_daemon_and_is_for_root_alone() {
         let dir = tempfile::tempdir().unwrap();
         let file = EpochFile::new(dir.path());
-        assert_eq!(file.read().unwrap(), 0);
-        for epoch in [7, u64::MAX] {
+        assert_eq!(file.read().unwrap(), Epoch(0));
+        for epoch in [7, u64::MAX].map(Epoch) {
             file.keep(epoch).unwrap();
             assert_eq!(EpochFile::new(dir.path()).read().unwrap(), epoch);
         }
@@ -96,11 +98,11 @@ mod tests {
     fn what_a_crash_has_left_of_a_write_changes_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let file = EpochFile::new(dir.path());
-        file.keep(7).unwrap();
+        file.keep(Epoch(7)).unwrap();
         fs::write(dir.path().join("epoch.new"), "9").unwrap();
-        assert_eq!(file.read().unwrap(), 7);
-        file.keep(8).unwrap();
-        assert_eq!(file.read().unwrap(), 8);
+        assert_eq!(file.read().unwrap(), Epoch(7));
+        file.keep(Epoch(8)).unwrap();
+        assert_eq!(file.read().unwrap(), Epoch(8));
     }
 
     #[test]
@@ -114,7 +116,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_kept_is_an_error() {
-        assert!(EpochFile::new(Path::new("/nonexistent")).keep(1).is_err());
+        assert!(EpochFile::new(Path::new("/nonexistent")).keep(Epoch(1)).is_err());
     }
 
     proptest! {
@@ -127,11 +129,11 @@ mod tests {
             let file = EpochFile::new(dir.path());
             if let Ok(epoch) = file.read() {
                 let text = String::from_utf8(bytes).unwrap();
-                prop_assert!(text.trim_start().trim_start_matches(['+', '0']).starts_with(&epoch.to_string()) || epoch == 0);
+                prop_assert!(text.trim_start().trim_start_matches(['+', '0']).starts_with(&epoch.to_string()) || epoch == Epoch(0));
             }
             // It is written again, whatever was there.
-            file.keep(3).unwrap();
-            prop_assert_eq!(file.read().unwrap(), 3);
+            file.keep(Epoch(3)).unwrap();
+            prop_assert_eq!(file.read().unwrap(), Epoch(3));
         }
     }
 }

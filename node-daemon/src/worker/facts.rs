@@ -1,8 +1,8 @@
 //! What goes into the table of workers, and what comes out.
 
 use super::types::{
-    AgentState, ContainerId, Desired, Exit, GroupUid, Incarnation, LinkId, Pod, PodUid, SandboxId, Target,
-    WorkerState,
+    AgentState, BootNanos, ContainerId, Desired, Ended, Epoch, GroupUid, Incarnation, LinkId, Pod, PodUid,
+    SandboxId, StaleOrder, Target, WorkerState,
 };
 
 /// A fact.
@@ -43,7 +43,7 @@ pub enum Input {
     /// A container was removed.
     Removed(ContainerId),
     /// A container ended.
-    Exited(ContainerId, Exit, i64),
+    Exited(ContainerId, Ended),
     /// An agent connected.
     Registered {
         /// The pod whose socket it used.
@@ -64,11 +64,11 @@ pub enum Input {
     /// The stop of a container was carried out, or was not, and by now its end has been seen.
     StopOver(ContainerId),
     /// A hub has welcomed this node under this epoch, and that is written down.
-    Welcomed(u64),
+    Welcomed(Epoch),
     /// The control plane's wishes.
     Desired(Vec<Desired>),
     /// The control plane no longer manages this group.
-    Forget(GroupUid, u64),
+    Forget(GroupUid, Epoch),
 }
 
 /// A container that NRI shows, or CRI in its place.
@@ -93,8 +93,8 @@ pub struct ListedContainer {
     pub id: ContainerId,
     /// Its name.
     pub name: String,
-    /// How and when (nanoseconds since the Unix epoch) it ended, if it has.
-    pub ended: Option<(Exit, i64)>,
+    /// How and when it ended, if it has.
+    pub ended: Option<Ended>,
 }
 
 /// What an agent asks for: that the processes beside it, which it may not signal, are killed from the host.
@@ -106,8 +106,9 @@ pub struct HostKill {
     pub container: ContainerId,
     /// Its process id on the host.
     pub agent_pid: i32,
-    /// Only what was started before, in nanoseconds since the machine booted. 0: the agent does not say, and what runs now is meant.
-    pub before: u64,
+    /// Only what was started before this time. None: the agent does not say, and what runs now is
+    /// meant.
+    pub before: Option<BootNanos>,
 }
 
 /// What follows from a fact.
@@ -123,8 +124,8 @@ pub struct Effects {
     pub spared: Vec<ContainerId>,
     /// Containers to stop, because they have no agent to tell.
     pub stops: Vec<ContainerId>,
-    /// Groups whose wishes were refused: theirs, and the highest epoch seen.
-    pub stale: Vec<(GroupUid, u64, u64)>,
+    /// Orders that were refused.
+    pub stale: Vec<StaleOrder>,
     /// Those of the dropped workers that were reported.
     pub gone: Vec<Incarnation>,
     /// Workers dropped from the table.

@@ -147,7 +147,7 @@ impl Reader {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::worker::types::{AgentPhase, Heartbeat, Incarnation, Phase};
+    use crate::worker::types::{AgentPhase, Epoch, Generation, Heartbeat, Phase, UnixNanos};
 
     pub(crate) fn state(container: &str, revision: u64) -> WorkerState {
         WorkerState {
@@ -162,11 +162,11 @@ pub(crate) mod tests {
             namespace: "default".into(),
             pod_name: "pod".into(),
             phase: Phase::Agent(AgentPhase::Running),
-            generation: 1,
-            epoch: 1,
+            generation: Generation(1),
+            epoch: Epoch(1),
             counter: 1,
             revision,
-            since: 0,
+            since: UnixNanos(0),
             detail: String::new(),
             heartbeat: Heartbeat::Well,
             released_at: None,

@@ -1,6 +1,6 @@
 //! From what the control plane wants of a group to what one agent is told. Pure.
 
-use super::types::{Desired, Incarnation, Target, WorkerRestart};
+use super::types::{Desired, ExitCodes, Incarnation, Target, WorkerRestart};
 
 /// The target of the worker `(job, container)` at this incarnation.
 #[must_use]
@@ -10,7 +10,10 @@ pub fn target(desired: &Desired, job: &str, container: &str, incarnation: &Incar
         .iter()
         .filter(|rule| rule.container.as_deref().is_none_or(|name| name == container))
         .filter(|rule| rule.job.as_deref().is_none_or(|name| name == job))
-        .map(|rule| (rule.negated, rule.codes.clone()))
+        .map(|rule| ExitCodes {
+            negated: rule.negated,
+            codes: rule.codes.clone(),
+        })
         .collect();
     let of_group = WorkerRestart {
         generation: desired.generation,

@@ -21,15 +21,16 @@ use lockstep_mutants::{self as mutants, Mutant};
 use super::facts::{Effects, HostKill, Input};
 use super::plan;
 use super::types::{
-    AgentPhase, AgentState, ContainerId, Desired, Exit, GroupUid, Heartbeat, Incarnation, LinkId, Phase, Pod,
-    PodUid, SandboxId, Target, WorkerState,
+    AgentPhase, AgentState, BootNanos, ContainerId, Desired, Ended, Epoch, Exit, Generation, GroupUid,
+    Heartbeat, Incarnation, LinkId, Phase, Pod, PodUid, SandboxId, StaleOrder, Target, UnixNanos,
+    WorkerState,
 };
 
 mod listing;
 mod queries;
 mod unsupervised;
 
-use unsupervised::Beside;
+use unsupervised::PeerState;
 
 /// Ended incarnations kept per worker of a living pod.
 const KEPT_ENDED: usize = 3;
@@ -43,7 +44,7 @@ struct PodEntry {
     /// Listed at this tick: from then on its absence from a later listing means that it is gone.
     listed: Option<u64>,
     /// The last generation for which a container without its agent was stopped, or at which its group ran beside it, by name.
-    stopped: BTreeMap<String, u64>,
+    stopped: BTreeMap<String, Generation>,
 }
 
 #[derive(Debug)]
@@ -65,28 +66,38 @@ struct Worker {
     /// It is being stopped from outside.
     stopping: bool,
     /// The generation that it was stopped for from outside, where it should have ended since.
-    stopped_for: Option<u64>,
+    stopped_for: Option<Generation>,
     /// What its group did while it ran without its agent.
-    beside: Beside,
+    peers: PeerState,
     link: Option<Link>,
     /// When the last link went down.
-    down_since: i64,
+    down_since: UnixNanos,
     last: Option<AgentState>,
     /// The highest that its agent can know of.
-    known: Option<Known>,
-    lost: Option<(Exit, i64, &'static str)>,
+    limits: Option<AgentLimits>,
+    lost: Option<Loss>,
     reported: Option<WorkerState>,
-    told: Option<Target>,
+    /// The target that was sent last on this link.
+    sent: Option<Target>,
 }
 
-/// What an agent can know of: what it knew when this daemon first heard of it, and what it was told since. More than that it has made up.
+/// The end of a container as it was observed.
 #[derive(Debug, Clone, Copy)]
-struct Known {
-    generation: u64,
+struct Loss {
+    ended: Ended,
+    /// For people.
+    detail: &'static str,
+}
+
+/// The highest generation and counter that an agent can know of: those that it knew when this daemon
+/// first heard of it, and those that it was sent since. Higher values are made up, and are clamped.
+#[derive(Debug, Clone, Copy)]
+struct AgentLimits {
+    generation: Generation,
     counter: u64,
 }
 
-impl Known {
+impl AgentLimits {
     fn of(state: &AgentState) -> Self {
         Self {
             generation: state.generation,
@@ -94,7 +105,7 @@ impl Known {
         }
     }
 
-    fn told(&mut self, target: &Target) {
+    fn raise(&mut self, target: &Target) {
         self.generation = self.generation.max(target.generation);
         self.counter = self.counter.max(target.counter);
     }
@@ -109,14 +120,14 @@ impl Worker {
             without_agent: false,
             stopping: false,
             stopped_for: None,
-            beside: Beside::Unknown,
+            peers: PeerState::Unknown,
             link: None,
-            down_since: 0,
+            down_since: UnixNanos::default(),
             last: None,
-            known: None,
+            limits: None,
             lost: None,
             reported: None,
-            told: None,
+            sent: None,
         }
     }
 
@@ -130,22 +141,47 @@ impl Worker {
         self.lost.is_some() || (self.is_done() && self.link.is_none())
     }
 
-    /// Phase, since when, and for people why.
-    fn phase(&self) -> Option<(Phase, i64, String)> {
+    /// The phase to report; none before the first State of its agent and before its end.
+    fn phase(&self) -> Option<PhaseReport> {
         if let Some(last) = &self.last
             && self.is_done()
         {
-            return Some((Phase::Agent(last.phase), last.since, last.detail.clone()));
+            return Some(PhaseReport::of_agent(last));
         }
-        if let Some((exit, since, detail)) = self.lost {
-            return Some((Phase::Lost(exit), since, detail.to_owned()));
+        if let Some(Loss { ended, detail }) = self.lost {
+            return Some(PhaseReport {
+                phase: Phase::Lost(ended.exit),
+                since: ended.at,
+                detail: detail.to_owned(),
+            });
         }
         let last = self.last.as_ref()?;
         if self.link.as_ref().is_some_and(|link| link.spoke) {
-            return Some((Phase::Agent(last.phase), last.since, last.detail.clone()));
+            return Some(PhaseReport::of_agent(last));
         }
-        let exit = Phase::Agent(last.phase).exit();
-        Some((Phase::Unlinked(exit), self.down_since, last.detail.clone()))
+        Some(PhaseReport {
+            phase: Phase::Unlinked(Phase::Agent(last.phase).exit()),
+            since: self.down_since,
+            detail: last.detail.clone(),
+        })
+    }
+}
+
+/// The phase of a worker as it is reported.
+struct PhaseReport {
+    phase: Phase,
+    since: UnixNanos,
+    /// For people.
+    detail: String,
+}
+
+impl PhaseReport {
+    fn of_agent(state: &AgentState) -> Self {
+        Self {
+            phase: Phase::Agent(state.phase),
+            since: state.since,
+            detail: state.detail.clone(),
+        }
     }
 }
 
@@ -155,7 +191,7 @@ pub struct Table {
     revision: u64,
     tick: u64,
     /// The highest epoch under which a hub has welcomed this node: whatever agents say of epochs counts for nothing.
-    highest: u64,
+    highest: Epoch,
     pods: BTreeMap<PodUid, PodEntry>,
     workers: BTreeMap<ContainerId, Worker>,
     groups: BTreeMap<GroupUid, Desired>,
@@ -169,7 +205,7 @@ impl Table {
         Self {
             revision,
             tick: 0,
-            highest: 0,
+            highest: Epoch::default(),
             pods: BTreeMap::new(),
             workers: BTreeMap::new(),
             groups: BTreeMap::new(),
@@ -182,8 +218,8 @@ impl Table {
         self.tick
     }
 
-    /// Takes in one fact. `now` is in nanoseconds since the Unix epoch.
-    pub fn apply(&mut self, input: Input, now: i64) -> Effects {
+    /// Takes in one fact.
+    pub fn apply(&mut self, input: Input, now: UnixNanos) -> Effects {
         self.tick += 1;
         let mut effects = Effects::default();
         match input {
@@ -203,7 +239,7 @@ impl Table {
                 self.prune(&pod, &name, &mut effects);
             }
             Input::Removed(id) => self.removed(&id, now, &mut effects),
-            Input::Exited(id, exit, at) => self.lose(&id, exit, at, "", &mut effects),
+            Input::Exited(id, ended) => self.lose(&id, ended, "", &mut effects),
             Input::Registered {
                 pod,
                 id,
@@ -293,7 +329,7 @@ impl Table {
         }
     }
 
-    fn removed(&mut self, id: &ContainerId, now: i64, effects: &mut Effects) {
+    fn removed(&mut self, id: &ContainerId, now: UnixNanos, effects: &mut Effects) {
         let Some(worker) = self.workers.get(id) else {
             return;
         };
@@ -304,32 +340,37 @@ impl Table {
         }
         self.lose(
             id,
-            Exit::UNKNOWN,
-            now,
+            Ended {
+                exit: Exit::UNKNOWN,
+                at: now,
+            },
             "the container was removed and its exit code is not known",
             effects,
         );
     }
 
-    fn lose(&mut self, id: &ContainerId, exit: Exit, at: i64, detail: &'static str, effects: &mut Effects) {
+    fn lose(&mut self, id: &ContainerId, ended: Ended, detail: &'static str, effects: &mut Effects) {
         let Some(worker) = self.workers.get_mut(id) else {
             return;
         };
         // How it ended is often known later than that it did: after a restart of containerd, NRI speaks before a listing.
-        let unknown = worker.lost.is_some_and(|(known, _, _)| known == Exit::UNKNOWN);
-        if worker.lost.is_none() || unknown && exit != Exit::UNKNOWN {
-            worker.lost = Some((exit, at, detail));
+        let unknown = worker.lost.is_some_and(|lost| lost.ended.exit == Exit::UNKNOWN);
+        if worker.lost.is_none() || unknown && ended.exit != Exit::UNKNOWN {
+            worker.lost = Some(Loss { ended, detail });
             self.refresh(id, effects);
         }
     }
 
     /// Drops the oldest ended incarnations of a worker, beyond a few.
     fn prune(&mut self, pod: &PodUid, name: &str, effects: &mut Effects) {
-        let mut ended: Vec<(i64, ContainerId)> = self
+        let mut ended: Vec<(UnixNanos, ContainerId)> = self
             .workers
             .iter()
             .filter(|(_, worker)| worker.pod == *pod && worker.name == name && worker.ended())
-            .map(|(id, worker)| (worker.lost.map_or(worker.down_since, |(_, at, _)| at), id.clone()))
+            .map(|(id, worker)| {
+                let at = worker.lost.map_or(worker.down_since, |lost| lost.ended.at);
+                (at, id.clone())
+            })
             .collect();
         ended.sort();
         let surplus = ended.len().saturating_sub(KEPT_ENDED);
@@ -370,7 +411,7 @@ impl Table {
             pid,
             spoke: false,
         });
-        worker.told = None;
+        worker.sent = None;
         self.retarget(id, effects);
     }
 
@@ -390,9 +431,9 @@ impl Table {
         }
         current.spoke = true;
         // From then on it is told here, and by nobody else.
-        let known = worker.known.get_or_insert(Known::of(&state));
-        if let Some(told) = &worker.told {
-            known.told(told);
+        let limits = worker.limits.get_or_insert(AgentLimits::of(&state));
+        if let Some(sent) = &worker.sent {
+            limits.raise(sent);
         }
         if state.needs_host_kill {
             let unfenced = mutants::is(Mutant::KillUnfenced);
@@ -402,7 +443,7 @@ impl Table {
                 container: id.clone(),
                 agent_pid: current.pid,
                 before: if unfenced {
-                    u64::MAX
+                    Some(BootNanos(u64::MAX))
                 } else {
                     state.host_kill_before
                 },
@@ -416,7 +457,7 @@ impl Table {
         self.refresh(id, effects);
     }
 
-    fn link_down(&mut self, id: &ContainerId, link: LinkId, now: i64, effects: &mut Effects) {
+    fn link_down(&mut self, id: &ContainerId, link: LinkId, now: UnixNanos, effects: &mut Effects) {
         let Some(worker) = self.workers.get_mut(id) else {
             return;
         };
@@ -431,7 +472,13 @@ impl Table {
         worker.link = None;
         worker.down_since = now;
         if mutants::is(Mutant::LinkDownIsLost) {
-            worker.lost = Some((Exit::UNKNOWN, now, ""));
+            worker.lost = Some(Loss {
+                ended: Ended {
+                    exit: Exit::UNKNOWN,
+                    at: now,
+                },
+                detail: "",
+            });
         }
         self.refresh(id, effects);
     }
@@ -448,10 +495,14 @@ impl Table {
             })
             .map(|(id, _)| id.clone())
             .collect();
-        let known = self.epoch_of(&group);
-        if known > desired.epoch {
+        let highest = self.epoch_of(&group);
+        if highest > desired.epoch {
             // Whoever sent this has to learn of the higher epoch: report it, with a new revision.
-            effects.stale.push((group, desired.epoch, known));
+            effects.stale.push(StaleOrder {
+                group,
+                epoch: desired.epoch,
+                highest,
+            });
             for id in members {
                 if let Some(worker) = self.workers.get_mut(&id) {
                     worker.reported = None;
@@ -488,15 +539,15 @@ impl Table {
             container: id.clone(),
         };
         let target = plan::target(desired, &entry.pod.job, &worker.name, &incarnation);
-        if worker.told.as_ref() != Some(&target) {
+        if worker.sent.as_ref() != Some(&target) {
             effects.targets.push((id.clone(), link.id, target.clone()));
             let mut believed = false;
-            if let (Some(known), Some(last)) = (&mut worker.known, &worker.last) {
-                let before = known.generation;
-                known.told(&target);
-                believed = before < last.generation && before < known.generation;
+            if let (Some(limits), Some(last)) = (&mut worker.limits, &worker.last) {
+                let before = limits.generation;
+                limits.raise(&target);
+                believed = before < last.generation && before < limits.generation;
             }
-            worker.told = Some(target);
+            worker.sent = Some(target);
             if believed {
                 self.refresh(id, effects);
             }
@@ -508,24 +559,25 @@ impl Table {
         let Some(worker) = self.workers.get_mut(id) else {
             return;
         };
-        let (Some(entry), Some((phase, since, detail))) = (self.pods.get(&worker.pod), worker.phase()) else {
+        let (Some(entry), Some(reported)) = (self.pods.get(&worker.pod), worker.phase()) else {
             return;
         };
+        let PhaseReport { phase, since, detail } = reported;
         let last = worker.last.as_ref();
-        let known = worker.known;
+        let limits = worker.limits;
         let generation = |last: &AgentState| {
-            let highest = known.map_or(last.generation, |known| known.generation);
+            let highest = limits.map_or(last.generation, |limits| limits.generation);
             last.generation.min(highest)
         };
         let counter = |last: &AgentState| {
-            let highest = known.map_or(last.counter, |known| known.counter);
+            let highest = limits.map_or(last.counter, |limits| limits.counter);
             last.counter.min(highest)
         };
         let epoch = self
             .groups
             .get(&entry.pod.group)
             .filter(|desired| desired.is_of(&entry.pod))
-            .map_or(0, |desired| desired.epoch)
+            .map_or(Epoch::default(), |desired| desired.epoch)
             .max(self.highest);
         // The broken variant passes on what the agent says.
         let epoch = match last {
@@ -544,7 +596,7 @@ impl Table {
             namespace: entry.pod.namespace.clone(),
             pod_name: entry.pod.name.clone(),
             phase,
-            generation: last.map_or(0, generation),
+            generation: last.map_or(Generation::default(), generation),
             epoch,
             counter: last.map_or(0, counter),
             revision: worker.reported.as_ref().map_or(0, |reported| reported.revision),

@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+pub use lockstep_protocol::{BootNanos, Epoch, Exit, Generation, Heartbeat, UnixNanos};
+
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -79,18 +81,13 @@ pub struct Pod {
     pub started_again: bool,
 }
 
-/// How a process or container ended.
+/// The end of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Exit {
-    /// Exit code, or 128 + signal.
-    pub code: i32,
-    /// Signal number, 0 where none.
-    pub signal: i32,
-}
-
-impl Exit {
-    /// The end of a container that was not seen: never mistaken for a success, nor for a death by SIGKILL, which names its signal. 137 is also what Kubernetes gives such a container.
-    pub const UNKNOWN: Self = Self { code: 137, signal: 0 };
+pub struct Ended {
+    /// How it ended.
+    pub exit: Exit,
+    /// When it ended.
+    pub at: UnixNanos,
 }
 
 /// Where an agent says that its worker is.
@@ -110,20 +107,6 @@ pub enum AgentPhase {
     Exited(Exit),
     /// Exited 0 by itself.
     Done(Exit),
-}
-
-/// What an agent says of its running worker's heartbeat.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Heartbeat {
-    /// It is given in time, or none is asked for.
-    #[default]
-    Well,
-    /// One is asked for since the worker was started, and it has given none yet.
-    Awaited,
-    /// None for longer than there may be.
-    Missed,
-    /// The first one has not come in time.
-    Overdue,
 }
 
 /// Phase of an incarnation as it is reported to the control plane.
@@ -171,21 +154,22 @@ pub struct AgentState {
     /// Where the worker is.
     pub phase: AgentPhase,
     /// The count that it runs or parks at.
-    pub generation: u64,
+    pub generation: Generation,
     /// Highest epoch that it says it has seen. Nobody is told: any process may be at the other end.
-    pub epoch: u64,
+    pub epoch: Epoch,
     /// Highest counter that the agent has seen.
     pub counter: u64,
     /// Grows over the life of the agent.
     pub revision: u64,
-    /// When the phase was entered, nanoseconds since the Unix epoch.
-    pub since: i64,
+    /// When the phase was entered.
+    pub since: UnixNanos,
     /// For people.
     pub detail: String,
     /// The agent may not signal some of its processes.
     pub needs_host_kill: bool,
-    /// With `needs_host_kill`: what was started since is not meant; nanoseconds since the machine booted. 0: an agent of before.
-    pub host_kill_before: u64,
+    /// With `needs_host_kill`: only what was started before this time is to be killed. None: an older
+    /// agent, which does not say.
+    pub host_kill_before: Option<BootNanos>,
     /// Of a running worker.
     pub heartbeat: Heartbeat,
 }
@@ -219,22 +203,31 @@ pub struct WorkerState {
     /// Where it is.
     pub phase: Phase,
     /// The count that it runs or parks at.
-    pub generation: u64,
+    pub generation: Generation,
     /// Highest epoch under which a hub has welcomed this node, or has said what it wants of this group.
-    pub epoch: u64,
+    pub epoch: Epoch,
     /// Highest counter that the agent has seen.
     pub counter: u64,
     /// Orders the reports of one incarnation, across restarts of the daemon too.
     pub revision: u64,
-    /// When the phase was entered, nanoseconds since the Unix epoch.
-    pub since: i64,
+    /// When the phase was entered.
+    pub since: UnixNanos,
     /// For people.
     pub detail: String,
     /// Of a running worker.
     pub heartbeat: Heartbeat,
     /// Of a container that ended, was made without its agent and was never stopped for a restart: the generation at which its group was released while
     /// it ran.
-    pub released_at: Option<u64>,
+    pub released_at: Option<Generation>,
+}
+
+/// A set of exit codes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExitCodes {
+    /// Every code but `codes`, and never 0.
+    pub negated: bool,
+    /// Codes.
+    pub codes: Vec<i32>,
 }
 
 /// Exit codes that Kubernetes has to see: one rule.
@@ -258,9 +251,9 @@ pub struct Desired {
     /// Its namespace; none: a control plane of before does not say it.
     pub namespace: Option<String>,
     /// The leader's epoch.
-    pub epoch: u64,
+    pub epoch: Epoch,
     /// The count that every worker should have.
-    pub generation: u64,
+    pub generation: Generation,
     /// Counted restarts so far.
     pub counter: u64,
     /// Workers parked at `generation` start.
@@ -294,7 +287,7 @@ impl Desired {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkerRestart {
     /// The count that it should have.
-    pub generation: u64,
+    pub generation: Generation,
     /// It starts where it is parked at `generation`.
     pub release: bool,
 }
@@ -303,9 +296,9 @@ pub struct WorkerRestart {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     /// The leader's epoch.
-    pub epoch: u64,
+    pub epoch: Epoch,
     /// The count that the worker should have.
-    pub generation: u64,
+    pub generation: Generation,
     /// Counted restarts so far.
     pub counter: u64,
     /// Start where parked at `generation`.
@@ -314,10 +307,21 @@ pub struct Target {
     pub start_fresh: bool,
     /// Milliseconds between SIGTERM and SIGKILL.
     pub grace_ms: u32,
-    /// `(negated, codes)` of each rule that holds for this worker.
-    pub terminal: Vec<(bool, Vec<i32>)>,
+    /// Exit codes that Kubernetes has to see, of each rule that holds for this worker.
+    pub terminal: Vec<ExitCodes>,
     /// Longest time between two heartbeats of the worker, milliseconds; 0: none are asked for.
     pub heartbeat_timeout_ms: u32,
     /// How long a worker that is started may take until its first heartbeat, milliseconds; 0: as long as it wants.
     pub ready_timeout_ms: u32,
+}
+
+/// An order of a former leader, which was refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StaleOrder {
+    /// The JobSet.
+    pub group: GroupUid,
+    /// The order's epoch.
+    pub epoch: Epoch,
+    /// The highest epoch seen.
+    pub highest: Epoch,
 }

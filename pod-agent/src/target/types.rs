@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+pub use lockstep_protocol::{BootNanos, Epoch, Generation, Heartbeat, UnixNanos};
+
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
@@ -36,19 +38,19 @@ impl Exit {
 pub struct Moment {
     /// Since the agent started; monotonic.
     pub mono: Duration,
-    /// Nanoseconds since the Unix epoch.
-    pub unix_nanos: i64,
-    /// Nanoseconds since the machine booted, by the clock that gives processes their start times (`CLOCK_BOOTTIME`).
-    pub boot_nanos: u64,
+    /// By the wall clock.
+    pub unix: UnixNanos,
+    /// By the clock that gives processes their start times.
+    pub boot: BootNanos,
 }
 
 /// The desired state of the worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Target {
     /// Of the leader that gave the order.
-    pub epoch: u64,
+    pub epoch: Epoch,
     /// The count that the worker should have.
-    pub generation: u64,
+    pub generation: Generation,
     /// Counted restarts so far.
     pub counter: u64,
     /// Start where parked at `generation`.
@@ -64,27 +66,6 @@ pub struct Target {
     pub heartbeat_timeout: Duration,
     /// How long a worker that is started may take until its first heartbeat; zero: as long as it wants.
     pub ready_timeout: Duration,
-}
-
-/// What a worker's heartbeat says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heartbeat {
-    /// It is given in time, or none is asked for.
-    Well,
-    /// The worker was started to give one, and has given none yet.
-    Awaited,
-    /// None for longer than there may be.
-    Missed,
-    /// The first one has not come in time.
-    Overdue,
-}
-
-impl Heartbeat {
-    /// Whether the worker runs and yet does not work.
-    #[must_use]
-    pub fn is_late(self) -> bool {
-        matches!(self, Self::Missed | Self::Overdue)
-    }
 }
 
 /// Exit codes that Kubernetes has to see.
@@ -128,21 +109,21 @@ pub struct Status {
     /// Where the worker is.
     pub phase: Phase,
     /// The count that it runs or parks at.
-    pub generation: u64,
+    pub generation: Generation,
     /// Highest epoch seen.
-    pub epoch: u64,
+    pub epoch: Epoch,
     /// Highest counter seen.
     pub counter: u64,
     /// Grows with every change.
     pub revision: u64,
-    /// When the phase (at this generation) was entered, or the heartbeat found late; nanoseconds since the Unix epoch.
-    pub since_unix_nanos: i64,
+    /// When the phase (at this generation) was entered, or the heartbeat found late.
+    pub since: UnixNanos,
     /// For people.
     pub detail: String,
     /// Processes remain that the agent cannot kill.
     pub needs_host_kill: bool,
-    /// With `needs_host_kill`: when it was last asked for, in nanoseconds since the machine booted. Whatever is started later is not meant.
-    pub host_kill_before: u64,
+    /// With `needs_host_kill`: when it was last asked for. Whatever is started later is not meant.
+    pub host_kill_before: BootNanos,
     /// Of a running worker; otherwise `Well`.
     pub heartbeat: Heartbeat,
 }
@@ -201,7 +182,7 @@ pub enum Action {
     /// Start the worker; answered with `Started` or `StartFailed`.
     Start {
         /// The count to start it with.
-        generation: u64,
+        generation: Generation,
     },
     /// SIGTERM to every process of the tree.
     Terminate,

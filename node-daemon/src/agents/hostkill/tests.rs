@@ -24,7 +24,7 @@ fn ask(before: u64) -> HostKill {
         namespace: "ns".to_owned(),
         container: ContainerId::from(ID),
         agent_pid: AGENT,
-        before,
+        before: (before != 0).then_some(BootNanos(before)),
     }
 }
 
@@ -37,9 +37,10 @@ async fn idle(killer: &ProcKiller) {
 
 #[test]
 fn only_what_was_there_for_certain_is_meant() {
-    assert_eq!(fence(5 * TICK_NANOS + 1, 9 * TICK_NANOS), 5);
-    assert_eq!(fence(u64::MAX, 9 * TICK_NANOS), 9, "nothing of the future");
-    assert_eq!(fence(0, 9 * TICK_NANOS), 9, "an agent of before does not say");
+    let now = BootNanos(9 * TICK_NANOS);
+    assert_eq!(fence(Some(BootNanos(5 * TICK_NANOS + 1)), now), 5);
+    assert_eq!(fence(Some(BootNanos(u64::MAX)), now), 9, "nothing of the future");
+    assert_eq!(fence(None, now), 9, "an agent of before does not say");
 }
 
 #[tokio::test]
@@ -49,20 +50,21 @@ async fn the_next_worker_survives_the_kill_of_the_one_before() {
     let (mut next, next_pid) = sleeper();
     let proc = FakeProc::new();
     let asked = boot_nanos();
-    proc.add(left_pid, asked / TICK_NANOS - 1);
-    proc.add(next_pid, asked / TICK_NANOS + 1);
+    let tick = asked.0 / TICK_NANOS;
+    proc.add(left_pid, tick - 1);
+    proc.add(next_pid, tick + 1);
     let killer = killer(&proc);
-    killer.kill(ask(asked));
+    killer.kill(ask(asked.0));
     assert_eq!(left.wait().await.unwrap().signal(), Some(9));
     fs::remove_dir_all(proc.path().join(left_pid.to_string())).unwrap();
     idle(&killer).await;
     assert_eq!(next.try_wait().unwrap(), None, "a healthy worker");
 
     // Asked again later, it is meant too.
-    while boot_nanos() / TICK_NANOS < asked / TICK_NANOS + 2 {
+    while boot_nanos().0 / TICK_NANOS < tick + 2 {
         tokio::task::yield_now().await;
     }
-    killer.kill(ask(boot_nanos()));
+    killer.kill(ask(boot_nanos().0));
     assert_eq!(next.wait().await.unwrap().signal(), Some(9));
 }
 

@@ -12,7 +12,9 @@ use crate::agents::peer::{Peer, PeerCheck, PeerError};
 use crate::worker::driver::{Driver, Handle, Host};
 use crate::worker::facts::{HostKill, Input};
 use crate::worker::state::Table;
-use crate::worker::types::{AgentPhase, ContainerId, Desired, Exit, Phase, Pod, WorkerState};
+use crate::worker::types::{
+    AgentPhase, ContainerId, Desired, Epoch, Exit, Generation, Phase, Pod, WorkerState,
+};
 
 mod recorded;
 
@@ -125,8 +127,8 @@ impl Daemon {
         let desired = Desired {
             group: "g".into(),
             namespace: Some("default".to_owned()),
-            epoch: 1,
-            generation,
+            epoch: Epoch(1),
+            generation: Generation(generation),
             counter: 0,
             release: true,
             fresh: BTreeSet::new(),
@@ -283,7 +285,7 @@ async fn who_speaks_for_a_container_of_another_pod_is_refused_and_its_own_agent_
     assert_eq!(
         (
             reported.phase,
-            reported.generation,
+            reported.generation.0,
             reported.incarnation.pod.as_str()
         ),
         (Phase::Agent(AgentPhase::Parked), 2, "p")

@@ -18,7 +18,7 @@ use crate::install::install;
 use crate::worker::driver::Driver;
 use crate::worker::facts::ListedContainer;
 use crate::worker::state::Table;
-use crate::worker::types::{Exit, Phase};
+use crate::worker::types::{Ended, Exit, Phase, UnixNanos};
 
 struct Setup {
     dir: tempfile::TempDir,
@@ -314,7 +314,11 @@ async fn a_worker_that_shares_its_processes_is_left_to_whoever_restarts_containe
         more: false,
     };
     let _: wire::SynchronizeResponse = setup.nri.call("Synchronize", &all).await;
-    let exited = Input::Exited("id-of-worker".into(), Exit { code: 1, signal: 0 }, 5);
+    let ended = Ended {
+        exit: Exit { code: 1, signal: 0 },
+        at: UnixNanos(5),
+    };
+    let exited = Input::Exited("id-of-worker".into(), ended);
     setup.workers.tell(exited).await.unwrap();
     // Its end is told by the other table, with the generation that it had.
     assert_eq!(setup.workers.snapshot().await.unwrap(), []);

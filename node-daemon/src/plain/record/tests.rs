@@ -6,11 +6,11 @@ fn records(generation: u64) -> Records {
     let record = Record {
         container: "c1".into(),
         attempt: 2,
-        generation,
-        next: Some(generation + 1),
-        next_since: -1,
+        generation: Generation(generation),
+        next: Some(Generation(generation + 1)),
+        next_since: BootNanos(1),
         counter: 3,
-        epoch: 7,
+        epoch: Epoch(7),
     };
     [("worker".to_owned(), record)].into()
 }
@@ -45,15 +45,15 @@ fn what_is_damaged_is_left_out_and_nothing_is_written_elsewhere() {
 }
 
 fn record() -> impl Strategy<Value = Record> {
-    let numbers = any::<(u32, u64, Option<u64>, i64, u64, u64)>();
+    let numbers = any::<(u32, u64, Option<u64>, u64, u64, u64)>();
     (".{0,8}", numbers).prop_map(|(container, numbers)| Record {
         container: container.into(),
         attempt: numbers.0,
-        generation: numbers.1,
-        next: numbers.2,
-        next_since: numbers.3,
+        generation: Generation(numbers.1),
+        next: numbers.2.map(Generation),
+        next_since: BootNanos(numbers.3),
         counter: numbers.4,
-        epoch: numbers.5,
+        epoch: Epoch(numbers.5),
     })
 }
 

@@ -27,8 +27,8 @@ fn desired(epoch: u64, generation: u64) -> Desired {
     Desired {
         group: "g".into(),
         namespace: Some("default".to_owned()),
-        epoch,
-        generation,
+        epoch: Epoch(epoch),
+        generation: Generation(generation),
         counter: generation,
         release: false,
         fresh: BTreeSet::new(),
@@ -116,8 +116,8 @@ impl Node {
     fn tell(&mut self, input: Input) -> Effects {
         self.now += 1;
         let now = Moment {
-            wall: self.now + self.ahead,
-            boot: self.now,
+            wall: self.wall(),
+            boot: BootNanos(self.now.unsigned_abs()),
         };
         let effects = self.table.apply(input, now, &self.memory);
         self.stops.extend(effects.stops.clone());
@@ -149,7 +149,7 @@ impl Node {
             name: "worker".to_owned(),
             id: format!("c{attempt}").into(),
             attempt,
-            created: self.now + self.ahead,
+            created: self.wall(),
             ended: None,
         });
     }
@@ -169,15 +169,23 @@ impl Node {
     /// The newest container ends. Containerd says so, or its event is lost.
     fn end(&mut self, exit: Exit, event: bool) {
         self.now += 1;
-        let at = self.now + self.ahead;
+        let ended = Ended {
+            exit,
+            at: self.wall(),
+        };
         let newest = self.containers.last_mut().unwrap();
         if newest.ended.is_none() {
-            newest.ended = Some((exit, at));
+            newest.ended = Some(ended);
             let id = newest.id.clone();
             if event {
-                self.tell(Input::Exited(id, exit, at));
+                self.tell(Input::Exited(id, ended));
             }
         }
+    }
+
+    /// What the clock that is set shows.
+    fn wall(&self) -> UnixNanos {
+        UnixNanos(self.now + self.ahead)
     }
 
     fn runs(&self) -> bool {
@@ -203,7 +211,7 @@ impl Node {
 
     fn phase(&self, container: &str) -> (Phase, u64) {
         let report = &self.reports[&container.into()];
-        (report.phase, report.generation)
+        (report.phase, report.generation.0)
     }
 }
 
@@ -218,7 +226,7 @@ fn the_first_container_has_no_generation_until_it_is_named() {
     assert_eq!(node.phase("c0"), (Phase::Agent(AgentPhase::Running), 3));
     assert!(node.stops.is_empty());
     assert_eq!(node.reports[&"c0".into()].counter, 3);
-    assert_eq!(node.reports[&"c0".into()].epoch, 1);
+    assert_eq!(node.reports[&"c0".into()].epoch, Epoch(1));
 }
 
 #[test]
@@ -227,7 +235,10 @@ fn a_container_of_an_older_generation_is_written_down_then_stopped_and_the_next_
     node.tell(Input::Desired(vec![desired(1, 1)]));
     assert_eq!(node.stops, ["c0".into()]);
     let record = node.memory.records.borrow()[&"p".into()]["worker"].clone();
-    assert_eq!((record.generation, record.next), (0, Some(1)));
+    assert_eq!(
+        (record.generation, record.next),
+        (Generation(0), Some(Generation(1)))
+    );
     node.stop(true);
     assert_eq!(node.phase("c0"), (Phase::Lost(KILLED), 0));
     node.start();
@@ -367,15 +378,24 @@ fn former_leaders_are_not_obeyed_even_by_a_new_daemon() {
     node.restart();
     node.list();
     let effects = node.tell(Input::Desired(vec![desired(4, 1)]));
-    assert_eq!(effects.stale, [("g".into(), 4, 5)]);
-    assert_eq!(effects.reports[0].epoch, 5);
+    let stale = StaleOrder {
+        group: "g".into(),
+        epoch: Epoch(4),
+        highest: Epoch(5),
+    };
+    assert_eq!(effects.stale, [stale]);
+    assert_eq!(effects.reports[0].epoch, Epoch(5));
     assert!(node.stops.is_empty());
 }
 
 #[test]
 fn an_end_that_overtakes_its_listing_counts() {
     let mut node = Node::new();
-    node.tell(Input::Exited("c0".into(), CRASHED, 7));
+    let ended = Ended {
+        exit: CRASHED,
+        at: UnixNanos(7),
+    };
+    node.tell(Input::Exited("c0".into(), ended));
     node.list();
     assert_eq!(node.phase("c0").0, Phase::Lost(CRASHED));
     let mut node = Node::running_at(0);

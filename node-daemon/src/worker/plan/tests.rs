@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
-use crate::worker::types::{ExitRule, WorkerRestart};
+use crate::worker::types::{Epoch, ExitRule, Generation, WorkerRestart};
 
 fn incarnation(container: &str) -> Incarnation {
     Incarnation {
@@ -23,8 +23,8 @@ fn desired() -> Desired {
     Desired {
         group: "g".into(),
         namespace: None,
-        epoch: 3,
-        generation: 7,
+        epoch: Epoch(3),
+        generation: Generation(7),
         counter: 6,
         release: true,
         fresh: BTreeSet::from([incarnation("c1")]),
@@ -48,7 +48,7 @@ fn exit_codes_are_narrowed_to_the_worker() {
         target(&desired(), job, container, &incarnation("c9"))
             .terminal
             .into_iter()
-            .flat_map(|(_, codes)| codes)
+            .flat_map(|rule| rule.codes)
             .collect()
     };
     assert_eq!(codes("job-0", "worker"), [1, 2]);
@@ -67,12 +67,14 @@ fn only_named_incarnations_start_fresh() {
 fn a_worker_that_was_restarted_alone_has_a_generation_of_its_own() {
     let told = |generation, release| {
         let mut desired = desired();
-        desired
-            .worker_restarts
-            .insert(incarnation("c2"), WorkerRestart { generation, release });
+        let restart = WorkerRestart {
+            generation: Generation(generation),
+            release,
+        };
+        desired.worker_restarts.insert(incarnation("c2"), restart);
         let of = |container: &str| {
             let target = target(&desired, "job-0", "worker", &incarnation(container));
-            (target.generation, target.release)
+            (target.generation.0, target.release)
         };
         (of("c1"), of("c2"))
     };
@@ -96,6 +98,6 @@ fn the_rest_is_the_groups() {
             target.release,
             target.grace_ms
         ),
-        (3, 7, 6, true, 5000)
+        (Epoch(3), Generation(7), 6, true, 5000)
     );
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::facts::{Effects, ListedContainer, Present};
-use super::super::types::{ContainerId, Exit, Pod, PodUid, SandboxId};
+use super::super::types::{ContainerId, Ended, Exit, Pod, PodUid, SandboxId, UnixNanos};
 use super::{Table, Worker};
 
 impl Table {
@@ -11,7 +11,7 @@ impl Table {
         &mut self,
         pods: Vec<(SandboxId, Pod)>,
         containers: Vec<Present>,
-        now: i64,
+        now: UnixNanos,
         effects: &mut Effects,
     ) {
         let mut sandboxes: BTreeMap<PodUid, BTreeSet<SandboxId>> = BTreeMap::new();
@@ -77,7 +77,7 @@ impl Table {
         mark: u64,
         pods: Vec<(SandboxId, Pod)>,
         containers: Vec<ListedContainer>,
-        now: i64,
+        now: UnixNanos,
         effects: &mut Effects,
     ) {
         let mut uids = BTreeSet::new();
@@ -115,8 +115,8 @@ impl Table {
             }
             let worker = self.worker(&listed.id, &listed.pod, &listed.name);
             worker.seen.get_or_insert(tick);
-            if let Some((exit, at)) = listed.ended {
-                self.lose(&listed.id, exit, at, "", effects);
+            if let Some(ended) = listed.ended {
+                self.lose(&listed.id, ended, "", effects);
                 self.prune(&listed.pod, &listed.name, effects);
             }
             present.insert(listed.id);
@@ -126,7 +126,13 @@ impl Table {
     }
 
     /// What was known to exist before `mark` and is not there any more has ended unseen.
-    fn lose_absent(&mut self, mark: u64, present: &BTreeSet<ContainerId>, now: i64, effects: &mut Effects) {
+    fn lose_absent(
+        &mut self,
+        mark: u64,
+        present: &BTreeSet<ContainerId>,
+        now: UnixNanos,
+        effects: &mut Effects,
+    ) {
         let absent: Vec<ContainerId> = self
             .workers
             .iter()
@@ -136,8 +142,10 @@ impl Table {
         for id in absent {
             self.lose(
                 &id,
-                Exit::UNKNOWN,
-                now,
+                Ended {
+                    exit: Exit::UNKNOWN,
+                    at: now,
+                },
                 "the container is gone and its exit code is not known",
                 effects,
             );

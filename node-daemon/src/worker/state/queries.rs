@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use lockstep_mutants::{self as mutants, Mutant};
 
-use super::super::types::{ContainerId, GroupUid, Pod, PodUid, WorkerState};
+use super::super::types::{ContainerId, Epoch, GroupUid, Pod, PodUid, WorkerState};
 use super::Table;
 
 impl Table {
@@ -43,8 +43,11 @@ impl Table {
     }
 
     /// The highest epoch of a leader that this daemon knows of, for this group.
-    pub(super) fn epoch_of(&self, group: &GroupUid) -> u64 {
-        let desired = self.groups.get(group).map_or(0, |desired| desired.epoch);
+    pub(super) fn epoch_of(&self, group: &GroupUid) -> Epoch {
+        let desired = self
+            .groups
+            .get(group)
+            .map_or(Epoch::default(), |desired| desired.epoch);
         desired.max(self.highest)
     }
 

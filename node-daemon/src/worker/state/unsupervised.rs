@@ -6,7 +6,7 @@
 use lockstep_mutants::{self as mutants, Mutant};
 
 use super::super::facts::Effects;
-use super::super::types::{ContainerId, Desired, Exit};
+use super::super::types::{ContainerId, Desired, Exit, Generation};
 use super::{Table, Worker};
 
 impl Table {
@@ -95,7 +95,7 @@ impl Table {
         match order {
             Order::Run(generation) => {
                 worker.stopped_for = None;
-                worker.beside.released(generation);
+                worker.peers.released(generation);
                 if last.is_none_or(|last| last < generation) {
                     entry.stopped.insert(worker.name.clone(), generation);
                 }
@@ -106,7 +106,7 @@ impl Table {
                     return;
                 }
                 worker.stopping = true;
-                worker.beside = Beside::Stopped;
+                worker.peers = PeerState::Stopped;
                 worker.stopped_for = Some(generation);
                 entry.stopped.insert(worker.name.clone(), generation);
                 effects.stops.push(id.clone());
@@ -117,33 +117,33 @@ impl Table {
 
 impl Worker {
     /// The generation at which it runs, or ran, beside its peers, without its agent and untouched by this daemon.
-    pub(super) fn released_without_agent(&self) -> Option<u64> {
-        match self.beside {
-            Beside::Released(generation) if self.without_agent => Some(generation),
+    pub(super) fn released_without_agent(&self) -> Option<Generation> {
+        match self.peers {
+            PeerState::Released(generation) if self.without_agent => Some(generation),
             _ => None,
         }
     }
 
     /// The same of one that has ended. As long as nobody knows how, it may have ended well.
-    pub(super) fn released_at(&self) -> Option<u64> {
-        let (exit, _, _) = self.lost?;
+    pub(super) fn released_at(&self) -> Option<Generation> {
+        let exit = self.lost?.ended.exit;
         self.released_without_agent().filter(|_| exit != Exit::UNKNOWN)
     }
 }
 
 /// What the group of a container without its agent did while that ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Beside {
+pub(super) enum PeerState {
     /// This daemon has not heard.
     Unknown,
     /// It was released at this generation, last.
-    Released(u64),
+    Released(Generation),
     /// It stopped, and so this container was to be: how that ends tells nothing.
     Stopped,
 }
 
-impl Beside {
-    fn released(&mut self, generation: u64) {
+impl PeerState {
+    fn released(&mut self, generation: Generation) {
         if *self != Self::Stopped {
             *self = Self::Released(generation);
         }
@@ -154,7 +154,7 @@ impl Beside {
 #[derive(Debug, Clone, Copy)]
 enum Order {
     /// To run: its group does, at this generation.
-    Run(u64),
+    Run(Generation),
     /// To be stopped for this generation.
-    Stop(u64),
+    Stop(Generation),
 }

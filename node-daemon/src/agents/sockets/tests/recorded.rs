@@ -36,6 +36,6 @@ async fn an_agent_of_the_first_version() {
     for phase in [AgentPhase::Stopping, AgentPhase::Parked, AgentPhase::Running] {
         says(&mut agent).await;
         let report = daemon.reports().await.pop().unwrap();
-        assert_eq!((report.phase, report.generation), (Phase::Agent(phase), 1));
+        assert_eq!((report.phase, report.generation.0), (Phase::Agent(phase), 1));
     }
 }
