@@ -18,7 +18,7 @@ use tower::Service;
 use tracing::{debug, info, warn};
 
 use crate::nri::inject;
-use crate::plain::state::Listed;
+use crate::plain::facts::PlainContainer;
 use crate::pods::{self, Marked};
 use crate::worker::facts::{ListedContainer, Present};
 use crate::worker::types::{ContainerId, Pod, SandboxId};
@@ -36,7 +36,7 @@ pub struct Listing {
     /// Every sandbox of a pod with workers without an agent: as it is marked, or because it can have none, whatever it is marked as.
     pub plain_pods: BTreeMap<SandboxId, Pod>,
     /// Every container of these that is a worker, ended or not.
-    pub plain: Vec<Listed>,
+    pub plain: Vec<PlainContainer>,
     /// Those of `containers` that live and were made without the agent that they could have, where that was asked for.
     pub without_agents: Vec<Present>,
     /// Containers of which containerd does not say how they ended, and why not. They are listed among
@@ -254,7 +254,7 @@ where
         if let Some(worker) = worker {
             listing.containers.push(ListedContainer { ended, ..worker });
         } else if let Some(plain) = plain {
-            listing.plain.push(Listed { ended, ..plain });
+            listing.plain.push(PlainContainer { ended, ..plain });
         }
     }
     Ok(listing)

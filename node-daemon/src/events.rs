@@ -202,7 +202,7 @@ where
             containers: listing.containers,
         };
         workers.tell(listed).await?;
-        let plain = plain::state::Input::Listed {
+        let plain = plain::facts::Input::Listed {
             pods: listing.plain_pods.into_values().collect(),
             containers: listing.plain,
         };

@@ -8,6 +8,7 @@
 //!
 //! [`state`] decides (pure but for its records), [`record`] holds what must outlive this process, [`stop`] carries stops out.
 
+pub mod facts;
 pub mod record;
 pub mod state;
 pub mod stop;

@@ -5,7 +5,6 @@
 pub mod driver;
 pub mod epochs;
 pub mod facts;
-mod lines;
 pub mod outbox;
 pub mod plan;
 pub mod state;

@@ -25,7 +25,11 @@ use std::time::Duration;
 
 use lockstep_mutants::{self as mutants, Mutant};
 
+mod killing;
+mod leaving;
 mod types;
+
+use killing::Killing;
 
 pub use types::{
     Action, BootNanos, Codes, Epoch, Exit, Generation, Heartbeat, Input, KillReport, Moment, Phase, Status,
@@ -34,27 +38,6 @@ pub use types::{
 
 /// A wait for a release shorter than this is not worth a line in the worker's log.
 const SAY_WAITING_AFTER: Duration = Duration::from_secs(1);
-/// How long SIGKILL may take before the agent asks the daemon for help and stops sparing sessions of `kubectl exec`.
-const KILL_PATIENCE: Duration = Duration::from_secs(1);
-/// How long after it has asked the daemon for help the agent asks again, where that was not enough: for what was started since.
-const ASK_AGAIN: Duration = Duration::from_secs(1);
-/// How much longer than the grace of its pod Kubernetes may take to end a container: whoever deletes or drains may give it more, and no order may cut
-/// that short.
-const GO_MARGIN: Duration = Duration::from_secs(3600);
-/// Bounds of the pause between two rounds of SIGKILL.
-const KILL_PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(100));
-
-/// The round of SIGKILL that is under way.
-#[derive(Clone, Debug, Default)]
-struct Killing {
-    since: Duration,
-    next: Duration,
-    pause: Duration,
-    report: KillReport,
-    /// It was said that processes outlive SIGKILL.
-    told: bool,
-}
-
 /// The state of one incarnation.
 #[derive(Debug)]
 pub struct Machine {
@@ -306,22 +289,6 @@ impl Machine {
         }
     }
 
-    fn on_killed(&mut self, now: Moment, report: KillReport) {
-        if self.killing.is_none() {
-            return;
-        }
-        if report.denied {
-            self.ask_for_host_kill(now);
-            self.status.detail = self.of_leftovers(&report.note);
-        }
-        let Some(killing) = &mut self.killing else { return };
-        if report.forking {
-            // Faster than it forks, or not at all.
-            killing.next = now.mono;
-        }
-        killing.report = report;
-    }
-
     /// The worker is left as it is: whether the group restarts is not decided here.
     fn on_heartbeat(&mut self, heartbeat: Heartbeat, todo: &mut Vec<Action>) {
         let before = self.status.heartbeat;
@@ -345,50 +312,6 @@ impl Machine {
         todo.push(Action::Say(news));
     }
 
-    fn on_signal(&mut self, now: Moment, signo: i32, outside: bool, todo: &mut Vec<Action>) {
-        // The image may name any signal as its STOPSIGNAL; only the runtime sends from outside.
-        // SIGCONT ends nothing: it is how whoever has stopped the agent lets it go on.
-        let go = outside && signo != libc::SIGCONT || signo == libc::SIGTERM;
-        match self.status.phase {
-            Phase::Starting | Phase::Running => todo.push(Action::Forward(signo)),
-            Phase::Stopping if !go => todo.push(Action::Forward(signo)),
-            // It has had its SIGTERM; a second one means something else to many programs.
-            Phase::Stopping | Phase::Done => {}
-            Phase::Fresh | Phase::Parked | Phase::Exited(_) => {
-                if go || signo == libc::SIGINT || signo == libc::SIGQUIT {
-                    todo.push(Action::Say(format!(
-                        "told to go by signal {signo} while no worker runs"
-                    )));
-                    self.leave_at_once(128 + signo, todo);
-                }
-                return;
-            }
-        }
-        if go {
-            self.leaving = Some(signo);
-            // What is being stopped ends here, one way or the other.
-            if matches!(self.status.phase, Phase::Starting | Phase::Running) {
-                self.stays_at = self.termination_grace.map(|grace| now.mono + grace + GO_MARGIN);
-            }
-            if !self.is_stuck() {
-                self.status.detail = format!("told to go by signal {signo}");
-            }
-        }
-    }
-
-    /// Told to go, the worker runs on although its time is over: whoever told it did not mean the container.
-    fn stay(&mut self, now: Moment, signo: i32, todo: &mut Vec<Action>) {
-        self.leaving = None;
-        self.stays_at = None;
-        self.status.detail.clear();
-        todo.push(Action::Say(format!(
-            "told to go by signal {signo} and not gone: the worker is looked after again"
-        )));
-        if let Some(target) = self.deferred.take() {
-            self.on_target(now, target, todo);
-        }
-    }
-
     fn on_tick(&mut self, now: Moment, todo: &mut Vec<Action>) {
         if let Some(signo) = self.leaving
             && self.stays_at.is_some_and(|at| at <= now.mono)
@@ -410,50 +333,7 @@ impl Machine {
             self.begin_kill(now, todo);
             return;
         }
-        let Some(killing) = &mut self.killing else { return };
-        if killing.next > now.mono {
-            return;
-        }
-        killing.pause = (killing.pause * 2).min(KILL_PAUSE.1);
-        killing.next = now.mono + killing.pause;
-        let late = now.mono >= killing.since + KILL_PATIENCE;
-        let (forking, unseen) = (killing.report.forking, killing.report.unseen);
-        todo.push(Action::Kill { all: late && forking });
-        if !late {
-            return;
-        }
-        if !killing.told && !self.status.needs_host_kill {
-            killing.told = true;
-            let news = format!("processes outlive SIGKILL: {}", killing.report.note);
-            self.status.detail = self.of_leftovers(&news);
-            todo.push(Action::Say(news));
-        }
-        // Of what it could signal nobody else can do more: the kernel ends it when it can.
-        if forking || unseen {
-            self.ask_for_host_kill(now);
-        }
-    }
-
-    /// Asks the daemon to kill what there is now, and asks again where more has been started since.
-    fn ask_for_host_kill(&mut self, now: Moment) {
-        let asked = Duration::from_nanos(self.status.host_kill_before.0);
-        if !self.status.needs_host_kill || Duration::from_nanos(now.boot.0) >= asked + ASK_AGAIN {
-            self.status.needs_host_kill = true;
-            self.status.host_kill_before = now.boot;
-        }
-    }
-
-    /// What there is to say of leftovers, after why there are any.
-    fn of_leftovers(&self, note: &str) -> String {
-        match self.status.phase {
-            Phase::Exited(_) => format!("{}; {note}", self.failure),
-            _ => note.to_owned(),
-        }
-    }
-
-    /// Whether it was said of what remains that it is hard to end.
-    fn is_stuck(&self) -> bool {
-        self.status.needs_host_kill || self.killing.as_ref().is_some_and(|killing| killing.told)
+        self.kill_again(now, todo);
     }
 
     /// Begins to stop a running worker for the order's generation.
@@ -467,18 +347,6 @@ impl Machine {
             self.kill_at = Some(now.mono + self.order.grace);
             todo.push(Action::Terminate);
         }
-    }
-
-    fn begin_kill(&mut self, now: Moment, todo: &mut Vec<Action>) {
-        self.kill_at = None;
-        self.killing = Some(Killing {
-            since: now.mono,
-            next: now.mono + KILL_PAUSE.0,
-            pause: KILL_PAUSE.0,
-            report: KillReport::default(),
-            told: false,
-        });
-        todo.push(Action::Kill { all: false });
     }
 
     /// No process remains: waits at the order's generation, or starts where it is released already.
@@ -508,21 +376,6 @@ impl Machine {
         todo.push(Action::Start {
             generation: self.status.generation,
         });
-    }
-
-    fn leave_at_once(&mut self, code: i32, todo: &mut Vec<Action>) {
-        self.leave(Action::Exit { code, flush: false }, todo);
-    }
-
-    fn leave_after_report(&mut self, code: i32, todo: &mut Vec<Action>) {
-        self.leave(Action::Exit { code, flush: true }, todo);
-    }
-
-    fn leave(&mut self, exit: Action, todo: &mut Vec<Action>) {
-        self.gone = true;
-        self.say_waiting_at = None;
-        self.stays_at = None;
-        todo.push(exit);
     }
 }
 

@@ -7,8 +7,8 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
 
+use lockstep_node_daemon::plain::facts::{Effects, Input, Moment, PlainContainer};
 use lockstep_node_daemon::plain::record::{Journal, Record, Records};
-use lockstep_node_daemon::plain::state::{Effects, Input, Listed, Moment};
 use lockstep_node_daemon::worker::facts;
 use lockstep_node_daemon::worker::types::{
     AgentPhase, BootNanos, ContainerId, Ended, Phase, PodUid, UnixNanos,
@@ -146,7 +146,7 @@ impl World {
             .filter_map(|(pod, id)| {
                 let container = self.containers.get(id)?;
                 let plain = container.plain.as_ref()?;
-                Some(Listed {
+                Some(PlainContainer {
                     pod: pod.uid.as_str().into(),
                     name: "worker".to_owned(),
                     id: id.as_str().into(),

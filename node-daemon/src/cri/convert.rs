@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use lockstep_proto::cri::v1 as wire;
 
-use crate::plain::state::Listed;
+use crate::plain::facts::PlainContainer;
 use crate::pods::{self, Marked, Metadata, NotAWorker};
 use crate::worker::facts::ListedContainer;
 use crate::worker::types::{Ended, Exit, Pod, SandboxId, UnixNanos};
@@ -56,10 +56,10 @@ pub fn worker(container: &wire::Container, pods: &[(SandboxId, Pod)]) -> Option<
 
 /// A container, if it is a worker without an agent of one of `pods`. Its end is not known yet.
 #[must_use]
-pub fn plain(container: &wire::Container, pods: &BTreeMap<SandboxId, Pod>) -> Option<Listed> {
+pub fn plain(container: &wire::Container, pods: &BTreeMap<SandboxId, Pod>) -> Option<PlainContainer> {
     let pod = pods.get(&SandboxId::from(container.pod_sandbox_id.as_str()))?;
     let metadata = container.metadata.as_ref()?;
-    pod.supervised.contains(&metadata.name).then(|| Listed {
+    pod.supervised.contains(&metadata.name).then(|| PlainContainer {
         pod: pod.uid.clone(),
         name: metadata.name.clone(),
         id: container.id.as_str().into(),

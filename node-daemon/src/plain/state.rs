@@ -10,11 +10,16 @@ use std::collections::{BTreeMap, VecDeque};
 
 use lockstep_mutants::{self as mutants, Mutant};
 
+use super::facts::{Effects, Input, Moment, PlainContainer};
 use super::record::{Journal, Record, Records};
 use crate::worker::types::{
-    AgentPhase, BootNanos, ContainerId, Desired, Ended, Epoch, Exit, Generation, GroupUid, Heartbeat,
-    Incarnation, Phase, Pod, PodUid, StaleOrder, UnixNanos, WorkerState,
+    BootNanos, ContainerId, Desired, Ended, Epoch, Exit, Generation, GroupUid, Incarnation, Pod, PodUid,
+    StaleOrder, WorkerState,
 };
+
+mod pod;
+
+use pod::{Container, PodEntry, Worker};
 
 /// Containers kept per worker: the newest, and those before it whose end may still matter.
 const KEPT: usize = 3;
@@ -22,113 +27,6 @@ const KEPT: usize = 3;
 const EARLY: usize = 256;
 /// Groups that are remembered before any of their pods is known here.
 const MAX_GROUPS: usize = 10_000;
-
-/// A fact.
-#[derive(Debug, Clone)]
-pub enum Input {
-    /// All pods with workers without an agent, and the containers of those workers, ended or not.
-    Listed {
-        /// The pods.
-        pods: Vec<Pod>,
-        /// Their containers.
-        containers: Vec<Listed>,
-    },
-    /// A container ended.
-    Exited(ContainerId, Ended),
-    /// An attempt to stop a container is over, a while ago.
-    StopOver(ContainerId),
-    /// A hub has welcomed this node under this epoch, and that is written down.
-    Welcomed(Epoch),
-    /// The control plane's wishes.
-    Desired(Vec<Desired>),
-    /// The control plane no longer manages this group.
-    Forget(GroupUid, Epoch),
-}
-
-/// One container of a listing.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listed {
-    /// Its pod.
-    pub pod: PodUid,
-    /// Its name.
-    pub name: String,
-    /// Its id.
-    pub id: ContainerId,
-    /// How many containers of this worker came before it.
-    pub attempt: u32,
-    /// When it was created.
-    pub created: UnixNanos,
-    /// How and when it ended, if it has.
-    pub ended: Option<Ended>,
-}
-
-/// The time of a fact, by both clocks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Moment {
-    /// This clock is set now and then.
-    pub wall: UnixNanos,
-    /// This one never goes back.
-    pub boot: BootNanos,
-}
-
-impl Moment {
-    /// The boot clock's time for `wall`. It is not later than now, whatever the wall clock says.
-    fn since_boot(self, wall: UnixNanos) -> BootNanos {
-        let ago = self.wall.0.saturating_sub(wall.0).max(0);
-        BootNanos(self.boot.0.saturating_sub(ago.unsigned_abs()))
-    }
-}
-
-/// What follows from a fact, besides records.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Effects {
-    /// States that changed.
-    pub reports: Vec<WorkerState>,
-    /// Incarnations that were reported, and are known no more.
-    pub gone: Vec<Incarnation>,
-    /// Containers to stop.
-    pub stops: Vec<ContainerId>,
-    /// Orders that were refused.
-    pub stale: Vec<StaleOrder>,
-    /// Pods whose records could not be written, and why: nothing of theirs is stopped.
-    pub unwritten: Vec<(PodUid, String)>,
-}
-
-#[derive(Debug)]
-struct Container {
-    id: ContainerId,
-    created: UnixNanos,
-    /// The same by the boot clock, worked out when the container was first listed: the wall clock may
-    /// be set later.
-    began: BootNanos,
-    ended: Option<Ended>,
-    /// The generation that it belongs to.
-    generation: Option<Generation>,
-    stopping: bool,
-    reported: Option<WorkerState>,
-}
-
-impl Container {
-    /// It is known no more: who it was, where it was reported.
-    fn gone_from(self, pod: &PodUid) -> Option<Incarnation> {
-        self.reported.map(|_| Incarnation {
-            pod: pod.clone(),
-            container: self.id,
-        })
-    }
-}
-
-#[derive(Debug, Default)]
-struct Worker {
-    containers: BTreeMap<u32, Container>,
-}
-
-#[derive(Debug)]
-struct PodEntry {
-    pod: Pod,
-    records: Records,
-    workers: BTreeMap<String, Worker>,
-}
 
 /// The workers without an agent of this node.
 #[derive(Debug)]
@@ -246,7 +144,7 @@ impl Table {
     fn listed(
         &mut self,
         pods: Vec<Pod>,
-        containers: Vec<Listed>,
+        containers: Vec<PlainContainer>,
         now: Moment,
         journal: &dyn Journal,
         effects: &mut Effects,
@@ -290,7 +188,7 @@ impl Table {
         }
     }
 
-    fn take_in(&mut self, listed: Listed, now: Moment, effects: &mut Effects) {
+    fn take_in(&mut self, listed: PlainContainer, now: Moment, effects: &mut Effects) {
         let early = self.early.iter().find(|(id, _)| *id == listed.id);
         let ended = early.map(|(_, ended)| *ended).or(listed.ended);
         let Some(entry) = self.pods.get_mut(&listed.pod) else {
@@ -484,102 +382,6 @@ fn generation_of(
         Some(desired.generation.previous())
     } else {
         None
-    }
-}
-
-impl PodEntry {
-    fn forget_reports(&mut self) {
-        for worker in self.workers.values_mut() {
-            for container in worker.containers.values_mut() {
-                container.reported = None;
-            }
-        }
-    }
-
-    /// Only what is on disk counts.
-    fn assign(&mut self) {
-        for (name, worker) in &mut self.workers {
-            let Some(record) = self.records.get(name) else {
-                continue;
-            };
-            if let Some(container) = worker.containers.get_mut(&record.attempt)
-                && container.id == record.container
-            {
-                container.generation = Some(record.generation);
-            }
-        }
-    }
-
-    /// Containers that are to end, and nobody has ended yet.
-    fn stops(&mut self) -> Vec<ContainerId> {
-        let mut stops = Vec::new();
-        for (name, worker) in &mut self.workers {
-            let Some(record) = self.records.get(name).filter(|record| record.next.is_some()) else {
-                continue;
-            };
-            let Some(container) = worker.containers.get_mut(&record.attempt) else {
-                continue;
-            };
-            if container.id == record.container && container.ended.is_none() && !container.stopping {
-                container.stopping = true;
-                stops.push(container.id.clone());
-            }
-        }
-        stops
-    }
-
-    fn report(
-        &mut self,
-        desired: Option<&Desired>,
-        highest: Epoch,
-        revision: &mut u64,
-        effects: &mut Effects,
-    ) {
-        let epoch = desired.map_or(highest, |desired| desired.epoch.max(highest));
-        for (name, worker) in &mut self.workers {
-            let record = self.records.get(name);
-            for (attempt, container) in &mut worker.containers {
-                if container.generation.is_none() && record.is_some_and(|record| *attempt < record.attempt) {
-                    // It ended, and was followed, before this daemon knew of it.
-                    continue;
-                }
-                let (phase, since) = match (container.ended, container.generation) {
-                    (Some(Ended { exit, at }), _) => (Phase::Lost(exit), at),
-                    (None, Some(_)) => (Phase::Agent(AgentPhase::Running), container.created),
-                    (None, None) => (Phase::Agent(AgentPhase::Fresh), container.created),
-                };
-                let mut state = WorkerState {
-                    group: self.pod.group.clone(),
-                    job: self.pod.job.clone(),
-                    index: self.pod.index,
-                    container: name.clone(),
-                    incarnation: Incarnation {
-                        pod: self.pod.uid.clone(),
-                        container: container.id.clone(),
-                    },
-                    namespace: self.pod.namespace.clone(),
-                    pod_name: self.pod.name.clone(),
-                    phase,
-                    generation: container.generation.unwrap_or_default(),
-                    epoch: record.map_or(epoch, |record| record.epoch.max(epoch)),
-                    counter: record.map_or(0, |record| record.counter),
-                    revision: container
-                        .reported
-                        .as_ref()
-                        .map_or(0, |reported| reported.revision),
-                    since,
-                    detail: String::new(),
-                    heartbeat: Heartbeat::Well,
-                    released_at: None,
-                };
-                if container.reported.as_ref() != Some(&state) {
-                    *revision += 1;
-                    state.revision = *revision;
-                    container.reported = Some(state.clone());
-                    effects.reports.push(state);
-                }
-            }
-        }
     }
 }
 

@@ -14,177 +14,28 @@
 //! Revisions come from one counter of the whole daemon. It starts at the machine's uptime in nanoseconds and grows by one per change, so a daemon
 //! that was restarted starts above everything that its predecessor reported, whatever the wall clock does; a reboot ends all incarnations.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use lockstep_mutants::{self as mutants, Mutant};
 
 use super::facts::{Effects, HostKill, Input};
-use super::plan;
 use super::types::{
     AgentPhase, AgentState, BootNanos, ContainerId, Desired, Ended, Epoch, Exit, Generation, GroupUid,
-    Heartbeat, Incarnation, LinkId, Phase, Pod, PodUid, SandboxId, StaleOrder, Target, UnixNanos,
-    WorkerState,
+    Heartbeat, Incarnation, LinkId, Phase, PodUid, UnixNanos, WorkerState,
 };
 
 mod listing;
+mod orders;
+mod pods;
 mod queries;
 mod unsupervised;
+mod worker;
 
-use unsupervised::PeerState;
+use pods::PodEntry;
+use worker::{AgentLimits, Link, Loss, PhaseReport, Worker};
 
 /// Ended incarnations kept per worker of a living pod.
 const KEPT_ENDED: usize = 3;
-/// Groups that are remembered before any of their pods is known here.
-const MAX_GROUPS: usize = 10_000;
-
-#[derive(Debug)]
-struct PodEntry {
-    pod: Pod,
-    sandboxes: BTreeSet<SandboxId>,
-    /// Listed at this tick: from then on its absence from a later listing means that it is gone.
-    listed: Option<u64>,
-    /// The last generation for which a container without its agent was stopped, or at which its group ran beside it, by name.
-    stopped: BTreeMap<String, Generation>,
-}
-
-#[derive(Debug)]
-struct Link {
-    id: LinkId,
-    pid: i32,
-    /// Whether its first State has come: until then the last known one is another link's.
-    spoke: bool,
-}
-
-#[derive(Debug)]
-struct Worker {
-    pod: PodUid,
-    name: String,
-    /// Known to exist at this tick: from then on its absence from a later listing means that it is gone.
-    seen: Option<u64>,
-    /// It was made without the agent that it should have.
-    without_agent: bool,
-    /// It is being stopped from outside.
-    stopping: bool,
-    /// The generation that it was stopped for from outside, where it should have ended since.
-    stopped_for: Option<Generation>,
-    /// What its group did while it ran without its agent.
-    peers: PeerState,
-    link: Option<Link>,
-    /// When the last link went down.
-    down_since: UnixNanos,
-    last: Option<AgentState>,
-    /// The highest that its agent can know of.
-    limits: Option<AgentLimits>,
-    lost: Option<Loss>,
-    reported: Option<WorkerState>,
-    /// The target that was sent last on this link.
-    sent: Option<Target>,
-}
-
-/// The end of a container as it was observed.
-#[derive(Debug, Clone, Copy)]
-struct Loss {
-    ended: Ended,
-    /// For people.
-    detail: &'static str,
-}
-
-/// The highest generation and counter that an agent can know of: those that it knew when this daemon
-/// first heard of it, and those that it was sent since. Higher values are made up, and are clamped.
-#[derive(Debug, Clone, Copy)]
-struct AgentLimits {
-    generation: Generation,
-    counter: u64,
-}
-
-impl AgentLimits {
-    fn of(state: &AgentState) -> Self {
-        Self {
-            generation: state.generation,
-            counter: state.counter,
-        }
-    }
-
-    fn raise(&mut self, target: &Target) {
-        self.generation = self.generation.max(target.generation);
-        self.counter = self.counter.max(target.counter);
-    }
-}
-
-impl Worker {
-    fn new(pod: PodUid, name: String) -> Self {
-        Self {
-            pod,
-            name,
-            seen: None,
-            without_agent: false,
-            stopping: false,
-            stopped_for: None,
-            peers: PeerState::Unknown,
-            link: None,
-            down_since: UnixNanos::default(),
-            last: None,
-            limits: None,
-            lost: None,
-            reported: None,
-            sent: None,
-        }
-    }
-
-    fn is_done(&self) -> bool {
-        self.last
-            .as_ref()
-            .is_some_and(|state| matches!(state.phase, AgentPhase::Done(_)))
-    }
-
-    fn ended(&self) -> bool {
-        self.lost.is_some() || (self.is_done() && self.link.is_none())
-    }
-
-    /// The phase to report; none before the first State of its agent and before its end.
-    fn phase(&self) -> Option<PhaseReport> {
-        if let Some(last) = &self.last
-            && self.is_done()
-        {
-            return Some(PhaseReport::of_agent(last));
-        }
-        if let Some(Loss { ended, detail }) = self.lost {
-            return Some(PhaseReport {
-                phase: Phase::Lost(ended.exit),
-                since: ended.at,
-                detail: detail.to_owned(),
-            });
-        }
-        let last = self.last.as_ref()?;
-        if self.link.as_ref().is_some_and(|link| link.spoke) {
-            return Some(PhaseReport::of_agent(last));
-        }
-        Some(PhaseReport {
-            phase: Phase::Unlinked(Phase::Agent(last.phase).exit()),
-            since: self.down_since,
-            detail: last.detail.clone(),
-        })
-    }
-}
-
-/// The phase of a worker as it is reported.
-struct PhaseReport {
-    phase: Phase,
-    since: UnixNanos,
-    /// For people.
-    detail: String,
-}
-
-impl PhaseReport {
-    fn of_agent(state: &AgentState) -> Self {
-        Self {
-            phase: Phase::Agent(state.phase),
-            since: state.since,
-            detail: state.detail.clone(),
-        }
-    }
-}
-
 /// The workers of this node.
 #[derive(Debug)]
 pub struct Table {
@@ -272,61 +123,6 @@ impl Table {
         self.workers
             .entry(id.clone())
             .or_insert_with(|| Worker::new(pod.clone(), name.to_owned()))
-    }
-
-    fn add_pod(&mut self, sandbox: SandboxId, pod: Pod, listed: bool, effects: &mut Effects) {
-        let uid = pod.uid.clone();
-        let tick = self.tick;
-        if !self.pods.contains_key(&uid) {
-            effects.pods_known.push(uid.clone());
-        }
-        let entry = self.pods.entry(uid.clone()).or_insert_with(|| PodEntry {
-            pod: pod.clone(),
-            sandboxes: BTreeSet::new(),
-            listed: None,
-            stopped: BTreeMap::new(),
-        });
-        entry.pod = pod;
-        entry.sandboxes.insert(sandbox);
-        if listed {
-            entry.listed.get_or_insert(tick);
-        }
-        // Agents may have connected before the pod was known.
-        for id in self.workers_of(&uid) {
-            self.refresh(&id, effects);
-            self.retarget(&id, effects);
-        }
-    }
-
-    fn workers_of(&self, pod: &PodUid) -> Vec<ContainerId> {
-        self.workers
-            .iter()
-            .filter(|(_, worker)| worker.pod == *pod)
-            .map(|(id, _)| id.clone())
-            .collect()
-    }
-
-    fn remove_sandbox(&mut self, sandbox: &SandboxId, uid: &PodUid, effects: &mut Effects) {
-        if let Some(entry) = self.pods.get_mut(uid) {
-            entry.sandboxes.remove(sandbox);
-            if entry.sandboxes.is_empty() {
-                self.drop_pod(uid, effects);
-            }
-        }
-    }
-
-    fn drop_pod(&mut self, uid: &PodUid, effects: &mut Effects) {
-        for id in self.workers_of(uid) {
-            self.drop_worker(id, effects);
-        }
-        let Some(entry) = self.pods.remove(uid) else {
-            return;
-        };
-        effects.pods_gone.push(uid.clone());
-        let group = entry.pod.group;
-        if !self.pods.values().any(|other| other.pod.group == group) {
-            self.groups.remove(&group);
-        }
     }
 
     fn removed(&mut self, id: &ContainerId, now: UnixNanos, effects: &mut Effects) {
@@ -481,77 +277,6 @@ impl Table {
             });
         }
         self.refresh(id, effects);
-    }
-
-    fn desired(&mut self, desired: Desired, effects: &mut Effects) {
-        let group = desired.group.clone();
-        let members: Vec<ContainerId> = self
-            .workers
-            .iter()
-            .filter(|(_, worker)| {
-                self.pods
-                    .get(&worker.pod)
-                    .is_some_and(|entry| desired.is_of(&entry.pod))
-            })
-            .map(|(id, _)| id.clone())
-            .collect();
-        let highest = self.epoch_of(&group);
-        if highest > desired.epoch {
-            // Whoever sent this has to learn of the higher epoch: report it, with a new revision.
-            effects.stale.push(StaleOrder {
-                group,
-                epoch: desired.epoch,
-                highest,
-            });
-            for id in members {
-                if let Some(worker) = self.workers.get_mut(&id) {
-                    worker.reported = None;
-                }
-                self.refresh(&id, effects);
-            }
-            return;
-        }
-        if members.is_empty() && !self.groups.contains_key(&group) && self.groups.len() >= MAX_GROUPS {
-            return;
-        }
-        self.groups.insert(group, desired);
-        for id in members {
-            self.retarget(&id, effects);
-        }
-        self.stop_without_agents(effects);
-    }
-
-    /// Sends the target of this worker, if it is linked and the target is new to it.
-    fn retarget(&mut self, id: &ContainerId, effects: &mut Effects) {
-        let Some(worker) = self.workers.get_mut(id) else {
-            return;
-        };
-        let Some(entry) = self.pods.get(&worker.pod) else {
-            return;
-        };
-        let desired = self.groups.get(&entry.pod.group);
-        let desired = desired.filter(|desired| desired.is_of(&entry.pod));
-        let (Some(link), Some(desired)) = (&worker.link, desired) else {
-            return;
-        };
-        let incarnation = Incarnation {
-            pod: worker.pod.clone(),
-            container: id.clone(),
-        };
-        let target = plan::target(desired, &entry.pod.job, &worker.name, &incarnation);
-        if worker.sent.as_ref() != Some(&target) {
-            effects.targets.push((id.clone(), link.id, target.clone()));
-            let mut believed = false;
-            if let (Some(limits), Some(last)) = (&mut worker.limits, &worker.last) {
-                let before = limits.generation;
-                limits.raise(&target);
-                believed = before < last.generation && before < limits.generation;
-            }
-            worker.sent = Some(target);
-            if believed {
-                self.refresh(id, effects);
-            }
-        }
     }
 
     /// Reports this worker, if anything about it has changed since the last time.

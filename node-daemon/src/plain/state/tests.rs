@@ -5,6 +5,7 @@ use std::io;
 use proptest::prelude::*;
 
 use super::*;
+use crate::worker::types::{AgentPhase, Phase, UnixNanos};
 
 const BASE: u64 = 1_000_000;
 const CRASHED: Exit = Exit { code: 1, signal: 0 };
@@ -73,7 +74,7 @@ impl Journal for Memory {
 struct Node {
     table: Table,
     memory: Memory,
-    containers: Vec<Listed>,
+    containers: Vec<PlainContainer>,
     /// Whether the pod is there.
     there: bool,
     now: i64,
@@ -144,7 +145,7 @@ impl Node {
     fn start(&mut self) {
         let attempt = u32::try_from(self.containers.len()).unwrap();
         self.now += 1;
-        self.containers.push(Listed {
+        self.containers.push(PlainContainer {
             pod: "p".into(),
             name: "worker".to_owned(),
             id: format!("c{attempt}").into(),

@@ -27,6 +27,14 @@ impl Table {
         self.pods.get(&worker.pod).map(|entry| &entry.pod)
     }
 
+    pub(super) fn workers_of(&self, pod: &PodUid) -> Vec<ContainerId> {
+        self.workers
+            .iter()
+            .filter(|(_, worker)| worker.pod == *pod)
+            .map(|(id, _)| id.clone())
+            .collect()
+    }
+
     /// Every state that has been reported, as it is now.
     #[must_use]
     pub fn snapshot(&self) -> Vec<WorkerState> {

@@ -3,7 +3,10 @@ mod orders;
 mod properties;
 mod unsupervised;
 
+use std::collections::BTreeSet;
+
 use super::super::facts::{ListedContainer, Present};
+use super::super::types::{Pod, SandboxId, StaleOrder};
 use super::*;
 
 const BASE: u64 = 1_000_000;

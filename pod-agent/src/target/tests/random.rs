@@ -28,7 +28,7 @@ struct World {
     startable: bool,
     told_to_go: bool,
     exit: Option<i32>,
-    started: BTreeSet<u64>,
+    started: BTreeSet<Generation>,
     obeyed: Target,
 }
 

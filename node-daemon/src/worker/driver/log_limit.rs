@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lockstep_process::rate_limit::RateLimit;
 
-use super::types::PodUid;
+use crate::worker::types::PodUid;
 
 /// Lines about one pod: a restart takes a handful for each of its workers.
 const OF_POD: (u32, Duration) = (128, Duration::from_secs(2));
@@ -17,19 +17,19 @@ const MOST: usize = 4096;
 
 /// What was said of each pod. Pods that are gone are forgotten, and so are quiet ones where there are too many.
 #[derive(Debug, Default)]
-pub(super) struct Lines {
-    pods: BTreeMap<PodUid, OfPod>,
+pub(super) struct LogLimit {
+    pods: BTreeMap<PodUid, PodLimit>,
     /// They outlive their pods: who makes others has no more for it.
     namespaces: BTreeMap<String, RateLimit>,
 }
 
 #[derive(Debug)]
-struct OfPod {
+struct PodLimit {
     limit: RateLimit,
     left_out: u64,
 }
 
-impl Lines {
+impl LogLimit {
     /// Whether another line may be written about this pod of that namespace: then how many were left out before it.
     pub(super) fn next(&mut self, namespace: &str, pod: &PodUid) -> Option<u64> {
         if self.pods.len() >= MOST && !self.pods.contains_key(pod) {
@@ -38,7 +38,7 @@ impl Lines {
                 return None;
             }
         }
-        let of_pod = self.pods.entry(pod.clone()).or_insert_with(|| OfPod {
+        let of_pod = self.pods.entry(pod.clone()).or_insert_with(|| PodLimit {
             limit: RateLimit::new(OF_POD.0, OF_POD.1),
             left_out: 0,
         });
@@ -76,7 +76,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_pod_that_makes_noise_fills_no_log_and_hides_no_other() {
-        let mut lines = Lines::default();
+        let mut lines = LogLimit::default();
         let (loud, quiet) = (PodUid::from("loud"), PodUid::from("quiet"));
         let written = (0..31_000).filter(|_| lines.next("ns", &loud).is_some()).count();
         assert_eq!(written, OF_POD.0 as usize);
@@ -90,7 +90,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn pods_that_come_and_go_are_not_remembered_for_ever() {
-        let mut lines = Lines::default();
+        let mut lines = LogLimit::default();
         for number in 0..3 * MOST {
             lines.next("ns", &PodUid::from(number.to_string()));
             assert!(lines.pods.len() <= MOST);
@@ -102,7 +102,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn pods_of_one_namespace_fill_no_log_by_coming_and_going_and_hide_no_other_namespace() {
-        let mut lines = Lines::default();
+        let mut lines = LogLimit::default();
         let pods: Vec<PodUid> = (0..110).map(|number| PodUid::from(number.to_string())).collect();
         let mut written = 0;
         for _ in 0..128 {
