@@ -19,8 +19,8 @@ use tracing::{debug, info, warn};
 
 use crate::nri::inject;
 use crate::plain::facts::PlainContainer;
-use crate::pods::{self, Marked};
-use crate::worker::facts::{ListedContainer, Present};
+use crate::pods::{self, InPlacePod};
+use crate::worker::facts::{ListedContainer, LiveContainer};
 use crate::worker::types::{ContainerId, Pod, SandboxId};
 
 /// Time for one call: containerd has hung when it takes longer.
@@ -38,7 +38,7 @@ pub struct Listing {
     /// Every container of these that is a worker, ended or not.
     pub plain: Vec<PlainContainer>,
     /// Those of `containers` that live and were made without the agent that they could have, where that was asked for.
-    pub without_agents: Vec<Present>,
+    pub without_agents: Vec<LiveContainer>,
     /// Containers of which containerd does not say how they ended, and why not. They are listed among
     /// the others as if they had not ended, so that they are left as they were known.
     pub unclear: BTreeMap<ContainerId, String>,
@@ -46,13 +46,13 @@ pub struct Listing {
 
 /// What was found of sandboxes and containers, and does not change while they live.
 #[derive(Debug, Default)]
-pub struct Known {
+pub struct ListingCache {
     /// Whether no container of the sandbox can have an agent.
     sandboxes: BTreeMap<SandboxId, bool>,
     /// Whether the container was made without the agent that it could have.
     containers: BTreeMap<ContainerId, bool>,
     /// Sandboxes of pods that ask to be supervised and cannot be, which was said.
-    odd: BTreeSet<SandboxId>,
+    reported_odd: BTreeSet<SandboxId>,
 }
 
 /// The most bytes that containerd may answer with, as kubelet has it (`pkg/kubelet/cri/remote`, `maxMsgSize`): a node whose pods have more annotations than that has no
@@ -63,15 +63,25 @@ fn client(channel: &Channel) -> RuntimeServiceClient<Channel> {
     RuntimeServiceClient::new(channel.clone()).max_decoding_message_size(LARGEST_ANSWER)
 }
 
-/// Lists through CRI, and looks for agents where nobody else tells of them: `is_nri_away`. What is found is added to `known`, and what is gone taken away.
+/// Who tells which containers were made without the agent that they could have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AgentSource {
+    /// NRI shows all containers as they were made.
+    Nri,
+    /// NRI is away: the listing has to look at each new container.
+    Cri,
+}
+
+/// Lists through CRI, and looks for agents if nothing else tells of them. What is found is added to
+/// `known`, and what is gone is taken away.
 /// A container that containerd has trouble with concerns no other: it is left as it was known.
 ///
 /// # Errors
 /// When containerd answers with an error, or not in time.
 pub async fn list(
     channel: &Channel,
-    known: &Mutex<Known>,
-    is_nri_away: bool,
+    known: &Mutex<ListingCache>,
+    agents: AgentSource,
 ) -> Result<Listing, tonic::Status> {
     let mut client = client(channel);
     let sandboxes = in_time(client.list_pod_sandbox(wire::ListPodSandboxRequest::default()))
@@ -81,10 +91,10 @@ pub async fn list(
     let mut known = known.lock().await;
     let listed: BTreeSet<&str> = sandboxes.iter().map(|sandbox| sandbox.id.as_str()).collect();
     known.sandboxes.retain(|id, _| listed.contains(id.as_str()));
-    known.odd.retain(|id| listed.contains(id.as_str()));
+    known.reported_odd.retain(|id| listed.contains(id.as_str()));
     for sandbox in sandboxes {
         match convert::pod(&sandbox) {
-            Ok(Some(Marked::Supervised(pod))) => {
+            Ok(Some(InPlacePod::Supervised(pod))) => {
                 let without = cannot_have_agents(&mut client, &sandbox, &mut known).await?;
                 let id = SandboxId::from(sandbox.id);
                 if without {
@@ -93,11 +103,11 @@ pub async fn list(
                     listing.pods.push((id, pod));
                 }
             }
-            Ok(Some(Marked::Plain(pod))) => drop(listing.plain_pods.insert(sandbox.id.into(), pod)),
+            Ok(Some(InPlacePod::Plain(pod))) => drop(listing.plain_pods.insert(sandbox.id.into(), pod)),
             Ok(None) => {}
             Err(error) => {
                 // Once, however often it is listed: anybody's pods may be so.
-                if known.odd.insert(SandboxId::from(sandbox.id.clone())) {
+                if known.reported_odd.insert(SandboxId::from(sandbox.id.clone())) {
                     warn!(sandbox = sandbox.id, %error, "pod is not supervised");
                 }
             }
@@ -124,13 +134,13 @@ pub async fn list(
     };
     let listed: BTreeSet<&ContainerId> = live().map(|container| &container.id).collect();
     known.containers.retain(|id, _| listed.contains(id));
-    if is_nri_away {
+    if agents == AgentSource::Cri {
         let mut found = Vec::new();
         for container in live() {
             if let Some((_, pod)) = listing.pods.iter().find(|(_, pod)| pod.uid == container.pod)
                 && misses_agent(&mut client, pod, container, &mut known.containers).await?
             {
-                found.push(Present {
+                found.push(LiveContainer {
                     pod: container.pod.clone(),
                     id: container.id.clone(),
                     name: container.name.clone(),
@@ -181,7 +191,7 @@ async fn misses_agent(
 async fn cannot_have_agents(
     client: &mut RuntimeServiceClient<Channel>,
     sandbox: &wire::PodSandbox,
-    known: &mut Known,
+    known: &mut ListingCache,
 ) -> Result<bool, tonic::Status> {
     let id = SandboxId::from(sandbox.id.as_str());
     if pods::is_sandboxed(&sandbox.runtime_handler) {

@@ -20,7 +20,7 @@ use tonic::transport::{Channel, Endpoint};
 use tracing::{debug, info, warn};
 
 use crate::clock::unix_nanos;
-use crate::cri::{self, Known, Listing};
+use crate::cri::{self, AgentSource, Listing, ListingCache};
 use crate::plain;
 use crate::worker::driver::{Closed, Handle};
 use crate::worker::facts::Input;
@@ -94,12 +94,17 @@ pub async fn serve(socket: &Path, workers: &Handle) -> Result<(), Closed> {
 async fn follow(
     socket: &Path,
     workers: &Handle,
-    known: &Mutex<Known>,
+    known: &Mutex<ListingCache>,
     away: &AtomicBool,
 ) -> Result<(), EventsError> {
     let channel = connect(socket.to_owned()).await?;
     let list = || async {
-        let listing = cri::list(&channel, known, !workers.health().has_nri()).await;
+        let agents = if workers.health().has_nri() {
+            AgentSource::Nri
+        } else {
+            AgentSource::Cri
+        };
+        let listing = cri::list(&channel, known, agents).await;
         if listing.is_ok() {
             away.store(false, Ordering::Relaxed);
         }

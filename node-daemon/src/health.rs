@@ -1,4 +1,5 @@
-//! What the daemon finds of its node's container runtime: whether its two ways to it are open. For people; nothing is decided by it.
+//! Health of the node's container runtime: CRI and NRI, the daemon's two ways to it, are open or not.
+//! It is for people; nothing is decided by it.
 //!
 //! Who uses a way says what became of it, each time; the link passes on what has changed. It is a level, so nothing queues up for a control plane
 //! that is away. How often a pod's socket refused somebody is counted beside that.
@@ -52,19 +53,19 @@ impl Access {
     }
 }
 
-/// Both ways.
+/// Access to the container runtime, both ways.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Ways {
+pub struct RuntimeAccess {
     /// Containers are listed and killed by this one.
     pub cri: Access,
     /// Agents get into containers by this one.
     pub nri: Access,
 }
 
-/// Both ways as they are now, for whoever uses them and for the link; and what was refused.
+/// Access as it is now, for its users and for the link, and a count of what was refused.
 #[derive(Debug, Default)]
 pub struct Health {
-    ways: watch::Sender<Ways>,
+    access: watch::Sender<RuntimeAccess>,
     refused: AtomicU32,
 }
 
@@ -72,31 +73,31 @@ impl Health {
     /// CRI has answered, or why not.
     pub fn cri(&self, found: Result<(), &dyn Display>) {
         let now = unix_nanos();
-        self.ways.send_if_modified(|ways| ways.cri.find(found, now));
+        self.access.send_if_modified(|access| access.cri.find(found, now));
     }
 
     /// NRI has taken the daemon as a plugin, or why it is none.
     pub fn nri(&self, found: Result<(), &dyn Display>) {
         let now = unix_nanos();
-        self.ways.send_if_modified(|ways| ways.nri.find(found, now));
+        self.access.send_if_modified(|access| access.nri.find(found, now));
     }
 
     /// NRI goes on to be away, for this reason rather than for the one that was said first.
     pub fn nri_stays_away(&self, because: &str) {
         self.nri(Err(&because));
-        self.ways.send_if_modified(|ways| ways.nri.explain(because));
+        self.access.send_if_modified(|access| access.nri.explain(because));
     }
 
     /// Whether NRI has taken the daemon as a plugin, and tells it of containers.
     #[must_use]
     pub fn has_nri(&self) -> bool {
-        matches!(self.ways.borrow().nri, Access::Well(_))
+        matches!(self.access.borrow().nri, Access::Well(_))
     }
 
     /// Tells what they are, and when that changes.
     #[must_use]
-    pub fn watch(&self) -> watch::Receiver<Ways> {
-        self.ways.subscribe()
+    pub fn watch(&self) -> watch::Receiver<RuntimeAccess> {
+        self.access.subscribe()
     }
 
     /// A connection to an agents' socket was refused.
@@ -152,7 +153,7 @@ mod tests {
     fn watchers_hear_of_changes_alone() {
         let health = Health::default();
         let mut seen = health.watch();
-        assert_eq!(*seen.borrow_and_update(), Ways::default());
+        assert_eq!(*seen.borrow_and_update(), RuntimeAccess::default());
         health.cri(Ok(()));
         assert!(seen.has_changed().unwrap());
         assert!(matches!(seen.borrow_and_update().cri, Access::Well(_)));

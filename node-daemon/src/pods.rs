@@ -23,7 +23,7 @@ const LONGEST: (usize, usize) = (63, 16 << 10);
 
 /// How a pod restarts in place.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Marked {
+pub enum InPlacePod {
     /// With an agent in its workers.
     Supervised(Pod),
     /// By its containers.
@@ -70,10 +70,10 @@ pub struct Metadata<'a> {
 ///
 /// # Errors
 /// When it asks for that but its identity cannot be told: its agent could never be released.
-pub fn recognise(metadata: &Metadata<'_>) -> Result<Option<Marked>, NotAWorker> {
+pub fn recognise(metadata: &Metadata<'_>) -> Result<Option<InPlacePod>, NotAWorker> {
     let marked = match metadata.annotations.get(IN_PLACE).map(String::as_str) {
-        Some(SUPERVISED) => Marked::Supervised,
-        Some(PLAIN) => Marked::Plain,
+        Some(SUPERVISED) => InPlacePod::Supervised,
+        Some(PLAIN) => InPlacePod::Plain,
         _ => return Ok(None),
     };
     let find = |key: &'static str| {
@@ -129,7 +129,7 @@ mod tests {
     fn recognised(
         labels: &[(&str, &str)],
         annotations: &[(&str, &str)],
-    ) -> Result<Option<Marked>, NotAWorker> {
+    ) -> Result<Option<InPlacePod>, NotAWorker> {
         recognise(&Metadata {
             uid: "u",
             namespace: "default",
@@ -144,7 +144,7 @@ mod tests {
     #[test]
     fn a_worker_pod_is_recognised_by_labels_or_annotations() {
         let identity = [(JOBSET_UID, "g"), (JOB_NAME, "job"), (INDEX, "3")];
-        let Some(Marked::Supervised(pod)) = recognised(&identity, &ASKS).unwrap() else {
+        let Some(InPlacePod::Supervised(pod)) = recognised(&identity, &ASKS).unwrap() else {
             panic!("not supervised")
         };
         assert_eq!((pod.group.as_str(), pod.job.as_str(), pod.index), ("g", "job", 3));
@@ -154,17 +154,17 @@ mod tests {
         );
         assert!(!pod.started_again);
         let again = [ASKS[0], ASKS[1], STOP_WITHOUT_AGENT];
-        let Some(Marked::Supervised(again)) = recognised(&identity, &again).unwrap() else {
+        let Some(InPlacePod::Supervised(again)) = recognised(&identity, &again).unwrap() else {
             panic!("not supervised")
         };
         assert!(again.started_again);
         let annotations: Vec<_> = identity.into_iter().chain(ASKS).collect();
         assert_eq!(
             recognised(&[], &annotations),
-            Ok(Some(Marked::Supervised(pod.clone())))
+            Ok(Some(InPlacePod::Supervised(pod.clone())))
         );
         let plain = [(IN_PLACE, PLAIN), ASKS[1]];
-        assert_eq!(recognised(&identity, &plain), Ok(Some(Marked::Plain(pod))));
+        assert_eq!(recognised(&identity, &plain), Ok(Some(InPlacePod::Plain(pod))));
     }
 
     #[test]
@@ -223,7 +223,7 @@ mod tests {
             }
             said.push((IN_PLACE, kind));
             match recognised(&[], &said) {
-                Ok(Some(Marked::Supervised(pod) | Marked::Plain(pod))) => {
+                Ok(Some(InPlacePod::Supervised(pod) | InPlacePod::Plain(pod))) => {
                     prop_assert!(pod.group.as_str() == values[0] && pod.job == values[1]);
                     prop_assert_eq!(Ok(pod.index), values[2].parse());
                     prop_assert!(pod.supervised.iter().map(String::len).sum::<usize>() <= LONGEST.1);

@@ -33,14 +33,14 @@ const NAMED: usize = 3;
 pub(crate) struct Mounts {
     list: PathBuf,
     /// Those that were there when the agent started, by ID; none: not known, and nothing is undone.
-    before: Option<BTreeMap<u64, Kept>>,
+    before: Option<BTreeMap<u64, Original>>,
     /// Mounts that could not be undone the last time.
     left: usize,
 }
 
 /// What is remembered of a mount that the container came with.
 #[derive(Debug)]
-struct Kept {
+struct Original {
     /// With the ID, it tells the mount from one that got a free ID later.
     device: String,
     shared: bool,
@@ -67,7 +67,12 @@ impl Mounts {
 
     fn listed_in(list: PathBuf) -> Self {
         let before = match read(&list) {
-            Ok((mounts, true)) => Some(mounts.into_iter().map(|mount| (mount.id, mount.kept())).collect()),
+            Ok((mounts, true)) => Some(
+                mounts
+                    .into_iter()
+                    .map(|mount| (mount.id, mount.original()))
+                    .collect(),
+            ),
             Ok((_, false)) | Err(_) => None,
         };
         Self {
@@ -128,8 +133,8 @@ impl Mounts {
 }
 
 impl Mount {
-    fn kept(&self) -> Kept {
-        Kept {
+    fn original(&self) -> Original {
+        Original {
             device: self.device.clone(),
             shared: self.shared,
         }
@@ -155,7 +160,7 @@ impl Mount {
 }
 
 /// The places to detach a mount from, in this order; a place as often as mounts lie upon each other there.
-fn plan<'a>(before: &BTreeMap<u64, Kept>, now: &'a [Mount]) -> Vec<&'a Path> {
+fn plan<'a>(before: &BTreeMap<u64, Original>, now: &'a [Mount]) -> Vec<&'a Path> {
     let old = |mount: &Mount| {
         before
             .get(&mount.id)

@@ -42,7 +42,7 @@ pub(crate) struct Procs {
 
 /// What a look at `/proc` found.
 #[derive(Debug, Default)]
-struct Seen {
+struct Scan {
     stats: BTreeMap<i32, Stat>,
     /// Children of the agent, or orphans about to be, that are another container's.
     strangers: BTreeSet<i32>,
@@ -191,13 +191,13 @@ impl Procs {
         })
     }
 
-    fn look(&mut self) -> Seen {
+    fn look(&mut self) -> Scan {
         let stats = scan(&self.proc, |_| {});
         self.judge(stats)
     }
 
     /// Finds the strangers among these. Only where a line of descent begins can one be told: what its parent started is its parent's.
-    fn judge(&mut self, stats: BTreeMap<i32, Stat>) -> Seen {
+    fn judge(&mut self, stats: BTreeMap<i32, Stat>) -> Scan {
         let begins = |stat: &&Stat| {
             let orphan = stat.parent != 0 && !stats.contains_key(&stat.parent);
             stat.pid != self.root && (stat.parent == self.root || orphan)
@@ -209,7 +209,7 @@ impl Procs {
             .filter(|pid| self.is_stranger(*pid))
             .collect();
         self.strangers = !strangers.is_empty();
-        Seen { stats, strangers }
+        Scan { stats, strangers }
     }
 
     fn is_stranger(&self, pid: i32) -> bool {
@@ -308,15 +308,15 @@ fn complete(stats: &mut BTreeMap<i32, Stat>, read: impl Fn(i32) -> Option<Stat>)
 }
 
 /// The descendants of `root`, itself and those of strangers excepted.
-fn members(seen: &Seen, root: i32) -> Vec<&Stat> {
+fn members(seen: &Scan, root: i32) -> Vec<&Stat> {
     seen.stats
         .values()
         .filter(|stat| stat.pid != root && descends(seen, stat, root))
         .collect()
 }
 
-fn descends(seen: &Seen, stat: &Stat, root: i32) -> bool {
-    let Seen { stats, strangers } = seen;
+fn descends(seen: &Scan, stat: &Stat, root: i32) -> bool {
+    let Scan { stats, strangers } = seen;
     if strangers.contains(&stat.pid) {
         return false;
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use lockstep_node_daemon::link::convert;
 use lockstep_node_daemon::plain;
 use lockstep_node_daemon::worker::driver;
-use lockstep_node_daemon::worker::facts::{Effects, Input, ListedContainer, Present};
+use lockstep_node_daemon::worker::facts::{Effects, Input, ListedContainer, LiveContainer};
 use lockstep_node_daemon::worker::outbox::Outbox;
 use lockstep_node_daemon::worker::state::Table;
 use lockstep_node_daemon::worker::types::{
@@ -147,14 +147,14 @@ impl World {
         }
         let local = || self.nodes[node].local.values().filter(|pod| !pod.plain);
         let pods = local().map(pod_fact).collect();
-        let containers: Vec<Present> = local()
+        let containers: Vec<LiveContainer> = local()
             .flat_map(|pod| pod.containers.iter().map(move |id| (pod, id)))
             .filter(|(_, id)| {
                 self.containers
                     .get(*id)
                     .is_some_and(|container| container.exit.is_none())
             })
-            .map(|(pod, id)| Present {
+            .map(|(pod, id)| LiveContainer {
                 pod: PodUid::from(pod.uid.as_str()),
                 id: ContainerId::from(id.as_str()),
                 name: "worker".to_owned(),

@@ -9,7 +9,7 @@
 //!
 //! Whatever a pod runs in the place of its agent may ask without end, for each of its containers: it waits for others of its own namespace.
 
-mod held;
+mod pidfd;
 mod tree;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,8 +21,8 @@ use lockstep_process::rate_limit::{RateLimit, SharedRateLimit};
 use lockstep_process::turns::{Turn, Turns};
 use tracing::{debug, error, warn};
 
-use self::held::{Held, KillError};
-use self::tree::{Found, Ticks, Tree, condemn};
+use self::pidfd::{KillError, PidFd};
+use self::tree::{Lookup, Ticks, Tree, select_doomed};
 use crate::clock::boot_nanos;
 use crate::worker::facts::HostKill;
 use crate::worker::types::{BootNanos, ContainerId};
@@ -46,8 +46,8 @@ const TICK_NANOS: u64 = 10_000_000;
 #[derive(Debug, Clone)]
 pub struct ProcKiller {
     tree: Tree,
-    /// [`Held::open`], or what stands in for it.
-    open: fn(i32) -> Result<Held, KillError>,
+    /// [`PidFd::open`], or what stands in for it.
+    open: fn(i32) -> Result<PidFd, KillError>,
     /// What is asked for now: processes of these containers that were started before. Containers that a task is at work for and that ask no more have none: one works
     /// for each, however often its agent changes its mind.
     asked: Arc<Mutex<BTreeMap<ContainerId, Option<Ticks>>>>,
@@ -65,7 +65,7 @@ impl ProcKiller {
     pub fn new(proc_root: PathBuf) -> Self {
         Self {
             tree: Tree::new(proc_root),
-            open: Held::open,
+            open: PidFd::open,
             asked: Arc::default(),
             looks: Arc::default(),
             turns: Arc::new(Turns::new(1, 1)),
@@ -167,7 +167,7 @@ impl ProcKiller {
         let below = self.tree.below(ask.agent_pid, &ask.container);
         // Others may look while these are killed, but none of the same namespace.
         let _own = turn.keep_own();
-        let living = condemn(&below.processes, before, doomed);
+        let living = select_doomed(&below.processes, before, doomed);
         for (pid, started) in &living {
             match self.kill_one(&ask.container, *pid, *started) {
                 Ok(()) => {}
@@ -183,7 +183,7 @@ impl ProcKiller {
         let held = (self.open)(pid)?;
         // In this order: what /proc says now is about the held one, or that is gone and the signal reaches nobody.
         match self.tree.process(pid, container) {
-            Found::Alive(now) if now.started == started => held.kill(),
+            Lookup::Alive(now) if now.started == started => held.kill(),
             _ => Err(KillError::Gone),
         }
     }

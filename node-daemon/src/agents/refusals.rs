@@ -57,13 +57,13 @@ impl Refusals {
     /// One more, and why.
     pub fn note(&self, pod: &PodUid, error: &dyn Error) {
         self.health.agent_refused();
-        if let Some(all) = self.news() {
+        if let Some(all) = self.next_line() {
             warn!(%pod, %error, all, "agent refused");
         }
     }
 
     /// How many there were, where it is time to say so.
-    fn news(&self) -> Option<u64> {
+    fn next_line(&self) -> Option<u64> {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         counts.all += 1;
         let quiet = counts.logged.is_some_and(|at| at.elapsed() < QUIET);
@@ -82,12 +82,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_is_refused_again_and_again_is_counted_and_said_rarely() {
         let refusals = Refusals::new(Arc::default());
-        assert_eq!(refusals.news(), Some(1));
+        assert_eq!(refusals.next_line(), Some(1));
         for _ in 0..1000 {
-            assert_eq!(refusals.news(), None);
+            assert_eq!(refusals.next_line(), None);
         }
         tokio::time::advance(QUIET).await;
-        assert_eq!(refusals.news(), Some(1002));
+        assert_eq!(refusals.next_line(), Some(1002));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use lockstep_proto::cri::v1 as wire;
 
 use crate::plain::facts::PlainContainer;
-use crate::pods::{self, Marked, Metadata, NotAWorker};
+use crate::pods::{self, InPlacePod, Metadata, NotAWorker};
 use crate::worker::facts::ListedContainer;
 use crate::worker::types::{Ended, Exit, Pod, SandboxId, UnixNanos};
 
@@ -13,7 +13,7 @@ use crate::worker::types::{Ended, Exit, Pod, SandboxId, UnixNanos};
 ///
 /// # Errors
 /// See [`pods::recognise`].
-pub fn pod(sandbox: &wire::PodSandbox) -> Result<Option<Marked>, NotAWorker> {
+pub fn pod(sandbox: &wire::PodSandbox) -> Result<Option<InPlacePod>, NotAWorker> {
     let Some(metadata) = &sandbox.metadata else {
         return Ok(None);
     };
@@ -220,7 +220,7 @@ mod tests {
                 annotations: map(&annotations),
                 ..wire::PodSandbox::default()
             };
-            prop_assert!(matches!(pod(&valid), Ok(Some(Marked::Supervised(_)))));
+            prop_assert!(matches!(pod(&valid), Ok(Some(InPlacePod::Supervised(_)))));
             let mut damaged = valid.encode_to_vec();
             for (at, byte) in damage {
                 let at = at.index(damaged.len());

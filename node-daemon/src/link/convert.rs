@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use lockstep_proto::node::v1 as wire;
 use tracing::warn;
 
-use crate::health::{Access, Ways};
+use crate::health::{Access, RuntimeAccess};
 use crate::worker::types::{
     AgentPhase, Desired, Epoch, ExitRule, Generation, Heartbeat, Incarnation, Phase, WorkerRestart,
     WorkerState,
@@ -67,10 +67,10 @@ pub fn incarnation_to(incarnation: Incarnation) -> wire::Incarnation {
 
 /// What the daemon finds of the container runtime, as it is reported.
 #[must_use]
-pub fn health(ways: &Ways) -> wire::Health {
+pub fn health(runtime: &RuntimeAccess) -> wire::Health {
     wire::Health {
-        cri: Some(access(&ways.cri)),
-        nri: Some(access(&ways.nri)),
+        cri: Some(access(&runtime.cri)),
+        nri: Some(access(&runtime.nri)),
     }
 }
 

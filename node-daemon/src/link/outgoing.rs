@@ -16,7 +16,7 @@ use tokio_stream::Stream;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::convert;
-use crate::worker::outbox::{Reader, Taken};
+use crate::worker::outbox::{Batch, Reader};
 
 /// States per Report: far below the largest gRPC message.
 const BATCH: usize = 1000;
@@ -47,7 +47,7 @@ struct Reports {
 
 impl Reports {
     /// As [`Reader::poll_take`].
-    fn poll_take(&mut self, cx: &mut Context<'_>) -> Poll<Option<Taken>> {
+    fn poll_take(&mut self, cx: &mut Context<'_>) -> Poll<Option<Batch>> {
         if let Some(rest) = &mut self.rest {
             ready!(rest.as_mut().poll(cx));
         }
@@ -168,10 +168,10 @@ impl Waiting {
         if let Some(kind) = self.take_urgent() {
             return Poll::Ready(Some(kind));
         }
-        let (states, gone) = match reports.poll_take(cx) {
+        let Batch { states, gone } = match reports.poll_take(cx) {
             Poll::Ready(Some(taken)) => taken,
             Poll::Ready(None) => return Poll::Ready(None),
-            Poll::Pending if self.health.is_some() => (Vec::new(), Vec::new()),
+            Poll::Pending if self.health.is_some() => Batch::default(),
             Poll::Pending => return Poll::Pending,
         };
         Poll::Ready(Some(Kind::Report(wire::Report {

@@ -17,7 +17,7 @@ use tracing::{debug, info, warn};
 use super::outgoing::{Speaker, speech};
 use super::renewal::Renewal;
 use super::{Hub, connect, convert};
-use crate::health::Ways;
+use crate::health::RuntimeAccess;
 use crate::worker::driver::{Closed, Handle};
 use crate::worker::facts::Input;
 use crate::worker::types::{Desired, Epoch, WorkerState};
@@ -148,91 +148,114 @@ pub async fn run(
         Ok::<_, Status>((incoming, first))
     });
     let (incoming, first) = opened.await.map_err(|_| SessionError::NotWelcomed)??;
-    let mut credentials = None;
-    let epoch;
-    match first.and_then(|message| message.kind) {
-        Some(FromHub::Welcome(welcome)) => {
-            if !NODE_PROTOCOL.contains(&welcome.protocol) {
-                return Err(SessionError::Protocol(welcome.protocol));
-            }
-            epoch = Epoch(welcome.epoch);
-            let written = workers.welcomed(epoch).await?;
-            written.map_err(SessionError::Epoch)?;
-            info!(
-                address,
-                epoch = welcome.epoch,
-                protocol = welcome.protocol,
-                "linked to the hub"
-            );
-            progress.welcomed = Some(Instant::now());
-            speaker.welcomed();
-            if welcome.protocol >= NODE_PROTOCOL_CREDENTIALS {
-                credentials = Some(Renewal::new(hub, token));
-            }
-        }
+    let welcome = match first.and_then(|message| message.kind) {
+        Some(FromHub::Welcome(welcome)) => welcome,
         Some(FromHub::NotLeader(not_leader)) => return Ok(End::NotLeader(leader(&not_leader.address))),
         _ => return Err(SessionError::NotWelcomed),
+    };
+    let protocol = welcome.protocol;
+    if !NODE_PROTOCOL.contains(&protocol) {
+        return Err(SessionError::Protocol(protocol));
     }
-    exchange(
-        (incoming, epoch),
+    let epoch = Epoch(welcome.epoch);
+    let written = workers.welcomed(epoch).await?;
+    written.map_err(SessionError::Epoch)?;
+    info!(address, epoch = epoch.0, protocol, "linked to the hub");
+    progress.welcomed = Some(Instant::now());
+    speaker.welcomed();
+    let renewal = (protocol >= NODE_PROTOCOL_CREDENTIALS).then(|| Renewal::new(hub, token));
+    let session = Session {
+        incoming,
+        epoch,
         speaker,
-        (workers, health),
-        credentials,
-        progress,
-    )
-    .await
+        workers,
+        health,
+        renewal,
+        leave_at: None,
+    };
+    session.exchange(progress).await
 }
 
-async fn exchange(
-    (mut incoming, epoch): (Streaming<wire::HubMessage>, Epoch),
+/// A stream that the hub has welcomed.
+struct Session<'a> {
+    incoming: Streaming<wire::HubMessage>,
+    /// Epoch of the leader at its other end.
+    epoch: Epoch,
     speaker: Speaker,
-    (workers, mut health): (&Handle, watch::Receiver<Ways>),
-    mut renewal: Option<Renewal<'_>>,
-    progress: &mut Progress,
-) -> Result<End, SessionError> {
-    let mut drained: Option<Instant> = None;
-    loop {
-        tokio::select! {
-            // First what has come: it is not to be lost where the stream has ended since.
-            biased;
-            message = incoming.message() => {
-                let Some(message) = message? else {
-                    return Ok(if drained.is_some() { End::Drained } else { End::Closed });
-                };
-                match message.kind {
-                    Some(FromHub::Desired(desired)) => {
-                        debug!(groups = desired.groups.len(), "desired state");
-                        workers.tell(Input::Desired(of_leader(epoch, convert::desired(desired)))).await?;
-                        progress.desired = true;
+    workers: &'a Handle,
+    health: watch::Receiver<RuntimeAccess>,
+    /// None if the hub takes no new tokens.
+    renewal: Option<Renewal<'a>>,
+    /// When to go, once the hub has asked for it.
+    leave_at: Option<Instant>,
+}
+
+impl Session<'_> {
+    async fn exchange(mut self, progress: &mut Progress) -> Result<End, SessionError> {
+        loop {
+            tokio::select! {
+                // First what has come: it is not to be lost where the stream has ended since.
+                biased;
+                message = self.incoming.message() => {
+                    let ended = match message? {
+                        Some(message) => self.take(message, progress).await?,
+                        None if self.leave_at.is_some() => Some(End::Drained),
+                        None => Some(End::Closed),
+                    };
+                    if let Some(end) = ended {
+                        return Ok(end);
                     }
-                    Some(FromHub::Forget(forget)) => {
-                        info!(group = forget.group_uid, "group is no longer managed");
-                        workers.tell(Input::Forget(forget.group_uid.into(), Epoch(forget.epoch))).await?;
-                    }
-                    Some(FromHub::Ping(ping)) => {
-                        let refused_agents = workers.health().refused_agents();
-                        speaker.pong(wire::Pong { nonce: ping.nonce, refused_agents });
-                    }
-                    Some(FromHub::Accepted(accepted)) => {
-                        if let Some(renewal) = &mut renewal {
-                            renewal.accepted(accepted.serial);
-                        }
-                    }
-                    Some(FromHub::Drain(_)) => {
-                        let spread = Duration::from_millis(rand::random_range(0..DRAIN_SPREAD_MS));
-                        drained.get_or_insert(Instant::now() + spread);
-                    }
-                    Some(FromHub::NotLeader(not_leader)) => return Ok(End::NotLeader(leader(&not_leader.address))),
-                    // A message of a later version of the protocol, or a second Welcome.
-                    Some(FromHub::Welcome(_)) | None => debug!("a message without a meaning here"),
+                }
+                () = another(&mut self.health) => {
+                    let health = convert::health(&self.health.borrow_and_update());
+                    self.speaker.health(health);
+                }
+                token = fresh(&mut self.renewal) => self.speaker.token(token),
+                // The stream has ended; `incoming` says how.
+                () = self.speaker.unheard() => return finish(self.incoming).await,
+                () = until(self.leave_at) => return Ok(End::Drained),
+            }
+        }
+    }
+
+    /// Takes in one message; the end of the stream, if it is one.
+    async fn take(
+        &mut self,
+        message: wire::HubMessage,
+        progress: &mut Progress,
+    ) -> Result<Option<End>, SessionError> {
+        match message.kind {
+            Some(FromHub::Desired(desired)) => {
+                debug!(groups = desired.groups.len(), "desired state");
+                let desired = of_leader(self.epoch, convert::desired(desired));
+                self.workers.tell(Input::Desired(desired)).await?;
+                progress.desired = true;
+            }
+            Some(FromHub::Forget(forget)) => {
+                info!(group = forget.group_uid, "group is no longer managed");
+                let forget = Input::Forget(forget.group_uid.into(), Epoch(forget.epoch));
+                self.workers.tell(forget).await?;
+            }
+            Some(FromHub::Ping(ping)) => self.speaker.pong(wire::Pong {
+                nonce: ping.nonce,
+                refused_agents: self.workers.health().refused_agents(),
+            }),
+            Some(FromHub::Accepted(accepted)) => {
+                if let Some(renewal) = &mut self.renewal {
+                    renewal.accepted(accepted.serial);
                 }
             }
-            () = another(&mut health) => speaker.health(convert::health(&health.borrow_and_update())),
-            token = fresh(&mut renewal) => speaker.token(token),
-            // The stream has ended; `incoming` says how.
-            () = speaker.unheard() => return finish(incoming).await,
-            () = until(drained) => return Ok(End::Drained),
+            Some(FromHub::Drain(_)) => {
+                let spread = Duration::from_millis(rand::random_range(0..DRAIN_SPREAD_MS));
+                self.leave_at.get_or_insert(Instant::now() + spread);
+            }
+            Some(FromHub::NotLeader(not_leader)) => {
+                return Ok(Some(End::NotLeader(leader(&not_leader.address))));
+            }
+            // A message of a later version of the protocol, or a second Welcome.
+            Some(FromHub::Welcome(_)) | None => debug!("a message without a meaning here"),
         }
+        Ok(None)
     }
 }
 
@@ -249,7 +272,7 @@ fn of_leader(epoch: Epoch, mut groups: Vec<Desired>) -> Vec<Desired> {
 }
 
 /// Returns once the health is another one than was read last. Cancel safe.
-async fn another(health: &mut watch::Receiver<Ways>) {
+async fn another(health: &mut watch::Receiver<RuntimeAccess>) {
     if health.changed().await.is_err() {
         // A sender that is gone has said its last before.
         std::future::pending().await
@@ -285,7 +308,7 @@ async fn finish(mut incoming: Streaming<wire::HubMessage>) -> Result<End, Sessio
 async fn hello(
     hub: &Hub,
     workers: &Handle,
-    health: &mut watch::Receiver<Ways>,
+    health: &mut watch::Receiver<RuntimeAccess>,
 ) -> Result<(wire::Hello, Vec<wire::WorkerState>), SessionError> {
     let (snapshot, rest) = fitting(workers.snapshot().await?);
     let hello = wire::Hello {

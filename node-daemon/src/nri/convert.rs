@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use lockstep_proto::nri::v1alpha1 as wire;
 
 use super::inject::{Adjustment, BIN_DIR, Container, PidNamespace};
-use crate::pods::{self, Marked, Metadata, NotAWorker};
+use crate::pods::{self, InPlacePod, Metadata, NotAWorker};
 use crate::worker::types::Pod;
 
 /// Kubelet's annotation of each container with the `terminationGracePeriodSeconds` of its pod.
@@ -24,10 +24,10 @@ pub fn pod(pod: &wire::PodSandbox) -> Result<Option<Pod>, NotAWorker> {
         annotations: &pod.annotations,
     })?;
     Ok(match marked {
-        Some(Marked::Supervised(worker)) => {
+        Some(InPlacePod::Supervised(worker)) => {
             Some(worker).filter(|_| !pods::is_sandboxed(&pod.runtime_handler))
         }
-        Some(Marked::Plain(_)) | None => None,
+        Some(InPlacePod::Plain(_)) | None => None,
     })
 }
 

@@ -22,9 +22,9 @@ mod pod;
 use pod::{Container, PodEntry, Worker};
 
 /// Containers kept per worker: the newest, and those before it whose end may still matter.
-const KEPT: usize = 3;
+const MAX_CONTAINERS: usize = 3;
 /// Ends kept of containers that no listing has shown yet.
-const EARLY: usize = 256;
+const MAX_EARLY_ENDS: usize = 256;
 /// Groups that are remembered before any of their pods is known here.
 const MAX_GROUPS: usize = 10_000;
 
@@ -35,10 +35,17 @@ pub struct Table {
     /// The highest epoch under which a hub has welcomed this node.
     highest: Epoch,
     /// Records of pods that no listing has shown yet.
-    before: BTreeMap<PodUid, Records>,
+    former_records: BTreeMap<PodUid, Records>,
     pods: BTreeMap<PodUid, PodEntry>,
     groups: BTreeMap<GroupUid, Desired>,
-    early: VecDeque<(ContainerId, Ended)>,
+    early_ends: VecDeque<(ContainerId, Ended)>,
+}
+
+/// One fact that is being taken in.
+struct Step<'a> {
+    now: Moment,
+    journal: &'a dyn Journal,
+    effects: Effects,
 }
 
 impl Table {
@@ -54,10 +61,10 @@ impl Table {
         Self {
             revision,
             highest: Epoch::default(),
-            before,
+            former_records: before,
             pods: BTreeMap::new(),
             groups: BTreeMap::new(),
-            early: VecDeque::new(),
+            early_ends: VecDeque::new(),
         }
     }
 
@@ -77,21 +84,25 @@ impl Table {
 
     /// Takes in one fact.
     pub fn apply(&mut self, input: Input, now: Moment, journal: &dyn Journal) -> Effects {
-        let mut effects = Effects::default();
+        let mut step = Step {
+            now,
+            journal,
+            effects: Effects::default(),
+        };
         match input {
-            Input::Listed { pods, containers } => self.listed(pods, containers, now, journal, &mut effects),
-            Input::Exited(id, ended) => self.exited(id, ended, now, journal, &mut effects),
+            Input::Listed { pods, containers } => self.listed(pods, containers, &mut step),
+            Input::Exited(id, ended) => self.exited(id, ended, &mut step),
             Input::StopOver(id) => {
                 // Its end was seen before this, or it is to be stopped again: it may not have begun to run when it was.
                 if let Some((uid, container)) = self.find(&id) {
                     container.stopping = false;
-                    self.settle(&uid, now, journal, &mut effects);
+                    self.settle(&uid, &mut step);
                 }
             }
             Input::Welcomed(epoch) => self.highest = self.highest.max(epoch),
             Input::Desired(groups) => {
                 for desired in groups {
-                    self.desired(desired, now, journal, &mut effects);
+                    self.desired(desired, &mut step);
                 }
             }
             Input::Forget(group, epoch) => {
@@ -101,7 +112,7 @@ impl Table {
                 }
             }
         }
-        effects
+        step.effects
     }
 
     /// The stop of this container was not begun. A later fact asks for it again.
@@ -121,46 +132,32 @@ impl Table {
         })
     }
 
-    fn exited(
-        &mut self,
-        id: ContainerId,
-        ended: Ended,
-        now: Moment,
-        journal: &dyn Journal,
-        effects: &mut Effects,
-    ) {
+    fn exited(&mut self, id: ContainerId, ended: Ended, step: &mut Step<'_>) {
         let Some((uid, container)) = self.find(&id) else {
             // A listing that was made before may still show that it runs.
-            self.early.push_back((id, ended));
-            if self.early.len() > EARLY {
-                self.early.pop_front();
+            self.early_ends.push_back((id, ended));
+            if self.early_ends.len() > MAX_EARLY_ENDS {
+                self.early_ends.pop_front();
             }
             return;
         };
         container.ended.get_or_insert(ended);
-        self.settle(&uid, now, journal, effects);
+        self.settle(&uid, step);
     }
 
-    fn listed(
-        &mut self,
-        pods: Vec<Pod>,
-        containers: Vec<PlainContainer>,
-        now: Moment,
-        journal: &dyn Journal,
-        effects: &mut Effects,
-    ) {
+    fn listed(&mut self, pods: Vec<Pod>, containers: Vec<PlainContainer>, step: &mut Step<'_>) {
         let gone: Vec<PodUid> = self
             .pods
             .keys()
-            .chain(self.before.keys())
+            .chain(self.former_records.keys())
             .filter(|uid| !pods.iter().any(|pod| pod.uid == **uid))
             .cloned()
             .collect();
         for uid in gone {
-            self.drop_pod(&uid, journal, effects);
+            self.drop_pod(&uid, step);
         }
         for pod in pods {
-            let records = self.before.remove(&pod.uid).unwrap_or_default();
+            let records = self.former_records.remove(&pod.uid).unwrap_or_default();
             self.pods.entry(pod.uid.clone()).or_insert_with(|| PodEntry {
                 pod,
                 records,
@@ -173,23 +170,23 @@ impl Table {
                     if !containers.iter().any(|listed| listed.id == container.id) {
                         container.ended.get_or_insert(Ended {
                             exit: Exit::UNKNOWN,
-                            at: now.wall,
+                            at: step.now.wall,
                         });
                     }
                 }
             }
         }
         for listed in containers {
-            self.take_in(listed, now, effects);
+            self.take_in(listed, step);
         }
         let uids: Vec<PodUid> = self.pods.keys().cloned().collect();
         for uid in uids {
-            self.settle(&uid, now, journal, effects);
+            self.settle(&uid, step);
         }
     }
 
-    fn take_in(&mut self, listed: PlainContainer, now: Moment, effects: &mut Effects) {
-        let early = self.early.iter().find(|(id, _)| *id == listed.id);
+    fn take_in(&mut self, listed: PlainContainer, step: &mut Step<'_>) {
+        let early = self.early_ends.iter().find(|(id, _)| *id == listed.id);
         let ended = early.map(|(_, ended)| *ended).or(listed.ended);
         let Some(entry) = self.pods.get_mut(&listed.pod) else {
             return;
@@ -201,7 +198,7 @@ impl Table {
             .or_insert_with(|| Container {
                 id: listed.id.clone(),
                 created: listed.created,
-                began: now.since_boot(listed.created),
+                began: step.now.since_boot(listed.created),
                 ended,
                 generation: None,
                 stopping: false,
@@ -212,22 +209,22 @@ impl Table {
         {
             container.ended.get_or_insert(ended);
         }
-        while worker.containers.len() > KEPT {
+        while worker.containers.len() > MAX_CONTAINERS {
             let first = worker.containers.pop_first();
             let first = first.and_then(|(_, container)| container.gone_from(&listed.pod));
-            effects.gone.extend(first);
+            step.effects.gone.extend(first);
         }
     }
 
-    fn drop_pod(&mut self, uid: &PodUid, journal: &dyn Journal, effects: &mut Effects) {
-        self.before.remove(uid);
-        journal.erase(uid);
+    fn drop_pod(&mut self, uid: &PodUid, step: &mut Step<'_>) {
+        self.former_records.remove(uid);
+        step.journal.erase(uid);
         let Some(entry) = self.pods.remove(uid) else {
             return;
         };
         let workers = entry.workers.into_values();
         let containers = workers.flat_map(|worker| worker.containers.into_values());
-        effects
+        step.effects
             .gone
             .extend(containers.filter_map(|container| container.gone_from(uid)));
         let group = entry.pod.group;
@@ -236,7 +233,7 @@ impl Table {
         }
     }
 
-    fn desired(&mut self, desired: Desired, now: Moment, journal: &dyn Journal, effects: &mut Effects) {
+    fn desired(&mut self, desired: Desired, step: &mut Step<'_>) {
         let group = desired.group.clone();
         let members: Vec<PodUid> = self
             .pods
@@ -254,7 +251,7 @@ impl Table {
         let highest = known.max(recorded).unwrap_or_default().max(self.highest);
         if highest > desired.epoch {
             // Whoever sent this has to learn of the higher epoch: report it, with a new revision.
-            effects.stale.push(StaleOrder {
+            step.effects.stale.push(StaleOrder {
                 group,
                 epoch: desired.epoch,
                 highest,
@@ -263,7 +260,7 @@ impl Table {
                 if let Some(entry) = self.pods.get_mut(&uid) {
                     entry.forget_reports();
                 }
-                self.settle(&uid, now, journal, effects);
+                self.settle(&uid, step);
             }
             return;
         }
@@ -272,12 +269,12 @@ impl Table {
         }
         self.groups.insert(group, desired);
         for uid in members {
-            self.settle(&uid, now, journal, effects);
+            self.settle(&uid, step);
         }
     }
 
     /// Brings one pod to what is desired, as far as that is up to this daemon, and reports what has changed.
-    fn settle(&mut self, uid: &PodUid, now: Moment, journal: &dyn Journal, effects: &mut Effects) {
+    fn settle(&mut self, uid: &PodUid, step: &mut Step<'_>) {
         let Some(entry) = self.pods.get_mut(uid) else {
             return;
         };
@@ -285,17 +282,17 @@ impl Table {
         let desired = desired.filter(|desired| desired.is_of(&entry.pod));
         let mut records = entry.records.clone();
         for (name, worker) in &entry.workers {
-            follow(worker, name, uid, desired, now, &mut records);
+            follow(worker, name, uid, desired, step.now, &mut records);
         }
         if records != entry.records {
-            match journal.write(uid, &records) {
+            match step.journal.write(uid, &records) {
                 Ok(()) => entry.records = records,
-                Err(error) => effects.unwritten.push((uid.clone(), error.to_string())),
+                Err(error) => step.effects.unwritten.push((uid.clone(), error.to_string())),
             }
         }
         entry.assign();
-        effects.stops.extend(entry.stops());
-        entry.report(desired, self.highest, &mut self.revision, effects);
+        step.effects.stops.extend(entry.stops());
+        entry.report(desired, self.highest, &mut self.revision, &mut step.effects);
     }
 }
 

@@ -14,10 +14,10 @@ pub enum Input {
         /// Every such sandbox.
         pods: Vec<(SandboxId, Pod)>,
         /// Workers.
-        containers: Vec<Present>,
+        containers: Vec<LiveContainer>,
     },
     /// Workers that were made without the agent that they could have, as CRI shows while NRI is away. What NRI shows goes before that.
-    WithoutAgents(Vec<Present>),
+    WithoutAgents(Vec<LiveContainer>),
     /// A listing made after [`super::state::Table::mark`] returned `mark`. It may miss what has appeared since.
     Listed {
         /// From [`super::state::Table::mark`].
@@ -71,9 +71,9 @@ pub enum Input {
     Forget(GroupUid, Epoch),
 }
 
-/// A container that NRI shows, or CRI in its place.
+/// A container that is not known to have ended, as NRI shows it, or CRI in its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Present {
+pub struct LiveContainer {
     /// Its pod.
     pub pod: PodUid,
     /// Its id.

@@ -110,8 +110,14 @@ impl Inner {
     }
 }
 
-/// What was taken: states, and who is known no more.
-pub type Taken = (Vec<WorkerState>, Vec<Incarnation>);
+/// What was taken at once.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// States that have changed.
+    pub states: Vec<WorkerState>,
+    /// Incarnations that are no longer known.
+    pub gone: Vec<Incarnation>,
+}
 
 /// Takes what waits, until there is another one.
 #[derive(Debug)]
@@ -122,7 +128,7 @@ pub struct Reader {
 
 impl Reader {
     /// What waits, up to `most` states, and who is known no more, once there is anything; `None` where there is another reader. For one task.
-    pub fn poll_take(&self, most: usize, cx: &Context<'_>) -> Poll<Option<Taken>> {
+    pub fn poll_take(&self, most: usize, cx: &Context<'_>) -> Poll<Option<Batch>> {
         let mut inner = self.outbox.lock();
         if inner.reader != self.number {
             return Poll::Ready(None);
@@ -133,14 +139,14 @@ impl Reader {
         }
         let states = inner.take(most);
         let gone = inner.take_gone();
-        Poll::Ready(Some((states, gone)))
+        Poll::Ready(Some(Batch { states, gone }))
     }
 
     /// The same, to wait for.
     #[cfg(test)]
     pub(crate) async fn next(&self, most: usize) -> Option<Vec<WorkerState>> {
         let taken = std::future::poll_fn(|cx| self.poll_take(most, cx)).await;
-        taken.map(|(states, _)| states)
+        taken.map(|batch| batch.states)
     }
 }
 
@@ -192,7 +198,10 @@ pub(crate) mod tests {
         let gone = |container: &str| state(container, 0).incarnation;
         outbox.put([state("a", 1), state("b", 2)]);
         outbox.put_gone([gone("a"), gone("c")]);
-        let next = async || std::future::poll_fn(|cx| reader.poll_take(1, cx)).await.unwrap();
+        let next = async || {
+            let batch = std::future::poll_fn(|cx| reader.poll_take(1, cx)).await.unwrap();
+            (batch.states, batch.gone)
+        };
         assert_eq!(next().await, (vec![state("a", 1)], vec![]));
         assert_eq!(next().await, (vec![state("b", 2)], vec![gone("a"), gone("c")]));
         // One that is there after all is not.

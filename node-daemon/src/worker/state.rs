@@ -31,7 +31,7 @@ mod queries;
 mod unsupervised;
 mod worker;
 
-use pods::PodEntry;
+use pods::{PodEntry, PodSource};
 use worker::{AgentLimits, Link, Loss, PhaseReport, Worker};
 
 /// Ended incarnations kept per worker of a living pod.
@@ -83,7 +83,7 @@ impl Table {
                 containers,
             } => self.listed(mark, pods, containers, now, &mut effects),
             Input::WithoutAgents(containers) => self.found_without_agents(containers),
-            Input::PodStarted(sandbox, pod) => self.add_pod(sandbox, pod, false, &mut effects),
+            Input::PodStarted(sandbox, pod) => self.add_pod(sandbox, pod, PodSource::Event, &mut effects),
             Input::PodRemoved(sandbox, uid) => self.remove_sandbox(&sandbox, &uid, &mut effects),
             Input::Created { pod, id, name } => {
                 self.worker(&id, &pod, &name);

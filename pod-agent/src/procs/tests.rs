@@ -20,12 +20,12 @@ fn list(stats: &[(i32, i32, i32)]) -> BTreeMap<i32, Stat> {
 }
 
 /// Without strangers.
-fn seen(stats: &[(i32, i32, i32)]) -> Seen {
+fn seen(stats: &[(i32, i32, i32)]) -> Scan {
     bare(list(stats))
 }
 
-fn bare(stats: BTreeMap<i32, Stat>) -> Seen {
-    Seen {
+fn bare(stats: BTreeMap<i32, Stat>) -> Scan {
+    Scan {
         stats,
         ..Default::default()
     }

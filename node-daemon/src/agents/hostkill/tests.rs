@@ -149,7 +149,7 @@ async fn what_is_held_is_looked_at_after_that_and_not_before() {
     STAT.set(proc.path().join(format!("{pid}/stat")));
     let mut killer = killer(&proc);
     killer.open = |pid| {
-        let held = Held::open(pid);
+        let held = PidFd::open(pid);
         STAT.with_borrow(|path| fs::write(path, stat(pid, 'S', AGENT, 8)).unwrap());
         held
     };

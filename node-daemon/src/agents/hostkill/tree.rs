@@ -28,7 +28,7 @@ pub(super) struct Process {
 
 /// What there is by a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum Lookup {
     /// A live process of the container.
     Alive(Process),
     /// One of somebody else's.
@@ -39,7 +39,7 @@ pub(super) enum Found {
 
 /// What was found below an agent.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Below {
+pub(super) struct Descendants {
     /// Parents come before their children.
     pub(super) processes: Vec<(i32, Process)>,
     /// Whether that is all of it. It is not where the look had to stop, or where something has ended meanwhile: the kernel may leave out what comes after that.
@@ -60,7 +60,7 @@ impl Tree {
     }
 
     /// The live processes of the container that descend from `agent`, which is none of them. Sessions of `kubectl exec` do not.
-    pub(super) fn below(&self, agent: i32, container: &ContainerId) -> Below {
+    pub(super) fn below(&self, agent: i32, container: &ContainerId) -> Descendants {
         if self.lists_children {
             self.by_children(agent, container)
         } else {
@@ -68,8 +68,8 @@ impl Tree {
         }
     }
 
-    fn by_children(&self, agent: i32, container: &ContainerId) -> Below {
-        let mut below = Below {
+    fn by_children(&self, agent: i32, container: &ContainerId) -> Descendants {
+        let mut below = Descendants {
             processes: Vec::new(),
             is_whole: true,
         };
@@ -107,12 +107,12 @@ impl Tree {
                     };
                     left = rest;
                     match self.process(pid, container) {
-                        Found::Alive(process) => {
+                        Lookup::Alive(process) => {
                             below.processes.push((pid, process));
                             parents.push_back(pid);
                         }
-                        Found::Elsewhere => {}
-                        Found::Gone => below.is_whole = false,
+                        Lookup::Elsewhere => {}
+                        Lookup::Gone => below.is_whole = false,
                     }
                 }
             }
@@ -120,12 +120,12 @@ impl Tree {
         below
     }
 
-    fn by_parents(&self, agent: i32, container: &ContainerId) -> Below {
+    fn by_parents(&self, agent: i32, container: &ContainerId) -> Descendants {
         let mut children: BTreeMap<i32, Vec<(i32, Process)>> = BTreeMap::new();
         let all = entries(&self.root);
         let is_whole = all.is_ok();
         for pid in all.into_iter().flatten() {
-            if let Found::Alive(process) = self.process(pid, container) {
+            if let Lookup::Alive(process) = self.process(pid, container) {
                 children.entry(process.parent).or_default().push((pid, process));
             }
         }
@@ -139,20 +139,20 @@ impl Tree {
                 }
             }
         }
-        Below { processes, is_whole }
+        Descendants { processes, is_whole }
     }
 
     /// What there is by this number.
-    pub(super) fn process(&self, pid: i32, container: &ContainerId) -> Found {
+    pub(super) fn process(&self, pid: i32, container: &ContainerId) -> Lookup {
         let entry = self.root.join(pid.to_string());
         let stat = fs::read_to_string(entry.join("stat")).ok();
         let Some(process) = stat.and_then(|stat| live(&stat)) else {
-            return Found::Gone;
+            return Lookup::Gone;
         };
         match fs::read_to_string(entry.join("cgroup")) {
-            Ok(cgroup) if in_container(&cgroup, container) => Found::Alive(process),
-            Ok(_) => Found::Elsewhere,
-            Err(_) => Found::Gone,
+            Ok(cgroup) if in_container(&cgroup, container) => Lookup::Alive(process),
+            Ok(_) => Lookup::Elsewhere,
+            Err(_) => Lookup::Gone,
         }
     }
 }
@@ -189,7 +189,7 @@ fn live(stat: &str) -> Option<Process> {
 
 /// Those that are to die: what was started before this time, and what comes of it while it is being killed. The next worker is neither, however soon it
 /// is started. `doomed` remembers them from look to look, among them those that are gone.
-pub(super) fn condemn(
+pub(super) fn select_doomed(
     below: &[(i32, Process)],
     before: Ticks,
     doomed: &mut BTreeSet<(i32, Ticks)>,

@@ -12,7 +12,7 @@ use super::Plugin;
 use crate::nri::convert;
 use crate::nri::inject::{self, Container, Decision, Paths};
 use crate::worker::driver::Closed;
-use crate::worker::facts::{Input, Present};
+use crate::worker::facts::{Input, LiveContainer};
 use crate::worker::types::{Pod, PodUid, SandboxId};
 
 const EVENTS: [wire::Event; 4] = [
@@ -153,7 +153,7 @@ impl Plugin {
                 let pod = pods.get(&sandbox)?;
                 // With an agent or without: one that was left out would be taken for gone.
                 let works = pod.supervised.contains(&container.name);
-                works.then(|| Present {
+                works.then(|| LiveContainer {
                     pod: pod.uid.clone(),
                     without_agent: inject::misses_agent(pod, &container),
                     id: container.id,
@@ -292,7 +292,7 @@ impl Plugin {
     }
 }
 
-fn recognised(sandbox: &wire::PodSandbox) -> Option<Pod> {
+pub(super) fn recognised(sandbox: &wire::PodSandbox) -> Option<Pod> {
     match convert::pod(sandbox) {
         Ok(pod) => pod,
         Err(error) => {

@@ -2,12 +2,13 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use tokio::net::UnixListener;
 
+use super::calls::recognised;
 use super::*;
 use crate::agents::AgentHost;
 use crate::agents::connection::Context;
@@ -15,8 +16,9 @@ use crate::agents::hostkill::ProcKiller;
 use crate::agents::peer::ProcPeerCheck;
 use crate::health::Access;
 use crate::install::install;
+use crate::nri::inject;
 use crate::worker::driver::Driver;
-use crate::worker::facts::ListedContainer;
+use crate::worker::facts::{Input, ListedContainer};
 use crate::worker::state::Table;
 use crate::worker::types::{Ended, Exit, Phase, UnixNanos};
 
@@ -508,7 +510,7 @@ async fn a_runtime_that_tells_of_no_pods_is_tried_less_and_less_and_that_is_said
     // It was 200 ms each.
     assert!(began.elapsed() > Duration::from_secs(60), "{:?}", began.elapsed());
     let mut seen = health.watch();
-    let why = |ways: &crate::health::Ways| matches!(&ways.nri, Access::Away(_, why) if why.contains("4 MiB"));
+    let why = |access: &crate::health::RuntimeAccess| matches!(&access.nri, Access::Away(_, why) if why.contains("4 MiB"));
     seen.wait_for(why).await.unwrap();
     // The pods are gone.
     let mut well = Nri::of(&listener).await;

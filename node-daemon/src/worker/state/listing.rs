@@ -2,15 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::facts::{Effects, ListedContainer, Present};
+use super::super::facts::{Effects, ListedContainer, LiveContainer};
 use super::super::types::{ContainerId, Ended, Exit, Pod, PodUid, SandboxId, UnixNanos};
+use super::pods::PodSource;
 use super::{Table, Worker};
 
 impl Table {
     pub(super) fn synchronized(
         &mut self,
         pods: Vec<(SandboxId, Pod)>,
-        containers: Vec<Present>,
+        containers: Vec<LiveContainer>,
         now: UnixNanos,
         effects: &mut Effects,
     ) {
@@ -20,7 +21,7 @@ impl Table {
                 .entry(pod.uid.clone())
                 .or_default()
                 .insert(sandbox.clone());
-            self.add_pod(sandbox, pod, true, effects);
+            self.add_pod(sandbox, pod, PodSource::Listing, effects);
         }
         let gone: BTreeSet<PodUid> = self
             .pods
@@ -39,7 +40,7 @@ impl Table {
         }
         let mark = self.tick;
         let mut present = BTreeSet::new();
-        for Present {
+        for LiveContainer {
             pod,
             id,
             name,
@@ -56,8 +57,8 @@ impl Table {
     }
 
     /// The listing that they are in follows.
-    pub(super) fn found_without_agents(&mut self, containers: Vec<Present>) {
-        for Present {
+    pub(super) fn found_without_agents(&mut self, containers: Vec<LiveContainer>) {
+        for LiveContainer {
             pod,
             id,
             name,
@@ -83,7 +84,7 @@ impl Table {
         let mut uids = BTreeSet::new();
         for (sandbox, pod) in pods {
             uids.insert(pod.uid.clone());
-            self.add_pod(sandbox, pod, true, effects);
+            self.add_pod(sandbox, pod, PodSource::Listing, effects);
         }
         let gone: Vec<PodUid> = self
             .pods

@@ -16,8 +16,17 @@ pub(super) struct PodEntry {
     pub(super) stopped: BTreeMap<String, Generation>,
 }
 
+/// What has shown a pod.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PodSource {
+    /// A listing, or NRI's whole picture.
+    Listing,
+    /// A single event.
+    Event,
+}
+
 impl Table {
-    pub(super) fn add_pod(&mut self, sandbox: SandboxId, pod: Pod, listed: bool, effects: &mut Effects) {
+    pub(super) fn add_pod(&mut self, sandbox: SandboxId, pod: Pod, source: PodSource, effects: &mut Effects) {
         let uid = pod.uid.clone();
         let tick = self.tick;
         if !self.pods.contains_key(&uid) {
@@ -31,7 +40,7 @@ impl Table {
         });
         entry.pod = pod;
         entry.sandboxes.insert(sandbox);
-        if listed {
+        if source == PodSource::Listing {
             entry.listed.get_or_insert(tick);
         }
         // Agents may have connected before the pod was known.

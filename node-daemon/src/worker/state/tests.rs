@@ -5,7 +5,7 @@ mod unsupervised;
 
 use std::collections::BTreeSet;
 
-use super::super::facts::{ListedContainer, Present};
+use super::super::facts::{ListedContainer, LiveContainer};
 use super::super::types::{Pod, SandboxId, StaleOrder};
 use super::*;
 
@@ -98,8 +98,8 @@ fn listed(mark: u64, pods: &[&str], containers: &[(&str, Option<(Exit, i64)>)]) 
     }
 }
 
-fn present(pod: &str, id: &str, without_agent: bool) -> Present {
-    Present {
+fn present(pod: &str, id: &str, without_agent: bool) -> LiveContainer {
+    LiveContainer {
         pod: pod.into(),
         id: id.into(),
         name: "worker".into(),

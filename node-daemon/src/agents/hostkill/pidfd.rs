@@ -21,9 +21,9 @@ pub(super) enum KillError {
 
 /// A process, while it runs and after.
 #[derive(Debug)]
-pub(super) struct Held(OwnedFd);
+pub(super) struct PidFd(OwnedFd);
 
-impl Held {
+impl PidFd {
     /// Holds the process that has this PID now.
     pub(super) fn open(pid: i32) -> Result<Self, KillError> {
         let pid = Pid::from_raw(pid).ok_or(KillError::Gone)?;
@@ -57,7 +57,7 @@ mod tests {
     fn who_has_ended_is_not_signalled() {
         let mut child = Command::new("sleep").arg("600").spawn().unwrap();
         let pid = i32::try_from(child.id()).unwrap();
-        let held = Held::open(pid).unwrap();
+        let held = PidFd::open(pid).unwrap();
         held.kill().unwrap();
         child.wait().unwrap();
         // From now on the number may be another's.
@@ -67,7 +67,7 @@ mod tests {
     #[test]
     fn numbers_of_nobody_hold_nobody() {
         for pid in [0, i32::MAX] {
-            assert!(matches!(Held::open(pid), Err(KillError::Gone)), "{pid}");
+            assert!(matches!(PidFd::open(pid), Err(KillError::Gone)), "{pid}");
         }
     }
 }
