@@ -1,4 +1,5 @@
-//! What the daemon asks containerd through CRI: which pods and containers there are, how those that ended did, and to kill some.
+//! What the daemon asks of containerd through CRI: to list pods and containers, with their exits,
+//! and to kill some.
 
 pub mod convert;
 mod verbose;
@@ -33,37 +34,39 @@ pub struct Listing {
     pub pods: Vec<(SandboxId, Pod)>,
     /// Every container that should be a worker, ended or not.
     pub containers: Vec<ListedContainer>,
-    /// Every sandbox of a pod with workers without an agent: as it is marked, or because it can have none, whatever it is marked as.
+    /// Every sandbox of a pod whose workers have no agent: it is marked so, or it can have none.
     pub plain_pods: BTreeMap<SandboxId, Pod>,
     /// Every container of these that is a worker, ended or not.
     pub plain: Vec<PlainContainer>,
-    /// Those of `containers` that live and were made without the agent that they could have, where that was asked for.
+    /// Live containers of `containers` that were made without the agent that they could have, if
+    /// NRI is away.
     pub without_agents: Vec<LiveContainer>,
-    /// Containers of which containerd does not say how they ended, and why not. They are listed among
-    /// the others as if they had not ended, so that they are left as they were known.
+    /// Containers whose exit containerd does not report, and why. They are listed as if they had
+    /// not ended, so their last known state stays.
     pub unclear: BTreeMap<ContainerId, String>,
 }
 
 /// What was found of sandboxes and containers, and does not change while they live.
 #[derive(Debug, Default)]
 pub struct ListingCache {
-    /// Whether no container of the sandbox can have an agent.
+    /// True if no container of the sandbox can have an agent.
     sandboxes: BTreeMap<SandboxId, bool>,
-    /// Whether the container was made without the agent that it could have.
+    /// True if the container was made without the agent that it could have.
     containers: BTreeMap<ContainerId, bool>,
-    /// Sandboxes of pods that ask to be supervised and cannot be, which was said.
+    /// Sandboxes of pods that ask for supervision and cannot have it; that was logged.
     reported_odd: BTreeSet<SandboxId>,
 }
 
-/// The most bytes that containerd may answer with, as kubelet has it (`pkg/kubelet/cri/remote`, `maxMsgSize`): a node whose pods have more annotations than that has no
-/// kubelet either.
+/// The most bytes that containerd may answer with. It is kubelet's own limit
+/// (`pkg/kubelet/cri/remote`, `maxMsgSize`): on a node whose pods have more annotations than that,
+/// kubelet does not work either.
 const LARGEST_ANSWER: usize = 16 << 20;
 
 fn client(channel: &Channel) -> RuntimeServiceClient<Channel> {
     RuntimeServiceClient::new(channel.clone()).max_decoding_message_size(LARGEST_ANSWER)
 }
 
-/// Who tells which containers were made without the agent that they could have.
+/// What tells which containers were made without the agent that they could have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AgentSource {
     /// NRI shows all containers as they were made.
@@ -72,9 +75,9 @@ pub enum AgentSource {
     Cri,
 }
 
-/// Lists through CRI, and looks for agents if nothing else tells of them. What is found is added to
-/// `known`, and what is gone is taken away.
-/// A container that containerd has trouble with concerns no other: it is left as it was known.
+/// Lists through CRI, and looks for agents if NRI is away. New findings are added to `known`, and
+/// what is gone is removed. Trouble with one container concerns no other: it keeps its last known
+/// state.
 ///
 /// # Errors
 /// When containerd answers with an error, or not in time.
@@ -106,7 +109,7 @@ pub async fn list(
             Ok(Some(InPlacePod::Plain(pod))) => drop(listing.plain_pods.insert(sandbox.id.into(), pod)),
             Ok(None) => {}
             Err(error) => {
-                // Once, however often it is listed: anybody's pods may be so.
+                // Once, however often it is listed: pods of any tenant may be so.
                 if known.reported_odd.insert(SandboxId::from(sandbox.id.clone())) {
                     warn!(sandbox = sandbox.id, %error, "pod is not supervised");
                 }
@@ -153,8 +156,8 @@ pub async fn list(
     Ok(listing)
 }
 
-/// Whether a container was made without the agent that it could have. Where containerd does not say so it is taken for one with an agent: nothing is
-/// done to it.
+/// True if a container was made without the agent that it could have. If containerd does not say,
+/// the answer is false: nothing is done to the container.
 ///
 /// # Errors
 /// When containerd does not answer in time.
@@ -184,7 +187,8 @@ async fn misses_agent(
     Ok(missing == Some(true))
 }
 
-/// Whether no container of this sandbox can have an agent. Where containerd does not say so it is taken for one that can.
+/// True if no container of this sandbox can have an agent. If containerd does not say, the answer
+/// is false.
 ///
 /// # Errors
 /// When containerd does not answer in time.
@@ -230,10 +234,10 @@ async fn cannot_have_agents(
     }
 }
 
-/// Adds the workers among these containers. `status` is asked how those that have ended did.
+/// Adds the workers among these containers. `status` returns the exit of one that has ended.
 ///
 /// # Errors
-/// When that is not answered in time: then it would not be for the next one either.
+/// When a status does not come in time: then the next one would not either.
 async fn sort<Answer>(
     mut listing: Listing,
     containers: Vec<wire::Container>,
@@ -270,7 +274,7 @@ where
     Ok(listing)
 }
 
-/// The answer to a call, where it comes in time.
+/// The answer to a call, if it comes in time.
 async fn in_time<T>(
     call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
 ) -> Result<T, tonic::Status> {
@@ -298,7 +302,7 @@ pub async fn kill(channel: &Channel, id: &ContainerId) -> Result<(), tonic::Stat
     }
 }
 
-/// The way to containerd's socket, for [`tonic::transport::Endpoint`]s whatever their address.
+/// A connector to containerd's socket, for [`tonic::transport::Endpoint`]s of any address.
 pub fn connector(
     socket: PathBuf,
 ) -> impl Service<Uri, Response = TokioIo<UnixStream>, Error = io::Error, Future: Send> + Send + 'static {

@@ -1,7 +1,8 @@
-//! containerd's own event stream: the starts and ends of containers, a few milliseconds after they happen.
+//! containerd's own event stream: containers start and end, seen a few milliseconds later.
 //!
-//! Events are hints that come early; listings through CRI, after every connect and now and then, are what makes the picture whole. The stream is only
-//! drained here: when the driver has no room the connection is given up, and the listing after the next one repairs what was missed.
+//! Events are early hints. Listings through CRI, after every connect and now and then, complete the
+//! picture. The stream is only drained here: if the driver has no room, the connection is given up,
+//! and the listing after the next connect repairs what was missed.
 
 use std::collections::BTreeMap;
 use std::iter;
@@ -41,8 +42,8 @@ const FILTERS: [&str; 2] = [
 ];
 const START_TOPIC: &str = "/tasks/start";
 const EXIT_TOPIC: &str = "/tasks/exit";
-/// Listings that news may cause at once, and the time between those after them: a container that crashes all the time is no reason to list
-/// all the time.
+/// Listings that events may cause at once, and the time between those after them: a container that
+/// crashes all the time is no reason to list all the time.
 const NEWS: (u32, Duration) = (5, Duration::from_secs(1));
 
 /// Why a connection ended.
@@ -58,13 +59,14 @@ enum EventsError {
     Closed(#[from] Closed),
 }
 
-/// Follows containerd for as long as the daemon lives.
+/// Follows containerd while the daemon lives.
 ///
 /// # Errors
 /// When the daemon is going down.
 pub async fn serve(socket: &Path, workers: &Handle) -> Result<(), Closed> {
     let away = AtomicBool::new(false);
-    // What a sandbox shares does not change while it is there: it is known across connections, where containerd may have trouble with it later.
+    // What a sandbox shares never changes, so it is kept across connections: containerd may have
+    // trouble with the sandbox later.
     let known = Mutex::default();
     loop {
         match follow(socket, workers, &known, &away).await {
@@ -76,7 +78,7 @@ pub async fn serve(socket: &Path, workers: &Handle) -> Result<(), Closed> {
             }
             Err(EventsError::Closed(closed)) => return Err(closed),
             // That is not containerd's fault.
-            Err(error @ EventsError::Behind) => warn!(%error, "events from containerd are listed anew"),
+            Err(error @ EventsError::Behind) => warn!(%error, "events from containerd are listed again"),
             Err(error) => {
                 workers.health().cri(Err(&error));
                 if away.swap(true, Ordering::Relaxed) {
@@ -145,9 +147,10 @@ fn take(envelope: &Envelope, workers: &Handle, news: &Notify) -> Result<(), Even
     Ok(())
 }
 
-/// Lists at once and again and again. containerd does not say when a subscription stands, so the first listing may come too early: the second, soon
-/// after, is the one that counts. Then whenever there is news: of a container that starts without an agent nothing else says whose it is. The
-/// later ones are for what nobody thought of.
+/// Lists at once and again and again. containerd does not say when a subscription stands, so the
+/// first listing may come too early; the second, soon after, is the one that counts. Then it lists
+/// after each event: nothing else says whose container has started without an agent. The later
+/// listings are for what was overlooked.
 async fn relist<Answer>(
     workers: &Handle,
     news: &Notify,
@@ -169,7 +172,8 @@ where
         }
         let mark = workers.mark().await?;
         let listing = match list().await {
-            // containerd sends no more than 16 MiB, and says so by the latter. The next one may be smaller; events come meanwhile.
+            // containerd sends no more than 16 MiB, and reports that by the latter code. The next
+            // listing may be smaller; events arrive meanwhile.
             Err(error)
                 if matches!(
                     error.code(),

@@ -1,8 +1,9 @@
-//! Health of the node's container runtime: CRI and NRI, the daemon's two ways to it, are open or not.
-//! It is for people; nothing is decided by it.
+//! Health of the node's container runtime: CRI and NRI, the daemon's two ways to it, are open or
+//! not. It is for people; nothing is decided by it.
 //!
-//! Who uses a way says what became of it, each time; the link passes on what has changed. It is a level, so nothing queues up for a control plane
-//! that is away. How often a pod's socket refused somebody is counted beside that.
+//! Each user of a way reports each outcome, and the link passes on changes. It is a level, so
+//! nothing queues up while the control plane is away. Refused connections to pods' sockets are
+//! counted here, too.
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -28,7 +29,8 @@ pub enum Access {
 }
 
 impl Access {
-    /// Takes in what was found. Gives whether that is another state: an endless row of errors is one, and has the first one's reason.
+    /// Takes in an outcome. True if the state has changed: a row of errors is one state, with the
+    /// first one's reason.
     fn find(&mut self, found: Result<(), &dyn Display>, now: UnixNanos) -> bool {
         match (&self, found) {
             (Self::Well(_), Ok(())) | (Self::Away(..), Err(_)) => return false,
@@ -42,7 +44,7 @@ impl Access {
         true
     }
 
-    /// It stays away, for this reason. Gives whether that is news.
+    /// It stays away, now for this reason. True if the reason is new.
     fn explain(&mut self, because: &str) -> bool {
         let Self::Away(_, why) = self else { return false };
         let is_news = why != because;
@@ -76,25 +78,25 @@ impl Health {
         self.access.send_if_modified(|access| access.cri.find(found, now));
     }
 
-    /// NRI has taken the daemon as a plugin, or why it is none.
+    /// NRI has accepted the daemon as a plugin, or the reason why not.
     pub fn nri(&self, found: Result<(), &dyn Display>) {
         let now = unix_nanos();
         self.access.send_if_modified(|access| access.nri.find(found, now));
     }
 
-    /// NRI goes on to be away, for this reason rather than for the one that was said first.
+    /// NRI stays away, for this reason instead of the first one.
     pub fn nri_stays_away(&self, because: &str) {
         self.nri(Err(&because));
         self.access.send_if_modified(|access| access.nri.explain(because));
     }
 
-    /// Whether NRI has taken the daemon as a plugin, and tells it of containers.
+    /// True if NRI has accepted the daemon as a plugin and tells it of containers.
     #[must_use]
     pub fn has_nri(&self) -> bool {
         matches!(self.access.borrow().nri, Access::Well(_))
     }
 
-    /// Tells what they are, and when that changes.
+    /// The present access, and its changes.
     #[must_use]
     pub fn watch(&self) -> watch::Receiver<RuntimeAccess> {
         self.access.subscribe()

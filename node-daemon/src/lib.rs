@@ -1,7 +1,9 @@
 //! Lockstep's node daemon: one per node.
 //!
-//! It puts the pod agent in front of worker containers as they are created (NRI), keeps a link to every agent (Unix sockets), watches containers end
-//! (containerd's events, CRI), and carries all of that to the control plane and its wishes back (gRPC). It has no access to the Kubernetes API.
+//! It puts the pod agent in front of worker containers as they are created (NRI), keeps a link to
+//! every agent (Unix sockets), and watches containers end (containerd's events, CRI). It carries
+//! all of that to the control plane, and the control plane's orders back (gRPC). It has no access
+//! to the Kubernetes API.
 
 pub mod agents;
 pub mod args;

@@ -1,4 +1,5 @@
-//! Pods of JobSets that restart in place, recognised by their labels and annotations. Shared by NRI and CRI, which show the same maps.
+//! Recognises pods of JobSets that restart in place, by their labels and annotations. NRI and CRI
+//! show the same maps.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -12,13 +13,15 @@ const SUPERVISED: &str = "supervised";
 const PLAIN: &str = "plain";
 /// Annotation with the comma-separated names of the worker containers.
 const SUPERVISE: &str = "lockstep.dev/supervise";
-/// Annotation that the control plane puts on pods with workers that kubelet starts again: there, with this value, one without its agent may be stopped.
+/// Annotation, with its value, on pods whose workers the kubelet starts again: a worker without its
+/// agent may be stopped there.
 const STOP_WITHOUT_AGENT: (&str, &str) = ("lockstep.dev/stop-without-agent", "true");
 const JOBSET_UID: &str = "jobset.sigs.k8s.io/jobset-uid";
 const JOB_NAME: &str = "batch.kubernetes.io/job-name";
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 
-/// Longest value that can be one, in bytes: of a label, and of a list of containers. An annotation may be a thousand times as long.
+/// Longest valid value, in bytes: of a label, and of a list of containers. An annotation may be a
+/// thousand times as long.
 const LONGEST: (usize, usize) = (63, 16 << 10);
 
 /// How a pod restarts in place.
@@ -36,16 +39,17 @@ pub enum NotAWorker {
     /// A label is missing.
     #[error("it has no label or annotation {0}")]
     Missing(&'static str),
-    /// A value is none that the control plane would have written.
+    /// The control plane would not have written this value.
     #[error("its {0} is longer than any can be")]
     TooLong(&'static str),
-    /// The completion index is none.
+    /// The completion index is not a number.
     #[error("its {INDEX} is no index")]
     BadIndex,
 }
 
-/// Whether pods that this handler of the runtime runs have a kernel of their own, by the names that it has with Kata Containers, gVisor and Firecracker. The
-/// control plane reads RuntimeClasses in the same way: no agent would reach this daemon from there.
+/// True if pods under this runtime handler have a kernel of their own, by the handler's usual names
+/// for Kata Containers, gVisor and Firecracker. The control plane reads RuntimeClasses in the same
+/// way. No agent could reach this daemon from there.
 #[must_use]
 pub fn is_sandboxed(handler: &str) -> bool {
     let mut words = handler.split(|letter: char| !letter.is_ascii_alphanumeric());
@@ -69,7 +73,7 @@ pub struct Metadata<'a> {
 /// The pod, if it belongs to a JobSet that restarts in place. `Ok(None)`: it does not ask for it.
 ///
 /// # Errors
-/// When it asks for that but its identity cannot be told: its agent could never be released.
+/// When it asks for that but its identity is not known: its agent could never be released.
 pub fn recognise(metadata: &Metadata<'_>) -> Result<Option<InPlacePod>, NotAWorker> {
     let marked = match metadata.annotations.get(IN_PLACE).map(String::as_str) {
         Some(SUPERVISED) => InPlacePod::Supervised,

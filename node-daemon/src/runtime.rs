@@ -1,4 +1,4 @@
-//! Where the parts are made and wired.
+//! Makes the parts of the daemon and wires them.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -54,7 +54,8 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     });
     let epochs = EpochFile::new(&args.state_dir);
     let highest = epochs.read().unwrap_or_else(|error| {
-        // Renaming leaves a whole record: somebody has changed it. Without any, the next Welcome begins another one.
+        // Renaming leaves a whole record, so the file was changed from outside. Without a record,
+        // the next Welcome starts a new one.
         warn!(%error, "the highest epoch of before cannot be read");
         Epoch::default()
     });

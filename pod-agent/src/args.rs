@@ -40,11 +40,11 @@ pub(crate) enum Invocation {
 pub(crate) struct Args {
     pub(crate) socket: PathBuf,
     pub(crate) container: String,
-    /// Empty where it is not known here.
+    /// Empty if it is not known here.
     pub(crate) container_id: String,
-    /// Grace where an order states none.
+    /// Grace if an order states none.
     pub(crate) grace_default: Duration,
-    /// The time that Kubernetes gives the container to end, where it is known.
+    /// The time that Kubernetes gives the container to end, if it is known.
     pub(crate) termination_grace: Option<Duration>,
     /// File that the worker touches, or socket that it sends to, to show that it lives.
     pub(crate) heartbeat: Option<PathBuf>,

@@ -1,4 +1,5 @@
-//! What the agent does next. Pure: no system calls and no clock; time and facts come in, actions go out.
+//! What the agent does next. Pure: no system calls and no clock; time and facts come in, actions go
+//! out.
 //!
 //! ```text
 //!            release, named                 exits 0
@@ -12,14 +13,19 @@
 //! ```
 //!
 //! It promises (restart-protocol.md, rules 4, 5, 7, 9 and 14):
-//! - The worker starts only on a release of exactly the generation that it has. Its first start in this incarnation also needs a release that
-//!   names the incarnation. A generation is started at most once, and only while no process of the one before remains.
-//! - Epoch and generation never fall. An order that is behind is answered with the state, not obeyed.
-//! - An exit after the stop signal of a restart is a park, whatever its code. Exit 0 before it is Done.
-//! - The help that it asks the daemon for is bound to a time at which the next worker was not started yet.
-//! - Once told to go (a SIGTERM, or any signal of the container runtime but SIGCONT) it starts nothing any more, and exits as the worker does.
-//!   The worker then has the time that Kubernetes grants it; orders do not shorten it. Where it runs on after that time, nobody wants it to go:
-//!   it is looked after again, and the newest order is obeyed.
+//! - The worker starts only on a release of exactly the generation that it has. Its first start in
+//!   this incarnation also needs a release that names the incarnation. A generation is started at
+//!   most once, and only while no process of the one before remains.
+//! - Epoch and generation never fall. An order that is behind is answered with the state, not
+//!   obeyed.
+//! - An exit after the stop signal of a restart is a park, whatever its code. Exit 0 before it is
+//!   Done.
+//! - A request for help to the daemon is bound to a time at which the next worker was not started
+//!   yet.
+//! - Once told to go (by a SIGTERM, or any signal of the container runtime but SIGCONT) it starts
+//!   nothing any more, and exits as the worker does. The worker then has the time that Kubernetes
+//!   grants it; orders do not shorten it. If it runs on after that time, it is not meant to go: it
+//!   is supervised again, and the newest order is obeyed.
 
 use std::time::Duration;
 
@@ -44,13 +50,14 @@ pub struct Machine {
     status: Status,
     /// The newest order that was obeyed.
     order: Target,
-    /// Whether the worker was ever started.
+    /// True once the worker was started.
     ran: bool,
-    /// The time that Kubernetes gives this container to end; none: not known, and waited for without end.
+    /// The time that Kubernetes gives this container to end; none: not known, and waited for
+    /// without end.
     termination_grace: Option<Duration>,
     /// The signal that told the agent to go.
     leaving: Option<i32>,
-    /// When a worker that runs on all the same is looked after again.
+    /// When a worker that still runs is supervised again.
     stays_at: Option<Duration>,
     /// The newest order that came since.
     deferred: Option<Target>,
@@ -117,7 +124,8 @@ impl Machine {
             .min()
     }
 
-    /// Longest time between two heartbeats that is asked of the worker now; zero: none are asked for.
+    /// Longest time between two heartbeats that is required of the worker now; zero: none are
+    /// required.
     #[must_use]
     pub fn heartbeat_timeout(&self) -> Duration {
         match self.status.phase {
@@ -133,7 +141,7 @@ impl Machine {
         self.order.ready_timeout
     }
 
-    /// Whether it matters that no process remains.
+    /// True while it matters that no process remains.
     #[must_use]
     pub fn awaits_empty(&self) -> bool {
         self.status.phase == Phase::Stopping || self.killing.is_some()
@@ -193,7 +201,8 @@ impl Machine {
                 self.start(todo);
             }
             Phase::Fresh if self.order.release => {
-                // Released for others: this incarnation came too late for it and joins the next generation.
+                // Released for others: this incarnation came too late for it and joins the next
+                // generation.
             }
             Phase::Fresh if newer => self.park(now, todo),
             Phase::Fresh | Phase::Done => {}
@@ -349,7 +358,7 @@ impl Machine {
         }
     }
 
-    /// No process remains: waits at the order's generation, or starts where it is released already.
+    /// No process remains: waits at the order's generation, or starts if it is released already.
     fn park(&mut self, now: Moment, todo: &mut Vec<Action>) {
         let newly = self.status.phase != Phase::Parked || self.status.generation != self.order.generation;
         self.status.phase = Phase::Parked;
@@ -363,7 +372,7 @@ impl Machine {
         }
     }
 
-    /// Whether the newest order is a release that counts for this incarnation.
+    /// True if the newest order is a release that counts for this incarnation.
     fn may_start(&self) -> bool {
         self.order.release && (self.ran || self.order.start_fresh || mutants::is(Mutant::StartUnnamed))
     }

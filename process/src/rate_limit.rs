@@ -104,8 +104,8 @@ impl SharedRateLimit {
         self.lock().try_take()
     }
 
-    /// Waits until one may be taken, and takes `count` at once. Cancel-safe: if it is cancelled, none
-    /// is taken.
+    /// Waits until one may be taken, and takes `count` at once. Cancel-safe: if it is cancelled,
+    /// none is taken.
     pub async fn acquire(&self, count: u32) {
         loop {
             let next = {

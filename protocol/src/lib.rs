@@ -81,8 +81,8 @@ pub struct Exit {
 }
 
 impl Exit {
-    /// The end of a container that nobody saw. It is never mistaken for a success, nor for a death by
-    /// SIGKILL, which names its signal. Kubernetes gives such a container 137 as well.
+    /// The end of a container that nobody saw. It is never mistaken for a success, nor for a death
+    /// by SIGKILL, which names its signal. Kubernetes gives such a container 137 as well.
     pub const UNKNOWN: Self = Self { code: 137, signal: 0 };
 }
 

@@ -27,11 +27,12 @@ use crate::worker::types::{ContainerId, LinkId, PodUid, Target};
 /// Time for an agent to register, and to take a target.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long a connection that was refused keeps its place among those of its pod: who comes again and again waits for that, and nobody of another
-/// pod does.
+/// How long a refused connection keeps its place among those of its pod. A peer that connects again
+/// and again waits for that, and no other pod does.
 const REFUSED: Duration = Duration::from_secs(1);
 
-/// States of one agent that are taken at once, and the time that each one after them waits: a restart takes a handful.
+/// States of one agent taken at once, and the time that each one after them waits. A restart takes
+/// a handful.
 const STATES: (u32, Duration) = (64, Duration::from_millis(20));
 
 /// Why a connection ended, other than by its agent.
@@ -67,7 +68,7 @@ pub enum LinkError {
 pub struct Context {
     /// The way to the table.
     pub workers: Handle,
-    /// Who may register.
+    /// Decides which peers may register.
     pub peers: Box<dyn PeerCheck>,
     next: AtomicU64,
 }
@@ -129,7 +130,7 @@ pub async fn serve(stream: UnixStream, pod: PodUid, context: Arc<Context>, refus
     )
     .await;
     let why = ended.err().map(|error| error.to_string());
-    // When the driver has stopped there is nobody to tell.
+    // If the driver has stopped, nothing is left to tell.
     drop(context.workers.unlinked(container, link, why).await);
 }
 
@@ -140,7 +141,7 @@ async fn refuse(frames: Frames, pod: &PodUid, error: &LinkError, refusals: &Refu
     tokio::time::sleep(REFUSED).await;
 }
 
-/// Frames of the agent protocol. One that is longer than it allows is refused before there is room for it.
+/// Frames of the agent protocol. A frame that is too long is refused before it is buffered.
 fn codec() -> LengthDelimitedCodec {
     LengthDelimitedCodec::builder()
         .max_frame_length(lockstep_proto::AGENT_MAX_FRAME)
@@ -171,10 +172,11 @@ async fn register(
     if protocol != lockstep_proto::AGENT_PROTOCOL {
         return Err(LinkError::Protocol(protocol));
     }
-    // Whoever can connect can do so as fast as it likes: it waits for its own pod alone.
+    // A peer may connect as fast as it likes: it only delays its own pod.
     refusals.registrations.acquire(1).await;
-    // Not before: who is silent holds one descriptor of the daemon, not two. The kernel knows since the connection began who is at the other end, so that
-    // whoever has its number now is not taken for it; and what is read of `/proc` below is read while the process is held.
+    // Not earlier: a silent peer holds one descriptor of the daemon, not two. The kernel has known
+    // the peer since it connected, so a later process with its PID is not taken for it. What is
+    // read of `/proc` below is read while the process is held.
     let peer = Peer::of(frames.get_ref());
     let id = if id.as_str().is_empty() {
         context.peers.container(&peer)?
@@ -200,7 +202,8 @@ async fn exchange(
     let mut limit = RateLimit::new(STATES.0, STATES.1);
     loop {
         tokio::select! {
-            // What is not taken yet waits at the agent, which keeps only its newest state. Targets do not wait for it.
+            // What is not taken yet waits at the agent, which keeps only its newest state. Targets
+            // do not wait for it.
             frame = async { limit.ready().await; refusals.states.ready().await; frames.next().await } => {
                 limit.take();
                 refusals.states.take();

@@ -11,9 +11,10 @@ use crate::worker::types::{
 
 /// Longest text for people that is taken from an agent, in bytes.
 const MAX_DETAIL: usize = 1024;
-/// The same of its version.
+/// Longest version of an agent that is kept, in bytes.
 const MAX_VERSION: usize = 64;
-/// Longest name of a container, and longest id, in bytes: those of Kubernetes and of containerd are far below that.
+/// Longest container name and container id, in bytes. Those of Kubernetes and containerd are far
+/// shorter.
 const MAX_NAME: usize = 253;
 
 /// A message of an agent.
@@ -27,7 +28,7 @@ pub enum AgentMessage {
         version: String,
         /// Name of its container.
         container: String,
-        /// Id of its container; empty where the agent does not know it.
+        /// Id of its container; empty if the agent does not know it.
         id: ContainerId,
     },
     /// Any later one.
@@ -40,7 +41,7 @@ pub enum DecodeError {
     /// Not protobuf.
     #[error("malformed message: {0}")]
     Malformed(#[from] prost::DecodeError),
-    /// What should be a name, or an id, is none.
+    /// A name or an id is not valid.
     #[error("its {0} is longer than {MAX_NAME} bytes, or holds what is not to be printed")]
     NoName(&'static str),
     /// Neither Register nor State.
@@ -57,7 +58,7 @@ pub enum DecodeError {
 /// When it is not a message of this protocol.
 pub fn decode(frame: &[u8]) -> Result<AgentMessage, DecodeError> {
     match wire::AgentMessage::decode(frame)?.kind {
-        // The epoch and the generation that it names count for nothing: whatever a pod runs may say so.
+        // Its epoch and generation are ignored: any process of the pod may send them.
         Some(Kind::Register(register)) => Ok(AgentMessage::Register {
             protocol: register.protocol,
             version: text(register.agent_version, MAX_VERSION),
@@ -99,7 +100,7 @@ fn agent_state(state: wire::State) -> Result<AgentState, DecodeError> {
         since: UnixNanos(state.since_unix_nanos),
         detail: text(state.detail, MAX_DETAIL),
         needs_host_kill: state.needs_host_kill,
-        // An agent of before does not say it.
+        // An older agent does not send it.
         host_kill_before: (state.host_kill_before != 0).then_some(BootNanos(state.host_kill_before)),
         heartbeat,
     })

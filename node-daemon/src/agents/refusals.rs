@@ -1,5 +1,5 @@
-//! How much the connections at one pod's socket may do, all together: whatever the pod runs may be at their other end. Who was refused is counted each time,
-//! logged at once, and then rarely, however often a worker tries.
+//! Limits on all connections to one pod's socket together: any process of the pod may be at their
+//! other end. Each refusal is counted. The first one is logged, and then one now and then.
 
 use std::error::Error;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,9 +15,10 @@ use crate::worker::types::PodUid;
 /// Time between two lines about one pod.
 const QUIET: Duration = Duration::from_secs(600);
 
-/// Registrations that are looked at at once, and the time that each one after them waits: each worker has one, and another one when the daemon was away.
+/// Registrations checked at once, and the time that each one after them waits. Each worker has one,
+/// and another after the daemon was away.
 const REGISTRATIONS: (u32, Duration) = (64, Duration::from_millis(100));
-/// States of all agents of the pod, in the same way.
+/// The same for the states of all agents of the pod.
 const STATES: (u32, Duration) = (512, Duration::from_millis(10));
 
 /// More connections than the containers of a pod need.
@@ -27,12 +28,12 @@ pub struct TooMany;
 
 /// What was refused at one socket.
 pub struct Refusals {
-    /// How often somebody may register.
+    /// Limits registrations.
     pub(super) registrations: SharedRateLimit,
-    /// How often somebody may say how a worker is.
+    /// Limits states.
     pub(super) states: SharedRateLimit,
     counts: Mutex<Counts>,
-    /// Where those of all sockets are counted.
+    /// Counts the refusals of all sockets.
     health: Arc<Health>,
 }
 
@@ -62,7 +63,7 @@ impl Refusals {
         }
     }
 
-    /// How many there were, where it is time to say so.
+    /// The number of refusals so far, if it is time to log it.
     fn next_line(&self) -> Option<u64> {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         counts.all += 1;

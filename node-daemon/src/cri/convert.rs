@@ -26,7 +26,8 @@ pub fn pod(sandbox: &wire::PodSandbox) -> Result<Option<InPlacePod>, NotAWorker>
     })
 }
 
-/// Whether the containers of a sandbox see each other's processes, or the host's, as its status says. Kubelet states the mode of every pod.
+/// True if the containers of a sandbox see each other's processes, or the host's, by its status.
+/// Kubelet states the mode of every pod.
 #[must_use]
 pub fn shares_processes(status: Option<wire::PodSandboxStatus>) -> bool {
     let namespaces = status.and_then(|status| status.linux?.namespaces);
@@ -79,7 +80,8 @@ pub fn ended(status: Option<wire::ContainerStatus>) -> Option<Ended> {
     })
 }
 
-/// The exit behind a container's exit code: containerd gives 128 + signal where a signal ended the process.
+/// The exit behind a container's exit code: containerd gives 128 + signal if a signal ended the
+/// process.
 #[must_use]
 pub fn exit(code: i32) -> Exit {
     // Real-time signals end at 64.
@@ -195,7 +197,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the runtime lists, damaged or of another version: there is a worker or none.
+        /// Any listing, damaged or of another version, gives a worker or none.
         #[test]
         fn any_listing_is_an_error_or_a_value(
             garbage in prop::collection::vec(any::<u8>(), 0..100),

@@ -56,7 +56,7 @@ pub fn worker_state(state: WorkerState) -> wire::WorkerState {
     }
 }
 
-/// Who somebody is.
+/// An incarnation, as it is named to the hub.
 #[must_use]
 pub fn incarnation_to(incarnation: Incarnation) -> wire::Incarnation {
     wire::Incarnation {
@@ -88,7 +88,8 @@ fn access(way: &Access) -> wire::Access {
     }
 }
 
-/// What the hub wants of the groups. Groups with a scope of a later version are left out: to obey them in part would be wrong.
+/// The hub's orders for its groups. Groups with an unknown scope are left out: it would be wrong to
+/// obey them in part.
 #[must_use]
 pub fn desired(message: wire::Desired) -> Vec<Desired> {
     message.groups.into_iter().filter_map(group).collect()
@@ -172,7 +173,7 @@ fn exit_rule(rule: wire::ExitCodeRule) -> Option<ExitRule> {
     })
 }
 
-/// What is said, if anything is.
+/// The text, unless it is empty.
 fn some(text: String) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }

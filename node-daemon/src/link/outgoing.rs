@@ -1,7 +1,10 @@
-//! What a daemon says on one stream: the Hello, and once that is answered what is urgent, then what has changed.
+//! What a daemon sends on one stream: the Hello; after its answer, first urgent messages, then
+//! reports.
 //!
-//! Promises: a message is made when gRPC takes it and not before, and one at most waits there for a slow hub, so that the next says the newest; reports are no
-//! more than a hub takes of a node, so that none waits at the hub for what whoever poses as an agent has to say; a stream that is over takes nothing.
+//! Promises: a message is made when gRPC takes it and not before, and at most one waits there for a
+//! slow hub, so the next one is up to date. Reports are no more than a hub takes of a node, so none
+//! waits at the hub behind what a process posing as an agent has caused. A stream that is over
+//! takes nothing.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,13 +24,14 @@ use crate::worker::outbox::{Batch, Reader};
 /// States per Report: far below the largest gRPC message.
 const BATCH: usize = 1000;
 
-/// Reports at once, and the time that each one after them waits: half of what a hub takes. What changes meanwhile is in the next.
+/// Reports sent at once, and the time that each one after them waits: half of what a hub takes.
+/// What changes meanwhile is in the next.
 const REPORTS: (u32, Duration) = (32, Duration::from_millis(10));
 
-/// Says what goes before reports. The stream is over once this is dropped.
-pub(super) struct Speaker {
+/// Queues what goes before reports. The stream is over once this is dropped.
+pub(super) struct MessageQueue {
     urgent: Arc<Urgent>,
-    unheard: CancellationToken,
+    closed: CancellationToken,
 }
 
 /// The messages of one stream, as gRPC takes them.
@@ -80,18 +84,19 @@ struct Waiting {
     task: Option<Waker>,
 }
 
-/// Both ends of what is said on a stream, which begins with this Hello and what that has no room for.
-pub(super) fn speech(
+/// Both ends of a stream's messages. It begins with this Hello, followed by the states that found
+/// no room in it.
+pub(super) fn open(
     hello: wire::Hello,
     rest: Vec<wire::WorkerState>,
     reports: Reader,
-) -> (Speaker, Outgoing) {
+) -> (MessageQueue, Outgoing) {
     let urgent = Arc::new(Urgent(Mutex::new(Waiting {
         hello: Some(hello),
         rest,
         ..Waiting::default()
     })));
-    let unheard = CancellationToken::new();
+    let closed = CancellationToken::new();
     let outgoing = Outgoing {
         urgent: Arc::clone(&urgent),
         reports: Reports {
@@ -99,12 +104,12 @@ pub(super) fn speech(
             limit: RateLimit::new(REPORTS.0, REPORTS.1),
             rest: None,
         },
-        _unheard: unheard.clone().drop_guard(),
+        _unheard: closed.clone().drop_guard(),
     };
-    (Speaker { urgent, unheard }, outgoing)
+    (MessageQueue { urgent, closed }, outgoing)
 }
 
-impl Speaker {
+impl MessageQueue {
     /// The hub has answered the Hello, and hears more.
     pub(super) fn welcomed(&self) {
         self.urgent.change(|waiting| waiting.welcome = true);
@@ -125,13 +130,13 @@ impl Speaker {
         self.urgent.change(|waiting| waiting.health = Some(health));
     }
 
-    /// Resolves once nobody takes messages any more. Cancel safe.
-    pub(super) async fn unheard(&self) {
-        self.unheard.cancelled().await;
+    /// Resolves once the messages are no longer taken. Cancel safe.
+    pub(super) async fn closed(&self) {
+        self.closed.cancelled().await;
     }
 }
 
-impl Drop for Speaker {
+impl Drop for MessageQueue {
     fn drop(&mut self) {
         self.urgent.change(|waiting| waiting.over = true);
     }
@@ -154,7 +159,7 @@ impl Urgent {
 }
 
 impl Waiting {
-    /// The next message, where there is one now; `None` where the stream is at its end.
+    /// The next message, if there is one now; `None` at the end of the stream.
     fn poll_take(&mut self, reports: &mut Reports, cx: &mut Context<'_>) -> Poll<Option<Kind>> {
         if self.over {
             return Poll::Ready(None);
@@ -222,8 +227,8 @@ mod tests {
     use super::*;
     use crate::worker::outbox::{Outbox, tests::state};
 
-    fn beginning(outbox: &Arc<Outbox>) -> (Speaker, Outgoing) {
-        speech(
+    fn beginning(outbox: &Arc<Outbox>) -> (MessageQueue, Outgoing) {
+        open(
             wire::Hello::default(),
             vec![wire::WorkerState::default(); BATCH + 1],
             outbox.reader(),
@@ -237,13 +242,13 @@ mod tests {
     #[tokio::test]
     async fn what_is_urgent_goes_before_reports_and_health_with_them() {
         let outbox = Arc::new(Outbox::default());
-        let (speaker, mut outgoing) = beginning(&outbox);
+        let (queue, mut outgoing) = beginning(&outbox);
         outbox.put([state("a", 1)]);
-        speaker.health(wire::Health::default());
-        speaker.pong(wire::Pong::default());
+        queue.health(wire::Health::default());
+        queue.pong(wire::Pong::default());
         assert!(matches!(next(&mut outgoing).await, Kind::Hello(_)));
         assert!(outgoing.next().now_or_never().is_none());
-        speaker.welcomed();
+        queue.welcomed();
         assert!(matches!(next(&mut outgoing).await, Kind::Pong(_)));
         for (workers, has_health) in [(BATCH, false), (1, false), (1, true)] {
             let Kind::Report(report) = next(&mut outgoing).await else {
@@ -254,7 +259,7 @@ mod tests {
                 (workers, has_health)
             );
         }
-        speaker.health(wire::Health::default());
+        queue.health(wire::Health::default());
         let Kind::Report(report) = next(&mut outgoing).await else {
             panic!("not a report");
         };
@@ -264,8 +269,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_has_much_to_say_makes_nobody_elses_state_wait() {
         let outbox = Arc::new(Outbox::default());
-        let (speaker, mut outgoing) = speech(wire::Hello::default(), Vec::new(), outbox.reader());
-        speaker.welcomed();
+        let (queue, mut outgoing) = open(wire::Hello::default(), Vec::new(), outbox.reader());
+        queue.welcomed();
         next(&mut outgoing).await;
         let (begun, mut reports, mut revision) = (Instant::now(), 0, 0);
         while begun.elapsed() < Duration::from_secs(1) {
@@ -290,15 +295,15 @@ mod tests {
     #[tokio::test]
     async fn a_stream_that_is_over_takes_nothing() {
         let outbox = Arc::new(Outbox::default());
-        let (speaker, mut over) = beginning(&outbox);
-        drop(speaker);
+        let (queue, mut over) = beginning(&outbox);
+        drop(queue);
         outbox.put([state("a", 1)]);
         assert_eq!(over.next().await, None);
         // One that another has replaced neither, over or not.
-        let (former, mut replaced) = speech(wire::Hello::default(), Vec::new(), outbox.reader());
+        let (former, mut replaced) = open(wire::Hello::default(), Vec::new(), outbox.reader());
         former.welcomed();
         assert!(matches!(next(&mut replaced).await, Kind::Hello(_)));
-        let (another, mut present) = speech(wire::Hello::default(), Vec::new(), outbox.reader());
+        let (another, mut present) = open(wire::Hello::default(), Vec::new(), outbox.reader());
         another.welcomed();
         assert_eq!(replaced.next().await, None);
         assert!(matches!(next(&mut present).await, Kind::Hello(_)));
@@ -307,8 +312,8 @@ mod tests {
 
     #[tokio::test]
     async fn who_is_not_heard_any_more_learns_it() {
-        let (speaker, outgoing) = beginning(&Arc::default());
+        let (queue, outgoing) = beginning(&Arc::default());
         drop(outgoing);
-        speaker.unheard().await;
+        queue.closed().await;
     }
 }

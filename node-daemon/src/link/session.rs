@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout};
 use tonic::{Code, Status, Streaming};
 use tracing::{debug, info, warn};
 
-use super::outgoing::{Speaker, speech};
+use super::outgoing::{self, MessageQueue};
 use super::renewal::Renewal;
 use super::{Hub, connect, convert};
 use crate::health::RuntimeAccess;
@@ -22,13 +22,14 @@ use crate::worker::driver::{Closed, Handle};
 use crate::worker::facts::Input;
 use crate::worker::types::{Desired, Epoch, WorkerState};
 
-/// Time for the Welcome, and for the hub's last words.
+/// Time for the Welcome, and for the hub's last messages.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// States in a Hello, in bytes and in number: a hub takes messages of 4 MiB, and so many states of one.
+/// States in a Hello, in bytes and in number: a hub takes messages of 4 MiB, and at most this many
+/// states in one.
 const MAX_HELLO: (usize, usize) = (3 << 20, 4096);
 /// What a state takes in a message beside its own bytes, at most.
 const FRAME: usize = 8;
-/// After a Drain, wait at most this long before going: many nodes are told at once.
+/// After a Drain, wait at most this long before leaving: many nodes are told at once.
 const DRAIN_SPREAD_MS: u64 = 1000;
 /// Largest message from the hub: the groups of one node.
 const MAX_MESSAGE: usize = 16 << 20;
@@ -44,7 +45,7 @@ pub enum End {
     NotLeader(Option<String>),
 }
 
-/// Why there is no stream, or no more.
+/// Why there is no stream, or no longer one.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
     /// The CA or the token is not there (yet).
@@ -55,7 +56,7 @@ pub enum SessionError {
         /// Why.
         source: io::Error,
     },
-    /// Whom to trust is out of date.
+    /// The trusted certificates have expired.
     #[error(
         "all certificates in {0} have expired: nobody has renewed the hub's CA, or this node's clock is wrong"
     )]
@@ -66,7 +67,7 @@ pub enum SessionError {
     /// The handshake takes too long.
     #[error("no answer from the hub")]
     Silent,
-    /// The address is none, or the handshake failed.
+    /// The address is not valid, or the handshake failed.
     #[error("{}", connect::chain(.0))]
     Transport(#[from] tonic::transport::Error),
     /// The hub refuses this protocol version.
@@ -98,7 +99,7 @@ impl From<Status> for SessionError {
     }
 }
 
-/// A stream that has stood for so long is no sign of trouble when it ends.
+/// The end of a stream that has stood this long is no sign of trouble.
 const STEADY: Duration = Duration::from_secs(10);
 
 /// How far a stream has come.
@@ -115,8 +116,8 @@ impl Progress {
         self.welcomed.is_some()
     }
 
-    /// It has been of use: what the hub wants was taken in, or it stood for some time. A Welcome alone is not: what comes after it may be what the
-    /// stream fails by, each time.
+    /// It has been of use: an order was taken in, or it stood for some time. A Welcome is not
+    /// enough: the stream may fail each time by what comes after it.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.desired || self.welcomed.is_some_and(|at| at.elapsed() >= STEADY)
@@ -139,8 +140,8 @@ pub async fn run(
     // Before the snapshot: what changes after that is this stream's to tell.
     let reports = workers.outbox().reader();
     let (hello, rest) = hello(hub, workers, &mut health).await?;
-    let (speaker, outgoing) = speech(hello, rest, reports);
-    let request = connect::request(&token, outgoing)?;
+    let (queue, messages) = outgoing::open(hello, rest, reports);
+    let request = connect::request(&token, messages)?;
     let mut client = NodeHubClient::new(channel).max_decoding_message_size(MAX_MESSAGE);
     let opened = timeout(PATIENCE, async {
         let mut incoming = client.connect(request).await?.into_inner();
@@ -162,12 +163,12 @@ pub async fn run(
     written.map_err(SessionError::Epoch)?;
     info!(address, epoch = epoch.0, protocol, "linked to the hub");
     progress.welcomed = Some(Instant::now());
-    speaker.welcomed();
+    queue.welcomed();
     let renewal = (protocol >= NODE_PROTOCOL_CREDENTIALS).then(|| Renewal::new(hub, token));
     let session = Session {
         incoming,
         epoch,
-        speaker,
+        queue,
         workers,
         health,
         renewal,
@@ -181,7 +182,7 @@ struct Session<'a> {
     incoming: Streaming<wire::HubMessage>,
     /// Epoch of the leader at its other end.
     epoch: Epoch,
-    speaker: Speaker,
+    queue: MessageQueue,
     workers: &'a Handle,
     health: watch::Receiver<RuntimeAccess>,
     /// None if the hub takes no new tokens.
@@ -194,7 +195,7 @@ impl Session<'_> {
     async fn exchange(mut self, progress: &mut Progress) -> Result<End, SessionError> {
         loop {
             tokio::select! {
-                // First what has come: it is not to be lost where the stream has ended since.
+                // First what has arrived: it must not be lost if the stream has ended since.
                 biased;
                 message = self.incoming.message() => {
                     let ended = match message? {
@@ -208,11 +209,11 @@ impl Session<'_> {
                 }
                 () = another(&mut self.health) => {
                     let health = convert::health(&self.health.borrow_and_update());
-                    self.speaker.health(health);
+                    self.queue.health(health);
                 }
-                token = fresh(&mut self.renewal) => self.speaker.token(token),
+                token = fresh(&mut self.renewal) => self.queue.token(token),
                 // The stream has ended; `incoming` says how.
-                () = self.speaker.unheard() => return finish(self.incoming).await,
+                () = self.queue.closed() => return finish(self.incoming).await,
                 () = until(self.leave_at) => return Ok(End::Drained),
             }
         }
@@ -236,7 +237,7 @@ impl Session<'_> {
                 let forget = Input::Forget(forget.group_uid.into(), Epoch(forget.epoch));
                 self.workers.tell(forget).await?;
             }
-            Some(FromHub::Ping(ping)) => self.speaker.pong(wire::Pong {
+            Some(FromHub::Ping(ping)) => self.queue.pong(wire::Pong {
                 nonce: ping.nonce,
                 refused_agents: self.workers.health().refused_agents(),
             }),
@@ -259,7 +260,8 @@ impl Session<'_> {
     }
 }
 
-/// What the leader that has welcomed this daemon wants. Of a higher epoch than it has named nothing is written down.
+/// Orders of the leader that has welcomed this daemon. Those of a higher epoch are dropped: no such
+/// epoch is written down.
 fn of_leader(epoch: Epoch, mut groups: Vec<Desired>) -> Vec<Desired> {
     groups.retain(|group| {
         let is_known = group.epoch <= epoch;
@@ -274,7 +276,7 @@ fn of_leader(epoch: Epoch, mut groups: Vec<Desired>) -> Vec<Desired> {
 /// Returns once the health is another one than was read last. Cancel safe.
 async fn another(health: &mut watch::Receiver<RuntimeAccess>) {
     if health.changed().await.is_err() {
-        // A sender that is gone has said its last before.
+        // The sender is gone, and its last value was taken before.
         std::future::pending().await
     }
 }
@@ -322,7 +324,8 @@ async fn hello(
     Ok((hello, rest))
 }
 
-/// As many states as fit into a Hello, and the others. Who lives goes before who has ended. Texts for people are left out: they were told before.
+/// As many states as fit into a Hello, and the rest. Live workers go before ended ones. Texts for
+/// people are left out: they were sent before.
 fn fitting(workers: Vec<WorkerState>) -> (Vec<wire::WorkerState>, Vec<wire::WorkerState>) {
     let mut states: Vec<_> = workers.into_iter().map(convert::worker_state).collect();
     for state in &mut states {

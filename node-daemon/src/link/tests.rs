@@ -406,7 +406,8 @@ async fn a_snapshot_replaces_what_was_missed() {
     let mut stream = hub.stream().await;
     let hello = stream.welcome().await;
     daemon.state("c", AgentPhase::Parked, 1000).await;
-    // How much of the above came before the snapshot is a matter of luck; that the last comes last is not.
+    // How much of the above came before the snapshot is a matter of luck; that the last comes last
+    // is not.
     let mut last = hello.snapshot.first().map_or(0, |state| state.since_unix_nanos);
     while last != 1000 {
         let reports = stream.report().await;

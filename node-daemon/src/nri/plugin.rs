@@ -4,8 +4,9 @@
 //! connect ──RegisterPlugin──> Configure ──> Synchronize ──> CreateContainer, RunPodSandbox, RemoveContainer, RemovePodSandbox …
 //! ```
 //!
-//! containerd serialises its calls over all pods and drops a plugin that takes longer than 2 s, so every answer comes from memory and calls are
-//! answered one by one, in order. A lost connection costs nothing but the injection of what is created meanwhile: Synchronize tells the rest.
+//! containerd serialises its calls over all pods and drops a plugin that takes longer than 2 s. So
+//! every answer comes from memory, and calls are answered one by one, in order. A lost connection
+//! costs only the injection into containers created meanwhile: Synchronize tells the rest.
 
 use std::io;
 use std::sync::Arc;
@@ -49,13 +50,13 @@ pub enum PluginError {
     /// Not ttrpc.
     #[error(transparent)]
     Ttrpc(#[from] ttrpc::TooLarge),
-    /// The answer to RegisterPlugin is none.
+    /// The answer to RegisterPlugin is malformed.
     #[error("malformed answer: {0}")]
     Malformed(#[from] prost::DecodeError),
     /// NRI does not take the plugin.
     #[error("NRI refuses the plugin: {0}")]
     Refused(String),
-    /// NRI reads no more.
+    /// NRI no longer reads.
     #[error("NRI takes no answers")]
     Stuck,
     /// The rest of a message does not come.

@@ -21,7 +21,7 @@ pub enum Input {
     StopOver(ContainerId),
     /// A hub has welcomed this node under this epoch, and that is written down.
     Welcomed(Epoch),
-    /// The control plane's wishes.
+    /// Orders of the control plane.
     Desired(Vec<Desired>),
     /// The control plane no longer manages this group.
     Forget(GroupUid, Epoch),
@@ -66,12 +66,12 @@ impl Moment {
 pub struct Effects {
     /// States that changed.
     pub reports: Vec<WorkerState>,
-    /// Incarnations that were reported, and are known no more.
+    /// Incarnations that were reported and are no longer known.
     pub gone: Vec<Incarnation>,
     /// Containers to stop.
     pub stops: Vec<ContainerId>,
     /// Orders that were refused.
     pub stale: Vec<StaleOrder>,
-    /// Pods whose records could not be written, and why: nothing of theirs is stopped.
+    /// Pods whose records could not be written, and why: none of their containers is stopped.
     pub unwritten: Vec<(PodUid, String)>,
 }

@@ -1,7 +1,8 @@
-//! What is written down of workers without an agent, so that a daemon that was killed neither stops a container twice nor forgets to.
+//! Records of workers without an agent on disk, so that after a crash the daemon neither stops a
+//! container twice nor forgets to.
 //!
-//! One file per pod, `<state-dir>/plain/<pod uid>.json`, replaced by renaming. The directory does not outlive the node's boot, and neither do
-//! containers.
+//! One file per pod, `<state-dir>/plain/<pod uid>.json`, replaced by renaming. Neither the
+//! directory nor containers outlive the node's boot.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -28,8 +29,8 @@ pub struct Record {
     pub generation: Generation,
     /// The generation of the container after it, once it is to end, or has ended, for that.
     pub next: Option<Generation>,
-    /// A container after it that was created before this time is older than `next`. Daemons of before
-    /// have written another clock's time, under another name.
+    /// A later container that was created before this time is older than `next`. Older daemons have
+    /// written another clock's time, under another name.
     #[serde(rename = "next_since_boot", default)]
     pub next_since: BootNanos,
     /// Counted restarts, as known with the newest of these generations.
@@ -46,7 +47,7 @@ pub trait Journal {
     /// Replaces the records of a pod.
     ///
     /// # Errors
-    /// When they are not kept; then those of before are.
+    /// When they are not kept; then the former ones are.
     fn write(&self, pod: &PodUid, records: &Records) -> io::Result<()>;
 
     /// Removes the records of a pod that is gone.
@@ -70,7 +71,8 @@ impl Files {
         Ok(Self { dir })
     }
 
-    /// All records of before. What cannot be read is left out: its containers are taken for ones that nobody has told a generation yet.
+    /// The records of former daemons. Unreadable ones are left out: their containers count as
+    /// having no generation yet.
     ///
     /// # Errors
     /// When the directory cannot be read.

@@ -1,10 +1,12 @@
-//! Which generation each container belongs to, and which are to be stopped.
+//! Decides which generation each container belongs to, and which containers to stop.
 //!
-//! Containers of a worker follow one another; kubelet numbers them (the attempt). One belongs to the generation that its predecessor was stopped
-//! for; where that ended by itself, to the next one that is ordered. The first of a pod, and one whose predecessor ended at the present
-//! generation, belong to none (`Fresh`) until the control plane names them. A container of a generation below the desired one is stopped. Whatever
-//! is assigned is on disk before it is reported, and whatever is stopped before it is stopped; containers that belong to no generation are never
-//! stopped unless they are named.
+//! Containers of a worker follow one another; the kubelet numbers them (the attempt). A container
+//! belongs to the generation that its predecessor was stopped for, or, if that ended by itself, to
+//! the next one that is ordered. The first container of a pod, and one whose predecessor ended at
+//! the present generation, belong to none (`Fresh`) until the control plane names them. A container
+//! of a generation below the desired one is stopped. An assignment is on disk before it is
+//! reported, and before a container is stopped for it. Containers without a generation are stopped
+//! only if they are named.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -49,8 +51,8 @@ struct Step<'a> {
 }
 
 impl Table {
-    /// A table that knows the records of the daemon before. `revision` is below every revision to come and not below any that an earlier daemon
-    /// gave out since the machine booted.
+    /// A table with the former daemon's records. `revision` is below every revision to come and not
+    /// below any that an earlier daemon gave out since the machine booted.
     #[must_use]
     pub fn new(revision: u64, before: BTreeMap<PodUid, Records>) -> Self {
         let before = if mutants::is(Mutant::ForgetRecords) {
@@ -93,7 +95,8 @@ impl Table {
             Input::Listed { pods, containers } => self.listed(pods, containers, &mut step),
             Input::Exited(id, ended) => self.exited(id, ended, &mut step),
             Input::StopOver(id) => {
-                // Its end was seen before this, or it is to be stopped again: it may not have begun to run when it was.
+                // Its end was seen before this, or it is stopped again: it may not have run yet
+                // when the first stop came.
                 if let Some((uid, container)) = self.find(&id) {
                     container.stopping = false;
                     self.settle(&uid, &mut step);
@@ -250,7 +253,7 @@ impl Table {
         let known = self.groups.get(&group).map(|known| known.epoch);
         let highest = known.max(recorded).unwrap_or_default().max(self.highest);
         if highest > desired.epoch {
-            // Whoever sent this has to learn of the higher epoch: report it, with a new revision.
+            // The sender has to learn of the higher epoch: report it, with a new revision.
             step.effects.stale.push(StaleOrder {
                 group,
                 epoch: desired.epoch,
@@ -273,7 +276,7 @@ impl Table {
         }
     }
 
-    /// Brings one pod to what is desired, as far as that is up to this daemon, and reports what has changed.
+    /// Brings one pod to what is desired, as far as this daemon can, and reports what has changed.
     fn settle(&mut self, uid: &PodUid, step: &mut Step<'_>) {
         let Some(entry) = self.pods.get_mut(uid) else {
             return;
@@ -296,7 +299,8 @@ impl Table {
     }
 }
 
-/// Writes down which generation the containers of a worker belong to, in the order in which they came, and what is to end for a later one.
+/// Records which generation each container of a worker belongs to, oldest first, and which one is
+/// to end for a later generation.
 fn follow(
     worker: &Worker,
     name: &str,
@@ -330,7 +334,7 @@ fn follow(
                 .containers
                 .get(&record.attempt)
                 .is_some_and(|container| container.id == record.container && container.ended.is_none());
-            // Where it has ended, the one that follows may run already, for what was ordered before.
+            // If it has ended, its successor may already run for the former order.
             record.next_since = if runs || record.next.is_none() {
                 BootNanos::default()
             } else {
@@ -361,7 +365,8 @@ fn generation_of(
     if let Some(record) = record
         && desired.generation > record.generation
     {
-        // Its predecessor ended by itself, and so has it, perhaps: then the next one is what the restart is for.
+        // Its predecessor ended by itself, and so has this one, perhaps: then the restart is for
+        // its successor.
         let ended = container.ended.is_some();
         return Some(if ended {
             record.generation

@@ -1,5 +1,5 @@
-//! The task that owns the table of workers. It never waits for anything but its inbox, so whoever sends to it is never held up by a slow agent or
-//! control plane.
+//! The task that owns the table of workers. It waits for nothing but its inbox, so a slow agent or
+//! control plane never holds up its senders.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -35,7 +35,7 @@ pub trait Host: Send + 'static {
     /// Starts killing the processes of a container whose agent may not do it.
     fn kill(&self, ask: HostKill);
 
-    /// The agent asks for that no more.
+    /// The agent no longer asks for that.
     fn spare(&self, container: &ContainerId);
 
     /// A pod has become known: its agents may come.
@@ -95,14 +95,15 @@ impl Driver {
         (driver, handle)
     }
 
-    /// The same driver, which looks after workers without an agent too.
+    /// The same driver, which also looks after workers without an agent.
     #[must_use]
     pub fn with_plain(mut self, plain: Plain) -> Self {
         self.plain = Some(plain);
         self
     }
 
-    /// The same driver, which has this record of the highest epoch and what a daemon of before has written there. The record may not wait.
+    /// The same driver, with this record of the highest epoch and its value from former daemons.
+    /// The record may not wait.
     #[must_use]
     pub fn with_epochs(mut self, epochs: Box<dyn Epochs + Send>, highest: Epoch) -> Self {
         self.epochs = Some(epochs);
@@ -125,7 +126,7 @@ impl Driver {
                 Message::Linked(arrival, reply) => {
                     let targets = self.link(&arrival);
                     let is_linked = targets.is_some();
-                    // Whoever has given up says so, as any other that goes.
+                    // A connection that has given up reports its end like any other.
                     drop(reply.send(targets));
                     if is_linked {
                         self.log_arrival(&arrival);
@@ -142,7 +143,8 @@ impl Driver {
                 Message::Snapshot(reply) => {
                     drop(self.outbox.take(usize::MAX));
                     drop(self.outbox.take_gone());
-                    // The asker may have given up: nothing is lost by that, it asks again on its next connection.
+                    // The asker may have given up. Nothing is lost: it asks again on its next
+                    // connection.
                     let mut snapshot = self.table.snapshot();
                     snapshot.extend(self.plain.iter().flat_map(|plain| plain.table.snapshot()));
                     drop(reply.send(snapshot));
@@ -165,13 +167,14 @@ impl Driver {
         Ok(())
     }
 
-    /// From now on nobody of a lower epoch is obeyed.
+    /// From now on no lower epoch is obeyed.
     fn obey_from(&mut self, epoch: Epoch, host: &impl Host) {
         self.apply_plain(plain::Input::Welcomed(epoch));
         self.apply(Input::Welcomed(epoch), host);
     }
 
-    /// Takes the connection of an agent in the place of the one before, unless it comes from another pod's socket.
+    /// Accepts the connection of an agent in place of the former one, unless it comes from another
+    /// pod's socket.
     fn link(&mut self, arrival: &Arrival) -> Option<watch::Receiver<Option<Target>>> {
         let Input::Registered { id, pod, .. } = &arrival.registered else {
             return None;

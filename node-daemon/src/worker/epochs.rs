@@ -1,7 +1,9 @@
-//! The highest epoch under which a hub has welcomed this node, over all daemons since the machine booted.
+//! The highest epoch under which a hub has welcomed this node, over all daemons since the machine
+//! booted.
 //!
-//! It is the daemon's own word for who has led: neither a pod nor an agent has a say in it. It is one file, `<state-dir>/epoch`, for root alone, replaced by
-//! renaming before anything is done under a higher epoch. The directory does not outlive the node's boot, and neither do agents.
+//! The daemon trusts only this record of who has led: neither a pod nor an agent can change it. It
+//! is one file, `<state-dir>/epoch`, only for root, replaced by renaming before anything is done
+//! under a higher epoch. Neither the directory nor agents outlive the node's boot.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read as _, Write as _};
@@ -19,7 +21,7 @@ pub trait Epochs {
     /// Writes it down.
     ///
     /// # Errors
-    /// When it is not kept; then that of before is.
+    /// When it is not kept; then the former one is.
     fn keep(&self, epoch: Epoch) -> io::Result<()>;
 }
 
@@ -38,7 +40,7 @@ impl EpochFile {
         }
     }
 
-    /// The highest epoch of before; 0 where there was none.
+    /// The highest epoch of former daemons; 0 if there was none.
     ///
     /// # Errors
     /// When the file cannot be read, or holds no number.
@@ -57,7 +59,7 @@ impl EpochFile {
 impl Epochs for EpochFile {
     fn keep(&self, epoch: Epoch) -> io::Result<()> {
         let fresh = self.path.with_extension("new");
-        // Not in the place of whatever is there: its mode would stay.
+        // The file is replaced, not overwritten: a former one's mode would stay.
         match fs::remove_file(&fresh) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}

@@ -8,23 +8,27 @@ use super::types::{
 /// A fact.
 #[derive(Debug, Clone)]
 pub enum Input {
-    /// All pods with workers, and their workers, with an agent or without, that are not known to have ended: a complete picture, consistent with `PodStarted`
-    /// and the other single facts (NRI guarantees that).
+    /// All pods with workers, and all their workers, with or without an agent, that are not known
+    /// to have ended: a complete picture, consistent with `PodStarted` and the other single facts
+    /// (NRI guarantees that).
     Synchronized {
         /// Every such sandbox.
         pods: Vec<(SandboxId, Pod)>,
         /// Workers.
         containers: Vec<LiveContainer>,
     },
-    /// Workers that were made without the agent that they could have, as CRI shows while NRI is away. What NRI shows goes before that.
+    /// Workers that were made without the agent that they could have, as CRI shows while NRI is
+    /// away. What NRI shows takes precedence.
     WithoutAgents(Vec<LiveContainer>),
-    /// A listing made after [`super::state::Table::mark`] returned `mark`. It may miss what has appeared since.
+    /// A listing made after [`super::state::Table::mark`] returned `mark`. It may miss what has
+    /// appeared since.
     Listed {
         /// From [`super::state::Table::mark`].
         mark: u64,
         /// Sandboxes of pods with workers.
         pods: Vec<(SandboxId, Pod)>,
-        /// Every container of such a pod that should be a worker; with its exit, and when, if it has ended.
+        /// Every container of such a pod that should be a worker; with its exit, and when, if it
+        /// has ended.
         containers: Vec<ListedContainer>,
     },
     /// A sandbox of a pod with workers starts.
@@ -65,7 +69,7 @@ pub enum Input {
     StopOver(ContainerId),
     /// A hub has welcomed this node under this epoch, and that is written down.
     Welcomed(Epoch),
-    /// The control plane's wishes.
+    /// Orders of the control plane.
     Desired(Vec<Desired>),
     /// The control plane no longer manages this group.
     Forget(GroupUid, Epoch),
@@ -80,7 +84,7 @@ pub struct LiveContainer {
     pub id: ContainerId,
     /// Its name.
     pub name: String,
-    /// Whether it was made without the agent that it could have: this daemon, or NRI, was away.
+    /// True if it was made without the agent that it could have: this daemon, or NRI, was away.
     pub without_agent: bool,
 }
 
@@ -97,7 +101,7 @@ pub struct ListedContainer {
     pub ended: Option<Ended>,
 }
 
-/// What an agent asks for: that the processes beside it, which it may not signal, are killed from the host.
+/// A request of an agent: to kill, from the host, the processes beside it that it may not signal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostKill {
     /// Namespace of its pod.
@@ -107,7 +111,7 @@ pub struct HostKill {
     /// Its process id on the host.
     pub agent_pid: i32,
     /// Only what was started before this time. None: the agent does not say, and what runs now is
-    /// meant.
+    /// killed.
     pub before: Option<BootNanos>,
 }
 

@@ -1,4 +1,4 @@
-//! From what the control plane wants of a group to what one agent is told. Pure.
+//! Turns what the control plane wants of a group into the target of one agent. Pure.
 
 use super::types::{Desired, ExitCodes, Incarnation, Target, WorkerRestart};
 

@@ -6,13 +6,16 @@
 //!  hub ───────> Desired, Forget ──┘                  └─> host kills
 //! ```
 //!
-//! An incarnation is reported from the first State of its agent, or from the end of its container, whichever comes first; before that the daemon
-//! knows nothing that the control plane could use. A link that goes down makes it `Unlinked` with everything else as last known. `Lost` is
-//! entered only when the end of the container was observed, is never left (an exit that becomes known later replaces one that was not), and is kept while the pod lives, so that a control plane that was
-//! away still hears of it. `Done` is never left either.
+//! An incarnation is reported from the first State of its agent, or from the end of its container,
+//! whichever comes first. Before that the daemon knows nothing that the control plane could use. A
+//! link that goes down makes it `Unlinked`, with everything else as last known. `Lost` is entered
+//! only when the end of the container was observed, and is never left, though a known exit later
+//! replaces an unknown one. It is kept while the pod lives, so that a control plane that was away
+//! still learns of it. `Done` is never left either.
 //!
-//! Revisions come from one counter of the whole daemon. It starts at the machine's uptime in nanoseconds and grows by one per change, so a daemon
-//! that was restarted starts above everything that its predecessor reported, whatever the wall clock does; a reboot ends all incarnations.
+//! Revisions come from one counter of the whole daemon. It starts at the machine's uptime in
+//! nanoseconds and grows by one per change. So a restarted daemon starts above everything that its
+//! predecessor reported, whatever the wall clock does; a reboot ends all incarnations.
 
 use std::collections::BTreeMap;
 
@@ -41,7 +44,8 @@ const KEPT_ENDED: usize = 3;
 pub struct Table {
     revision: u64,
     tick: u64,
-    /// The highest epoch under which a hub has welcomed this node: whatever agents say of epochs counts for nothing.
+    /// The highest epoch under which a hub has welcomed this node. Epochs that agents name are
+    /// ignored.
     highest: Epoch,
     pods: BTreeMap<PodUid, PodEntry>,
     workers: BTreeMap<ContainerId, Worker>,
@@ -49,8 +53,8 @@ pub struct Table {
 }
 
 impl Table {
-    /// An empty table. `revision` is below every revision to come and not below any that an earlier daemon gave out since the machine booted: a hub
-    /// of before compares them over streams.
+    /// An empty table. `revision` is below every revision to come and not below any that an earlier
+    /// daemon gave out since the machine booted: an older hub compares them across streams.
     #[must_use]
     pub fn new(revision: u64) -> Self {
         Self {
@@ -149,7 +153,8 @@ impl Table {
         let Some(worker) = self.workers.get_mut(id) else {
             return;
         };
-        // How it ended is often known later than that it did: after a restart of containerd, NRI speaks before a listing.
+        // The exit is often known later than the end: after a restart of containerd, NRI speaks
+        // before a listing.
         let unknown = worker.lost.is_some_and(|lost| lost.ended.exit == Exit::UNKNOWN);
         if worker.lost.is_none() || unknown && ended.exit != Exit::UNKNOWN {
             worker.lost = Some(Loss { ended, detail });
@@ -226,7 +231,7 @@ impl Table {
             return;
         }
         current.spoke = true;
-        // From then on it is told here, and by nobody else.
+        // From then on only this daemon sends it targets.
         let limits = worker.limits.get_or_insert(AgentLimits::of(&state));
         if let Some(sent) = &worker.sent {
             limits.raise(sent);
@@ -261,7 +266,7 @@ impl Table {
             return;
         }
         if !self.pods.contains_key(&worker.pod) {
-            // Nobody has told of its pod: it comes back if it matters.
+            // Its pod was never shown: it comes back if it matters.
             self.drop_worker(id.clone(), effects);
             return;
         }

@@ -1,4 +1,4 @@
-//! The daemon's own words for workers: nothing of the wire formats, and nothing that does I/O.
+//! The daemon's own types for workers: no wire formats, and nothing that does I/O.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -48,7 +48,7 @@ id!(
     PodUid
 );
 id!(
-    /// Id of one pod sandbox. A pod has more than one over its life where its sandbox died.
+    /// Id of one pod sandbox. A pod gets another one if its sandbox dies.
     SandboxId
 );
 id!(
@@ -77,7 +77,7 @@ pub struct Pod {
     pub index: u32,
     /// Names of the containers that are workers.
     pub supervised: BTreeSet<String>,
-    /// Whether kubelet starts each of them again that is stopped, as the control plane says.
+    /// True if the kubelet starts a stopped container of this pod again, as the control plane says.
     pub started_again: bool,
 }
 
@@ -90,7 +90,7 @@ pub struct Ended {
     pub at: UnixNanos,
 }
 
-/// Where an agent says that its worker is.
+/// State of a worker, as its agent reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AgentPhase {
     /// Never started.
@@ -112,7 +112,7 @@ pub enum AgentPhase {
 /// Phase of an incarnation as it is reported to the control plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// The agent's own word.
+    /// As its agent reports it.
     Agent(AgentPhase),
     /// No link to the agent now. The exit is the last one known, if any.
     Unlinked(Option<Exit>),
@@ -155,7 +155,8 @@ pub struct AgentState {
     pub phase: AgentPhase,
     /// The count that it runs or parks at.
     pub generation: Generation,
-    /// Highest epoch that it says it has seen. Nobody is told: any process may be at the other end.
+    /// Highest epoch that it claims to have seen. It is not passed on: any process may be at the
+    /// other end.
     pub epoch: Epoch,
     /// Highest counter that the agent has seen.
     pub counter: u64,
@@ -167,8 +168,8 @@ pub struct AgentState {
     pub detail: String,
     /// The agent may not signal some of its processes.
     pub needs_host_kill: bool,
-    /// With `needs_host_kill`: only what was started before this time is to be killed. None: an older
-    /// agent, which does not say.
+    /// With `needs_host_kill`: only what was started before this time is to be killed. None: an
+    /// older agent, which does not say.
     pub host_kill_before: Option<BootNanos>,
     /// Of a running worker.
     pub heartbeat: Heartbeat,
@@ -204,7 +205,7 @@ pub struct WorkerState {
     pub phase: Phase,
     /// The count that it runs or parks at.
     pub generation: Generation,
-    /// Highest epoch under which a hub has welcomed this node, or has said what it wants of this group.
+    /// Highest epoch under which a hub has welcomed this node, or has sent an order for this group.
     pub epoch: Epoch,
     /// Highest counter that the agent has seen.
     pub counter: u64,
@@ -216,8 +217,8 @@ pub struct WorkerState {
     pub detail: String,
     /// Of a running worker.
     pub heartbeat: Heartbeat,
-    /// Of a container that ended, was made without its agent and was never stopped for a restart: the generation at which its group was released while
-    /// it ran.
+    /// For a container that ended, was made without its agent and was never stopped for a restart:
+    /// the generation at which its group was released while it ran.
     pub released_at: Option<Generation>,
 }
 
@@ -248,7 +249,7 @@ pub struct ExitRule {
 pub struct Desired {
     /// The JobSet.
     pub group: GroupUid,
-    /// Its namespace; none: a control plane of before does not say it.
+    /// Its namespace; none: an older control plane does not say it.
     pub namespace: Option<String>,
     /// The leader's epoch.
     pub epoch: Epoch,
@@ -262,7 +263,7 @@ pub struct Desired {
     pub fresh: BTreeSet<Incarnation>,
     /// Incarnations without an agent and without a generation that are restarted for this one.
     pub stale: BTreeSet<Incarnation>,
-    /// Incarnations of workers that were restarted alone, and what they should be instead.
+    /// Incarnations under a worker restart, and what they should be instead.
     pub worker_restarts: BTreeMap<Incarnation, WorkerRestart>,
     /// Milliseconds between SIGTERM and SIGKILL.
     pub grace_ms: u32,
@@ -270,12 +271,14 @@ pub struct Desired {
     pub terminal: Vec<ExitRule>,
     /// Longest time between two heartbeats of a worker, milliseconds; 0: none are asked for.
     pub heartbeat_timeout_ms: u32,
-    /// How long a worker that is started may take until its first heartbeat, milliseconds; 0: as long as it wants.
+    /// How long a started worker may take until its first heartbeat, milliseconds; 0: as long as it
+    /// wants.
     pub ready_timeout_ms: u32,
 }
 
 impl Desired {
-    /// Whether this pod is one of the JobSet's. Its labels say whatever who has made it has written there; its namespace is where that may be done.
+    /// True if this pod is one of the JobSet's. Any creator of a pod may write its labels, so the
+    /// namespace has to match, too.
     #[must_use]
     pub fn is_of(&self, pod: &Pod) -> bool {
         let namespace = self.namespace.as_ref();
@@ -283,16 +286,16 @@ impl Desired {
     }
 }
 
-/// What the control plane wants of a worker that was restarted alone.
+/// What the control plane wants of a worker under a worker restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkerRestart {
     /// The count that it should have.
     pub generation: Generation,
-    /// It starts where it is parked at `generation`.
+    /// Start if parked at `generation`.
     pub release: bool,
 }
 
-/// What one agent is told.
+/// What one agent is sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     /// The leader's epoch.
@@ -301,9 +304,9 @@ pub struct Target {
     pub generation: Generation,
     /// Counted restarts so far.
     pub counter: u64,
-    /// Start where parked at `generation`.
+    /// Start if parked at `generation`.
     pub release: bool,
-    /// Start where fresh.
+    /// Start if fresh.
     pub start_fresh: bool,
     /// Milliseconds between SIGTERM and SIGKILL.
     pub grace_ms: u32,
@@ -311,7 +314,8 @@ pub struct Target {
     pub terminal: Vec<ExitCodes>,
     /// Longest time between two heartbeats of the worker, milliseconds; 0: none are asked for.
     pub heartbeat_timeout_ms: u32,
-    /// How long a worker that is started may take until its first heartbeat, milliseconds; 0: as long as it wants.
+    /// How long a started worker may take until its first heartbeat, milliseconds; 0: as long as it
+    /// wants.
     pub ready_timeout_ms: u32,
 }
 

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use super::{Action, KillReport, Machine, Moment, Phase};
 
-/// How long SIGKILL may take before the agent asks the daemon for help and stops sparing sessions of `kubectl exec`.
+/// How long SIGKILL may take before the agent asks the daemon for help and stops sparing sessions
+/// of `kubectl exec`.
 const KILL_PATIENCE: Duration = Duration::from_secs(1);
-/// How long after it has asked the daemon for help the agent asks again, where that was not enough: for what was started since.
+/// Time between two requests for help to the daemon, if the first was not enough: the next one
+/// covers what was started since.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 /// Bounds of the pause between two rounds of SIGKILL.
 const KILL_PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(100));
@@ -18,7 +20,7 @@ pub(super) struct Killing {
     pub(super) next: Duration,
     pub(super) pause: Duration,
     pub(super) report: KillReport,
-    /// It was said that processes outlive SIGKILL.
+    /// It was logged that processes outlive SIGKILL.
     pub(super) told: bool,
 }
 
@@ -39,7 +41,7 @@ impl Machine {
         killing.report = report;
     }
 
-    /// Asks the daemon to kill what there is now, and asks again where more has been started since.
+    /// Asks the daemon to kill what there is now, and asks again if more has been started since.
     pub(super) fn ask_for_host_kill(&mut self, now: Moment) {
         let asked = Duration::from_nanos(self.status.host_kill_before.0);
         if !self.status.needs_host_kill || Duration::from_nanos(now.boot.0) >= asked + ASK_AGAIN {
@@ -48,7 +50,7 @@ impl Machine {
         }
     }
 
-    /// What there is to say of leftovers, after why there are any.
+    /// A text about leftovers, after the reason for them.
     pub(super) fn of_leftovers(&self, note: &str) -> String {
         match self.status.phase {
             Phase::Exited(_) => format!("{}; {note}", self.failure),
@@ -56,7 +58,7 @@ impl Machine {
         }
     }
 
-    /// Whether it was said of what remains that it is hard to end.
+    /// True if it was reported that what remains is hard to end.
     pub(super) fn is_stuck(&self) -> bool {
         self.status.needs_host_kill || self.killing.as_ref().is_some_and(|killing| killing.told)
     }
@@ -93,7 +95,8 @@ impl Machine {
             self.status.detail = self.of_leftovers(&news);
             todo.push(Action::Say(news));
         }
-        // Of what it could signal nobody else can do more: the kernel ends it when it can.
+        // The daemon cannot do more about processes that could be signalled: the kernel ends them
+        // when it can.
         if forking || unseen {
             self.ask_for_host_kill(now);
         }

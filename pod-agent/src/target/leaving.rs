@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use super::{Action, Machine, Moment, Phase};
 
-/// How much longer than the grace of its pod Kubernetes may take to end a container: whoever deletes or drains may give it more, and no order may cut
-/// that short.
+/// How much longer than the grace of its pod Kubernetes may take to end a container: a deletion or
+/// a drain may grant more, and no order may cut that short.
 const GO_MARGIN: Duration = Duration::from_secs(3600);
 
 impl Machine {
     pub(super) fn on_signal(&mut self, now: Moment, signo: i32, outside: bool, todo: &mut Vec<Action>) {
         // The image may name any signal as its STOPSIGNAL; only the runtime sends from outside.
-        // SIGCONT ends nothing: it is how whoever has stopped the agent lets it go on.
+        // SIGCONT ends nothing: it lets a stopped agent go on.
         let go = outside && signo != libc::SIGCONT || signo == libc::SIGTERM;
         match self.status.phase {
             Phase::Starting | Phase::Running => todo.push(Action::Forward(signo)),
@@ -40,7 +40,8 @@ impl Machine {
         }
     }
 
-    /// Told to go, the worker runs on although its time is over: whoever told it did not mean the container.
+    /// Told to go, the worker runs on although its time is over: the signal was not meant for the
+    /// container.
     pub(super) fn stay(&mut self, now: Moment, signo: i32, todo: &mut Vec<Action>) {
         self.leaving = None;
         self.stays_at = None;

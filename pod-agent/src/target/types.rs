@@ -1,4 +1,4 @@
-//! What the agent takes in, what it says of itself, and what it does.
+//! What the agent takes in, its status, and its actions.
 
 use std::time::Duration;
 
@@ -53,10 +53,10 @@ pub struct Target {
     pub generation: Generation,
     /// Counted restarts so far.
     pub counter: u64,
-    /// Start where parked at `generation`.
+    /// Start if parked at `generation`.
     pub release: bool,
-    /// This incarnation is named in the release: it may start its worker for the first time. Orders of a leader that is no more may come late,
-    /// but they cannot name an incarnation that came after it.
+    /// This incarnation is named in the release: it may start its worker for the first time. A
+    /// former leader's late orders cannot name newer incarnations.
     pub start_fresh: bool,
     /// Between SIGTERM and SIGKILL.
     pub grace: Duration,
@@ -64,7 +64,7 @@ pub struct Target {
     pub terminal: Vec<Codes>,
     /// Longest time between two heartbeats of the worker; zero: none are asked for.
     pub heartbeat_timeout: Duration,
-    /// How long a worker that is started may take until its first heartbeat; zero: as long as it wants.
+    /// How long a started worker may take until its first heartbeat; zero: as long as it wants.
     pub ready_timeout: Duration,
 }
 
@@ -78,13 +78,13 @@ pub struct Codes {
 }
 
 impl Codes {
-    /// Of a code other than 0, which is Done before anybody asks.
+    /// For a code other than 0, which is Done before the rules apply.
     pub(super) fn matches(&self, code: i32) -> bool {
         self.codes.contains(&code) != self.negated
     }
 }
 
-/// Where the worker is.
+/// State of the worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// Never started.
@@ -103,7 +103,7 @@ pub enum Phase {
     Done,
 }
 
-/// What the daemon is told.
+/// What the daemon is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     /// Where the worker is.
@@ -122,7 +122,7 @@ pub struct Status {
     pub detail: String,
     /// Processes remain that the agent cannot kill.
     pub needs_host_kill: bool,
-    /// With `needs_host_kill`: when it was last asked for. Whatever is started later is not meant.
+    /// With `needs_host_kill`: when it was last asked for. What is started later is not covered.
     pub host_kill_before: BootNanos,
     /// Of a running worker; otherwise `Well`.
     pub heartbeat: Heartbeat,
@@ -157,11 +157,11 @@ pub enum Input {
     },
     /// The worker itself has ended.
     WorkerExited(Exit),
-    /// No process of the worker's tree remains. Told while [`Machine::awaits_empty`].
+    /// No process of the worker's tree remains. Sent while [`Machine::awaits_empty`].
     TreeEmpty,
     /// What [`Action::Kill`] came to.
     Killed(KillReport),
-    /// What the running worker's heartbeat says now.
+    /// State of the running worker's heartbeat.
     Heartbeat(Heartbeat),
     /// A signal to the agent; `outside`: from the container runtime.
     Signal {
@@ -186,7 +186,8 @@ pub enum Action {
     },
     /// SIGTERM to every process of the tree.
     Terminate,
-    /// SIGKILL to every process of the tree; answered with `Killed`. `all`: to every process of the container.
+    /// SIGKILL to every process of the tree; answered with `Killed`. `all`: to every process of the
+    /// container.
     Kill {
         /// Sessions of `kubectl exec` too.
         all: bool,
@@ -195,7 +196,7 @@ pub enum Action {
     Forward(i32),
     /// A line for the log.
     Say(String),
-    /// Leave. `flush`: after the report is out, for as long as that may take.
+    /// Exit. `flush`: after the report is out, as long as that may take.
     Exit {
         /// Exit code of the container.
         code: i32,

@@ -31,7 +31,7 @@ fn frame(state: wire::State) -> Vec<u8> {
     .encode_to_vec()
 }
 
-/// What must hold of whatever bytes an agent, or what claims to be one, sends.
+/// Checks what must hold for any bytes that an agent, or a process posing as one, sends.
 fn check(bytes: &[u8]) -> Result<(), TestCaseError> {
     match decode(bytes) {
         Ok(AgentMessage::State(state)) => prop_assert!(state.detail.len() <= MAX_DETAIL),

@@ -1,4 +1,4 @@
-//! A process that is held by a pidfd: whoever gets its PID later is not meant.
+//! A process held by a pidfd: a later process with the same PID is never signalled.
 
 use std::os::fd::OwnedFd;
 
@@ -11,7 +11,8 @@ pub(super) enum KillError {
     /// It has ended, or its PID is another's by now.
     #[error("it is gone")]
     Gone,
-    /// The kernel has none (before Linux 5.3), or the container runtime's seccomp profile forbids them.
+    /// The kernel has none (before Linux 5.3), or the container runtime's seccomp profile forbids
+    /// them.
     #[error("this node offers no pidfds, and without one a signal could reach another process: {0}")]
     NoPidfd(Errno),
     /// The kernel has refused something else.
@@ -31,7 +32,7 @@ impl PidFd {
             .map(Self)
             .map_err(|error| match error {
                 Errno::SRCH => KillError::Gone,
-                // To hold a process needs no rights: it is the filter of system calls that says so.
+                // Holding a process needs no rights: only a filter of system calls refuses it.
                 Errno::NOSYS | Errno::PERM => KillError::NoPidfd(error),
                 error => KillError::Refused(error),
             })

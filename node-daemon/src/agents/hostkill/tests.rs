@@ -60,7 +60,7 @@ async fn the_next_worker_survives_the_kill_of_the_one_before() {
     idle(&killer).await;
     assert_eq!(next.try_wait().unwrap(), None, "a healthy worker");
 
-    // Asked again later, it is meant too.
+    // If it is asked for again later, it is killed too.
     while boot_nanos().0 / TICK_NANOS < tick + 2 {
         tokio::task::yield_now().await;
     }
@@ -137,7 +137,8 @@ async fn who_has_the_number_of_another_by_now_lives() {
     assert_eq!(child.wait().await.unwrap().signal(), Some(9));
 }
 
-/// A process that is another one in `/proc` once it is held: its number has changed hands in between.
+/// A process that is another one in `/proc` once it is held: its number has changed hands in
+/// between.
 #[tokio::test]
 async fn what_is_held_is_looked_at_after_that_and_not_before() {
     thread_local! {

@@ -1,7 +1,9 @@
-//! What `/proc` says of the processes below an agent.
+//! What `/proc` shows of the processes below an agent.
 //!
-//! Promises: a look costs no more than [`MOST`] reads, however many processes and threads the container has, and nothing for those of other containers, where
-//! the kernel lists children (CONFIG_PROC_CHILDREN, which distributions set). Where it does not, each look reads all processes of the node.
+//! Promises: a look costs no more than [`MOST`] reads, however many processes and threads the
+//! container has, and no reads for other containers, if the kernel lists children
+//! (CONFIG_PROC_CHILDREN, which distributions set). If it does not, each look reads all processes
+//! of the node.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
@@ -14,7 +16,8 @@ use crate::worker::types::ContainerId;
 /// A start time, in ticks since the machine booted.
 pub(super) type Ticks = u64;
 
-/// Files that one look reads: two for each process, and one for each of its threads. It takes some 10 ms.
+/// Files that one look reads: two for each process, and one for each of its threads. That takes
+/// about 10 ms.
 const MOST: usize = 2_048;
 /// Bytes of a list of children that are read: more of them than one look gets to.
 const LONGEST: u64 = 64 << 10;
@@ -31,7 +34,7 @@ pub(super) struct Process {
 pub(super) enum Lookup {
     /// A live process of the container.
     Alive(Process),
-    /// One of somebody else's.
+    /// A process of another container.
     Elsewhere,
     /// None, or one that has ended and that its parent has yet to notice.
     Gone,
@@ -42,7 +45,8 @@ pub(super) enum Lookup {
 pub(super) struct Descendants {
     /// Parents come before their children.
     pub(super) processes: Vec<(i32, Process)>,
-    /// Whether that is all of it. It is not where the look had to stop, or where something has ended meanwhile: the kernel may leave out what comes after that.
+    /// True if nothing is missing. A look may stop early, or a process may end during it: the
+    /// kernel may then leave out what comes after.
     pub(super) is_whole: bool,
 }
 
@@ -59,7 +63,8 @@ impl Tree {
         Self { root, lists_children }
     }
 
-    /// The live processes of the container that descend from `agent`, which is none of them. Sessions of `kubectl exec` do not.
+    /// The live processes of the container that descend from `agent`, without the agent. Sessions
+    /// of `kubectl exec` do not descend from it.
     pub(super) fn below(&self, agent: i32, container: &ContainerId) -> Descendants {
         if self.lists_children {
             self.by_children(agent, container)
@@ -157,7 +162,7 @@ impl Tree {
     }
 }
 
-/// The numbers among the names in a directory.
+/// The names in a directory that are numbers.
 fn entries(directory: &Path) -> io::Result<impl Iterator<Item = i32> + use<>> {
     let entries = fs::read_dir(directory)?.flatten();
     Ok(entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()))
@@ -167,14 +172,15 @@ fn entries(directory: &Path) -> io::Result<impl Iterator<Item = i32> + use<>> {
 fn numbers(file: &Path) -> io::Result<Vec<i32>> {
     let mut text = Vec::new();
     fs::File::open(file)?.take(LONGEST).read_to_end(&mut text)?;
-    // What was cut off would be the number of somebody else.
+    // A number that was cut off would be another process's.
     let end = text.iter().rposition(u8::is_ascii_whitespace).unwrap_or(0);
     let text = String::from_utf8_lossy(text.get(..end).unwrap_or_default());
     let numbers = text.split_ascii_whitespace();
     Ok(numbers.filter_map(|number| number.parse().ok()).collect())
 }
 
-/// Reads `/proc/<pid>/stat`; none for a zombie without threads. The command in parentheses may hold anything, so its last `)` counts.
+/// Parses `/proc/<pid>/stat`; none for a zombie without threads. The command in parentheses may
+/// hold any character, so its last `)` counts.
 fn live(stat: &str) -> Option<Process> {
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_whitespace();
@@ -187,8 +193,9 @@ fn live(stat: &str) -> Option<Process> {
     (!has_ended).then_some(Process { parent, started })
 }
 
-/// Those that are to die: what was started before this time, and what comes of it while it is being killed. The next worker is neither, however soon it
-/// is started. `doomed` remembers them from look to look, among them those that are gone.
+/// Selects the processes to kill: those started before this time, and those they start while they
+/// are being killed. The next worker is neither, however soon it starts. `doomed` remembers them
+/// from look to look, including those that are gone.
 pub(super) fn select_doomed(
     below: &[(i32, Process)],
     before: Ticks,

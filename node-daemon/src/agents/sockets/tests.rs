@@ -18,10 +18,10 @@ use crate::worker::types::{
 
 mod recorded;
 
-/// How often somebody was looked at who claims to be container `forged again`.
+/// How often a peer was checked that claims to be container `forged again`.
 static FORGED: AtomicUsize = AtomicUsize::new(0);
 
-/// Believes everybody but who claims to be container `forged`.
+/// Believes every peer except one that claims to be container `forged`.
 struct Trusting;
 
 impl PeerCheck for Trusting {

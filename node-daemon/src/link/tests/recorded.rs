@@ -1,4 +1,5 @@
-//! What older control planes have said is played back: the daemon understands it, and says nothing that they do not know.
+//! Plays back what older control planes have sent: the daemon understands it, and sends nothing
+//! that they do not know.
 
 use prost::Message as _;
 

@@ -107,7 +107,7 @@ impl Plugin {
                 self.removed(request.container).await?;
                 Ok(Answer::of(&wire::RemoveContainerResponse {}))
             }
-            // How containerd before 2.2 tells what has a method of its own since.
+            // containerd before 2.2 reports here what has methods of its own since.
             "StateChange" => {
                 let request = wire::StateChangeEvent::decode(payload)?;
                 match request.event() {
@@ -127,7 +127,7 @@ impl Plugin {
     }
 
     async fn synchronize(&self, parts: Parts) -> Result<(), Closed> {
-        // NRI tells of all containers: it waits for those that are just being created (containerd since 2.0.3).
+        // NRI names all containers: it waits for those just being created (containerd since 2.0.3).
         self.prune(&parts.containers.iter().filter_map(convert::agent_dir).collect());
         let mut pods: BTreeMap<SandboxId, Pod> = parts
             .pods
@@ -244,13 +244,13 @@ impl Plugin {
                 container = name,
                 "the worker gets no agent, it shares a pid namespace (hostPID or shareProcessNamespace): the event RestartNotSupervised says how its group restarts"
             );
-            // Whoever lists through CRI knows it as one without agents.
+            // The listing through CRI shows it as a pod without agents.
             self.workers
                 .tell(Input::PodRemoved(sandbox.id.into(), uid))
                 .await?;
             return Ok(None);
         }
-        // Known with an agent or without: its end is evidence all the same.
+        // It is made known with or without an agent: its end is evidence in both cases.
         self.made_known(sandbox.id.into(), &pod, &container).await?;
         let (pod, name, uid) = (&pod.name, &container.name, &pod.uid);
         if let Decision::Refuse(reason) = decision {
@@ -278,7 +278,8 @@ impl Plugin {
         Ok(Some(convert::adjustment(adjustment)))
     }
 
-    /// Has the driver take in this container, and everything that came before it: sockets of earlier sandboxes that it removes are gone.
+    /// Has the driver take in this container and all facts before it: sockets of earlier sandboxes
+    /// are removed by then.
     async fn made_known(&self, sandbox: SandboxId, pod: &Pod, container: &Container) -> Result<(), Closed> {
         self.workers.tell(Input::PodStarted(sandbox, pod.clone())).await?;
         let created = Input::Created {

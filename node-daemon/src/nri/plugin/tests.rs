@@ -335,7 +335,7 @@ async fn a_worker_that_shares_its_processes_is_left_to_whoever_restarts_containe
 async fn a_message_that_stops_in_its_middle_ends_the_connection() {
     let mut setup = setup().await;
     setup.nri.accept().await;
-    // Between messages it may be quiet for as long as it likes.
+    // Between messages it may be quiet for any time.
     tokio::time::pause();
     tokio::time::advance(PATIENCE * 100).await;
     tokio::time::resume();

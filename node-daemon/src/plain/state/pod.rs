@@ -13,8 +13,8 @@ use crate::worker::types::{
 pub(super) struct Container {
     pub(super) id: ContainerId,
     pub(super) created: UnixNanos,
-    /// The same by the boot clock, worked out when the container was first listed: the wall clock may
-    /// be set later.
+    /// The same by the boot clock, worked out when the container was first listed: the wall clock
+    /// may be set later.
     pub(super) began: BootNanos,
     pub(super) ended: Option<Ended>,
     /// The generation that it belongs to.
@@ -24,7 +24,7 @@ pub(super) struct Container {
 }
 
 impl Container {
-    /// It is known no more: who it was, where it was reported.
+    /// It is no longer known: its incarnation, if it was reported.
     pub(super) fn gone_from(self, pod: &PodUid) -> Option<Incarnation> {
         self.reported.map(|_| Incarnation {
             pod: pod.clone(),
@@ -68,7 +68,7 @@ impl PodEntry {
         }
     }
 
-    /// Containers that are to end, and nobody has ended yet.
+    /// Containers that are to end and are not being stopped yet.
     pub(super) fn stops(&mut self) -> Vec<ContainerId> {
         let mut stops = Vec::new();
         for (name, worker) in &mut self.workers {

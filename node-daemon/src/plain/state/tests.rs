@@ -75,7 +75,7 @@ struct Node {
     table: Table,
     memory: Memory,
     containers: Vec<PlainContainer>,
-    /// Whether the pod is there.
+    /// True while the pod is there.
     there: bool,
     now: i64,
     /// How far the clock that is set is ahead of the one that is not.

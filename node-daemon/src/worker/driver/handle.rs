@@ -1,4 +1,4 @@
-//! The way to the driver: whatever has a [`Handle`] may tell it facts and ask it.
+//! The way to the driver: a [`Handle`] sends it facts and questions.
 
 use std::io;
 use std::sync::Arc;
@@ -85,11 +85,13 @@ impl Handle {
         }
     }
 
-    /// Announces a new connection of an agent, which says that it is of this version. The receiver holds the newest target; it closes when another connection of the same container
-    /// takes over, or the container is gone.
+    /// Announces a new connection of an agent of this version. The receiver holds the newest
+    /// target. It closes when another connection of the same container takes over, or when the
+    /// container is gone.
     ///
     /// # Errors
-    /// When the container is known to be another pod's, which changes nothing; and when the driver has stopped.
+    /// When the container is known to be another pod's, which changes nothing; and when the driver
+    /// has stopped.
     pub async fn linked(
         &self,
         registered: Input,
@@ -106,7 +108,7 @@ impl Handle {
         receiver.await.map_err(|_| Closed)?.ok_or(NotLinked::OtherPod)
     }
 
-    /// A connection of an agent has ended, for this reason where it is not the agent's end.
+    /// A connection of an agent has ended, with a reason unless the agent has ended it.
     ///
     /// # Errors
     /// When the driver has stopped.
@@ -119,17 +121,20 @@ impl Handle {
         self.send(Message::Unlinked(container, link, why)).await
     }
 
-    /// A hub has welcomed this node under this epoch. Once that is `Ok`, no daemon of this boot obeys a lower one.
+    /// A hub has welcomed this node under this epoch. After `Ok`, no daemon of this boot obeys a
+    /// lower one.
     ///
     /// # Errors
-    /// When the driver has stopped; inside, when the epoch could not be written down: then nothing may be done under it.
+    /// When the driver has stopped; inside, when the epoch could not be written down: then nothing
+    /// may be done under it.
     pub async fn welcomed(&self, epoch: Epoch) -> Result<io::Result<()>, Closed> {
         let (sender, receiver) = oneshot::channel();
         self.send(Message::Welcomed(epoch, sender)).await?;
         receiver.await.map_err(|_| Closed)
     }
 
-    /// All states as they are now. What waited to be reported is in it, and waits no more.
+    /// All states as they are now, including those that waited to be reported, which no longer
+    /// wait.
     ///
     /// # Errors
     /// When the driver has stopped.
@@ -155,7 +160,7 @@ impl Handle {
         &self.outbox
     }
 
-    /// What those who tell the driver find of the container runtime, and whom they refuse.
+    /// Health of the container runtime, as seen by the senders of facts, and what they refuse.
     #[must_use]
     pub fn health(&self) -> &Arc<Health> {
         &self.health

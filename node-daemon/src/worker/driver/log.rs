@@ -9,7 +9,7 @@ use super::handle::Arrival;
 use super::log_limit::LogLimit;
 
 impl Driver {
-    /// One line per decision that changes the world, or is news of it; of each pod no more than may be.
+    /// Logs what the effects of a fact are, within each pod's limit.
     pub(super) fn log(&mut self, effects: &Effects) {
         for (id, _, target) in &effects.targets {
             if let Some(left_out) = self.next_line(id) {
@@ -36,7 +36,7 @@ impl Driver {
         }
     }
 
-    /// Of a pod that is not known yet nothing is said: a State of its agent says more soon.
+    /// An unknown pod is not logged: a State of its agent says more soon.
     pub(super) fn log_arrival(&mut self, arrival: &Arrival) {
         let Input::Registered {
             id, pod, name, pid, ..

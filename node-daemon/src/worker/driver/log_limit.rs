@@ -1,5 +1,6 @@
-//! Lines about workers: what agents say, and how their workers end, makes the daemon write them. So each pod has so many at once, and then so many in a time, and so has
-//! each namespace, whose pods may come and go. What is left out is counted, and said with the pod's next line.
+//! Limits log lines about workers: agents, and how their workers end, cause them. Each pod has a
+//! burst and a rate, and so has each namespace, whose pods may come and go. What is left out is
+//! counted, and the count goes with the pod's next line.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,16 +11,18 @@ use crate::worker::types::PodUid;
 
 /// Lines about one pod: a restart takes a handful for each of its workers.
 const OF_POD: (u32, Duration) = (128, Duration::from_secs(2));
-/// Lines about the pods of one namespace: a node may have a hundred of them, and a line has some 300 bytes.
+/// Lines about the pods of one namespace. A node may have a hundred of them, and a line has some
+/// 300 bytes.
 const OF_NAMESPACE: (u32, Duration) = (1024, Duration::from_millis(200));
-/// Pods that are told apart, and namespaces: more than a node has.
+/// Pods and namespaces that are told apart: more than a node has.
 const MOST: usize = 4096;
 
-/// What was said of each pod. Pods that are gone are forgotten, and so are quiet ones where there are too many.
+/// The limits of each pod and namespace. A pod's limit goes with the pod, and a quiet pod's goes
+/// when there are too many.
 #[derive(Debug, Default)]
 pub(super) struct LogLimit {
     pods: BTreeMap<PodUid, PodLimit>,
-    /// They outlive their pods: who makes others has no more for it.
+    /// They outlive their pods: new pods bring a namespace no new lines.
     namespaces: BTreeMap<String, RateLimit>,
 }
 
@@ -30,7 +33,8 @@ struct PodLimit {
 }
 
 impl LogLimit {
-    /// Whether another line may be written about this pod of that namespace: then how many were left out before it.
+    /// How many lines about this pod were left out before the next one; none if that is to be left
+    /// out, too.
     pub(super) fn next(&mut self, namespace: &str, pod: &PodUid) -> Option<u64> {
         if self.pods.len() >= MOST && !self.pods.contains_key(pod) {
             self.pods.retain(|_, of_pod| !of_pod.limit.is_full());

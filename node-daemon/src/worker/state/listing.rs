@@ -110,7 +110,8 @@ impl Table {
                 && !self.workers.get(&listed.id).is_some_and(heard)
                 && live.contains(&(listed.pod.clone(), listed.name.clone()))
             {
-                // Ended before this daemon could hear of it, and replaced since: its end is no news, and the present container's agent tells more.
+                // It ended before this daemon could know, and was replaced since: its end is no
+                // news, and the present container's agent tells more.
                 present.insert(listed.id);
                 continue;
             }

@@ -23,7 +23,7 @@ impl Table {
             .collect();
         let highest = self.epoch_of(&group);
         if highest > desired.epoch {
-            // Whoever sent this has to learn of the higher epoch: report it, with a new revision.
+            // The sender has to learn of the higher epoch: report it, with a new revision.
             effects.stale.push(StaleOrder {
                 group,
                 epoch: desired.epoch,

@@ -12,7 +12,8 @@ pub(super) struct PodEntry {
     pub(super) sandboxes: BTreeSet<SandboxId>,
     /// Listed at this tick: from then on its absence from a later listing means that it is gone.
     pub(super) listed: Option<u64>,
-    /// The last generation for which a container without its agent was stopped, or at which its group ran beside it, by name.
+    /// By container name, the last generation for which a container without its agent was stopped,
+    /// or at which its group ran beside it.
     pub(super) stopped: BTreeMap<String, Generation>,
 }
 

@@ -59,7 +59,7 @@ impl Table {
         desired.max(self.highest)
     }
 
-    /// Whether the container is known, and as one of another pod.
+    /// True if the container is known as another pod's.
     #[must_use]
     pub fn is_of_another(&self, id: &ContainerId, pod: &PodUid) -> bool {
         self.workers.get(id).is_some_and(|worker| worker.pod != *pod)

@@ -1,7 +1,11 @@
-//! Workers that were started without their agent, because this daemon or NRI was away, as NRI shows once it is back, or CRI as long as it is not: nobody has released them, and they obey nobody.
+//! Workers that were started without their agent, because this daemon or NRI was away. NRI shows
+//! them once it is back, and CRI until then. They run although they were never released, and they
+//! obey no order.
 //!
-//! They are left alone until their group stops, or their worker is restarted alone. Then one container of a worker is stopped from outside for a
-//! generation, until it has ended, and kubelet starts it again, with the agent. Where that does not help, the group is made anew as if nothing had been tried.
+//! They are left alone until their group stops, or their own worker restarts. Then one container of
+//! a worker is stopped from outside for a generation, until it has ended, and the kubelet starts it
+//! again, with the agent. If that does not help, the group is recreated as if nothing had been
+//! tried.
 
 use lockstep_mutants::{self as mutants, Mutant};
 
@@ -10,13 +14,14 @@ use super::super::types::{ContainerId, Desired, Exit, Generation};
 use super::{Table, Worker};
 
 impl Table {
-    /// Whether this container was made without the agent that it should have: no agent will tell of it, nor of the one before it.
+    /// True if this container was made without the agent that it should have: no agent will report
+    /// it, nor the container before it.
     pub(super) fn is_without_agent(&self, id: &ContainerId) -> bool {
         let worker = self.workers.get(id);
         worker.is_some_and(|worker| worker.without_agent) && !mutants::is(Mutant::AwaitMissingAgent)
     }
 
-    /// Stops those whose group, or who alone, may not run now.
+    /// Stops those whose group, or own worker, may not run now.
     pub(super) fn stop_without_agents(&mut self, effects: &mut Effects) {
         for id in self.without_agents() {
             let Some(worker) = self.workers.get(&id) else {
@@ -37,7 +42,7 @@ impl Table {
         }
     }
 
-    /// The stop of this container is over: its end was seen before this, or it is to be stopped again.
+    /// The stop of this container is over: its end was seen before this, or it is stopped again.
     pub(super) fn stop_over(&mut self, id: &ContainerId, effects: &mut Effects) {
         self.not_stopped(id);
         self.stop_without_agents(effects);
@@ -50,7 +55,7 @@ impl Table {
         }
     }
 
-    /// Those that live, in pods whose containers kubelet starts again.
+    /// Live workers without an agent, in pods whose containers the kubelet starts again.
     fn without_agents(&self) -> Vec<ContainerId> {
         let started_again = |worker: &Worker| {
             let entry = self.pods.get(&worker.pod);
@@ -61,7 +66,7 @@ impl Table {
         live.map(|(id, _)| id.clone()).collect()
     }
 
-    /// What is wanted of a worker whom nobody can tell.
+    /// What is wanted of a worker that has no agent to tell.
     fn order(&self, worker: &Worker, desired: &Desired) -> Order {
         if !desired.release || mutants::is(Mutant::StopWithoutRestart) {
             return Order::Stop(desired.generation);
@@ -72,7 +77,7 @@ impl Table {
                 .is_some_and(|other| other.name == worker.name)
         };
         let held = desired.worker_restarts.iter().filter(|(incarnation, restart)| {
-            // As for those with an agent: what is not above the group's generation is a thing of the past.
+            // As for those with an agent: a generation not above the group's is out of date.
             !restart.release
                 && restart.generation > desired.generation
                 && incarnation.pod == worker.pod
@@ -82,8 +87,8 @@ impl Table {
         held.map_or(Order::Run(desired.generation), Order::Stop)
     }
 
-    /// One container is stopped for a generation until it has ended, and no other in its place. None is stopped for a generation at which its
-    /// group has run, or for one below.
+    /// One container is stopped for a generation until it has ended, and no other in its place.
+    /// None is stopped for a generation at which its group has run, or for a lower one.
     fn obey(&mut self, id: &ContainerId, order: Order, effects: &mut Effects) {
         let Some(worker) = self.workers.get_mut(id) else {
             return;
@@ -116,7 +121,8 @@ impl Table {
 }
 
 impl Worker {
-    /// The generation at which it runs, or ran, beside its peers, without its agent and untouched by this daemon.
+    /// The generation at which it runs, or ran, beside its peers, without its agent and untouched
+    /// by this daemon.
     pub(super) fn released_without_agent(&self) -> Option<Generation> {
         match self.peers {
             PeerState::Released(generation) if self.without_agent => Some(generation),
@@ -124,7 +130,7 @@ impl Worker {
         }
     }
 
-    /// The same of one that has ended. As long as nobody knows how, it may have ended well.
+    /// The same for one that has ended. While its exit is unknown, it may have ended well.
     pub(super) fn released_at(&self) -> Option<Generation> {
         let exit = self.lost?.ended.exit;
         self.released_without_agent().filter(|_| exit != Exit::UNKNOWN)
@@ -138,7 +144,7 @@ pub(super) enum PeerState {
     Unknown,
     /// It was released at this generation, last.
     Released(Generation),
-    /// It stopped, and so this container was to be: how that ends tells nothing.
+    /// It stopped, and this container was to be stopped with it: how that ends tells nothing.
     Stopped,
 }
 

@@ -9,7 +9,7 @@ use super::unsupervised::PeerState;
 pub(super) struct Link {
     pub(super) id: LinkId,
     pub(super) pid: i32,
-    /// Whether its first State has come: until then the last known one is another link's.
+    /// True once its first State has come: until then the last known one is another link's.
     pub(super) spoke: bool,
 }
 
@@ -17,13 +17,14 @@ pub(super) struct Link {
 pub(super) struct Worker {
     pub(super) pod: PodUid,
     pub(super) name: String,
-    /// Known to exist at this tick: from then on its absence from a later listing means that it is gone.
+    /// Known to exist at this tick: from then on its absence from a later listing means that it is
+    /// gone.
     pub(super) seen: Option<u64>,
     /// It was made without the agent that it should have.
     pub(super) without_agent: bool,
     /// It is being stopped from outside.
     pub(super) stopping: bool,
-    /// The generation that it was stopped for from outside, where it should have ended since.
+    /// The generation that it was stopped for from outside; it should have ended since.
     pub(super) stopped_for: Option<Generation>,
     /// What its group did while it ran without its agent.
     pub(super) peers: PeerState,
@@ -103,8 +104,9 @@ pub(super) struct Loss {
     pub(super) detail: &'static str,
 }
 
-/// The highest generation and counter that an agent can know of: those that it knew when this daemon
-/// first heard of it, and those that it was sent since. Higher values are made up, and are clamped.
+/// The highest generation and counter that an agent can know of: those that it knew when this
+/// daemon first heard of it, and those that it was sent since. Higher values are made up, and are
+/// clamped.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct AgentLimits {
     pub(super) generation: Generation,

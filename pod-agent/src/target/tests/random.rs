@@ -154,7 +154,7 @@ impl World {
         }
     }
 
-    /// From here on SIGKILL works, and the daemon asks for one more restart: it must come about.
+    /// From here on SIGKILL works, and the daemon asks for one more restart: it must succeed.
     fn must_recover(&mut self) {
         let status = self.bench.machine.status();
         let next = Target {

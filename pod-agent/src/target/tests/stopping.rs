@@ -67,7 +67,8 @@ fn what_may_not_be_killed_is_reported_until_it_is_gone() {
         bench.now = deadline;
         assert_eq!(bench.acts(Input::Tick), [Action::Kill { all: false }]);
     }
-    // What it has started since, nobody has been asked to kill: so it asks again, but not all the time.
+    // What it has started since, nobody has been asked to kill: so it asks again, but not all the
+    // time.
     assert_eq!(bench.acts(Input::Killed(report.clone())), [Action::Report]);
     let again = bench.machine.status().host_kill_before;
     assert_eq!(again, at(bench.now).boot);

@@ -1,4 +1,5 @@
-//! What agents of older versions have said is played back: the daemon serves them, and tells them nothing that they cannot read.
+//! Plays back what agents of older versions have sent: the daemon serves them, and sends nothing
+//! that they cannot read.
 
 use super::*;
 use crate::recorded;

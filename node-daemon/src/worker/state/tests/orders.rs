@@ -154,7 +154,8 @@ fn a_pod_of_another_namespace_is_told_nothing_of_the_jobset_that_its_label_names
         told(table.apply(Input::Desired(vec![wished.clone()]), UnixNanos(20))),
         ["c".into()]
     );
-    // Nor when it comes again, nor when its pod is shown again; and of what the leader says it speaks no word.
+    // Nor when it comes again, nor when its pod is shown again; and of what the leader says it
+    // speaks no word.
     assert_eq!(
         table.apply(registered("q", "d", 3), UnixNanos(30)),
         Effects::default()

@@ -109,7 +109,7 @@ fn nobody_is_stopped_who_has_an_agent_or_may_get_one_from_nobody() {
     table.apply(input, UnixNanos(10));
     assert_eq!(told(&mut table, desired(5, 2, false)), none());
 
-    // Who leads no more decides nothing.
+    // A former leader decides nothing.
     let mut table = without_agent();
     told(&mut table, desired(5, 2, true));
     assert_eq!(told(&mut table, desired(4, 3, false)), none());
