@@ -315,6 +315,7 @@ pub fn connector(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::pod;
     use crate::worker::types::{Ended, Exit, UnixNanos};
 
     fn exited(id: &str) -> wire::Container {
@@ -331,18 +332,8 @@ mod tests {
     }
 
     fn listing() -> Listing {
-        let pod = Pod {
-            uid: "p".into(),
-            namespace: "default".into(),
-            name: "pod".into(),
-            group: "g".into(),
-            job: "job".into(),
-            index: 0,
-            supervised: ["worker".to_owned()].into(),
-            started_again: false,
-        };
         Listing {
-            pods: vec![("s".into(), pod)],
+            pods: vec![("s".into(), pod("p"))],
             ..Listing::default()
         }
     }

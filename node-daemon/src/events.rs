@@ -252,19 +252,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::worker::driver::{Driver, Host};
-    use crate::worker::facts::HostKill;
+    use crate::testing::NoHost;
+    use crate::worker::driver::Driver;
     use crate::worker::state::Table;
-    use crate::worker::types::PodUid;
-
-    struct NoHost;
-
-    impl Host for NoHost {
-        fn kill(&self, _: HostKill) {}
-        fn spare(&self, _: &ContainerId) {}
-        fn pod_known(&self, _: &PodUid) {}
-        fn pod_gone(&self, _: &PodUid) {}
-    }
 
     fn envelope(topic: &str, id: &str, exit_status: u32) -> Envelope {
         let event = TaskExit {

@@ -20,5 +20,8 @@ pub mod runtime;
 pub mod worker;
 
 #[cfg(test)]
+mod testing;
+
+#[cfg(test)]
 #[path = "../../proto/recorded/read.rs"]
 mod recorded;

@@ -30,7 +30,7 @@ impl RateLimit {
     #[must_use]
     pub fn next(&self) -> Instant {
         let ahead = self.every * self.burst.saturating_sub(1);
-        self.full.checked_sub(ahead).unwrap_or(self.full)
+        self.full.checked_sub(ahead).unwrap_or_else(Instant::now)
     }
 
     /// Waits until one may be taken, and takes none. Cancel-safe.

@@ -99,6 +99,7 @@ mod tests {
     use prost::Message as _;
 
     use super::*;
+    use crate::testing;
 
     #[test]
     fn signals_are_recognised_by_their_codes() {
@@ -110,17 +111,7 @@ mod tests {
 
     #[test]
     fn only_the_named_containers_of_known_pods_are_workers() {
-        let pod = Pod {
-            uid: "p".into(),
-            namespace: "default".into(),
-            name: "pod".into(),
-            group: "g".into(),
-            job: "job".into(),
-            index: 0,
-            supervised: ["worker".to_owned()].into(),
-            started_again: false,
-        };
-        let pods = [(SandboxId::from("s"), pod)];
+        let pods = [(SandboxId::from("s"), testing::pod("p"))];
         let container = |sandbox: &str, name: &str| wire::Container {
             id: "c".to_owned(),
             pod_sandbox_id: sandbox.to_owned(),

@@ -14,12 +14,11 @@ use tonic::transport::{Identity, Server, ServerTlsConfig};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::*;
-use crate::worker::driver::{Driver, Host};
-use crate::worker::facts::{HostKill, Input};
+use crate::testing::{NoHost, pod};
+use crate::worker::driver::Driver;
+use crate::worker::facts::Input;
 use crate::worker::state::Table;
-use crate::worker::types::{
-    AgentPhase, AgentState, ContainerId, Epoch, Generation, Heartbeat, LinkId, Pod, PodUid, UnixNanos,
-};
+use crate::worker::types::{AgentPhase, AgentState, Epoch, Generation, Heartbeat, LinkId, UnixNanos};
 
 mod recorded;
 
@@ -171,16 +170,6 @@ impl Pki {
     }
 }
 
-struct NoHost;
-
-impl Host for NoHost {
-    fn kill(&self, _: HostKill) {}
-
-    fn spare(&self, _: &ContainerId) {}
-    fn pod_gone(&self, _: &PodUid) {}
-    fn pod_known(&self, _: &PodUid) {}
-}
-
 /// The daemon's side: a table with one pod, and the link.
 struct Daemon {
     dir: tempfile::TempDir,
@@ -212,16 +201,7 @@ impl Daemon {
         };
         let (driver, workers) = Driver::new(Table::new(0));
         tokio::spawn(driver.run(NoHost));
-        let pod = Pod {
-            uid: "p".into(),
-            namespace: "default".into(),
-            name: "pod".into(),
-            group: "g".into(),
-            job: "job".into(),
-            index: 0,
-            supervised: ["worker".to_owned()].into(),
-            started_again: false,
-        };
+        let pod = pod("p");
         workers.tell(Input::PodStarted("s".into(), pod)).await.unwrap();
         let linked = workers.clone();
         let link = tokio::spawn(async move { serve_with(&hub, &linked, REFUSED).await });

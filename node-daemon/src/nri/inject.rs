@@ -192,18 +192,10 @@ pub fn adjustment(container: &Container, paths: Paths) -> Adjustment {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing;
 
     fn pod() -> Pod {
-        Pod {
-            uid: "u".into(),
-            namespace: "default".into(),
-            name: "pod".into(),
-            group: "g".into(),
-            job: "job".into(),
-            index: 0,
-            supervised: ["worker".to_owned()].into(),
-            started_again: false,
-        }
+        testing::pod("u")
     }
 
     fn container() -> Container {

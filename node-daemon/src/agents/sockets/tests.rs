@@ -9,12 +9,11 @@ use tokio_util::codec::{Framed, LengthDelimitedCodec};
 
 use super::*;
 use crate::agents::peer::{Peer, PeerCheck, PeerError};
-use crate::worker::driver::{Driver, Handle, Host};
-use crate::worker::facts::{HostKill, Input};
+use crate::testing::{self, NoHost, pod};
+use crate::worker::driver::{Driver, Handle};
+use crate::worker::facts::Input;
 use crate::worker::state::Table;
-use crate::worker::types::{
-    AgentPhase, ContainerId, Desired, Epoch, Exit, Generation, Phase, Pod, WorkerState,
-};
+use crate::worker::types::{AgentPhase, ContainerId, Desired, Exit, Phase, WorkerState};
 
 mod recorded;
 
@@ -39,16 +38,6 @@ impl PeerCheck for Trusting {
     fn container(&self, _: &Peer) -> Result<ContainerId, PeerError> {
         Ok("found".into())
     }
-}
-
-struct NoHost;
-
-impl Host for NoHost {
-    fn kill(&self, _: HostKill) {}
-
-    fn spare(&self, _: &ContainerId) {}
-    fn pod_gone(&self, _: &PodUid) {}
-    fn pod_known(&self, _: &PodUid) {}
 }
 
 struct Daemon {
@@ -97,16 +86,7 @@ impl Daemon {
     }
 
     async fn add_pod(&self, uid: &str) {
-        let pod = Pod {
-            uid: uid.into(),
-            namespace: "default".into(),
-            name: "pod".into(),
-            group: "g".into(),
-            job: "job".into(),
-            index: 0,
-            supervised: ["worker".to_owned()].into(),
-            started_again: false,
-        };
+        let pod = pod(uid);
         self.workers
             .tell(Input::PodStarted(format!("sandbox of {uid}").into(), pod))
             .await
@@ -125,19 +105,10 @@ impl Daemon {
 
     async fn desire(&self, generation: u64) {
         let desired = Desired {
-            group: "g".into(),
-            namespace: Some("default".to_owned()),
-            epoch: Epoch(1),
-            generation: Generation(generation),
             counter: 0,
             release: true,
-            fresh: BTreeSet::new(),
-            stale: BTreeSet::new(),
-            worker_restarts: BTreeMap::new(),
             grace_ms: 0,
-            terminal: vec![],
-            heartbeat_timeout_ms: 0,
-            ready_timeout_ms: 0,
+            ..testing::desired(1, generation)
         };
         self.workers.tell(Input::Desired(vec![desired])).await.unwrap();
     }

@@ -5,6 +5,7 @@ use std::io;
 use proptest::prelude::*;
 
 use super::*;
+use crate::testing::{self, desired};
 use crate::worker::types::{AgentPhase, Phase, UnixNanos};
 
 const BASE: u64 = 1_000_000;
@@ -13,32 +14,8 @@ const KILLED: Exit = Exit { code: 137, signal: 9 };
 
 fn pod() -> Pod {
     Pod {
-        uid: "p".into(),
-        namespace: "default".into(),
-        name: "pod".into(),
-        group: "g".into(),
-        job: "job".into(),
         index: 4,
-        supervised: ["worker".to_owned()].into(),
-        started_again: false,
-    }
-}
-
-fn desired(epoch: u64, generation: u64) -> Desired {
-    Desired {
-        group: "g".into(),
-        namespace: Some("default".to_owned()),
-        epoch: Epoch(epoch),
-        generation: Generation(generation),
-        counter: generation,
-        release: false,
-        fresh: BTreeSet::new(),
-        stale: BTreeSet::new(),
-        worker_restarts: BTreeMap::new(),
-        grace_ms: 1000,
-        terminal: vec![],
-        heartbeat_timeout_ms: 0,
-        ready_timeout_ms: 0,
+        ..testing::pod("p")
     }
 }
 

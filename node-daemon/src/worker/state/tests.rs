@@ -8,19 +8,16 @@ use std::collections::BTreeSet;
 use super::super::facts::{ListedContainer, LiveContainer};
 use super::super::types::{Pod, SandboxId, StaleOrder};
 use super::*;
+use crate::testing;
 
 const BASE: u64 = 1_000_000;
 
 fn pod(uid: &str) -> Pod {
     Pod {
-        uid: uid.into(),
-        namespace: "default".into(),
         name: format!("pod-{uid}"),
-        group: "g".into(),
-        job: "job".into(),
         index: 4,
-        supervised: ["worker".to_owned()].into(),
         started_again: true,
+        ..testing::pod(uid)
     }
 }
 
@@ -41,19 +38,8 @@ fn agent(phase: AgentPhase, generation: u64, revision: u64) -> AgentState {
 
 fn desired(epoch: u64, generation: u64, release: bool) -> Desired {
     Desired {
-        group: "g".into(),
-        namespace: Some("default".to_owned()),
-        epoch: Epoch(epoch),
-        generation: Generation(generation),
-        counter: generation,
         release,
-        fresh: BTreeSet::new(),
-        stale: BTreeSet::new(),
-        worker_restarts: BTreeMap::new(),
-        grace_ms: 1000,
-        terminal: vec![],
-        heartbeat_timeout_ms: 0,
-        ready_timeout_ms: 0,
+        ..testing::desired(epoch, generation)
     }
 }
 
