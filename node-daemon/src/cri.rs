@@ -57,9 +57,9 @@ pub struct ListingCache {
     reported_odd: BTreeSet<SandboxId>,
 }
 
-/// The most bytes that containerd may answer with. It is kubelet's own limit
+/// The most bytes that containerd may answer with. It is the kubelet's own limit
 /// (`pkg/kubelet/cri/remote`, `maxMsgSize`): on a node whose pods have more annotations than that,
-/// kubelet does not work either.
+/// the kubelet does not work either.
 const LARGEST_ANSWER: usize = 16 << 20;
 
 fn client(channel: &Channel) -> RuntimeServiceClient<Channel> {

@@ -14,7 +14,7 @@ use containerd_client::events::TaskExit;
 use containerd_client::services::v1::SubscribeRequest;
 use containerd_client::services::v1::events_client::EventsClient;
 use containerd_client::types::Envelope;
-use lockstep_process::rate_limit::RateLimit;
+use lockstep_process::rate_limit::{Rate, RateLimit};
 use prost::Message as _;
 use tokio::sync::{Mutex, Notify};
 use tonic::transport::{Channel, Endpoint};
@@ -44,7 +44,10 @@ const START_TOPIC: &str = "/tasks/start";
 const EXIT_TOPIC: &str = "/tasks/exit";
 /// Listings that events may cause at once, and the time between those after them: a container that
 /// crashes all the time is no reason to list all the time.
-const NEWS: (u32, Duration) = (5, Duration::from_secs(1));
+const NEWS: Rate = Rate {
+    burst: 5,
+    every: Duration::from_secs(1),
+};
 
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
@@ -161,7 +164,7 @@ where
 {
     let mut unclear = BTreeMap::new();
     let mut too_large = false;
-    let mut limit = RateLimit::new(NEWS.0, NEWS.1);
+    let mut limit = RateLimit::new(NEWS);
     for wait in RELIST.into_iter().chain(iter::repeat(RELIST_LATER)) {
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
@@ -317,7 +320,7 @@ mod tests {
         let minute = Duration::from_secs(60);
         let quiet = listings(minute * 2, minute).await;
         let busy = listings(Duration::from_millis(10), minute).await;
-        assert!((60..=60 + NEWS.0 + quiet).contains(&busy), "{busy}");
+        assert!((60..=60 + NEWS.burst + quiet).contains(&busy), "{busy}");
         // Little news is heard of at once.
         assert_eq!(
             listings(Duration::from_secs(20), minute - RELIST_SOON).await,

@@ -188,7 +188,7 @@ mod tests {
             &format!("8:pids:/pod7/w\n{runtime}"),
             &format!("8:pids:/pod7/d\n{runtime}")
         ));
-        // Nor does it where cgroups are nobody's.
+        // Nor does it if no container has cgroups of its own.
         assert!(!stranger("8:pids:/\n0::/\n", "8:pids:/\n0::/user\n"));
     }
 

@@ -205,7 +205,7 @@ pub(crate) fn kill(pid: i32, signal: i32) -> io::Result<()> {
 /// Now, by the clock that gives processes their start times; 0 if it cannot be read.
 pub(crate) fn boot_nanos() -> BootNanos {
     let mut time = MaybeUninit::<libc::timespec>::uninit();
-    // SAFETY: `time` is live during the call, and read only where the call has filled it.
+    // SAFETY: `time` is live during the call, and read only if the call has filled it.
     let time = unsafe {
         match check(libc::clock_gettime(libc::CLOCK_BOOTTIME, time.as_mut_ptr())) {
             Ok(_) => time.assume_init(),

@@ -6,30 +6,37 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
+/// A burst, and a rate after it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rate {
+    /// How many may happen at once.
+    pub burst: u32,
+    /// The time that each one after the burst waits.
+    pub every: Duration,
+}
+
 /// A rate limit of one owner.
 #[derive(Debug)]
 pub struct RateLimit {
     /// When all tokens are back. It is ahead of now by one `every` for each token taken.
     full: Instant,
-    burst: u32,
-    every: Duration,
+    rate: Rate,
 }
 
 impl RateLimit {
-    /// Allows `burst` at once, and one more each `every`.
+    /// A new limit, with its whole burst.
     #[must_use]
-    pub fn new(burst: u32, every: Duration) -> Self {
+    pub fn new(rate: Rate) -> Self {
         Self {
             full: Instant::now(),
-            burst,
-            every,
+            rate,
         }
     }
 
     /// When the next one may be taken.
     #[must_use]
     pub fn next(&self) -> Instant {
-        let ahead = self.every * self.burst.saturating_sub(1);
+        let ahead = self.rate.every * self.rate.burst.saturating_sub(1);
         self.full.checked_sub(ahead).unwrap_or_else(Instant::now)
     }
 
@@ -47,7 +54,7 @@ impl RateLimit {
     }
 
     fn take_many(&mut self, count: u32) {
-        self.full = self.full.max(Instant::now()) + self.every * count;
+        self.full = self.full.max(Instant::now()) + self.rate.every * count;
     }
 
     /// True if the whole burst is available, as for a new limit.
@@ -71,10 +78,10 @@ impl RateLimit {
 pub struct SharedRateLimit(Mutex<RateLimit>);
 
 impl SharedRateLimit {
-    /// Allows `burst` at once, and one more each `every`, for all tasks together.
+    /// A new limit, with its whole burst, for all tasks together.
     #[must_use]
-    pub fn new(burst: u32, every: Duration) -> Self {
-        Self(Mutex::new(RateLimit::new(burst, every)))
+    pub fn new(rate: Rate) -> Self {
+        Self(Mutex::new(RateLimit::new(rate)))
     }
 
     fn lock(&self) -> MutexGuard<'_, RateLimit> {
@@ -134,7 +141,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_burst_at_once_and_then_one_by_one() {
         let every = Duration::from_millis(100);
-        let mut limit = RateLimit::new(3, every);
+        let mut limit = RateLimit::new(Rate { burst: 3, every });
         let begun = Instant::now();
         for _ in 0..3 {
             limit.ready().await;
@@ -170,7 +177,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn tasks_that_share_a_limit_wait_for_each_other() {
         let every = Duration::from_millis(100);
-        let limit = SharedRateLimit::new(2, every);
+        let limit = SharedRateLimit::new(Rate { burst: 2, every });
         let begun = Instant::now();
         let turns = (0..5).map(|_| limit.acquire(1));
         futures::future::join_all(turns).await;
@@ -184,7 +191,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_burst_passes_and_the_rest_is_spaced() {
-        let limit = SharedRateLimit::new(51, Duration::from_millis(10));
+        let limit = SharedRateLimit::new(Rate {
+            burst: 51,
+            every: Duration::from_millis(10),
+        });
         let began = Instant::now();
         let mut passed = Vec::new();
         for _ in 0..251 {

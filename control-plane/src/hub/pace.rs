@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use lockstep_process::rate_limit::SharedRateLimit;
+use lockstep_process::rate_limit::{Rate, SharedRateLimit};
 
 /// Messages that are taken from a node in a second, and at once. Its daemon puts together what changes meanwhile: more wait, and nothing is lost.
 const MESSAGES: (u32, u32) = (200, 400);
@@ -39,10 +39,10 @@ impl Paces {
             nodes.full = 2 * nodes.paces.len();
         }
         let (per_second, burst) = MESSAGES;
-        let pace = Arc::new(SharedRateLimit::new(
-            burst + 1,
-            Duration::from_secs(1) / per_second,
-        ));
+        let pace = Arc::new(SharedRateLimit::new(Rate {
+            burst: burst + 1,
+            every: Duration::from_secs(1) / per_second,
+        }));
         nodes.paces.insert(node.to_owned(), Arc::clone(&pace));
         pace
     }

@@ -5,7 +5,7 @@ use std::hash::Hash;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lockstep_process::rate_limit::RateLimit;
+use lockstep_process::rate_limit::{Rate, RateLimit};
 use tokio::time::Instant;
 
 /// The same is logged again after this time.
@@ -63,7 +63,7 @@ impl Lines {
     /// `burst` lines at once, and one more each `every`.
     pub(crate) fn new(burst: u32, every: Duration) -> Self {
         Self(Mutex::new(Left {
-            limit: RateLimit::new(burst, every),
+            limit: RateLimit::new(Rate { burst, every }),
             out: 0,
         }))
     }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::{SinkExt as _, StreamExt as _};
-use lockstep_process::rate_limit::RateLimit;
+use lockstep_process::rate_limit::{Rate, RateLimit};
 use tokio::net::UnixStream;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -33,7 +33,10 @@ const REFUSED: Duration = Duration::from_secs(1);
 
 /// States of one agent taken at once, and the time that each one after them waits. A restart takes
 /// a handful.
-const STATES: (u32, Duration) = (64, Duration::from_millis(20));
+const STATES: Rate = Rate {
+    burst: 64,
+    every: Duration::from_millis(20),
+};
 
 /// Why a connection ended, other than by its agent.
 #[derive(Debug, thiserror::Error)]
@@ -121,14 +124,13 @@ pub async fn serve(stream: UnixStream, pod: PodUid, context: Arc<Context>, refus
         Ok(targets) => targets,
         Err(error) => return refuse(frames, &pod, &error.into(), &refusals).await,
     };
-    let ended = exchange(
-        &mut frames,
-        targets,
-        (&container, link),
-        &context.workers,
-        &refusals,
-    )
-    .await;
+    let agent = LinkedAgent {
+        container: &container,
+        link,
+        workers: &context.workers,
+        refusals: &refusals,
+    };
+    let ended = agent.exchange(&mut frames, targets).await;
     let why = ended.err().map(|error| error.to_string());
     // If the driver has stopped, nothing is left to tell.
     drop(context.workers.unlinked(container, link, why).await);
@@ -192,40 +194,49 @@ async fn register(
     }))
 }
 
-async fn exchange(
-    frames: &mut Frames,
-    mut targets: watch::Receiver<Option<Target>>,
-    (container, link): (&ContainerId, LinkId),
-    workers: &Handle,
-    refusals: &Refusals,
-) -> Result<(), LinkError> {
-    let mut limit = RateLimit::new(STATES.0, STATES.1);
-    loop {
-        tokio::select! {
-            // What is not taken yet waits at the agent, which keeps only its newest state. Targets
-            // do not wait for it.
-            frame = async { limit.ready().await; refusals.states.ready().await; frames.next().await } => {
-                limit.take();
-                refusals.states.take();
-                let Some(frame) = frame else {
-                    return Ok(());
-                };
-                let AgentMessage::State(state) = convert::decode(&frame?)? else {
-                    return Err(LinkError::Order);
-                };
-                workers.tell(Input::State(container.clone(), link, state)).await?;
-            }
-            changed = targets.changed() => {
-                if changed.is_err() {
-                    debug!(%container, "another connection has taken over, or the container is gone");
-                    return Ok(());
+/// An agent whose connection is accepted.
+struct LinkedAgent<'a> {
+    container: &'a ContainerId,
+    link: LinkId,
+    workers: &'a Handle,
+    refusals: &'a Refusals,
+}
+
+impl LinkedAgent<'_> {
+    /// Takes the agent's states and sends its targets, to the end of the connection.
+    async fn exchange(
+        &self,
+        frames: &mut Frames,
+        mut targets: watch::Receiver<Option<Target>>,
+    ) -> Result<(), LinkError> {
+        let mut limit = RateLimit::new(STATES);
+        loop {
+            tokio::select! {
+                // What is not taken yet waits at the agent, which keeps only its newest state.
+                // Targets do not wait for it.
+                frame = async { limit.ready().await; self.refusals.states.ready().await; frames.next().await } => {
+                    limit.take();
+                    self.refusals.states.take();
+                    let Some(frame) = frame else {
+                        return Ok(());
+                    };
+                    let AgentMessage::State(state) = convert::decode(&frame?)? else {
+                        return Err(LinkError::Order);
+                    };
+                    self.workers.tell(Input::State(self.container.clone(), self.link, state)).await?;
                 }
-                let Some(target) = targets.borrow_and_update().clone() else {
-                    continue;
-                };
-                timeout(PATIENCE, frames.send(bytes::Bytes::from(convert::encode(target))))
-                    .await
-                    .map_err(|_| LinkError::Silent)??;
+                changed = targets.changed() => {
+                    if changed.is_err() {
+                        debug!(container = %self.container, "another connection has taken over, or the container is gone");
+                        return Ok(());
+                    }
+                    let Some(target) = targets.borrow_and_update().clone() else {
+                        continue;
+                    };
+                    timeout(PATIENCE, frames.send(bytes::Bytes::from(convert::encode(target))))
+                        .await
+                        .map_err(|_| LinkError::Silent)??;
+                }
             }
         }
     }

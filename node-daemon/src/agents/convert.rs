@@ -43,7 +43,7 @@ pub enum DecodeError {
     Malformed(#[from] prost::DecodeError),
     /// A name or an id is not valid.
     #[error("its {0} is longer than {MAX_NAME} bytes, or holds what is not to be printed")]
-    NoName(&'static str),
+    InvalidName(&'static str),
     /// Neither Register nor State.
     #[error("a message of an unknown kind")]
     UnknownKind,
@@ -115,7 +115,7 @@ fn text(mut said: String, most: usize) -> String {
 
 fn name(what: &'static str, said: String) -> Result<String, DecodeError> {
     let is_name = said.len() <= MAX_NAME && !said.contains(char::is_control);
-    is_name.then_some(said).ok_or(DecodeError::NoName(what))
+    is_name.then_some(said).ok_or(DecodeError::InvalidName(what))
 }
 
 /// Writes one target.

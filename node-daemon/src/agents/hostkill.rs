@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lockstep_process::rate_limit::{RateLimit, SharedRateLimit};
+use lockstep_process::rate_limit::{Rate, RateLimit, SharedRateLimit};
 use lockstep_process::turns::{Turn, Turns};
 use tracing::{debug, error, warn};
 
@@ -39,10 +39,16 @@ const IDLE_ROUNDS: usize = 10;
 const PAUSE: Duration = Duration::from_millis(5);
 /// Looks for one container: a burst, which is more than a kill that works takes, and then one per
 /// second, however often its agent asks.
-const LOOKS: (u32, Duration) = (20, Duration::from_secs(1));
+const LOOKS: Rate = Rate {
+    burst: 20,
+    every: Duration::from_secs(1),
+};
 /// Log lines about failed kills, of all containers together: a peer decides how often they fail.
 /// The requests themselves are logged with the worker's other lines.
-const LINES: (u32, Duration) = (64, Duration::from_secs(1));
+const LINES: Rate = Rate {
+    burst: 64,
+    every: Duration::from_secs(1),
+};
 /// Time between two checks of the limit on looks.
 const NO_LOOK: Duration = Duration::from_millis(50);
 /// Unit of the start times in `/proc`: `USER_HZ` is 100 wherever Kubernetes runs.
@@ -76,7 +82,7 @@ impl ProcKiller {
             asked: Arc::default(),
             looks: Arc::default(),
             turns: Arc::new(Turns::new(1, 1)),
-            lines: Arc::new(SharedRateLimit::new(LINES.0, LINES.1)),
+            lines: Arc::new(SharedRateLimit::new(LINES)),
         }
     }
 
@@ -107,7 +113,7 @@ impl ProcKiller {
         }
         let limit = looks
             .entry(container.clone())
-            .or_insert_with(|| RateLimit::new(LOOKS.0, LOOKS.1));
+            .or_insert_with(|| RateLimit::new(LOOKS));
         limit.try_take()
     }
 

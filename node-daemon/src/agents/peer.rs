@@ -49,7 +49,7 @@ pub enum PeerError {
         /// Why.
         source: io::Error,
     },
-    /// Its cgroup is not the container's, or none that kubelet has made.
+    /// Its cgroup is not the container's, or none that the kubelet has made.
     #[error("process {pid} is not in container {container} of a pod")]
     OtherContainer {
         /// Host pid.
@@ -155,7 +155,7 @@ fn read_bounded(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// The pod and the container that `/proc/<pid>/cgroup` names: kubelet's `pod<uid>` (with the
+/// The pod and the container that `/proc/<pid>/cgroup` names: the kubelet's `pod<uid>` (with the
 /// systemd driver `kubepods-…-pod<uid>.slice`, with underscores for dashes), and right below it the
 /// id, or `…-<id>.scope`. The first such pair counts: a container that may make cgroups makes them
 /// below its own, under any name.

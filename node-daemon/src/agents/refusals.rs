@@ -5,7 +5,7 @@ use std::error::Error;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use lockstep_process::rate_limit::SharedRateLimit;
+use lockstep_process::rate_limit::{Rate, SharedRateLimit};
 use tokio::time::Instant;
 use tracing::warn;
 
@@ -17,9 +17,15 @@ const QUIET: Duration = Duration::from_secs(600);
 
 /// Registrations checked at once, and the time that each one after them waits. Each worker has one,
 /// and another after the daemon was away.
-const REGISTRATIONS: (u32, Duration) = (64, Duration::from_millis(100));
+const REGISTRATIONS: Rate = Rate {
+    burst: 64,
+    every: Duration::from_millis(100),
+};
 /// The same for the states of all agents of the pod.
-const STATES: (u32, Duration) = (512, Duration::from_millis(10));
+const STATES: Rate = Rate {
+    burst: 512,
+    every: Duration::from_millis(10),
+};
 
 /// More connections than the containers of a pod need.
 #[derive(Debug, thiserror::Error)]
@@ -48,8 +54,8 @@ impl Refusals {
     #[must_use]
     pub fn new(health: Arc<Health>) -> Self {
         Self {
-            registrations: SharedRateLimit::new(REGISTRATIONS.0, REGISTRATIONS.1),
-            states: SharedRateLimit::new(STATES.0, STATES.1),
+            registrations: SharedRateLimit::new(REGISTRATIONS),
+            states: SharedRateLimit::new(STATES),
             counts: Mutex::default(),
             health,
         }

@@ -27,7 +27,7 @@ pub fn pod(sandbox: &wire::PodSandbox) -> Result<Option<InPlacePod>, NotAWorker>
 }
 
 /// True if the containers of a sandbox see each other's processes, or the host's, by its status.
-/// Kubelet states the mode of every pod.
+/// The kubelet states the mode of every pod.
 #[must_use]
 pub fn shares_processes(status: Option<wire::PodSandboxStatus>) -> bool {
     let namespaces = status.and_then(|status| status.linux?.namespaces);

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-use lockstep_process::rate_limit::RateLimit;
+use lockstep_process::rate_limit::{Rate, RateLimit};
 use lockstep_proto::node::v1 as wire;
 use lockstep_proto::node::v1::node_message::Kind;
 use tokio::time::{Instant, Sleep, sleep_until};
@@ -26,7 +26,10 @@ const BATCH: usize = 1000;
 
 /// Reports sent at once, and the time that each one after them waits: half of what a hub takes.
 /// What changes meanwhile is in the next.
-const REPORTS: (u32, Duration) = (32, Duration::from_millis(10));
+const REPORTS: Rate = Rate {
+    burst: 32,
+    every: Duration::from_millis(10),
+};
 
 /// Queues what goes before reports. The stream is over once this is dropped.
 pub(super) struct MessageQueue {
@@ -101,7 +104,7 @@ pub(super) fn open(
         urgent: Arc::clone(&urgent),
         reports: Reports {
             reader: reports,
-            limit: RateLimit::new(REPORTS.0, REPORTS.1),
+            limit: RateLimit::new(REPORTS),
             rest: None,
         },
         _unheard: closed.clone().drop_guard(),
@@ -282,14 +285,14 @@ mod tests {
             }
             tokio::time::advance(Duration::from_millis(1)).await;
         }
-        assert!((100..=100 + REPORTS.0).contains(&reports), "{reports}");
+        assert!((100..=100 + REPORTS.burst).contains(&reports), "{reports}");
         outbox.put([state("loud", revision + 1), state("quiet", 1)]);
         let asked = Instant::now();
         let Kind::Report(report) = next(&mut outgoing).await else {
             panic!("not a report");
         };
         assert_eq!(report.workers.len(), 2);
-        assert!(asked.elapsed() <= REPORTS.1, "{:?}", asked.elapsed());
+        assert!(asked.elapsed() <= REPORTS.every, "{:?}", asked.elapsed());
     }
 
     #[tokio::test]

@@ -8,7 +8,7 @@ use super::inject::{Adjustment, BIN_DIR, Container, PidNamespace};
 use crate::pods::{self, InPlacePod, Metadata, NotAWorker};
 use crate::worker::types::Pod;
 
-/// Kubelet's annotation of each container with the `terminationGracePeriodSeconds` of its pod.
+/// The kubelet's annotation of each container with the `terminationGracePeriodSeconds` of its pod.
 const TERMINATION_GRACE: &str = "io.kubernetes.pod.terminationGracePeriod";
 
 /// A pod sandbox, if its pod has workers with agents. An agent in a sandbox with a kernel of its

@@ -31,7 +31,7 @@ pub struct Container {
     pub mounts: Vec<String>,
     /// Its pid namespace.
     pub pid_namespace: PidNamespace,
-    /// Seconds that Kubernetes gives it to end, if kubelet says so.
+    /// Seconds that Kubernetes gives it to end, if the kubelet says so.
     pub termination_grace: Option<u32>,
 }
 

@@ -42,7 +42,7 @@ pub struct Record {
 /// The records of one pod, by container name.
 pub type Records = BTreeMap<String, Record>;
 
-/// Where records are kept.
+/// Keeps records.
 pub trait Journal {
     /// Replaces the records of a pod.
     ///

@@ -16,7 +16,7 @@ const NAME: &str = "epoch";
 /// No number has more digits, and a line feed.
 const LARGEST: u64 = 21;
 
-/// Where the highest epoch is kept.
+/// Keeps the highest epoch.
 pub trait Epochs {
     /// Writes it down.
     ///

@@ -151,7 +151,7 @@ impl Phase {
 /// An agent's State message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentState {
-    /// Where the worker is.
+    /// State of the worker.
     pub phase: AgentPhase,
     /// The count that it runs or parks at.
     pub generation: Generation,
@@ -201,7 +201,7 @@ pub struct WorkerState {
     pub namespace: String,
     /// Name of the pod.
     pub pod_name: String,
-    /// Where it is.
+    /// Its state.
     pub phase: Phase,
     /// The count that it runs or parks at.
     pub generation: Generation,

@@ -106,7 +106,7 @@ pub enum Phase {
 /// What the daemon is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// Where the worker is.
+    /// State of the worker.
     pub phase: Phase,
     /// The count that it runs or parks at.
     pub generation: Generation,

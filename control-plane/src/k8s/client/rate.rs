@@ -12,7 +12,7 @@ use std::time::Duration;
 use http::Request;
 use kube::Client;
 use kube::client::Body;
-use lockstep_process::rate_limit::SharedRateLimit;
+use lockstep_process::rate_limit::{self, SharedRateLimit};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
@@ -43,7 +43,10 @@ impl Rate {
         let every = Duration::try_from_secs_f32(1.0 / requests.per_second).unwrap_or(LONGEST);
         let every = every.min(LONGEST);
         Self {
-            limit: Arc::new(SharedRateLimit::new(requests.burst.max(1), every)),
+            limit: Arc::new(SharedRateLimit::new(rate_limit::Rate {
+                burst: requests.burst.max(1),
+                every,
+            })),
             turn: Mutex::default(),
         }
     }

@@ -176,14 +176,14 @@ async fn who_asks_without_end_is_looked_for_once_in_a_second_and_others_at_once(
     let killer = killer(&FakeProc::new());
     let (loud, other) = (ContainerId::from(ID), ContainerId::from("other"));
     let looks = (0..31_000).filter(|_| killer.may_look(&loud)).count();
-    assert_eq!(looks, LOOKS.0 as usize);
+    assert_eq!(looks, LOOKS.burst as usize);
     assert!(killer.may_look(&other));
     for _ in 0..5 {
-        tokio::time::advance(LOOKS.1).await;
+        tokio::time::advance(LOOKS.every).await;
         assert!(killer.may_look(&loud) && !killer.may_look(&loud));
     }
     // Who has asked long ago is forgotten.
-    tokio::time::advance(LOOKS.1 * LOOKS.0).await;
+    tokio::time::advance(LOOKS.every * LOOKS.burst).await;
     assert!(killer.may_look(&"third".into()));
     assert_eq!(killer.looks.lock().unwrap().len(), 1);
 }

@@ -493,7 +493,7 @@ async fn a_lost_connection_is_made_anew() {
     Nri::of(&listener).await.accept().await;
 }
 
-/// As where its pods are too large for one message: it takes the plugin, and gives it up at once.
+/// As if its pods were too large for one message: it takes the plugin, and gives it up at once.
 #[tokio::test(start_paused = true)]
 async fn a_runtime_that_tells_of_no_pods_is_tried_less_and_less_and_that_is_said() {
     let mut setup = setup().await;
@@ -573,7 +573,7 @@ fn any_argument_is_answered_and_the_connection_is_as_good_as_before() {
             },
         )
         .unwrap();
-    // Where the pod was damaged, no directory was made outside of its own.
+    // If the pod was damaged, no directory was made outside of its own.
     let made: Vec<_> = std::fs::read_dir(setup.dir.path())
         .unwrap()
         .map(|entry| entry.unwrap().file_name())

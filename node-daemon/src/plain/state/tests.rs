@@ -118,7 +118,7 @@ impl Node {
         }]));
     }
 
-    /// Kubelet starts the next container.
+    /// The kubelet starts the next container.
     fn start(&mut self) {
         let attempt = u32::try_from(self.containers.len()).unwrap();
         self.now += 1;
@@ -253,7 +253,7 @@ fn a_clock_that_is_set_back_makes_no_container_older_than_the_order_before_it() 
         let mut node = Node::running_at(0);
         node.end(CRASHED, true);
         node.tell(Input::Desired(vec![desired(1, 1)]));
-        // The next order comes before kubelet has started it again.
+        // The next order comes before the kubelet has started it again.
         node.tell(Input::Desired(vec![desired(1, 2)]));
         node.ahead -= 500_000;
         if restart {

@@ -5,15 +5,21 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use lockstep_process::rate_limit::RateLimit;
+use lockstep_process::rate_limit::{Rate, RateLimit};
 
 use crate::worker::types::PodUid;
 
 /// Lines about one pod: a restart takes a handful for each of its workers.
-const OF_POD: (u32, Duration) = (128, Duration::from_secs(2));
+const OF_POD: Rate = Rate {
+    burst: 128,
+    every: Duration::from_secs(2),
+};
 /// Lines about the pods of one namespace. A node may have a hundred of them, and a line has some
 /// 300 bytes.
-const OF_NAMESPACE: (u32, Duration) = (1024, Duration::from_millis(200));
+const OF_NAMESPACE: Rate = Rate {
+    burst: 1024,
+    every: Duration::from_millis(200),
+};
 /// Pods and namespaces that are told apart: more than a node has.
 const MOST: usize = 4096;
 
@@ -43,7 +49,7 @@ impl LogLimit {
             }
         }
         let of_pod = self.pods.entry(pod.clone()).or_insert_with(|| PodLimit {
-            limit: RateLimit::new(OF_POD.0, OF_POD.1),
+            limit: RateLimit::new(OF_POD),
             left_out: 0,
         });
         if of_pod.limit.try_take() && may_say(&mut self.namespaces, namespace) {
@@ -68,7 +74,7 @@ fn may_say(namespaces: &mut BTreeMap<String, RateLimit>, namespace: &str) -> boo
     if namespaces.len() >= MOST {
         return false;
     }
-    let mut limit = RateLimit::new(OF_NAMESPACE.0, OF_NAMESPACE.1);
+    let mut limit = RateLimit::new(OF_NAMESPACE);
     let may = limit.try_take();
     namespaces.insert(namespace.to_owned(), limit);
     may
@@ -83,10 +89,10 @@ mod tests {
         let mut lines = LogLimit::default();
         let (loud, quiet) = (PodUid::from("loud"), PodUid::from("quiet"));
         let written = (0..31_000).filter(|_| lines.next("ns", &loud).is_some()).count();
-        assert_eq!(written, OF_POD.0 as usize);
+        assert_eq!(written, OF_POD.burst as usize);
         assert_eq!(lines.next("ns", &quiet), Some(0));
-        tokio::time::advance(OF_POD.1).await;
-        assert_eq!(lines.next("ns", &loud), Some(31_000 - u64::from(OF_POD.0)));
+        tokio::time::advance(OF_POD.every).await;
+        assert_eq!(lines.next("ns", &loud), Some(31_000 - u64::from(OF_POD.burst)));
         assert_eq!(lines.next("ns", &loud), None);
         lines.forget(&loud);
         assert_eq!(lines.pods.len(), 1);
@@ -99,7 +105,7 @@ mod tests {
             lines.next("ns", &PodUid::from(number.to_string()));
             assert!(lines.pods.len() <= MOST);
         }
-        tokio::time::advance(OF_POD.1).await;
+        tokio::time::advance(OF_POD.every).await;
         assert_eq!(lines.next("ns", &"next".into()), Some(0));
         assert_eq!(lines.pods.len(), 1);
     }
@@ -115,14 +121,14 @@ mod tests {
                 .filter(|pod| lines.next("loud", pod).is_some())
                 .count();
         }
-        assert_eq!(written, OF_NAMESPACE.0 as usize);
+        assert_eq!(written, OF_NAMESPACE.burst as usize);
         pods.iter().for_each(|pod| lines.forget(pod));
         assert_eq!(lines.next("loud", &"new".into()), None);
         assert_eq!(lines.next("quiet", &"other".into()), Some(0));
-        tokio::time::advance(OF_NAMESPACE.1).await;
+        tokio::time::advance(OF_NAMESPACE.every).await;
         assert_eq!(lines.next("loud", &"new".into()), Some(1));
         // Who is quiet for long is forgotten.
-        tokio::time::advance(OF_NAMESPACE.1 * OF_NAMESPACE.0).await;
+        tokio::time::advance(OF_NAMESPACE.every * OF_NAMESPACE.burst).await;
         lines.next("another", &"another".into());
         assert_eq!(lines.namespaces.len(), 1);
     }

@@ -204,7 +204,7 @@ fn a_link_that_goes_down_unlinks_and_keeps_the_rest() {
         (report.generation, report.counter, report.since),
         (Generation(7), 7, UnixNanos(99))
     );
-    // Registering alone says nothing yet of where the worker is.
+    // A registration says nothing yet of the worker's state.
     assert!(
         table
             .apply(registered("p", "c", 2), UnixNanos(100))

@@ -44,7 +44,7 @@ fn a_container_in_creation_may_be_missing_from_any_listing() {
         table.apply(listed(mark, &["p"], &[]), UnixNanos(0)),
         Effects::default()
     );
-    // NRI says so where the creation fails.
+    // NRI says so if the creation fails.
     assert_eq!(
         table.apply(Input::Removed("c".into()), UnixNanos(0)).dropped,
         ["c".into()]

@@ -162,7 +162,7 @@ fn a_pod_of_another_namespace_is_told_nothing_of_the_jobset_that_its_label_names
     );
     let epochs: Vec<Epoch> = table.snapshot().iter().map(|state| state.epoch).collect();
     assert_eq!(epochs.len(), 2);
-    // A control plane of before does not say where its JobSet is.
+    // An older control plane does not say where its JobSet is.
     wished.namespace = None;
     wished.generation = Generation(3);
     assert_eq!(

@@ -74,7 +74,7 @@ fn one_that_was_stopped_in_vain_is_stopped_again() {
 
 #[test]
 fn one_whose_group_has_run_at_a_generation_is_not_stopped_for_it() {
-    // Numbers fall where the API server's data were restored. Agents obey no lower one.
+    // Numbers fall if the API server's data were restored. Agents obey no lower one.
     let mut table = without_agent();
     assert_eq!(told(&mut table, desired(5, 4, true)), none());
     assert_eq!(told(&mut table, desired(6, 2, false)), none());
@@ -96,7 +96,7 @@ fn nobody_is_stopped_who_has_an_agent_or_may_get_one_from_nobody() {
     table.apply(registered("p", "c", 1), UnixNanos(15));
     assert_eq!(told(&mut table, desired(5, 2, false)), none());
 
-    // Kubelet does not start it again.
+    // The kubelet does not start it again.
     let mut table = Table::new(BASE);
     let never = Pod {
         started_again: false,
@@ -153,7 +153,7 @@ fn one_whose_worker_is_restarted_alone_is_stopped_for_that() {
     assert_eq!(told(&mut table, worker_restarts(2, false)), none());
 }
 
-/// Where container `c` has ended, and what is said of it.
+/// Ends container `c`, and returns the generation at which its group was released.
 fn ended(table: &mut Table, code: i32) -> Option<u64> {
     let effects = table.apply(exited("c".into(), exit(code), 40), UnixNanos(40));
     assert_eq!(phases(&effects), [Phase::Lost(exit(code))]);
