@@ -1,5 +1,5 @@
-//! Notices that the kubelet has renewed the daemon's token, long before the old one expires, and passes
-//! it on to the hub.
+//! Notices that the kubelet has renewed the daemon's token, long before the old one expires, and
+//! passes it on to the hub.
 //!
 //! Promises: a token that the hub has not accepted is sent again while the stream stands.
 
