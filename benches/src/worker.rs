@@ -10,10 +10,11 @@
 
 use std::sync::Arc;
 
-use lockstep_node_daemon::worker::driver::{Closed, Handle, NotLinked, unix_nanos};
+use lockstep_node_daemon::clock::unix_nanos;
+use lockstep_node_daemon::worker::driver::{Closed, Handle, NotLinked};
 use lockstep_node_daemon::worker::facts::Input;
 use lockstep_node_daemon::worker::types::{
-    AgentPhase, AgentState, ContainerId, Exit, Heartbeat, LinkId, PodUid, Target,
+    AgentPhase, AgentState, ContainerId, Epoch, Exit, Generation, Heartbeat, LinkId, PodUid, Target,
 };
 use tokio::sync::{Notify, watch};
 
@@ -38,9 +39,9 @@ pub(crate) struct Worker {
     tally: Arc<Tally>,
     failure: Arc<Notify>,
     phase: AgentPhase,
-    generation: u64,
+    generation: Generation,
     /// Highest epoch and counter seen.
-    seen: (u64, u64),
+    seen: (Epoch, u64),
     /// The value told last, carried as the time that a worker is given to end.
     told: u32,
     revision: u64,
@@ -72,8 +73,8 @@ impl Worker {
             tally,
             failure,
             phase: AgentPhase::Fresh,
-            generation: 0,
-            seen: (0, 0),
+            generation: Generation::default(),
+            seen: (Epoch::default(), 0),
             told: 0,
             revision: 0,
         };
@@ -124,7 +125,7 @@ impl Worker {
         };
         if starts {
             self.phase = AgentPhase::Running;
-            self.tally.runs(self.generation);
+            self.tally.runs(self.generation.0);
         }
         if before == (self.phase, self.generation) {
             return Ok(());
@@ -143,7 +144,7 @@ impl Worker {
             since: unix_nanos(),
             detail: String::new(),
             needs_host_kill: false,
-            host_kill_before: 0,
+            host_kill_before: None,
             heartbeat: Heartbeat::Well,
         };
         let state = Input::State(self.id.clone(), self.link, state);

@@ -11,7 +11,5 @@ pub(crate) mod event_queue;
 pub(crate) mod huge_lock;
 pub(crate) mod memory_limit;
 pub(crate) mod namespace;
-pub(crate) mod pace;
 pub(crate) mod retry;
-pub(crate) mod turns;
 pub mod watch;

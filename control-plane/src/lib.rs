@@ -9,5 +9,3 @@ pub mod leader;
 pub mod net;
 pub mod runtime;
 pub mod telemetry;
-
-pub use k8s::api_thread::KEPT;

@@ -3,5 +3,4 @@
 pub(crate) mod log_limit;
 pub mod logging;
 pub mod metrics;
-pub mod panics;
 pub mod traces;

@@ -1,6 +1,7 @@
 //! The agents' side of the daemon: one Unix socket per pod, one task per connection.
 //!
-//! Which pod speaks follows from the socket; which container, from the kernel: the peer's cgroup must be the container's that it registers for.
+//! The socket tells which pod connects. The kernel tells which container: the peer's cgroup must be
+//! that of the container it registers for.
 
 pub mod connection;
 pub mod convert;
@@ -20,7 +21,7 @@ use crate::worker::types::{ContainerId, PodUid};
 
 /// What the driver has done on this node.
 pub struct AgentHost {
-    /// Kills where an agent may not.
+    /// Kills processes that an agent may not kill.
     pub killer: hostkill::ProcKiller,
     /// The pods' sockets.
     pub sockets: Arc<sockets::Sockets>,

@@ -2,9 +2,11 @@
 
 use std::path::PathBuf;
 
-use clap::{Parser, ValueEnum};
+use clap::Parser;
+use lockstep_process::logging::LogFormat;
 
-/// Lockstep's node daemon: puts the pod agent in front of workers and links them to the control plane.
+/// Lockstep's node daemon: puts the pod agent in front of workers and links them to the control
+/// plane.
 #[derive(Debug, Clone, Parser)]
 #[command(version)]
 pub struct Args {
@@ -21,7 +23,8 @@ pub struct Args {
         default_value = "lockstep-control-plane"
     )]
     pub hub_server_name: String,
-    /// ServiceAccount token with which this daemon authenticates, for the hub's audience. May appear later, and be renewed.
+    /// ServiceAccount token with which this daemon authenticates, for the hub's audience. May
+    /// appear later, and be renewed.
     #[arg(long, env = "LOCKSTEP_TOKEN_FILE")]
     pub token_file: PathBuf,
     /// Name of this node, for the log. The hub is told by the token.
@@ -46,13 +49,4 @@ pub struct Args {
     /// Format of the log.
     #[arg(long, env = "LOCKSTEP_LOG_FORMAT", default_value = "text")]
     pub log_format: LogFormat,
-}
-
-/// Format of the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum LogFormat {
-    /// For people.
-    Text,
-    /// One object per line.
-    Json,
 }

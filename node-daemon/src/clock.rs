@@ -1,12 +1,21 @@
-//! The clock that nobody sets.
+//! The two clocks of the node: the wall clock, which is set now and then, and the boot clock, which
+//! never is.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use lockstep_protocol::{BootNanos, UnixNanos};
 use nix::time::{ClockId, clock_gettime};
 
-/// Nanoseconds since the machine booted, as start times of processes count them; 0 where that cannot be read.
-pub(crate) fn boot_nanos() -> u64 {
-    clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(0, |time| {
-        u64::try_from(Duration::from(time).as_nanos()).unwrap_or(u64::MAX)
-    })
+/// Now, by the wall clock.
+#[must_use]
+pub fn unix_nanos() -> UnixNanos {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    UnixNanos(since.map_or(0, |since| i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)))
+}
+
+/// Now, by the boot clock; 0 if it cannot be read.
+#[must_use]
+pub fn boot_nanos() -> BootNanos {
+    let since = clock_gettime(ClockId::CLOCK_BOOTTIME).map(Duration::from);
+    BootNanos(since.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)))
 }

@@ -1,4 +1,5 @@
-//! What the daemon asks containerd through CRI: which pods and containers there are, how those that ended did, and to kill some.
+//! What the daemon asks of containerd through CRI: to list pods and containers, with their exits,
+//! and to kill some.
 
 pub mod convert;
 mod verbose;
@@ -18,9 +19,9 @@ use tower::Service;
 use tracing::{debug, info, warn};
 
 use crate::nri::inject;
-use crate::plain::state::Listed;
-use crate::pods::{self, Marked};
-use crate::worker::facts::{ListedContainer, Present};
+use crate::plain::facts::PlainContainer;
+use crate::pods::{self, InPlacePod};
+use crate::worker::facts::{ListedContainer, LiveContainer};
 use crate::worker::types::{ContainerId, Pod, SandboxId};
 
 /// Time for one call: containerd has hung when it takes longer.
@@ -33,45 +34,57 @@ pub struct Listing {
     pub pods: Vec<(SandboxId, Pod)>,
     /// Every container that should be a worker, ended or not.
     pub containers: Vec<ListedContainer>,
-    /// Every sandbox of a pod with workers without an agent: as it is marked, or because it can have none, whatever it is marked as.
+    /// Every sandbox of a pod whose workers have no agent: it is marked so, or it can have none.
     pub plain_pods: BTreeMap<SandboxId, Pod>,
     /// Every container of these that is a worker, ended or not.
-    pub plain: Vec<Listed>,
-    /// Those of `containers` that live and were made without the agent that they could have, where that was asked for.
-    pub without_agents: Vec<Present>,
-    /// Containers of which containerd does not say how they ended, and why not. They are listed among
-    /// the others as if they had not ended, so that they are left as they were known.
+    pub plain: Vec<PlainContainer>,
+    /// Live containers of `containers` that were made without the agent that they could have, if
+    /// NRI is away.
+    pub without_agents: Vec<LiveContainer>,
+    /// Containers whose exit containerd does not report, and why. They are listed as if they had
+    /// not ended, so their last known state stays.
     pub unclear: BTreeMap<ContainerId, String>,
 }
 
 /// What was found of sandboxes and containers, and does not change while they live.
 #[derive(Debug, Default)]
-pub struct Known {
-    /// Whether no container of the sandbox can have an agent.
+pub struct ListingCache {
+    /// True if no container of the sandbox can have an agent.
     sandboxes: BTreeMap<SandboxId, bool>,
-    /// Whether the container was made without the agent that it could have.
+    /// True if the container was made without the agent that it could have.
     containers: BTreeMap<ContainerId, bool>,
-    /// Sandboxes of pods that ask to be supervised and cannot be, which was said.
-    odd: BTreeSet<SandboxId>,
+    /// Sandboxes of pods that ask for supervision and cannot have it; that was logged.
+    reported_odd: BTreeSet<SandboxId>,
 }
 
-/// The most bytes that containerd may answer with, as kubelet has it (`pkg/kubelet/cri/remote`, `maxMsgSize`): a node whose pods have more annotations than that has no
-/// kubelet either.
+/// The most bytes that containerd may answer with. It is the kubelet's own limit
+/// (`pkg/kubelet/cri/remote`, `maxMsgSize`): on a node whose pods have more annotations than that,
+/// the kubelet does not work either.
 const LARGEST_ANSWER: usize = 16 << 20;
 
 fn client(channel: &Channel) -> RuntimeServiceClient<Channel> {
     RuntimeServiceClient::new(channel.clone()).max_decoding_message_size(LARGEST_ANSWER)
 }
 
-/// Lists through CRI, and looks for agents where nobody else tells of them: `is_nri_away`. What is found is added to `known`, and what is gone taken away.
-/// A container that containerd has trouble with concerns no other: it is left as it was known.
+/// What tells which containers were made without the agent that they could have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AgentSource {
+    /// NRI shows all containers as they were made.
+    Nri,
+    /// NRI is away: the listing has to look at each new container.
+    Cri,
+}
+
+/// Lists through CRI, and looks for agents if NRI is away. New findings are added to `known`, and
+/// what is gone is removed. Trouble with one container concerns no other: it keeps its last known
+/// state.
 ///
 /// # Errors
 /// When containerd answers with an error, or not in time.
 pub async fn list(
     channel: &Channel,
-    known: &Mutex<Known>,
-    is_nri_away: bool,
+    known: &Mutex<ListingCache>,
+    agents: AgentSource,
 ) -> Result<Listing, tonic::Status> {
     let mut client = client(channel);
     let sandboxes = in_time(client.list_pod_sandbox(wire::ListPodSandboxRequest::default()))
@@ -81,10 +94,10 @@ pub async fn list(
     let mut known = known.lock().await;
     let listed: BTreeSet<&str> = sandboxes.iter().map(|sandbox| sandbox.id.as_str()).collect();
     known.sandboxes.retain(|id, _| listed.contains(id.as_str()));
-    known.odd.retain(|id| listed.contains(id.as_str()));
+    known.reported_odd.retain(|id| listed.contains(id.as_str()));
     for sandbox in sandboxes {
         match convert::pod(&sandbox) {
-            Ok(Some(Marked::Supervised(pod))) => {
+            Ok(Some(InPlacePod::Supervised(pod))) => {
                 let without = cannot_have_agents(&mut client, &sandbox, &mut known).await?;
                 let id = SandboxId::from(sandbox.id);
                 if without {
@@ -93,11 +106,11 @@ pub async fn list(
                     listing.pods.push((id, pod));
                 }
             }
-            Ok(Some(Marked::Plain(pod))) => drop(listing.plain_pods.insert(sandbox.id.into(), pod)),
+            Ok(Some(InPlacePod::Plain(pod))) => drop(listing.plain_pods.insert(sandbox.id.into(), pod)),
             Ok(None) => {}
             Err(error) => {
-                // Once, however often it is listed: anybody's pods may be so.
-                if known.odd.insert(SandboxId::from(sandbox.id.clone())) {
+                // Once, however often it is listed: pods of any tenant may be so.
+                if known.reported_odd.insert(SandboxId::from(sandbox.id.clone())) {
                     warn!(sandbox = sandbox.id, %error, "pod is not supervised");
                 }
             }
@@ -124,13 +137,13 @@ pub async fn list(
     };
     let listed: BTreeSet<&ContainerId> = live().map(|container| &container.id).collect();
     known.containers.retain(|id, _| listed.contains(id));
-    if is_nri_away {
+    if agents == AgentSource::Cri {
         let mut found = Vec::new();
         for container in live() {
             if let Some((_, pod)) = listing.pods.iter().find(|(_, pod)| pod.uid == container.pod)
                 && misses_agent(&mut client, pod, container, &mut known.containers).await?
             {
-                found.push(Present {
+                found.push(LiveContainer {
                     pod: container.pod.clone(),
                     id: container.id.clone(),
                     name: container.name.clone(),
@@ -143,8 +156,8 @@ pub async fn list(
     Ok(listing)
 }
 
-/// Whether a container was made without the agent that it could have. Where containerd does not say so it is taken for one with an agent: nothing is
-/// done to it.
+/// True if a container was made without the agent that it could have. If containerd does not say,
+/// the answer is false: nothing is done to the container.
 ///
 /// # Errors
 /// When containerd does not answer in time.
@@ -174,14 +187,15 @@ async fn misses_agent(
     Ok(missing == Some(true))
 }
 
-/// Whether no container of this sandbox can have an agent. Where containerd does not say so it is taken for one that can.
+/// True if no container of this sandbox can have an agent. If containerd does not say, the answer
+/// is false.
 ///
 /// # Errors
 /// When containerd does not answer in time.
 async fn cannot_have_agents(
     client: &mut RuntimeServiceClient<Channel>,
     sandbox: &wire::PodSandbox,
-    known: &mut Known,
+    known: &mut ListingCache,
 ) -> Result<bool, tonic::Status> {
     let id = SandboxId::from(sandbox.id.as_str());
     if pods::is_sandboxed(&sandbox.runtime_handler) {
@@ -220,10 +234,10 @@ async fn cannot_have_agents(
     }
 }
 
-/// Adds the workers among these containers. `status` is asked how those that have ended did.
+/// Adds the workers among these containers. `status` returns the exit of one that has ended.
 ///
 /// # Errors
-/// When that is not answered in time: then it would not be for the next one either.
+/// When a status does not come in time: then the next one would not either.
 async fn sort<Answer>(
     mut listing: Listing,
     containers: Vec<wire::Container>,
@@ -254,13 +268,13 @@ where
         if let Some(worker) = worker {
             listing.containers.push(ListedContainer { ended, ..worker });
         } else if let Some(plain) = plain {
-            listing.plain.push(Listed { ended, ..plain });
+            listing.plain.push(PlainContainer { ended, ..plain });
         }
     }
     Ok(listing)
 }
 
-/// The answer to a call, where it comes in time.
+/// The answer to a call, if it comes in time.
 async fn in_time<T>(
     call: impl Future<Output = Result<tonic::Response<T>, tonic::Status>>,
 ) -> Result<T, tonic::Status> {
@@ -288,7 +302,7 @@ pub async fn kill(channel: &Channel, id: &ContainerId) -> Result<(), tonic::Stat
     }
 }
 
-/// The way to containerd's socket, for [`tonic::transport::Endpoint`]s whatever their address.
+/// A connector to containerd's socket, for [`tonic::transport::Endpoint`]s of any address.
 pub fn connector(
     socket: PathBuf,
 ) -> impl Service<Uri, Response = TokioIo<UnixStream>, Error = io::Error, Future: Send> + Send + 'static {
@@ -301,7 +315,8 @@ pub fn connector(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::worker::types::Exit;
+    use crate::testing::pod;
+    use crate::worker::types::{Ended, Exit, UnixNanos};
 
     fn exited(id: &str) -> wire::Container {
         wire::Container {
@@ -317,18 +332,8 @@ mod tests {
     }
 
     fn listing() -> Listing {
-        let pod = Pod {
-            uid: "p".into(),
-            namespace: "default".into(),
-            name: "pod".into(),
-            group: "g".into(),
-            job: "job".into(),
-            index: 0,
-            supervised: ["worker".to_owned()].into(),
-            started_again: false,
-        };
         Listing {
-            pods: vec![("s".into(), pod)],
+            pods: vec![("s".into(), pod("p"))],
             ..Listing::default()
         }
     }
@@ -356,10 +361,11 @@ mod tests {
             .iter()
             .map(|container| (container.id.as_str(), container.ended))
             .collect();
-        assert_eq!(
-            ends,
-            [("odd", None), ("even", Some((Exit { code: 3, signal: 0 }, 42)))]
-        );
+        let end = Ended {
+            exit: Exit { code: 3, signal: 0 },
+            at: UnixNanos(42),
+        };
+        assert_eq!(ends, [("odd", None), ("even", Some(end))]);
         assert_eq!(
             found.unclear,
             BTreeMap::from([("odd".into(), "no such shim".to_owned())])

@@ -1,7 +1,8 @@
-//! containerd's own event stream: the starts and ends of containers, a few milliseconds after they happen.
+//! containerd's own event stream: containers start and end, seen a few milliseconds later.
 //!
-//! Events are hints that come early; listings through CRI, after every connect and now and then, are what makes the picture whole. The stream is only
-//! drained here: when the driver has no room the connection is given up, and the listing after the next one repairs what was missed.
+//! Events are early hints. Listings through CRI, after every connect and now and then, complete the
+//! picture. The stream is only drained here: if the driver has no room, the connection is given up,
+//! and the listing after the next connect repairs what was missed.
 
 use std::collections::BTreeMap;
 use std::iter;
@@ -13,17 +14,18 @@ use containerd_client::events::TaskExit;
 use containerd_client::services::v1::SubscribeRequest;
 use containerd_client::services::v1::events_client::EventsClient;
 use containerd_client::types::Envelope;
+use lockstep_process::rate_limit::{Rate, RateLimit};
 use prost::Message as _;
 use tokio::sync::{Mutex, Notify};
 use tonic::transport::{Channel, Endpoint};
 use tracing::{debug, info, warn};
 
-use crate::cri::{self, Known, Listing};
-use crate::pace::Pace;
+use crate::clock::unix_nanos;
+use crate::cri::{self, AgentSource, Listing, ListingCache};
 use crate::plain;
-use crate::worker::driver::{Closed, Handle, unix_nanos};
+use crate::worker::driver::{Closed, Handle};
 use crate::worker::facts::Input;
-use crate::worker::types::{ContainerId, Exit};
+use crate::worker::types::{ContainerId, Ended, Exit, UnixNanos};
 
 /// Time between attempts.
 const RETRY: Duration = Duration::from_millis(200);
@@ -40,9 +42,12 @@ const FILTERS: [&str; 2] = [
 ];
 const START_TOPIC: &str = "/tasks/start";
 const EXIT_TOPIC: &str = "/tasks/exit";
-/// Listings that news may cause at once, and the time between those after them: a container that crashes all the time is no reason to list
-/// all the time.
-const NEWS: (u32, Duration) = (5, Duration::from_secs(1));
+/// Listings that events may cause at once, and the time between those after them: a container that
+/// crashes all the time is no reason to list all the time.
+const NEWS: Rate = Rate {
+    burst: 5,
+    every: Duration::from_secs(1),
+};
 
 /// Why a connection ended.
 #[derive(Debug, thiserror::Error)]
@@ -57,13 +62,14 @@ enum EventsError {
     Closed(#[from] Closed),
 }
 
-/// Follows containerd for as long as the daemon lives.
+/// Follows containerd while the daemon lives.
 ///
 /// # Errors
 /// When the daemon is going down.
 pub async fn serve(socket: &Path, workers: &Handle) -> Result<(), Closed> {
     let away = AtomicBool::new(false);
-    // What a sandbox shares does not change while it is there: it is known across connections, where containerd may have trouble with it later.
+    // What a sandbox shares never changes, so it is kept across connections: containerd may have
+    // trouble with the sandbox later.
     let known = Mutex::default();
     loop {
         match follow(socket, workers, &known, &away).await {
@@ -75,7 +81,7 @@ pub async fn serve(socket: &Path, workers: &Handle) -> Result<(), Closed> {
             }
             Err(EventsError::Closed(closed)) => return Err(closed),
             // That is not containerd's fault.
-            Err(error @ EventsError::Behind) => warn!(%error, "events from containerd are listed anew"),
+            Err(error @ EventsError::Behind) => warn!(%error, "events from containerd are listed again"),
             Err(error) => {
                 workers.health().cri(Err(&error));
                 if away.swap(true, Ordering::Relaxed) {
@@ -93,12 +99,17 @@ pub async fn serve(socket: &Path, workers: &Handle) -> Result<(), Closed> {
 async fn follow(
     socket: &Path,
     workers: &Handle,
-    known: &Mutex<Known>,
+    known: &Mutex<ListingCache>,
     away: &AtomicBool,
 ) -> Result<(), EventsError> {
     let channel = connect(socket.to_owned()).await?;
     let list = || async {
-        let listing = cri::list(&channel, known, !workers.health().has_nri()).await;
+        let agents = if workers.health().has_nri() {
+            AgentSource::Nri
+        } else {
+            AgentSource::Cri
+        };
+        let listing = cri::list(&channel, known, agents).await;
         if listing.is_ok() {
             away.store(false, Ordering::Relaxed);
         }
@@ -127,9 +138,9 @@ async fn drain(channel: &Channel, workers: &Handle, news: &Notify) -> Result<(),
 
 /// Passes on what concerns containers. Sessions of `kubectl exec` and exec probes end here.
 fn take(envelope: &Envelope, workers: &Handle, news: &Notify) -> Result<(), EventsError> {
-    if let Some((id, exit, at)) = container_exit(envelope) {
-        debug!(container = %id, code = exit.code, "exit event");
-        if workers.try_tell(Input::Exited(id, exit, at))?.is_some() {
+    if let Some((id, ended)) = container_exit(envelope) {
+        debug!(container = %id, code = ended.exit.code, "exit event");
+        if workers.try_tell(Input::Exited(id, ended))?.is_some() {
             return Err(EventsError::Behind);
         }
         news.notify_one();
@@ -139,9 +150,10 @@ fn take(envelope: &Envelope, workers: &Handle, news: &Notify) -> Result<(), Even
     Ok(())
 }
 
-/// Lists at once and again and again. containerd does not say when a subscription stands, so the first listing may come too early: the second, soon
-/// after, is the one that counts. Then whenever there is news: of a container that starts without an agent nothing else says whose it is. The
-/// later ones are for what nobody thought of.
+/// Lists at once and again and again. containerd does not say when a subscription stands, so the
+/// first listing may come too early; the second, soon after, is the one that counts. Then it lists
+/// after each event: nothing else says whose container has started without an agent. The later
+/// listings are for what was overlooked.
 async fn relist<Answer>(
     workers: &Handle,
     news: &Notify,
@@ -152,18 +164,19 @@ where
 {
     let mut unclear = BTreeMap::new();
     let mut too_large = false;
-    let mut pace = Pace::new(NEWS.0, NEWS.1);
+    let mut limit = RateLimit::new(NEWS);
     for wait in RELIST.into_iter().chain(iter::repeat(RELIST_LATER)) {
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
-            () = async { pace.ready().await; news.notified().await } => {
-                pace.take();
+            () = async { limit.ready().await; news.notified().await } => {
+                limit.take();
                 tokio::time::sleep(RELIST_SOON).await;
             }
         }
         let mark = workers.mark().await?;
         let listing = match list().await {
-            // containerd sends no more than 16 MiB, and says so by the latter. The next one may be smaller; events come meanwhile.
+            // containerd sends no more than 16 MiB, and reports that by the latter code. The next
+            // listing may be smaller; events arrive meanwhile.
             Err(error)
                 if matches!(
                     error.code(),
@@ -201,7 +214,7 @@ where
             containers: listing.containers,
         };
         workers.tell(listed).await?;
-        let plain = plain::state::Input::Listed {
+        let plain = plain::facts::Input::Listed {
             pods: listing.plain_pods.into_values().collect(),
             containers: listing.plain,
         };
@@ -217,7 +230,7 @@ async fn connect(socket: PathBuf) -> Result<Channel, tonic::transport::Error> {
 }
 
 /// The exit of a container's first process, with its time. Exits of exec sessions have another id.
-fn container_exit(envelope: &Envelope) -> Option<(ContainerId, Exit, i64)> {
+fn container_exit(envelope: &Envelope) -> Option<(ContainerId, Ended)> {
     if envelope.topic != EXIT_TOPIC {
         return None;
     }
@@ -227,11 +240,11 @@ fn container_exit(envelope: &Envelope) -> Option<(ContainerId, Exit, i64)> {
     }
     let code = i32::try_from(event.exit_status).unwrap_or(Exit::UNKNOWN.code);
     let at = event.exited_at.map_or_else(unix_nanos, |time| {
-        time.seconds
-            .saturating_mul(1_000_000_000)
-            .saturating_add(i64::from(time.nanos))
+        let seconds = time.seconds.saturating_mul(1_000_000_000);
+        UnixNanos(seconds.saturating_add(i64::from(time.nanos)))
     });
-    Some((event.container_id.into(), cri::convert::exit(code), at))
+    let exit = cri::convert::exit(code);
+    Some((event.container_id.into(), Ended { exit, at }))
 }
 
 #[cfg(test)]
@@ -242,19 +255,9 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::worker::driver::{Driver, Host};
-    use crate::worker::facts::HostKill;
+    use crate::testing::NoHost;
+    use crate::worker::driver::Driver;
     use crate::worker::state::Table;
-    use crate::worker::types::PodUid;
-
-    struct NoHost;
-
-    impl Host for NoHost {
-        fn kill(&self, _: HostKill) {}
-        fn spare(&self, _: &ContainerId) {}
-        fn pod_known(&self, _: &PodUid) {}
-        fn pod_gone(&self, _: &PodUid) {}
-    }
 
     fn envelope(topic: &str, id: &str, exit_status: u32) -> Envelope {
         let event = TaskExit {
@@ -317,7 +320,7 @@ mod tests {
         let minute = Duration::from_secs(60);
         let quiet = listings(minute * 2, minute).await;
         let busy = listings(Duration::from_millis(10), minute).await;
-        assert!((60..=60 + NEWS.0 + quiet).contains(&busy), "{busy}");
+        assert!((60..=60 + NEWS.burst + quiet).contains(&busy), "{busy}");
         // Little news is heard of at once.
         assert_eq!(
             listings(Duration::from_secs(20), minute - RELIST_SOON).await,
@@ -330,7 +333,13 @@ mod tests {
         let exit = Exit { code: 137, signal: 9 };
         assert_eq!(
             container_exit(&envelope(EXIT_TOPIC, "c1", 137)),
-            Some(("c1".into(), exit, 5_000_000_007))
+            Some((
+                "c1".into(),
+                Ended {
+                    exit,
+                    at: UnixNanos(5_000_000_007)
+                }
+            ))
         );
         assert_eq!(container_exit(&envelope(EXIT_TOPIC, "exec-1", 1)), None);
         assert_eq!(container_exit(&envelope("/tasks/start", "c1", 0)), None);
@@ -338,8 +347,8 @@ mod tests {
 
     #[test]
     fn an_exit_status_beyond_reason_is_no_success() {
-        let (_, exit, _) = container_exit(&envelope(EXIT_TOPIC, "c1", u32::MAX)).unwrap();
-        assert_ne!(exit.code, 0);
+        let (_, ended) = container_exit(&envelope(EXIT_TOPIC, "c1", u32::MAX)).unwrap();
+        assert_ne!(ended.exit.code, 0);
     }
 
     proptest! {
@@ -362,9 +371,9 @@ mod tests {
                 event: Some(prost_types::Any { type_url: String::new(), value }),
                 ..Envelope::default()
             });
-            let (id, exit, _) = of(event.encode_to_vec()).unwrap();
+            let (id, ended) = of(event.encode_to_vec()).unwrap();
             prop_assert_eq!(id.as_str(), "c1");
-            prop_assert_eq!(exit.code == 0, exit_status == 0);
+            prop_assert_eq!(ended.exit.code == 0, exit_status == 0);
             drop(of(garbage));
         }
     }

@@ -1,14 +1,17 @@
-//! What the daemon finds of its node's container runtime: whether its two ways to it are open. For people; nothing is decided by it.
+//! Health of the node's container runtime: CRI and NRI, the daemon's two ways to it, are open or
+//! not. It is for people; nothing is decided by it.
 //!
-//! Who uses a way says what became of it, each time; the link passes on what has changed. It is a level, so nothing queues up for a control plane
-//! that is away. How often a pod's socket refused somebody is counted beside that.
+//! Each user of a way reports each outcome, and the link passes on changes. It is a level, so
+//! nothing queues up while the control plane is away. Refused connections to pods' sockets are
+//! counted here, too.
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use tokio::sync::watch;
 
-use crate::worker::driver::unix_nanos;
+use crate::clock::unix_nanos;
+use crate::worker::types::UnixNanos;
 
 /// Longest reason that is passed on, in bytes.
 const LONGEST: usize = 256;
@@ -19,15 +22,16 @@ pub enum Access {
     /// It has not been tried for long enough to say.
     #[default]
     Unknown,
-    /// It is open, since then: nanoseconds since the Unix epoch.
-    Well(i64),
+    /// It is open since then.
+    Well(UnixNanos),
     /// It is not, since then, and why.
-    Away(i64, String),
+    Away(UnixNanos, String),
 }
 
 impl Access {
-    /// Takes in what was found. Gives whether that is another state: an endless row of errors is one, and has the first one's reason.
-    fn find(&mut self, found: Result<(), &dyn Display>, now: i64) -> bool {
+    /// Takes in an outcome. True if the state has changed: a row of errors is one state, with the
+    /// first one's reason.
+    fn find(&mut self, found: Result<(), &dyn Display>, now: UnixNanos) -> bool {
         match (&self, found) {
             (Self::Well(_), Ok(())) | (Self::Away(..), Err(_)) => return false,
             (_, Ok(())) => *self = Self::Well(now),
@@ -40,7 +44,7 @@ impl Access {
         true
     }
 
-    /// It stays away, for this reason. Gives whether that is news.
+    /// It stays away, now for this reason. True if the reason is new.
     fn explain(&mut self, because: &str) -> bool {
         let Self::Away(_, why) = self else { return false };
         let is_news = why != because;
@@ -51,19 +55,19 @@ impl Access {
     }
 }
 
-/// Both ways.
+/// Access to the container runtime, both ways.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Ways {
+pub struct RuntimeAccess {
     /// Containers are listed and killed by this one.
     pub cri: Access,
     /// Agents get into containers by this one.
     pub nri: Access,
 }
 
-/// Both ways as they are now, for whoever uses them and for the link; and what was refused.
+/// Access as it is now, for its users and for the link, and a count of what was refused.
 #[derive(Debug, Default)]
 pub struct Health {
-    ways: watch::Sender<Ways>,
+    access: watch::Sender<RuntimeAccess>,
     refused: AtomicU32,
 }
 
@@ -71,31 +75,31 @@ impl Health {
     /// CRI has answered, or why not.
     pub fn cri(&self, found: Result<(), &dyn Display>) {
         let now = unix_nanos();
-        self.ways.send_if_modified(|ways| ways.cri.find(found, now));
+        self.access.send_if_modified(|access| access.cri.find(found, now));
     }
 
-    /// NRI has taken the daemon as a plugin, or why it is none.
+    /// NRI has accepted the daemon as a plugin, or the reason why not.
     pub fn nri(&self, found: Result<(), &dyn Display>) {
         let now = unix_nanos();
-        self.ways.send_if_modified(|ways| ways.nri.find(found, now));
+        self.access.send_if_modified(|access| access.nri.find(found, now));
     }
 
-    /// NRI goes on to be away, for this reason rather than for the one that was said first.
+    /// NRI stays away, for this reason instead of the first one.
     pub fn nri_stays_away(&self, because: &str) {
         self.nri(Err(&because));
-        self.ways.send_if_modified(|ways| ways.nri.explain(because));
+        self.access.send_if_modified(|access| access.nri.explain(because));
     }
 
-    /// Whether NRI has taken the daemon as a plugin, and tells it of containers.
+    /// True if NRI has accepted the daemon as a plugin and tells it of containers.
     #[must_use]
     pub fn has_nri(&self) -> bool {
-        matches!(self.ways.borrow().nri, Access::Well(_))
+        matches!(self.access.borrow().nri, Access::Well(_))
     }
 
-    /// Tells what they are, and when that changes.
+    /// The present access, and its changes.
     #[must_use]
-    pub fn watch(&self) -> watch::Receiver<Ways> {
-        self.ways.subscribe()
+    pub fn watch(&self) -> watch::Receiver<RuntimeAccess> {
+        self.access.subscribe()
     }
 
     /// A connection to an agents' socket was refused.
@@ -117,14 +121,14 @@ mod tests {
     #[test]
     fn a_way_changes_when_its_state_does() {
         let mut way = Access::default();
-        assert!(way.find(Err(&"no such file"), 1));
-        assert!(!way.find(Err(&"refused"), 2));
-        assert_eq!(way, Access::Away(1, "no such file".to_owned()));
-        assert!(way.find(Ok(()), 3));
-        assert!(!way.find(Ok(()), 4));
-        assert_eq!(way, Access::Well(3));
-        assert!(way.find(Err(&"ä".repeat(LONGEST)), 5));
-        assert_eq!(way, Access::Away(5, "ä".repeat(LONGEST / 2)));
+        assert!(way.find(Err(&"no such file"), UnixNanos(1)));
+        assert!(!way.find(Err(&"refused"), UnixNanos(2)));
+        assert_eq!(way, Access::Away(UnixNanos(1), "no such file".to_owned()));
+        assert!(way.find(Ok(()), UnixNanos(3)));
+        assert!(!way.find(Ok(()), UnixNanos(4)));
+        assert_eq!(way, Access::Well(UnixNanos(3)));
+        assert!(way.find(Err(&"ä".repeat(LONGEST)), UnixNanos(5)));
+        assert_eq!(way, Access::Away(UnixNanos(5), "ä".repeat(LONGEST / 2)));
     }
 
     #[test]
@@ -151,7 +155,7 @@ mod tests {
     fn watchers_hear_of_changes_alone() {
         let health = Health::default();
         let mut seen = health.watch();
-        assert_eq!(*seen.borrow_and_update(), Ways::default());
+        assert_eq!(*seen.borrow_and_update(), RuntimeAccess::default());
         health.cri(Ok(()));
         assert!(seen.has_changed().unwrap());
         assert!(matches!(seen.borrow_and_update().cri, Access::Well(_)));

@@ -1,7 +1,8 @@
 //! Puts the agent's binary where worker containers can mount it from.
 //!
-//! It lives in a directory named by its content, so that a daemon of another version leaves what containers run from untouched, and a mounted
-//! directory never changes under them. What no container runs from any more, and no daemon puts into containers, is removed.
+//! Its directory is named by its content, so a daemon of another version leaves alone what
+//! containers run from, and a mounted directory never changes under them. A directory that no
+//! container runs from and no daemon hands out is removed.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, Permissions};
@@ -67,8 +68,9 @@ pub fn install(binary: &Path, state_dir: &Path) -> Result<Installed, InstallErro
 }
 
 impl Installed {
-    /// Removes the agents beside this one that no container has (`used`: directories of agents that containers mount) and that no other daemon
-    /// holds. Gives, of each, whether it was removed; what the file system refuses is tried again the next time.
+    /// Removes the other agents that no container uses (`used`: directories of agents that
+    /// containers mount) and that no other daemon holds. Returns the outcome of each removal; what
+    /// the file system refuses is tried again the next time.
     pub fn prune(&self, used: &BTreeSet<PathBuf>) -> Vec<Result<PathBuf, InstallError>> {
         let bin = self.dir.parent().unwrap_or(&self.dir);
         let entries = match fs::read_dir(bin) {

@@ -1,4 +1,4 @@
-//! The link to the control plane: one stream, kept up for as long as the daemon lives.
+//! The link to the control plane: one stream, kept up while the daemon lives.
 //!
 //! ```text
 //!              ┌──────────── Drain, end, error (back-off 50 ms to 5 s, reset by Desired) ───────────┐
@@ -9,7 +9,8 @@
 //!              └──> refused (protocol version): said clearly, tried again every 30 s ───────────────┘
 //! ```
 //!
-//! A stream that has stood for some seconds resets the back-off as well, and a Welcome alone does not. A lost link touches no worker. What changes meanwhile is in the next snapshot.
+//! A stream that has stood for some seconds resets the back-off as well; a Welcome does not. A lost
+//! link touches no worker. What changes meanwhile is in the next snapshot.
 
 mod connect;
 pub mod convert;
@@ -30,7 +31,7 @@ use session::{End, Progress, SessionError};
 const MIN_DELAY: Duration = Duration::from_millis(50);
 /// Half of the longest delay: jitter adds up to as much again.
 const MAX_DELAY: Duration = Duration::from_millis(2500);
-/// Time between attempts where the hub speaks another protocol: only an upgrade helps.
+/// Time between attempts when the hub speaks another protocol: only an upgrade helps.
 const REFUSED_DELAY: Duration = Duration::from_secs(30);
 /// Redirects in a row that are followed without delay.
 const MAX_REDIRECTS: u32 = 3;

@@ -1,6 +1,8 @@
-//! The daemon as an NRI plugin: containerd asks it about every container that it creates, and it puts the agent in front of the workers.
+//! The daemon as an NRI plugin: containerd asks it about every container that it creates, and it
+//! puts the agent in front of the workers.
 //!
-//! [`mux`] and [`ttrpc`] are NRI's transport, [`inject`] decides (pure), [`plugin`] is one connection, [`serve`] keeps one up.
+//! [`mux`] and [`ttrpc`] are NRI's transport, [`inject`] decides (pure), [`plugin`] is one
+//! connection, [`serve`] keeps one up.
 
 pub mod convert;
 pub mod inject;
@@ -19,15 +21,17 @@ use plugin::{Plugin, PluginError};
 
 /// Time between attempts. Short: a container that is created meanwhile starts without its agent.
 const RETRY: Duration = Duration::from_millis(200);
-/// Time between attempts where containerd takes the daemon as a plugin again and again and tells it of no pods: it reads all of them each time.
+/// Time between attempts while containerd accepts the plugin again and again but tells it of no
+/// pods: it reads all of them each time.
 const RETRY_LATER: Duration = Duration::from_secs(5);
-/// Connections that may end so before that is said.
+/// Connections in a row that may end so before that is logged.
 const IN_VAIN: u32 = 3;
-/// What is said then. NRI sends eight pods and containers at least in one message of ttrpc, and gives the plugin up where that is larger than it may be.
+/// The line that is logged then. NRI sends at least eight pods and containers in one ttrpc message,
+/// and drops the plugin if that is too large.
 const NOT_TOLD: &str = "containerd closes each connection before it has told of the node's pods: eight pods and containers may be larger than the 4 MiB that \
     NRI sends at once, by their environment";
 
-/// Keeps a plugin connection to `socket` up for as long as the daemon lives.
+/// Keeps a plugin connection to `socket` up while the daemon lives.
 ///
 /// # Errors
 /// When the daemon is going down.
@@ -47,7 +51,7 @@ pub async fn serve(socket: &Path, plugin: &Plugin) -> Result<(), Closed> {
                 };
                 match ended {
                     Err(PluginError::Closed(closed)) => return Err(closed),
-                    // It has been said, and is again where it has been otherwise.
+                    // It was logged, and is logged again after a better connection.
                     ended if in_vain > IN_VAIN => debug!(?ended, in_vain, "NRI connection lost"),
                     Ok(()) | Err(PluginError::Io(_)) if in_vain == IN_VAIN => {
                         health.nri_stays_away(NOT_TOLD);
@@ -68,7 +72,7 @@ pub async fn serve(socket: &Path, plugin: &Plugin) -> Result<(), Closed> {
             }
             Err(error) if away => debug!(%error, "NRI is still away"),
             Err(error) => {
-                // Whoever comes next may have other pods.
+                // The next containerd may have other pods.
                 in_vain = 0;
                 health.nri(Err(&error));
                 warn!(socket = %socket.display(), %error, "NRI is away: workers that are created now start without an agent");
@@ -79,7 +83,7 @@ pub async fn serve(socket: &Path, plugin: &Plugin) -> Result<(), Closed> {
     }
 }
 
-/// Time to the next attempt, after so many connections by which containerd has told of no pods.
+/// Time to the next attempt, after this many connections in which containerd told of no pods.
 fn wait(in_vain: u32) -> Duration {
     let doublings = in_vain.saturating_sub(IN_VAIN).min(16);
     RETRY.saturating_mul(1 << doublings).min(RETRY_LATER)

@@ -1,4 +1,5 @@
-//! Pods of JobSets that restart in place, recognised by their labels and annotations. Shared by NRI and CRI, which show the same maps.
+//! Recognises pods of JobSets that restart in place, by their labels and annotations. NRI and CRI
+//! show the same maps.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -12,18 +13,20 @@ const SUPERVISED: &str = "supervised";
 const PLAIN: &str = "plain";
 /// Annotation with the comma-separated names of the worker containers.
 const SUPERVISE: &str = "lockstep.dev/supervise";
-/// Annotation that the control plane puts on pods with workers that kubelet starts again: there, with this value, one without its agent may be stopped.
+/// Annotation, with its value, on pods whose workers the kubelet starts again: a worker without its
+/// agent may be stopped there.
 const STOP_WITHOUT_AGENT: (&str, &str) = ("lockstep.dev/stop-without-agent", "true");
 const JOBSET_UID: &str = "jobset.sigs.k8s.io/jobset-uid";
 const JOB_NAME: &str = "batch.kubernetes.io/job-name";
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 
-/// Longest value that can be one, in bytes: of a label, and of a list of containers. An annotation may be a thousand times as long.
+/// Longest valid value, in bytes: of a label, and of a list of containers. An annotation may be a
+/// thousand times as long.
 const LONGEST: (usize, usize) = (63, 16 << 10);
 
 /// How a pod restarts in place.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Marked {
+pub enum InPlacePod {
     /// With an agent in its workers.
     Supervised(Pod),
     /// By its containers.
@@ -36,16 +39,17 @@ pub enum NotAWorker {
     /// A label is missing.
     #[error("it has no label or annotation {0}")]
     Missing(&'static str),
-    /// A value is none that the control plane would have written.
+    /// The control plane would not have written this value.
     #[error("its {0} is longer than any can be")]
     TooLong(&'static str),
-    /// The completion index is none.
+    /// The completion index is not a number.
     #[error("its {INDEX} is no index")]
     BadIndex,
 }
 
-/// Whether pods that this handler of the runtime runs have a kernel of their own, by the names that it has with Kata Containers, gVisor and Firecracker. The
-/// control plane reads RuntimeClasses in the same way: no agent would reach this daemon from there.
+/// True if pods under this runtime handler have a kernel of their own, by the handler's usual names
+/// for Kata Containers, gVisor and Firecracker. The control plane reads RuntimeClasses in the same
+/// way. No agent could reach this daemon from there.
 #[must_use]
 pub fn is_sandboxed(handler: &str) -> bool {
     let mut words = handler.split(|letter: char| !letter.is_ascii_alphanumeric());
@@ -69,11 +73,11 @@ pub struct Metadata<'a> {
 /// The pod, if it belongs to a JobSet that restarts in place. `Ok(None)`: it does not ask for it.
 ///
 /// # Errors
-/// When it asks for that but its identity cannot be told: its agent could never be released.
-pub fn recognise(metadata: &Metadata<'_>) -> Result<Option<Marked>, NotAWorker> {
+/// When it asks for that but its identity is not known: its agent could never be released.
+pub fn recognise(metadata: &Metadata<'_>) -> Result<Option<InPlacePod>, NotAWorker> {
     let marked = match metadata.annotations.get(IN_PLACE).map(String::as_str) {
-        Some(SUPERVISED) => Marked::Supervised,
-        Some(PLAIN) => Marked::Plain,
+        Some(SUPERVISED) => InPlacePod::Supervised,
+        Some(PLAIN) => InPlacePod::Plain,
         _ => return Ok(None),
     };
     let find = |key: &'static str| {
@@ -129,7 +133,7 @@ mod tests {
     fn recognised(
         labels: &[(&str, &str)],
         annotations: &[(&str, &str)],
-    ) -> Result<Option<Marked>, NotAWorker> {
+    ) -> Result<Option<InPlacePod>, NotAWorker> {
         recognise(&Metadata {
             uid: "u",
             namespace: "default",
@@ -144,7 +148,7 @@ mod tests {
     #[test]
     fn a_worker_pod_is_recognised_by_labels_or_annotations() {
         let identity = [(JOBSET_UID, "g"), (JOB_NAME, "job"), (INDEX, "3")];
-        let Some(Marked::Supervised(pod)) = recognised(&identity, &ASKS).unwrap() else {
+        let Some(InPlacePod::Supervised(pod)) = recognised(&identity, &ASKS).unwrap() else {
             panic!("not supervised")
         };
         assert_eq!((pod.group.as_str(), pod.job.as_str(), pod.index), ("g", "job", 3));
@@ -154,17 +158,17 @@ mod tests {
         );
         assert!(!pod.started_again);
         let again = [ASKS[0], ASKS[1], STOP_WITHOUT_AGENT];
-        let Some(Marked::Supervised(again)) = recognised(&identity, &again).unwrap() else {
+        let Some(InPlacePod::Supervised(again)) = recognised(&identity, &again).unwrap() else {
             panic!("not supervised")
         };
         assert!(again.started_again);
         let annotations: Vec<_> = identity.into_iter().chain(ASKS).collect();
         assert_eq!(
             recognised(&[], &annotations),
-            Ok(Some(Marked::Supervised(pod.clone())))
+            Ok(Some(InPlacePod::Supervised(pod.clone())))
         );
         let plain = [(IN_PLACE, PLAIN), ASKS[1]];
-        assert_eq!(recognised(&identity, &plain), Ok(Some(Marked::Plain(pod))));
+        assert_eq!(recognised(&identity, &plain), Ok(Some(InPlacePod::Plain(pod))));
     }
 
     #[test]
@@ -223,7 +227,7 @@ mod tests {
             }
             said.push((IN_PLACE, kind));
             match recognised(&[], &said) {
-                Ok(Some(Marked::Supervised(pod) | Marked::Plain(pod))) => {
+                Ok(Some(InPlacePod::Supervised(pod) | InPlacePod::Plain(pod))) => {
                     prop_assert!(pod.group.as_str() == values[0] && pod.job == values[1]);
                     prop_assert_eq!(Ok(pod.index), values[2].parse());
                     prop_assert!(pod.supervised.iter().map(String::len).sum::<usize>() <= LONGEST.1);

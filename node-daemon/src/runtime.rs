@@ -1,7 +1,7 @@
-//! Where the parts are made and wired.
+//! Makes the parts of the daemon and wires them.
 
 use std::future::Future;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
@@ -20,9 +20,10 @@ use crate::link::Hub;
 use crate::nri::plugin::Plugin;
 use crate::plain::record::Files;
 use crate::plain::stop;
-use crate::worker::driver::{Closed, Driver, Plain};
+use crate::worker::driver::{Closed, Driver, Handle, Plain};
 use crate::worker::epochs::EpochFile;
 use crate::worker::state::Table;
+use crate::worker::types::{ContainerId, Epoch};
 use crate::{events, install, link, nri, plain};
 
 /// Runs the daemon until a signal ends it. Agents and workers run on.
@@ -41,23 +42,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         token_file: args.token_file,
         boot_id: boot_id().context("cannot read the boot id")?,
     };
-    let revision = uptime_nanos().context("cannot read the uptime")?;
-    let journal = Files::open(&args.state_dir).context("cannot keep records")?;
-    let records = journal.read().context("cannot read the records of before")?;
-    let (stops, to_stop) = mpsc::channel(stop::QUEUE);
-    let (driver, workers) = Driver::new(Table::new(revision));
-    let driver = driver.with_plain(Plain {
-        table: plain::state::Table::new(revision, records),
-        journal: Box::new(journal),
-        stops,
-    });
-    let epochs = EpochFile::new(&args.state_dir);
-    let highest = epochs.read().unwrap_or_else(|error| {
-        // Renaming leaves a whole record: somebody has changed it. Without any, the next Welcome begins another one.
-        warn!(%error, "the highest epoch of before cannot be read");
-        0
-    });
-    let driver = driver.with_epochs(Box::new(epochs), highest);
+    let (driver, workers, to_stop) = driver(&args.state_dir)?;
     let proc_root = PathBuf::from("/proc");
     let peers = ProcPeerCheck {
         proc_root: proc_root.clone(),
@@ -104,6 +89,29 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
         },
     }
     Ok(())
+}
+
+/// The driver with what former daemons have left in `state_dir`, the way to it, and the containers
+/// that it wants stopped.
+fn driver(state_dir: &Path) -> anyhow::Result<(Driver, Handle, mpsc::Receiver<ContainerId>)> {
+    let revision = uptime_nanos().context("cannot read the uptime")?;
+    let journal = Files::open(state_dir).context("cannot keep records")?;
+    let records = journal.read().context("cannot read the records of before")?;
+    let (stops, to_stop) = mpsc::channel(stop::QUEUE);
+    let (driver, workers) = Driver::new(Table::new(revision));
+    let driver = driver.with_plain(Plain {
+        table: plain::state::Table::new(revision, records),
+        journal: Box::new(journal),
+        stops,
+    });
+    let epochs = EpochFile::new(state_dir);
+    let highest = epochs.read().unwrap_or_else(|error| {
+        // Renaming leaves a whole record, so the file was changed from outside. Without a record,
+        // the next Welcome starts a new one.
+        warn!(%error, "the highest epoch of before cannot be read");
+        Epoch::default()
+    });
+    Ok((driver.with_epochs(Box::new(epochs), highest), workers, to_stop))
 }
 
 fn spawn(

@@ -5,7 +5,7 @@ use std::time::Duration;
 use lockstep_proto::agent::v1 as wire;
 
 use crate::args::Args;
-use crate::target::{Codes, Exit, Heartbeat, Phase, Status, Target};
+use crate::target::{Codes, Epoch, Exit, Generation, Heartbeat, Phase, Status, Target};
 
 /// Longest `detail` on the wire, in bytes.
 const MAX_DETAIL: usize = 1024;
@@ -17,8 +17,8 @@ pub(crate) fn target(wire: wire::Target, grace_default: Duration) -> Target {
         ms => Duration::from_millis(ms.into()),
     };
     Target {
-        epoch: wire.epoch,
-        generation: wire.generation,
+        epoch: Epoch(wire.epoch),
+        generation: Generation(wire.generation),
         counter: wire.counter,
         release: wire.release,
         start_fresh: wire.start_fresh,
@@ -44,8 +44,8 @@ pub(crate) fn register(args: &Args, status: &Status) -> wire::AgentMessage {
         agent_version: env!("CARGO_PKG_VERSION").to_owned(),
         container: args.container.clone(),
         container_id: args.container_id.clone(),
-        epoch: status.epoch,
-        generation: (!fresh).then_some(status.generation),
+        epoch: status.epoch.0,
+        generation: (!fresh).then_some(status.generation.0),
     }))
 }
 
@@ -59,16 +59,16 @@ pub(crate) fn state(status: &Status) -> wire::AgentMessage {
     detail.truncate(detail.floor_char_boundary(MAX_DETAIL));
     message(wire::agent_message::Kind::State(wire::State {
         phase: phase(status.phase).into(),
-        generation: status.generation,
-        epoch: status.epoch,
+        generation: status.generation.0,
+        epoch: status.epoch.0,
         counter: status.counter,
         revision: status.revision,
         exit_code: exit.code(),
         exit_signal: exit.signal(),
-        since_unix_nanos: status.since_unix_nanos,
+        since_unix_nanos: status.since.0,
         detail,
         needs_host_kill: status.needs_host_kill,
-        host_kill_before: status.host_kill_before,
+        host_kill_before: status.host_kill_before.0,
         heartbeat: heartbeat(status.heartbeat).into(),
     }))
 }

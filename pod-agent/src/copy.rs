@@ -1,4 +1,5 @@
-//! Puts this program where the containers of its pod find it: what an init container does where the node daemon cannot.
+//! Puts this program where the containers of its pod find it: an init container does that if the
+//! node daemon cannot.
 
 use std::fs;
 use std::io;
@@ -7,7 +8,8 @@ use std::path::Path;
 /// Name of the program.
 const NAME: &str = "lockstep-pod-agent";
 
-/// Copies the running program into `dir`. One that is there, and may run, is replaced and not changed.
+/// Copies the running program into `dir`. A copy that is there may be running: it is replaced, not
+/// changed.
 ///
 /// # Errors
 /// When the file system refuses.

@@ -1,10 +1,13 @@
-//! The worker's heartbeat: a file that it touches, or a socket that it sends to, to show that it lives.
+//! The worker's heartbeat: a file that it touches, or a socket that it sends to, to show that it
+//! lives.
 //!
 //! It promises:
 //! - Only a change of the file counts, never the time that the file bears: clocks may step.
-//! - The worker is judged from its first heartbeat on. Before that it is awaited, for as long as its start may take.
-//! - Time in which the agent itself did not run (a frozen container, a busy machine) is held against nobody.
-//! - A worker that stops to give heartbeats is noticed within its time and a second more.
+//! - The worker is judged from its first heartbeat on. Before that it is awaited, as long as its
+//!   start may take.
+//! - Time in which the agent itself did not run (a frozen container, a busy machine) does not
+//!   count.
+//! - A worker that stops its heartbeats is noticed within its timeout and one more second.
 
 mod source;
 
@@ -17,11 +20,21 @@ use crate::target::Heartbeat;
 
 use source::{Source, Stamp};
 
-/// A worker whose container has the environment variable `LOCKSTEP_HEARTBEAT` with this value gives its heartbeats by socket.
+/// Value of the environment variable `LOCKSTEP_HEARTBEAT` in a container whose worker sends its
+/// heartbeats by socket.
 pub(crate) const BY_SOCKET: &str = "socket";
 
 /// Bounds of the pause between two looks.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(400));
+
+/// How a worker gives its heartbeats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Transport {
+    /// It touches a file.
+    File,
+    /// It sends datagrams to a socket.
+    Socket,
+}
 
 /// The heartbeat of the worker that runs now.
 #[derive(Debug)]
@@ -30,7 +43,8 @@ pub(crate) struct Pulse {
     /// Zero: none is asked for.
     timeout: Duration,
     seen: Option<Stamp>,
-    /// Since the last heartbeat; none: there was none since the worker was started, or since one is asked for.
+    /// Since the last heartbeat; none: there was none since the worker was started, or since one is
+    /// required.
     silent: Option<Duration>,
     /// One was asked for when the worker was started.
     from_start: bool,
@@ -43,9 +57,12 @@ pub(crate) struct Pulse {
 
 impl Pulse {
     /// No worker runs yet. It will give its heartbeats here, by file or by socket.
-    pub(crate) fn new(path: Option<PathBuf>, by_socket: bool) -> Self {
+    pub(crate) fn new(path: Option<PathBuf>, transport: Transport) -> Self {
         Self {
-            source: path.map(if by_socket { Source::socket } else { Source::file }),
+            source: path.map(match transport {
+                Transport::File => Source::file,
+                Transport::Socket => Source::socket,
+            }),
             timeout: Duration::ZERO,
             seen: None,
             silent: None,
@@ -56,7 +73,7 @@ impl Pulse {
         }
     }
 
-    /// The file or socket, where heartbeats can be taken.
+    /// The file or socket, if heartbeats can be taken.
     pub(crate) fn path(&self) -> Option<&Path> {
         self.source.as_ref().map(Source::path)
     }
@@ -73,11 +90,11 @@ impl Pulse {
         }
     }
 
-    /// A worker is about to be started, of which a heartbeat at least every `timeout` is asked, the first one within `ready` (zero: whenever).
-    /// Makes the file or socket, for any user.
+    /// A worker is about to start. It must give a heartbeat at least every `timeout`, the first one
+    /// within `ready` (zero: at any time). Makes the file or socket, for any user.
     ///
     /// # Errors
-    /// Where there can be none. The worker is then told of none, and never judged.
+    /// When there can be none. The worker then gets none, and is never judged.
     pub(crate) fn start(&mut self, (timeout, ready): (Duration, Duration), now: Duration) -> io::Result<()> {
         self.timeout = timeout;
         self.silent = None;
@@ -96,8 +113,9 @@ impl Pulse {
         Ok(())
     }
 
-    /// What is asked of the worker may change while it runs. Where it is new, the first heartbeat from now on begins it. The time for the first
-    /// one may become longer or end; a shorter one is for the next start.
+    /// What is required of the worker may change while it runs. If heartbeats are new to it, they
+    /// begin with its next one. The time for the first one may become longer or end; a shorter one
+    /// is for the next start.
     pub(crate) fn ask(&mut self, (timeout, ready): (Duration, Duration), now: Duration) {
         if self.timeout.is_zero() && !timeout.is_zero() {
             self.seen = self.source.as_mut().and_then(Source::stamp);
@@ -118,14 +136,14 @@ impl Pulse {
         (self.timeout / 4).clamp(PAUSE.0, PAUSE.1)
     }
 
-    /// Looks whether there was a heartbeat.
+    /// Looks for a heartbeat.
     pub(crate) fn feel(&mut self, now: Duration) -> Heartbeat {
         let stamp = self.source.as_mut().and_then(Source::stamp);
         self.judge(stamp, now)
     }
 
     fn judge(&mut self, stamp: Option<Stamp>, now: Duration) -> Heartbeat {
-        // A look that comes late says that the agent was held up, and the worker maybe with it.
+        // A late look means that the agent was held up, and maybe the worker with it.
         let passed = now.saturating_sub(self.looked).min(self.pause() * 2);
         self.looked = now;
         // A file that is gone is no heartbeat; one that is there again is.

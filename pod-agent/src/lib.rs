@@ -1,3 +1,4 @@
-//! The decisions of the pod agent, without the system around them: what the simulation of the restart protocol runs.
+//! The decisions of the pod agent, without the system around them. The simulation of the restart
+//! protocol runs them.
 
 pub mod target;

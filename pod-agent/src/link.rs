@@ -1,7 +1,8 @@
-//! The connection to the node daemon: frames, and connecting again for ever.
+//! The connection to the node daemon: frames, and endless reconnecting.
 //!
-//! It promises never to block and never to grow: incoming bytes are bounded by one frame, and of the outgoing states only the one
-//! being written and the newest one are kept. A daemon that talks nonsense is disconnected; nothing of it reaches the worker.
+//! It promises never to block and never to grow: incoming bytes are bounded by one frame, and of
+//! the outgoing states only the one being written and the newest one are kept. A daemon that sends
+//! nonsense is disconnected; nothing of it reaches the worker.
 
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
@@ -73,7 +74,7 @@ impl Link {
         self.stream.is_some()
     }
 
-    /// Whether everything posted has been handed to the kernel.
+    /// True if everything posted has been handed to the kernel.
     pub(crate) fn is_flushed(&self) -> bool {
         self.stream.as_ref().is_some_and(|stream| !stream.unsent())
     }
@@ -96,7 +97,7 @@ impl Link {
         self.retry_at = self.retry_at.min(at);
     }
 
-    /// Connects, where that is due. True: the connection is new, and [`Link::open`] is next.
+    /// Connects, if that is due. True: the connection is new, and [`Link::open`] is next.
     pub(crate) fn connect(&mut self, now: Duration) -> bool {
         if self.stream.is_some() || now < self.retry_at {
             return false;
@@ -128,7 +129,8 @@ impl Link {
         self.post(now, state);
     }
 
-    /// Sends the newest state, as far as the socket takes it now. Without a connection it is dropped: the next one begins with it.
+    /// Sends the newest state, as far as the socket takes it now. Without a connection it is
+    /// dropped: the next one begins with it.
     pub(crate) fn post(&mut self, now: Duration, state: AgentMessage) {
         let Some(stream) = &mut self.stream else { return };
         stream.next = Some(state);

@@ -1,7 +1,8 @@
 //! The pod agent: PID 1 of a worker container.
 //!
-//! It owns the worker process: starts it when the group is released, stops its whole process tree when the group restarts, and
-//! starts it again, while the container around it lives on. It is single-threaded and allocates next to nothing while idle.
+//! It owns the worker process: it starts it when the group is released, stops its whole process
+//! tree when the group restarts, and starts it again, while the container around it lives on. It is
+//! single-threaded and allocates next to nothing while idle.
 
 mod args;
 mod cgroup;

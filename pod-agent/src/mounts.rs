@@ -1,11 +1,16 @@
-//! Undoes the mounts that a worker has made: the next attempt finds those of a fresh container.
+//! Undoes the mounts that a worker has made, so that the next attempt finds those of a fresh
+//! container.
 //!
-//! It compares what is mounted now with what was when the agent started. Left alone is what was there then, also where the worker has moved it beside its own mounts (below one of them it goes with that), and what
-//! the node mounts into a volume while the container runs (`mountPropagation`): a copy that follows a mount of the node, or anything right below a volume
-//! that shares its mounts with the node, where undoing would undo it there.
+//! It compares the present mounts with those at the agent's start. It leaves alone what was there
+//! then, even if the worker has moved it beside its own mounts (below one of them it goes with
+//! that), and what the node mounts into a volume while the container runs (`mountPropagation`): a
+//! copy that follows a mount of the node, or anything right below a volume that shares its mounts
+//! with the node, where undoing it would undo it there.
 //!
-//! Mounts are detached from the tree, not written back by us. Where the agent is the last user of a file system, the kernel closes it as it is detached: one that hangs then, of a worker with the right to mount it, holds up the agent until it answers. What is mounted below one
-//! goes with it, so no path leads through a mount of the worker's. Nothing is made again that the worker has unmounted.
+//! Mounts are detached from the tree, not written back. If the agent is the last user of a file
+//! system, the kernel closes it as it is detached: a hanging one, of a worker with the right to
+//! mount it, holds up the agent until it answers. What is mounted below a mount goes with it, so no
+//! path leads through a mount of the worker's. What the worker has unmounted is not mounted again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -33,14 +38,14 @@ const NAMED: usize = 3;
 pub(crate) struct Mounts {
     list: PathBuf,
     /// Those that were there when the agent started, by ID; none: not known, and nothing is undone.
-    before: Option<BTreeMap<u64, Kept>>,
+    before: Option<BTreeMap<u64, Original>>,
     /// Mounts that could not be undone the last time.
     left: usize,
 }
 
 /// What is remembered of a mount that the container came with.
 #[derive(Debug)]
-struct Kept {
+struct Original {
     /// With the ID, it tells the mount from one that got a free ID later.
     device: String,
     shared: bool,
@@ -67,7 +72,12 @@ impl Mounts {
 
     fn listed_in(list: PathBuf) -> Self {
         let before = match read(&list) {
-            Ok((mounts, true)) => Some(mounts.into_iter().map(|mount| (mount.id, mount.kept())).collect()),
+            Ok((mounts, true)) => Some(
+                mounts
+                    .into_iter()
+                    .map(|mount| (mount.id, mount.original()))
+                    .collect(),
+            ),
             Ok((_, false)) | Err(_) => None,
         };
         Self {
@@ -77,7 +87,7 @@ impl Mounts {
         }
     }
 
-    /// Undoes what was mounted since. Returns what there is to say of it.
+    /// Undoes what was mounted since. Returns a line for the log, if there is something to report.
     pub(crate) fn undo(&mut self) -> Option<String> {
         self.undo_with(sys::detach)
     }
@@ -128,14 +138,15 @@ impl Mounts {
 }
 
 impl Mount {
-    fn kept(&self) -> Kept {
-        Kept {
+    fn original(&self) -> Original {
+        Original {
             device: self.device.clone(),
             shared: self.shared,
         }
     }
 
-    /// Parses a line such as `36 35 98:0 /root /point rw,noatime shared:7 master:1 - ext3 /dev/root rw`.
+    /// Parses a line such as `36 35 98:0 /root /point rw,noatime shared:7 master:1 - ext3 /dev/root
+    /// rw`.
     fn parse(line: &[u8]) -> Option<Self> {
         let mut fields = line.split(|byte| *byte == b' ');
         let mut text = || std::str::from_utf8(fields.next()?).ok();
@@ -154,8 +165,9 @@ impl Mount {
     }
 }
 
-/// The places to detach a mount from, in this order; a place as often as mounts lie upon each other there.
-fn plan<'a>(before: &BTreeMap<u64, Kept>, now: &'a [Mount]) -> Vec<&'a Path> {
+/// The places to detach a mount from, in this order; a place is listed as often as mounts are
+/// stacked there.
+fn plan<'a>(before: &BTreeMap<u64, Original>, now: &'a [Mount]) -> Vec<&'a Path> {
     let old = |mount: &Mount| {
         before
             .get(&mount.id)
@@ -194,7 +206,7 @@ fn plan<'a>(before: &BTreeMap<u64, Kept>, now: &'a [Mount]) -> Vec<&'a Path> {
     plan
 }
 
-/// The mounts listed, and whether that is all of them.
+/// The listed mounts, and true if the list is complete.
 fn read(list: &Path) -> io::Result<(Vec<Mount>, bool)> {
     let mut text = Vec::new();
     File::open(list)?.take(MAX_TEXT as u64).read_to_end(&mut text)?;

@@ -1,12 +1,16 @@
-//! The worker's process tree: every descendant of the agent, whatever its session, process group or daemonising.
+//! The worker's process tree: every descendant of the agent, in any session or process group,
+//! daemonised or not.
 //!
-//! Orphans become children of PID 1, so a tree cannot be left by double forking. What the runtime executes in the container from
-//! outside (`kubectl exec`, probes) has parent 0 and is not part of it, nor are its descendants while it lives. What a container beside this one
-//! leaves behind in its PID namespace (`kubectl debug --target`) has the agent as its parent and another cgroup: such strangers, and their
-//! descendants, are neither signalled nor waited for.
+//! Orphans become children of PID 1, so a process cannot leave the tree by double forking. What the
+//! runtime executes in the container from outside (`kubectl exec`, probes) has parent 0 and is not
+//! part of it, nor are its descendants while it lives. What another container leaves behind in this
+//! PID namespace (`kubectl debug --target`) has the agent as its parent and another cgroup: such
+//! strangers, and their descendants, are neither signalled nor waited for.
 //!
-//! Signals go by PID. The agent's own children keep theirs until it reaps them, which it does not while it looks. Another's that is used again
-//! between the look and the signal is still of this container, since no other PID namespace can be reached from here, and no next worker is there yet.
+//! Signals go by PID. The agent's own children keep theirs until it reaps them, which it does not
+//! do during a look. Another PID that is reused between the look and the signal still belongs to
+//! this container, since no other PID namespace can be reached from here, and no next worker is
+//! there yet.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -18,7 +22,8 @@ use crate::sockets;
 use crate::sys;
 use crate::target::KillReport;
 
-/// Scans per round of SIGKILL. Few, because the dead are reaped only between rounds, and their number slows every scan.
+/// Scans per round of SIGKILL. Few, because the dead are reaped only between rounds, and their
+/// number slows every scan.
 const PASSES: usize = 4;
 /// Processes named in a note.
 const NAMED: usize = 5;
@@ -30,11 +35,11 @@ pub(crate) struct Procs {
     root: i32,
     /// `/proc`, or what stands in for it.
     proc: PathBuf,
-    /// The container's, where it is known.
+    /// The container's, if it is known.
     cgroup: Option<Cgroup>,
     /// The last look found strangers among the agent's children.
     strangers: bool,
-    /// Whether connections can be reset.
+    /// True if connections can be reset.
     resets: bool,
     /// Those of what is being killed have been looked at.
     reset: bool,
@@ -42,7 +47,7 @@ pub(crate) struct Procs {
 
 /// What a look at `/proc` found.
 #[derive(Debug, Default)]
-struct Seen {
+struct Scan {
     stats: BTreeMap<i32, Stat>,
     /// Children of the agent, or orphans about to be, that are another container's.
     strangers: BTreeSet<i32>,
@@ -79,7 +84,8 @@ impl Procs {
         self.reset = false;
     }
 
-    /// SIGTERM to every process of the tree, once, and SIGCONT, so that what is stopped can act on it.
+    /// SIGTERM to every process of the tree, once, and SIGCONT, so that what is stopped can act on
+    /// it.
     ///
     /// A single pass: a process that appears now is a handler's clean-up.
     pub(crate) fn terminate(&mut self) {
@@ -101,9 +107,11 @@ impl Procs {
         }
     }
 
-    /// Whether nothing is left of the tree although the agent has children: those are strangers. Cheap while no look has found any.
+    /// True if nothing is left of the tree although the agent has children: those are strangers.
+    /// Cheap while no look has found any.
     ///
-    /// It takes two looks in a row: one may miss a process whose PID, of a count that began anew, is behind where its parent's was about to be read.
+    /// It takes two looks in a row. One look may miss a process whose PID, after the count wrapped
+    /// around, lies before the place that was about to be read.
     pub(crate) fn only_strangers(&mut self) -> bool {
         self.strangers
             && (0..2).all(|_| {
@@ -112,10 +120,11 @@ impl Procs {
             })
     }
 
-    /// One round of SIGKILL: until no process of the tree is left that has not got it, or the passes are used up. None: no process is left of it,
-    /// [`Procs::only_strangers`].
+    /// One round of SIGKILL: until every process of the tree has got it, or the passes are used up.
+    /// None: no process is left of it, see [`Procs::only_strangers`].
     ///
-    /// `all` spares nothing in the PID namespace: the way out where processes fork faster than they can be listed.
+    /// `all` spares nothing in the PID namespace: the way out if processes fork faster than they
+    /// can be listed.
     pub(crate) fn kill(&mut self, all: bool) -> Option<KillReport> {
         if all {
             self.everything(libc::SIGKILL);
@@ -128,8 +137,8 @@ impl Procs {
         }
         let mut killed = BTreeSet::new();
         for _ in 0..PASSES {
-            // Orphans and descendants of what is known already are killed as they are read. PIDs are listed in ascending
-            // order, so this overtakes a process that flees by forking.
+            // Orphans and descendants of what is known already are killed as they are read. PIDs
+            // are listed in ascending order, so this overtakes a process that flees by forking.
             let mut tree = BTreeSet::from([self.root]);
             let mut fresh = false;
             let stats = scan(&self.proc, |stat| {
@@ -191,13 +200,14 @@ impl Procs {
         })
     }
 
-    fn look(&mut self) -> Seen {
+    fn look(&mut self) -> Scan {
         let stats = scan(&self.proc, |_| {});
         self.judge(stats)
     }
 
-    /// Finds the strangers among these. Only where a line of descent begins can one be told: what its parent started is its parent's.
-    fn judge(&mut self, stats: BTreeMap<i32, Stat>) -> Seen {
+    /// Finds the strangers among these. Only the start of a line of descent can be told apart: its
+    /// descendants go with it.
+    fn judge(&mut self, stats: BTreeMap<i32, Stat>) -> Scan {
         let begins = |stat: &&Stat| {
             let orphan = stat.parent != 0 && !stats.contains_key(&stat.parent);
             stat.pid != self.root && (stat.parent == self.root || orphan)
@@ -209,7 +219,7 @@ impl Procs {
             .filter(|pid| self.is_stranger(*pid))
             .collect();
         self.strangers = !strangers.is_empty();
-        Seen { stats, strangers }
+        Scan { stats, strangers }
     }
 
     fn is_stranger(&self, pid: i32) -> bool {
@@ -228,7 +238,8 @@ impl Procs {
 }
 
 impl Stat {
-    /// Ended, and only waiting to be reaped (or its first thread has ended: SIGKILL has reached the others all the same).
+    /// It has ended and only waits to be reaped (or its first thread has ended: SIGKILL has reached
+    /// the others as well).
     fn is_dead(&self) -> bool {
         matches!(self.state, 'Z' | 'X' | 'x')
     }
@@ -258,7 +269,8 @@ impl Stat {
     }
 }
 
-/// All processes that /proc shows, each also given to `meet` as it is read; none where it is not the /proc of this PID namespace.
+/// All processes that /proc shows, each also given to `meet` as it is read; none if it is not the
+/// /proc of this PID namespace.
 fn scan(proc: &Path, mut meet: impl FnMut(&Stat)) -> BTreeMap<i32, Stat> {
     let mut stats = BTreeMap::new();
     let own = std::process::id().to_string();
@@ -282,7 +294,8 @@ fn scan(proc: &Path, mut meet: impl FnMut(&Stat)) -> BTreeMap<i32, Stat> {
     stats
 }
 
-/// Looks up parents that appeared, and children that got a new parent, while the list was being read.
+/// Looks up parents that appeared, and children that got a new parent, while the list was being
+/// read.
 fn complete(stats: &mut BTreeMap<i32, Stat>, read: impl Fn(i32) -> Option<Stat>) {
     let mut open: Vec<i32> = stats.keys().copied().collect();
     while let Some(pid) = open.pop() {
@@ -296,7 +309,7 @@ fn complete(stats: &mut BTreeMap<i32, Stat>, read: impl Fn(i32) -> Option<Stat>)
             open.push(parent);
             stats.insert(parent, stat);
         } else if let Some(stat) = read(pid) {
-            // Its parent has gone: one of those that it can have now is in the list, or will be read next time.
+            // Its parent has gone: the new parent is in the list, or will be read next time.
             if stat.parent != parent {
                 open.push(pid);
             }
@@ -308,15 +321,15 @@ fn complete(stats: &mut BTreeMap<i32, Stat>, read: impl Fn(i32) -> Option<Stat>)
 }
 
 /// The descendants of `root`, itself and those of strangers excepted.
-fn members(seen: &Seen, root: i32) -> Vec<&Stat> {
+fn members(seen: &Scan, root: i32) -> Vec<&Stat> {
     seen.stats
         .values()
         .filter(|stat| stat.pid != root && descends(seen, stat, root))
         .collect()
 }
 
-fn descends(seen: &Seen, stat: &Stat, root: i32) -> bool {
-    let Seen { stats, strangers } = seen;
+fn descends(seen: &Scan, stat: &Stat, root: i32) -> bool {
+    let Scan { stats, strangers } = seen;
     if strangers.contains(&stat.pid) {
         return false;
     }
@@ -337,7 +350,7 @@ fn descends(seen: &Seen, stat: &Stat, root: i32) -> bool {
     false
 }
 
-/// The process groups that consist of the tree's processes alone.
+/// The process groups that consist only of the tree's processes.
 fn groups(stats: &BTreeMap<i32, Stat>, tree: &[&Stat], root: i32) -> BTreeSet<i32> {
     let inside: BTreeSet<i32> = tree.iter().map(|stat| stat.pid).collect();
     let mut groups: BTreeSet<i32> = tree

@@ -1,12 +1,15 @@
-//! Keeps the ports of a worker free for its next attempt, which finds the same network namespace.
+//! Keeps the ports of a worker free for its next attempt, which runs in the same network namespace.
 //!
-//! Where the side that listened closes a connection first, the kernel holds its port for a minute (`TIME_WAIT`), and a server without `SO_REUSEADDR` cannot
-//! have it. So connections of processes that are about to be killed are made to be reset when the kernel closes them (`SO_LINGER` of zero): those at a port
-//! on which the worker listens, and those that the other side has closed already, which frees that side's port. Whatever else is
-//! connected is closed as ever, and so is all of a process that has a handler for SIGTERM, until it has outlived its grace.
+//! If the listening side closes a connection first, the kernel holds its port for a minute
+//! (`TIME_WAIT`), and a server without `SO_REUSEADDR` cannot bind it. So connections of processes
+//! about to be killed are set to be reset when the kernel closes them (`SO_LINGER` of zero): those
+//! at a port on which the worker listens, and those that the other side has closed already, which
+//! frees that side's port. All other connections are closed as usual, and so are those of a process
+//! with a handler for SIGTERM, until it has outlived its grace.
 //!
-//! It takes no capability: a process may be looked into by another of the same user. Where that is forbidden (Linux before 5.6, Yama), nothing is
-//! done; nor where there is a seccomp profile: the usual ones have it fail, and some end who tries.
+//! It takes no capability: a process may look into another of the same user. If that is forbidden
+//! (Linux before 5.6, Yama), nothing is done. Nothing is done under a seccomp profile either: the
+//! usual ones make the call fail, and some kill the caller.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -19,23 +22,26 @@ use crate::sys::{self, Tcp};
 
 /// Descriptors looked at, of all processes together.
 const MAX_DESCRIPTORS: usize = 16_384;
-/// How long it may take. Some thousand connections take tens of milliseconds; the agent may have to wait for its share of a processor meanwhile.
+/// How long it may take. Some thousand connections take tens of milliseconds; the agent may have to
+/// wait for its share of a processor meanwhile.
 const MAX_TIME: Duration = Duration::from_millis(500);
 
-/// The worker's TCP sockets that were found in time. None of them is held open: the agent may have few descriptors.
+/// The worker's TCP sockets that were found in time. None is held open: the agent may have few
+/// descriptors.
 #[derive(Debug, Default)]
-struct Found {
+struct WorkerSockets {
     ports: BTreeSet<u16>,
-    /// Connections of processes that are about to be killed, by what `/proc` calls the socket: process and descriptor.
+    /// Connections of processes about to be killed, by the socket's name in `/proc`: process and
+    /// descriptor.
     connections: BTreeMap<PathBuf, (i32, i32)>,
     /// Sockets of processes that are not.
     spared: BTreeSet<PathBuf>,
 }
 
-/// Has the connections of these processes reset at their end. `doomed` of them are about to be killed; the others only say on which ports they listen, and
-/// what they have open is left alone.
+/// Has the connections of these processes reset at their end. `doomed` ones are about to be killed;
+/// the others only tell on which ports they listen, and their connections are left alone.
 pub(crate) fn reset_at_end(proc: &Path, pids: &[i32], doomed: impl Fn(i32) -> bool) {
-    let mut found = Found::default();
+    let mut found = WorkerSockets::default();
     let end = Instant::now() + MAX_TIME;
     let mut left = MAX_DESCRIPTORS;
     for pid in pids {
@@ -48,7 +54,7 @@ pub(crate) fn reset_at_end(proc: &Path, pids: &[i32], doomed: impl Fn(i32) -> bo
     let _ = found.reset(end);
 }
 
-impl Found {
+impl WorkerSockets {
     /// Reads what sockets a process has open.
     fn look(
         &mut self,
@@ -118,7 +124,7 @@ fn is_socket(to: &Path) -> bool {
     to.as_os_str().as_encoded_bytes().starts_with(b"socket:")
 }
 
-/// A TCP socket of a process. None: it is none, or has been closed meanwhile.
+/// A TCP socket of a process. None: it is no such socket, or has been closed meanwhile.
 fn shared(process: &OwnedFd, number: i32) -> io::Result<Option<(OwnedFd, Tcp)>> {
     match sys::share(process.as_fd(), number) {
         Ok(socket) => Ok(sys::tcp(socket.as_fd()).map(|tcp| (socket, tcp))),
@@ -128,7 +134,7 @@ fn shared(process: &OwnedFd, number: i32) -> io::Result<Option<(OwnedFd, Tcp)>> 
     }
 }
 
-/// Whether there is no seccomp profile on this process, and so none on the worker that forbids it more.
+/// True if this process has no seccomp profile, and so the worker has none that forbids it.
 pub(crate) fn may_be_looked_into(proc: &Path) -> bool {
     fs::read_to_string(proc.join("self/status")).is_ok_and(|status| is_unfiltered(&status))
 }
@@ -138,7 +144,7 @@ fn is_unfiltered(status: &str) -> bool {
     mode.is_none_or(|mode| mode.trim() == "0")
 }
 
-/// Whether SIGTERM ends this process at once: it neither handles nor ignores nor blocks it.
+/// True if SIGTERM ends this process at once: it neither handles nor ignores nor blocks it.
 pub(crate) fn dies_of_sigterm(proc: &Path, pid: i32) -> bool {
     fs::read_to_string(proc.join(format!("{pid}/status"))).is_ok_and(|status| is_default(&status))
 }
@@ -153,4 +159,89 @@ fn is_default(status: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use std::io::{ErrorKind, Read};
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn who_handles_sigterm_is_known_by_its_masks() {
+        let status = |blocked: &str, ignored: &str, caught: &str| {
+            format!("Name:\tx\nSigBlk:\t{blocked}\nSigIgn:\t{ignored}\nSigCgt:\t{caught}\n")
+        };
+        let (none, term) = ("0000000000000000", "0000000000004000");
+        assert!(is_default(&status(none, none, "ffffffffffffbfff")));
+        for (blocked, ignored, caught) in [(term, none, none), (none, term, none), (none, none, term)] {
+            assert!(!is_default(&status(blocked, ignored, caught)));
+        }
+        for odd in [
+            "",
+            "SigBlk:\t0\nSigIgn:\t0\n",
+            "SigBlk:\t0\nSigIgn:\t0\nSigCgt:\tx\n",
+        ] {
+            assert!(!is_default(odd), "{odd:?}");
+        }
+    }
+
+    #[test]
+    fn under_a_seccomp_profile_nothing_is_tried() {
+        assert!(is_unfiltered("Name:\tx\nSeccomp:\t0\nSeccomp_filters:\t0\n"));
+        assert!(is_unfiltered("Name:\tx\n"));
+        assert!(!is_unfiltered("Name:\tx\nSeccomp:\t2\nSeccomp_filters:\t1\n"));
+    }
+
+    /// True if the other side of a connection sees it reset when this side closes it.
+    fn is_reset(mut other: TcpStream) -> bool {
+        match other.read(&mut [0; 1]) {
+            Ok(0) => false,
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => true,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// One test, because each has its own sockets changed by the others.
+    #[test]
+    fn connections_that_would_keep_a_port_are_reset_and_others_closed() {
+        accepted();
+        left_by_the_other_side();
+    }
+
+    fn accepted() {
+        let own = std::process::id().cast_signed();
+        let (server, elsewhere) = (listen(), listen());
+        for doomed in [false, true] {
+            let client = TcpStream::connect(server.local_addr().expect("its address")).expect("connect");
+            let (accepted, _) = server.accept().expect("accept");
+            let out = TcpStream::connect(elsewhere.local_addr().expect("its address")).expect("connect");
+            let (far, _) = elsewhere.accept().expect("accept");
+            // Only the server's process, which is this one, listens at these ports; `out` stands
+            // for what it has connected to.
+            let proc = Path::new("/proc");
+            reset_at_end(proc, &[own], |_| doomed);
+            drop(accepted);
+            assert_eq!(is_reset(client), doomed);
+            drop(out);
+            assert!(!is_reset(far));
+        }
+    }
+
+    fn left_by_the_other_side() {
+        let own = std::process::id().cast_signed();
+        let server = listen();
+        let client = TcpStream::connect(server.local_addr().expect("its address")).expect("connect");
+        let (accepted, _) = server.accept().expect("accept");
+        accepted.shutdown(std::net::Shutdown::Write).expect("close it");
+        let mut buffer = [0; 1];
+        assert_eq!((&client).read(&mut buffer).expect("its end"), 0);
+        let socket = client.as_fd();
+        assert!(sys::tcp(socket).is_some_and(|tcp| tcp.is_left && !tcp.listens));
+        reset_at_end(Path::new("/proc"), &[own], |_| true);
+        drop(client);
+        assert!(is_reset(accepted));
+    }
+
+    fn listen() -> TcpListener {
+        TcpListener::bind("127.0.0.1:0").expect("bind")
+    }
+}

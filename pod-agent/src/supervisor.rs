@@ -1,6 +1,7 @@
-//! The agent's one loop: facts from the kernel and the daemon go into the [`Machine`], and what it decides is carried out.
+//! The agent's one loop: facts from the kernel and the daemon go into the [`Machine`], and its
+//! decisions are carried out.
 //!
-//! Children are reaped before anything else is looked at, so that an exit counts before an order that came at the same time.
+//! Children are reaped first, so that an exit counts before an order that came at the same time.
 
 use std::collections::VecDeque;
 use std::io;
@@ -11,12 +12,12 @@ use thiserror::Error;
 
 use crate::args::Args;
 use crate::convert;
-use crate::heartbeat::{BY_SOCKET, Pulse};
+use crate::heartbeat::{BY_SOCKET, Pulse, Transport};
 use crate::link::Link;
 use crate::mounts::Mounts;
 use crate::procs::Procs;
 use crate::sys::{self, Interest, Reaped, Signals};
-use crate::target::{Action, Input, Machine, Moment, Phase};
+use crate::target::{Action, Input, Machine, Moment, Phase, UnixNanos};
 use crate::worker;
 
 /// How long a last report may hold up the end of the container.
@@ -70,14 +71,17 @@ impl Supervisor {
             sys::become_subreaper().map_err(failed("adopt orphans"))?;
         }
         let started = Instant::now();
-        let by_socket = std::env::var_os(worker::HEARTBEAT).is_some_and(|how| how == BY_SOCKET);
+        let transport = match std::env::var_os(worker::HEARTBEAT) {
+            Some(how) if how == BY_SOCKET => Transport::Socket,
+            _ => Transport::File,
+        };
         Ok(Self {
             machine: Machine::new(moment(started)).with_termination_grace(args.termination_grace),
             link: Link::new(&args.socket),
             signals: Signals::block().map_err(failed("receive signals"))?,
             procs: Procs::new(pid.cast_signed()),
             mounts: (pid == 1).then(Mounts::remember),
-            pulse: Pulse::new(args.heartbeat.clone(), by_socket),
+            pulse: Pulse::new(args.heartbeat.clone(), transport),
             worker: None,
             started,
             exit: None,
@@ -138,7 +142,7 @@ impl Supervisor {
         Ok([signalled, linked])
     }
 
-    /// Looks at the worker's heartbeat, where that is due.
+    /// Looks at the worker's heartbeat, if that is due.
     fn feel_pulse(&mut self) {
         let now = self.now();
         let asked = (self.machine.heartbeat_timeout(), self.machine.ready_timeout());
@@ -191,7 +195,7 @@ impl Supervisor {
         }
     }
 
-    /// No process of the worker's is left: nobody is who would mount anything meanwhile.
+    /// No process of the worker's is left, so nothing can mount anything meanwhile.
     fn emptied(&mut self) -> Input {
         self.procs.emptied();
         if let Some(news) = self.mounts.as_mut().and_then(Mounts::undo) {
@@ -220,7 +224,8 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Gives the machine a fact and does what it says, and so on for the facts that this makes.
+    /// Gives the machine a fact and carries out its actions, and so on for the facts that these
+    /// produce.
     fn feed(&mut self, input: Input) {
         let mut inputs = VecDeque::from([input]);
         while let Some(input) = inputs.pop_front() {
@@ -254,7 +259,7 @@ impl Supervisor {
             }
             Action::Terminate => self.procs.terminate(),
             Action::Kill { all } => {
-                // Without children there is nothing to look for; the next reaping says so.
+                // Without children there is nothing to kill; the next reaping finds that.
                 if sys::has_children() {
                     return Some(match self.procs.kill(all) {
                         Some(report) => Input::Killed(report),
@@ -296,7 +301,7 @@ fn moment(started: Instant) -> Moment {
     let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Moment {
         mono: started.elapsed(),
-        unix_nanos: i64::try_from(unix.as_nanos()).unwrap_or(i64::MAX),
-        boot_nanos: sys::boot_nanos(),
+        unix: UnixNanos(i64::try_from(unix.as_nanos()).unwrap_or(i64::MAX)),
+        boot: sys::boot_nanos(),
     }
 }

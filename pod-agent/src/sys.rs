@@ -1,4 +1,5 @@
-//! The system calls that std has no safe form of. The only module of the workspace with `unsafe` in it.
+//! The system calls that std has no safe form of. The only module of the workspace with `unsafe` in
+//! it.
 //!
 //! Nothing here blocks, except [`wait_ready`], which is the loop's one place to sleep.
 #![allow(unsafe_code)]
@@ -15,7 +16,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use crate::target::Exit;
+use crate::target::{BootNanos, Exit};
 use libc::{SIGBUS, SIGFPE, SIGILL, SIGPIPE, SIGSEGV, SIGTRAP};
 
 /// A signal to this process.
@@ -28,7 +29,8 @@ pub(crate) struct Received {
 
 /// All signals of this process, blocked and read from a descriptor.
 ///
-/// Blocked signals reach even PID 1 of a namespace, which the kernel otherwise shields from signals that it does not handle.
+/// Blocked signals reach even PID 1 of a namespace, which the kernel otherwise shields from signals
+/// that it does not handle.
 #[derive(Debug)]
 pub(crate) struct Signals {
     fd: OwnedFd,
@@ -50,7 +52,8 @@ impl Signals {
     pub(crate) fn block() -> io::Result<Self> {
         let mut set = MaybeUninit::<libc::sigset_t>::uninit();
         let mut before = MaybeUninit::<libc::sigset_t>::uninit();
-        // SAFETY: sigfillset initialises `set`, sigprocmask `before`; the calls only touch those and this thread's mask.
+        // SAFETY: sigfillset initialises `set`, sigprocmask `before`; the calls only touch those
+        // and this thread's mask.
         let (fd, before) = unsafe {
             check(libc::sigfillset(set.as_mut_ptr()))?;
             // Blocked, a SIGPIPE of the agent's own would come back as one to pass on.
@@ -117,7 +120,8 @@ pub(crate) struct Interest {
     pub(crate) write: bool,
 }
 
-/// Sleeps until a descriptor is ready or has failed, or the time is over. Says which of them are.
+/// Sleeps until a descriptor is ready or has failed, or the time is over. True for each of them
+/// that is.
 pub(crate) fn wait_ready<const N: usize>(
     interests: [Option<Interest>; N],
     timeout: Option<Duration>,
@@ -137,7 +141,8 @@ pub(crate) fn wait_ready<const N: usize>(
         tv_nsec: timeout.subsec_nanos().into(),
     });
     let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: `fds` holds N entries; `timeout` is null or points to a live timespec; a null mask leaves the mask alone.
+    // SAFETY: `fds` holds N entries; `timeout` is null or points to a live timespec; a null mask
+    // leaves the mask alone.
     let ready = unsafe { libc::ppoll(fds.as_mut_ptr(), N as libc::nfds_t, timeout, std::ptr::null()) };
     match check(ready) {
         Ok(_) => Ok(fds.map(|fd| fd.revents != 0)),
@@ -146,7 +151,7 @@ pub(crate) fn wait_ready<const N: usize>(
     }
 }
 
-/// Whether a write of up to 4096 bytes would not block now.
+/// True if a write of up to 4096 bytes would not block now.
 pub(crate) fn writable(fd: BorrowedFd<'_>) -> bool {
     let mut poll = libc::pollfd {
         fd: fd.as_raw_fd(),
@@ -182,7 +187,7 @@ pub(crate) fn reap() -> io::Result<Reaped> {
     }
 }
 
-/// Whether this process has children, ended ones included.
+/// True if this process has children, ended ones included.
 pub(crate) fn has_children() -> bool {
     let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT | libc::__WALL;
     let mut info = MaybeUninit::<libc::siginfo_t>::uninit();
@@ -190,24 +195,25 @@ pub(crate) fn has_children() -> bool {
     check(unsafe { libc::waitid(libc::P_ALL, 0, info.as_mut_ptr(), flags) }).is_ok()
 }
 
-/// Sends a signal to a process (`pid` > 0), to a process group (< -1) or to all but this process and PID 1 (-1).
+/// Sends a signal to a process (`pid` > 0), to a process group (< -1) or to all but this process
+/// and PID 1 (-1).
 pub(crate) fn kill(pid: i32, signal: i32) -> io::Result<()> {
     // SAFETY: no memory is involved.
     check(unsafe { libc::kill(pid, signal) }).map(drop)
 }
 
-/// Nanoseconds since the machine booted, by the clock that gives processes their start times; 0 where it cannot be read.
-pub(crate) fn boot_nanos() -> u64 {
+/// Now, by the clock that gives processes their start times; 0 if it cannot be read.
+pub(crate) fn boot_nanos() -> BootNanos {
     let mut time = MaybeUninit::<libc::timespec>::uninit();
-    // SAFETY: `time` is live during the call, and read only where the call has filled it.
+    // SAFETY: `time` is live during the call, and read only if the call has filled it.
     let time = unsafe {
         match check(libc::clock_gettime(libc::CLOCK_BOOTTIME, time.as_mut_ptr())) {
             Ok(_) => time.assume_init(),
-            Err(_) => return 0,
+            Err(_) => return BootNanos::default(),
         }
     };
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
-    seconds.saturating_mul(1_000_000_000) + u64::try_from(time.tv_nsec).unwrap_or(0)
+    BootNanos(seconds.saturating_mul(1_000_000_000) + u64::try_from(time.tv_nsec).unwrap_or(0))
 }
 
 /// Makes orphaned descendants children of this process, as they are of PID 1.
@@ -216,7 +222,8 @@ pub(crate) fn become_subreaper() -> io::Result<()> {
     check(unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }).map(drop)
 }
 
-/// Runs this while new files get all rights but those of the mask. There is one thread in this process, and so nobody else to be concerned.
+/// Runs this while new files get all rights except those of the mask. This process has one thread,
+/// so nothing else is affected.
 pub(crate) fn with_umask<T>(mask: libc::mode_t, run: impl FnOnce() -> T) -> T {
     // SAFETY: it takes no memory, and cannot fail.
     let before = unsafe { libc::umask(mask) };
@@ -226,9 +233,11 @@ pub(crate) fn with_umask<T>(mask: libc::mode_t, run: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Takes the topmost mount of a place, and what is mounted below it, out of the tree of mounts. What still uses it keeps it until it ends.
+/// Detaches the topmost mount of a place, and what is mounted below it. What still uses it keeps it
+/// until it ends.
 ///
-/// It follows no link at the end of the path. Where nothing else uses the file system, the kernel closes it meanwhile.
+/// It follows no link at the end of the path. If nothing else uses the file system, the kernel
+/// closes it during the call.
 pub(crate) fn detach(point: &Path) -> io::Result<()> {
     let point = CString::new(point.as_os_str().as_bytes())?;
     // SAFETY: `point` is live during the call, and ends with a zero.
@@ -264,7 +273,7 @@ pub(crate) fn share(process: BorrowedFd<'_>, number: i32) -> io::Result<OwnedFd>
     }
 }
 
-/// None where it is no TCP socket over IPv4 or IPv6.
+/// None if it is no TCP socket over IPv4 or IPv6.
 pub(crate) fn tcp(socket: BorrowedFd<'_>) -> Option<Tcp> {
     /// `TCP_CLOSE_WAIT` of the kernel, as `TCP_INFO` begins with it.
     const CLOSE_WAIT: u8 = 8;
@@ -287,7 +296,7 @@ pub(crate) fn tcp(socket: BorrowedFd<'_>) -> Option<Tcp> {
     })
 }
 
-/// Has the connection reset, and its port free, once nobody has it open any more.
+/// Has the connection reset, and its port freed, when its last descriptor is closed.
 pub(crate) fn reset_at_end(socket: BorrowedFd<'_>) -> io::Result<()> {
     let linger = libc::linger {
         l_onoff: 1,
@@ -322,7 +331,7 @@ unsafe fn owned(result: libc::c_long) -> io::Result<OwnedFd> {
     }
 }
 
-/// Connects without ever blocking, also where the daemon's queue is full.
+/// Connects without ever blocking, even if the daemon's queue is full.
 pub(crate) fn connect(path: &Path) -> io::Result<UnixStream> {
     let bytes = path.as_os_str().as_bytes();
     // SAFETY: sockaddr_un is plain data; zeroes are valid.
@@ -343,13 +352,15 @@ pub(crate) fn connect(path: &Path) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// Has the command start with this signal mask, and, where its stdin is this session's terminal, in its foreground.
+/// Has the command start with this signal mask, and in the foreground of this session if `terminal`
+/// is its stdin.
 ///
 /// Std would let it inherit the agent's mask, in which everything is blocked.
 pub(crate) fn hand_over(command: &mut Command, mask: Mask, terminal: bool) {
     let claim = move || {
-        // SAFETY: called between fork and exec: only async-signal-safe calls, and memory of this closure. SIGTTOU, which a
-        // background process gets for claiming the terminal, is still blocked during the claim.
+        // SAFETY: called between fork and exec: only async-signal-safe calls, and memory of this
+        // closure. SIGTTOU, which a background process gets for claiming the terminal, is still
+        // blocked during the claim.
         unsafe {
             if terminal {
                 libc::tcsetpgrp(libc::STDIN_FILENO, libc::getpgrp());

@@ -1,4 +1,5 @@
-//! What the agent does next. Pure: no system calls and no clock; time and facts come in, actions go out.
+//! What the agent does next. Pure: no system calls and no clock; time and facts come in, actions go
+//! out.
 //!
 //! ```text
 //!            release, named                 exits 0
@@ -12,59 +13,51 @@
 //! ```
 //!
 //! It promises (restart-protocol.md, rules 4, 5, 7, 9 and 14):
-//! - The worker starts only on a release of exactly the generation that it has. Its first start in this incarnation also needs a release that
-//!   names the incarnation. A generation is started at most once, and only while no process of the one before remains.
-//! - Epoch and generation never fall. An order that is behind is answered with the state, not obeyed.
-//! - An exit after the stop signal of a restart is a park, whatever its code. Exit 0 before it is Done.
-//! - The help that it asks the daemon for is bound to a time at which the next worker was not started yet.
-//! - Once told to go (a SIGTERM, or any signal of the container runtime but SIGCONT) it starts nothing any more, and exits as the worker does.
-//!   The worker then has the time that Kubernetes grants it; orders do not shorten it. Where it runs on after that time, nobody wants it to go:
-//!   it is looked after again, and the newest order is obeyed.
+//! - The worker starts only on a release of exactly the generation that it has. Its first start in
+//!   this incarnation also needs a release that names the incarnation. A generation is started at
+//!   most once, and only while no process of the one before remains.
+//! - Epoch and generation never fall. An order that is behind is answered with the state, not
+//!   obeyed.
+//! - An exit after the stop signal of a restart is a park, whatever its code. Exit 0 before it is
+//!   Done.
+//! - A request for help to the daemon is bound to a time at which the next worker was not started
+//!   yet.
+//! - Once told to go (by a SIGTERM, or any signal of the container runtime but SIGCONT) it starts
+//!   nothing any more, and exits as the worker does. The worker then has the time that Kubernetes
+//!   grants it; orders do not shorten it. If it runs on after that time, it is not meant to go: it
+//!   is supervised again, and the newest order is obeyed.
 
 use std::time::Duration;
 
 use lockstep_mutants::mutant;
 
+mod killing;
+mod leaving;
 mod types;
 
-pub use types::{Action, Codes, Exit, Heartbeat, Input, KillReport, Moment, Phase, Status, Target};
+use killing::Killing;
+
+pub use types::{
+    Action, BootNanos, Codes, Epoch, Exit, Generation, Heartbeat, Input, KillReport, Moment, Phase, Status,
+    Target, UnixNanos,
+};
 
 /// A wait for a release shorter than this is not worth a line in the worker's log.
 const SAY_WAITING_AFTER: Duration = Duration::from_secs(1);
-/// How long SIGKILL may take before the agent asks the daemon for help and stops sparing sessions of `kubectl exec`.
-const KILL_PATIENCE: Duration = Duration::from_secs(1);
-/// How long after it has asked the daemon for help the agent asks again, where that was not enough: for what was started since.
-const ASK_AGAIN: Duration = Duration::from_secs(1);
-/// How much longer than the grace of its pod Kubernetes may take to end a container: whoever deletes or drains may give it more, and no order may cut
-/// that short.
-const GO_MARGIN: Duration = Duration::from_secs(3600);
-/// Bounds of the pause between two rounds of SIGKILL.
-const KILL_PAUSE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(100));
-
-/// The round of SIGKILL that is under way.
-#[derive(Clone, Debug, Default)]
-struct Killing {
-    since: Duration,
-    next: Duration,
-    pause: Duration,
-    report: KillReport,
-    /// It was said that processes outlive SIGKILL.
-    told: bool,
-}
-
 /// The state of one incarnation.
 #[derive(Debug)]
 pub struct Machine {
     status: Status,
     /// The newest order that was obeyed.
     order: Target,
-    /// Whether the worker was ever started.
+    /// True once the worker was started.
     ran: bool,
-    /// The time that Kubernetes gives this container to end; none: not known, and waited for without end.
+    /// The time that Kubernetes gives this container to end; none: not known, and waited for
+    /// without end.
     termination_grace: Option<Duration>,
     /// The signal that told the agent to go.
     leaving: Option<i32>,
-    /// When a worker that runs on all the same is looked after again.
+    /// When a worker that still runs is supervised again.
     stays_at: Option<Duration>,
     /// The newest order that came since.
     deferred: Option<Target>,
@@ -84,14 +77,14 @@ impl Machine {
         Self {
             status: Status {
                 phase: Phase::Fresh,
-                generation: 0,
-                epoch: 0,
+                generation: Generation::default(),
+                epoch: Epoch::default(),
                 counter: 0,
                 revision: 1,
-                since_unix_nanos: now.unix_nanos,
+                since: now.unix,
                 detail: String::new(),
                 needs_host_kill: false,
-                host_kill_before: 0,
+                host_kill_before: BootNanos::default(),
                 heartbeat: Heartbeat::Well,
             },
             order: Target::default(),
@@ -131,7 +124,8 @@ impl Machine {
             .min()
     }
 
-    /// Longest time between two heartbeats that is asked of the worker now; zero: none are asked for.
+    /// Longest time between two heartbeats that is required of the worker now; zero: none are
+    /// required.
     #[must_use]
     pub fn heartbeat_timeout(&self) -> Duration {
         match self.status.phase {
@@ -147,7 +141,7 @@ impl Machine {
         self.order.ready_timeout
     }
 
-    /// Whether it matters that no process remains.
+    /// True while it matters that no process remains.
     #[must_use]
     pub fn awaits_empty(&self) -> bool {
         self.status.phase == Phase::Stopping || self.killing.is_some()
@@ -178,7 +172,7 @@ impl Machine {
             self.status.revision += 1;
             let entered = |status: &Status| (status.phase, status.generation, status.heartbeat.is_late());
             if entered(&self.status) != entered(&before) {
-                self.status.since_unix_nanos = now.unix_nanos;
+                self.status.since = now.unix;
             }
             if !todo.contains(&Action::Report) {
                 todo.insert(0, Action::Report);
@@ -191,8 +185,8 @@ impl Machine {
         let behind = target.epoch < self.status.epoch || target.generation < self.status.generation;
         self.status.epoch = self.status.epoch.max(target.epoch);
         if behind || self.leaving.is_some() {
-            let known = self.deferred.as_ref().map_or(0, |known| known.generation);
-            if !behind && target.generation >= known {
+            let deferred = self.deferred.as_ref().map(|deferred| deferred.generation);
+            if !behind && deferred.is_none_or(|deferred| target.generation >= deferred) {
                 self.deferred = Some(target);
             }
             todo.push(Action::Report);
@@ -207,7 +201,8 @@ impl Machine {
                 self.start(todo);
             }
             Phase::Fresh if self.order.release => {
-                // Released for others: this incarnation came too late for it and joins the next generation.
+                // Released for others: this incarnation came too late for it and joins the next
+                // generation.
             }
             Phase::Fresh if newer => self.park(now, todo),
             Phase::Fresh | Phase::Done => {}
@@ -254,7 +249,7 @@ impl Machine {
         }
         if self.leaving.is_none() && exit == Exit::Code(0) {
             self.status.phase = Phase::Done;
-            self.leave(0, true, todo);
+            self.leave_after_report(0, todo);
         } else {
             let detail = match exit {
                 Exit::Code(code) => format!("worker exited with code {code}"),
@@ -267,7 +262,7 @@ impl Machine {
     fn failed(&mut self, now: Moment, exit: Exit, detail: String, todo: &mut Vec<Action>) {
         if self.leaving.is_some() {
             // Kubernetes ends this container: its exit is the news, not a failure of the group's.
-            self.leave(exit.code(), false, todo);
+            self.leave_at_once(exit.code(), todo);
             return;
         }
         let generation = self.status.generation;
@@ -275,7 +270,7 @@ impl Machine {
         if self.order.terminal.iter().any(|codes| codes.matches(exit.code())) {
             let what = "the Job's podFailurePolicy names this code: the container exits with it";
             todo.push(Action::Say(format!("{detail} (generation {generation}); {what}")));
-            self.leave(exit.code(), true, todo);
+            self.leave_after_report(exit.code(), todo);
         } else {
             // Without the agent the rest of the tree would have died with the container.
             self.begin_kill(now, todo);
@@ -290,7 +285,7 @@ impl Machine {
     fn on_tree_empty(&mut self, now: Moment, todo: &mut Vec<Action>) {
         self.killing = None;
         self.status.needs_host_kill = false;
-        self.status.host_kill_before = 0;
+        self.status.host_kill_before = BootNanos::default();
         if self.status.phase != Phase::Stopping {
             if matches!(self.status.phase, Phase::Exited(_)) {
                 self.status.detail.clone_from(&self.failure);
@@ -298,25 +293,9 @@ impl Machine {
             return;
         }
         match self.leaving {
-            Some(signo) => self.leave(128 + signo, false, todo),
+            Some(signo) => self.leave_at_once(128 + signo, todo),
             None => self.park(now, todo),
         }
-    }
-
-    fn on_killed(&mut self, now: Moment, report: KillReport) {
-        if self.killing.is_none() {
-            return;
-        }
-        if report.denied {
-            self.ask_for_host_kill(now);
-            self.status.detail = self.of_leftovers(&report.note);
-        }
-        let Some(killing) = &mut self.killing else { return };
-        if report.forking {
-            // Faster than it forks, or not at all.
-            killing.next = now.mono;
-        }
-        killing.report = report;
     }
 
     /// The worker is left as it is: whether the group restarts is not decided here.
@@ -342,50 +321,6 @@ impl Machine {
         todo.push(Action::Say(news));
     }
 
-    fn on_signal(&mut self, now: Moment, signo: i32, outside: bool, todo: &mut Vec<Action>) {
-        // The image may name any signal as its STOPSIGNAL; only the runtime sends from outside.
-        // SIGCONT ends nothing: it is how whoever has stopped the agent lets it go on.
-        let go = outside && signo != libc::SIGCONT || signo == libc::SIGTERM;
-        match self.status.phase {
-            Phase::Starting | Phase::Running => todo.push(Action::Forward(signo)),
-            Phase::Stopping if !go => todo.push(Action::Forward(signo)),
-            // It has had its SIGTERM; a second one means something else to many programs.
-            Phase::Stopping | Phase::Done => {}
-            Phase::Fresh | Phase::Parked | Phase::Exited(_) => {
-                if go || signo == libc::SIGINT || signo == libc::SIGQUIT {
-                    todo.push(Action::Say(format!(
-                        "told to go by signal {signo} while no worker runs"
-                    )));
-                    self.leave(128 + signo, false, todo);
-                }
-                return;
-            }
-        }
-        if go {
-            self.leaving = Some(signo);
-            // What is being stopped ends here, one way or the other.
-            if matches!(self.status.phase, Phase::Starting | Phase::Running) {
-                self.stays_at = self.termination_grace.map(|grace| now.mono + grace + GO_MARGIN);
-            }
-            if !self.is_stuck() {
-                self.status.detail = format!("told to go by signal {signo}");
-            }
-        }
-    }
-
-    /// Told to go, the worker runs on although its time is over: whoever told it did not mean the container.
-    fn stay(&mut self, now: Moment, signo: i32, todo: &mut Vec<Action>) {
-        self.leaving = None;
-        self.stays_at = None;
-        self.status.detail.clear();
-        todo.push(Action::Say(format!(
-            "told to go by signal {signo} and not gone: the worker is looked after again"
-        )));
-        if let Some(target) = self.deferred.take() {
-            self.on_target(now, target, todo);
-        }
-    }
-
     fn on_tick(&mut self, now: Moment, todo: &mut Vec<Action>) {
         if let Some(signo) = self.leaving
             && self.stays_at.is_some_and(|at| at <= now.mono)
@@ -407,50 +342,7 @@ impl Machine {
             self.begin_kill(now, todo);
             return;
         }
-        let Some(killing) = &mut self.killing else { return };
-        if killing.next > now.mono {
-            return;
-        }
-        killing.pause = (killing.pause * 2).min(KILL_PAUSE.1);
-        killing.next = now.mono + killing.pause;
-        let late = now.mono >= killing.since + KILL_PATIENCE;
-        let (forking, unseen) = (killing.report.forking, killing.report.unseen);
-        todo.push(Action::Kill { all: late && forking });
-        if !late {
-            return;
-        }
-        if !killing.told && !self.status.needs_host_kill {
-            killing.told = true;
-            let news = format!("processes outlive SIGKILL: {}", killing.report.note);
-            self.status.detail = self.of_leftovers(&news);
-            todo.push(Action::Say(news));
-        }
-        // Of what it could signal nobody else can do more: the kernel ends it when it can.
-        if forking || unseen {
-            self.ask_for_host_kill(now);
-        }
-    }
-
-    /// Asks the daemon to kill what there is now, and asks again where more has been started since.
-    fn ask_for_host_kill(&mut self, now: Moment) {
-        let asked = Duration::from_nanos(self.status.host_kill_before);
-        if !self.status.needs_host_kill || Duration::from_nanos(now.boot_nanos) >= asked + ASK_AGAIN {
-            self.status.needs_host_kill = true;
-            self.status.host_kill_before = now.boot_nanos;
-        }
-    }
-
-    /// What there is to say of leftovers, after why there are any.
-    fn of_leftovers(&self, note: &str) -> String {
-        match self.status.phase {
-            Phase::Exited(_) => format!("{}; {note}", self.failure),
-            _ => note.to_owned(),
-        }
-    }
-
-    /// Whether it was said of what remains that it is hard to end.
-    fn is_stuck(&self) -> bool {
-        self.status.needs_host_kill || self.killing.as_ref().is_some_and(|killing| killing.told)
+        self.kill_again(now, todo);
     }
 
     /// Begins to stop a running worker for the order's generation.
@@ -466,19 +358,7 @@ impl Machine {
         }
     }
 
-    fn begin_kill(&mut self, now: Moment, todo: &mut Vec<Action>) {
-        self.kill_at = None;
-        self.killing = Some(Killing {
-            since: now.mono,
-            next: now.mono + KILL_PAUSE.0,
-            pause: KILL_PAUSE.0,
-            report: KillReport::default(),
-            told: false,
-        });
-        todo.push(Action::Kill { all: false });
-    }
-
-    /// No process remains: waits at the order's generation, or starts where it is released already.
+    /// No process remains: waits at the order's generation, or starts if it is released already.
     fn park(&mut self, now: Moment, todo: &mut Vec<Action>) {
         let newly = self.status.phase != Phase::Parked || self.status.generation != self.order.generation;
         self.status.phase = Phase::Parked;
@@ -492,7 +372,7 @@ impl Machine {
         }
     }
 
-    /// Whether the newest order is a release that counts for this incarnation.
+    /// True if the newest order is a release that counts for this incarnation.
     fn may_start(&self) -> bool {
         self.order.release && (self.ran || self.order.start_fresh || mutant!(StartUnnamed))
     }
@@ -505,13 +385,6 @@ impl Machine {
         todo.push(Action::Start {
             generation: self.status.generation,
         });
-    }
-
-    fn leave(&mut self, code: i32, flush: bool, todo: &mut Vec<Action>) {
-        self.gone = true;
-        self.say_waiting_at = None;
-        self.stays_at = None;
-        todo.push(Action::Exit { code, flush });
     }
 }
 

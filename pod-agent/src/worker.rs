@@ -1,4 +1,5 @@
-//! Starting the worker process, and the agent's own few words on stderr, which is the worker's log too.
+//! Starts the worker process, and writes the agent's own few lines to stderr, which is the worker's
+//! log too.
 
 use std::ffi::OsString;
 use std::io::{ErrorKind, IsTerminal, Write, stderr, stdin};
@@ -8,26 +9,29 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::sys::{self, Mask};
+use crate::target::Generation;
 
 /// Tells the worker how often its group has been restarted.
 const ATTEMPT: &str = "LOCKSTEP_RESTART_ATTEMPT";
 /// Tells the worker which file to touch, or which socket to send to, to show that it lives.
 pub(crate) const HEARTBEAT: &str = "LOCKSTEP_HEARTBEAT";
 
-/// The worker could not be started. `code` is what a shell would exit with: 127 for a program that is not there, else 126.
+/// The worker could not be started. `code` is a shell's exit code: 127 for a missing program, else
+/// 126.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StartError {
     pub(crate) code: i32,
     pub(crate) detail: String,
 }
 
-/// Starts the worker as leader of its own process group, with everything else as the container gave it: environment, working
-/// directory, user, standard streams, signal mask and default dispositions. Returns its PID.
+/// Starts the worker as leader of its own process group, with everything else as the container gave
+/// it: environment, working directory, user, standard streams, signal mask and default
+/// dispositions. Returns its PID.
 ///
 /// The program is looked up in the container's PATH, as the runtime would have done.
 pub(crate) fn start(
     command: &[OsString],
-    generation: u64,
+    generation: Generation,
     heartbeat: Option<&Path>,
     mask: Mask,
 ) -> Result<i32, StartError> {
@@ -60,14 +64,14 @@ pub(crate) fn start(
     }
 }
 
-/// Writes one line to stderr, or nothing where the log is stuck: the agent never waits for it.
+/// Writes one line to stderr, or nothing if the log is stuck: the agent never waits for it.
 pub(crate) fn say(text: &str) {
     let mut line = format!("lockstep: {text}");
     line.truncate(line.floor_char_boundary(2048));
     line.push('\n');
     let mut stderr = stderr();
     if sys::writable(stderr.as_fd()) {
-        // Nobody to tell where even stderr fails.
+        // If stderr fails, there is nowhere to report it.
         let _ = stderr.write_all(line.as_bytes());
     }
 }

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use lockstep_node_daemon::worker::facts::Input as DaemonInput;
 use lockstep_node_daemon::worker::types::{
-    AgentPhase, AgentState, ContainerId, Exit as DaemonExit, Heartbeat as DaemonHeartbeat, LinkId, PodUid,
-    Target as Told,
+    AgentPhase, AgentState, ContainerId, Ended, Exit as DaemonExit, ExitCodes, LinkId, PodUid, Target as Told,
 };
-use lockstep_pod_agent::target::{Action, Codes, Exit, Heartbeat, Input, Moment, Phase, Status, Target};
+use lockstep_pod_agent::target::{
+    Action, BootNanos, Codes, Epoch, Exit, Input, Moment, Phase, Status, Target, UnixNanos,
+};
 
 use crate::container::Container;
 use crate::event::Event;
@@ -18,8 +19,8 @@ impl World {
     fn moment(&self, container: &Container) -> Moment {
         Moment {
             mono: Duration::from_nanos(self.now - container.created),
-            unix_nanos: unix(self.now, self.nodes[container.node].clock_ahead),
-            boot_nanos: self.now,
+            unix: UnixNanos(unix(self.now, self.nodes[container.node].clock_ahead)),
+            boot: BootNanos(self.now),
         }
     }
 
@@ -79,7 +80,7 @@ impl World {
         match action {
             Action::Report => self.agent_report(id),
             Action::Start { generation } => {
-                self.process_start(id, generation);
+                self.process_start(id, generation.0);
                 return Some(Input::Started);
             }
             Action::Terminate => self.processes_terminate(id),
@@ -135,7 +136,7 @@ impl World {
         if let Some((node, index)) = found.map(|container| (container.node, container.identity.1)) {
             let mut state = agent_state(status);
             if self.scenario.liars && index == 0 {
-                state.epoch = u64::MAX / 2;
+                state.epoch = Epoch(u64::MAX / 2);
             }
             self.daemon_input(node, daemon, DaemonInput::State(id.into(), link, state));
         }
@@ -228,7 +229,7 @@ impl World {
             terminal: target
                 .terminal
                 .into_iter()
-                .map(|(negated, codes)| Codes { negated, codes })
+                .map(|ExitCodes { negated, codes }| Codes { negated, codes })
                 .collect(),
         });
         let container = id.to_owned();
@@ -273,15 +274,10 @@ fn agent_state(status: &Status) -> AgentState {
         epoch: status.epoch,
         counter: status.counter,
         revision: status.revision,
-        since: status.since_unix_nanos,
+        since: status.since,
         detail: String::new(),
-        heartbeat: match status.heartbeat {
-            Heartbeat::Well => DaemonHeartbeat::Well,
-            Heartbeat::Awaited => DaemonHeartbeat::Awaited,
-            Heartbeat::Missed => DaemonHeartbeat::Missed,
-            Heartbeat::Overdue => DaemonHeartbeat::Overdue,
-        },
+        heartbeat: status.heartbeat,
         needs_host_kill: status.needs_host_kill,
-        host_kill_before: status.host_kill_before,
+        host_kill_before: Some(status.host_kill_before).filter(|before| *before != BootNanos::default()),
     }
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use lockstep_node_daemon::worker::facts::Input as DaemonInput;
-use lockstep_node_daemon::worker::types::{ContainerId, LinkId};
-use lockstep_pod_agent::target::{Exit, Input, KillReport, Machine, Moment, Phase};
+use lockstep_node_daemon::worker::types::{ContainerId, Ended, LinkId};
+use lockstep_pod_agent::target::{BootNanos, Exit, Input, KillReport, Machine, Moment, Phase, UnixNanos};
 
 use crate::event::{Event, NodeIndex, ProcessId};
 use crate::plain::Plain;
@@ -57,8 +57,8 @@ impl Container {
     ) -> Self {
         let moment = Moment {
             mono: Duration::ZERO,
-            unix_nanos: unix(now, clock_ahead),
-            boot_nanos: now,
+            unix: UnixNanos(unix(now, clock_ahead)),
+            boot: BootNanos(now),
         };
         Self {
             node,
@@ -131,8 +131,11 @@ impl World {
         }
         if self.nodes[node].up {
             self.daemon_has_news(node);
-            let ended = DaemonInput::Exited(ContainerId::from(id), crate::daemon::exit(code), at);
-            self.daemon_told(node, ended);
+            let ended = Ended {
+                exit: crate::daemon::exit(code),
+                at: UnixNanos(at),
+            };
+            self.daemon_told(node, DaemonInput::Exited(ContainerId::from(id), ended));
             // The kubelet looks once a second, or is told a little sooner.
             let seen = self.rng.span(2 * MS, SEC);
             self.kubelet_later(node, &pod, seen);

@@ -6,10 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use lockstep_node_daemon::link::convert;
 use lockstep_node_daemon::plain;
 use lockstep_node_daemon::worker::driver;
-use lockstep_node_daemon::worker::facts::{Effects, Input, ListedContainer, Present};
+use lockstep_node_daemon::worker::facts::{Effects, Input, ListedContainer, LiveContainer};
 use lockstep_node_daemon::worker::outbox::Outbox;
 use lockstep_node_daemon::worker::state::Table;
-use lockstep_node_daemon::worker::types::{ContainerId, Exit, LinkId, Pod, PodUid, SandboxId};
+use lockstep_node_daemon::worker::types::{
+    ContainerId, Ended, Epoch, Exit, LinkId, Pod, PodUid, SandboxId, UnixNanos,
+};
 use lockstep_proto::node::v1 as pb;
 
 use crate::api_server::node_name;
@@ -106,7 +108,7 @@ impl World {
         };
         self.say(|| format!("node-{node}: the daemon starts"));
         let welcomed = self.nodes[node].welcomed;
-        self.daemon_input(node, life, Input::Welcomed(welcomed));
+        self.daemon_input(node, life, Input::Welcomed(Epoch(welcomed)));
         let synchronize = self.now + self.rng.span(MS, 20 * MS);
         self.queue
             .push(synchronize, Event::DaemonSynchronize { node, daemon: life });
@@ -146,14 +148,14 @@ impl World {
         }
         let local = || self.nodes[node].local.values().filter(|pod| !pod.plain);
         let pods = local().map(pod_fact).collect();
-        let containers: Vec<Present> = local()
+        let containers: Vec<LiveContainer> = local()
             .flat_map(|pod| pod.containers.iter().map(move |id| (pod, id)))
             .filter(|(_, id)| {
                 self.containers
                     .get(*id)
                     .is_some_and(|container| container.exit.is_none())
             })
-            .map(|(pod, id)| Present {
+            .map(|(pod, id)| LiveContainer {
                 pod: PodUid::from(pod.uid.as_str()),
                 id: ContainerId::from(id.as_str()),
                 name: "worker".to_owned(),
@@ -194,9 +196,10 @@ impl World {
                     pod: PodUid::from(pod.uid.as_str()),
                     id: ContainerId::from(id.as_str()),
                     name: "worker".to_owned(),
-                    ended: container
-                        .exit
-                        .map(|(code, at)| (exit(code), unix(at, self.nodes[node].clock_ahead))),
+                    ended: container.exit.map(|(code, at)| Ended {
+                        exit: exit(code),
+                        at: UnixNanos(unix(at, self.nodes[node].clock_ahead)),
+                    }),
                 })
             })
             .collect();
@@ -236,7 +239,7 @@ impl World {
         if let Some(of_plain) = driver::of_both(&input) {
             self.daemon_plain(node, daemon, of_plain);
         }
-        let now = unix(self.now, self.nodes[node].clock_ahead);
+        let now = UnixNanos(unix(self.now, self.nodes[node].clock_ahead));
         let daemon = &mut self.nodes[node].daemon;
         match &input {
             Input::Registered { id, link, .. } => {
@@ -248,7 +251,7 @@ impl World {
             _ => {}
         }
         let orders: Vec<u64> = match &input {
-            Input::Desired(groups) => groups.iter().map(|group| group.epoch).collect(),
+            Input::Desired(groups) => groups.iter().map(|group| group.epoch.0).collect(),
             _ => Vec::new(),
         };
         let effects = daemon.table.apply(input, now);
@@ -283,7 +286,7 @@ impl World {
                 at,
                 Event::HostKill {
                     container: ask.container.as_str().to_owned(),
-                    before: ask.before,
+                    before: ask.before.map_or(0, |before| before.0),
                     rounds: 20,
                 },
             );
@@ -318,7 +321,7 @@ impl World {
         let daemon = &self.nodes[node].daemon;
         drop(daemon.outbox.take(usize::MAX));
         let supervised = daemon.table.snapshot();
-        let lowest = supervised.iter().map(|state| state.epoch).min();
+        let lowest = supervised.iter().map(|state| state.epoch.0).min();
         let snapshot = supervised.into_iter().chain(daemon.plain.snapshot());
         let snapshot: Vec<_> = snapshot.map(convert::worker_state).collect();
         self.check_epochs(node, &snapshot);
@@ -331,7 +334,7 @@ impl World {
         let at = &mut self.nodes[node];
         at.welcomed = at.welcomed.max(epoch);
         let life = at.daemon.life;
-        self.daemon_input(node, life, Input::Welcomed(epoch));
+        self.daemon_input(node, life, Input::Welcomed(Epoch(epoch)));
         self.daemon_flush(node);
     }
 
@@ -355,7 +358,7 @@ impl World {
                 self.daemon_input(node, life, Input::Desired(convert::desired(desired)));
             }
             pb::hub_message::Kind::Forget(forget) => {
-                let input = Input::Forget(forget.group_uid.into(), forget.epoch);
+                let input = Input::Forget(forget.group_uid.into(), Epoch(forget.epoch));
                 self.daemon_input(node, life, input);
             }
             _ => {}

@@ -209,7 +209,7 @@ pub(crate) enum Event {
     DaemonPlain {
         node: NodeIndex,
         daemon: u32,
-        input: plain::state::Input,
+        input: plain::facts::Input,
     },
     /// A container has started or ended a while ago: the daemon lists.
     DaemonNews {

@@ -15,10 +15,12 @@ use std::collections::BTreeMap;
 use std::io;
 
 use lockstep_api::annotations;
+use lockstep_node_daemon::plain::facts::{Effects, Input, Moment, PlainContainer};
 use lockstep_node_daemon::plain::record::{Journal, Record, Records};
-use lockstep_node_daemon::plain::state::{Effects, Input, Listed, Moment};
 use lockstep_node_daemon::worker::facts;
-use lockstep_node_daemon::worker::types::{AgentPhase, ContainerId, Phase, PodUid};
+use lockstep_node_daemon::worker::types::{
+    AgentPhase, BootNanos, ContainerId, Ended, Phase, PodUid, UnixNanos,
+};
 use lockstep_pod_agent::target::Exit;
 
 use crate::daemon::{exit, pod_fact};
@@ -196,13 +198,16 @@ impl World {
             .filter_map(|(pod, id)| {
                 let container = self.containers.get(id)?;
                 let plain = container.plain.as_ref()?;
-                Some(Listed {
+                Some(PlainContainer {
                     pod: pod.uid.as_str().into(),
                     name: "worker".to_owned(),
                     id: id.as_str().into(),
                     attempt: plain.attempt,
-                    created: plain.created,
-                    ended: container.exit.map(|(code, _)| (exit(code), plain.ended)),
+                    created: UnixNanos(plain.created),
+                    ended: container.exit.map(|(code, _)| Ended {
+                        exit: exit(code),
+                        at: UnixNanos(plain.ended),
+                    }),
                 })
             })
             .collect();
@@ -218,8 +223,8 @@ impl World {
             return;
         }
         let now = Moment {
-            wall: unix(self.now, self.nodes[node].clock_ahead),
-            boot: unix(self.now, 0),
+            wall: UnixNanos(unix(self.now, self.nodes[node].clock_ahead)),
+            boot: BootNanos(unix(self.now, 0).unsigned_abs()),
         };
         let at = &mut self.nodes[node];
         let effects = at.daemon.plain.apply(input, now, &at.records);
@@ -237,7 +242,7 @@ impl World {
                 )
             });
             if state.phase == Phase::Agent(AgentPhase::Running) {
-                self.check_assigned(id, state.generation);
+                self.check_assigned(id, state.generation.0);
             }
         }
         self.nodes[node].daemon.outbox.put(effects.reports);

@@ -11,7 +11,7 @@ use kube::ResourceExt as _;
 use kube::api::Api;
 use kube::runtime::watcher::{self, Event, watcher};
 use lockstep_api::labels;
-use lockstep_node_daemon::pods::{Marked, Metadata, recognise};
+use lockstep_node_daemon::pods::{InPlacePod, Metadata, recognise};
 use lockstep_node_daemon::worker::driver::Handle;
 use lockstep_node_daemon::worker::facts::Input;
 use tokio::sync::Notify;
@@ -175,8 +175,8 @@ fn marked(pod: &Pod) -> Result<Option<lockstep_node_daemon::worker::types::Pod>>
         annotations: &annotations,
     };
     Ok(match recognise(&metadata)? {
-        Some(Marked::Supervised(pod)) => Some(pod),
-        Some(Marked::Plain(_)) => bail!("it has no agent"),
+        Some(InPlacePod::Supervised(pod)) => Some(pod),
+        Some(InPlacePod::Plain(_)) => bail!("it has no agent"),
         None => None,
     })
 }

@@ -12,8 +12,9 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::{Parser, ValueEnum};
+use clap::Parser;
 use lockstep_api::duration::parse_duration;
+use lockstep_process::logging::LogFormat;
 
 pub use address::BindAddress;
 pub use go::{FeatureGate, FeatureGates};
@@ -227,15 +228,6 @@ impl Args {
     pub fn from_command_line(args: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
         Self::try_parse_from(go::two_dashes(args))
     }
-}
-
-/// Form of the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum LogFormat {
-    /// For people.
-    Text,
-    /// One JSON object per line.
-    Json,
 }
 
 fn default_namespace(file: &Path) -> String {

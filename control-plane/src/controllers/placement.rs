@@ -14,11 +14,11 @@ use kube::api::ListParams;
 use kube::{Api, Client};
 use lockstep_api::labels;
 use lockstep_core::jobset::placement::{self, LeaderSearch, Member, Refusal};
+use lockstep_process::turns::Turns;
 use thiserror::Error;
 use tokio::time::timeout;
 
 use crate::k8s::client::pages;
-use crate::k8s::turns::Turns;
 use crate::k8s::watch::Stores;
 use crate::k8s::watch::lean::Lean;
 use crate::k8s::watch::members::{JobRef, MembersByJob};

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::k8s::pace::Pace;
+use lockstep_process::rate_limit::{Rate, SharedRateLimit};
 
 /// Messages that are taken from a node in a second, and at once. Its daemon puts together what changes meanwhile: more wait, and nothing is lost.
 const MESSAGES: (u32, u32) = (200, 400);
@@ -19,14 +19,14 @@ pub(super) struct Paces(Mutex<Nodes>);
 
 #[derive(Default)]
 struct Nodes {
-    paces: HashMap<String, Arc<Pace>>,
+    paces: HashMap<String, Arc<SharedRateLimit>>,
     /// At so many of them those that need not be kept are dropped.
     full: usize,
 }
 
 impl Paces {
     /// That of this node.
-    pub(super) fn of(&self, node: &str) -> Arc<Pace> {
+    pub(super) fn of(&self, node: &str) -> Arc<SharedRateLimit> {
         // Nothing that holds this lock can leave it half-changed.
         let mut nodes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(pace) = nodes.paces.get(node) {
@@ -35,11 +35,14 @@ impl Paces {
         if nodes.paces.len() >= nodes.full.max(KEPT) {
             nodes
                 .paces
-                .retain(|_, pace| Arc::strong_count(pace) > 1 || !pace.is_fresh());
+                .retain(|_, pace| Arc::strong_count(pace) > 1 || !pace.is_full());
             nodes.full = 2 * nodes.paces.len();
         }
         let (per_second, burst) = MESSAGES;
-        let pace = Arc::new(Pace::new(Duration::from_secs(1) / per_second, burst));
+        let pace = Arc::new(SharedRateLimit::new(Rate {
+            burst: burst + 1,
+            every: Duration::from_secs(1) / per_second,
+        }));
         nodes.paces.insert(node.to_owned(), Arc::clone(&pace));
         pace
     }
@@ -58,10 +61,10 @@ mod tests {
         for _ in 0..401 {
             let pace = paces.of("n1");
             pace.ready().await;
-            pace.took();
+            pace.take();
         }
         assert_eq!(began.elapsed(), Duration::ZERO);
-        paces.of("n1").take(HELLO).await;
+        paces.of("n1").acquire(HELLO).await;
         let waited = began.elapsed();
         assert!(waited >= Duration::from_millis(4), "{waited:?}");
         paces.of("n1").ready().await;
@@ -74,14 +77,14 @@ mod tests {
         let paces = Paces::default();
         let began = Instant::now();
         for node in 0..10_000 {
-            paces.of(&node.to_string()).take(HELLO).await;
+            paces.of(&node.to_string()).acquire(HELLO).await;
         }
         assert_eq!(began.elapsed(), Duration::ZERO);
         // Whoever is quiet is forgotten, and nothing by that; whoever is not is kept.
         tokio::time::advance(Duration::from_secs(1)).await;
         let busy = paces.of("busy");
         for _ in 0..1000 {
-            busy.took();
+            busy.take();
         }
         drop(busy);
         for node in 0..10_000 {
@@ -90,7 +93,7 @@ mod tests {
         let kept = paces.0.lock().unwrap().paces.len();
         assert!(kept < 12_000, "{kept}");
         let waiting = Instant::now();
-        paces.of("busy").take(HELLO).await;
+        paces.of("busy").acquire(HELLO).await;
         assert!(waiting.elapsed() > Duration::from_secs(2));
     }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use lockstep_process::rate_limit::SharedRateLimit;
 use lockstep_proto::node::v1::node_hub_server::{NodeHub, NodeHubServer};
 use lockstep_proto::node::v1::{self as pb, hub_message};
 use rustls::ServerConfig;
@@ -28,7 +29,6 @@ use super::pace::{HELLO, Paces};
 use super::refusals::Refusals;
 use super::role::{HOLD, Role, Term};
 use super::session::Session;
-use crate::k8s::pace::Pace;
 use crate::net::serve::{Ready, listen, listen_once_free};
 use crate::net::tls::{self, ConnectionHandle, ConnectionLimit, HubIdentity, Stay, UnauthenticatedStream};
 
@@ -90,7 +90,7 @@ impl NodeHub for HubService {
         let mut inbound = request.into_inner();
         // Before it is read, and not only where this replica leads. The connection's patience ends the wait.
         let pace = self.paces.of(&credentials.node);
-        let _ = self.shutdown.run_until_cancelled(pace.take(HELLO)).await;
+        let _ = self.shutdown.run_until_cancelled(pace.acquire(HELLO)).await;
         let (hello, protocol) = handshake::hello(&mut inbound)
             .await
             .inspect_err(|error| refusals.note(&credentials.node, error.reason(), error))?;
@@ -114,7 +114,7 @@ impl HubService {
         &self,
         term: &Term,
         credentials: Credentials,
-        pace: Arc<Pace>,
+        pace: Arc<SharedRateLimit>,
         (hello, protocol): (pb::Hello, u32),
         inbound: Streaming<pb::NodeMessage>,
         stay: Option<Stay>,

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
+use lockstep_process::rate_limit::SharedRateLimit;
 use lockstep_proto::NODE_PROTOCOL_CREDENTIALS;
 use lockstep_proto::node::v1::{self as pb, node_message::Kind};
 use thiserror::Error;
@@ -31,7 +32,6 @@ use super::outbox::Outbox;
 use super::protocol_violation::ProtocolViolation;
 use super::refusals::Refusals;
 use super::registry::Registry;
-use crate::k8s::pace::Pace;
 
 /// How long before its token expires a daemon that sends no new ones is asked to connect again.
 const BEFORE: Duration = Duration::from_secs(60);
@@ -46,7 +46,7 @@ pub(super) struct Session {
     pub(super) grace: Duration,
     pub(super) protocol: u32,
     /// The node's, whichever stream it has.
-    pub(super) pace: Arc<Pace>,
+    pub(super) pace: Arc<SharedRateLimit>,
 }
 
 /// Why a stream has ended.
@@ -141,7 +141,7 @@ impl Session {
                     }
                 },
                 message = next(&pace, &mut inbound) => {
-                    pace.took();
+                    pace.take();
                     match self.take(session, message).await {
                         Next::Same => {}
                         Next::OtherCredentials => aside.wait_for(self.aside(drain_at, &shutdown)),
@@ -257,7 +257,7 @@ impl Session {
 }
 
 /// The next message, once it may come. Cancel-safe.
-async fn next<S: Stream + Unpin>(pace: &Pace, inbound: &mut S) -> Option<S::Item> {
+async fn next<S: Stream + Unpin>(pace: &SharedRateLimit, inbound: &mut S) -> Option<S::Item> {
     pace.ready().await;
     inbound.next().await
 }

@@ -15,6 +15,7 @@ mod pulse;
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
+use lockstep_process::threads::KEEP_ALIVE;
 use tokio::runtime::{self, EnterGuard, Handle};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -27,9 +28,6 @@ mod tests;
 const BEHIND: i32 = 10;
 /// Threads for what blocks, of each.
 const BESIDE: usize = 16;
-/// How long such a thread stays after its work, for ever as it were. Tokio panics when it needs such a thread, has none, and the node has no process ID left;
-/// while there is one, work waits for it.
-pub const KEPT: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 /// How long what is left may take at the end.
 const END: Duration = Duration::from_secs(1);
 
@@ -67,7 +65,7 @@ impl ApiThread {
             // Of threads for what blocks.
             .on_thread_start(begin)
             .max_blocking_threads(BESIDE)
-            .thread_keep_alive(KEPT)
+            .thread_keep_alive(KEEP_ALIVE)
             .build()?;
         drop(runtime.spawn_blocking(|| ()));
         let handle = runtime.handle().clone();

@@ -5,6 +5,7 @@ use std::hash::Hash;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use lockstep_process::rate_limit::{Rate, RateLimit};
 use tokio::time::Instant;
 
 /// The same is logged again after this time.
@@ -47,10 +48,7 @@ const EACH: Duration = Duration::from_secs(1);
 pub(crate) struct Lines(Mutex<Left>);
 
 struct Left {
-    most: u32,
-    each: Duration,
-    lines: u32,
-    since: Instant,
+    limit: RateLimit,
     /// How many were left out since the last line.
     out: u64,
 }
@@ -62,54 +60,31 @@ impl Default for Lines {
 }
 
 impl Lines {
-    /// So many at once where there were none for a while, and one more each time that so long has passed.
-    pub(crate) fn new(most: u32, each: Duration) -> Self {
+    /// `burst` lines at once, and one more each `every`.
+    pub(crate) fn new(burst: u32, every: Duration) -> Self {
         Self(Mutex::new(Left {
-            most,
-            each,
-            lines: most,
-            since: Instant::now(),
+            limit: RateLimit::new(Rate { burst, every }),
             out: 0,
         }))
     }
 
-    /// Whether there is a line left, and how many were left out before it.
+    /// How many lines were left out before this one; none if this one is to be left out, too.
     pub(crate) fn next(&self) -> Option<u64> {
         let mut left = self.left();
-        let more = left.more();
-        if more > 0 {
-            left.lines = (left.lines + more).min(left.most);
-            left.since = if left.lines == left.most {
-                Instant::now()
-            } else {
-                // What has been waited for the next one counts.
-                left.since + left.each * more
-            };
+        if left.limit.try_take() {
+            return Some(std::mem::take(&mut left.out));
         }
-        if left.lines == 0 {
-            left.out += 1;
-            return None;
-        }
-        left.lines -= 1;
-        Some(std::mem::take(&mut left.out))
+        left.out += 1;
+        None
     }
 
-    /// Whether it is as if nothing had ever been said, but for what was left out.
+    /// True if it is as if nothing had ever been logged, but for what was left out.
     pub(crate) fn is_fresh(&self) -> bool {
-        let left = self.left();
-        left.lines + left.more() >= left.most
+        self.left().limit.is_full()
     }
 
     fn left(&self) -> MutexGuard<'_, Left> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Left {
-    /// Lines that there are more by now.
-    fn more(&self) -> u32 {
-        let waited = self.since.elapsed().as_millis() / self.each.as_millis().max(1);
-        u32::try_from(waited).unwrap_or(self.most).min(self.most)
     }
 }
 

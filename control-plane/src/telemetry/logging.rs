@@ -2,13 +2,10 @@
 
 mod share;
 
-use std::io::{self, IsTerminal as _};
+use lockstep_process::logging::{self, LogFormat};
+use tracing_subscriber::EnvFilter;
 
-use tracing_subscriber::layer::SubscriberExt as _;
-use tracing_subscriber::util::SubscriberInitExt as _;
-use tracing_subscriber::{EnvFilter, fmt, registry};
-
-use crate::config::args::{LogFormat, ZapLevel};
+use crate::config::args::ZapLevel;
 use share::Share;
 
 /// Logs to standard error from here on, and no more of one namespace than its share. `level` chooses what, or else `RUST_LOG`, by default `info`.
@@ -22,11 +19,5 @@ pub fn init(format: LogFormat, level: Option<ZapLevel>) -> anyhow::Result<()> {
         (level, _) => EnvFilter::try_new(level.unwrap_or(ZapLevel::Info).filter())?
             .add_directive("kube_client::client=error".parse()?),
     };
-    let log = registry().with(filter).with(Share::default());
-    let layer = fmt::layer().with_writer(io::stderr);
-    match format {
-        LogFormat::Text => log.with(layer.with_ansi(io::stderr().is_terminal())).try_init(),
-        LogFormat::Json => log.with(layer.json().flatten_event(true)).try_init(),
-    }
-    .map_err(|error| anyhow::anyhow!("log: {error}"))
+    Ok(logging::init(format, filter, Share::default())?)
 }

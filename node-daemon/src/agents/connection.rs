@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures::{SinkExt as _, StreamExt as _};
+use lockstep_process::rate_limit::{Rate, RateLimit};
 use tokio::net::UnixStream;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -19,7 +20,6 @@ use tracing::debug;
 use super::convert::{self, AgentMessage, DecodeError};
 use super::peer::{Peer, PeerCheck, PeerError};
 use super::refusals::Refusals;
-use crate::pace::Pace;
 use crate::worker::driver::{Closed, Handle, NotLinked};
 use crate::worker::facts::Input;
 use crate::worker::types::{ContainerId, LinkId, PodUid, Target};
@@ -27,12 +27,16 @@ use crate::worker::types::{ContainerId, LinkId, PodUid, Target};
 /// Time for an agent to register, and to take a target.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How long a connection that was refused keeps its place among those of its pod: who comes again and again waits for that, and nobody of another
-/// pod does.
+/// How long a refused connection keeps its place among those of its pod. A peer that connects again
+/// and again waits for that, and no other pod does.
 const REFUSED: Duration = Duration::from_secs(1);
 
-/// States of one agent that are taken at once, and the time that each one after them waits: a restart takes a handful.
-const STATES: (u32, Duration) = (64, Duration::from_millis(20));
+/// States of one agent taken at once, and the time that each one after them waits. A restart takes
+/// a handful.
+const STATES: Rate = Rate {
+    burst: 64,
+    every: Duration::from_millis(20),
+};
 
 /// Why a connection ended, other than by its agent.
 #[derive(Debug, thiserror::Error)]
@@ -67,7 +71,7 @@ pub enum LinkError {
 pub struct Context {
     /// The way to the table.
     pub workers: Handle,
-    /// Who may register.
+    /// Decides which peers may register.
     pub peers: Box<dyn PeerCheck>,
     next: AtomicU64,
 }
@@ -120,16 +124,15 @@ pub async fn serve(stream: UnixStream, pod: PodUid, context: Arc<Context>, refus
         Ok(targets) => targets,
         Err(error) => return refuse(frames, &pod, &error.into(), &refusals).await,
     };
-    let ended = exchange(
-        &mut frames,
-        targets,
-        (&container, link),
-        &context.workers,
-        &refusals,
-    )
-    .await;
+    let agent = LinkedAgent {
+        container: &container,
+        link,
+        workers: &context.workers,
+        refusals: &refusals,
+    };
+    let ended = agent.exchange(&mut frames, targets).await;
     let why = ended.err().map(|error| error.to_string());
-    // When the driver has stopped there is nobody to tell.
+    // If the driver has stopped, nothing is left to tell.
     drop(context.workers.unlinked(container, link, why).await);
 }
 
@@ -140,7 +143,7 @@ async fn refuse(frames: Frames, pod: &PodUid, error: &LinkError, refusals: &Refu
     tokio::time::sleep(REFUSED).await;
 }
 
-/// Frames of the agent protocol. One that is longer than it allows is refused before there is room for it.
+/// Frames of the agent protocol. A frame that is too long is refused before it is buffered.
 fn codec() -> LengthDelimitedCodec {
     LengthDelimitedCodec::builder()
         .max_frame_length(lockstep_proto::AGENT_MAX_FRAME)
@@ -171,10 +174,11 @@ async fn register(
     if protocol != lockstep_proto::AGENT_PROTOCOL {
         return Err(LinkError::Protocol(protocol));
     }
-    // Whoever can connect can do so as fast as it likes: it waits for its own pod alone.
-    refusals.registrations.turn().await;
-    // Not before: who is silent holds one descriptor of the daemon, not two. The kernel knows since the connection began who is at the other end, so that
-    // whoever has its number now is not taken for it; and what is read of `/proc` below is read while the process is held.
+    // A peer may connect as fast as it likes: it only delays its own pod.
+    refusals.registrations.acquire(1).await;
+    // Not earlier: a silent peer holds one descriptor of the daemon, not two. The kernel has known
+    // the peer since it connected, so a later process with its PID is not taken for it. What is
+    // read of `/proc` below is read while the process is held.
     let peer = Peer::of(frames.get_ref());
     let id = if id.as_str().is_empty() {
         context.peers.container(&peer)?
@@ -190,39 +194,49 @@ async fn register(
     }))
 }
 
-async fn exchange(
-    frames: &mut Frames,
-    mut targets: watch::Receiver<Option<Target>>,
-    (container, link): (&ContainerId, LinkId),
-    workers: &Handle,
-    refusals: &Refusals,
-) -> Result<(), LinkError> {
-    let mut pace = Pace::new(STATES.0, STATES.1);
-    loop {
-        tokio::select! {
-            // What is not taken yet waits at the agent, which keeps only its newest state. Targets do not wait for it.
-            frame = async { pace.ready().await; refusals.states.ready().await; frames.next().await } => {
-                pace.take();
-                refusals.states.take();
-                let Some(frame) = frame else {
-                    return Ok(());
-                };
-                let AgentMessage::State(state) = convert::decode(&frame?)? else {
-                    return Err(LinkError::Order);
-                };
-                workers.tell(Input::State(container.clone(), link, state)).await?;
-            }
-            changed = targets.changed() => {
-                if changed.is_err() {
-                    debug!(%container, "another connection has taken over, or the container is gone");
-                    return Ok(());
+/// An agent whose connection is accepted.
+struct LinkedAgent<'a> {
+    container: &'a ContainerId,
+    link: LinkId,
+    workers: &'a Handle,
+    refusals: &'a Refusals,
+}
+
+impl LinkedAgent<'_> {
+    /// Takes the agent's states and sends its targets, to the end of the connection.
+    async fn exchange(
+        &self,
+        frames: &mut Frames,
+        mut targets: watch::Receiver<Option<Target>>,
+    ) -> Result<(), LinkError> {
+        let mut limit = RateLimit::new(STATES);
+        loop {
+            tokio::select! {
+                // What is not taken yet waits at the agent, which keeps only its newest state.
+                // Targets do not wait for it.
+                frame = async { limit.ready().await; self.refusals.states.ready().await; frames.next().await } => {
+                    limit.take();
+                    self.refusals.states.take();
+                    let Some(frame) = frame else {
+                        return Ok(());
+                    };
+                    let AgentMessage::State(state) = convert::decode(&frame?)? else {
+                        return Err(LinkError::Order);
+                    };
+                    self.workers.tell(Input::State(self.container.clone(), self.link, state)).await?;
                 }
-                let Some(target) = targets.borrow_and_update().clone() else {
-                    continue;
-                };
-                timeout(PATIENCE, frames.send(bytes::Bytes::from(convert::encode(target))))
-                    .await
-                    .map_err(|_| LinkError::Silent)??;
+                changed = targets.changed() => {
+                    if changed.is_err() {
+                        debug!(container = %self.container, "another connection has taken over, or the container is gone");
+                        return Ok(());
+                    }
+                    let Some(target) = targets.borrow_and_update().clone() else {
+                        continue;
+                    };
+                    timeout(PATIENCE, frames.send(bytes::Bytes::from(convert::encode(target))))
+                        .await
+                        .map_err(|_| LinkError::Silent)??;
+                }
             }
         }
     }

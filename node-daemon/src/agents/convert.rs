@@ -4,13 +4,17 @@ use lockstep_proto::agent::v1 as wire;
 use lockstep_proto::agent::v1::agent_message::Kind;
 use prost::Message as _;
 
-use crate::worker::types::{AgentPhase, AgentState, ContainerId, Exit, Heartbeat, Target};
+use crate::worker::types::{
+    AgentPhase, AgentState, BootNanos, ContainerId, Epoch, Exit, ExitCodes, Generation, Heartbeat, Target,
+    UnixNanos,
+};
 
 /// Longest text for people that is taken from an agent, in bytes.
 const MAX_DETAIL: usize = 1024;
-/// The same of its version.
+/// Longest version of an agent that is kept, in bytes.
 const MAX_VERSION: usize = 64;
-/// Longest name of a container, and longest id, in bytes: those of Kubernetes and of containerd are far below that.
+/// Longest container name and container id, in bytes. Those of Kubernetes and containerd are far
+/// shorter.
 const MAX_NAME: usize = 253;
 
 /// A message of an agent.
@@ -24,7 +28,7 @@ pub enum AgentMessage {
         version: String,
         /// Name of its container.
         container: String,
-        /// Id of its container; empty where the agent does not know it.
+        /// Id of its container; empty if the agent does not know it.
         id: ContainerId,
     },
     /// Any later one.
@@ -37,9 +41,9 @@ pub enum DecodeError {
     /// Not protobuf.
     #[error("malformed message: {0}")]
     Malformed(#[from] prost::DecodeError),
-    /// What should be a name, or an id, is none.
+    /// A name or an id is not valid.
     #[error("its {0} is longer than {MAX_NAME} bytes, or holds what is not to be printed")]
-    NoName(&'static str),
+    InvalidName(&'static str),
     /// Neither Register nor State.
     #[error("a message of an unknown kind")]
     UnknownKind,
@@ -54,7 +58,7 @@ pub enum DecodeError {
 /// When it is not a message of this protocol.
 pub fn decode(frame: &[u8]) -> Result<AgentMessage, DecodeError> {
     match wire::AgentMessage::decode(frame)?.kind {
-        // The epoch and the generation that it names count for nothing: whatever a pod runs may say so.
+        // Its epoch and generation are ignored: any process of the pod may send them.
         Some(Kind::Register(register)) => Ok(AgentMessage::Register {
             protocol: register.protocol,
             version: text(register.agent_version, MAX_VERSION),
@@ -89,14 +93,15 @@ fn agent_state(state: wire::State) -> Result<AgentState, DecodeError> {
     };
     Ok(AgentState {
         phase,
-        generation: state.generation,
-        epoch: state.epoch,
+        generation: Generation(state.generation),
+        epoch: Epoch(state.epoch),
         counter: state.counter,
         revision: state.revision,
-        since: state.since_unix_nanos,
+        since: UnixNanos(state.since_unix_nanos),
         detail: text(state.detail, MAX_DETAIL),
         needs_host_kill: state.needs_host_kill,
-        host_kill_before: state.host_kill_before,
+        // An older agent does not send it.
+        host_kill_before: (state.host_kill_before != 0).then_some(BootNanos(state.host_kill_before)),
         heartbeat,
     })
 }
@@ -110,7 +115,7 @@ fn text(mut said: String, most: usize) -> String {
 
 fn name(what: &'static str, said: String) -> Result<String, DecodeError> {
     let is_name = said.len() <= MAX_NAME && !said.contains(char::is_control);
-    is_name.then_some(said).ok_or(DecodeError::NoName(what))
+    is_name.then_some(said).ok_or(DecodeError::InvalidName(what))
 }
 
 /// Writes one target.
@@ -119,11 +124,11 @@ pub fn encode(target: Target) -> Vec<u8> {
     let terminal = target
         .terminal
         .into_iter()
-        .map(|(negated, codes)| wire::ExitCodes { negated, codes })
+        .map(|ExitCodes { negated, codes }| wire::ExitCodes { negated, codes })
         .collect();
     wire::Target {
-        epoch: target.epoch,
-        generation: target.generation,
+        epoch: target.epoch.0,
+        generation: target.generation.0,
         counter: target.counter,
         release: target.release,
         start_fresh: target.start_fresh,

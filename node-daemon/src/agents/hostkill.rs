@@ -1,44 +1,55 @@
-//! Kills the processes of a container from the host, where its agent may not: root without CAP_KILL cannot signal a child of another uid.
+//! Kills processes of a container from the host when its agent may not: root without CAP_KILL
+//! cannot signal a child of another uid.
 //!
-//! What dies is what descends from the agent, is in the container's cgroup, and was started before the agent asked. Sessions of `kubectl exec`
-//! live: their parent is the shim. The next worker lives: it is started once nothing is left, which is later.
+//! It kills what descends from the agent, is in the container's cgroup, and was started before the
+//! agent asked. Sessions of `kubectl exec` survive: their parent is the shim. The next worker
+//! survives: it starts later, once nothing is left.
 //!
-//! A process may end between the look and the signal, and its PID be another's by then, of whatever container: so each is held by a pidfd, looked at
-//! once more, and signalled by that. A node without pidfds (Linux before 5.3) gets nothing killed from the host: the worker is not parked in time, and
-//! the restart takes the next level.
+//! A process may end between the look and the signal, and its PID may then belong to a process of
+//! any container. So each process is held by a pidfd, looked at once more, and signalled through
+//! the pidfd. On a node without pidfds (Linux before 5.3) nothing is killed from the host: the
+//! worker is not parked in time, and the restart takes the next level.
 //!
-//! Whatever a pod runs in the place of its agent may ask without end, for each of its containers: it waits for others of its own namespace.
+//! A process that poses as an agent may ask without end, for each container of its pod. It waits
+//! only for others of its own namespace.
 
-mod held;
+mod pidfd;
 mod tree;
-mod turns;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use lockstep_process::rate_limit::{Rate, RateLimit, SharedRateLimit};
+use lockstep_process::turns::{Turn, Turns};
 use tracing::{debug, error, warn};
 
-use self::held::{Held, KillError};
-use self::tree::{Found, Ticks, Tree, condemn};
-use self::turns::{Turn, Turns};
+use self::pidfd::{KillError, PidFd};
+use self::tree::{Lookup, Ticks, Tree, select_doomed};
 use crate::clock::boot_nanos;
-use crate::pace::{Pace, SharedPace};
 use crate::worker::facts::HostKill;
-use crate::worker::types::ContainerId;
+use crate::worker::types::{BootNanos, ContainerId};
 
 /// Looks at the processes again this often, because a process may fork while it is being killed.
 const ROUNDS: usize = 100;
-/// Rounds without a process that is new among the doomed, after which the rest is up to the kernel.
+/// Rounds that find no new process to kill, after which the rest is up to the kernel.
 const IDLE_ROUNDS: usize = 10;
 /// Time between two looks.
 const PAUSE: Duration = Duration::from_millis(5);
-/// Looks for one container: so many at once, which is more than a kill takes that works, and then one in a second, however often its agent asks.
-const LOOKS: (u32, Duration) = (20, Duration::from_secs(1));
-/// Lines about kills that fail, of all containers: who asks decides how often they do. That one is asked for stands in the log beside the worker's other lines.
-const LINES: (u32, Duration) = (64, Duration::from_secs(1));
-/// Time until it is looked again whether there may be another one.
+/// Looks for one container: a burst, which is more than a kill that works takes, and then one per
+/// second, however often its agent asks.
+const LOOKS: Rate = Rate {
+    burst: 20,
+    every: Duration::from_secs(1),
+};
+/// Log lines about failed kills, of all containers together: a peer decides how often they fail.
+/// The requests themselves are logged with the worker's other lines.
+const LINES: Rate = Rate {
+    burst: 64,
+    every: Duration::from_secs(1),
+};
+/// Time between two checks of the limit on looks.
 const NO_LOOK: Duration = Duration::from_millis(50);
 /// Unit of the start times in `/proc`: `USER_HZ` is 100 wherever Kubernetes runs.
 const TICK_NANOS: u64 = 10_000_000;
@@ -47,15 +58,18 @@ const TICK_NANOS: u64 = 10_000_000;
 #[derive(Debug, Clone)]
 pub struct ProcKiller {
     tree: Tree,
-    /// [`Held::open`], or what stands in for it.
-    open: fn(i32) -> Result<Held, KillError>,
-    /// What is asked for now: processes of these containers that were started before. Containers that a task is at work for and that ask no more have none: one works
-    /// for each, however often its agent changes its mind.
+    /// [`PidFd::open`], or what stands in for it.
+    open: fn(i32) -> Result<PidFd, KillError>,
+    /// Pending requests: for each container, kill what was started before this time. None: a task
+    /// is still at work for the container, but its agent no longer asks. There is one task per
+    /// container, however often its agent changes its mind.
     asked: Arc<Mutex<BTreeMap<ContainerId, Option<Ticks>>>>,
     /// How often it may be looked for each container that has asked a short time ago.
-    looks: Arc<Mutex<BTreeMap<ContainerId, Pace>>>,
-    turns: Turns,
-    lines: Arc<SharedPace>,
+    looks: Arc<Mutex<BTreeMap<ContainerId, RateLimit>>>,
+    /// One looks at a time, so that all together take no more than one core, and one of a
+    /// namespace: one that asks for many containers has others wait for one look at most.
+    turns: Arc<Turns>,
+    lines: Arc<SharedRateLimit>,
 }
 
 impl ProcKiller {
@@ -64,11 +78,11 @@ impl ProcKiller {
     pub fn new(proc_root: PathBuf) -> Self {
         Self {
             tree: Tree::new(proc_root),
-            open: Held::open,
+            open: PidFd::open,
             asked: Arc::default(),
             looks: Arc::default(),
-            turns: Turns::default(),
-            lines: Arc::new(SharedPace::new(LINES.0, LINES.1)),
+            turns: Arc::new(Turns::new(1, 1)),
+            lines: Arc::new(SharedRateLimit::new(LINES)),
         }
     }
 
@@ -81,7 +95,7 @@ impl ProcKiller {
         self.asked().get(container).copied().flatten()
     }
 
-    /// Waits until it may be looked again for this container. False: its agent asks for it no more.
+    /// Waits until the container may be looked at again. False: its agent no longer asks.
     async fn may_look_soon(&self, container: &ContainerId) -> bool {
         while self.before(container).is_some() {
             if self.may_look(container) {
@@ -95,26 +109,26 @@ impl ProcKiller {
     fn may_look(&self, container: &ContainerId) -> bool {
         let mut looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
         if !looks.contains_key(container) {
-            looks.retain(|_, pace| !pace.is_rested());
+            looks.retain(|_, limit| !limit.is_full());
         }
-        let pace = looks
+        let limit = looks
             .entry(container.clone())
-            .or_insert_with(|| Pace::new(LOOKS.0, LOOKS.1));
-        pace.try_take()
+            .or_insert_with(|| RateLimit::new(LOOKS));
+        limit.try_take()
     }
 
-    /// False: the agent asked for it no more, so that who asks again means anew.
+    /// False: the agent no longer asked for it, so the next request starts over.
     async fn kill_all(&self, ask: &HostKill) -> bool {
         let container = &ask.container;
         let mut doomed = BTreeSet::new();
         let mut idle = 0;
         for round in 0..ROUNDS {
-            // Whoever waits here holds no turn.
+            // What waits here holds no turn.
             if !self.may_look_soon(container).await {
-                debug!(%container, rounds = round, "the agent asks for it no more");
+                debug!(%container, rounds = round, "the agent no longer asks for it");
                 return false;
             }
-            let turn = self.turns.take(&ask.namespace).await;
+            let turn = self.turns.take(&ask.namespace, 1).await;
             let (killer, known, asked) = (self.clone(), doomed.len(), ask.clone());
             let looked = tokio::task::spawn_blocking(move || {
                 let left = killer.round(&asked, turn, &mut doomed);
@@ -149,7 +163,8 @@ impl ProcKiller {
         true
     }
 
-    /// Looks once and kills what is found. Returns how many processes there were; where not all were seen, at least one.
+    /// Looks once and kills what it finds. Returns how many processes there were; at least one, if
+    /// not all were seen.
     ///
     /// # Errors
     /// No process can be killed here.
@@ -165,8 +180,8 @@ impl ProcKiller {
         };
         let below = self.tree.below(ask.agent_pid, &ask.container);
         // Others may look while these are killed, but none of the same namespace.
-        let _own = turn.looked();
-        let living = condemn(&below.processes, before, doomed);
+        let _own = turn.keep_own();
+        let living = select_doomed(&below.processes, before, doomed);
         for (pid, started) in &living {
             match self.kill_one(&ask.container, *pid, *started) {
                 Ok(()) => {}
@@ -180,15 +195,16 @@ impl ProcKiller {
     /// Kills this very process of the container, or none.
     fn kill_one(&self, container: &ContainerId, pid: i32, started: Ticks) -> Result<(), KillError> {
         let held = (self.open)(pid)?;
-        // In this order: what /proc says now is about the held one, or that is gone and the signal reaches nobody.
+        // In this order: either `/proc` now describes the held process, or that is gone and the
+        // signal reaches nothing.
         match self.tree.process(pid, container) {
-            Found::Alive(now) if now.started == started => held.kill(),
+            Lookup::Alive(now) if now.started == started => held.kill(),
             _ => Err(KillError::Gone),
         }
     }
 
-    /// Starts killing what was started in the container before the named time, all but its agent; returns at once. A second call while the first is
-    /// at work only moves the time.
+    /// Starts killing what was started in the container before the named time, except its agent;
+    /// returns at once. A second call while the first is at work only moves the time.
     pub fn kill(&self, ask: HostKill) {
         let before = fence(ask.before, boot_nanos());
         if self.asked().insert(ask.container.clone(), Some(before)).is_some() {
@@ -226,11 +242,12 @@ impl ProcKiller {
     }
 }
 
-/// The first tick whose processes are spared: of a process of the very tick of the ask nobody can say whether it was there.
-fn fence(before: u64, now: u64) -> Ticks {
-    // An agent of before does not say when it asked; none can mean what is yet to be started.
-    let before = if before == 0 { now } else { before.min(now) };
-    before / TICK_NANOS
+/// The first tick whose processes are spared. A process of the same tick as the request may have
+/// been started after it.
+fn fence(before: Option<BootNanos>, now: BootNanos) -> Ticks {
+    // An older agent does not say when it asked. No request can cover what is yet to be started.
+    let before = before.map_or(now, |before| before.min(now));
+    before.0 / TICK_NANOS
 }
 
 #[cfg(test)]

@@ -1,9 +1,12 @@
-//! Who is at the other end of an agent's socket.
+//! Identifies the peer of an agent's socket.
 //!
-//! The socket's directory is mounted into every container of its pod that is a worker, so the processes of the worker can reach it as well as
-//! the agent. The kernel says which process connected; `/proc` says which container of which pod it is in, and that it is the first process of the
-//! container's pid namespace. That is the agent where nothing lies over the agent's file, by which the runtime has started it ([`mounts`]). A process may make a pid namespace of its own there and be the
-//! first in that one, but it lies deeper. What `/proc` said counts where the process that connected has its number still ([`Peer`]).
+//! The socket's directory is mounted into every worker container of its pod, so the worker's
+//! processes can reach it as well as the agent. The kernel says which process connected. `/proc`
+//! says which container of which pod it is in, and whether it is the first process of the
+//! container's pid namespace. That process is the agent if nothing is mounted over the agent's
+//! file, by which the runtime has started it ([`mounts`]). A process may make a pid namespace of
+//! its own and be the first one there, but that one is nested deeper. What `/proc` says counts only
+//! while the process that connected still has its PID ([`Peer`]).
 
 use std::fs;
 use std::io::{self, Read as _};
@@ -30,7 +33,7 @@ pub enum PeerError {
     /// It has ended, and its number may be another's.
     #[error("process {0} has ended")]
     Gone(i32),
-    /// The kernel can say whether it has ended, and does not.
+    /// The kernel could tell if it has ended, but fails to.
     #[error("process {pid} cannot be held: {error}")]
     Unheld {
         /// Host pid.
@@ -46,12 +49,12 @@ pub enum PeerError {
         /// Why.
         source: io::Error,
     },
-    /// Its cgroup is not the container's, or none that kubelet has made.
+    /// Its cgroup is not the container's, or none that the kubelet has made.
     #[error("process {pid} is not in container {container} of a pod")]
     OtherContainer {
         /// Host pid.
         pid: i32,
-        /// What it said it was.
+        /// The container it registered for.
         container: ContainerId,
     },
     /// Its cgroup is another pod's than the socket's.
@@ -59,7 +62,7 @@ pub enum PeerError {
     OtherPod {
         /// Host pid.
         pid: i32,
-        /// Whose it is.
+        /// The pod it is in.
         pod: String,
     },
     /// Its cgroup names no container.
@@ -80,10 +83,11 @@ pub enum PeerError {
 
 /// Checks a peer; replaced in tests.
 pub trait PeerCheck: Send + Sync + 'static {
-    /// The peer's host pid, if it is the agent of `container`, and not of another pod than that whose socket it has opened.
+    /// The peer's host pid, if it is the agent of `container`, in the pod whose socket it has
+    /// opened.
     ///
     /// # Errors
-    /// When it is not, or that cannot be known.
+    /// If it is not, or that cannot be known.
     fn check(&self, peer: &Peer, container: &ContainerId, pod: &PodUid) -> Result<i32, PeerError>;
 
     /// The container of a peer that does not know it.
@@ -151,9 +155,10 @@ fn read_bounded(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// The pod and the container that `/proc/<pid>/cgroup` names: kubelet's `pod<uid>`, or `kubepods-…-pod<uid>.slice` with underscores in the place of
-/// dashes with the systemd driver, and right below it the id, or `…-<id>.scope`. The first such pair counts: a container that may make cgroups makes them
-/// below its own, and calls them what it likes.
+/// The pod and the container that `/proc/<pid>/cgroup` names: the kubelet's `pod<uid>` (with the
+/// systemd driver `kubepods-…-pod<uid>.slice`, with underscores for dashes), and right below it the
+/// id, or `…-<id>.scope`. The first such pair counts: a container that may make cgroups makes them
+/// below its own, under any name.
 fn place_of(cgroup: &str) -> Option<(String, &str)> {
     // hierarchy:controllers:path
     let paths = cgroup.lines().filter_map(|line| line.splitn(3, ':').nth(2));
@@ -181,14 +186,15 @@ fn id_of(part: &str) -> Option<&str> {
     (id.len() >= 12 && id.bytes().all(|byte| byte.is_ascii_alphanumeric())).then_some(id)
 }
 
-/// Whether `/proc/<pid>/cgroup` names the container.
+/// True if `/proc/<pid>/cgroup` names the container.
 #[must_use]
 pub fn in_container(cgroup: &str, container: &ContainerId) -> bool {
     place_of(cgroup).is_some_and(|(_, id)| id == container.as_str())
 }
 
-/// Whether `/proc/<pid>/status` is that of the first process of a container. It names the process in each pid namespace, from that of the `/proc`
-/// inwards: in the daemon's, which is the node's, and in the container's. In one more where the process has made that itself.
+/// True if `/proc/<pid>/status` belongs to the first process of a container. It lists the process's
+/// PID in each pid namespace, outermost first: in the node's, which is the daemon's, and in the
+/// container's. A namespace that the process has made itself adds another.
 fn is_first_of_container(status: &str) -> bool {
     let pids = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
     let mut inner = pids.into_iter().flat_map(|pids| pids.split_whitespace().skip(1));

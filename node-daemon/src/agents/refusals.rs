@@ -1,24 +1,31 @@
-//! How much the connections at one pod's socket may do, all together: whatever the pod runs may be at their other end. Who was refused is counted each time,
-//! logged at once, and then rarely, however often a worker tries.
+//! Limits on all connections to one pod's socket together: any process of the pod may be at their
+//! other end. Each refusal is counted. The first one is logged, and then one now and then.
 
 use std::error::Error;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use lockstep_process::rate_limit::{Rate, SharedRateLimit};
 use tokio::time::Instant;
 use tracing::warn;
 
 use crate::health::Health;
-use crate::pace::SharedPace;
 use crate::worker::types::PodUid;
 
 /// Time between two lines about one pod.
 const QUIET: Duration = Duration::from_secs(600);
 
-/// Registrations that are looked at at once, and the time that each one after them waits: each worker has one, and another one when the daemon was away.
-const REGISTRATIONS: (u32, Duration) = (64, Duration::from_millis(100));
-/// States of all agents of the pod, in the same way.
-const STATES: (u32, Duration) = (512, Duration::from_millis(10));
+/// Registrations checked at once, and the time that each one after them waits. Each worker has one,
+/// and another after the daemon was away.
+const REGISTRATIONS: Rate = Rate {
+    burst: 64,
+    every: Duration::from_millis(100),
+};
+/// The same for the states of all agents of the pod.
+const STATES: Rate = Rate {
+    burst: 512,
+    every: Duration::from_millis(10),
+};
 
 /// More connections than the containers of a pod need.
 #[derive(Debug, thiserror::Error)]
@@ -27,12 +34,12 @@ pub struct TooMany;
 
 /// What was refused at one socket.
 pub struct Refusals {
-    /// How often somebody may register.
-    pub(super) registrations: SharedPace,
-    /// How often somebody may say how a worker is.
-    pub(super) states: SharedPace,
+    /// Limits registrations.
+    pub(super) registrations: SharedRateLimit,
+    /// Limits states.
+    pub(super) states: SharedRateLimit,
     counts: Mutex<Counts>,
-    /// Where those of all sockets are counted.
+    /// Counts the refusals of all sockets.
     health: Arc<Health>,
 }
 
@@ -47,8 +54,8 @@ impl Refusals {
     #[must_use]
     pub fn new(health: Arc<Health>) -> Self {
         Self {
-            registrations: SharedPace::new(REGISTRATIONS.0, REGISTRATIONS.1),
-            states: SharedPace::new(STATES.0, STATES.1),
+            registrations: SharedRateLimit::new(REGISTRATIONS),
+            states: SharedRateLimit::new(STATES),
             counts: Mutex::default(),
             health,
         }
@@ -57,13 +64,13 @@ impl Refusals {
     /// One more, and why.
     pub fn note(&self, pod: &PodUid, error: &dyn Error) {
         self.health.agent_refused();
-        if let Some(all) = self.news() {
+        if let Some(all) = self.next_line() {
             warn!(%pod, %error, all, "agent refused");
         }
     }
 
-    /// How many there were, where it is time to say so.
-    fn news(&self) -> Option<u64> {
+    /// The number of refusals so far, if it is time to log it.
+    fn next_line(&self) -> Option<u64> {
         let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
         counts.all += 1;
         let quiet = counts.logged.is_some_and(|at| at.elapsed() < QUIET);
@@ -82,12 +89,12 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_is_refused_again_and_again_is_counted_and_said_rarely() {
         let refusals = Refusals::new(Arc::default());
-        assert_eq!(refusals.news(), Some(1));
+        assert_eq!(refusals.next_line(), Some(1));
         for _ in 0..1000 {
-            assert_eq!(refusals.news(), None);
+            assert_eq!(refusals.next_line(), None);
         }
         tokio::time::advance(QUIET).await;
-        assert_eq!(refusals.news(), Some(1002));
+        assert_eq!(refusals.next_line(), Some(1002));
     }
 
     #[test]

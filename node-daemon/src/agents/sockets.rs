@@ -1,7 +1,9 @@
 //! The sockets: `<state-dir>/pods/<pod uid>/agent.sock`, one listener each.
 //!
-//! The directory is mounted into the pod's workers, so it may be passed through (0711) but not listed, and the socket is open to any uid (0666):
-//! who connects is checked, not who may. A socket is bound under another name and renamed, so that an agent finds the old one or the new one.
+//! The directory is mounted into the pod's workers, so it may be passed through (0711) but not
+//! listed, and the socket is open to any uid (0666): the identity of the peer is checked, not its
+//! rights. A socket is bound under another name and renamed, so that an agent finds either the old
+//! one or the new one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, Permissions};
@@ -19,7 +21,8 @@ use super::connection::{self, Context};
 use super::refusals::{Refusals, TooMany};
 use crate::worker::types::PodUid;
 
-/// Connections at a time per pod. Each worker container needs one, and one more while it reconnects.
+/// Connections at a time per pod. Each worker container needs one, and one more while it
+/// reconnects.
 const MAX_CONNECTIONS: usize = 64;
 /// Wait after a failed accept (no more file descriptors).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -58,7 +61,8 @@ impl Drop for Sockets {
 }
 
 impl Sockets {
-    /// Sockets below `<state_dir>/pods`. Those that an earlier daemon left behind are listened on at once, so that their agents come back.
+    /// Sockets below `<state_dir>/pods`. Those that an earlier daemon left behind get a listener at
+    /// once, so that their agents come back.
     ///
     /// # Errors
     /// When the directory cannot be made or read.
@@ -135,8 +139,9 @@ impl Sockets {
         }
     }
 
-    /// These are all pods there are, as far as one listing can tell: each has somebody listening, and what belongs to pods that two listings in a
-    /// row did not have is removed. So it is without NRI too, whatever was left behind or could not be made before.
+    /// Takes in a listing of all pods. Each of them gets a listener. What belongs to pods missing
+    /// from two listings in a row is removed. This also repairs, without NRI, what was left behind
+    /// or could not be made before.
     pub fn listed(&self, pods: &BTreeSet<PodUid>) {
         let absent: BTreeSet<PodUid> = self
             .listeners()
@@ -202,7 +207,8 @@ async fn accept(listener: UnixListener, pod: PodUid, context: Arc<Context>) {
                     let serve = connection::serve(stream, pod.clone(), context.clone(), refusals.clone());
                     connections.spawn(serve);
                 }
-                // The pod that has so many waits, and not this process, which has other pods' agents to serve.
+                // The pod with too many connections waits, not this process: it has agents of other
+                // pods to serve.
                 Ok(_) => {
                     refusals.note(&pod, &TooMany);
                     tokio::time::sleep(ACCEPT_PAUSE).await;

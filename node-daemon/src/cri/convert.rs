@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 
 use lockstep_proto::cri::v1 as wire;
 
-use crate::plain::state::Listed;
-use crate::pods::{self, Marked, Metadata, NotAWorker};
+use crate::plain::facts::PlainContainer;
+use crate::pods::{self, InPlacePod, Metadata, NotAWorker};
 use crate::worker::facts::ListedContainer;
-use crate::worker::types::{Exit, Pod, SandboxId};
+use crate::worker::types::{Ended, Exit, Pod, SandboxId, UnixNanos};
 
 /// A sandbox, if its pod has workers.
 ///
 /// # Errors
 /// See [`pods::recognise`].
-pub fn pod(sandbox: &wire::PodSandbox) -> Result<Option<Marked>, NotAWorker> {
+pub fn pod(sandbox: &wire::PodSandbox) -> Result<Option<InPlacePod>, NotAWorker> {
     let Some(metadata) = &sandbox.metadata else {
         return Ok(None);
     };
@@ -26,7 +26,8 @@ pub fn pod(sandbox: &wire::PodSandbox) -> Result<Option<Marked>, NotAWorker> {
     })
 }
 
-/// Whether the containers of a sandbox see each other's processes, or the host's, as its status says. Kubelet states the mode of every pod.
+/// True if the containers of a sandbox see each other's processes, or the host's, by its status.
+/// The kubelet states the mode of every pod.
 #[must_use]
 pub fn shares_processes(status: Option<wire::PodSandboxStatus>) -> bool {
     let namespaces = status.and_then(|status| status.linux?.namespaces);
@@ -56,28 +57,31 @@ pub fn worker(container: &wire::Container, pods: &[(SandboxId, Pod)]) -> Option<
 
 /// A container, if it is a worker without an agent of one of `pods`. Its end is not known yet.
 #[must_use]
-pub fn plain(container: &wire::Container, pods: &BTreeMap<SandboxId, Pod>) -> Option<Listed> {
+pub fn plain(container: &wire::Container, pods: &BTreeMap<SandboxId, Pod>) -> Option<PlainContainer> {
     let pod = pods.get(&SandboxId::from(container.pod_sandbox_id.as_str()))?;
     let metadata = container.metadata.as_ref()?;
-    pod.supervised.contains(&metadata.name).then(|| Listed {
+    pod.supervised.contains(&metadata.name).then(|| PlainContainer {
         pod: pod.uid.clone(),
         name: metadata.name.clone(),
         id: container.id.as_str().into(),
         attempt: metadata.attempt,
-        created: container.created_at,
+        created: UnixNanos(container.created_at),
         ended: None,
     })
 }
 
 /// How and when a container ended, if its status says that it has.
 #[must_use]
-pub fn ended(status: Option<wire::ContainerStatus>) -> Option<(Exit, i64)> {
+pub fn ended(status: Option<wire::ContainerStatus>) -> Option<Ended> {
     let status = status?;
-    (status.state() == wire::ContainerState::ContainerExited)
-        .then(|| (exit(status.exit_code), status.finished_at))
+    (status.state() == wire::ContainerState::ContainerExited).then(|| Ended {
+        exit: exit(status.exit_code),
+        at: UnixNanos(status.finished_at),
+    })
 }
 
-/// The exit behind a container's exit code: containerd gives 128 + signal where a signal ended the process.
+/// The exit behind a container's exit code: containerd gives 128 + signal if a signal ended the
+/// process.
 #[must_use]
 pub fn exit(code: i32) -> Exit {
     // Real-time signals end at 64.
@@ -95,6 +99,7 @@ mod tests {
     use prost::Message as _;
 
     use super::*;
+    use crate::testing;
 
     #[test]
     fn signals_are_recognised_by_their_codes() {
@@ -106,17 +111,7 @@ mod tests {
 
     #[test]
     fn only_the_named_containers_of_known_pods_are_workers() {
-        let pod = Pod {
-            uid: "p".into(),
-            namespace: "default".into(),
-            name: "pod".into(),
-            group: "g".into(),
-            job: "job".into(),
-            index: 0,
-            supervised: ["worker".to_owned()].into(),
-            started_again: false,
-        };
-        let pods = [(SandboxId::from("s"), pod)];
+        let pods = [(SandboxId::from("s"), testing::pod("p"))];
         let container = |sandbox: &str, name: &str| wire::Container {
             id: "c".to_owned(),
             pod_sandbox_id: sandbox.to_owned(),
@@ -143,7 +138,7 @@ mod tests {
         let found = plain(&second, &pods).unwrap();
         assert_eq!(
             (found.pod, found.id, found.attempt, found.created),
-            ("p".into(), "c".into(), 1, 42)
+            ("p".into(), "c".into(), 1, UnixNanos(42))
         );
         assert_eq!(plain(&container("s", "sidecar"), &pods), None);
     }
@@ -183,13 +178,17 @@ mod tests {
             ..wire::ContainerStatus::default()
         };
         let exited = status(wire::ContainerState::ContainerExited);
-        assert_eq!(ended(Some(exited)), Some((Exit { code: 3, signal: 0 }, 42)));
+        let end = Ended {
+            exit: Exit { code: 3, signal: 0 },
+            at: UnixNanos(42),
+        };
+        assert_eq!(ended(Some(exited)), Some(end));
         assert_eq!(ended(Some(status(wire::ContainerState::ContainerRunning))), None);
         assert_eq!(ended(None), None);
     }
 
     proptest! {
-        /// Whatever the runtime lists, damaged or of another version: there is a worker or none.
+        /// Any listing, damaged or of another version, gives a worker or none.
         #[test]
         fn any_listing_is_an_error_or_a_value(
             garbage in prop::collection::vec(any::<u8>(), 0..100),
@@ -214,7 +213,7 @@ mod tests {
                 annotations: map(&annotations),
                 ..wire::PodSandbox::default()
             };
-            prop_assert!(matches!(pod(&valid), Ok(Some(Marked::Supervised(_)))));
+            prop_assert!(matches!(pod(&valid), Ok(Some(InPlacePod::Supervised(_)))));
             let mut damaged = valid.encode_to_vec();
             for (at, byte) in damage {
                 let at = at.index(damaged.len());

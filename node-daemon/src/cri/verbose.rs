@@ -1,4 +1,5 @@
-//! How a container was made, as containerd says it when it is asked for more than CRI defines: the OCI specification, as NRI would show it.
+//! How a container was made, from containerd's verbose status, which goes beyond CRI: the OCI
+//! specification, as NRI would show it.
 
 use std::collections::HashMap;
 
@@ -7,7 +8,7 @@ use serde::Deserialize;
 use crate::nri::inject::{Container, PidNamespace};
 use crate::worker::types::ContainerId;
 
-/// The entry with what containerd says.
+/// The entry of the verbose status that holds it.
 const INFO: &str = "info";
 /// Largest that is read, in bytes: most of it is the environment.
 const LARGEST: usize = 4 << 20;

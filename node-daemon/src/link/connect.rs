@@ -1,5 +1,5 @@
-//! Makes the channel to the hub, and the request with this daemon's credentials. CA and token are read anew each time: they may appear late, and
-//! they are rotated.
+//! Opens the channel to the hub and makes the request with this daemon's credentials. CA and token
+//! are read again each time: they may appear late, and they are rotated.
 
 use std::path::Path;
 use std::time::Duration;
@@ -15,7 +15,8 @@ use super::{Hub, trust};
 
 /// Time for the TCP handshake, and for that and TLS and HTTP/2 together.
 const PATIENCE: (Duration, Duration) = (Duration::from_secs(5), Duration::from_secs(10));
-/// A hub that has been silent for the first and does not answer within the second is taken for dead.
+/// A hub that was silent for the first time and does not answer within the second is taken for
+/// dead.
 const KEEPALIVE: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(5));
 
 /// Connects to `address` over TLS.

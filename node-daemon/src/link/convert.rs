@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use lockstep_proto::node::v1 as wire;
 use tracing::warn;
 
-use crate::health::{Access, Ways};
+use crate::health::{Access, RuntimeAccess};
 use crate::worker::types::{
-    AgentPhase, Desired, ExitRule, Heartbeat, Incarnation, Phase, WorkerRestart, WorkerState,
+    AgentPhase, Desired, Epoch, ExitRule, Generation, Heartbeat, Incarnation, Phase, WorkerRestart,
+    WorkerState,
 };
 
 /// A worker's state as it is reported.
@@ -43,19 +44,19 @@ pub fn worker_state(state: WorkerState) -> wire::WorkerState {
         pod_namespace: state.namespace,
         pod_name: state.pod_name,
         phase: phase.into(),
-        generation: state.generation,
-        epoch: state.epoch,
+        generation: state.generation.0,
+        epoch: state.epoch.0,
         counter: state.counter,
         revision: state.revision,
         exit,
-        since_unix_nanos: state.since,
+        since_unix_nanos: state.since.0,
         detail: state.detail,
         heartbeat: heartbeat.into(),
-        released_at: state.released_at,
+        released_at: state.released_at.map(|generation| generation.0),
     }
 }
 
-/// Who somebody is.
+/// An incarnation, as it is named to the hub.
 #[must_use]
 pub fn incarnation_to(incarnation: Incarnation) -> wire::Incarnation {
     wire::Incarnation {
@@ -66,10 +67,10 @@ pub fn incarnation_to(incarnation: Incarnation) -> wire::Incarnation {
 
 /// What the daemon finds of the container runtime, as it is reported.
 #[must_use]
-pub fn health(ways: &Ways) -> wire::Health {
+pub fn health(runtime: &RuntimeAccess) -> wire::Health {
     wire::Health {
-        cri: Some(access(&ways.cri)),
-        nri: Some(access(&ways.nri)),
+        cri: Some(access(&runtime.cri)),
+        nri: Some(access(&runtime.nri)),
     }
 }
 
@@ -77,8 +78,8 @@ fn access(way: &Access) -> wire::Access {
     use wire::access::State;
     let (state, since, detail) = match way {
         Access::Unknown => (State::Unspecified, 0, ""),
-        Access::Well(since) => (State::Well, *since, ""),
-        Access::Away(since, why) => (State::Away, *since, why.as_str()),
+        Access::Well(since) => (State::Well, since.0, ""),
+        Access::Away(since, why) => (State::Away, since.0, why.as_str()),
     };
     wire::Access {
         state: state.into(),
@@ -87,7 +88,8 @@ fn access(way: &Access) -> wire::Access {
     }
 }
 
-/// What the hub wants of the groups. Groups with a scope of a later version are left out: to obey them in part would be wrong.
+/// The hub's orders for its groups. Groups with an unknown scope are left out: it would be wrong to
+/// obey them in part.
 #[must_use]
 pub fn desired(message: wire::Desired) -> Vec<Desired> {
     message.groups.into_iter().filter_map(group).collect()
@@ -115,8 +117,8 @@ fn group(group: wire::Group) -> Option<Desired> {
     Some(Desired {
         group: group.uid.into(),
         namespace: some(group.namespace),
-        epoch: group.epoch,
-        generation: group.generation,
+        epoch: Epoch(group.epoch),
+        generation: Generation(group.generation),
         counter: group.counter,
         release: group.release,
         fresh: incarnations(group.fresh),
@@ -143,7 +145,7 @@ fn incarnation(incarnation: wire::Incarnation) -> Incarnation {
 fn worker_restarts(workers: Vec<wire::WorkerRestart>) -> BTreeMap<Incarnation, WorkerRestart> {
     let workers = workers.into_iter().filter_map(|worker| {
         let restart = WorkerRestart {
-            generation: worker.generation,
+            generation: Generation(worker.generation),
             release: worker.release,
         };
         Some((incarnation(worker.incarnation?), restart))
@@ -171,7 +173,7 @@ fn exit_rule(rule: wire::ExitCodeRule) -> Option<ExitRule> {
     })
 }
 
-/// What is said, if anything is.
+/// The text, unless it is empty.
 fn some(text: String) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }

@@ -1,13 +1,17 @@
-//! What a daemon says on one stream: the Hello, and once that is answered what is urgent, then what has changed.
+//! What a daemon sends on one stream: the Hello; after its answer, first urgent messages, then
+//! reports.
 //!
-//! Promises: a message is made when gRPC takes it and not before, and one at most waits there for a slow hub, so that the next says the newest; reports are no
-//! more than a hub takes of a node, so that none waits at the hub for what whoever poses as an agent has to say; a stream that is over takes nothing.
+//! Promises: a message is made when gRPC takes it and not before, and at most one waits there for a
+//! slow hub, so the next one is up to date. Reports are no more than a hub takes of a node, so none
+//! waits at the hub behind what a process posing as an agent has caused. A stream that is over
+//! takes nothing.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
+use lockstep_process::rate_limit::{Rate, RateLimit};
 use lockstep_proto::node::v1 as wire;
 use lockstep_proto::node::v1::node_message::Kind;
 use tokio::time::{Instant, Sleep, sleep_until};
@@ -15,19 +19,22 @@ use tokio_stream::Stream;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::convert;
-use crate::pace::Pace;
-use crate::worker::outbox::{Reader, Taken};
+use crate::worker::outbox::{Batch, Reader};
 
 /// States per Report: far below the largest gRPC message.
 const BATCH: usize = 1000;
 
-/// Reports at once, and the time that each one after them waits: half of what a hub takes. What changes meanwhile is in the next.
-const REPORTS: (u32, Duration) = (32, Duration::from_millis(10));
+/// Reports sent at once, and the time that each one after them waits: half of what a hub takes.
+/// What changes meanwhile is in the next.
+const REPORTS: Rate = Rate {
+    burst: 32,
+    every: Duration::from_millis(10),
+};
 
-/// Says what goes before reports. The stream is over once this is dropped.
-pub(super) struct Speaker {
+/// Queues what goes before reports. The stream is over once this is dropped.
+pub(super) struct MessageQueue {
     urgent: Arc<Urgent>,
-    unheard: CancellationToken,
+    closed: CancellationToken,
 }
 
 /// The messages of one stream, as gRPC takes them.
@@ -40,22 +47,22 @@ pub(super) struct Outgoing {
 /// What has changed, as often as may be.
 struct Reports {
     reader: Reader,
-    pace: Pace,
+    limit: RateLimit,
     /// Until there may be another one.
     rest: Option<Pin<Box<Sleep>>>,
 }
 
 impl Reports {
     /// As [`Reader::poll_take`].
-    fn poll_take(&mut self, cx: &mut Context<'_>) -> Poll<Option<Taken>> {
+    fn poll_take(&mut self, cx: &mut Context<'_>) -> Poll<Option<Batch>> {
         if let Some(rest) = &mut self.rest {
             ready!(rest.as_mut().poll(cx));
         }
         self.rest = None;
         let taken = ready!(self.reader.poll_take(BATCH, cx));
         if taken.is_some() {
-            self.pace.take();
-            let next = self.pace.next();
+            self.limit.take();
+            let next = self.limit.next();
             self.rest = (next > Instant::now()).then(|| Box::pin(sleep_until(next)));
         }
         Poll::Ready(taken)
@@ -80,31 +87,32 @@ struct Waiting {
     task: Option<Waker>,
 }
 
-/// Both ends of what is said on a stream, which begins with this Hello and what that has no room for.
-pub(super) fn speech(
+/// Both ends of a stream's messages. It begins with this Hello, followed by the states that found
+/// no room in it.
+pub(super) fn open(
     hello: wire::Hello,
     rest: Vec<wire::WorkerState>,
     reports: Reader,
-) -> (Speaker, Outgoing) {
+) -> (MessageQueue, Outgoing) {
     let urgent = Arc::new(Urgent(Mutex::new(Waiting {
         hello: Some(hello),
         rest,
         ..Waiting::default()
     })));
-    let unheard = CancellationToken::new();
+    let closed = CancellationToken::new();
     let outgoing = Outgoing {
         urgent: Arc::clone(&urgent),
         reports: Reports {
             reader: reports,
-            pace: Pace::new(REPORTS.0, REPORTS.1),
+            limit: RateLimit::new(REPORTS),
             rest: None,
         },
-        _unheard: unheard.clone().drop_guard(),
+        _unheard: closed.clone().drop_guard(),
     };
-    (Speaker { urgent, unheard }, outgoing)
+    (MessageQueue { urgent, closed }, outgoing)
 }
 
-impl Speaker {
+impl MessageQueue {
     /// The hub has answered the Hello, and hears more.
     pub(super) fn welcomed(&self) {
         self.urgent.change(|waiting| waiting.welcome = true);
@@ -125,13 +133,13 @@ impl Speaker {
         self.urgent.change(|waiting| waiting.health = Some(health));
     }
 
-    /// Resolves once nobody takes messages any more. Cancel safe.
-    pub(super) async fn unheard(&self) {
-        self.unheard.cancelled().await;
+    /// Resolves once the messages are no longer taken. Cancel safe.
+    pub(super) async fn closed(&self) {
+        self.closed.cancelled().await;
     }
 }
 
-impl Drop for Speaker {
+impl Drop for MessageQueue {
     fn drop(&mut self) {
         self.urgent.change(|waiting| waiting.over = true);
     }
@@ -154,7 +162,7 @@ impl Urgent {
 }
 
 impl Waiting {
-    /// The next message, where there is one now; `None` where the stream is at its end.
+    /// The next message, if there is one now; `None` at the end of the stream.
     fn poll_take(&mut self, reports: &mut Reports, cx: &mut Context<'_>) -> Poll<Option<Kind>> {
         if self.over {
             return Poll::Ready(None);
@@ -168,10 +176,10 @@ impl Waiting {
         if let Some(kind) = self.take_urgent() {
             return Poll::Ready(Some(kind));
         }
-        let (states, gone) = match reports.poll_take(cx) {
+        let Batch { states, gone } = match reports.poll_take(cx) {
             Poll::Ready(Some(taken)) => taken,
             Poll::Ready(None) => return Poll::Ready(None),
-            Poll::Pending if self.health.is_some() => (Vec::new(), Vec::new()),
+            Poll::Pending if self.health.is_some() => Batch::default(),
             Poll::Pending => return Poll::Pending,
         };
         Poll::Ready(Some(Kind::Report(wire::Report {
@@ -222,8 +230,8 @@ mod tests {
     use super::*;
     use crate::worker::outbox::{Outbox, tests::state};
 
-    fn beginning(outbox: &Arc<Outbox>) -> (Speaker, Outgoing) {
-        speech(
+    fn beginning(outbox: &Arc<Outbox>) -> (MessageQueue, Outgoing) {
+        open(
             wire::Hello::default(),
             vec![wire::WorkerState::default(); BATCH + 1],
             outbox.reader(),
@@ -237,13 +245,13 @@ mod tests {
     #[tokio::test]
     async fn what_is_urgent_goes_before_reports_and_health_with_them() {
         let outbox = Arc::new(Outbox::default());
-        let (speaker, mut outgoing) = beginning(&outbox);
+        let (queue, mut outgoing) = beginning(&outbox);
         outbox.put([state("a", 1)]);
-        speaker.health(wire::Health::default());
-        speaker.pong(wire::Pong::default());
+        queue.health(wire::Health::default());
+        queue.pong(wire::Pong::default());
         assert!(matches!(next(&mut outgoing).await, Kind::Hello(_)));
         assert!(outgoing.next().now_or_never().is_none());
-        speaker.welcomed();
+        queue.welcomed();
         assert!(matches!(next(&mut outgoing).await, Kind::Pong(_)));
         for (workers, has_health) in [(BATCH, false), (1, false), (1, true)] {
             let Kind::Report(report) = next(&mut outgoing).await else {
@@ -254,7 +262,7 @@ mod tests {
                 (workers, has_health)
             );
         }
-        speaker.health(wire::Health::default());
+        queue.health(wire::Health::default());
         let Kind::Report(report) = next(&mut outgoing).await else {
             panic!("not a report");
         };
@@ -264,8 +272,8 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_has_much_to_say_makes_nobody_elses_state_wait() {
         let outbox = Arc::new(Outbox::default());
-        let (speaker, mut outgoing) = speech(wire::Hello::default(), Vec::new(), outbox.reader());
-        speaker.welcomed();
+        let (queue, mut outgoing) = open(wire::Hello::default(), Vec::new(), outbox.reader());
+        queue.welcomed();
         next(&mut outgoing).await;
         let (begun, mut reports, mut revision) = (Instant::now(), 0, 0);
         while begun.elapsed() < Duration::from_secs(1) {
@@ -277,28 +285,28 @@ mod tests {
             }
             tokio::time::advance(Duration::from_millis(1)).await;
         }
-        assert!((100..=100 + REPORTS.0).contains(&reports), "{reports}");
+        assert!((100..=100 + REPORTS.burst).contains(&reports), "{reports}");
         outbox.put([state("loud", revision + 1), state("quiet", 1)]);
         let asked = Instant::now();
         let Kind::Report(report) = next(&mut outgoing).await else {
             panic!("not a report");
         };
         assert_eq!(report.workers.len(), 2);
-        assert!(asked.elapsed() <= REPORTS.1, "{:?}", asked.elapsed());
+        assert!(asked.elapsed() <= REPORTS.every, "{:?}", asked.elapsed());
     }
 
     #[tokio::test]
     async fn a_stream_that_is_over_takes_nothing() {
         let outbox = Arc::new(Outbox::default());
-        let (speaker, mut over) = beginning(&outbox);
-        drop(speaker);
+        let (queue, mut over) = beginning(&outbox);
+        drop(queue);
         outbox.put([state("a", 1)]);
         assert_eq!(over.next().await, None);
         // One that another has replaced neither, over or not.
-        let (former, mut replaced) = speech(wire::Hello::default(), Vec::new(), outbox.reader());
+        let (former, mut replaced) = open(wire::Hello::default(), Vec::new(), outbox.reader());
         former.welcomed();
         assert!(matches!(next(&mut replaced).await, Kind::Hello(_)));
-        let (another, mut present) = speech(wire::Hello::default(), Vec::new(), outbox.reader());
+        let (another, mut present) = open(wire::Hello::default(), Vec::new(), outbox.reader());
         another.welcomed();
         assert_eq!(replaced.next().await, None);
         assert!(matches!(next(&mut present).await, Kind::Hello(_)));
@@ -307,8 +315,8 @@ mod tests {
 
     #[tokio::test]
     async fn who_is_not_heard_any_more_learns_it() {
-        let (speaker, outgoing) = beginning(&Arc::default());
+        let (queue, outgoing) = beginning(&Arc::default());
         drop(outgoing);
-        speaker.unheard().await;
+        queue.closed().await;
     }
 }

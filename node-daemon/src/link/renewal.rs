@@ -1,6 +1,7 @@
-//! Notices that kubelet has renewed the daemon's token, which it does long before the old one expires, and sees to it that the hub has the new one.
+//! Notices that the kubelet has renewed the daemon's token, long before the old one expires, and
+//! passes it on to the hub.
 //!
-//! Promises: a token that the hub has not accepted is said again, for as long as the stream stands.
+//! Promises: a token that the hub has not accepted is sent again while the stream stands.
 
 use std::time::Duration;
 
@@ -11,7 +12,8 @@ use super::{Hub, connect};
 
 /// How often the file is read.
 const LOOK: Duration = Duration::from_secs(10);
-/// A token that was not accepted is sent again after this time: the hub may not have been able to check it.
+/// A token that was not accepted is sent again after this time: the hub may not have been able to
+/// check it.
 const AGAIN: Duration = Duration::from_secs(60);
 
 /// Follows the file with the token.

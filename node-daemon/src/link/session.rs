@@ -14,21 +14,22 @@ use tokio::time::{Instant, timeout};
 use tonic::{Code, Status, Streaming};
 use tracing::{debug, info, warn};
 
-use super::outgoing::{Speaker, speech};
+use super::outgoing::{self, MessageQueue};
 use super::renewal::Renewal;
 use super::{Hub, connect, convert};
-use crate::health::Ways;
+use crate::health::RuntimeAccess;
 use crate::worker::driver::{Closed, Handle};
 use crate::worker::facts::Input;
-use crate::worker::types::{Desired, WorkerState};
+use crate::worker::types::{Desired, Epoch, WorkerState};
 
-/// Time for the Welcome, and for the hub's last words.
+/// Time for the Welcome, and for the hub's last messages.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// States in a Hello, in bytes and in number: a hub takes messages of 4 MiB, and so many states of one.
+/// States in a Hello, in bytes and in number: a hub takes messages of 4 MiB, and at most this many
+/// states in one.
 const MAX_HELLO: (usize, usize) = (3 << 20, 4096);
 /// What a state takes in a message beside its own bytes, at most.
 const FRAME: usize = 8;
-/// After a Drain, wait at most this long before going: many nodes are told at once.
+/// After a Drain, wait at most this long before leaving: many nodes are told at once.
 const DRAIN_SPREAD_MS: u64 = 1000;
 /// Largest message from the hub: the groups of one node.
 const MAX_MESSAGE: usize = 16 << 20;
@@ -44,7 +45,7 @@ pub enum End {
     NotLeader(Option<String>),
 }
 
-/// Why there is no stream, or no more.
+/// Why there is no stream, or no longer one.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
     /// The CA or the token is not there (yet).
@@ -55,7 +56,7 @@ pub enum SessionError {
         /// Why.
         source: io::Error,
     },
-    /// Whom to trust is out of date.
+    /// The trusted certificates have expired.
     #[error(
         "all certificates in {0} have expired: nobody has renewed the hub's CA, or this node's clock is wrong"
     )]
@@ -66,7 +67,7 @@ pub enum SessionError {
     /// The handshake takes too long.
     #[error("no answer from the hub")]
     Silent,
-    /// The address is none, or the handshake failed.
+    /// The address is not valid, or the handshake failed.
     #[error("{}", connect::chain(.0))]
     Transport(#[from] tonic::transport::Error),
     /// The hub refuses this protocol version.
@@ -98,7 +99,7 @@ impl From<Status> for SessionError {
     }
 }
 
-/// A stream that has stood for so long is no sign of trouble when it ends.
+/// The end of a stream that has stood this long is no sign of trouble.
 const STEADY: Duration = Duration::from_secs(10);
 
 /// How far a stream has come.
@@ -115,8 +116,8 @@ impl Progress {
         self.welcomed.is_some()
     }
 
-    /// It has been of use: what the hub wants was taken in, or it stood for some time. A Welcome alone is not: what comes after it may be what the
-    /// stream fails by, each time.
+    /// It has been of use: an order was taken in, or it stood for some time. A Welcome is not
+    /// enough: the stream may fail each time by what comes after it.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.desired || self.welcomed.is_some_and(|at| at.elapsed() >= STEADY)
@@ -139,8 +140,8 @@ pub async fn run(
     // Before the snapshot: what changes after that is this stream's to tell.
     let reports = workers.outbox().reader();
     let (hello, rest) = hello(hub, workers, &mut health).await?;
-    let (speaker, outgoing) = speech(hello, rest, reports);
-    let request = connect::request(&token, outgoing)?;
+    let (queue, messages) = outgoing::open(hello, rest, reports);
+    let request = connect::request(&token, messages)?;
     let mut client = NodeHubClient::new(channel).max_decoding_message_size(MAX_MESSAGE);
     let opened = timeout(PATIENCE, async {
         let mut incoming = client.connect(request).await?.into_inner();
@@ -148,100 +149,124 @@ pub async fn run(
         Ok::<_, Status>((incoming, first))
     });
     let (incoming, first) = opened.await.map_err(|_| SessionError::NotWelcomed)??;
-    let mut credentials = None;
-    let epoch;
-    match first.and_then(|message| message.kind) {
-        Some(FromHub::Welcome(welcome)) => {
-            if !NODE_PROTOCOL.contains(&welcome.protocol) {
-                return Err(SessionError::Protocol(welcome.protocol));
-            }
-            let written = workers.welcomed(welcome.epoch).await?;
-            written.map_err(SessionError::Epoch)?;
-            info!(
-                address,
-                epoch = welcome.epoch,
-                protocol = welcome.protocol,
-                "linked to the hub"
-            );
-            epoch = welcome.epoch;
-            progress.welcomed = Some(Instant::now());
-            speaker.welcomed();
-            if welcome.protocol >= NODE_PROTOCOL_CREDENTIALS {
-                credentials = Some(Renewal::new(hub, token));
-            }
-        }
+    let welcome = match first.and_then(|message| message.kind) {
+        Some(FromHub::Welcome(welcome)) => welcome,
         Some(FromHub::NotLeader(not_leader)) => return Ok(End::NotLeader(leader(&not_leader.address))),
         _ => return Err(SessionError::NotWelcomed),
+    };
+    let protocol = welcome.protocol;
+    if !NODE_PROTOCOL.contains(&protocol) {
+        return Err(SessionError::Protocol(protocol));
     }
-    exchange(
-        (incoming, epoch),
-        speaker,
-        (workers, health),
-        credentials,
-        progress,
-    )
-    .await
+    let epoch = Epoch(welcome.epoch);
+    let written = workers.welcomed(epoch).await?;
+    written.map_err(SessionError::Epoch)?;
+    info!(address, epoch = epoch.0, protocol, "linked to the hub");
+    progress.welcomed = Some(Instant::now());
+    queue.welcomed();
+    let renewal = (protocol >= NODE_PROTOCOL_CREDENTIALS).then(|| Renewal::new(hub, token));
+    let session = Session {
+        incoming,
+        epoch,
+        queue,
+        workers,
+        health,
+        renewal,
+        leave_at: None,
+    };
+    session.exchange(progress).await
 }
 
-async fn exchange(
-    (mut incoming, epoch): (Streaming<wire::HubMessage>, u64),
-    speaker: Speaker,
-    (workers, mut health): (&Handle, watch::Receiver<Ways>),
-    mut renewal: Option<Renewal<'_>>,
-    progress: &mut Progress,
-) -> Result<End, SessionError> {
-    let mut drained: Option<Instant> = None;
-    loop {
-        tokio::select! {
-            // First what has come: it is not to be lost where the stream has ended since.
-            biased;
-            message = incoming.message() => {
-                let Some(message) = message? else {
-                    return Ok(if drained.is_some() { End::Drained } else { End::Closed });
-                };
-                match message.kind {
-                    Some(FromHub::Desired(desired)) => {
-                        debug!(groups = desired.groups.len(), "desired state");
-                        workers.tell(Input::Desired(of_leader(epoch, convert::desired(desired)))).await?;
-                        progress.desired = true;
+/// A stream that the hub has welcomed.
+struct Session<'a> {
+    incoming: Streaming<wire::HubMessage>,
+    /// Epoch of the leader at its other end.
+    epoch: Epoch,
+    queue: MessageQueue,
+    workers: &'a Handle,
+    health: watch::Receiver<RuntimeAccess>,
+    /// None if the hub takes no new tokens.
+    renewal: Option<Renewal<'a>>,
+    /// When to go, once the hub has asked for it.
+    leave_at: Option<Instant>,
+}
+
+impl Session<'_> {
+    async fn exchange(mut self, progress: &mut Progress) -> Result<End, SessionError> {
+        loop {
+            tokio::select! {
+                // First what has arrived: it must not be lost if the stream has ended since.
+                biased;
+                message = self.incoming.message() => {
+                    let ended = match message? {
+                        Some(message) => self.take(message, progress).await?,
+                        None if self.leave_at.is_some() => Some(End::Drained),
+                        None => Some(End::Closed),
+                    };
+                    if let Some(end) = ended {
+                        return Ok(end);
                     }
-                    Some(FromHub::Forget(forget)) => {
-                        info!(group = forget.group_uid, "group is no longer managed");
-                        workers.tell(Input::Forget(forget.group_uid.into(), forget.epoch)).await?;
-                    }
-                    Some(FromHub::Ping(ping)) => {
-                        let refused_agents = workers.health().refused_agents();
-                        speaker.pong(wire::Pong { nonce: ping.nonce, refused_agents });
-                    }
-                    Some(FromHub::Accepted(accepted)) => {
-                        if let Some(renewal) = &mut renewal {
-                            renewal.accepted(accepted.serial);
-                        }
-                    }
-                    Some(FromHub::Drain(_)) => {
-                        let spread = Duration::from_millis(rand::random_range(0..DRAIN_SPREAD_MS));
-                        drained.get_or_insert(Instant::now() + spread);
-                    }
-                    Some(FromHub::NotLeader(not_leader)) => return Ok(End::NotLeader(leader(&not_leader.address))),
-                    // A message of a later version of the protocol, or a second Welcome.
-                    Some(FromHub::Welcome(_)) | None => debug!("a message without a meaning here"),
                 }
+                () = another(&mut self.health) => {
+                    let health = convert::health(&self.health.borrow_and_update());
+                    self.queue.health(health);
+                }
+                token = fresh(&mut self.renewal) => self.queue.token(token),
+                // The stream has ended; `incoming` says how.
+                () = self.queue.closed() => return finish(self.incoming).await,
+                () = until(self.leave_at) => return Ok(End::Drained),
             }
-            () = another(&mut health) => speaker.health(convert::health(&health.borrow_and_update())),
-            token = fresh(&mut renewal) => speaker.token(token),
-            // The stream has ended; `incoming` says how.
-            () = speaker.unheard() => return finish(incoming).await,
-            () = until(drained) => return Ok(End::Drained),
         }
     }
+
+    /// Takes in one message; the end of the stream, if it is one.
+    async fn take(
+        &mut self,
+        message: wire::HubMessage,
+        progress: &mut Progress,
+    ) -> Result<Option<End>, SessionError> {
+        match message.kind {
+            Some(FromHub::Desired(desired)) => {
+                debug!(groups = desired.groups.len(), "desired state");
+                let desired = of_leader(self.epoch, convert::desired(desired));
+                self.workers.tell(Input::Desired(desired)).await?;
+                progress.desired = true;
+            }
+            Some(FromHub::Forget(forget)) => {
+                info!(group = forget.group_uid, "group is no longer managed");
+                let forget = Input::Forget(forget.group_uid.into(), Epoch(forget.epoch));
+                self.workers.tell(forget).await?;
+            }
+            Some(FromHub::Ping(ping)) => self.queue.pong(wire::Pong {
+                nonce: ping.nonce,
+                refused_agents: self.workers.health().refused_agents(),
+            }),
+            Some(FromHub::Accepted(accepted)) => {
+                if let Some(renewal) = &mut self.renewal {
+                    renewal.accepted(accepted.serial);
+                }
+            }
+            Some(FromHub::Drain(_)) => {
+                let spread = Duration::from_millis(rand::random_range(0..DRAIN_SPREAD_MS));
+                self.leave_at.get_or_insert(Instant::now() + spread);
+            }
+            Some(FromHub::NotLeader(not_leader)) => {
+                return Ok(Some(End::NotLeader(leader(&not_leader.address))));
+            }
+            // A message of a later version of the protocol, or a second Welcome.
+            Some(FromHub::Welcome(_)) | None => debug!("a message without a meaning here"),
+        }
+        Ok(None)
+    }
 }
 
-/// What the leader that has welcomed this daemon wants. Of a higher epoch than it has named nothing is written down.
-fn of_leader(epoch: u64, mut groups: Vec<Desired>) -> Vec<Desired> {
+/// Orders of the leader that has welcomed this daemon. Those of a higher epoch are dropped: no such
+/// epoch is written down.
+fn of_leader(epoch: Epoch, mut groups: Vec<Desired>) -> Vec<Desired> {
     groups.retain(|group| {
         let is_known = group.epoch <= epoch;
         if !is_known {
-            warn!(group = %group.group, epoch = group.epoch, welcome = epoch, "desired state of an epoch above the Welcome's ignored");
+            warn!(group = %group.group, epoch = group.epoch.0, welcome = epoch.0, "desired state of an epoch above the Welcome's ignored");
         }
         is_known
     });
@@ -249,9 +274,9 @@ fn of_leader(epoch: u64, mut groups: Vec<Desired>) -> Vec<Desired> {
 }
 
 /// Returns once the health is another one than was read last. Cancel safe.
-async fn another(health: &mut watch::Receiver<Ways>) {
+async fn another(health: &mut watch::Receiver<RuntimeAccess>) {
     if health.changed().await.is_err() {
-        // A sender that is gone has said its last before.
+        // The sender is gone, and its last value was taken before.
         std::future::pending().await
     }
 }
@@ -285,7 +310,7 @@ async fn finish(mut incoming: Streaming<wire::HubMessage>) -> Result<End, Sessio
 async fn hello(
     hub: &Hub,
     workers: &Handle,
-    health: &mut watch::Receiver<Ways>,
+    health: &mut watch::Receiver<RuntimeAccess>,
 ) -> Result<(wire::Hello, Vec<wire::WorkerState>), SessionError> {
     let (snapshot, rest) = fitting(workers.snapshot().await?);
     let hello = wire::Hello {
@@ -299,7 +324,8 @@ async fn hello(
     Ok((hello, rest))
 }
 
-/// As many states as fit into a Hello, and the others. Who lives goes before who has ended. Texts for people are left out: they were told before.
+/// As many states as fit into a Hello, and the rest. Live workers go before ended ones. Texts for
+/// people are left out: they were sent before.
 fn fitting(workers: Vec<WorkerState>) -> (Vec<wire::WorkerState>, Vec<wire::WorkerState>) {
     let mut states: Vec<_> = workers.into_iter().map(convert::worker_state).collect();
     for state in &mut states {

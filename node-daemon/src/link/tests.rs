@@ -14,10 +14,11 @@ use tonic::transport::{Identity, Server, ServerTlsConfig};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::*;
-use crate::worker::driver::{Driver, Host};
-use crate::worker::facts::{HostKill, Input};
+use crate::testing::{NoHost, pod};
+use crate::worker::driver::Driver;
+use crate::worker::facts::Input;
 use crate::worker::state::Table;
-use crate::worker::types::{AgentPhase, AgentState, ContainerId, Heartbeat, LinkId, Pod, PodUid};
+use crate::worker::types::{AgentPhase, AgentState, Epoch, Generation, Heartbeat, LinkId, UnixNanos};
 
 mod recorded;
 
@@ -169,16 +170,6 @@ impl Pki {
     }
 }
 
-struct NoHost;
-
-impl Host for NoHost {
-    fn kill(&self, _: HostKill) {}
-
-    fn spare(&self, _: &ContainerId) {}
-    fn pod_gone(&self, _: &PodUid) {}
-    fn pod_known(&self, _: &PodUid) {}
-}
-
 /// The daemon's side: a table with one pod, and the link.
 struct Daemon {
     dir: tempfile::TempDir,
@@ -210,16 +201,7 @@ impl Daemon {
         };
         let (driver, workers) = Driver::new(Table::new(0));
         tokio::spawn(driver.run(NoHost));
-        let pod = Pod {
-            uid: "p".into(),
-            namespace: "default".into(),
-            name: "pod".into(),
-            group: "g".into(),
-            job: "job".into(),
-            index: 0,
-            supervised: ["worker".to_owned()].into(),
-            started_again: false,
-        };
+        let pod = pod("p");
         workers.tell(Input::PodStarted("s".into(), pod)).await.unwrap();
         let linked = workers.clone();
         let link = tokio::spawn(async move { serve_with(&hub, &linked, REFUSED).await });
@@ -247,14 +229,14 @@ impl Daemon {
 fn agent_state(phase: AgentPhase, revision: u64) -> AgentState {
     AgentState {
         phase,
-        generation: 1,
-        epoch: 0,
+        generation: Generation(1),
+        epoch: Epoch(0),
         counter: 0,
         revision,
-        since: i64::try_from(revision).unwrap(),
+        since: UnixNanos(i64::try_from(revision).unwrap()),
         detail: String::new(),
         needs_host_kill: false,
-        host_kill_before: 0,
+        host_kill_before: None,
         heartbeat: Heartbeat::Well,
     }
 }
@@ -373,7 +355,11 @@ async fn a_stream_carries_credentials_snapshot_reports_and_wishes() {
     stream.send(FromHub::Desired(wire::Desired { groups })).await;
     targets.changed().await.unwrap();
     let generation = targets.borrow().as_ref().unwrap().generation;
-    assert_eq!(generation, 2, "a scope of a later version is not obeyed");
+    assert_eq!(
+        generation,
+        Generation(2),
+        "a scope of a later version is not obeyed"
+    );
 
     daemon.workers.health().agent_refused();
     stream.send(FromHub::Ping(wire::Ping { nonce: 42 })).await;
@@ -400,7 +386,8 @@ async fn a_snapshot_replaces_what_was_missed() {
     let mut stream = hub.stream().await;
     let hello = stream.welcome().await;
     daemon.state("c", AgentPhase::Parked, 1000).await;
-    // How much of the above came before the snapshot is a matter of luck; that the last comes last is not.
+    // How much of the above came before the snapshot is a matter of luck; that the last comes last
+    // is not.
     let mut last = hello.snapshot.first().map_or(0, |state| state.since_unix_nanos);
     while last != 1000 {
         let reports = stream.report().await;

@@ -1,4 +1,5 @@
-//! Which of the hub's authorities are trusted: those that have not expired. TLS itself does not look at the dates of what it is told to trust.
+//! The hub's authorities that are trusted: those that have not expired. TLS itself ignores the
+//! dates of the authorities that it is given.
 
 use x509_parser::pem::Pem;
 use x509_parser::time::ASN1Time;
@@ -6,8 +7,8 @@ use x509_parser::time::ASN1Time;
 /// What each certificate ends with.
 const END: &str = "-----END CERTIFICATE-----";
 
-/// Those certificates of a bundle in PEM that are good, `now`; nothing where all have expired. What is no certificate stays in it: TLS says why it
-/// cannot be used.
+/// The certificates of a PEM bundle that have not expired at `now`; none if all have. Anything else
+/// in the bundle stays: TLS reports why it cannot be used.
 pub(super) fn unexpired(bundle: &str, now: ASN1Time) -> Option<String> {
     let (mut good, mut expired) = (String::new(), false);
     for certificate in bundle.split_inclusive(END) {

@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use lockstep_proto::nri::v1alpha1 as wire;
 
 use super::inject::{Adjustment, BIN_DIR, Container, PidNamespace};
-use crate::pods::{self, Marked, Metadata, NotAWorker};
+use crate::pods::{self, InPlacePod, Metadata, NotAWorker};
 use crate::worker::types::Pod;
 
-/// Kubelet's annotation of each container with the `terminationGracePeriodSeconds` of its pod.
+/// The kubelet's annotation of each container with the `terminationGracePeriodSeconds` of its pod.
 const TERMINATION_GRACE: &str = "io.kubernetes.pod.terminationGracePeriod";
 
-/// A pod sandbox, if its pod has workers with agents: no agent would reach this daemon from under a kernel of its own.
+/// A pod sandbox, if its pod has workers with agents. An agent in a sandbox with a kernel of its
+/// own could not reach this daemon.
 ///
 /// # Errors
 /// See [`pods::recognise`].
@@ -24,17 +25,17 @@ pub fn pod(pod: &wire::PodSandbox) -> Result<Option<Pod>, NotAWorker> {
         annotations: &pod.annotations,
     })?;
     Ok(match marked {
-        Some(Marked::Supervised(worker)) => {
+        Some(InPlacePod::Supervised(worker)) => {
             Some(worker).filter(|_| !pods::is_sandboxed(&pod.runtime_handler))
         }
-        Some(Marked::Plain(_)) | None => None,
+        Some(InPlacePod::Plain(_)) | None => None,
     })
 }
 
 /// A container.
 #[must_use]
 pub fn container(container: wire::Container) -> Container {
-    // The runtime makes a namespace where it is listed without a path, and none where it is not listed.
+    // The runtime makes a namespace if it is listed without a path, and none if it is not listed.
     let own = container.linux.as_ref().is_some_and(|linux| {
         linux
             .namespaces
@@ -60,7 +61,7 @@ pub fn container(container: wire::Container) -> Container {
     }
 }
 
-/// Where the agent of a container is on the host, if it has one.
+/// The agent's directory on the host, if the container has an agent.
 #[must_use]
 pub fn agent_dir(container: &wire::Container) -> Option<PathBuf> {
     let mut mounts = container.mounts.iter();
@@ -71,7 +72,8 @@ pub fn agent_dir(container: &wire::Container) -> Option<PathBuf> {
 /// An adjustment.
 #[must_use]
 pub fn adjustment(adjustment: Adjustment) -> wire::ContainerAdjustment {
-    // Not sticky: there the kernel may keep one uid from opening what another has made (fs.protected_regular).
+    // Not sticky: the kernel might keep one uid from opening another's files there
+    // (fs.protected_regular).
     let scratch = wire::Mount {
         destination: adjustment.scratch.to_owned(),
         r#type: "tmpfs".to_owned(),

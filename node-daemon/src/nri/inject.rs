@@ -8,7 +8,8 @@ use crate::worker::types::{ContainerId, Pod};
 pub const BIN_DIR: &str = "/.lockstep/bin";
 /// Directory of the pod's socket in a worker container.
 pub const RUN_DIR: &str = "/.lockstep/run";
-/// The agent in a worker container: the first of its args. Containers that an earlier daemon has made are told by it too, so it never changes.
+/// Path of the agent in a worker container: the first of its args. It also identifies containers of
+/// earlier daemons, so it never changes.
 pub const AGENT: &str = "/.lockstep/bin/lockstep-pod-agent";
 /// Directory of the worker's heartbeat file in a worker container.
 pub const HEARTBEAT_DIR: &str = "/.lockstep/heartbeat";
@@ -26,22 +27,23 @@ pub struct Container {
     pub name: String,
     /// Its final args.
     pub args: Vec<String>,
-    /// Where something is mounted in it.
+    /// Its mount points.
     pub mounts: Vec<String>,
     /// Its pid namespace.
     pub pid_namespace: PidNamespace,
-    /// Seconds that Kubernetes gives it to end, where kubelet says so.
+    /// Seconds that Kubernetes gives it to end, if the kubelet says so.
     pub termination_grace: Option<u32>,
 }
 
 impl Container {
-    /// Whether the agent is in front of it.
+    /// True if the agent is in front of it.
     #[must_use]
     pub fn is_supervised(&self) -> bool {
         self.args.first().is_some_and(|first| first == AGENT)
     }
 
-    /// Whether the agent and the socket are mounted where this daemon, or the pod's template, mounts them.
+    /// True if the agent and the socket are mounted at their places, by this daemon or the pod's
+    /// template.
     fn has_agent(&self) -> bool {
         let mounted = |path: &str| self.mounts.iter().any(|mount| mount == path);
         mounted(BIN_DIR) && mounted(RUN_DIR)
@@ -108,13 +110,15 @@ pub fn decide(pod: &Pod, container: &Container) -> Decision {
     }
 }
 
-/// Whether this is a worker whose processes are numbered with others: neither it nor another worker of its pod can have an agent.
+/// True for a worker that shares its pid namespace: neither it nor another worker of its pod can
+/// have an agent.
 #[must_use]
 pub fn makes_plain(pod: &Pod, container: &Container) -> bool {
     pod.supervised.contains(&container.name) && container.pid_namespace == PidNamespace::Shared
 }
 
-/// Whether a mount at this path covers what the agent needs, or lies in it. The runtime reads paths so, whatever is written twice or goes up again.
+/// True if a mount at this path covers what the agent needs, or lies in it. Paths are read as the
+/// runtime reads them, with doubled slashes and `..`.
 fn is_ours(path: &str) -> bool {
     let mut parts = Vec::new();
     let (mut goes_up, mut names_it) = (false, false);
@@ -131,12 +135,13 @@ fn is_ours(path: &str) -> bool {
             }
         }
     }
-    // Where links of the image are on the way, going up leads elsewhere.
+    // If links of the image are on the way, `..` leads elsewhere.
     parts.first().is_none_or(|first| *first == ROOT) || goes_up && names_it
 }
 
-/// Whether a container that exists was made without the agent that it could have had. One that NRI shows without args is not known well enough, and another
-/// plugin may have put something in front of the agent.
+/// True if an existing container was made without the agent that it could have. One that NRI shows
+/// without args is not known well enough, and another plugin may have put something in front of the
+/// agent.
 #[must_use]
 pub fn misses_agent(pod: &Pod, container: &Container) -> bool {
     let has_it = container.args.iter().any(|arg| arg.contains(AGENT));
@@ -150,7 +155,8 @@ pub struct Adjustment {
     pub args: Vec<String>,
     /// Read-only bind mounts: source on the host, destination.
     pub mounts: Vec<(PathBuf, &'static str)>,
-    /// Where to mount a small file system of the container's own that any uid may write to, whatever the image's root is.
+    /// Where to mount a small file system of the container's own, writable for any uid even if the
+    /// image's root is not.
     pub scratch: &'static str,
 }
 
@@ -186,18 +192,10 @@ pub fn adjustment(container: &Container, paths: Paths) -> Adjustment {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing;
 
     fn pod() -> Pod {
-        Pod {
-            uid: "u".into(),
-            namespace: "default".into(),
-            name: "pod".into(),
-            group: "g".into(),
-            job: "job".into(),
-            index: 0,
-            supervised: ["worker".to_owned()].into(),
-            started_again: false,
-        }
+        testing::pod("u")
     }
 
     fn container() -> Container {

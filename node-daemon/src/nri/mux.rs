@@ -1,7 +1,7 @@
 //! NRI's connection multiplexer: several byte streams over one Unix socket.
 //!
-//! A frame is a big-endian u32 connection id, a big-endian u32 length, and that many bytes. Frames carry no meaning of their own: what counts is the
-//! byte stream of each connection.
+//! A frame is a big-endian u32 connection id, a big-endian u32 length, and that many bytes. Frames
+//! have no meaning of their own: only the byte stream of each connection counts.
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 
@@ -11,10 +11,11 @@ pub const PLUGIN: u32 = 1;
 pub const RUNTIME: u32 = 2;
 
 const HEADER: usize = 8;
-/// Largest payload of the first frame of a message: containerd reads a message's start through a buffer of this size and drops the connection
-/// where a frame does not fit it.
+/// Largest payload of the first frame of a message: containerd reads the start of a message through
+/// a buffer of this size, and drops the connection if a frame does not fit.
 const FIRST: usize = 4096;
-/// Largest payload that is accepted: a ttrpc message of the largest size, with its header and some room.
+/// Largest payload that is accepted: a ttrpc message of the largest size, with its header and some
+/// room.
 const MAX: usize = (4 << 20) + 4096;
 
 /// The peer does not speak this protocol.
@@ -22,7 +23,8 @@ const MAX: usize = (4 << 20) + 4096;
 #[error("a multiplexer frame of {0} bytes")]
 pub struct TooLarge(pub usize);
 
-/// Appends one message of `connection` to `out`, as few frames as are safe: more than 256 that wait kill the connection.
+/// Appends one message of `connection` to `out`, in as few frames as is safe: more than 256 waiting
+/// frames kill the connection.
 pub fn encode(connection: u32, message: &[u8], out: &mut BytesMut) {
     let (first, rest) = message.split_at(message.len().min(FIRST));
     for part in [first, rest] {

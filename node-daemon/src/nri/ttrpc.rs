@@ -1,7 +1,8 @@
 //! ttrpc, as much of it as NRI uses: unary calls.
 //!
-//! A message is a big-endian u32 length, a big-endian u32 stream id (odd where the caller opened it), a type, flags, and a protobuf payload: a
-//! [`Request`] or a [`Response`]. See containerd/ttrpc, PROTOCOL.md.
+//! A message is a big-endian u32 length, a big-endian u32 stream id (odd if the caller opened it),
+//! a type, flags, and a protobuf payload: a [`Request`] or a [`Response`]. See containerd/ttrpc,
+//! PROTOCOL.md.
 
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use prost::Message as _;

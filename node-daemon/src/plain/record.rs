@@ -1,7 +1,8 @@
-//! What is written down of workers without an agent, so that a daemon that was killed neither stops a container twice nor forgets to.
+//! Records of workers without an agent on disk, so that after a crash the daemon neither stops a
+//! container twice nor forgets to.
 //!
-//! One file per pod, `<state-dir>/plain/<pod uid>.json`, replaced by renaming. The directory does not outlive the node's boot, and neither do
-//! containers.
+//! One file per pod, `<state-dir>/plain/<pod uid>.json`, replaced by renaming. Neither the
+//! directory nor containers outlive the node's boot.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +12,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
-use crate::worker::types::{ContainerId, PodUid};
+use crate::worker::types::{BootNanos, ContainerId, Epoch, Generation, PodUid};
 
 const SUFFIX: &str = ".json";
 /// No pod has so many workers that their records are larger, in bytes.
@@ -25,28 +26,28 @@ pub struct Record {
     /// Its attempt: how many containers of this worker came before it.
     pub attempt: u32,
     /// Its generation.
-    pub generation: u64,
+    pub generation: Generation,
     /// The generation of the container after it, once it is to end, or has ended, for that.
-    pub next: Option<u64>,
-    /// A container after it that was created before this time (nanoseconds since the machine booted) is older than `next`. Daemons of before
-    /// have written another clock's time, under another name.
+    pub next: Option<Generation>,
+    /// A later container that was created before this time is older than `next`. Older daemons have
+    /// written another clock's time, under another name.
     #[serde(rename = "next_since_boot", default)]
-    pub next_since: i64,
+    pub next_since: BootNanos,
     /// Counted restarts, as known with the newest of these generations.
     pub counter: u64,
     /// The epoch under which this was ordered.
-    pub epoch: u64,
+    pub epoch: Epoch,
 }
 
 /// The records of one pod, by container name.
 pub type Records = BTreeMap<String, Record>;
 
-/// Where records are kept.
+/// Keeps records.
 pub trait Journal {
     /// Replaces the records of a pod.
     ///
     /// # Errors
-    /// When they are not kept; then those of before are.
+    /// When they are not kept; then the former ones are.
     fn write(&self, pod: &PodUid, records: &Records) -> io::Result<()>;
 
     /// Removes the records of a pod that is gone.
@@ -70,7 +71,8 @@ impl Files {
         Ok(Self { dir })
     }
 
-    /// All records of before. What cannot be read is left out: its containers are taken for ones that nobody has told a generation yet.
+    /// The records of former daemons. Unreadable ones are left out: their containers count as
+    /// having no generation yet.
     ///
     /// # Errors
     /// When the directory cannot be read.
@@ -132,4 +134,89 @@ impl Journal for Files {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn records(generation: u64) -> Records {
+        let record = Record {
+            container: "c1".into(),
+            attempt: 2,
+            generation: Generation(generation),
+            next: Some(Generation(generation + 1)),
+            next_since: BootNanos(1),
+            counter: 3,
+            epoch: Epoch(7),
+        };
+        [("worker".to_owned(), record)].into()
+    }
+
+    #[test]
+    fn the_next_daemon_reads_what_was_written_last() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = Files::open(dir.path()).unwrap();
+        assert_eq!(files.read().unwrap(), BTreeMap::new());
+        files.write(&"a".into(), &records(1)).unwrap();
+        files.write(&"a".into(), &records(2)).unwrap();
+        files.write(&"b".into(), &records(9)).unwrap();
+        files.erase(&"b".into());
+        files.erase(&"never-there".into());
+        let next = Files::open(dir.path()).unwrap();
+        assert_eq!(next.read().unwrap(), BTreeMap::from([("a".into(), records(2))]));
+    }
+
+    #[test]
+    fn what_is_damaged_is_left_out_and_nothing_is_written_elsewhere() {
+        let dir = tempfile::tempdir().unwrap();
+        let files = Files::open(dir.path()).unwrap();
+        files.write(&"a".into(), &records(1)).unwrap();
+        fs::write(dir.path().join("plain/b.json"), "{\"worker\": {").unwrap();
+        fs::write(dir.path().join("plain/c.new"), "").unwrap();
+        // Nor does one of them keep the daemon from starting.
+        fs::create_dir(dir.path().join("plain/d.json")).unwrap();
+        assert_eq!(files.read().unwrap().len(), 1);
+        for uid in ["", "../a", "a/b"] {
+            files.write(&uid.into(), &records(1)).unwrap_err();
+        }
+    }
+
+    fn record() -> impl Strategy<Value = Record> {
+        let numbers = any::<(u32, u64, Option<u64>, u64, u64, u64)>();
+        (".{0,8}", numbers).prop_map(|(container, numbers)| Record {
+            container: container.into(),
+            attempt: numbers.0,
+            generation: Generation(numbers.1),
+            next: numbers.2.map(Generation),
+            next_since: BootNanos(numbers.3),
+            counter: numbers.4,
+            epoch: Epoch(numbers.5),
+        })
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        #[test]
+        fn records_are_read_as_they_were_written_unless_they_are_damaged(
+            records in prop::collection::btree_map("[a-z]{1,4}", record(), 0..3),
+            at in any::<prop::sample::Index>(),
+            byte in any::<u8>(),
+            garbage in prop::collection::vec(any::<u8>(), 0..100),
+        ) {
+            let dir = tempfile::tempdir().unwrap();
+            let files = Files::open(dir.path()).unwrap();
+            files.write(&"a".into(), &records).unwrap();
+            let mut damaged = fs::read(dir.path().join("plain/a.json")).unwrap();
+            let at = at.index(damaged.len());
+            damaged[at] = byte;
+            fs::write(dir.path().join("plain/b.json"), &damaged).unwrap();
+            fs::write(dir.path().join("plain/c.json"), &garbage).unwrap();
+            let read = files.read().unwrap();
+            prop_assert_eq!(read.get(&"a".into()), Some(&records));
+            let same = |bytes: &[u8]| serde_json::from_slice::<Records>(bytes).ok();
+            prop_assert_eq!(read.get(&"b".into()).cloned(), same(&damaged));
+            prop_assert_eq!(read.get(&"c".into()).cloned(), same(&garbage));
+        }
+    }
+}

@@ -1,149 +1,58 @@
-//! Which generation each container belongs to, and which are to be stopped.
+//! Decides which generation each container belongs to, and which containers to stop.
 //!
-//! Containers of a worker follow one another; kubelet numbers them (the attempt). One belongs to the generation that its predecessor was stopped
-//! for; where that ended by itself, to the next one that is ordered. The first of a pod, and one whose predecessor ended at the present
-//! generation, belong to none (`Fresh`) until the control plane names them. A container of a generation below the desired one is stopped. Whatever
-//! is assigned is on disk before it is reported, and whatever is stopped before it is stopped; containers that belong to no generation are never
-//! stopped unless they are named.
+//! Containers of a worker follow one another; the kubelet numbers them (the attempt). A container
+//! belongs to the generation that its predecessor was stopped for, or, if that ended by itself, to
+//! the next one that is ordered. The first container of a pod, and one whose predecessor ended at
+//! the present generation, belong to none (`Fresh`) until the control plane names them. A container
+//! of a generation below the desired one is stopped. An assignment is on disk before it is
+//! reported, and before a container is stopped for it. Containers without a generation are stopped
+//! only if they are named.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use lockstep_mutants::mutant;
 
+use super::facts::{Effects, Input, Moment, PlainContainer};
 use super::record::{Journal, Record, Records};
 use crate::worker::types::{
-    AgentPhase, ContainerId, Desired, Exit, GroupUid, Heartbeat, Incarnation, Phase, Pod, PodUid, WorkerState,
+    BootNanos, ContainerId, Desired, Ended, Epoch, Exit, Generation, GroupUid, Incarnation, Pod, PodUid,
+    StaleOrder, WorkerState,
 };
 
+mod pod;
+
+use pod::{Container, PodEntry, Worker};
+
 /// Containers kept per worker: the newest, and those before it whose end may still matter.
-const KEPT: usize = 3;
+const MAX_CONTAINERS: usize = 3;
 /// Ends kept of containers that no listing has shown yet.
-const EARLY: usize = 256;
+const MAX_EARLY_ENDS: usize = 256;
 /// Groups that are remembered before any of their pods is known here.
 const MAX_GROUPS: usize = 10_000;
-
-/// A fact.
-#[derive(Debug, Clone)]
-pub enum Input {
-    /// All pods with workers without an agent, and the containers of those workers, ended or not.
-    Listed {
-        /// The pods.
-        pods: Vec<Pod>,
-        /// Their containers.
-        containers: Vec<Listed>,
-    },
-    /// A container ended, and when (nanoseconds since the Unix epoch).
-    Exited(ContainerId, Exit, i64),
-    /// An attempt to stop a container is over, a while ago.
-    StopOver(ContainerId),
-    /// A hub has welcomed this node under this epoch, and that is written down.
-    Welcomed(u64),
-    /// The control plane's wishes.
-    Desired(Vec<Desired>),
-    /// The control plane no longer manages this group.
-    Forget(GroupUid, u64),
-}
-
-/// One container of a listing.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Listed {
-    /// Its pod.
-    pub pod: PodUid,
-    /// Its name.
-    pub name: String,
-    /// Its id.
-    pub id: ContainerId,
-    /// How many containers of this worker came before it.
-    pub attempt: u32,
-    /// When it was created, nanoseconds since the Unix epoch.
-    pub created: i64,
-    /// How and when it ended, if it has.
-    pub ended: Option<(Exit, i64)>,
-}
-
-/// When something is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Moment {
-    /// Nanoseconds since the Unix epoch. This clock is set now and then.
-    pub wall: i64,
-    /// Nanoseconds since the machine booted. This one never goes back.
-    pub boot: i64,
-}
-
-impl Moment {
-    /// When, since the machine booted, something was that has this time of the wall clock. Not later than now, whatever that clock says.
-    fn since_boot(self, wall: i64) -> i64 {
-        let ago = self.wall.saturating_sub(wall).max(0);
-        self.boot.saturating_sub(ago).max(0)
-    }
-}
-
-/// What follows from a fact, besides records.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Effects {
-    /// States that changed.
-    pub reports: Vec<WorkerState>,
-    /// Incarnations that were reported, and are known no more.
-    pub gone: Vec<Incarnation>,
-    /// Containers to stop.
-    pub stops: Vec<ContainerId>,
-    /// Groups whose wishes were refused: theirs, and the highest epoch seen.
-    pub stale: Vec<(GroupUid, u64, u64)>,
-    /// Pods whose records could not be written, and why: nothing of theirs is stopped.
-    pub unwritten: Vec<(PodUid, String)>,
-}
-
-#[derive(Debug)]
-struct Container {
-    id: ContainerId,
-    created: i64,
-    /// The same in nanoseconds since the machine booted, as it was when the container was first listed: the clock may be set later.
-    began: i64,
-    ended: Option<(Exit, i64)>,
-    /// The generation that it belongs to.
-    generation: Option<u64>,
-    stopping: bool,
-    reported: Option<WorkerState>,
-}
-
-impl Container {
-    /// It is known no more: who it was, where it was reported.
-    fn gone_from(self, pod: &PodUid) -> Option<Incarnation> {
-        self.reported.map(|_| Incarnation {
-            pod: pod.clone(),
-            container: self.id,
-        })
-    }
-}
-
-#[derive(Debug, Default)]
-struct Worker {
-    containers: BTreeMap<u32, Container>,
-}
-
-#[derive(Debug)]
-struct PodEntry {
-    pod: Pod,
-    records: Records,
-    workers: BTreeMap<String, Worker>,
-}
 
 /// The workers without an agent of this node.
 #[derive(Debug)]
 pub struct Table {
     revision: u64,
     /// The highest epoch under which a hub has welcomed this node.
-    highest: u64,
+    highest: Epoch,
     /// Records of pods that no listing has shown yet.
-    before: BTreeMap<PodUid, Records>,
+    former_records: BTreeMap<PodUid, Records>,
     pods: BTreeMap<PodUid, PodEntry>,
     groups: BTreeMap<GroupUid, Desired>,
-    early: VecDeque<(ContainerId, Exit, i64)>,
+    early_ends: VecDeque<(ContainerId, Ended)>,
+}
+
+/// One fact that is being taken in.
+struct Step<'a> {
+    now: Moment,
+    journal: &'a dyn Journal,
+    effects: Effects,
 }
 
 impl Table {
-    /// A table that knows the records of the daemon before. `revision` is below every revision to come and not below any that an earlier daemon
-    /// gave out since the machine booted.
+    /// A table with the former daemon's records. `revision` is below every revision to come and not
+    /// below any that an earlier daemon gave out since the machine booted.
     #[must_use]
     pub fn new(revision: u64, before: BTreeMap<PodUid, Records>) -> Self {
         let before = if mutant!(ForgetRecords) {
@@ -153,11 +62,11 @@ impl Table {
         };
         Self {
             revision,
-            highest: 0,
-            before,
+            highest: Epoch::default(),
+            former_records: before,
             pods: BTreeMap::new(),
             groups: BTreeMap::new(),
-            early: VecDeque::new(),
+            early_ends: VecDeque::new(),
         }
     }
 
@@ -177,21 +86,26 @@ impl Table {
 
     /// Takes in one fact.
     pub fn apply(&mut self, input: Input, now: Moment, journal: &dyn Journal) -> Effects {
-        let mut effects = Effects::default();
+        let mut step = Step {
+            now,
+            journal,
+            effects: Effects::default(),
+        };
         match input {
-            Input::Listed { pods, containers } => self.listed(pods, containers, now, journal, &mut effects),
-            Input::Exited(id, exit, at) => self.exited(id, exit, at, now, journal, &mut effects),
+            Input::Listed { pods, containers } => self.listed(pods, containers, &mut step),
+            Input::Exited(id, ended) => self.exited(id, ended, &mut step),
             Input::StopOver(id) => {
-                // Its end was seen before this, or it is to be stopped again: it may not have begun to run when it was.
+                // Its end was seen before this, or it is stopped again: it may not have run yet
+                // when the first stop came.
                 if let Some((uid, container)) = self.find(&id) {
                     container.stopping = false;
-                    self.settle(&uid, now, journal, &mut effects);
+                    self.settle(&uid, &mut step);
                 }
             }
             Input::Welcomed(epoch) => self.highest = self.highest.max(epoch),
             Input::Desired(groups) => {
                 for desired in groups {
-                    self.desired(desired, now, journal, &mut effects);
+                    self.desired(desired, &mut step);
                 }
             }
             Input::Forget(group, epoch) => {
@@ -201,7 +115,7 @@ impl Table {
                 }
             }
         }
-        effects
+        step.effects
     }
 
     /// The stop of this container was not begun. A later fact asks for it again.
@@ -221,47 +135,32 @@ impl Table {
         })
     }
 
-    fn exited(
-        &mut self,
-        id: ContainerId,
-        exit: Exit,
-        at: i64,
-        now: Moment,
-        journal: &dyn Journal,
-        effects: &mut Effects,
-    ) {
+    fn exited(&mut self, id: ContainerId, ended: Ended, step: &mut Step<'_>) {
         let Some((uid, container)) = self.find(&id) else {
             // A listing that was made before may still show that it runs.
-            self.early.push_back((id, exit, at));
-            if self.early.len() > EARLY {
-                self.early.pop_front();
+            self.early_ends.push_back((id, ended));
+            if self.early_ends.len() > MAX_EARLY_ENDS {
+                self.early_ends.pop_front();
             }
             return;
         };
-        container.ended.get_or_insert((exit, at));
-        self.settle(&uid, now, journal, effects);
+        container.ended.get_or_insert(ended);
+        self.settle(&uid, step);
     }
 
-    fn listed(
-        &mut self,
-        pods: Vec<Pod>,
-        containers: Vec<Listed>,
-        now: Moment,
-        journal: &dyn Journal,
-        effects: &mut Effects,
-    ) {
+    fn listed(&mut self, pods: Vec<Pod>, containers: Vec<PlainContainer>, step: &mut Step<'_>) {
         let gone: Vec<PodUid> = self
             .pods
             .keys()
-            .chain(self.before.keys())
+            .chain(self.former_records.keys())
             .filter(|uid| !pods.iter().any(|pod| pod.uid == **uid))
             .cloned()
             .collect();
         for uid in gone {
-            self.drop_pod(&uid, journal, effects);
+            self.drop_pod(&uid, step);
         }
         for pod in pods {
-            let records = self.before.remove(&pod.uid).unwrap_or_default();
+            let records = self.former_records.remove(&pod.uid).unwrap_or_default();
             self.pods.entry(pod.uid.clone()).or_insert_with(|| PodEntry {
                 pod,
                 records,
@@ -272,23 +171,26 @@ impl Table {
             for worker in entry.workers.values_mut() {
                 for container in worker.containers.values_mut() {
                     if !containers.iter().any(|listed| listed.id == container.id) {
-                        container.ended.get_or_insert((Exit::UNKNOWN, now.wall));
+                        container.ended.get_or_insert(Ended {
+                            exit: Exit::UNKNOWN,
+                            at: step.now.wall,
+                        });
                     }
                 }
             }
         }
         for listed in containers {
-            self.take_in(listed, now, effects);
+            self.take_in(listed, step);
         }
         let uids: Vec<PodUid> = self.pods.keys().cloned().collect();
         for uid in uids {
-            self.settle(&uid, now, journal, effects);
+            self.settle(&uid, step);
         }
     }
 
-    fn take_in(&mut self, listed: Listed, now: Moment, effects: &mut Effects) {
-        let early = self.early.iter().find(|(id, _, _)| *id == listed.id);
-        let ended = early.map(|(_, exit, at)| (*exit, *at)).or(listed.ended);
+    fn take_in(&mut self, listed: PlainContainer, step: &mut Step<'_>) {
+        let early = self.early_ends.iter().find(|(id, _)| *id == listed.id);
+        let ended = early.map(|(_, ended)| *ended).or(listed.ended);
         let Some(entry) = self.pods.get_mut(&listed.pod) else {
             return;
         };
@@ -299,7 +201,7 @@ impl Table {
             .or_insert_with(|| Container {
                 id: listed.id.clone(),
                 created: listed.created,
-                began: now.since_boot(listed.created),
+                began: step.now.since_boot(listed.created),
                 ended,
                 generation: None,
                 stopping: false,
@@ -310,22 +212,22 @@ impl Table {
         {
             container.ended.get_or_insert(ended);
         }
-        while worker.containers.len() > KEPT {
+        while worker.containers.len() > MAX_CONTAINERS {
             let first = worker.containers.pop_first();
             let first = first.and_then(|(_, container)| container.gone_from(&listed.pod));
-            effects.gone.extend(first);
+            step.effects.gone.extend(first);
         }
     }
 
-    fn drop_pod(&mut self, uid: &PodUid, journal: &dyn Journal, effects: &mut Effects) {
-        self.before.remove(uid);
-        journal.erase(uid);
+    fn drop_pod(&mut self, uid: &PodUid, step: &mut Step<'_>) {
+        self.former_records.remove(uid);
+        step.journal.erase(uid);
         let Some(entry) = self.pods.remove(uid) else {
             return;
         };
         let workers = entry.workers.into_values();
         let containers = workers.flat_map(|worker| worker.containers.into_values());
-        effects
+        step.effects
             .gone
             .extend(containers.filter_map(|container| container.gone_from(uid)));
         let group = entry.pod.group;
@@ -334,7 +236,7 @@ impl Table {
         }
     }
 
-    fn desired(&mut self, desired: Desired, now: Moment, journal: &dyn Journal, effects: &mut Effects) {
+    fn desired(&mut self, desired: Desired, step: &mut Step<'_>) {
         let group = desired.group.clone();
         let members: Vec<PodUid> = self
             .pods
@@ -351,13 +253,17 @@ impl Table {
         let known = self.groups.get(&group).map(|known| known.epoch);
         let highest = known.max(recorded).unwrap_or_default().max(self.highest);
         if highest > desired.epoch {
-            // Whoever sent this has to learn of the higher epoch: report it, with a new revision.
-            effects.stale.push((group, desired.epoch, highest));
+            // The sender has to learn of the higher epoch: report it, with a new revision.
+            step.effects.stale.push(StaleOrder {
+                group,
+                epoch: desired.epoch,
+                highest,
+            });
             for uid in members {
                 if let Some(entry) = self.pods.get_mut(&uid) {
                     entry.forget_reports();
                 }
-                self.settle(&uid, now, journal, effects);
+                self.settle(&uid, step);
             }
             return;
         }
@@ -366,12 +272,12 @@ impl Table {
         }
         self.groups.insert(group, desired);
         for uid in members {
-            self.settle(&uid, now, journal, effects);
+            self.settle(&uid, step);
         }
     }
 
-    /// Brings one pod to what is desired, as far as that is up to this daemon, and reports what has changed.
-    fn settle(&mut self, uid: &PodUid, now: Moment, journal: &dyn Journal, effects: &mut Effects) {
+    /// Brings one pod to what is desired, as far as this daemon can, and reports what has changed.
+    fn settle(&mut self, uid: &PodUid, step: &mut Step<'_>) {
         let Some(entry) = self.pods.get_mut(uid) else {
             return;
         };
@@ -379,21 +285,22 @@ impl Table {
         let desired = desired.filter(|desired| desired.is_of(&entry.pod));
         let mut records = entry.records.clone();
         for (name, worker) in &entry.workers {
-            follow(worker, name, uid, desired, now, &mut records);
+            follow(worker, name, uid, desired, step.now, &mut records);
         }
         if records != entry.records {
-            match journal.write(uid, &records) {
+            match step.journal.write(uid, &records) {
                 Ok(()) => entry.records = records,
-                Err(error) => effects.unwritten.push((uid.clone(), error.to_string())),
+                Err(error) => step.effects.unwritten.push((uid.clone(), error.to_string())),
             }
         }
         entry.assign();
-        effects.stops.extend(entry.stops());
-        entry.report(desired, self.highest, &mut self.revision, effects);
+        step.effects.stops.extend(entry.stops());
+        entry.report(desired, self.highest, &mut self.revision, &mut step.effects);
     }
 }
 
-/// Writes down which generation the containers of a worker belong to, in the order in which they came, and what is to end for a later one.
+/// Records which generation each container of a worker belongs to, oldest first, and which one is
+/// to end for a later generation.
 fn follow(
     worker: &Worker,
     name: &str,
@@ -402,7 +309,6 @@ fn follow(
     now: Moment,
     records: &mut Records,
 ) {
-    let epoch = desired.map_or(0, |desired| desired.epoch);
     let mut record = records.get(name).cloned();
     for (attempt, container) in &worker.containers {
         if record.as_ref().is_some_and(|record| *attempt <= record.attempt) {
@@ -416,9 +322,9 @@ fn follow(
             attempt: *attempt,
             generation,
             next: None,
-            next_since: 0,
+            next_since: BootNanos::default(),
             counter: record.as_ref().map_or(0, |record| record.counter),
-            epoch: record.as_ref().map_or(0, |record| record.epoch),
+            epoch: record.as_ref().map_or(Epoch::default(), |record| record.epoch),
         });
     }
     let Some(mut record) = record else { return };
@@ -428,16 +334,16 @@ fn follow(
                 .containers
                 .get(&record.attempt)
                 .is_some_and(|container| container.id == record.container && container.ended.is_none());
-            // Where it has ended, the one that follows may run already, for what was ordered before.
+            // If it has ended, its successor may already run for the former order.
             record.next_since = if runs || record.next.is_none() {
-                0
+                BootNanos::default()
             } else {
                 now.boot
             };
             record.next = Some(desired.generation);
         }
         record.counter = record.counter.max(desired.counter);
-        record.epoch = record.epoch.max(epoch);
+        record.epoch = record.epoch.max(desired.epoch);
     }
     records.insert(name.to_owned(), record);
 }
@@ -448,18 +354,19 @@ fn generation_of(
     pod: &PodUid,
     record: Option<&Record>,
     desired: Option<&Desired>,
-) -> Option<u64> {
+) -> Option<Generation> {
     if let Some(record) = record
         && let Some(next) = record.next
     {
         let older = container.began < record.next_since || mutant!(FollowersAreOld);
-        return Some(if older { next.saturating_sub(1) } else { next });
+        return Some(if older { next.previous() } else { next });
     }
     let desired = desired?;
     if let Some(record) = record
         && desired.generation > record.generation
     {
-        // Its predecessor ended by itself, and so has it, perhaps: then the next one is what the restart is for.
+        // Its predecessor ended by itself, and so has this one, perhaps: then the restart is for
+        // its successor.
         let ended = container.ended.is_some();
         return Some(if ended {
             record.generation
@@ -474,99 +381,9 @@ fn generation_of(
     if desired.fresh.contains(&incarnation) {
         Some(desired.generation)
     } else if desired.stale.contains(&incarnation) {
-        Some(desired.generation.saturating_sub(1))
+        Some(desired.generation.previous())
     } else {
         None
-    }
-}
-
-impl PodEntry {
-    fn forget_reports(&mut self) {
-        for worker in self.workers.values_mut() {
-            for container in worker.containers.values_mut() {
-                container.reported = None;
-            }
-        }
-    }
-
-    /// Only what is on disk counts.
-    fn assign(&mut self) {
-        for (name, worker) in &mut self.workers {
-            let Some(record) = self.records.get(name) else {
-                continue;
-            };
-            if let Some(container) = worker.containers.get_mut(&record.attempt)
-                && container.id == record.container
-            {
-                container.generation = Some(record.generation);
-            }
-        }
-    }
-
-    /// Containers that are to end, and nobody has ended yet.
-    fn stops(&mut self) -> Vec<ContainerId> {
-        let mut stops = Vec::new();
-        for (name, worker) in &mut self.workers {
-            let Some(record) = self.records.get(name).filter(|record| record.next.is_some()) else {
-                continue;
-            };
-            let Some(container) = worker.containers.get_mut(&record.attempt) else {
-                continue;
-            };
-            if container.id == record.container && container.ended.is_none() && !container.stopping {
-                container.stopping = true;
-                stops.push(container.id.clone());
-            }
-        }
-        stops
-    }
-
-    fn report(&mut self, desired: Option<&Desired>, highest: u64, revision: &mut u64, effects: &mut Effects) {
-        let epoch = desired.map_or(0, |desired| desired.epoch).max(highest);
-        for (name, worker) in &mut self.workers {
-            let record = self.records.get(name);
-            for (attempt, container) in &mut worker.containers {
-                if container.generation.is_none() && record.is_some_and(|record| *attempt < record.attempt) {
-                    // It ended, and was followed, before this daemon knew of it.
-                    continue;
-                }
-                let (phase, since) = match (container.ended, container.generation) {
-                    (Some((exit, at)), _) => (Phase::Lost(exit), at),
-                    (None, Some(_)) => (Phase::Agent(AgentPhase::Running), container.created),
-                    (None, None) => (Phase::Agent(AgentPhase::Fresh), container.created),
-                };
-                let mut state = WorkerState {
-                    group: self.pod.group.clone(),
-                    job: self.pod.job.clone(),
-                    index: self.pod.index,
-                    container: name.clone(),
-                    incarnation: Incarnation {
-                        pod: self.pod.uid.clone(),
-                        container: container.id.clone(),
-                    },
-                    namespace: self.pod.namespace.clone(),
-                    pod_name: self.pod.name.clone(),
-                    phase,
-                    generation: container.generation.unwrap_or_default(),
-                    epoch: record.map_or(0, |record| record.epoch).max(epoch),
-                    counter: record.map_or(0, |record| record.counter),
-                    revision: container
-                        .reported
-                        .as_ref()
-                        .map_or(0, |reported| reported.revision),
-                    since,
-                    detail: String::new(),
-                    heartbeat: Heartbeat::Well,
-                    released_at: None,
-                };
-                if container.reported.as_ref() != Some(&state) {
-                    *revision += 1;
-                    state.revision = *revision;
-                    container.reported = Some(state.clone());
-                    effects.reports.push(state);
-                }
-            }
-        }
     }
 }
 

@@ -20,10 +20,11 @@ pub const QUEUE: usize = 1024;
 const AT_A_TIME: usize = 64;
 /// Time for one stop: containerd has hung when it takes longer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Time after which the end of a container that was stopped has been seen. One that has not ended then is stopped again.
+/// After this time the end of a stopped container has been seen. One that has not ended by then is
+/// stopped again.
 const SEEN: Duration = Duration::from_secs(1);
 
-/// Stops what comes through `queue`, for as long as the daemon lives.
+/// Stops what comes through `queue`, while the daemon lives.
 ///
 /// # Errors
 /// When the daemon is going down.

@@ -1,24 +1,31 @@
-//! The task that owns the table of workers. It never waits for anything but its inbox, so whoever sends to it is never held up by a slow agent or
-//! control plane.
+//! The task that owns the table of workers. It waits for nothing but its inbox, so a slow agent or
+//! control plane never holds up its senders.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
 
 use super::epochs::Epochs;
 use super::facts::{Effects, HostKill, Input};
-use super::lines::Lines;
 use super::outbox::Outbox;
 use super::state::Table;
-use super::types::{ContainerId, GroupUid, LinkId, PodUid, Target, WorkerState};
-use crate::clock::boot_nanos;
-use crate::health::Health;
+use super::types::{ContainerId, Epoch, LinkId, PodUid, Target};
+use crate::clock::{boot_nanos, unix_nanos};
+use crate::plain::facts as plain;
 use crate::plain::record::Journal;
-use crate::plain::state as plain;
+use crate::plain::state::Table as PlainTable;
+
+mod handle;
+mod log;
+mod log_limit;
+
+use handle::{Arrival, Message};
+pub use handle::{Closed, Handle, NotLinked};
+use log::{log_reports, log_stale};
+use log_limit::LogLimit;
 
 /// Facts that may wait for the driver before their senders do.
 const INBOX: usize = 1024;
@@ -28,7 +35,7 @@ pub trait Host: Send + 'static {
     /// Starts killing the processes of a container whose agent may not do it.
     fn kill(&self, ask: HostKill);
 
-    /// The agent asks for that no more.
+    /// The agent no longer asks for that.
     fn spare(&self, container: &ContainerId);
 
     /// A pod has become known: its agents may come.
@@ -41,165 +48,10 @@ pub trait Host: Send + 'static {
     fn pods_listed(&self, _pods: &BTreeSet<PodUid>) {}
 }
 
-/// A new connection of an agent.
-struct Arrival {
-    /// That it has registered.
-    registered: Input,
-    link: LinkId,
-    version: String,
-}
-
-enum Message {
-    Fact(Input),
-    Plain(plain::Input),
-    Linked(
-        Box<Arrival>,
-        oneshot::Sender<Option<watch::Receiver<Option<Target>>>>,
-    ),
-    Unlinked(ContainerId, LinkId, Option<String>),
-    Welcomed(u64, oneshot::Sender<io::Result<()>>),
-    Snapshot(oneshot::Sender<Vec<WorkerState>>),
-    Mark(oneshot::Sender<u64>),
-}
-
-/// The driver has stopped: the daemon is going down.
-#[derive(Debug, thiserror::Error)]
-#[error("the worker table is closed")]
-pub struct Closed;
-
-/// Why an agent's connection is not taken.
-#[derive(Debug, thiserror::Error)]
-pub enum NotLinked {
-    /// Its socket is of another pod than its container.
-    #[error("the container is another pod's than the socket")]
-    OtherPod,
-    /// There is no driver.
-    #[error(transparent)]
-    Closed(#[from] Closed),
-}
-
-/// The way to the driver.
-#[derive(Clone)]
-pub struct Handle {
-    inbox: mpsc::Sender<Message>,
-    outbox: Arc<Outbox>,
-    health: Arc<Health>,
-}
-
-impl Handle {
-    /// Tells the driver a fact.
-    ///
-    /// # Errors
-    /// When the driver has stopped.
-    pub async fn tell(&self, input: Input) -> Result<(), Closed> {
-        self.send(Message::Fact(input)).await
-    }
-
-    /// Tells the driver a fact about workers without an agent.
-    ///
-    /// # Errors
-    /// When the driver has stopped.
-    pub async fn tell_plain(&self, input: plain::Input) -> Result<(), Closed> {
-        self.send(Message::Plain(input)).await
-    }
-
-    /// Tells the driver a fact, unless its inbox is full: then the fact comes back.
-    ///
-    /// # Errors
-    /// `Ok(Some(_))` is the fact that found no room; an error means that the driver has stopped.
-    pub fn try_tell(&self, input: Input) -> Result<Option<Input>, Closed> {
-        match self.inbox.try_send(Message::Fact(input)) {
-            Ok(()) => Ok(None),
-            Err(mpsc::error::TrySendError::Full(Message::Fact(input))) => Ok(Some(input)),
-            Err(_) => Err(Closed),
-        }
-    }
-
-    /// Announces a new connection of an agent, which says that it is of this version. The receiver holds the newest target; it closes when another connection of the same container
-    /// takes over, or the container is gone.
-    ///
-    /// # Errors
-    /// When the container is known to be another pod's, which changes nothing; and when the driver has stopped.
-    pub async fn linked(
-        &self,
-        registered: Input,
-        link: LinkId,
-        version: String,
-    ) -> Result<watch::Receiver<Option<Target>>, NotLinked> {
-        let (sender, receiver) = oneshot::channel();
-        let arrival = Arrival {
-            registered,
-            link,
-            version,
-        };
-        self.send(Message::Linked(Box::new(arrival), sender)).await?;
-        receiver.await.map_err(|_| Closed)?.ok_or(NotLinked::OtherPod)
-    }
-
-    /// A connection of an agent has ended, for this reason where it is not the agent's end.
-    ///
-    /// # Errors
-    /// When the driver has stopped.
-    pub async fn unlinked(
-        &self,
-        container: ContainerId,
-        link: LinkId,
-        why: Option<String>,
-    ) -> Result<(), Closed> {
-        self.send(Message::Unlinked(container, link, why)).await
-    }
-
-    /// A hub has welcomed this node under this epoch. Once that is `Ok`, no daemon of this boot obeys a lower one.
-    ///
-    /// # Errors
-    /// When the driver has stopped; inside, when the epoch could not be written down: then nothing may be done under it.
-    pub async fn welcomed(&self, epoch: u64) -> Result<io::Result<()>, Closed> {
-        let (sender, receiver) = oneshot::channel();
-        self.send(Message::Welcomed(epoch, sender)).await?;
-        receiver.await.map_err(|_| Closed)
-    }
-
-    /// All states as they are now. What waited to be reported is in it, and waits no more.
-    ///
-    /// # Errors
-    /// When the driver has stopped.
-    pub async fn snapshot(&self) -> Result<Vec<WorkerState>, Closed> {
-        let (sender, receiver) = oneshot::channel();
-        self.send(Message::Snapshot(sender)).await?;
-        receiver.await.map_err(|_| Closed)
-    }
-
-    /// See [`Table::mark`].
-    ///
-    /// # Errors
-    /// When the driver has stopped.
-    pub async fn mark(&self) -> Result<u64, Closed> {
-        let (sender, receiver) = oneshot::channel();
-        self.send(Message::Mark(sender)).await?;
-        receiver.await.map_err(|_| Closed)
-    }
-
-    /// What waits to be reported.
-    #[must_use]
-    pub fn outbox(&self) -> &Arc<Outbox> {
-        &self.outbox
-    }
-
-    /// What those who tell the driver find of the container runtime, and whom they refuse.
-    #[must_use]
-    pub fn health(&self) -> &Arc<Health> {
-        &self.health
-    }
-
-    async fn send(&self, message: Message) -> Result<(), Closed> {
-        self.inbox.send(message).await.map_err(|_| Closed)
-    }
-}
-
 /// Workers without an agent: their table, and what it needs.
 pub struct Plain {
     /// The table.
-    pub table: plain::Table,
+    pub table: PlainTable,
     /// Where its records are kept. It may not wait.
     pub journal: Box<dyn Journal + Send>,
     /// Takes the containers that are to be stopped.
@@ -211,11 +63,11 @@ pub struct Driver {
     table: Table,
     plain: Option<Plain>,
     /// The highest epoch that is written down, and where.
-    highest: u64,
+    highest: Epoch,
     epochs: Option<Box<dyn Epochs + Send>>,
     inbox: mpsc::Receiver<Message>,
     outbox: Arc<Outbox>,
-    lines: Lines,
+    lines: LogLimit,
     links: BTreeMap<ContainerId, (LinkId, watch::Sender<Option<Target>>)>,
 }
 
@@ -233,26 +85,27 @@ impl Driver {
         let driver = Self {
             table,
             plain: None,
-            highest: 0,
+            highest: Epoch::default(),
             epochs: None,
             inbox,
             outbox,
-            lines: Lines::default(),
+            lines: LogLimit::default(),
             links: BTreeMap::new(),
         };
         (driver, handle)
     }
 
-    /// The same driver, which looks after workers without an agent too.
+    /// The same driver, which also looks after workers without an agent.
     #[must_use]
     pub fn with_plain(mut self, plain: Plain) -> Self {
         self.plain = Some(plain);
         self
     }
 
-    /// The same driver, which has this record of the highest epoch and what a daemon of before has written there. The record may not wait.
+    /// The same driver, with this record of the highest epoch and its value from former daemons.
+    /// The record may not wait.
     #[must_use]
-    pub fn with_epochs(mut self, epochs: Box<dyn Epochs + Send>, highest: u64) -> Self {
+    pub fn with_epochs(mut self, epochs: Box<dyn Epochs + Send>, highest: Epoch) -> Self {
         self.epochs = Some(epochs);
         self.highest = highest;
         self
@@ -273,7 +126,7 @@ impl Driver {
                 Message::Linked(arrival, reply) => {
                     let targets = self.link(&arrival);
                     let is_linked = targets.is_some();
-                    // Whoever has given up says so, as any other that goes.
+                    // A connection that has given up reports its end like any other.
                     drop(reply.send(targets));
                     if is_linked {
                         self.log_arrival(&arrival);
@@ -290,7 +143,8 @@ impl Driver {
                 Message::Snapshot(reply) => {
                     drop(self.outbox.take(usize::MAX));
                     drop(self.outbox.take_gone());
-                    // The asker may have given up: nothing is lost by that, it asks again on its next connection.
+                    // The asker may have given up. Nothing is lost: it asks again on its next
+                    // connection.
                     let mut snapshot = self.table.snapshot();
                     snapshot.extend(self.plain.iter().flat_map(|plain| plain.table.snapshot()));
                     drop(reply.send(snapshot));
@@ -301,7 +155,7 @@ impl Driver {
     }
 
     /// Written down first, then acted upon.
-    fn welcomed(&mut self, epoch: u64, host: &impl Host) -> io::Result<()> {
+    fn welcomed(&mut self, epoch: Epoch, host: &impl Host) -> io::Result<()> {
         if epoch <= self.highest {
             return Ok(());
         }
@@ -313,13 +167,14 @@ impl Driver {
         Ok(())
     }
 
-    /// From now on nobody of a lower epoch is obeyed.
-    fn obey_from(&mut self, epoch: u64, host: &impl Host) {
+    /// From now on no lower epoch is obeyed.
+    fn obey_from(&mut self, epoch: Epoch, host: &impl Host) {
         self.apply_plain(plain::Input::Welcomed(epoch));
         self.apply(Input::Welcomed(epoch), host);
     }
 
-    /// Takes the connection of an agent in the place of the one before, unless it comes from another pod's socket.
+    /// Accepts the connection of an agent in place of the former one, unless it comes from another
+    /// pod's socket.
     fn link(&mut self, arrival: &Arrival) -> Option<watch::Receiver<Option<Target>>> {
         let Input::Registered { id, pod, .. } = &arrival.registered else {
             return None;
@@ -417,7 +272,7 @@ impl Driver {
 #[must_use]
 pub fn of_both(input: &Input) -> Option<plain::Input> {
     match input {
-        Input::Exited(id, exit, at) => Some(plain::Input::Exited(id.clone(), *exit, *at)),
+        Input::Exited(id, ended) => Some(plain::Input::Exited(id.clone(), *ended)),
         Input::Welcomed(epoch) => Some(plain::Input::Welcomed(*epoch)),
         Input::Desired(groups) => Some(plain::Input::Desired(groups.clone())),
         Input::Forget(group, epoch) => Some(plain::Input::Forget(group.clone(), *epoch)),
@@ -426,95 +281,10 @@ pub fn of_both(input: &Input) -> Option<plain::Input> {
     }
 }
 
-impl Driver {
-    /// One line per decision that changes the world, or is news of it; of each pod no more than may be.
-    fn log(&mut self, effects: &Effects) {
-        for (id, _, target) in &effects.targets {
-            if let Some(left_out) = self.next_line(id) {
-                info!(
-                    container = %id,
-                    epoch = target.epoch,
-                    generation = target.generation,
-                    release = target.release,
-                    start_fresh = target.start_fresh,
-                    left_out,
-                    "target"
-                );
-            }
-        }
-        log_reports(&effects.reports, &mut self.lines);
-        for HostKill { container, .. } in &effects.kills {
-            if let Some(left_out) = self.next_line(container) {
-                warn!(%container, left_out, "the agent may not kill its processes: killing them from the host");
-            }
-        }
-        log_stale(&effects.stale);
-        for pod in &effects.pods_gone {
-            info!(%pod, "pod gone");
-        }
-    }
-
-    /// Of a pod that is not known yet nothing is said: a State of its agent says more soon.
-    fn log_arrival(&mut self, arrival: &Arrival) {
-        let Input::Registered {
-            id, pod, name, pid, ..
-        } = &arrival.registered
-        else {
-            return;
-        };
-        let Some(namespace) = self.table.namespace_of(pod) else {
-            return;
-        };
-        if let Some(left_out) = self.lines.next(namespace, pod) {
-            let version = &arrival.version;
-            info!(container = %id, name, pid, version, left_out, "agent registered");
-        }
-    }
-
-    fn next_line(&mut self, id: &ContainerId) -> Option<u64> {
-        let pod = self.table.pod_of(id)?;
-        self.lines.next(&pod.namespace, &pod.uid)
-    }
-}
-
-fn log_reports(reports: &[WorkerState], lines: &mut Lines) {
-    for state in reports {
-        let Some(left_out) = lines.next(&state.namespace, &state.incarnation.pod) else {
-            continue;
-        };
-        info!(
-            group = %state.group,
-            pod = %state.pod_name,
-            container = %state.incarnation.container,
-            phase = state.phase.name(),
-            heartbeat = ?state.heartbeat,
-            generation = state.generation,
-            exit_code = state.phase.exit().map(|exit| exit.code),
-            detail = state.detail,
-            left_out,
-            "worker"
-        );
-    }
-}
-
-fn log_stale(stale: &[(GroupUid, u64, u64)]) {
-    for (group, refused, seen) in stale {
-        warn!(%group, epoch = refused, highest = seen, "desired state of a former leader ignored");
-    }
-}
-
-/// Now, in nanoseconds since the Unix epoch.
-#[must_use]
-pub fn unix_nanos() -> i64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
-}
-
 /// Now, by both clocks.
 fn moment() -> plain::Moment {
     plain::Moment {
         wall: unix_nanos(),
-        boot: i64::try_from(boot_nanos()).unwrap_or(i64::MAX),
+        boot: boot_nanos(),
     }
 }

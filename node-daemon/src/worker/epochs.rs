@@ -1,24 +1,28 @@
-//! The highest epoch under which a hub has welcomed this node, over all daemons since the machine booted.
+//! The highest epoch under which a hub has welcomed this node, over all daemons since the machine
+//! booted.
 //!
-//! It is the daemon's own word for who has led: neither a pod nor an agent has a say in it. It is one file, `<state-dir>/epoch`, for root alone, replaced by
-//! renaming before anything is done under a higher epoch. The directory does not outlive the node's boot, and neither do agents.
+//! The daemon trusts only this record of who has led: neither a pod nor an agent can change it. It
+//! is one file, `<state-dir>/epoch`, only for root, replaced by renaming before anything is done
+//! under a higher epoch. Neither the directory nor agents outlive the node's boot.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
+use super::types::Epoch;
+
 const NAME: &str = "epoch";
 /// No number has more digits, and a line feed.
 const LARGEST: u64 = 21;
 
-/// Where the highest epoch is kept.
+/// Keeps the highest epoch.
 pub trait Epochs {
     /// Writes it down.
     ///
     /// # Errors
-    /// When it is not kept; then that of before is.
-    fn keep(&self, epoch: u64) -> io::Result<()>;
+    /// When it is not kept; then the former one is.
+    fn keep(&self, epoch: Epoch) -> io::Result<()>;
 }
 
 /// The epoch as a file.
@@ -36,26 +40,26 @@ impl EpochFile {
         }
     }
 
-    /// The highest epoch of before; 0 where there was none.
+    /// The highest epoch of former daemons; 0 if there was none.
     ///
     /// # Errors
     /// When the file cannot be read, or holds no number.
-    pub fn read(&self) -> io::Result<u64> {
+    pub fn read(&self) -> io::Result<Epoch> {
         let file = match fs::File::open(&self.path) {
             Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Epoch::default()),
             Err(error) => return Err(error),
         };
         let mut text = String::new();
         file.take(LARGEST).read_to_string(&mut text)?;
-        text.trim().parse().map_err(io::Error::other)
+        text.trim().parse().map(Epoch).map_err(io::Error::other)
     }
 }
 
 impl Epochs for EpochFile {
-    fn keep(&self, epoch: u64) -> io::Result<()> {
+    fn keep(&self, epoch: Epoch) -> io::Result<()> {
         let fresh = self.path.with_extension("new");
-        // Not in the place of whatever is there: its mode would stay.
+        // The file is replaced, not overwritten: a former one's mode would stay.
         match fs::remove_file(&fresh) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -82,8 +86,8 @@ mod tests {
     fn the_highest_epoch_outlives_the_daemon_and_is_for_root_alone() {
         let dir = tempfile::tempdir().unwrap();
         let file = EpochFile::new(dir.path());
-        assert_eq!(file.read().unwrap(), 0);
-        for epoch in [7, u64::MAX] {
+        assert_eq!(file.read().unwrap(), Epoch(0));
+        for epoch in [7, u64::MAX].map(Epoch) {
             file.keep(epoch).unwrap();
             assert_eq!(EpochFile::new(dir.path()).read().unwrap(), epoch);
         }
@@ -96,11 +100,11 @@ mod tests {
     fn what_a_crash_has_left_of_a_write_changes_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let file = EpochFile::new(dir.path());
-        file.keep(7).unwrap();
+        file.keep(Epoch(7)).unwrap();
         fs::write(dir.path().join("epoch.new"), "9").unwrap();
-        assert_eq!(file.read().unwrap(), 7);
-        file.keep(8).unwrap();
-        assert_eq!(file.read().unwrap(), 8);
+        assert_eq!(file.read().unwrap(), Epoch(7));
+        file.keep(Epoch(8)).unwrap();
+        assert_eq!(file.read().unwrap(), Epoch(8));
     }
 
     #[test]
@@ -114,7 +118,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_kept_is_an_error() {
-        assert!(EpochFile::new(Path::new("/nonexistent")).keep(1).is_err());
+        assert!(EpochFile::new(Path::new("/nonexistent")).keep(Epoch(1)).is_err());
     }
 
     proptest! {
@@ -127,11 +131,11 @@ mod tests {
             let file = EpochFile::new(dir.path());
             if let Ok(epoch) = file.read() {
                 let text = String::from_utf8(bytes).unwrap();
-                prop_assert!(text.trim_start().trim_start_matches(['+', '0']).starts_with(&epoch.to_string()) || epoch == 0);
+                prop_assert!(text.trim_start().trim_start_matches(['+', '0']).starts_with(&epoch.to_string()) || epoch == Epoch(0));
             }
             // It is written again, whatever was there.
-            file.keep(3).unwrap();
-            prop_assert_eq!(file.read().unwrap(), 3);
+            file.keep(Epoch(3)).unwrap();
+            prop_assert_eq!(file.read().unwrap(), Epoch(3));
         }
     }
 }

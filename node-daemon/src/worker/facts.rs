@@ -1,30 +1,34 @@
 //! What goes into the table of workers, and what comes out.
 
 use super::types::{
-    AgentState, ContainerId, Desired, Exit, GroupUid, Incarnation, LinkId, Pod, PodUid, SandboxId, Target,
-    WorkerState,
+    AgentState, BootNanos, ContainerId, Desired, Ended, Epoch, GroupUid, Incarnation, LinkId, Pod, PodUid,
+    SandboxId, StaleOrder, Target, WorkerState,
 };
 
 /// A fact.
 #[derive(Debug, Clone)]
 pub enum Input {
-    /// All pods with workers, and their workers, with an agent or without, that are not known to have ended: a complete picture, consistent with `PodStarted`
-    /// and the other single facts (NRI guarantees that).
+    /// All pods with workers, and all their workers, with or without an agent, that are not known
+    /// to have ended: a complete picture, consistent with `PodStarted` and the other single facts
+    /// (NRI guarantees that).
     Synchronized {
         /// Every such sandbox.
         pods: Vec<(SandboxId, Pod)>,
         /// Workers.
-        containers: Vec<Present>,
+        containers: Vec<LiveContainer>,
     },
-    /// Workers that were made without the agent that they could have, as CRI shows while NRI is away. What NRI shows goes before that.
-    WithoutAgents(Vec<Present>),
-    /// A listing made after [`super::state::Table::mark`] returned `mark`. It may miss what has appeared since.
+    /// Workers that were made without the agent that they could have, as CRI shows while NRI is
+    /// away. What NRI shows takes precedence.
+    WithoutAgents(Vec<LiveContainer>),
+    /// A listing made after [`super::state::Table::mark`] returned `mark`. It may miss what has
+    /// appeared since.
     Listed {
         /// From [`super::state::Table::mark`].
         mark: u64,
         /// Sandboxes of pods with workers.
         pods: Vec<(SandboxId, Pod)>,
-        /// Every container of such a pod that should be a worker; with its exit, and when, if it has ended.
+        /// Every container of such a pod that should be a worker; with its exit, and when, if it
+        /// has ended.
         containers: Vec<ListedContainer>,
     },
     /// A sandbox of a pod with workers starts.
@@ -43,7 +47,7 @@ pub enum Input {
     /// A container was removed.
     Removed(ContainerId),
     /// A container ended.
-    Exited(ContainerId, Exit, i64),
+    Exited(ContainerId, Ended),
     /// An agent connected.
     Registered {
         /// The pod whose socket it used.
@@ -64,23 +68,23 @@ pub enum Input {
     /// The stop of a container was carried out, or was not, and by now its end has been seen.
     StopOver(ContainerId),
     /// A hub has welcomed this node under this epoch, and that is written down.
-    Welcomed(u64),
-    /// The control plane's wishes.
+    Welcomed(Epoch),
+    /// Orders of the control plane.
     Desired(Vec<Desired>),
     /// The control plane no longer manages this group.
-    Forget(GroupUid, u64),
+    Forget(GroupUid, Epoch),
 }
 
-/// A container that NRI shows, or CRI in its place.
+/// A container that is not known to have ended, as NRI shows it, or CRI in its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Present {
+pub struct LiveContainer {
     /// Its pod.
     pub pod: PodUid,
     /// Its id.
     pub id: ContainerId,
     /// Its name.
     pub name: String,
-    /// Whether it was made without the agent that it could have: this daemon, or NRI, was away.
+    /// True if it was made without the agent that it could have: this daemon, or NRI, was away.
     pub without_agent: bool,
 }
 
@@ -93,11 +97,11 @@ pub struct ListedContainer {
     pub id: ContainerId,
     /// Its name.
     pub name: String,
-    /// How and when (nanoseconds since the Unix epoch) it ended, if it has.
-    pub ended: Option<(Exit, i64)>,
+    /// How and when it ended, if it has.
+    pub ended: Option<Ended>,
 }
 
-/// What an agent asks for: that the processes beside it, which it may not signal, are killed from the host.
+/// A request of an agent: to kill, from the host, the processes beside it that it may not signal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostKill {
     /// Namespace of its pod.
@@ -106,8 +110,9 @@ pub struct HostKill {
     pub container: ContainerId,
     /// Its process id on the host.
     pub agent_pid: i32,
-    /// Only what was started before, in nanoseconds since the machine booted. 0: the agent does not say, and what runs now is meant.
-    pub before: u64,
+    /// Only what was started before this time. None: the agent does not say, and what runs now is
+    /// killed.
+    pub before: Option<BootNanos>,
 }
 
 /// What follows from a fact.
@@ -123,8 +128,8 @@ pub struct Effects {
     pub spared: Vec<ContainerId>,
     /// Containers to stop, because they have no agent to tell.
     pub stops: Vec<ContainerId>,
-    /// Groups whose wishes were refused: theirs, and the highest epoch seen.
-    pub stale: Vec<(GroupUid, u64, u64)>,
+    /// Orders that were refused.
+    pub stale: Vec<StaleOrder>,
     /// Those of the dropped workers that were reported.
     pub gone: Vec<Incarnation>,
     /// Workers dropped from the table.

@@ -1,4 +1,5 @@
-//! What waits to be reported: at most the latest state of each incarnation, so that a slow or absent control plane costs no memory.
+//! States that wait to be reported: at most the latest of each incarnation, so that a slow or
+//! absent control plane costs no memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,17 +7,20 @@ use std::task::{Context, Poll, Waker};
 
 use super::types::{ContainerId, Incarnation, WorkerState};
 
-/// Incarnations that are gone, kept until that is told. Of more the next Hello tells, by what is not in it.
+/// Incarnations that are gone and not yet reported as gone. The next Hello covers any more, by
+/// leaving them out.
 const MOST_GONE: usize = 4096;
 
-/// Written by the driver, emptied by the link. Nothing waits for more to come: whoever takes gets what is there.
+/// Written by the driver, emptied by the link. Nothing waits for more to come: a reader gets what
+/// is there.
 #[derive(Debug, Default)]
 pub struct Outbox(Mutex<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
     waiting: BTreeMap<ContainerId, WorkerState>,
-    /// What is known no more. It is told after all that waits: a last state would make it known again.
+    /// Incarnations that are no longer known. They are reported after all waiting states: a late
+    /// state would make one known again.
     gone: BTreeSet<Incarnation>,
     /// The reader that there is.
     reader: u64,
@@ -35,7 +39,7 @@ impl Outbox {
         wake(inner);
     }
 
-    /// Adds incarnations that are known no more.
+    /// Adds incarnations that are no longer known.
     pub fn put_gone(&self, gone: impl IntoIterator<Item = Incarnation>) {
         let mut inner = self.lock();
         for incarnation in gone {
@@ -58,7 +62,7 @@ impl Outbox {
         self.lock().take(most)
     }
 
-    /// Who takes from now on. Those of before get nothing any more, and hear that they are at their end.
+    /// A new reader. Former readers get nothing from now on, and learn that they are at their end.
     #[must_use]
     pub fn reader(self: &Arc<Self>) -> Reader {
         let mut inner = self.lock();
@@ -79,7 +83,7 @@ impl Outbox {
     }
 }
 
-/// Wakes the reader, where there is something to take.
+/// Wakes the reader, if there is something to take.
 fn wake(mut inner: MutexGuard<'_, Inner>) {
     let task = if inner.is_empty() { None } else { inner.task.take() };
     drop(inner);
@@ -110,8 +114,14 @@ impl Inner {
     }
 }
 
-/// What was taken: states, and who is known no more.
-pub type Taken = (Vec<WorkerState>, Vec<Incarnation>);
+/// What was taken at once.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// States that have changed.
+    pub states: Vec<WorkerState>,
+    /// Incarnations that are no longer known.
+    pub gone: Vec<Incarnation>,
+}
 
 /// Takes what waits, until there is another one.
 #[derive(Debug)]
@@ -121,8 +131,9 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// What waits, up to `most` states, and who is known no more, once there is anything; `None` where there is another reader. For one task.
-    pub fn poll_take(&self, most: usize, cx: &Context<'_>) -> Poll<Option<Taken>> {
+    /// What waits, up to `most` states, and the incarnations that are gone, once there is anything;
+    /// `None` if there is another reader. For one task.
+    pub fn poll_take(&self, most: usize, cx: &Context<'_>) -> Poll<Option<Batch>> {
         let mut inner = self.outbox.lock();
         if inner.reader != self.number {
             return Poll::Ready(None);
@@ -133,21 +144,21 @@ impl Reader {
         }
         let states = inner.take(most);
         let gone = inner.take_gone();
-        Poll::Ready(Some((states, gone)))
+        Poll::Ready(Some(Batch { states, gone }))
     }
 
     /// The same, to wait for.
     #[cfg(test)]
     pub(crate) async fn next(&self, most: usize) -> Option<Vec<WorkerState>> {
         let taken = std::future::poll_fn(|cx| self.poll_take(most, cx)).await;
-        taken.map(|(states, _)| states)
+        taken.map(|batch| batch.states)
     }
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::worker::types::{AgentPhase, Heartbeat, Incarnation, Phase};
+    use crate::worker::types::{AgentPhase, Epoch, Generation, Heartbeat, Phase, UnixNanos};
 
     pub(crate) fn state(container: &str, revision: u64) -> WorkerState {
         WorkerState {
@@ -162,11 +173,11 @@ pub(crate) mod tests {
             namespace: "default".into(),
             pod_name: "pod".into(),
             phase: Phase::Agent(AgentPhase::Running),
-            generation: 1,
-            epoch: 1,
+            generation: Generation(1),
+            epoch: Epoch(1),
             counter: 1,
             revision,
-            since: 0,
+            since: UnixNanos(0),
             detail: String::new(),
             heartbeat: Heartbeat::Well,
             released_at: None,
@@ -192,7 +203,10 @@ pub(crate) mod tests {
         let gone = |container: &str| state(container, 0).incarnation;
         outbox.put([state("a", 1), state("b", 2)]);
         outbox.put_gone([gone("a"), gone("c")]);
-        let next = async || std::future::poll_fn(|cx| reader.poll_take(1, cx)).await.unwrap();
+        let next = async || {
+            let batch = std::future::poll_fn(|cx| reader.poll_take(1, cx)).await.unwrap();
+            (batch.states, batch.gone)
+        };
         assert_eq!(next().await, (vec![state("a", 1)], vec![]));
         assert_eq!(next().await, (vec![state("b", 2)], vec![gone("a"), gone("c")]));
         // One that is there after all is not.

@@ -1,6 +1,6 @@
-//! From what the control plane wants of a group to what one agent is told. Pure.
+//! Turns what the control plane wants of a group into the target of one agent. Pure.
 
-use super::types::{Desired, Incarnation, Target, WorkerRestart};
+use super::types::{Desired, ExitCodes, Incarnation, Target, WorkerRestart};
 
 /// The target of the worker `(job, container)` at this incarnation.
 #[must_use]
@@ -10,7 +10,10 @@ pub fn target(desired: &Desired, job: &str, container: &str, incarnation: &Incar
         .iter()
         .filter(|rule| rule.container.as_deref().is_none_or(|name| name == container))
         .filter(|rule| rule.job.as_deref().is_none_or(|name| name == job))
-        .map(|rule| (rule.negated, rule.codes.clone()))
+        .map(|rule| ExitCodes {
+            negated: rule.negated,
+            codes: rule.codes.clone(),
+        })
         .collect();
     let of_group = WorkerRestart {
         generation: desired.generation,
@@ -34,4 +37,109 @@ pub fn target(desired: &Desired, job: &str, container: &str, incarnation: &Incar
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use super::*;
+    use crate::worker::types::{Epoch, ExitRule, Generation, WorkerRestart};
+
+    fn incarnation(container: &str) -> Incarnation {
+        Incarnation {
+            pod: "p".into(),
+            container: container.into(),
+        }
+    }
+
+    fn rule(container: Option<&str>, job: Option<&str>, code: i32) -> ExitRule {
+        ExitRule {
+            negated: false,
+            codes: vec![code],
+            container: container.map(str::to_owned),
+            job: job.map(str::to_owned),
+        }
+    }
+
+    fn desired() -> Desired {
+        Desired {
+            group: "g".into(),
+            namespace: None,
+            epoch: Epoch(3),
+            generation: Generation(7),
+            counter: 6,
+            release: true,
+            fresh: BTreeSet::from([incarnation("c1")]),
+            stale: BTreeSet::new(),
+            worker_restarts: BTreeMap::new(),
+            grace_ms: 5000,
+            terminal: vec![
+                rule(None, None, 1),
+                rule(Some("worker"), Some("job-0"), 2),
+                rule(Some("other"), Some("job-0"), 3),
+                rule(None, Some("job-1"), 4),
+            ],
+            heartbeat_timeout_ms: 0,
+            ready_timeout_ms: 0,
+        }
+    }
+
+    #[test]
+    fn exit_codes_are_narrowed_to_the_worker() {
+        let codes = |job: &str, container: &str| -> Vec<i32> {
+            target(&desired(), job, container, &incarnation("c9"))
+                .terminal
+                .into_iter()
+                .flat_map(|rule| rule.codes)
+                .collect()
+        };
+        assert_eq!(codes("job-0", "worker"), [1, 2]);
+        assert_eq!(codes("job-0", "other"), [1, 3]);
+        assert_eq!(codes("job-1", "worker"), [1, 4]);
+    }
+
+    #[test]
+    fn only_named_incarnations_start_fresh() {
+        let start =
+            |container: &str| target(&desired(), "job-0", "worker", &incarnation(container)).start_fresh;
+        assert!(start("c1"));
+        assert!(!start("c2"));
+    }
+
+    #[test]
+    fn a_worker_that_was_restarted_alone_has_a_generation_of_its_own() {
+        let told = |generation, release| {
+            let mut desired = desired();
+            let restart = WorkerRestart {
+                generation: Generation(generation),
+                release,
+            };
+            desired.worker_restarts.insert(incarnation("c2"), restart);
+            let of = |container: &str| {
+                let target = target(&desired, "job-0", "worker", &incarnation(container));
+                (target.generation.0, target.release)
+            };
+            (of("c1"), of("c2"))
+        };
+        assert_eq!(told(9, true), ((7, true), (9, true)));
+        assert_eq!(told(9, false), ((7, true), (9, false)));
+        assert_eq!(
+            told(6, false),
+            ((7, true), (7, true)),
+            "the group has gone on since"
+        );
+    }
+
+    #[test]
+    fn the_rest_is_the_groups() {
+        let target = target(&desired(), "job-0", "worker", &incarnation("c1"));
+        assert_eq!(
+            (
+                target.epoch,
+                target.generation,
+                target.counter,
+                target.release,
+                target.grace_ms
+            ),
+            (Epoch(3), Generation(7), 6, true, 5000)
+        );
+    }
+}

@@ -1,7 +1,9 @@
-//! The daemon's own words for workers: nothing of the wire formats, and nothing that does I/O.
+//! The daemon's own types for workers: no wire formats, and nothing that does I/O.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+
+pub use lockstep_protocol::{BootNanos, Epoch, Exit, Generation, Heartbeat, UnixNanos};
 
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
@@ -46,7 +48,7 @@ id!(
     PodUid
 );
 id!(
-    /// Id of one pod sandbox. A pod has more than one over its life where its sandbox died.
+    /// Id of one pod sandbox. A pod gets another one if its sandbox dies.
     SandboxId
 );
 id!(
@@ -75,25 +77,20 @@ pub struct Pod {
     pub index: u32,
     /// Names of the containers that are workers.
     pub supervised: BTreeSet<String>,
-    /// Whether kubelet starts each of them again that is stopped, as the control plane says.
+    /// True if the kubelet starts a stopped container of this pod again, as the control plane says.
     pub started_again: bool,
 }
 
-/// How a process or container ended.
+/// The end of a container.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Exit {
-    /// Exit code, or 128 + signal.
-    pub code: i32,
-    /// Signal number, 0 where none.
-    pub signal: i32,
+pub struct Ended {
+    /// How it ended.
+    pub exit: Exit,
+    /// When it ended.
+    pub at: UnixNanos,
 }
 
-impl Exit {
-    /// The end of a container that was not seen: never mistaken for a success, nor for a death by SIGKILL, which names its signal. 137 is also what Kubernetes gives such a container.
-    pub const UNKNOWN: Self = Self { code: 137, signal: 0 };
-}
-
-/// Where an agent says that its worker is.
+/// State of a worker, as its agent reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AgentPhase {
     /// Never started.
@@ -112,24 +109,10 @@ pub enum AgentPhase {
     Done(Exit),
 }
 
-/// What an agent says of its running worker's heartbeat.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Heartbeat {
-    /// It is given in time, or none is asked for.
-    #[default]
-    Well,
-    /// One is asked for since the worker was started, and it has given none yet.
-    Awaited,
-    /// None for longer than there may be.
-    Missed,
-    /// The first one has not come in time.
-    Overdue,
-}
-
 /// Phase of an incarnation as it is reported to the control plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// The agent's own word.
+    /// As its agent reports it.
     Agent(AgentPhase),
     /// No link to the agent now. The exit is the last one known, if any.
     Unlinked(Option<Exit>),
@@ -168,24 +151,26 @@ impl Phase {
 /// An agent's State message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AgentState {
-    /// Where the worker is.
+    /// State of the worker.
     pub phase: AgentPhase,
     /// The count that it runs or parks at.
-    pub generation: u64,
-    /// Highest epoch that it says it has seen. Nobody is told: any process may be at the other end.
-    pub epoch: u64,
+    pub generation: Generation,
+    /// Highest epoch that it claims to have seen. It is not passed on: any process may be at the
+    /// other end.
+    pub epoch: Epoch,
     /// Highest counter that the agent has seen.
     pub counter: u64,
     /// Grows over the life of the agent.
     pub revision: u64,
-    /// When the phase was entered, nanoseconds since the Unix epoch.
-    pub since: i64,
+    /// When the phase was entered.
+    pub since: UnixNanos,
     /// For people.
     pub detail: String,
     /// The agent may not signal some of its processes.
     pub needs_host_kill: bool,
-    /// With `needs_host_kill`: what was started since is not meant; nanoseconds since the machine booted. 0: an agent of before.
-    pub host_kill_before: u64,
+    /// With `needs_host_kill`: only what was started before this time is to be killed. None: an
+    /// older agent, which does not say.
+    pub host_kill_before: Option<BootNanos>,
     /// Of a running worker.
     pub heartbeat: Heartbeat,
 }
@@ -216,25 +201,34 @@ pub struct WorkerState {
     pub namespace: String,
     /// Name of the pod.
     pub pod_name: String,
-    /// Where it is.
+    /// Its state.
     pub phase: Phase,
     /// The count that it runs or parks at.
-    pub generation: u64,
-    /// Highest epoch under which a hub has welcomed this node, or has said what it wants of this group.
-    pub epoch: u64,
+    pub generation: Generation,
+    /// Highest epoch under which a hub has welcomed this node, or has sent an order for this group.
+    pub epoch: Epoch,
     /// Highest counter that the agent has seen.
     pub counter: u64,
     /// Orders the reports of one incarnation, across restarts of the daemon too.
     pub revision: u64,
-    /// When the phase was entered, nanoseconds since the Unix epoch.
-    pub since: i64,
+    /// When the phase was entered.
+    pub since: UnixNanos,
     /// For people.
     pub detail: String,
     /// Of a running worker.
     pub heartbeat: Heartbeat,
-    /// Of a container that ended, was made without its agent and was never stopped for a restart: the generation at which its group was released while
-    /// it ran.
-    pub released_at: Option<u64>,
+    /// For a container that ended, was made without its agent and was never stopped for a restart:
+    /// the generation at which its group was released while it ran.
+    pub released_at: Option<Generation>,
+}
+
+/// A set of exit codes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExitCodes {
+    /// Every code but `codes`, and never 0.
+    pub negated: bool,
+    /// Codes.
+    pub codes: Vec<i32>,
 }
 
 /// Exit codes that Kubernetes has to see: one rule.
@@ -255,12 +249,12 @@ pub struct ExitRule {
 pub struct Desired {
     /// The JobSet.
     pub group: GroupUid,
-    /// Its namespace; none: a control plane of before does not say it.
+    /// Its namespace; none: an older control plane does not say it.
     pub namespace: Option<String>,
     /// The leader's epoch.
-    pub epoch: u64,
+    pub epoch: Epoch,
     /// The count that every worker should have.
-    pub generation: u64,
+    pub generation: Generation,
     /// Counted restarts so far.
     pub counter: u64,
     /// Workers parked at `generation` start.
@@ -269,7 +263,7 @@ pub struct Desired {
     pub fresh: BTreeSet<Incarnation>,
     /// Incarnations without an agent and without a generation that are restarted for this one.
     pub stale: BTreeSet<Incarnation>,
-    /// Incarnations of workers that were restarted alone, and what they should be instead.
+    /// Incarnations under a worker restart, and what they should be instead.
     pub worker_restarts: BTreeMap<Incarnation, WorkerRestart>,
     /// Milliseconds between SIGTERM and SIGKILL.
     pub grace_ms: u32,
@@ -277,12 +271,14 @@ pub struct Desired {
     pub terminal: Vec<ExitRule>,
     /// Longest time between two heartbeats of a worker, milliseconds; 0: none are asked for.
     pub heartbeat_timeout_ms: u32,
-    /// How long a worker that is started may take until its first heartbeat, milliseconds; 0: as long as it wants.
+    /// How long a started worker may take until its first heartbeat, milliseconds; 0: as long as it
+    /// wants.
     pub ready_timeout_ms: u32,
 }
 
 impl Desired {
-    /// Whether this pod is one of the JobSet's. Its labels say whatever who has made it has written there; its namespace is where that may be done.
+    /// True if this pod is one of the JobSet's. Any creator of a pod may write its labels, so the
+    /// namespace has to match, too.
     #[must_use]
     pub fn is_of(&self, pod: &Pod) -> bool {
         let namespace = self.namespace.as_ref();
@@ -290,34 +286,46 @@ impl Desired {
     }
 }
 
-/// What the control plane wants of a worker that was restarted alone.
+/// What the control plane wants of a worker under a worker restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WorkerRestart {
     /// The count that it should have.
-    pub generation: u64,
-    /// It starts where it is parked at `generation`.
+    pub generation: Generation,
+    /// Start if parked at `generation`.
     pub release: bool,
 }
 
-/// What one agent is told.
+/// What one agent is sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
     /// The leader's epoch.
-    pub epoch: u64,
+    pub epoch: Epoch,
     /// The count that the worker should have.
-    pub generation: u64,
+    pub generation: Generation,
     /// Counted restarts so far.
     pub counter: u64,
-    /// Start where parked at `generation`.
+    /// Start if parked at `generation`.
     pub release: bool,
-    /// Start where fresh.
+    /// Start if fresh.
     pub start_fresh: bool,
     /// Milliseconds between SIGTERM and SIGKILL.
     pub grace_ms: u32,
-    /// `(negated, codes)` of each rule that holds for this worker.
-    pub terminal: Vec<(bool, Vec<i32>)>,
+    /// Exit codes that Kubernetes has to see, of each rule that holds for this worker.
+    pub terminal: Vec<ExitCodes>,
     /// Longest time between two heartbeats of the worker, milliseconds; 0: none are asked for.
     pub heartbeat_timeout_ms: u32,
-    /// How long a worker that is started may take until its first heartbeat, milliseconds; 0: as long as it wants.
+    /// How long a started worker may take until its first heartbeat, milliseconds; 0: as long as it
+    /// wants.
     pub ready_timeout_ms: u32,
+}
+
+/// An order of a former leader, which was refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StaleOrder {
+    /// The JobSet.
+    pub group: GroupUid,
+    /// The order's epoch.
+    pub epoch: Epoch,
+    /// The highest epoch seen.
+    pub highest: Epoch,
 }

@@ -1,8 +1,11 @@
-//! Where heartbeats come from: a file that the worker touches, or a socket that it sends datagrams to.
+//! Where heartbeats come from: a file that the worker touches, or a socket that it sends datagrams
+//! to.
 //!
 //! It promises:
-//! - A datagram is read as soon as it is there, so that a worker that gives many is not held up by a full queue.
-//! - What was sent before the worker was started counts for nobody: each start has a socket of its own.
+//! - A datagram is read as soon as it arrives, so that a full queue never holds up a worker that
+//!   sends many.
+//! - What was sent before the worker was started counts for nothing: each start has a socket of its
+//!   own.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, ErrorKind};
@@ -50,17 +53,17 @@ impl Source {
         }
     }
 
-    /// What the worker is told.
+    /// The path that the worker gets.
     pub(super) fn path(&self) -> &Path {
         match self {
             Self::File(path) | Self::Socket { path, .. } => path,
         }
     }
 
-    /// Makes the file where it is missing, or the socket anew, for any user to touch or send to.
+    /// Makes the file if it is missing, or a new socket, for any user to touch or send to.
     ///
     /// # Errors
-    /// Where there can be none.
+    /// When there can be none.
     pub(super) fn make(&mut self) -> io::Result<()> {
         match self {
             Self::File(path) => make_file(path),
@@ -127,13 +130,14 @@ fn make_file(path: &Path) -> io::Result<()> {
     }
 }
 
-/// A socket in the place of the one before, which may be of an earlier container.
+/// Binds a socket in place of the former one, which may be an earlier container's.
 fn bind(path: &Path) -> io::Result<UnixDatagram> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
         Ok(()) | Err(_) => {}
     }
-    // Whoever the worker runs as may send. Another container may have put something else there by the time its rights could be changed.
+    // The worker may send as any user. Changing the rights afterwards is not safe: another
+    // container may have replaced the file by then.
     let socket = with_umask(0o111, || UnixDatagram::bind(path))?;
     socket.set_nonblocking(true)?;
     Ok(socket)

@@ -20,7 +20,7 @@ struct Bench {
 impl Bench {
     fn started(timeout: Duration) -> Self {
         let mut bench = Self {
-            pulse: Pulse::new(None, false),
+            pulse: Pulse::new(None, Transport::File),
             now: Duration::from_secs(100),
         };
         bench.pulse.ask((timeout, Duration::ZERO), bench.now);
@@ -36,7 +36,8 @@ impl Bench {
         bench
     }
 
-    /// Looks whenever it is due for so long, at a file that stays as it is. Returns what was said last, and when it was said first.
+    /// Looks whenever it is due for so long, at a file that stays as it is. Returns what was said
+    /// last, and when it was said first.
     fn look(&mut self, stamp: Option<Stamp>, span: Duration) -> (Heartbeat, Duration) {
         let (begin, end) = (self.now, self.now + span);
         let mut said = (Heartbeat::Well, Duration::ZERO);
@@ -165,8 +166,8 @@ fn a_worker_of_which_a_heartbeat_is_asked_only_later_is_not_awaited() {
 #[test]
 fn without_a_file_or_socket_nobody_is_awaited() {
     let dir = tempfile::tempdir().expect("tempdir");
-    for by_socket in [false, true] {
-        let mut pulse = Pulse::new(Some(dir.path().join("missing/beat")), by_socket);
+    for transport in [Transport::File, Transport::Socket] {
+        let mut pulse = Pulse::new(Some(dir.path().join("missing/beat")), transport);
         assert!(pulse.start((TIMEOUT, Duration::ZERO), Duration::ZERO).is_err());
         assert_eq!(pulse.path(), None);
         assert_eq!(pulse.feel(Duration::from_secs(60)), Heartbeat::Well);
@@ -177,7 +178,7 @@ fn without_a_file_or_socket_nobody_is_awaited() {
 fn any_user_may_touch_the_file() {
     let dir = tempfile::tempdir().expect("tempdir");
     let path = dir.path().join("beat");
-    let mut pulse = Pulse::new(Some(path.clone()), false);
+    let mut pulse = Pulse::new(Some(path.clone()), Transport::File);
     for _ in 0..2 {
         pulse
             .start((TIMEOUT, Duration::ZERO), Duration::ZERO)
@@ -191,7 +192,7 @@ fn any_user_may_touch_the_file() {
 
 /// A worker that gives its heartbeats by socket, after a start.
 fn by_socket(path: &Path) -> Pulse {
-    let mut pulse = Pulse::new(Some(path.to_owned()), true);
+    let mut pulse = Pulse::new(Some(path.to_owned()), Transport::Socket);
     pulse
         .start((TIMEOUT, Duration::ZERO), Duration::ZERO)
         .expect("a socket");
@@ -266,6 +267,6 @@ fn what_an_earlier_container_left_at_the_path_is_replaced() {
     by_socket(&path);
     fs::remove_file(&path).expect("removed");
     fs::create_dir(&path).expect("a directory");
-    let mut pulse = Pulse::new(Some(path), true);
+    let mut pulse = Pulse::new(Some(path), Transport::Socket);
     assert!(pulse.start((TIMEOUT, Duration::ZERO), Duration::ZERO).is_err());
 }

@@ -3,7 +3,8 @@ use std::fs;
 
 use super::*;
 
-/// A container: its root, /proc, a volume that gets the node's mounts, and one that shares its own with the node.
+/// A container: its root, /proc, a volume that gets the node's mounts, and one that shares its own
+/// with the node.
 const FRESH: &str = "\
 100 50 0:40 / / rw,relatime - overlay overlay rw
 101 100 0:41 / /proc rw - proc proc rw
@@ -11,7 +12,8 @@ const FRESH: &str = "\
 103 100 8:1 /vol/b /both rw shared:8 - ext4 /dev/sda1 rw
 ";
 
-/// A list of mounts, and an undo that takes the last line of a place away, and what is mounted below it.
+/// A list of mounts, and an undo that takes the last line of a place away, and what is mounted
+/// below it.
 struct Fake {
     dir: tempfile::TempDir,
     calls: RefCell<Vec<String>>,
@@ -76,7 +78,8 @@ fn what_the_worker_mounted_is_undone_and_nothing_else() {
     let fake = Fake::new(FRESH);
     let mut mounts = fake.mounts();
     assert_eq!(fake.undo(&mut mounts), None);
-    // Two upon each other, one within the upper of them, one with a space in its name, one within the volume that follows the node.
+    // Two upon each other, one within the upper of them, one with a space in its name, one within
+    // the volume that follows the node.
     fake.mount(
         "110 100 0:50 / /scratch rw - tmpfs none rw
 111 110 0:51 / /scratch rw - tmpfs none rw
@@ -131,7 +134,8 @@ fn a_worker_that_shares_its_mounts_with_itself_changes_nothing() {
 fn mounts_of_the_container_that_the_worker_moved_or_replaced() {
     let fake = Fake::new(FRESH);
     let mut mounts = fake.mounts();
-    // The volume stands elsewhere now; /proc is gone, and a file system of the worker's has got its ID.
+    // The volume stands elsewhere now; /proc is gone, and a file system of the worker's has got its
+    // ID.
     let moved = FRESH.replace("/volume", "/elsewhere").replace(
         "101 100 0:41 / /proc rw - proc proc rw\n",
         "101 100 0:60 / /tmp rw - tmpfs none rw\n",

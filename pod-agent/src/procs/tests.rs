@@ -20,12 +20,12 @@ fn list(stats: &[(i32, i32, i32)]) -> BTreeMap<i32, Stat> {
 }
 
 /// Without strangers.
-fn seen(stats: &[(i32, i32, i32)]) -> Seen {
+fn seen(stats: &[(i32, i32, i32)]) -> Scan {
     bare(list(stats))
 }
 
-fn bare(stats: BTreeMap<i32, Stat>) -> Seen {
-    Seen {
+fn bare(stats: BTreeMap<i32, Stat>) -> Scan {
+    Scan {
         stats,
         ..Default::default()
     }
@@ -61,7 +61,8 @@ fn parses_any_name() {
 
 #[test]
 fn the_tree_is_all_descendants_but_sessions_from_outside() {
-    // 1 agent; 2 worker, 3 its child; 4 a daemon that was adopted; 10 kubectl exec with child 11 and grandchild 12.
+    // 1 agent; 2 worker, 3 its child; 4 a daemon that was adopted; 10 kubectl exec with child 11
+    // and grandchild 12.
     let seen = seen(&[
         (1, 0, 1),
         (2, 1, 2),
@@ -78,7 +79,8 @@ fn the_tree_is_all_descendants_but_sessions_from_outside() {
 
 #[test]
 fn groups_shared_with_others_are_left_alone() {
-    // 3 stayed in the agent's group, 4 in that of a session from outside, 5 in one outside this namespace.
+    // 3 stayed in the agent's group, 4 in that of a session from outside, 5 in one outside this
+    // namespace.
     let seen = seen(&[
         (1, 0, 1),
         (2, 1, 2),
@@ -112,7 +114,8 @@ fn a_circle_ends() {
 
 #[test]
 fn a_list_that_changed_while_it_was_read_is_completed() {
-    // 20 belongs to 19, which appeared in the session from outside (10) after its place in the list had been passed.
+    // 20 belongs to 19, which appeared in the session from outside (10) after its place in the list
+    // had been passed.
     let mut stats = list(&[(1, 0, 1), (10, 0, 10), (20, 19, 10)]);
     complete(&mut stats, |pid| (pid == 19).then(|| stat(19, 10, 10)));
     assert_eq!(stats.len(), 4);
@@ -148,7 +151,8 @@ fn notes_stay_short() {
     );
 }
 
-/// A `/proc` of processes, each with its parent and its cgroup, in which this test's own process is `self` and stands for the agent.
+/// A `/proc` of processes, each with its parent and its cgroup, in which this test's own process is
+/// `self` and stands for the agent.
 struct Fake {
     dir: tempfile::TempDir,
 }
@@ -191,7 +195,8 @@ impl Fake {
 #[test]
 fn what_a_debugger_left_behind_is_nobodys_to_wait_for() {
     let fake = Fake::new();
-    // The debugger's first process came from outside; what it left behind has a child, which somebody has moved into the worker's cgroup.
+    // The debugger's first process came from outside; what it left behind has a child, which
+    // somebody has moved into the worker's cgroup.
     fake.run(WORKER, AGENT, "/pod7/worker");
     fake.run(CHILD, WORKER, "/pod7/worker");
     fake.run(DEBUGGER, 0, "/pod7/debugger");

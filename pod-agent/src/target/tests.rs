@@ -84,22 +84,22 @@ impl Bench {
     }
 
     fn state(&self) -> (Phase, u64) {
-        (self.machine.status().phase, self.machine.status().generation)
+        (self.machine.status().phase, self.machine.status().generation.0)
     }
 }
 
 fn at(mono: Duration) -> Moment {
     Moment {
         mono,
-        unix_nanos: 1_000_000 + i64::try_from(mono.as_nanos()).expect("short test"),
-        boot_nanos: BOOTED + u64::try_from(mono.as_nanos()).expect("short test"),
+        unix: UnixNanos(1_000_000 + i64::try_from(mono.as_nanos()).expect("short test")),
+        boot: BootNanos(BOOTED + u64::try_from(mono.as_nanos()).expect("short test")),
     }
 }
 
 fn stopped(generation: u64) -> Target {
     Target {
-        epoch: 1,
-        generation,
+        epoch: Epoch(1),
+        generation: Generation(generation),
         grace: Duration::from_secs(5),
         ..Target::default()
     }
@@ -123,7 +123,12 @@ fn exit(code: i32) -> Input {
     Input::WorkerExited(Exit::Code(code))
 }
 
-const START_3: [Action; 2] = [Action::Report, Action::Start { generation: 3 }];
+const START_3: [Action; 2] = [
+    Action::Report,
+    Action::Start {
+        generation: Generation(3),
+    },
+];
 
 #[test]
 fn starts_only_when_released() {
@@ -306,21 +311,21 @@ fn starts_only_when_released() {
 fn an_older_epoch_is_answered_not_obeyed() {
     let mut bench = Bench::parked(3);
     bench.step(Input::Target(Target {
-        epoch: 7,
+        epoch: Epoch(7),
         ..stopped(3)
     }));
     assert_eq!(
         bench.acts(Input::Target(Target {
-            epoch: 6,
+            epoch: Epoch(6),
             ..released(3)
         })),
         [Action::Report]
     );
     assert_eq!(bench.state(), (Phase::Parked, 3));
-    assert_eq!(bench.machine.status().epoch, 7);
+    assert_eq!(bench.machine.status().epoch, Epoch(7));
     assert_eq!(
         bench.acts(Input::Target(Target {
-            epoch: 7,
+            epoch: Epoch(7),
             ..released(3)
         })),
         START_3
@@ -332,15 +337,15 @@ fn a_higher_epoch_is_remembered_even_where_its_order_is_behind() {
     let mut bench = Bench::running(3);
     assert_eq!(
         bench.acts(Input::Target(Target {
-            epoch: 9,
+            epoch: Epoch(9),
             ..stopped(2)
         })),
         [Action::Report]
     );
-    assert_eq!(bench.machine.status().epoch, 9);
+    assert_eq!(bench.machine.status().epoch, Epoch(9));
     assert_eq!(
         bench.acts(Input::Target(Target {
-            epoch: 8,
+            epoch: Epoch(8),
             ..stopped(4)
         })),
         [Action::Report]
@@ -358,7 +363,12 @@ fn a_failure_is_reported_and_its_leftovers_are_killed() {
     assert_eq!(bench.state(), (Phase::Stopping, 4));
     assert_eq!(
         bench.acts(Input::TreeEmpty),
-        [Action::Report, Action::Start { generation: 4 }]
+        [
+            Action::Report,
+            Action::Start {
+                generation: Generation(4),
+            }
+        ]
     );
 }
 
@@ -448,13 +458,13 @@ fn a_long_wait_is_said_once() {
     bench.step(Input::Target(stopped(3)));
     assert_eq!(bench.tick(500), []);
     bench.step(Input::Target(Target {
-        epoch: 2,
+        epoch: Epoch(2),
         ..stopped(3)
     }));
     let text = "waiting for release of generation 3".to_owned();
     assert_eq!(bench.tick(500), [Action::Say(text)]);
     bench.step(Input::Target(Target {
-        epoch: 3,
+        epoch: Epoch(3),
         ..stopped(3)
     }));
     assert_eq!(bench.machine.deadline(), None);
@@ -462,7 +472,7 @@ fn a_long_wait_is_said_once() {
     bench.step(Input::Target(stopped(4)));
     assert_eq!(bench.machine.deadline(), None, "an order of an old epoch");
     bench.step(Input::Target(Target {
-        epoch: 3,
+        epoch: Epoch(3),
         start_fresh: true,
         ..released(4)
     }));
@@ -482,26 +492,23 @@ fn revision_and_times() {
     bench.step(Input::Started);
     let entered = bench.machine.status().clone();
     assert_eq!((entered.revision, entered.counter), (3, 2));
-    assert_eq!(entered.since_unix_nanos, at(bench.now).unix_nanos);
+    assert_eq!(entered.since, at(bench.now).unix);
 
     bench.now = Duration::from_millis(9);
     assert_eq!(
         bench.acts(Input::Target(Target {
-            epoch: 5,
+            epoch: Epoch(5),
             counter: 1,
             ..released(0)
         })),
         [Action::Report]
     );
     let later = bench.machine.status().clone();
-    assert_eq!((later.revision, later.counter, later.epoch), (4, 2, 5));
-    assert_eq!(
-        later.since_unix_nanos, entered.since_unix_nanos,
-        "still the same run"
-    );
+    assert_eq!((later.revision, later.counter, later.epoch), (4, 2, Epoch(5)));
+    assert_eq!(later.since, entered.since, "still the same run");
     assert_eq!(
         bench.acts(Input::Target(Target {
-            epoch: 5,
+            epoch: Epoch(5),
             ..released(0)
         })),
         [],

@@ -1,6 +1,8 @@
-//! What the agent takes in, what it says of itself, and what it does.
+//! What the agent takes in, its status, and its actions.
 
 use std::time::Duration;
+
+pub use lockstep_protocol::{BootNanos, Epoch, Generation, Heartbeat, UnixNanos};
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,25 +38,25 @@ impl Exit {
 pub struct Moment {
     /// Since the agent started; monotonic.
     pub mono: Duration,
-    /// Nanoseconds since the Unix epoch.
-    pub unix_nanos: i64,
-    /// Nanoseconds since the machine booted, by the clock that gives processes their start times (`CLOCK_BOOTTIME`).
-    pub boot_nanos: u64,
+    /// By the wall clock.
+    pub unix: UnixNanos,
+    /// By the clock that gives processes their start times.
+    pub boot: BootNanos,
 }
 
 /// The desired state of the worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Target {
     /// Of the leader that gave the order.
-    pub epoch: u64,
+    pub epoch: Epoch,
     /// The count that the worker should have.
-    pub generation: u64,
+    pub generation: Generation,
     /// Counted restarts so far.
     pub counter: u64,
-    /// Start where parked at `generation`.
+    /// Start if parked at `generation`.
     pub release: bool,
-    /// This incarnation is named in the release: it may start its worker for the first time. Orders of a leader that is no more may come late,
-    /// but they cannot name an incarnation that came after it.
+    /// This incarnation is named in the release: it may start its worker for the first time. A
+    /// former leader's late orders cannot name newer incarnations.
     pub start_fresh: bool,
     /// Between SIGTERM and SIGKILL.
     pub grace: Duration,
@@ -62,29 +64,8 @@ pub struct Target {
     pub terminal: Vec<Codes>,
     /// Longest time between two heartbeats of the worker; zero: none are asked for.
     pub heartbeat_timeout: Duration,
-    /// How long a worker that is started may take until its first heartbeat; zero: as long as it wants.
+    /// How long a started worker may take until its first heartbeat; zero: as long as it wants.
     pub ready_timeout: Duration,
-}
-
-/// What a worker's heartbeat says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heartbeat {
-    /// It is given in time, or none is asked for.
-    Well,
-    /// The worker was started to give one, and has given none yet.
-    Awaited,
-    /// None for longer than there may be.
-    Missed,
-    /// The first one has not come in time.
-    Overdue,
-}
-
-impl Heartbeat {
-    /// Whether the worker runs and yet does not work.
-    #[must_use]
-    pub fn is_late(self) -> bool {
-        matches!(self, Self::Missed | Self::Overdue)
-    }
 }
 
 /// Exit codes that Kubernetes has to see.
@@ -97,13 +78,13 @@ pub struct Codes {
 }
 
 impl Codes {
-    /// Of a code other than 0, which is Done before anybody asks.
+    /// For a code other than 0, which is Done before the rules apply.
     pub(super) fn matches(&self, code: i32) -> bool {
         self.codes.contains(&code) != self.negated
     }
 }
 
-/// Where the worker is.
+/// State of the worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// Never started.
@@ -122,27 +103,27 @@ pub enum Phase {
     Done,
 }
 
-/// What the daemon is told.
+/// What the daemon is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// Where the worker is.
+    /// State of the worker.
     pub phase: Phase,
     /// The count that it runs or parks at.
-    pub generation: u64,
+    pub generation: Generation,
     /// Highest epoch seen.
-    pub epoch: u64,
+    pub epoch: Epoch,
     /// Highest counter seen.
     pub counter: u64,
     /// Grows with every change.
     pub revision: u64,
-    /// When the phase (at this generation) was entered, or the heartbeat found late; nanoseconds since the Unix epoch.
-    pub since_unix_nanos: i64,
+    /// When the phase (at this generation) was entered, or the heartbeat found late.
+    pub since: UnixNanos,
     /// For people.
     pub detail: String,
     /// Processes remain that the agent cannot kill.
     pub needs_host_kill: bool,
-    /// With `needs_host_kill`: when it was last asked for, in nanoseconds since the machine booted. Whatever is started later is not meant.
-    pub host_kill_before: u64,
+    /// With `needs_host_kill`: when it was last asked for. What is started later is not covered.
+    pub host_kill_before: BootNanos,
     /// Of a running worker; otherwise `Well`.
     pub heartbeat: Heartbeat,
 }
@@ -176,11 +157,11 @@ pub enum Input {
     },
     /// The worker itself has ended.
     WorkerExited(Exit),
-    /// No process of the worker's tree remains. Told while [`Machine::awaits_empty`].
+    /// No process of the worker's tree remains. Sent while [`Machine::awaits_empty`].
     TreeEmpty,
     /// What [`Action::Kill`] came to.
     Killed(KillReport),
-    /// What the running worker's heartbeat says now.
+    /// State of the running worker's heartbeat.
     Heartbeat(Heartbeat),
     /// A signal to the agent; `outside`: from the container runtime.
     Signal {
@@ -201,11 +182,12 @@ pub enum Action {
     /// Start the worker; answered with `Started` or `StartFailed`.
     Start {
         /// The count to start it with.
-        generation: u64,
+        generation: Generation,
     },
     /// SIGTERM to every process of the tree.
     Terminate,
-    /// SIGKILL to every process of the tree; answered with `Killed`. `all`: to every process of the container.
+    /// SIGKILL to every process of the tree; answered with `Killed`. `all`: to every process of the
+    /// container.
     Kill {
         /// Sessions of `kubectl exec` too.
         all: bool,
@@ -214,7 +196,7 @@ pub enum Action {
     Forward(i32),
     /// A line for the log.
     Say(String),
-    /// Leave. `flush`: after the report is out, for as long as that may take.
+    /// Exit. `flush`: after the report is out, as long as that may take.
     Exit {
         /// Exit code of the container.
         code: i32,

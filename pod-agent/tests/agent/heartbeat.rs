@@ -113,7 +113,8 @@ fn any_user_can_give_heartbeats_in_any_way() {
     }
 }
 
-/// A worker that says what it is told, and gives its heartbeats by socket. The test sends them for it.
+/// A worker that says what it is told, and gives its heartbeats by socket. The test sends them for
+/// it.
 fn by_socket() -> Setup {
     script("echo \"<$LOCKSTEP_HEARTBEAT>\"; exec sleep 1000").under(&["env", "LOCKSTEP_HEARTBEAT=socket"])
 }

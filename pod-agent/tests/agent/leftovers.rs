@@ -26,7 +26,8 @@ fn mounts_of_an_attempt_go_with_it() {
 
 #[test]
 fn mounts_that_it_may_not_undo_are_named_once_and_hold_nothing_up() {
-    // Root of the container without the capability; what mounts stands in for a program that has it (fusermount).
+    // Root of the container without the capability; what mounts stands in for a program that has it
+    // (fusermount).
     let text = "touch up.$LOCKSTEP_RESTART_ATTEMPT; exec sleep 1000";
     let setup = script(text).under(&["setpriv", "--inh-caps=-sys_admin", "--bounding-set=-sys_admin"]);
     let (rig, mut daemon) = setup.running();

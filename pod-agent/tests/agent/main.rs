@@ -1,4 +1,5 @@
-//! The real binary as PID 1 of a PID namespace of its own, against a daemon played by the test. Needs root.
+//! The real binary as PID 1 of a PID namespace of its own, against a daemon played by the test.
+//! Needs root.
 #![cfg(test)]
 
 mod exits;

@@ -1,4 +1,5 @@
-//! What node daemons of older versions have said is played back, as after the way back to one: the agent obeys it, and goes on as their own agents do.
+//! What node daemons of older versions have said is played back, as after the way back to one: the
+//! agent obeys it, and goes on as their own agents do.
 
 #[path = "../../../proto/recorded/read.rs"]
 mod read;

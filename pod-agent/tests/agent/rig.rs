@@ -141,7 +141,8 @@ impl Setup {
             fs::copy(&self.binary, &binary).expect("copy the agent");
         }
 
-        // Whoever runs the tests may have them ignore signals (nohup, a shell's background job); a container runtime does not.
+        // Whoever runs the tests may have them ignore signals (nohup, a shell's background job); a
+        // container runtime does not.
         let mut unshare = Command::new("env");
         unshare.arg("--default-signal");
         if self.own_namespace {

@@ -8,7 +8,8 @@ use nix::unistd::Pid;
 
 use crate::rig::*;
 
-/// Runs the script, restarts it, and checks that the first generation is gone completely when the agent says so.
+/// Runs the script, restarts it, and checks that the first generation is gone completely when the
+/// agent says so.
 fn leaves_nothing(text: &str, processes: usize) {
     let (rig, mut daemon) = script(text).running();
     rig.await_file("up");

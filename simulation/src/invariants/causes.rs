@@ -77,9 +77,9 @@ impl World {
         let generation = if container.plain.is_some() {
             let lets_run = self.nodes[container.node].daemon.lets_run(id);
             let record = self.record_of(id);
-            record.map(|record| record.generation).or(lets_run)
+            record.map(|record| record.generation.0).or(lets_run)
         } else {
-            (status.phase != Phase::Fresh).then_some(status.generation)
+            (status.phase != Phase::Fresh).then_some(status.generation.0)
         };
         match generation {
             Some(generation) => self.note_of(&worker, &pod, generation, generation),
@@ -214,13 +214,13 @@ impl World {
         }
         if after.heartbeat.is_late() && !before.heartbeat.is_late() {
             self.say(|| format!("{id}: {:?} at {}", after.heartbeat, after.generation));
-            self.note_of(&identity, &pod, after.generation, after.generation);
+            self.note_of(&identity, &pod, after.generation.0, after.generation.0);
         }
         if after.phase != before.phase {
             self.say(|| format!("{id}: {:?} at {}", after.phase, after.generation));
             let failed = matches!(after.phase, Phase::Exited(exit) if exit != Exit::Code(0));
             if failed {
-                self.note_of(&identity, &pod, after.generation, after.generation);
+                self.note_of(&identity, &pod, after.generation.0, after.generation.0);
             }
         }
     }

@@ -131,7 +131,7 @@ impl World {
             return self.check_stop_without_agent(id, &identity);
         }
         let record = self.record_of(id);
-        let Some((generation, next)) = record.and_then(|record| Some((record.generation, record.next?)))
+        let Some((generation, next)) = record.and_then(|record| Some((record.generation.0, record.next?.0)))
         else {
             return self.violate(format!("{id} is stopped, and no record says why"));
         };

@@ -262,7 +262,7 @@ impl World {
                         }
                         let generation = match container.plain {
                             Some(_) => container.started.unwrap_or(u64::MAX),
-                            None => container.machine.status().generation,
+                            None => container.machine.status().generation.0,
                         };
                         let of_all = generation == durable.generation.0;
                         let by_itself = self.has_worker_restart(&identity)

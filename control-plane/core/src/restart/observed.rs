@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use lockstep_api::WorkerRestartRequest;
+pub use lockstep_protocol::{Exit, Heartbeat};
 
 use super::{Epoch, Generation, Identity, Incarnation, RestartLevel, UnixNanos};
 
@@ -129,29 +130,6 @@ pub enum Phase {
     Unlinked,
     /// The container is gone, as observed by the daemon.
     Lost(Exit),
-}
-
-/// What a running worker's heartbeat says.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Heartbeat {
-    /// It is given in time, or none is asked for.
-    #[default]
-    Well,
-    /// One is asked for since the worker was started, and it has given none yet.
-    Awaited,
-    /// None for longer than `lockstep.dev/heartbeat-timeout`.
-    Missed,
-    /// The first one has not come within `lockstep.dev/ready-timeout`.
-    Overdue,
-}
-
-/// How a worker ended.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Exit {
-    /// Exit code, or 128 + signal.
-    pub code: i32,
-    /// Signal number, 0 where none.
-    pub signal: i32,
 }
 
 /// The newest report of one incarnation.

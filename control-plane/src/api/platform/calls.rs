@@ -11,12 +11,12 @@ use std::task::{Context, Poll};
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
 use hyper::body::Body as _;
+use lockstep_process::turns::{Turn, Turns};
 use tonic::body::Body;
 use tonic::{Code, Status};
 use tower::{Layer, Service};
 
 use crate::k8s::memory_limit;
-use crate::k8s::turns::{Turn, Turns};
 use crate::net::tls::ConnectionHandle;
 
 /// Calls of one address that are in flight. Each has up to 16 KiB of headers before anybody knows who calls.

@@ -14,6 +14,7 @@ use lockstep_core::common::features::Features;
 use lockstep_core::common::patterns::Patterns;
 use lockstep_core::common::violation::Violation;
 use lockstep_core::jobset::network;
+use lockstep_process::turns::Turns;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::Semaphore;
@@ -24,7 +25,6 @@ use super::refusal::Refusal;
 use super::review::{Allowed, Operation, Request};
 use crate::k8s::apply::said;
 use crate::k8s::decode_error;
-use crate::k8s::turns::Turns;
 use crate::k8s::watch::lean::asked::{self, ClaimSeen, SelectorSeen};
 
 /// Objects that are looked up at once, over all reviews: each may be a text of 3 MB until what is compared of it is read.

@@ -20,6 +20,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::BytesMut;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use lockstep_core::common::extent::Extent;
+use lockstep_process::turns::{Turn, Turns};
 use tokio::time::timeout;
 
 use super::arrivals::{Arrival, Arrivals};
@@ -27,7 +28,6 @@ use super::review;
 use super::routes::Admission;
 use crate::k8s::huge_lock::{self, Huge};
 use crate::k8s::memory_limit;
-use crate::k8s::turns::{Turn, Turns};
 use crate::net::tls::ConnectionLimit;
 
 /// The largest body that is read: an update brings two objects, and the API server takes each up to 3 MiB.

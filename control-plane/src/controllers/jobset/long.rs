@@ -15,12 +15,12 @@ use lockstep_core::common::patterns::Patterns;
 use lockstep_core::jobset::observed::Setting;
 use lockstep_core::reconcile::{may_take_long, plan};
 use lockstep_core::{Observed, Plan};
+use lockstep_process::turns::Turns;
 use tokio::sync::Semaphore;
 use tokio::task::spawn_blocking;
 
 use crate::k8s::apply::NewJob;
 use crate::k8s::huge_lock;
-use crate::k8s::turns::Turns;
 use crate::k8s::watch::Stores;
 use crate::k8s::watch::light::light;
 

@@ -19,6 +19,7 @@ use kube::{Client, ResourceExt};
 use lockstep_api::labels;
 use lockstep_core::common::extent::Extent;
 use lockstep_core::restart::{Place, Replacement, is_open, replacement_pod};
+use lockstep_process::turns::Turns;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use thiserror::Error;
@@ -26,7 +27,6 @@ use tokio::sync::Semaphore;
 
 use crate::k8s::client::pages;
 use crate::k8s::retry::delay;
-use crate::k8s::turns::Turns;
 use crate::k8s::watch::own_writes::BELIEVED;
 
 #[cfg(test)]

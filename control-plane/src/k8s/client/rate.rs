@@ -12,11 +12,11 @@ use std::time::Duration;
 use http::Request;
 use kube::Client;
 use kube::client::Body;
+use lockstep_process::rate_limit::{self, SharedRateLimit};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::settings::RequestRate;
-use crate::k8s::pace::Pace;
 
 #[cfg(test)]
 mod tests;
@@ -33,7 +33,7 @@ const UNLIMITED: [&str; 3] = [
 const KINDS: usize = 64;
 
 struct Rate {
-    pace: Arc<Pace>,
+    limit: Arc<SharedRateLimit>,
     /// Held by whoever waits: others wait for him.
     turn: Mutex<()>,
 }
@@ -43,7 +43,10 @@ impl Rate {
         let every = Duration::try_from_secs_f32(1.0 / requests.per_second).unwrap_or(LONGEST);
         let every = every.min(LONGEST);
         Self {
-            pace: Arc::new(Pace::new(every, requests.burst.saturating_sub(1))),
+            limit: Arc::new(SharedRateLimit::new(rate_limit::Rate {
+                burst: requests.burst.max(1),
+                every,
+            })),
             turn: Mutex::default(),
         }
     }
@@ -51,7 +54,7 @@ impl Rate {
     /// The same rate, for requests that wait for no others than each other.
     fn line(&self) -> Self {
         Self {
-            pace: Arc::clone(&self.pace),
+            limit: Arc::clone(&self.limit),
             turn: Mutex::default(),
         }
     }
@@ -59,7 +62,7 @@ impl Rate {
     /// Resolves once the next request may be sent, and counts it. Cancel-safe.
     async fn take(&self) {
         let _turn = self.turn.lock().await;
-        self.pace.take(1).await;
+        self.limit.acquire(1).await;
     }
 }
 

@@ -31,7 +31,7 @@ fn frame(state: wire::State) -> Vec<u8> {
     .encode_to_vec()
 }
 
-/// What must hold of whatever bytes an agent, or what claims to be one, sends.
+/// Checks what must hold for any bytes that an agent, or a process posing as one, sends.
 fn check(bytes: &[u8]) -> Result<(), TestCaseError> {
     match decode(bytes) {
         Ok(AgentMessage::State(state)) => prop_assert!(state.detail.len() <= MAX_DETAIL),
@@ -66,7 +66,7 @@ proptest! {
             Ok(AgentMessage::State(got)) => {
                 prop_assert!(known);
                 prop_assert_eq!(
-                    (got.generation, got.epoch, got.counter, got.revision, got.since, got.needs_host_kill),
+                    (got.generation.0, got.epoch.0, got.counter, got.revision, got.since.0, got.needs_host_kill),
                     (
                         sent.generation,
                         sent.epoch,
@@ -76,7 +76,8 @@ proptest! {
                         sent.needs_host_kill
                     )
                 );
-                prop_assert_eq!(got.host_kill_before, sent.host_kill_before);
+                let before = got.host_kill_before.map_or(0, |before| before.0);
+                prop_assert_eq!(before, sent.host_kill_before);
                 let printed: String = sent.detail.chars().filter(|sign| !sign.is_control()).collect();
                 prop_assert!(printed.starts_with(&got.detail));
                 prop_assert!(got.detail == printed || got.detail.len() > MAX_DETAIL - 4);
@@ -114,13 +115,17 @@ proptest! {
         terminal in prop::collection::vec((any::<bool>(), prop::collection::vec(any::<i32>(), 0..4)), 0..4),
     ) {
         let target = Target {
-            epoch: numbers.0,
-            generation: numbers.1,
+            epoch: Epoch(numbers.0),
+            generation: Generation(numbers.1),
             counter: numbers.2,
             release: flags.0,
             start_fresh: flags.1,
             grace_ms: numbers.3,
-            terminal: terminal.clone(),
+            terminal: terminal
+                .iter()
+                .cloned()
+                .map(|(negated, codes)| ExitCodes { negated, codes })
+                .collect(),
             heartbeat_timeout_ms: numbers.4,
             ready_timeout_ms: numbers.5,
         };

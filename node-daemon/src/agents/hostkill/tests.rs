@@ -24,7 +24,7 @@ fn ask(before: u64) -> HostKill {
         namespace: "ns".to_owned(),
         container: ContainerId::from(ID),
         agent_pid: AGENT,
-        before,
+        before: (before != 0).then_some(BootNanos(before)),
     }
 }
 
@@ -37,9 +37,10 @@ async fn idle(killer: &ProcKiller) {
 
 #[test]
 fn only_what_was_there_for_certain_is_meant() {
-    assert_eq!(fence(5 * TICK_NANOS + 1, 9 * TICK_NANOS), 5);
-    assert_eq!(fence(u64::MAX, 9 * TICK_NANOS), 9, "nothing of the future");
-    assert_eq!(fence(0, 9 * TICK_NANOS), 9, "an agent of before does not say");
+    let now = BootNanos(9 * TICK_NANOS);
+    assert_eq!(fence(Some(BootNanos(5 * TICK_NANOS + 1)), now), 5);
+    assert_eq!(fence(Some(BootNanos(u64::MAX)), now), 9, "nothing of the future");
+    assert_eq!(fence(None, now), 9, "an agent of before does not say");
 }
 
 #[tokio::test]
@@ -49,20 +50,21 @@ async fn the_next_worker_survives_the_kill_of_the_one_before() {
     let (mut next, next_pid) = sleeper();
     let proc = FakeProc::new();
     let asked = boot_nanos();
-    proc.add(left_pid, asked / TICK_NANOS - 1);
-    proc.add(next_pid, asked / TICK_NANOS + 1);
+    let tick = asked.0 / TICK_NANOS;
+    proc.add(left_pid, tick - 1);
+    proc.add(next_pid, tick + 1);
     let killer = killer(&proc);
-    killer.kill(ask(asked));
+    killer.kill(ask(asked.0));
     assert_eq!(left.wait().await.unwrap().signal(), Some(9));
     fs::remove_dir_all(proc.path().join(left_pid.to_string())).unwrap();
     idle(&killer).await;
     assert_eq!(next.try_wait().unwrap(), None, "a healthy worker");
 
-    // Asked again later, it is meant too.
-    while boot_nanos() / TICK_NANOS < asked / TICK_NANOS + 2 {
+    // If it is asked for again later, it is killed too.
+    while boot_nanos().0 / TICK_NANOS < tick + 2 {
         tokio::task::yield_now().await;
     }
-    killer.kill(ask(boot_nanos()));
+    killer.kill(ask(boot_nanos().0));
     assert_eq!(next.wait().await.unwrap().signal(), Some(9));
 }
 
@@ -135,7 +137,8 @@ async fn who_has_the_number_of_another_by_now_lives() {
     assert_eq!(child.wait().await.unwrap().signal(), Some(9));
 }
 
-/// A process that is another one in `/proc` once it is held: its number has changed hands in between.
+/// A process that is another one in `/proc` once it is held: its number has changed hands in
+/// between.
 #[tokio::test]
 async fn what_is_held_is_looked_at_after_that_and_not_before() {
     thread_local! {
@@ -147,7 +150,7 @@ async fn what_is_held_is_looked_at_after_that_and_not_before() {
     STAT.set(proc.path().join(format!("{pid}/stat")));
     let mut killer = killer(&proc);
     killer.open = |pid| {
-        let held = Held::open(pid);
+        let held = PidFd::open(pid);
         STAT.with_borrow(|path| fs::write(path, stat(pid, 'S', AGENT, 8)).unwrap());
         held
     };
@@ -173,14 +176,14 @@ async fn who_asks_without_end_is_looked_for_once_in_a_second_and_others_at_once(
     let killer = killer(&FakeProc::new());
     let (loud, other) = (ContainerId::from(ID), ContainerId::from("other"));
     let looks = (0..31_000).filter(|_| killer.may_look(&loud)).count();
-    assert_eq!(looks, LOOKS.0 as usize);
+    assert_eq!(looks, LOOKS.burst as usize);
     assert!(killer.may_look(&other));
     for _ in 0..5 {
-        tokio::time::advance(LOOKS.1).await;
+        tokio::time::advance(LOOKS.every).await;
         assert!(killer.may_look(&loud) && !killer.may_look(&loud));
     }
     // Who has asked long ago is forgotten.
-    tokio::time::advance(LOOKS.1 * LOOKS.0).await;
+    tokio::time::advance(LOOKS.every * LOOKS.burst).await;
     assert!(killer.may_look(&"third".into()));
     assert_eq!(killer.looks.lock().unwrap().len(), 1);
 }

@@ -1,7 +1,9 @@
-//! What `/proc` says of the processes below an agent.
+//! What `/proc` shows of the processes below an agent.
 //!
-//! Promises: a look costs no more than [`MOST`] reads, however many processes and threads the container has, and nothing for those of other containers, where
-//! the kernel lists children (CONFIG_PROC_CHILDREN, which distributions set). Where it does not, each look reads all processes of the node.
+//! Promises: a look costs no more than [`MOST`] reads, however many processes and threads the
+//! container has, and no reads for other containers, if the kernel lists children
+//! (CONFIG_PROC_CHILDREN, which distributions set). If it does not, each look reads all processes
+//! of the node.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs;
@@ -14,7 +16,8 @@ use crate::worker::types::ContainerId;
 /// A start time, in ticks since the machine booted.
 pub(super) type Ticks = u64;
 
-/// Files that one look reads: two for each process, and one for each of its threads. It takes some 10 ms.
+/// Files that one look reads: two for each process, and one for each of its threads. That takes
+/// about 10 ms.
 const MOST: usize = 2_048;
 /// Bytes of a list of children that are read: more of them than one look gets to.
 const LONGEST: u64 = 64 << 10;
@@ -28,10 +31,10 @@ pub(super) struct Process {
 
 /// What there is by a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Found {
+pub(super) enum Lookup {
     /// A live process of the container.
     Alive(Process),
-    /// One of somebody else's.
+    /// A process of another container.
     Elsewhere,
     /// None, or one that has ended and that its parent has yet to notice.
     Gone,
@@ -39,10 +42,11 @@ pub(super) enum Found {
 
 /// What was found below an agent.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Below {
+pub(super) struct Descendants {
     /// Parents come before their children.
     pub(super) processes: Vec<(i32, Process)>,
-    /// Whether that is all of it. It is not where the look had to stop, or where something has ended meanwhile: the kernel may leave out what comes after that.
+    /// True if nothing is missing. A look may stop early, or a process may end during it: the
+    /// kernel may then leave out what comes after.
     pub(super) is_whole: bool,
 }
 
@@ -59,8 +63,9 @@ impl Tree {
         Self { root, lists_children }
     }
 
-    /// The live processes of the container that descend from `agent`, which is none of them. Sessions of `kubectl exec` do not.
-    pub(super) fn below(&self, agent: i32, container: &ContainerId) -> Below {
+    /// The live processes of the container that descend from `agent`, without the agent. Sessions
+    /// of `kubectl exec` do not descend from it.
+    pub(super) fn below(&self, agent: i32, container: &ContainerId) -> Descendants {
         if self.lists_children {
             self.by_children(agent, container)
         } else {
@@ -68,8 +73,8 @@ impl Tree {
         }
     }
 
-    fn by_children(&self, agent: i32, container: &ContainerId) -> Below {
-        let mut below = Below {
+    fn by_children(&self, agent: i32, container: &ContainerId) -> Descendants {
+        let mut below = Descendants {
             processes: Vec::new(),
             is_whole: true,
         };
@@ -107,12 +112,12 @@ impl Tree {
                     };
                     left = rest;
                     match self.process(pid, container) {
-                        Found::Alive(process) => {
+                        Lookup::Alive(process) => {
                             below.processes.push((pid, process));
                             parents.push_back(pid);
                         }
-                        Found::Elsewhere => {}
-                        Found::Gone => below.is_whole = false,
+                        Lookup::Elsewhere => {}
+                        Lookup::Gone => below.is_whole = false,
                     }
                 }
             }
@@ -120,12 +125,12 @@ impl Tree {
         below
     }
 
-    fn by_parents(&self, agent: i32, container: &ContainerId) -> Below {
+    fn by_parents(&self, agent: i32, container: &ContainerId) -> Descendants {
         let mut children: BTreeMap<i32, Vec<(i32, Process)>> = BTreeMap::new();
         let all = entries(&self.root);
         let is_whole = all.is_ok();
         for pid in all.into_iter().flatten() {
-            if let Found::Alive(process) = self.process(pid, container) {
+            if let Lookup::Alive(process) = self.process(pid, container) {
                 children.entry(process.parent).or_default().push((pid, process));
             }
         }
@@ -139,25 +144,25 @@ impl Tree {
                 }
             }
         }
-        Below { processes, is_whole }
+        Descendants { processes, is_whole }
     }
 
     /// What there is by this number.
-    pub(super) fn process(&self, pid: i32, container: &ContainerId) -> Found {
+    pub(super) fn process(&self, pid: i32, container: &ContainerId) -> Lookup {
         let entry = self.root.join(pid.to_string());
         let stat = fs::read_to_string(entry.join("stat")).ok();
         let Some(process) = stat.and_then(|stat| live(&stat)) else {
-            return Found::Gone;
+            return Lookup::Gone;
         };
         match fs::read_to_string(entry.join("cgroup")) {
-            Ok(cgroup) if in_container(&cgroup, container) => Found::Alive(process),
-            Ok(_) => Found::Elsewhere,
-            Err(_) => Found::Gone,
+            Ok(cgroup) if in_container(&cgroup, container) => Lookup::Alive(process),
+            Ok(_) => Lookup::Elsewhere,
+            Err(_) => Lookup::Gone,
         }
     }
 }
 
-/// The numbers among the names in a directory.
+/// The names in a directory that are numbers.
 fn entries(directory: &Path) -> io::Result<impl Iterator<Item = i32> + use<>> {
     let entries = fs::read_dir(directory)?.flatten();
     Ok(entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()))
@@ -167,14 +172,15 @@ fn entries(directory: &Path) -> io::Result<impl Iterator<Item = i32> + use<>> {
 fn numbers(file: &Path) -> io::Result<Vec<i32>> {
     let mut text = Vec::new();
     fs::File::open(file)?.take(LONGEST).read_to_end(&mut text)?;
-    // What was cut off would be the number of somebody else.
+    // A number that was cut off would be another process's.
     let end = text.iter().rposition(u8::is_ascii_whitespace).unwrap_or(0);
     let text = String::from_utf8_lossy(text.get(..end).unwrap_or_default());
     let numbers = text.split_ascii_whitespace();
     Ok(numbers.filter_map(|number| number.parse().ok()).collect())
 }
 
-/// Reads `/proc/<pid>/stat`; none for a zombie without threads. The command in parentheses may hold anything, so its last `)` counts.
+/// Parses `/proc/<pid>/stat`; none for a zombie without threads. The command in parentheses may
+/// hold any character, so its last `)` counts.
 fn live(stat: &str) -> Option<Process> {
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_whitespace();
@@ -187,9 +193,10 @@ fn live(stat: &str) -> Option<Process> {
     (!has_ended).then_some(Process { parent, started })
 }
 
-/// Those that are to die: what was started before this time, and what comes of it while it is being killed. The next worker is neither, however soon it
-/// is started. `doomed` remembers them from look to look, among them those that are gone.
-pub(super) fn condemn(
+/// Selects the processes to kill: those started before this time, and those they start while they
+/// are being killed. The next worker is neither, however soon it starts. `doomed` remembers them
+/// from look to look, including those that are gone.
+pub(super) fn select_doomed(
     below: &[(i32, Process)],
     before: Ticks,
     doomed: &mut BTreeSet<(i32, Ticks)>,

@@ -1,17 +1,20 @@
-//! Whether what a container was started with is the agent: by what is mounted there, since the kernel shows the running file itself to nobody who may not trace the
-//! process.
+//! Verifies by its mounts that a container was started with the agent: the kernel shows the running
+//! file itself only to processes that may trace it.
 //!
-//! The runtime has started `/.lockstep/bin/lockstep-pod-agent`. What is mounted at that directory is the daemon's, or comes with the pod's template: it puts the
-//! agent into no container that has a mount of its own there (`nri/inject.rs`). What is left are links in the image, which lead the daemon's mount, or the start, to
-//! another place: then there is no mount at that very path, or one that lies over the file, or the process has gone to where it looks so, and its root has no
-//! `/proc`.
+//! The runtime has started `/.lockstep/bin/lockstep-pod-agent`. What is mounted at that directory
+//! is the daemon's, or comes with the pod's template: the daemon puts the agent into no container
+//! that has a mount of its own there (`nri/inject.rs`). That leaves links in the image, which may
+//! lead the daemon's mount, or the start, to another place. Then no mount is at that very path, or
+//! one lies over the file, or the process has moved its root to where it looks right, and that root
+//! has no `/proc`.
 
 use crate::nri::inject::BIN_DIR;
 
-/// Whether the mounts of a process, as its `mountinfo` shows them, are those of a container that runs the agent.
+/// Checks that these mounts, from a process's `mountinfo`, are those of a container that runs the
+/// agent.
 ///
 /// # Errors
-/// What speaks against it.
+/// The reason why they are not.
 pub(super) fn show_agent(mountinfo: &str) -> Result<(), &'static str> {
     let mut agents = 0;
     let mut has_proc = false;
@@ -32,7 +35,8 @@ pub(super) fn show_agent(mountinfo: &str) -> Result<(), &'static str> {
     }
 }
 
-/// Whether a mount there may hide what the agent's directory holds: it is in that directory, or the directory is in it. The root of the container is neither.
+/// True if a mount there may hide what the agent's directory holds: it is in that directory, or the
+/// directory is in it. The root of the container is neither.
 fn is_over(at: &str, agents: &str) -> bool {
     let within = |inner: &str, outer: &str| {
         let rest = inner.strip_prefix(outer);
@@ -41,7 +45,8 @@ fn is_over(at: &str, agents: &str) -> bool {
     within(at, agents) || within(agents, at)
 }
 
-/// Where it is, and of which kind: `id parent major:minor root AT options [fields] - KIND source options`.
+/// Mount point and kind of a line: `id parent major:minor root AT options [fields] - KIND source
+/// options`.
 fn mount(line: &str) -> Option<(&str, &str)> {
     let at = line.split(' ').nth(4)?;
     let (_, rest) = line.split_once(" - ")?;
@@ -52,7 +57,7 @@ fn mount(line: &str) -> Option<(&str, &str)> {
 pub(super) mod tests {
     use super::*;
 
-    /// Of a container whose agent the daemon has put there, as containerd makes it.
+    /// Mounts of a container with an injected agent, as containerd makes them.
     pub(in super::super) const INJECTED: &str = "\
 610 540 0:72 / / rw,relatime master:170 - overlay overlay rw,lowerdir=/a:/b,upperdir=/c,workdir=/d
 611 610 0:75 / /proc rw,nosuid,nodev,noexec,relatime - proc proc rw

@@ -1,8 +1,10 @@
 //! The process that has connected.
 //!
-//! The kernel keeps its number (SO_PEERCRED), and the number goes to somebody else once the process has ended and was reaped, while its connection may be
-//! open still: it can have been passed on. From Linux 6.5 on the kernel gives the process itself (SO_PEERPIDFD), which says at any time whether the number is
-//! still its own. What was read of `/proc` before that was said is then of that process and of no other.
+//! The kernel keeps its PID (SO_PEERCRED). Once the process has ended and was reaped, another one
+//! may get the PID while the connection is still open: it can have been passed on. From Linux 6.5
+//! on the kernel gives a pidfd of the process itself (SO_PEERPIDFD), which tells at any time if the
+//! PID is still its own. If it is, what was read of `/proc` before belongs to that process and to
+//! no other.
 
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
@@ -43,18 +45,18 @@ impl Peer {
         }
     }
 
-    /// Its number, in the pid namespace of the daemon.
+    /// Its PID, in the pid namespace of the daemon.
     ///
     /// # Errors
-    /// Where the kernel names none: the daemon is not in the host's.
+    /// If the kernel names none: the daemon is not in the host's namespace.
     pub(crate) fn pid(&self) -> Result<i32, PeerError> {
         self.pid.filter(|pid| *pid > 0).ok_or(PeerError::Invisible)
     }
 
-    /// Whether the number is still its own, as far as the kernel can tell.
+    /// Checks that the PID is still its own, as far as the kernel can tell.
     ///
     /// # Errors
-    /// Where it is not, or should be known and is not.
+    /// If it is not, or if that should be known and is not.
     pub(super) fn is_still(&self, pid: i32) -> Result<(), PeerError> {
         let held = match &self.hold {
             Hold::Held(held) => held,
@@ -75,7 +77,7 @@ impl Peer {
         }
     }
 
-    /// One whose process is not held, as before Linux 6.5.
+    /// A peer whose process is not held, as before Linux 6.5.
     #[cfg(test)]
     pub(crate) fn numbered(pid: Option<i32>) -> Self {
         Self {
@@ -134,7 +136,7 @@ mod tests {
         _dir: tempfile::TempDir,
     }
 
-    /// Another process, which has connected to a socket.
+    /// Another process that has connected to a socket.
     fn connected() -> Connected {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("agent.sock");
@@ -162,7 +164,8 @@ mod tests {
             i32::try_from(self.process.id()).unwrap()
         }
 
-        /// Ends the process, after which its number may be anybody's, and gives what `/proc` would say if an agent had it now.
+        /// Ends the process, so that its PID may be reused, and returns what `/proc` would show if
+        /// an agent had it now.
         fn replaced(&mut self) -> (tempfile::TempDir, ProcPeerCheck) {
             drop(self.process.stdin.take());
             self.process.wait().unwrap();
@@ -208,7 +211,8 @@ mod tests {
                 "{refused:?}"
             );
         }
-        // Nor one that had ended before it could be held: kernels give nothing, or something that names nobody.
+        // Nor one that had ended before it could be held: kernels give nothing, or something that
+        // names nobody.
         let late = Peer::of(&connected.stream);
         assert!(matches!(
             check.check(&late, &ID.into(), &"1".into()),

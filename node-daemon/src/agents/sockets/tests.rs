@@ -9,17 +9,18 @@ use tokio_util::codec::{Framed, LengthDelimitedCodec};
 
 use super::*;
 use crate::agents::peer::{Peer, PeerCheck, PeerError};
-use crate::worker::driver::{Driver, Handle, Host};
-use crate::worker::facts::{HostKill, Input};
+use crate::testing::{self, NoHost, pod};
+use crate::worker::driver::{Driver, Handle};
+use crate::worker::facts::Input;
 use crate::worker::state::Table;
-use crate::worker::types::{AgentPhase, ContainerId, Desired, Exit, Phase, Pod, WorkerState};
+use crate::worker::types::{AgentPhase, ContainerId, Desired, Exit, Phase, WorkerState};
 
 mod recorded;
 
-/// How often somebody was looked at who claims to be container `forged again`.
+/// How often a peer was checked that claims to be container `forged again`.
 static FORGED: AtomicUsize = AtomicUsize::new(0);
 
-/// Believes everybody but who claims to be container `forged`.
+/// Believes every peer except one that claims to be container `forged`.
 struct Trusting;
 
 impl PeerCheck for Trusting {
@@ -37,16 +38,6 @@ impl PeerCheck for Trusting {
     fn container(&self, _: &Peer) -> Result<ContainerId, PeerError> {
         Ok("found".into())
     }
-}
-
-struct NoHost;
-
-impl Host for NoHost {
-    fn kill(&self, _: HostKill) {}
-
-    fn spare(&self, _: &ContainerId) {}
-    fn pod_gone(&self, _: &PodUid) {}
-    fn pod_known(&self, _: &PodUid) {}
 }
 
 struct Daemon {
@@ -95,16 +86,7 @@ impl Daemon {
     }
 
     async fn add_pod(&self, uid: &str) {
-        let pod = Pod {
-            uid: uid.into(),
-            namespace: "default".into(),
-            name: "pod".into(),
-            group: "g".into(),
-            job: "job".into(),
-            index: 0,
-            supervised: ["worker".to_owned()].into(),
-            started_again: false,
-        };
+        let pod = pod(uid);
         self.workers
             .tell(Input::PodStarted(format!("sandbox of {uid}").into(), pod))
             .await
@@ -123,19 +105,10 @@ impl Daemon {
 
     async fn desire(&self, generation: u64) {
         let desired = Desired {
-            group: "g".into(),
-            namespace: Some("default".to_owned()),
-            epoch: 1,
-            generation,
             counter: 0,
             release: true,
-            fresh: BTreeSet::new(),
-            stale: BTreeSet::new(),
-            worker_restarts: BTreeMap::new(),
             grace_ms: 0,
-            terminal: vec![],
-            heartbeat_timeout_ms: 0,
-            ready_timeout_ms: 0,
+            ..testing::desired(1, generation)
         };
         self.workers.tell(Input::Desired(vec![desired])).await.unwrap();
     }
@@ -283,7 +256,7 @@ async fn who_speaks_for_a_container_of_another_pod_is_refused_and_its_own_agent_
     assert_eq!(
         (
             reported.phase,
-            reported.generation,
+            reported.generation.0,
             reported.incarnation.pod.as_str()
         ),
         (Phase::Agent(AgentPhase::Parked), 2, "p")

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 use prost::Message as _;
 
 use super::*;
-use crate::worker::types::Exit;
+use crate::worker::types::{Exit, UnixNanos};
 
 fn incarnation() -> impl Strategy<Value = wire::Incarnation> {
     ("[a-f0-9-]{0,8}", "[a-f0-9]{0,8}").prop_map(|(pod_uid, container_id)| wire::Incarnation {
@@ -75,7 +75,7 @@ proptest! {
         let known: Vec<_> = groups.iter().filter(|group| (0..=1).contains(&group.scope)).collect();
         prop_assert_eq!(got.len(), known.len());
         for (got, sent) in got.iter().zip(known) {
-            let numbers = (got.epoch, got.generation, got.counter, got.grace_ms, got.heartbeat_timeout_ms);
+            let numbers = (got.epoch.0, got.generation.0, got.counter, got.grace_ms, got.heartbeat_timeout_ms);
             prop_assert_eq!(
                 numbers,
                 (sent.epoch, sent.generation, sent.counter, sent.grace_ms, sent.heartbeat_timeout_ms)
@@ -139,11 +139,11 @@ proptest! {
             namespace: "team".to_owned(),
             pod_name: "pod".to_owned(),
             phase,
-            generation: 1,
-            epoch: 2,
+            generation: Generation(1),
+            epoch: Epoch(2),
             counter: 3,
             revision: 4,
-            since,
+            since: UnixNanos(since),
             detail: String::new(),
             heartbeat: Heartbeat::Well,
             released_at: None,

@@ -1,4 +1,5 @@
-//! What older control planes have said is played back: the daemon understands it, and says nothing that they do not know.
+//! Plays back what older control planes have sent: the daemon understands it, and sends nothing
+//! that they do not know.
 
 use prost::Message as _;
 
@@ -37,8 +38,8 @@ async fn plays(protocol: u32, recording: &str) {
         if tells {
             targets.changed().await.unwrap();
             let target = targets.borrow_and_update().clone().unwrap();
-            assert_eq!(target.epoch, 7);
-            seen.push((target.generation, target.start_fresh, target.release));
+            assert_eq!(target.epoch, Epoch(7));
+            seen.push((target.generation.0, target.start_fresh, target.release));
         }
         if pings {
             loop {

@@ -2,12 +2,13 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use tokio::net::UnixListener;
 
+use super::calls::recognised;
 use super::*;
 use crate::agents::AgentHost;
 use crate::agents::connection::Context;
@@ -15,10 +16,11 @@ use crate::agents::hostkill::ProcKiller;
 use crate::agents::peer::ProcPeerCheck;
 use crate::health::Access;
 use crate::install::install;
+use crate::nri::inject;
 use crate::worker::driver::Driver;
-use crate::worker::facts::ListedContainer;
+use crate::worker::facts::{Input, ListedContainer};
 use crate::worker::state::Table;
-use crate::worker::types::{Exit, Phase};
+use crate::worker::types::{Ended, Exit, Phase, UnixNanos};
 
 struct Setup {
     dir: tempfile::TempDir,
@@ -314,7 +316,11 @@ async fn a_worker_that_shares_its_processes_is_left_to_whoever_restarts_containe
         more: false,
     };
     let _: wire::SynchronizeResponse = setup.nri.call("Synchronize", &all).await;
-    let exited = Input::Exited("id-of-worker".into(), Exit { code: 1, signal: 0 }, 5);
+    let ended = Ended {
+        exit: Exit { code: 1, signal: 0 },
+        at: UnixNanos(5),
+    };
+    let exited = Input::Exited("id-of-worker".into(), ended);
     setup.workers.tell(exited).await.unwrap();
     // Its end is told by the other table, with the generation that it had.
     assert_eq!(setup.workers.snapshot().await.unwrap(), []);
@@ -329,7 +335,7 @@ async fn a_worker_that_shares_its_processes_is_left_to_whoever_restarts_containe
 async fn a_message_that_stops_in_its_middle_ends_the_connection() {
     let mut setup = setup().await;
     setup.nri.accept().await;
-    // Between messages it may be quiet for as long as it likes.
+    // Between messages it may be quiet for any time.
     tokio::time::pause();
     tokio::time::advance(PATIENCE * 100).await;
     tokio::time::resume();
@@ -487,7 +493,7 @@ async fn a_lost_connection_is_made_anew() {
     Nri::of(&listener).await.accept().await;
 }
 
-/// As where its pods are too large for one message: it takes the plugin, and gives it up at once.
+/// As if its pods were too large for one message: it takes the plugin, and gives it up at once.
 #[tokio::test(start_paused = true)]
 async fn a_runtime_that_tells_of_no_pods_is_tried_less_and_less_and_that_is_said() {
     let mut setup = setup().await;
@@ -504,7 +510,7 @@ async fn a_runtime_that_tells_of_no_pods_is_tried_less_and_less_and_that_is_said
     // It was 200 ms each.
     assert!(began.elapsed() > Duration::from_secs(60), "{:?}", began.elapsed());
     let mut seen = health.watch();
-    let why = |ways: &crate::health::Ways| matches!(&ways.nri, Access::Away(_, why) if why.contains("4 MiB"));
+    let why = |access: &crate::health::RuntimeAccess| matches!(&access.nri, Access::Away(_, why) if why.contains("4 MiB"));
     seen.wait_for(why).await.unwrap();
     // The pods are gone.
     let mut well = Nri::of(&listener).await;
@@ -567,7 +573,7 @@ fn any_argument_is_answered_and_the_connection_is_as_good_as_before() {
             },
         )
         .unwrap();
-    // Where the pod was damaged, no directory was made outside of its own.
+    // If the pod was damaged, no directory was made outside of its own.
     let made: Vec<_> = std::fs::read_dir(setup.dir.path())
         .unwrap()
         .map(|entry| entry.unwrap().file_name())

@@ -5,6 +5,8 @@ use std::io;
 use proptest::prelude::*;
 
 use super::*;
+use crate::testing::{self, desired};
+use crate::worker::types::{AgentPhase, Phase, UnixNanos};
 
 const BASE: u64 = 1_000_000;
 const CRASHED: Exit = Exit { code: 1, signal: 0 };
@@ -12,32 +14,8 @@ const KILLED: Exit = Exit { code: 137, signal: 9 };
 
 fn pod() -> Pod {
     Pod {
-        uid: "p".into(),
-        namespace: "default".into(),
-        name: "pod".into(),
-        group: "g".into(),
-        job: "job".into(),
         index: 4,
-        supervised: ["worker".to_owned()].into(),
-        started_again: false,
-    }
-}
-
-fn desired(epoch: u64, generation: u64) -> Desired {
-    Desired {
-        group: "g".into(),
-        namespace: Some("default".to_owned()),
-        epoch,
-        generation,
-        counter: generation,
-        release: false,
-        fresh: BTreeSet::new(),
-        stale: BTreeSet::new(),
-        worker_restarts: BTreeMap::new(),
-        grace_ms: 1000,
-        terminal: vec![],
-        heartbeat_timeout_ms: 0,
-        ready_timeout_ms: 0,
+        ..testing::pod("p")
     }
 }
 
@@ -73,8 +51,8 @@ impl Journal for Memory {
 struct Node {
     table: Table,
     memory: Memory,
-    containers: Vec<Listed>,
-    /// Whether the pod is there.
+    containers: Vec<PlainContainer>,
+    /// True while the pod is there.
     there: bool,
     now: i64,
     /// How far the clock that is set is ahead of the one that is not.
@@ -116,8 +94,8 @@ impl Node {
     fn tell(&mut self, input: Input) -> Effects {
         self.now += 1;
         let now = Moment {
-            wall: self.now + self.ahead,
-            boot: self.now,
+            wall: self.wall(),
+            boot: BootNanos(self.now.unsigned_abs()),
         };
         let effects = self.table.apply(input, now, &self.memory);
         self.stops.extend(effects.stops.clone());
@@ -140,16 +118,16 @@ impl Node {
         }]));
     }
 
-    /// Kubelet starts the next container.
+    /// The kubelet starts the next container.
     fn start(&mut self) {
         let attempt = u32::try_from(self.containers.len()).unwrap();
         self.now += 1;
-        self.containers.push(Listed {
+        self.containers.push(PlainContainer {
             pod: "p".into(),
             name: "worker".to_owned(),
             id: format!("c{attempt}").into(),
             attempt,
-            created: self.now + self.ahead,
+            created: self.wall(),
             ended: None,
         });
     }
@@ -169,15 +147,23 @@ impl Node {
     /// The newest container ends. Containerd says so, or its event is lost.
     fn end(&mut self, exit: Exit, event: bool) {
         self.now += 1;
-        let at = self.now + self.ahead;
+        let ended = Ended {
+            exit,
+            at: self.wall(),
+        };
         let newest = self.containers.last_mut().unwrap();
         if newest.ended.is_none() {
-            newest.ended = Some((exit, at));
+            newest.ended = Some(ended);
             let id = newest.id.clone();
             if event {
-                self.tell(Input::Exited(id, exit, at));
+                self.tell(Input::Exited(id, ended));
             }
         }
+    }
+
+    /// What the clock that is set shows.
+    fn wall(&self) -> UnixNanos {
+        UnixNanos(self.now + self.ahead)
     }
 
     fn runs(&self) -> bool {
@@ -203,7 +189,7 @@ impl Node {
 
     fn phase(&self, container: &str) -> (Phase, u64) {
         let report = &self.reports[&container.into()];
-        (report.phase, report.generation)
+        (report.phase, report.generation.0)
     }
 }
 
@@ -218,7 +204,7 @@ fn the_first_container_has_no_generation_until_it_is_named() {
     assert_eq!(node.phase("c0"), (Phase::Agent(AgentPhase::Running), 3));
     assert!(node.stops.is_empty());
     assert_eq!(node.reports[&"c0".into()].counter, 3);
-    assert_eq!(node.reports[&"c0".into()].epoch, 1);
+    assert_eq!(node.reports[&"c0".into()].epoch, Epoch(1));
 }
 
 #[test]
@@ -227,7 +213,10 @@ fn a_container_of_an_older_generation_is_written_down_then_stopped_and_the_next_
     node.tell(Input::Desired(vec![desired(1, 1)]));
     assert_eq!(node.stops, ["c0".into()]);
     let record = node.memory.records.borrow()[&"p".into()]["worker"].clone();
-    assert_eq!((record.generation, record.next), (0, Some(1)));
+    assert_eq!(
+        (record.generation, record.next),
+        (Generation(0), Some(Generation(1)))
+    );
     node.stop(true);
     assert_eq!(node.phase("c0"), (Phase::Lost(KILLED), 0));
     node.start();
@@ -264,7 +253,7 @@ fn a_clock_that_is_set_back_makes_no_container_older_than_the_order_before_it() 
         let mut node = Node::running_at(0);
         node.end(CRASHED, true);
         node.tell(Input::Desired(vec![desired(1, 1)]));
-        // The next order comes before kubelet has started it again.
+        // The next order comes before the kubelet has started it again.
         node.tell(Input::Desired(vec![desired(1, 2)]));
         node.ahead -= 500_000;
         if restart {
@@ -367,15 +356,24 @@ fn former_leaders_are_not_obeyed_even_by_a_new_daemon() {
     node.restart();
     node.list();
     let effects = node.tell(Input::Desired(vec![desired(4, 1)]));
-    assert_eq!(effects.stale, [("g".into(), 4, 5)]);
-    assert_eq!(effects.reports[0].epoch, 5);
+    let stale = StaleOrder {
+        group: "g".into(),
+        epoch: Epoch(4),
+        highest: Epoch(5),
+    };
+    assert_eq!(effects.stale, [stale]);
+    assert_eq!(effects.reports[0].epoch, Epoch(5));
     assert!(node.stops.is_empty());
 }
 
 #[test]
 fn an_end_that_overtakes_its_listing_counts() {
     let mut node = Node::new();
-    node.tell(Input::Exited("c0".into(), CRASHED, 7));
+    let ended = Ended {
+        exit: CRASHED,
+        at: UnixNanos(7),
+    };
+    node.tell(Input::Exited("c0".into(), ended));
     node.list();
     assert_eq!(node.phase("c0").0, Phase::Lost(CRASHED));
     let mut node = Node::running_at(0);

@@ -2,16 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::facts::{Effects, ListedContainer, Present};
-use super::super::types::{ContainerId, Exit, Pod, PodUid, SandboxId};
+use super::super::facts::{Effects, ListedContainer, LiveContainer};
+use super::super::types::{ContainerId, Ended, Exit, Pod, PodUid, SandboxId, UnixNanos};
+use super::pods::PodSource;
 use super::{Table, Worker};
 
 impl Table {
     pub(super) fn synchronized(
         &mut self,
         pods: Vec<(SandboxId, Pod)>,
-        containers: Vec<Present>,
-        now: i64,
+        containers: Vec<LiveContainer>,
+        now: UnixNanos,
         effects: &mut Effects,
     ) {
         let mut sandboxes: BTreeMap<PodUid, BTreeSet<SandboxId>> = BTreeMap::new();
@@ -20,7 +21,7 @@ impl Table {
                 .entry(pod.uid.clone())
                 .or_default()
                 .insert(sandbox.clone());
-            self.add_pod(sandbox, pod, true, effects);
+            self.add_pod(sandbox, pod, PodSource::Listing, effects);
         }
         let gone: BTreeSet<PodUid> = self
             .pods
@@ -39,7 +40,7 @@ impl Table {
         }
         let mark = self.tick;
         let mut present = BTreeSet::new();
-        for Present {
+        for LiveContainer {
             pod,
             id,
             name,
@@ -56,8 +57,8 @@ impl Table {
     }
 
     /// The listing that they are in follows.
-    pub(super) fn found_without_agents(&mut self, containers: Vec<Present>) {
-        for Present {
+    pub(super) fn found_without_agents(&mut self, containers: Vec<LiveContainer>) {
+        for LiveContainer {
             pod,
             id,
             name,
@@ -77,13 +78,13 @@ impl Table {
         mark: u64,
         pods: Vec<(SandboxId, Pod)>,
         containers: Vec<ListedContainer>,
-        now: i64,
+        now: UnixNanos,
         effects: &mut Effects,
     ) {
         let mut uids = BTreeSet::new();
         for (sandbox, pod) in pods {
             uids.insert(pod.uid.clone());
-            self.add_pod(sandbox, pod, true, effects);
+            self.add_pod(sandbox, pod, PodSource::Listing, effects);
         }
         let gone: Vec<PodUid> = self
             .pods
@@ -109,14 +110,15 @@ impl Table {
                 && !self.workers.get(&listed.id).is_some_and(heard)
                 && live.contains(&(listed.pod.clone(), listed.name.clone()))
             {
-                // Ended before this daemon could hear of it, and replaced since: its end is no news, and the present container's agent tells more.
+                // It ended before this daemon could know, and was replaced since: its end is no
+                // news, and the present container's agent tells more.
                 present.insert(listed.id);
                 continue;
             }
             let worker = self.worker(&listed.id, &listed.pod, &listed.name);
             worker.seen.get_or_insert(tick);
-            if let Some((exit, at)) = listed.ended {
-                self.lose(&listed.id, exit, at, "", effects);
+            if let Some(ended) = listed.ended {
+                self.lose(&listed.id, ended, "", effects);
                 self.prune(&listed.pod, &listed.name, effects);
             }
             present.insert(listed.id);
@@ -126,7 +128,13 @@ impl Table {
     }
 
     /// What was known to exist before `mark` and is not there any more has ended unseen.
-    fn lose_absent(&mut self, mark: u64, present: &BTreeSet<ContainerId>, now: i64, effects: &mut Effects) {
+    fn lose_absent(
+        &mut self,
+        mark: u64,
+        present: &BTreeSet<ContainerId>,
+        now: UnixNanos,
+        effects: &mut Effects,
+    ) {
         let absent: Vec<ContainerId> = self
             .workers
             .iter()
@@ -136,8 +144,10 @@ impl Table {
         for id in absent {
             self.lose(
                 &id,
-                Exit::UNKNOWN,
-                now,
+                Ended {
+                    exit: Exit::UNKNOWN,
+                    at: now,
+                },
                 "the container is gone and its exit code is not known",
                 effects,
             );

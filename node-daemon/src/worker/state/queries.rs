@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use lockstep_mutants::mutant;
 
-use super::super::types::{ContainerId, GroupUid, Pod, PodUid, WorkerState};
+use super::super::types::{ContainerId, Epoch, GroupUid, Pod, PodUid, WorkerState};
 use super::Table;
 
 impl Table {
@@ -27,6 +27,14 @@ impl Table {
         self.pods.get(&worker.pod).map(|entry| &entry.pod)
     }
 
+    pub(super) fn workers_of(&self, pod: &PodUid) -> Vec<ContainerId> {
+        self.workers
+            .iter()
+            .filter(|(_, worker)| worker.pod == *pod)
+            .map(|(id, _)| id.clone())
+            .collect()
+    }
+
     /// Every state that has been reported, as it is now.
     #[must_use]
     pub fn snapshot(&self) -> Vec<WorkerState> {
@@ -43,12 +51,15 @@ impl Table {
     }
 
     /// The highest epoch of a leader that this daemon knows of, for this group.
-    pub(super) fn epoch_of(&self, group: &GroupUid) -> u64 {
-        let desired = self.groups.get(group).map_or(0, |desired| desired.epoch);
+    pub(super) fn epoch_of(&self, group: &GroupUid) -> Epoch {
+        let desired = self
+            .groups
+            .get(group)
+            .map_or(Epoch::default(), |desired| desired.epoch);
         desired.max(self.highest)
     }
 
-    /// Whether the container is known, and as one of another pod.
+    /// True if the container is known as another pod's.
     #[must_use]
     pub fn is_of_another(&self, id: &ContainerId, pod: &PodUid) -> bool {
         self.workers.get(id).is_some_and(|worker| worker.pod != *pod)

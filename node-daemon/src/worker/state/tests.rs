@@ -3,54 +3,43 @@ mod orders;
 mod properties;
 mod unsupervised;
 
-use super::super::facts::{ListedContainer, Present};
+use std::collections::BTreeSet;
+
+use super::super::facts::{ListedContainer, LiveContainer};
+use super::super::types::{Pod, SandboxId, StaleOrder};
 use super::*;
+use crate::testing;
 
 const BASE: u64 = 1_000_000;
 
 fn pod(uid: &str) -> Pod {
     Pod {
-        uid: uid.into(),
-        namespace: "default".into(),
         name: format!("pod-{uid}"),
-        group: "g".into(),
-        job: "job".into(),
         index: 4,
-        supervised: ["worker".to_owned()].into(),
         started_again: true,
+        ..testing::pod(uid)
     }
 }
 
 fn agent(phase: AgentPhase, generation: u64, revision: u64) -> AgentState {
     AgentState {
         phase,
-        generation,
-        epoch: 5,
+        generation: Generation(generation),
+        epoch: Epoch(5),
         counter: generation,
         revision,
-        since: i64::try_from(revision).unwrap(),
+        since: UnixNanos(i64::try_from(revision).unwrap()),
         detail: String::new(),
         needs_host_kill: false,
-        host_kill_before: 0,
+        host_kill_before: None,
         heartbeat: Heartbeat::Well,
     }
 }
 
 fn desired(epoch: u64, generation: u64, release: bool) -> Desired {
     Desired {
-        group: "g".into(),
-        namespace: Some("default".to_owned()),
-        epoch,
-        generation,
-        counter: generation,
         release,
-        fresh: BTreeSet::new(),
-        stale: BTreeSet::new(),
-        worker_restarts: BTreeMap::new(),
-        grace_ms: 1000,
-        terminal: vec![],
-        heartbeat_timeout_ms: 0,
-        ready_timeout_ms: 0,
+        ..testing::desired(epoch, generation)
     }
 }
 
@@ -86,14 +75,17 @@ fn listed(mark: u64, pods: &[&str], containers: &[(&str, Option<(Exit, i64)>)]) 
                 pod: "p".into(),
                 id: (*id).into(),
                 name: "worker".into(),
-                ended: *ended,
+                ended: ended.map(|(exit, at)| Ended {
+                    exit,
+                    at: UnixNanos(at),
+                }),
             })
             .collect(),
     }
 }
 
-fn present(pod: &str, id: &str, without_agent: bool) -> Present {
-    Present {
+fn present(pod: &str, id: &str, without_agent: bool) -> LiveContainer {
+    LiveContainer {
         pod: pod.into(),
         id: id.into(),
         name: "worker".into(),
@@ -109,6 +101,11 @@ fn exit(code: i32) -> Exit {
     Exit { code, signal: 0 }
 }
 
+fn exited(id: ContainerId, exit: Exit, at: i64) -> Input {
+    let at = UnixNanos(at);
+    Input::Exited(id, Ended { exit, at })
+}
+
 /// A table with pod `p`, container `c` in it, and its agent on link 1 in this state.
 fn with_worker(first: AgentState) -> Table {
     let mut table = Table::new(BASE);
@@ -119,7 +116,7 @@ fn with_worker(first: AgentState) -> Table {
         state("c", 1, first),
     ];
     for input in inputs {
-        table.apply(input, 10);
+        table.apply(input, UnixNanos(10));
     }
     table
 }
@@ -138,12 +135,12 @@ fn nothing_is_reported_before_the_agent_speaks() {
         ..Effects::default()
     };
     let started = Input::PodStarted(sandbox("p"), pod("p"));
-    assert_eq!(table.apply(started.clone(), 0), known);
+    assert_eq!(table.apply(started.clone(), UnixNanos(0)), known);
     for input in [started, created("p", "c"), registered("p", "c", 1)] {
-        assert_eq!(table.apply(input, 0), Effects::default());
+        assert_eq!(table.apply(input, UnixNanos(0)), Effects::default());
     }
     assert!(table.snapshot().is_empty());
-    let effects = table.apply(state("c", 1, agent(AgentPhase::Fresh, 0, 1)), 0);
+    let effects = table.apply(state("c", 1, agent(AgentPhase::Fresh, 0, 1)), UnixNanos(0));
     let report = &effects.reports[0];
     assert_eq!(report.phase, Phase::Agent(AgentPhase::Fresh));
     assert_eq!(
@@ -157,28 +154,28 @@ fn nothing_is_reported_before_the_agent_speaks() {
 #[test]
 fn a_container_stays_its_pods_whoever_speaks_for_it() {
     let mut table = with_worker(agent(AgentPhase::Running, 0, 1));
-    table.apply(Input::PodStarted(sandbox("q"), pod("q")), 10);
+    table.apply(Input::PodStarted(sandbox("q"), pod("q")), UnixNanos(10));
     let before = table.snapshot();
     assert!(table.is_of_another(&"c".into(), &"q".into()) && !table.is_of_another(&"c".into(), &"p".into()));
     for input in [
         registered("q", "c", 2),
         state("c", 2, agent(AgentPhase::Done(exit(0)), 9, 9)),
     ] {
-        assert_eq!(table.apply(input, 20), Effects::default());
+        assert_eq!(table.apply(input, UnixNanos(20)), Effects::default());
     }
     assert_eq!(table.snapshot(), before);
     // Its own one is listened to as before.
-    let effects = table.apply(state("c", 1, agent(AgentPhase::Parked, 0, 2)), 30);
+    let effects = table.apply(state("c", 1, agent(AgentPhase::Parked, 0, 2)), UnixNanos(30));
     assert_eq!(phases(&effects), [Phase::Agent(AgentPhase::Parked)]);
 }
 
 #[test]
 fn an_agent_that_comes_before_its_pod_is_known_is_not_lost() {
     let mut table = Table::new(BASE);
-    table.apply(Input::Desired(vec![desired(1, 3, true)]), 0);
-    table.apply(registered("p", "c", 1), 0);
-    table.apply(state("c", 1, agent(AgentPhase::Running, 3, 9)), 0);
-    let effects = table.apply(listed(table.tick, &["p"], &[("c", None)]), 0);
+    table.apply(Input::Desired(vec![desired(1, 3, true)]), UnixNanos(0));
+    table.apply(registered("p", "c", 1), UnixNanos(0));
+    table.apply(state("c", 1, agent(AgentPhase::Running, 3, 9)), UnixNanos(0));
+    let effects = table.apply(listed(table.tick, &["p"], &[("c", None)]), UnixNanos(0));
     assert_eq!(phases(&effects), [RUNNING]);
     assert_eq!(effects.targets.len(), 1);
 }
@@ -186,10 +183,12 @@ fn an_agent_that_comes_before_its_pod_is_known_is_not_lost() {
 #[test]
 fn an_agent_of_no_known_pod_leaves_nothing_behind() {
     let mut table = Table::new(BASE);
-    table.apply(registered("nowhere", "c", 1), 0);
-    table.apply(state("c", 1, agent(AgentPhase::Running, 3, 9)), 0);
+    table.apply(registered("nowhere", "c", 1), UnixNanos(0));
+    table.apply(state("c", 1, agent(AgentPhase::Running, 3, 9)), UnixNanos(0));
     assert_eq!(
-        table.apply(Input::LinkDown("c".into(), LinkId(1)), 0).dropped,
+        table
+            .apply(Input::LinkDown("c".into(), LinkId(1)), UnixNanos(0))
+            .dropped,
         ["c".into()]
     );
     assert!(table.workers.is_empty());
@@ -198,27 +197,38 @@ fn an_agent_of_no_known_pod_leaves_nothing_behind() {
 #[test]
 fn a_link_that_goes_down_unlinks_and_keeps_the_rest() {
     let mut table = with_worker(agent(AgentPhase::Exited(exit(3)), 7, 4));
-    let effects = table.apply(Input::LinkDown("c".into(), LinkId(1)), 99);
+    let effects = table.apply(Input::LinkDown("c".into(), LinkId(1)), UnixNanos(99));
     let report = &effects.reports[0];
     assert_eq!(report.phase, Phase::Unlinked(Some(exit(3))));
-    assert_eq!((report.generation, report.counter, report.since), (7, 7, 99));
-    // Registering alone says nothing yet of where the worker is.
-    assert!(table.apply(registered("p", "c", 2), 100).reports.is_empty());
-    let effects = table.apply(state("c", 2, agent(AgentPhase::Exited(exit(3)), 7, 4)), 101);
+    assert_eq!(
+        (report.generation, report.counter, report.since),
+        (Generation(7), 7, UnixNanos(99))
+    );
+    // A registration says nothing yet of the worker's state.
+    assert!(
+        table
+            .apply(registered("p", "c", 2), UnixNanos(100))
+            .reports
+            .is_empty()
+    );
+    let effects = table.apply(
+        state("c", 2, agent(AgentPhase::Exited(exit(3)), 7, 4)),
+        UnixNanos(101),
+    );
     assert_eq!(phases(&effects), [Phase::Agent(AgentPhase::Exited(exit(3)))]);
 }
 
 #[test]
 fn the_newest_link_wins() {
     let mut table = with_worker(agent(AgentPhase::Running, 1, 1));
-    table.apply(registered("p", "c", 2), 0);
-    table.apply(state("c", 2, agent(AgentPhase::Running, 1, 2)), 0);
+    table.apply(registered("p", "c", 2), UnixNanos(0));
+    table.apply(state("c", 2, agent(AgentPhase::Running, 1, 2)), UnixNanos(0));
     assert_eq!(
-        table.apply(state("c", 1, agent(AgentPhase::Parked, 1, 3)), 0),
+        table.apply(state("c", 1, agent(AgentPhase::Parked, 1, 3)), UnixNanos(0)),
         Effects::default()
     );
     assert_eq!(
-        table.apply(Input::LinkDown("c".into(), LinkId(1)), 0),
+        table.apply(Input::LinkDown("c".into(), LinkId(1)), UnixNanos(0)),
         Effects::default()
     );
     assert_eq!(table.snapshot()[0].phase, RUNNING);
@@ -229,13 +239,13 @@ fn stale_and_repeated_states_are_no_news() {
     let mut table = with_worker(agent(AgentPhase::Running, 1, 5));
     assert!(
         table
-            .apply(state("c", 1, agent(AgentPhase::Fresh, 0, 4)), 0)
+            .apply(state("c", 1, agent(AgentPhase::Fresh, 0, 4)), UnixNanos(0))
             .reports
             .is_empty()
     );
     assert!(
         table
-            .apply(state("c", 1, agent(AgentPhase::Running, 1, 5)), 0)
+            .apply(state("c", 1, agent(AgentPhase::Running, 1, 5)), UnixNanos(0))
             .reports
             .is_empty()
     );
@@ -244,16 +254,19 @@ fn stale_and_repeated_states_are_no_news() {
 #[test]
 fn the_end_of_a_container_is_final() {
     let mut table = with_worker(agent(AgentPhase::Running, 2, 1));
-    let effects = table.apply(Input::Exited("c".into(), exit(17), 77), 80);
+    let effects = table.apply(exited("c".into(), exit(17), 77), UnixNanos(80));
     assert_eq!(phases(&effects), [Phase::Lost(exit(17))]);
-    assert_eq!((effects.reports[0].since, effects.reports[0].generation), (77, 2));
+    assert_eq!(
+        (effects.reports[0].since, effects.reports[0].generation),
+        (UnixNanos(77), Generation(2))
+    );
     for input in [
         state("c", 1, agent(AgentPhase::Exited(exit(17)), 2, 2)),
         Input::LinkDown("c".into(), LinkId(1)),
-        Input::Exited("c".into(), exit(1), 90),
+        exited("c".into(), exit(1), 90),
         Input::Removed("c".into()),
     ] {
-        assert_eq!(table.apply(input, 81), Effects::default());
+        assert_eq!(table.apply(input, UnixNanos(81)), Effects::default());
     }
     assert_eq!(table.snapshot()[0].phase, Phase::Lost(exit(17)));
 }
@@ -262,29 +275,29 @@ fn the_end_of_a_container_is_final() {
 fn done_stays_done_whichever_comes_first() {
     let done = || agent(AgentPhase::Done(exit(0)), 2, 5);
     let mut table = with_worker(agent(AgentPhase::Running, 2, 1));
-    table.apply(state("c", 1, done()), 0);
-    table.apply(Input::LinkDown("c".into(), LinkId(1)), 0);
+    table.apply(state("c", 1, done()), UnixNanos(0));
+    table.apply(Input::LinkDown("c".into(), LinkId(1)), UnixNanos(0));
     assert!(
         table
-            .apply(Input::Exited("c".into(), exit(0), 9), 0)
+            .apply(exited("c".into(), exit(0), 9), UnixNanos(0))
             .reports
             .is_empty()
     );
     assert_eq!(table.snapshot()[0].phase, Phase::Agent(AgentPhase::Done(exit(0))));
 
     let mut table = with_worker(agent(AgentPhase::Running, 2, 1));
-    table.apply(Input::Exited("c".into(), exit(0), 9), 0);
+    table.apply(exited("c".into(), exit(0), 9), UnixNanos(0));
     assert_eq!(table.snapshot()[0].phase, Phase::Lost(exit(0)));
-    table.apply(state("c", 1, done()), 0);
+    table.apply(state("c", 1, done()), UnixNanos(0));
     assert_eq!(table.snapshot()[0].phase, Phase::Agent(AgentPhase::Done(exit(0))));
 }
 
 #[test]
 fn a_container_that_ended_before_its_agent_spoke_is_lost() {
     let mut table = Table::new(BASE);
-    table.apply(Input::PodStarted(sandbox("p"), pod("p")), 0);
-    table.apply(created("p", "c"), 0);
-    let effects = table.apply(Input::Exited("c".into(), exit(128), 9), 0);
+    table.apply(Input::PodStarted(sandbox("p"), pod("p")), UnixNanos(0));
+    table.apply(created("p", "c"), UnixNanos(0));
+    let effects = table.apply(exited("c".into(), exit(128), 9), UnixNanos(0));
     assert_eq!(phases(&effects), [Phase::Lost(exit(128))]);
 }
 
@@ -292,7 +305,7 @@ fn a_container_that_ended_before_its_agent_spoke_is_lost() {
 fn exits_of_other_containers_are_not_ours() {
     let mut table = with_worker(agent(AgentPhase::Running, 2, 1));
     assert_eq!(
-        table.apply(Input::Exited("sidecar".into(), exit(1), 9), 0),
+        table.apply(exited("sidecar".into(), exit(1), 9), UnixNanos(0)),
         Effects::default()
     );
 }
@@ -301,17 +314,20 @@ fn exits_of_other_containers_are_not_ours() {
 fn an_agent_has_no_generation_that_it_was_not_told() {
     let counts = |table: &Table| {
         let state = table.snapshot().remove(0);
-        (state.generation, state.counter)
+        (state.generation.0, state.counter)
     };
     // Of before this daemon: it may know more than anybody else.
     let mut table = with_worker(agent(AgentPhase::Running, 7, 1));
     assert_eq!(counts(&table), (7, 7));
-    table.apply(state("c", 1, agent(AgentPhase::Parked, u64::MAX, 2)), 0);
+    table.apply(
+        state("c", 1, agent(AgentPhase::Parked, u64::MAX, 2)),
+        UnixNanos(0),
+    );
     assert_eq!(counts(&table), (7, 7));
-    table.apply(state("c", 1, agent(AgentPhase::Parked, 9, 3)), 0);
+    table.apply(state("c", 1, agent(AgentPhase::Parked, 9, 3)), UnixNanos(0));
     assert_eq!(counts(&table), (7, 7));
     // Should that be true after all, it is once this daemon has heard of it too.
-    let effects = table.apply(Input::Desired(vec![desired(9, 9, false)]), 0);
+    let effects = table.apply(Input::Desired(vec![desired(9, 9, false)]), UnixNanos(0));
     assert_eq!(effects.reports.len(), 1);
     assert_eq!(counts(&table), (9, 9));
 }
@@ -321,34 +337,34 @@ fn the_host_kills_where_the_agent_may_not() {
     let mut table = with_worker(agent(AgentPhase::Running, 1, 1));
     let stuck = AgentState {
         needs_host_kill: true,
-        host_kill_before: 7,
+        host_kill_before: Some(BootNanos(7)),
         ..agent(AgentPhase::Stopping, 2, 2)
     };
     let ask = HostKill {
         namespace: "default".to_owned(),
         container: "c".into(),
         agent_pid: 100,
-        before: 7,
+        before: Some(BootNanos(7)),
     };
-    let effects = table.apply(state("c", 1, stuck), 0);
+    let effects = table.apply(state("c", 1, stuck), UnixNanos(0));
     assert_eq!((effects.kills, effects.spared), (vec![ask], vec![]));
     // The next worker runs: whatever is under way has to end.
-    let effects = table.apply(state("c", 1, agent(AgentPhase::Running, 2, 3)), 0);
+    let effects = table.apply(state("c", 1, agent(AgentPhase::Running, 2, 3)), UnixNanos(0));
     assert_eq!((effects.kills, effects.spared), (vec![], vec!["c".into()]));
-    let effects = table.apply(state("c", 1, agent(AgentPhase::Running, 2, 4)), 0);
+    let effects = table.apply(state("c", 1, agent(AgentPhase::Running, 2, 4)), UnixNanos(0));
     assert_eq!(effects.spared, []);
 }
 
 #[test]
 fn ended_incarnations_are_kept_within_bounds() {
     let mut table = Table::new(BASE);
-    table.apply(Input::PodStarted(sandbox("p"), pod("p")), 0);
+    table.apply(Input::PodStarted(sandbox("p"), pod("p")), UnixNanos(0));
     for number in 0..20 {
         let id = format!("c{number:02}");
-        table.apply(created("p", &id), 0);
-        table.apply(Input::Exited(id.as_str().into(), exit(1), number), 0);
+        table.apply(created("p", &id), UnixNanos(0));
+        table.apply(exited(id.as_str().into(), exit(1), number), UnixNanos(0));
     }
-    table.apply(created("p", "last"), 0);
+    table.apply(created("p", "last"), UnixNanos(0));
     let ids: Vec<_> = table.workers.keys().map(ContainerId::as_str).collect();
     assert_eq!(ids, ["c17", "c18", "c19", "last"]);
 }
@@ -368,20 +384,20 @@ fn a_heartbeat_is_reported_as_the_agent_says_and_not_while_it_is_out_of_sight() 
             .collect()
     };
     assert_eq!(
-        said(&table.apply(state("c", 1, hung.clone()), 20)),
+        said(&table.apply(state("c", 1, hung.clone()), UnixNanos(20))),
         [(RUNNING, Heartbeat::Missed)]
     );
     assert_eq!(
-        said(&table.apply(Input::LinkDown("c".into(), LinkId(1)), 30)),
+        said(&table.apply(Input::LinkDown("c".into(), LinkId(1)), UnixNanos(30))),
         [(Phase::Unlinked(None), Heartbeat::Well)]
     );
-    table.apply(registered("p", "c", 2), 40);
+    table.apply(registered("p", "c", 2), UnixNanos(40));
     assert_eq!(
-        said(&table.apply(state("c", 2, hung), 50)),
+        said(&table.apply(state("c", 2, hung), UnixNanos(50))),
         [(RUNNING, Heartbeat::Missed)]
     );
     assert_eq!(
-        said(&table.apply(state("c", 2, agent(AgentPhase::Running, 1, 3)), 60)),
+        said(&table.apply(state("c", 2, agent(AgentPhase::Running, 1, 3)), UnixNanos(60))),
         [(RUNNING, Heartbeat::Well)]
     );
 }

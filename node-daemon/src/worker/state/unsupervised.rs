@@ -1,23 +1,28 @@
-//! Workers that were started without their agent, because this daemon or NRI was away, as NRI shows once it is back, or CRI as long as it is not: nobody has released them, and they obey nobody.
+//! Workers that were started without their agent, because this daemon or NRI was away. NRI shows
+//! them once it is back, and CRI until then. They run although they were never released, and they
+//! obey no order.
 //!
-//! They are left alone until their group stops, or their worker is restarted alone. Then one container of a worker is stopped from outside for a
-//! generation, until it has ended, and kubelet starts it again, with the agent. Where that does not help, the group is made anew as if nothing had been tried.
+//! They are left alone until their group stops, or their own worker restarts. Then one container of
+//! a worker is stopped from outside for a generation, until it has ended, and the kubelet starts it
+//! again, with the agent. If that does not help, the group is recreated as if nothing had been
+//! tried.
 
 use lockstep_mutants::mutant;
 
 use super::super::facts::Effects;
-use super::super::types::{ContainerId, Desired, Exit};
+use super::super::types::{ContainerId, Desired, Exit, Generation};
 use super::{Table, Worker};
 
 impl Table {
-    /// Whether this container was made without the agent that it should have: no agent will tell of it, nor of the one before it.
+    /// True if this container was made without the agent that it should have: no agent will report
+    /// it, nor the container before it.
     pub(super) fn is_without_agent(&self, id: &ContainerId) -> bool {
         mutant!(AwaitMissingAgent => false);
         let worker = self.workers.get(id);
         worker.is_some_and(|worker| worker.without_agent)
     }
 
-    /// Stops those whose group, or who alone, may not run now.
+    /// Stops those whose group, or own worker, may not run now.
     pub(super) fn stop_without_agents(&mut self, effects: &mut Effects) {
         for id in self.without_agents() {
             let Some(worker) = self.workers.get(&id) else {
@@ -38,7 +43,7 @@ impl Table {
         }
     }
 
-    /// The stop of this container is over: its end was seen before this, or it is to be stopped again.
+    /// The stop of this container is over: its end was seen before this, or it is stopped again.
     pub(super) fn stop_over(&mut self, id: &ContainerId, effects: &mut Effects) {
         self.not_stopped(id);
         self.stop_without_agents(effects);
@@ -51,7 +56,7 @@ impl Table {
         }
     }
 
-    /// Those that live, in pods whose containers kubelet starts again.
+    /// Live workers without an agent, in pods whose containers the kubelet starts again.
     fn without_agents(&self) -> Vec<ContainerId> {
         let started_again = |worker: &Worker| {
             let entry = self.pods.get(&worker.pod);
@@ -62,7 +67,7 @@ impl Table {
         live.map(|(id, _)| id.clone()).collect()
     }
 
-    /// What is wanted of a worker whom nobody can tell.
+    /// What is wanted of a worker that has no agent to tell.
     fn order(&self, worker: &Worker, desired: &Desired) -> Order {
         mutant!(StopWithoutRestart => Order::Stop(desired.generation));
         if !desired.release {
@@ -74,7 +79,7 @@ impl Table {
                 .is_some_and(|other| other.name == worker.name)
         };
         let held = desired.worker_restarts.iter().filter(|(incarnation, restart)| {
-            // As for those with an agent: what is not above the group's generation is a thing of the past.
+            // As for those with an agent: a generation not above the group's is out of date.
             !restart.release
                 && restart.generation > desired.generation
                 && incarnation.pod == worker.pod
@@ -84,8 +89,8 @@ impl Table {
         held.map_or(Order::Run(desired.generation), Order::Stop)
     }
 
-    /// One container is stopped for a generation until it has ended, and no other in its place. None is stopped for a generation at which its
-    /// group has run, or for one below.
+    /// One container is stopped for a generation until it has ended, and no other in its place.
+    /// None is stopped for a generation at which its group has run, or for a lower one.
     fn obey(&mut self, id: &ContainerId, order: Order, effects: &mut Effects) {
         let Some(worker) = self.workers.get_mut(id) else {
             return;
@@ -97,7 +102,7 @@ impl Table {
         match order {
             Order::Run(generation) => {
                 worker.stopped_for = None;
-                worker.beside.released(generation);
+                worker.peers.released(generation);
                 if last.is_none_or(|last| last < generation) {
                     entry.stopped.insert(worker.name.clone(), generation);
                 }
@@ -108,7 +113,7 @@ impl Table {
                     return;
                 }
                 worker.stopping = true;
-                worker.beside = Beside::Stopped;
+                worker.peers = PeerState::Stopped;
                 worker.stopped_for = Some(generation);
                 entry.stopped.insert(worker.name.clone(), generation);
                 effects.stops.push(id.clone());
@@ -118,34 +123,35 @@ impl Table {
 }
 
 impl Worker {
-    /// The generation at which it runs, or ran, beside its peers, without its agent and untouched by this daemon.
-    pub(super) fn released_without_agent(&self) -> Option<u64> {
-        match self.beside {
-            Beside::Released(generation) if self.without_agent => Some(generation),
+    /// The generation at which it runs, or ran, beside its peers, without its agent and untouched
+    /// by this daemon.
+    pub(super) fn released_without_agent(&self) -> Option<Generation> {
+        match self.peers {
+            PeerState::Released(generation) if self.without_agent => Some(generation),
             _ => None,
         }
     }
 
-    /// The same of one that has ended. As long as nobody knows how, it may have ended well.
-    pub(super) fn released_at(&self) -> Option<u64> {
-        let (exit, _, _) = self.lost?;
+    /// The same for one that has ended. While its exit is unknown, it may have ended well.
+    pub(super) fn released_at(&self) -> Option<Generation> {
+        let exit = self.lost?.ended.exit;
         self.released_without_agent().filter(|_| exit != Exit::UNKNOWN)
     }
 }
 
 /// What the group of a container without its agent did while that ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Beside {
+pub(super) enum PeerState {
     /// This daemon has not heard.
     Unknown,
     /// It was released at this generation, last.
-    Released(u64),
-    /// It stopped, and so this container was to be: how that ends tells nothing.
+    Released(Generation),
+    /// It stopped, and this container was to be stopped with it: how that ends tells nothing.
     Stopped,
 }
 
-impl Beside {
-    fn released(&mut self, generation: u64) {
+impl PeerState {
+    fn released(&mut self, generation: Generation) {
         if *self != Self::Stopped {
             *self = Self::Released(generation);
         }
@@ -156,7 +162,7 @@ impl Beside {
 #[derive(Debug, Clone, Copy)]
 enum Order {
     /// To run: its group does, at this generation.
-    Run(u64),
+    Run(Generation),
     /// To be stopped for this generation.
-    Stop(u64),
+    Stop(Generation),
 }

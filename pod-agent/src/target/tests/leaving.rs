@@ -1,4 +1,4 @@
-//! Told to go: by kubelet, by the runtime, or by whoever else sends signals.
+//! Told to go: by the kubelet, by the runtime, or by any other sender of signals.
 
 use super::*;
 

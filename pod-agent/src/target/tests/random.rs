@@ -28,7 +28,7 @@ struct World {
     startable: bool,
     told_to_go: bool,
     exit: Option<i32>,
-    started: BTreeSet<u64>,
+    started: BTreeSet<Generation>,
     obeyed: Target,
 }
 
@@ -130,7 +130,7 @@ impl World {
         assert!(!matches!(after.phase, Phase::Fresh | Phase::Parked) || !self.worker && !self.others);
     }
 
-    fn start(&mut self, generation: u64) {
+    fn start(&mut self, generation: Generation) {
         assert!(!self.worker && !self.others, "two generations at once");
         assert!(!self.told_to_go, "a start after the order to go");
         assert!(
@@ -154,12 +154,12 @@ impl World {
         }
     }
 
-    /// From here on SIGKILL works, and the daemon asks for one more restart: it must come about.
+    /// From here on SIGKILL works, and the daemon asks for one more restart: it must succeed.
     fn must_recover(&mut self) {
         let status = self.bench.machine.status();
         let next = Target {
             epoch: status.epoch,
-            ..stopped(status.generation + 1)
+            ..stopped(status.generation.0 + 1)
         };
         self.happen(Event::Order(next.clone()));
         for _ in 0..10 {
@@ -174,7 +174,7 @@ impl World {
             }
         }
         if self.exit.is_none() && !self.told_to_go {
-            assert_eq!(self.bench.state(), (Phase::Parked, next.generation));
+            assert_eq!(self.bench.state(), (Phase::Parked, next.generation.0));
             self.happen(Event::Order(Target {
                 release: true,
                 start_fresh: true,
@@ -185,7 +185,7 @@ impl World {
             } else {
                 Phase::Exited(Exit::Code(127))
             };
-            assert_eq!(self.bench.state(), (phase, next.generation));
+            assert_eq!(self.bench.state(), (phase, next.generation.0));
         }
     }
 }
@@ -195,8 +195,8 @@ fn order() -> impl Strategy<Value = Target> {
     let rest = (any::<bool>(), any::<bool>(), 0..3_u64, prop::option::of(codes));
     (1..4_u64, 0..6_u64, 0..4_u64, rest).prop_map(
         |(epoch, generation, counter, (release, start_fresh, grace, codes))| Target {
-            epoch,
-            generation,
+            epoch: Epoch(epoch),
+            generation: Generation(generation),
             counter,
             release,
             start_fresh,

@@ -58,7 +58,7 @@ fn what_may_not_be_killed_is_reported_until_it_is_gone() {
     assert_eq!(bench.acts(Input::Killed(report.clone())), [Action::Report]);
     let status = bench.machine.status();
     assert!(status.needs_host_kill);
-    let asked = at(bench.now).boot_nanos;
+    let asked = at(bench.now).boot;
     assert_eq!(status.host_kill_before, asked, "what starts later is not meant");
     assert_eq!(status.detail, "not permitted to kill pid 7");
     for _ in 0..50 {
@@ -67,17 +67,21 @@ fn what_may_not_be_killed_is_reported_until_it_is_gone() {
         bench.now = deadline;
         assert_eq!(bench.acts(Input::Tick), [Action::Kill { all: false }]);
     }
-    // What it has started since, nobody has been asked to kill: so it asks again, but not all the time.
+    // What it has started since, nobody has been asked to kill: so it asks again, but not all the
+    // time.
     assert_eq!(bench.acts(Input::Killed(report.clone())), [Action::Report]);
     let again = bench.machine.status().host_kill_before;
-    assert_eq!(again, at(bench.now).boot_nanos);
+    assert_eq!(again, at(bench.now).boot);
     bench.now += Duration::from_millis(999);
     assert_eq!(bench.acts(Input::Killed(report)), []);
 
     assert_eq!(bench.acts(Input::TreeEmpty), [Action::Report]);
     assert_eq!(bench.state(), (Phase::Parked, 3));
     let status = bench.machine.status();
-    assert_eq!((status.needs_host_kill, status.host_kill_before), (false, 0));
+    assert_eq!(
+        (status.needs_host_kill, status.host_kill_before),
+        (false, BootNanos(0))
+    );
     assert_eq!(status.detail, "");
 }
 

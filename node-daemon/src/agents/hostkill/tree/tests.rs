@@ -66,7 +66,8 @@ fn of(processes: &[(i32, i32, Ticks)]) -> Vec<(i32, Process)> {
     processes.iter().map(process).collect()
 }
 
-/// The agent of shim 5; 11 worker, 12 its child, 13 orphan taken over by the agent; 20 exec session of the shim, 21 its child; 30 of another container.
+/// The agent of shim 5; 11 worker, 12 its child, 13 orphan taken over by the agent; 20 exec session
+/// of the shim, 21 its child; 30 of another container.
 fn container(proc: &FakeProc) {
     for (pid, parent) in [(AGENT, 5), (11, AGENT), (12, 11), (13, AGENT), (20, 5), (21, 20)] {
         proc.put(pid, &stat(pid, 'S', parent, 1), &format!("0::/pod1/{ID}\n"));
@@ -173,12 +174,13 @@ fn what_was_started_later_lives_unless_it_comes_of_what_dies() {
     let mut doomed = BTreeSet::new();
     // 11 was asked to be killed and forks 12 meanwhile; 13 was started in the tick of the ask.
     let below = of(&[(11, 10, 7), (13, 10, 8), (12, 11, 9)]);
-    assert_eq!(condemn(&below, 8, &mut doomed), [(11, 7), (12, 9)]);
-    // 11 has died, 12 is the agent's now; 14 is the next worker's, and 11 has become another's number.
+    assert_eq!(select_doomed(&below, 8, &mut doomed), [(11, 7), (12, 9)]);
+    // 11 has died, 12 is the agent's now; 14 is the next worker's, and 11 has become another's
+    // number.
     let below = of(&[(11, 10, 20), (12, 10, 9), (14, 11, 21)]);
-    assert_eq!(condemn(&below, 8, &mut doomed), [(12, 9)]);
+    assert_eq!(select_doomed(&below, 8, &mut doomed), [(12, 9)]);
     let below = of(&[(11, 10, 20), (14, 11, 21)]);
-    assert!(condemn(&below, 8, &mut doomed).is_empty());
+    assert!(select_doomed(&below, 8, &mut doomed).is_empty());
 }
 
 #[test]

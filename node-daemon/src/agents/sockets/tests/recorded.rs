@@ -1,4 +1,5 @@
-//! What agents of older versions have said is played back: the daemon serves them, and tells them nothing that they cannot read.
+//! Plays back what agents of older versions have sent: the daemon serves them, and sends nothing
+//! that they cannot read.
 
 use super::*;
 use crate::recorded;
@@ -36,6 +37,6 @@ async fn an_agent_of_the_first_version() {
     for phase in [AgentPhase::Stopping, AgentPhase::Parked, AgentPhase::Running] {
         says(&mut agent).await;
         let report = daemon.reports().await.pop().unwrap();
-        assert_eq!((report.phase, report.generation), (Phase::Agent(phase), 1));
+        assert_eq!((report.phase, report.generation.0), (Phase::Agent(phase), 1));
     }
 }

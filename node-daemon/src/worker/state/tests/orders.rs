@@ -2,29 +2,38 @@
 
 use super::*;
 
+/// An order of this epoch for the group, refused for a higher one.
+fn stale(epoch: u64, highest: u64) -> StaleOrder {
+    StaleOrder {
+        group: "g".into(),
+        epoch: Epoch(epoch),
+        highest: Epoch(highest),
+    }
+}
+
 #[test]
 fn targets_go_out_once_and_again_on_a_new_link() {
     let mut table = with_worker(agent(AgentPhase::Running, 1, 1));
-    let effects = table.apply(Input::Desired(vec![desired(5, 2, false)]), 0);
+    let effects = table.apply(Input::Desired(vec![desired(5, 2, false)]), UnixNanos(0));
     let (id, link, target) = &effects.targets[0];
     assert_eq!(
         (id, *link, target.generation, target.release),
-        (&"c".into(), LinkId(1), 2, false)
+        (&"c".into(), LinkId(1), Generation(2), false)
     );
     assert!(
         table
-            .apply(Input::Desired(vec![desired(5, 2, false)]), 0)
+            .apply(Input::Desired(vec![desired(5, 2, false)]), UnixNanos(0))
             .targets
             .is_empty()
     );
     assert_eq!(
         table
-            .apply(Input::Desired(vec![desired(5, 2, true)]), 0)
+            .apply(Input::Desired(vec![desired(5, 2, true)]), UnixNanos(0))
             .targets
             .len(),
         1
     );
-    let again = table.apply(registered("p", "c", 2), 0).targets;
+    let again = table.apply(registered("p", "c", 2), UnixNanos(0)).targets;
     assert_eq!(again.len(), 1);
     assert_eq!(again[0].1, LinkId(2));
 }
@@ -32,30 +41,33 @@ fn targets_go_out_once_and_again_on_a_new_link() {
 #[test]
 fn a_former_leader_is_not_obeyed_and_learns_of_the_newer_one() {
     let mut table = with_worker(agent(AgentPhase::Running, 1, 1));
-    table.apply(Input::Desired(vec![desired(9, 2, false)]), 0);
+    table.apply(Input::Desired(vec![desired(9, 2, false)]), UnixNanos(0));
     let before = table.snapshot()[0].revision;
-    let effects = table.apply(Input::Desired(vec![desired(8, 3, true)]), 0);
+    let effects = table.apply(Input::Desired(vec![desired(8, 3, true)]), UnixNanos(0));
     assert!(effects.targets.is_empty());
-    assert_eq!(effects.stale, [("g".into(), 8, 9)]);
-    assert_eq!(effects.reports[0].epoch, 9);
+    assert_eq!(effects.stale, [stale(8, 9)]);
+    assert_eq!(effects.reports[0].epoch, Epoch(9));
     assert!(effects.reports[0].revision > before);
-    assert_eq!(table.groups[&"g".into()].generation, 2);
+    assert_eq!(table.groups[&"g".into()].generation, Generation(2));
 }
 
 #[test]
 fn a_snapshot_carries_the_highest_epoch() {
     let mut table = with_worker(agent(AgentPhase::Running, 1, 1));
-    table.apply(Input::Desired(vec![desired(9, 1, true)]), 0);
-    assert_eq!(table.snapshot()[0].epoch, 9);
+    table.apply(Input::Desired(vec![desired(9, 1, true)]), UnixNanos(0));
+    assert_eq!(table.snapshot()[0].epoch, Epoch(9));
 }
 
 #[test]
 fn forgetting_touches_no_worker() {
     let mut table = with_worker(agent(AgentPhase::Running, 1, 1));
-    table.apply(Input::Desired(vec![desired(9, 1, true)]), 0);
-    table.apply(Input::Forget("g".into(), 8), 0);
+    table.apply(Input::Desired(vec![desired(9, 1, true)]), UnixNanos(0));
+    table.apply(Input::Forget("g".into(), Epoch(8)), UnixNanos(0));
     assert!(!table.groups.is_empty(), "a former leader's word");
-    assert_eq!(table.apply(Input::Forget("g".into(), 9), 0), Effects::default());
+    assert_eq!(
+        table.apply(Input::Forget("g".into(), Epoch(9)), UnixNanos(0)),
+        Effects::default()
+    );
     assert!(table.groups.is_empty());
     assert_eq!(table.snapshot()[0].phase, RUNNING);
 }
@@ -63,22 +75,28 @@ fn forgetting_touches_no_worker() {
 #[test]
 fn what_an_agent_says_of_epochs_counts_for_nothing() {
     let of = |epoch, revision| AgentState {
-        epoch,
+        epoch: Epoch(epoch),
         ..agent(AgentPhase::Running, 1, revision)
     };
-    let epochs = |effects: Effects| -> Vec<u64> { effects.reports.iter().map(|state| state.epoch).collect() };
+    let epochs =
+        |effects: Effects| -> Vec<u64> { effects.reports.iter().map(|state| state.epoch.0).collect() };
     // Neither by its first words, nor later, nor by another connection.
     let mut table = with_worker(of(u64::MAX, 1));
-    assert_eq!(table.snapshot()[0].epoch, 0);
-    table.apply(Input::Desired(vec![desired(9, 1, true)]), 0);
-    assert_eq!(table.snapshot()[0].epoch, 9);
-    table.apply(registered("p", "c", 2), 0);
-    assert_eq!(epochs(table.apply(state("c", 2, of(u64::MAX, 2)), 0)), [9]);
-    table.apply(Input::LinkDown("c".into(), LinkId(2)), 0);
-    assert_eq!(table.snapshot()[0].epoch, 9);
+    assert_eq!(table.snapshot()[0].epoch, Epoch(0));
+    table.apply(Input::Desired(vec![desired(9, 1, true)]), UnixNanos(0));
+    assert_eq!(table.snapshot()[0].epoch, Epoch(9));
+    table.apply(registered("p", "c", 2), UnixNanos(0));
+    assert_eq!(
+        epochs(table.apply(state("c", 2, of(u64::MAX, 2)), UnixNanos(0))),
+        [9]
+    );
+    table.apply(Input::LinkDown("c".into(), LinkId(2)), UnixNanos(0));
+    assert_eq!(table.snapshot()[0].epoch, Epoch(9));
     // Nor does it keep anybody from being obeyed.
     assert_eq!(
-        table.apply(Input::Desired(vec![desired(10, 2, true)]), 0).stale,
+        table
+            .apply(Input::Desired(vec![desired(10, 2, true)]), UnixNanos(0))
+            .stale,
         []
     );
 }
@@ -87,31 +105,30 @@ fn what_an_agent_says_of_epochs_counts_for_nothing() {
 fn a_daemon_obeys_no_leader_of_before_one_that_has_welcomed_its_node() {
     let mut table = with_worker(agent(AgentPhase::Running, 1, 1));
     // As it reads it at its start, before any pod is known.
-    table.apply(Input::Welcomed(9), 0);
-    assert_eq!(table.snapshot()[0].epoch, 9);
-    let effects = table.apply(Input::Desired(vec![desired(8, 3, true)]), 0);
-    assert_eq!(
-        (effects.targets, effects.stale),
-        (vec![], vec![("g".into(), 8, 9)])
-    );
+    table.apply(Input::Welcomed(Epoch(9)), UnixNanos(0));
+    assert_eq!(table.snapshot()[0].epoch, Epoch(9));
+    let effects = table.apply(Input::Desired(vec![desired(8, 3, true)]), UnixNanos(0));
+    assert_eq!((effects.targets, effects.stale), (vec![], vec![stale(8, 9)]));
     // Whoever sent that learns of the other one.
-    assert_eq!(effects.reports[0].epoch, 9);
+    assert_eq!(effects.reports[0].epoch, Epoch(9));
     assert!(table.groups.is_empty());
     // A lower one that comes late takes nothing back.
-    table.apply(Input::Welcomed(8), 0);
+    table.apply(Input::Welcomed(Epoch(8)), UnixNanos(0));
     assert_eq!(
-        table.apply(Input::Desired(vec![desired(8, 3, true)]), 0).targets,
+        table
+            .apply(Input::Desired(vec![desired(8, 3, true)]), UnixNanos(0))
+            .targets,
         []
     );
     assert_eq!(
         table
-            .apply(Input::Desired(vec![desired(9, 3, true)]), 0)
+            .apply(Input::Desired(vec![desired(9, 3, true)]), UnixNanos(0))
             .targets
             .len(),
         1
     );
-    table.apply(Input::Welcomed(11), 0);
-    table.apply(Input::Forget("g".into(), 10), 0);
+    table.apply(Input::Welcomed(Epoch(11)), UnixNanos(0));
+    table.apply(Input::Forget("g".into(), Epoch(10)), UnixNanos(0));
     assert!(!table.groups.is_empty(), "a former leader's word");
 }
 
@@ -122,10 +139,10 @@ fn a_pod_of_another_namespace_is_told_nothing_of_the_jobset_that_its_label_names
         namespace: "other".into(),
         ..pod("q")
     };
-    table.apply(Input::PodStarted(sandbox("q"), stranger), 10);
-    table.apply(created("q", "d"), 10);
-    table.apply(registered("q", "d", 2), 10);
-    table.apply(state("d", 2, agent(AgentPhase::Fresh, 0, 1)), 10);
+    table.apply(Input::PodStarted(sandbox("q"), stranger), UnixNanos(10));
+    table.apply(created("q", "d"), UnixNanos(10));
+    table.apply(registered("q", "d", 2), UnixNanos(10));
+    table.apply(state("d", 2, agent(AgentPhase::Fresh, 0, 1)), UnixNanos(10));
     let mut wished = desired(9, 2, true);
     wished.fresh = BTreeSet::from([Incarnation {
         pod: "q".into(),
@@ -134,18 +151,22 @@ fn a_pod_of_another_namespace_is_told_nothing_of_the_jobset_that_its_label_names
     let told =
         |effects: Effects| -> Vec<ContainerId> { effects.targets.into_iter().map(|(id, _, _)| id).collect() };
     assert_eq!(
-        told(table.apply(Input::Desired(vec![wished.clone()]), 20)),
+        told(table.apply(Input::Desired(vec![wished.clone()]), UnixNanos(20))),
         ["c".into()]
     );
-    // Nor when it comes again, nor when its pod is shown again; and of what the leader says it speaks no word.
-    assert_eq!(table.apply(registered("q", "d", 3), 30), Effects::default());
-    let epochs: Vec<u64> = table.snapshot().iter().map(|state| state.epoch).collect();
-    assert_eq!(epochs.len(), 2);
-    // A control plane of before does not say where its JobSet is.
-    wished.namespace = None;
-    wished.generation = 3;
+    // Nor when it comes again, nor when its pod is shown again; and of what the leader says it
+    // speaks no word.
     assert_eq!(
-        told(table.apply(Input::Desired(vec![wished]), 40)),
+        table.apply(registered("q", "d", 3), UnixNanos(30)),
+        Effects::default()
+    );
+    let epochs: Vec<Epoch> = table.snapshot().iter().map(|state| state.epoch).collect();
+    assert_eq!(epochs.len(), 2);
+    // An older control plane does not say where its JobSet is.
+    wished.namespace = None;
+    wished.generation = Generation(3);
+    assert_eq!(
+        told(table.apply(Input::Desired(vec![wished]), UnixNanos(40))),
         ["c".into(), "d".into()]
     );
 }

@@ -32,14 +32,14 @@ fn any_input() -> impl Strategy<Value = Input> {
         pods().prop_map(|uid| Input::PodRemoved(sandbox(uid), uid.into())),
         (pods(), ids()).prop_map(|(pod, id)| created(pod, id)),
         ids().prop_map(|id| Input::Removed(id.into())),
-        (ids(), 0i32..3).prop_map(|(id, code)| Input::Exited(id.into(), exit(code), 1)),
+        (ids(), 0i32..3).prop_map(|(id, code)| exited(id.into(), exit(code), 1)),
         (pods(), ids(), 0u64..6).prop_map(|(pod, id, link)| registered(pod, id, link)),
         (ids(), 0u64..6, any_agent()).prop_map(|(id, link, agent)| state(id, link, agent)),
         (ids(), 0u64..6).prop_map(|(id, link)| Input::LinkDown(id.into(), LinkId(link))),
         (0u64..4, 0u64..4, any::<bool>()).prop_map(|(epoch, generation, release)| {
             Input::Desired(vec![desired(epoch, generation, release)])
         }),
-        (0u64..4).prop_map(|epoch| Input::Forget("g".into(), epoch)),
+        (0u64..4).prop_map(|epoch| Input::Forget("g".into(), Epoch(epoch))),
         (subset, 0u64..40).prop_map(|(present, mark)| {
             let containers: Vec<_> = present.into_iter().map(|id| (id, None)).collect();
             listed(mark, &["p"], &containers)
@@ -48,8 +48,8 @@ fn any_input() -> impl Strategy<Value = Input> {
 }
 
 proptest! {
-    /// Whatever happens in whatever order: revisions grow, final phases are final, what was reported is what a snapshot says, and targets never
-    /// carry less than the highest epoch.
+    /// Whatever happens in whatever order: revisions grow, final phases are final, what was
+    /// reported is what a snapshot says, and targets never carry less than the highest epoch.
     #[test]
     fn the_table_keeps_its_promises(inputs in prop::collection::vec(any_input(), 0..80)) {
         let mut table = Table::new(BASE);
@@ -57,8 +57,8 @@ proptest! {
         let mut revision = BASE;
         for input in inputs {
             let forgotten = matches!(input, Input::Forget(..));
-            let epochs = table.groups.get(&"g".into()).map_or(0, |desired| desired.epoch);
-            let effects = table.apply(input, 5);
+            let epochs = table.groups.get(&"g".into()).map_or(Epoch(0), |desired| desired.epoch);
+            let effects = table.apply(input, UnixNanos(5));
             for report in &effects.reports {
                 prop_assert!(report.revision > revision);
                 revision = report.revision;

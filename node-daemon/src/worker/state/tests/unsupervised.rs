@@ -15,11 +15,11 @@ fn synchronize(table: &mut Table, id: &str, without_agent: bool) -> Vec<Containe
         pods: vec![(sandbox("p"), pod("p"))],
         containers: vec![present("p", id, without_agent)],
     };
-    table.apply(input, 10).stops
+    table.apply(input, UnixNanos(10)).stops
 }
 
 fn told(table: &mut Table, desired: Desired) -> Vec<ContainerId> {
-    table.apply(Input::Desired(vec![desired]), 20).stops
+    table.apply(Input::Desired(vec![desired]), UnixNanos(20)).stops
 }
 
 fn none() -> Vec<ContainerId> {
@@ -34,7 +34,7 @@ fn one_is_stopped_when_its_group_stops_and_not_before() {
     assert_eq!(told(&mut table, desired(5, 2, false)), ["c".into()]);
     // A daemon that hears of it later.
     let mut table = Table::new(BASE);
-    table.apply(Input::PodStarted(sandbox("p"), pod("p")), 0);
+    table.apply(Input::PodStarted(sandbox("p"), pod("p")), UnixNanos(0));
     assert_eq!(told(&mut table, desired(5, 2, false)), none());
     assert_eq!(synchronize(&mut table, "c", true), ["c".into()]);
 }
@@ -44,7 +44,7 @@ fn one_generation_stops_one_container_of_a_worker() {
     let mut table = without_agent();
     assert_eq!(told(&mut table, desired(5, 2, false)), ["c".into()]);
     assert_eq!(told(&mut table, desired(6, 2, false)), none());
-    table.apply(Input::Exited("c".into(), exit(137), 30), 30);
+    table.apply(exited("c".into(), exit(137), 30), UnixNanos(30));
     // NRI did not put an agent into the next one either.
     assert_eq!(synchronize(&mut table, "d", true), none());
     assert_eq!(told(&mut table, desired(6, 3, false)), ["d".into()]);
@@ -53,7 +53,7 @@ fn one_generation_stops_one_container_of_a_worker() {
 #[test]
 fn one_that_was_stopped_in_vain_is_stopped_again() {
     let mut table = without_agent();
-    let over = |table: &mut Table| table.apply(Input::StopOver("c".into()), 40).stops;
+    let over = |table: &mut Table| table.apply(Input::StopOver("c".into()), UnixNanos(40)).stops;
     assert_eq!(told(&mut table, desired(5, 2, false)), ["c".into()]);
     // While that is under way nothing else asks for it.
     assert_eq!(told(&mut table, desired(5, 3, false)), none());
@@ -67,14 +67,14 @@ fn one_that_was_stopped_in_vain_is_stopped_again() {
     assert_eq!(over(&mut table), none());
     assert_eq!(told(&mut table, desired(5, 4, false)), ["c".into()]);
     // It has ended, and the next one is not stopped for that.
-    table.apply(Input::Exited("c".into(), exit(137), 50), 50);
+    table.apply(exited("c".into(), exit(137), 50), UnixNanos(50));
     assert_eq!(over(&mut table), none());
     assert_eq!(synchronize(&mut table, "d", true), none());
 }
 
 #[test]
 fn one_whose_group_has_run_at_a_generation_is_not_stopped_for_it() {
-    // Numbers fall where the API server's data were restored. Agents obey no lower one.
+    // Numbers fall if the API server's data were restored. Agents obey no lower one.
     let mut table = without_agent();
     assert_eq!(told(&mut table, desired(5, 4, true)), none());
     assert_eq!(told(&mut table, desired(6, 2, false)), none());
@@ -93,10 +93,10 @@ fn nobody_is_stopped_who_has_an_agent_or_may_get_one_from_nobody() {
     synchronize(&mut table, "c", true);
     assert_eq!(told(&mut table, desired(5, 2, false)), none());
     let mut table = without_agent();
-    table.apply(registered("p", "c", 1), 15);
+    table.apply(registered("p", "c", 1), UnixNanos(15));
     assert_eq!(told(&mut table, desired(5, 2, false)), none());
 
-    // Kubelet does not start it again.
+    // The kubelet does not start it again.
     let mut table = Table::new(BASE);
     let never = Pod {
         started_again: false,
@@ -106,10 +106,10 @@ fn nobody_is_stopped_who_has_an_agent_or_may_get_one_from_nobody() {
         pods: vec![(sandbox("p"), never)],
         containers: vec![present("p", "c", true)],
     };
-    table.apply(input, 10);
+    table.apply(input, UnixNanos(10));
     assert_eq!(told(&mut table, desired(5, 2, false)), none());
 
-    // Who leads no more decides nothing.
+    // A former leader decides nothing.
     let mut table = without_agent();
     told(&mut table, desired(5, 2, true));
     assert_eq!(told(&mut table, desired(4, 3, false)), none());
@@ -120,7 +120,7 @@ fn the_end_of_the_container_before_is_news_that_nobody_else_will_tell() {
     let mut table = without_agent();
     let mark = table.mark();
     let before = ("b", Some((exit(1), 5)));
-    let effects = table.apply(listed(mark, &["p"], &[before, ("c", None)]), 30);
+    let effects = table.apply(listed(mark, &["p"], &[before, ("c", None)]), UnixNanos(30));
     assert_eq!(phases(&effects), [Phase::Lost(exit(1))]);
     assert_eq!(effects.reports[0].incarnation.container, "b".into());
 }
@@ -130,13 +130,17 @@ fn one_whose_worker_is_restarted_alone_is_stopped_for_that() {
     let mut table = without_agent();
     let mark = table.mark();
     let before = ("b", Some((exit(1), 5)));
-    table.apply(listed(mark, &["p"], &[before, ("c", None)]), 30);
+    table.apply(listed(mark, &["p"], &[before, ("c", None)]), UnixNanos(30));
     let incarnation = Incarnation {
         pod: "p".into(),
         container: "b".into(),
     };
+    let restart = |generation, release| WorkerRestart {
+        generation: Generation(generation),
+        release,
+    };
     let worker_restarts = |generation, release| Desired {
-        worker_restarts: [(incarnation.clone(), WorkerRestart { generation, release })].into(),
+        worker_restarts: [(incarnation.clone(), restart(generation, release))].into(),
         ..desired(5, 1, true)
     };
     assert_eq!(told(&mut table, worker_restarts(2, true)), none());
@@ -149,11 +153,11 @@ fn one_whose_worker_is_restarted_alone_is_stopped_for_that() {
     assert_eq!(told(&mut table, worker_restarts(2, false)), none());
 }
 
-/// Where container `c` has ended, and what is said of it.
+/// Ends container `c`, and returns the generation at which its group was released.
 fn ended(table: &mut Table, code: i32) -> Option<u64> {
-    let effects = table.apply(Input::Exited("c".into(), exit(code), 40), 40);
+    let effects = table.apply(exited("c".into(), exit(code), 40), UnixNanos(40));
     assert_eq!(phases(&effects), [Phase::Lost(exit(code))]);
-    effects.reports[0].released_at
+    effects.reports[0].released_at.map(|generation| generation.0)
 }
 
 #[test]
@@ -165,7 +169,7 @@ fn one_that_fails_is_said_to_have_run_beside_its_peers() {
     // For good, whatever is wanted then.
     assert_eq!(told(&mut table, desired(5, 4, false)), none());
     told(&mut table, desired(5, 4, true));
-    assert_eq!(table.snapshot()[0].released_at, Some(3));
+    assert_eq!(table.snapshot()[0].released_at, Some(Generation(3)));
 }
 
 #[test]
@@ -182,7 +186,7 @@ fn of_one_that_was_to_be_stopped_nothing_is_said_to_have_run() {
 
     let mut table = without_agent();
     told(&mut table, desired(5, 2, true));
-    table.apply(registered("p", "c", 1), 30);
+    table.apply(registered("p", "c", 1), UnixNanos(30));
     assert_eq!(ended(&mut table, 1), None, "it has an agent after all");
 }
 
@@ -195,7 +199,7 @@ fn how_one_ended_has_to_be_known_before_it_is_said_to_have_failed() {
         pods: vec![(sandbox("p"), pod("p"))],
         containers: Vec::new(),
     };
-    let effects = table.apply(input, 30);
+    let effects = table.apply(input, UnixNanos(30));
     assert_eq!(phases(&effects), [Phase::Lost(Exit::UNKNOWN)]);
     assert_eq!(effects.reports[0].released_at, None);
     assert_eq!(ended(&mut table, 1), Some(2));
@@ -208,10 +212,10 @@ fn the_next_container_does_not_hide_how_one_that_ran_has_failed() {
     let mark = table.mark();
     let effects = table.apply(
         listed(mark, &["p"], &[("c", Some((exit(1), 25))), ("d", None)]),
-        30,
+        UnixNanos(30),
     );
     assert_eq!(phases(&effects), [Phase::Lost(exit(1))]);
-    assert_eq!(effects.reports[0].released_at, Some(2));
+    assert_eq!(effects.reports[0].released_at, Some(Generation(2)));
 }
 
 /// CRI shows it in NRI's place, just before it lists all that there is.
@@ -220,12 +224,12 @@ fn list(table: &mut Table, id: &str, without_agent: bool, before: Option<(&str, 
     let mark = table.mark();
     if without_agent {
         let found = Input::WithoutAgents(vec![present("p", id, true)]);
-        effects = table.apply(found, 10);
+        effects = table.apply(found, UnixNanos(10));
     }
     let mut containers = vec![(id, None)];
     containers.extend(before.map(|(id, code)| (id, Some((exit(code), 9)))));
     let input = listed(mark, &["p"], &containers);
-    let more = table.apply(input, 10);
+    let more = table.apply(input, UnixNanos(10));
     effects.stops.extend(more.stops);
     effects.reports.extend(more.reports);
     effects
@@ -234,11 +238,11 @@ fn list(table: &mut Table, id: &str, without_agent: bool, before: Option<(&str, 
 #[test]
 fn where_nri_is_away_a_listing_shows_who_has_no_agent() {
     let mut table = Table::new(BASE);
-    table.apply(Input::Desired(vec![desired(5, 2, false)]), 5);
+    table.apply(Input::Desired(vec![desired(5, 2, false)]), UnixNanos(5));
     assert_eq!(list(&mut table, "c", true, None).stops, ["c".into()]);
     // One that nothing is known of may have its agent.
     let mut table = Table::new(BASE);
-    table.apply(Input::Desired(vec![desired(5, 2, false)]), 5);
+    table.apply(Input::Desired(vec![desired(5, 2, false)]), UnixNanos(5));
     assert_eq!(list(&mut table, "c", false, None).stops, none());
 }
 
@@ -247,9 +251,11 @@ fn one_that_fails_while_nri_is_away_is_a_failure() {
     let mut table = Table::new(BASE);
     list(&mut table, "c", true, None);
     told(&mut table, desired(5, 2, true));
-    let ended = table.apply(Input::Exited("c".into(), exit(1), 30), 30).reports;
+    let ended = table
+        .apply(exited("c".into(), exit(1), 30), UnixNanos(30))
+        .reports;
     assert_eq!(ended.len(), 1);
-    assert_eq!(ended[0].released_at, Some(2));
+    assert_eq!(ended[0].released_at, Some(Generation(2)));
     // The daemon was away too: the end of the one before is news, since no agent comes to tell.
     let mut table = Table::new(BASE);
     let found = list(&mut table, "d", true, Some(("c", 1))).reports;
@@ -260,8 +266,8 @@ fn one_that_fails_while_nri_is_away_is_a_failure() {
 #[test]
 fn whose_agent_has_spoken_is_not_without_one_whatever_cri_shows() {
     let mut table = Table::new(BASE);
-    table.apply(Input::PodStarted(sandbox("p"), pod("p")), 0);
-    table.apply(registered("p", "c", 1), 1);
+    table.apply(Input::PodStarted(sandbox("p"), pod("p")), UnixNanos(0));
+    table.apply(registered("p", "c", 1), UnixNanos(1));
     list(&mut table, "c", true, None);
     assert_eq!(told(&mut table, desired(5, 2, false)), none());
 }

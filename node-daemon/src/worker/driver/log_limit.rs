@@ -1,47 +1,58 @@
-//! Lines about workers: what agents say, and how their workers end, makes the daemon write them. So each pod has so many at once, and then so many in a time, and so has
-//! each namespace, whose pods may come and go. What is left out is counted, and said with the pod's next line.
+//! Limits log lines about workers: agents, and how their workers end, cause them. Each pod has a
+//! burst and a rate, and so has each namespace, whose pods may come and go. What is left out is
+//! counted, and the count goes with the pod's next line.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::types::PodUid;
-use crate::pace::Pace;
+use lockstep_process::rate_limit::{Rate, RateLimit};
+
+use crate::worker::types::PodUid;
 
 /// Lines about one pod: a restart takes a handful for each of its workers.
-const OF_POD: (u32, Duration) = (128, Duration::from_secs(2));
-/// Lines about the pods of one namespace: a node may have a hundred of them, and a line has some 300 bytes.
-const OF_NAMESPACE: (u32, Duration) = (1024, Duration::from_millis(200));
-/// Pods that are told apart, and namespaces: more than a node has.
+const OF_POD: Rate = Rate {
+    burst: 128,
+    every: Duration::from_secs(2),
+};
+/// Lines about the pods of one namespace. A node may have a hundred of them, and a line has some
+/// 300 bytes.
+const OF_NAMESPACE: Rate = Rate {
+    burst: 1024,
+    every: Duration::from_millis(200),
+};
+/// Pods and namespaces that are told apart: more than a node has.
 const MOST: usize = 4096;
 
-/// What was said of each pod. Pods that are gone are forgotten, and so are quiet ones where there are too many.
+/// The limits of each pod and namespace. A pod's limit goes with the pod, and a quiet pod's goes
+/// when there are too many.
 #[derive(Debug, Default)]
-pub(super) struct Lines {
-    pods: BTreeMap<PodUid, OfPod>,
-    /// They outlive their pods: who makes others has no more for it.
-    namespaces: BTreeMap<String, Pace>,
+pub(super) struct LogLimit {
+    pods: BTreeMap<PodUid, PodLimit>,
+    /// They outlive their pods: new pods bring a namespace no new lines.
+    namespaces: BTreeMap<String, RateLimit>,
 }
 
 #[derive(Debug)]
-struct OfPod {
-    pace: Pace,
+struct PodLimit {
+    limit: RateLimit,
     left_out: u64,
 }
 
-impl Lines {
-    /// Whether another line may be written about this pod of that namespace: then how many were left out before it.
+impl LogLimit {
+    /// How many lines about this pod were left out before the next one; none if that is to be left
+    /// out, too.
     pub(super) fn next(&mut self, namespace: &str, pod: &PodUid) -> Option<u64> {
         if self.pods.len() >= MOST && !self.pods.contains_key(pod) {
-            self.pods.retain(|_, of_pod| !of_pod.pace.is_rested());
+            self.pods.retain(|_, of_pod| !of_pod.limit.is_full());
             if self.pods.len() >= MOST {
                 return None;
             }
         }
-        let of_pod = self.pods.entry(pod.clone()).or_insert_with(|| OfPod {
-            pace: Pace::new(OF_POD.0, OF_POD.1),
+        let of_pod = self.pods.entry(pod.clone()).or_insert_with(|| PodLimit {
+            limit: RateLimit::new(OF_POD),
             left_out: 0,
         });
-        if of_pod.pace.try_take() && may_say(&mut self.namespaces, namespace) {
+        if of_pod.limit.try_take() && may_say(&mut self.namespaces, namespace) {
             return Some(std::mem::take(&mut of_pod.left_out));
         }
         of_pod.left_out += 1;
@@ -54,18 +65,18 @@ impl Lines {
     }
 }
 
-fn may_say(namespaces: &mut BTreeMap<String, Pace>, namespace: &str) -> bool {
-    if let Some(pace) = namespaces.get_mut(namespace) {
-        return pace.try_take();
+fn may_say(namespaces: &mut BTreeMap<String, RateLimit>, namespace: &str) -> bool {
+    if let Some(limit) = namespaces.get_mut(namespace) {
+        return limit.try_take();
     }
     // Namespaces are as many as there are pods, or were of late.
-    namespaces.retain(|_, pace| !pace.is_rested());
+    namespaces.retain(|_, limit| !limit.is_full());
     if namespaces.len() >= MOST {
         return false;
     }
-    let mut pace = Pace::new(OF_NAMESPACE.0, OF_NAMESPACE.1);
-    let may = pace.try_take();
-    namespaces.insert(namespace.to_owned(), pace);
+    let mut limit = RateLimit::new(OF_NAMESPACE);
+    let may = limit.try_take();
+    namespaces.insert(namespace.to_owned(), limit);
     may
 }
 
@@ -75,13 +86,13 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_pod_that_makes_noise_fills_no_log_and_hides_no_other() {
-        let mut lines = Lines::default();
+        let mut lines = LogLimit::default();
         let (loud, quiet) = (PodUid::from("loud"), PodUid::from("quiet"));
         let written = (0..31_000).filter(|_| lines.next("ns", &loud).is_some()).count();
-        assert_eq!(written, OF_POD.0 as usize);
+        assert_eq!(written, OF_POD.burst as usize);
         assert_eq!(lines.next("ns", &quiet), Some(0));
-        tokio::time::advance(OF_POD.1).await;
-        assert_eq!(lines.next("ns", &loud), Some(31_000 - u64::from(OF_POD.0)));
+        tokio::time::advance(OF_POD.every).await;
+        assert_eq!(lines.next("ns", &loud), Some(31_000 - u64::from(OF_POD.burst)));
         assert_eq!(lines.next("ns", &loud), None);
         lines.forget(&loud);
         assert_eq!(lines.pods.len(), 1);
@@ -89,19 +100,19 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn pods_that_come_and_go_are_not_remembered_for_ever() {
-        let mut lines = Lines::default();
+        let mut lines = LogLimit::default();
         for number in 0..3 * MOST {
             lines.next("ns", &PodUid::from(number.to_string()));
             assert!(lines.pods.len() <= MOST);
         }
-        tokio::time::advance(OF_POD.1).await;
+        tokio::time::advance(OF_POD.every).await;
         assert_eq!(lines.next("ns", &"next".into()), Some(0));
         assert_eq!(lines.pods.len(), 1);
     }
 
     #[tokio::test(start_paused = true)]
     async fn pods_of_one_namespace_fill_no_log_by_coming_and_going_and_hide_no_other_namespace() {
-        let mut lines = Lines::default();
+        let mut lines = LogLimit::default();
         let pods: Vec<PodUid> = (0..110).map(|number| PodUid::from(number.to_string())).collect();
         let mut written = 0;
         for _ in 0..128 {
@@ -110,14 +121,14 @@ mod tests {
                 .filter(|pod| lines.next("loud", pod).is_some())
                 .count();
         }
-        assert_eq!(written, OF_NAMESPACE.0 as usize);
+        assert_eq!(written, OF_NAMESPACE.burst as usize);
         pods.iter().for_each(|pod| lines.forget(pod));
         assert_eq!(lines.next("loud", &"new".into()), None);
         assert_eq!(lines.next("quiet", &"other".into()), Some(0));
-        tokio::time::advance(OF_NAMESPACE.1).await;
+        tokio::time::advance(OF_NAMESPACE.every).await;
         assert_eq!(lines.next("loud", &"new".into()), Some(1));
         // Who is quiet for long is forgotten.
-        tokio::time::advance(OF_NAMESPACE.1 * OF_NAMESPACE.0).await;
+        tokio::time::advance(OF_NAMESPACE.every * OF_NAMESPACE.burst).await;
         lines.next("another", &"another".into());
         assert_eq!(lines.namespaces.len(), 1);
     }

@@ -1,4 +1,4 @@
-//! A process that is held by a pidfd: whoever gets its PID later is not meant.
+//! A process held by a pidfd: a later process with the same PID is never signalled.
 
 use std::os::fd::OwnedFd;
 
@@ -11,7 +11,8 @@ pub(super) enum KillError {
     /// It has ended, or its PID is another's by now.
     #[error("it is gone")]
     Gone,
-    /// The kernel has none (before Linux 5.3), or the container runtime's seccomp profile forbids them.
+    /// The kernel has none (before Linux 5.3), or the container runtime's seccomp profile forbids
+    /// them.
     #[error("this node offers no pidfds, and without one a signal could reach another process: {0}")]
     NoPidfd(Errno),
     /// The kernel has refused something else.
@@ -21,9 +22,9 @@ pub(super) enum KillError {
 
 /// A process, while it runs and after.
 #[derive(Debug)]
-pub(super) struct Held(OwnedFd);
+pub(super) struct PidFd(OwnedFd);
 
-impl Held {
+impl PidFd {
     /// Holds the process that has this PID now.
     pub(super) fn open(pid: i32) -> Result<Self, KillError> {
         let pid = Pid::from_raw(pid).ok_or(KillError::Gone)?;
@@ -31,7 +32,7 @@ impl Held {
             .map(Self)
             .map_err(|error| match error {
                 Errno::SRCH => KillError::Gone,
-                // To hold a process needs no rights: it is the filter of system calls that says so.
+                // Holding a process needs no rights: only a filter of system calls refuses it.
                 Errno::NOSYS | Errno::PERM => KillError::NoPidfd(error),
                 error => KillError::Refused(error),
             })
@@ -57,7 +58,7 @@ mod tests {
     fn who_has_ended_is_not_signalled() {
         let mut child = Command::new("sleep").arg("600").spawn().unwrap();
         let pid = i32::try_from(child.id()).unwrap();
-        let held = Held::open(pid).unwrap();
+        let held = PidFd::open(pid).unwrap();
         held.kill().unwrap();
         child.wait().unwrap();
         // From now on the number may be another's.
@@ -67,7 +68,7 @@ mod tests {
     #[test]
     fn numbers_of_nobody_hold_nobody() {
         for pid in [0, i32::MAX] {
-            assert!(matches!(Held::open(pid), Err(KillError::Gone)), "{pid}");
+            assert!(matches!(PidFd::open(pid), Err(KillError::Gone)), "{pid}");
         }
     }
 }

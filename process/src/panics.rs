@@ -1,10 +1,10 @@
-//! A task that panics takes the process with it, as it does in release builds, where panics abort: what it owned would be looked after by nobody. Who is
-//! started next begins with what is durable.
+//! A task that panics ends the process, as in release builds, where panics abort. Otherwise nothing
+//! would look after what the task owned. The next process starts from what is durable.
 
 use std::panic;
 use std::process;
 
-/// From now on a panic in any thread ends this process, after it was reported.
+/// From now on a panic in any thread is reported and then ends this process.
 pub fn end_the_process() {
     let report = panic::take_hook();
     panic::set_hook(Box::new(move |panic| {

@@ -1,0 +1,109 @@
+//! The numbers of the restart protocol, and how a worker runs and ends, as newtypes: an epoch is
+//! never taken for a generation, nor one clock for another.
+//!
+//! The control plane's core, the node daemon and the pod agent share them. Wire types stop at a
+//! `convert.rs` and become these. Nothing here does I/O.
+
+use std::fmt;
+
+/// How often a group was restarted since its JobSet was created: the count that all of its workers
+/// should have. It never falls while the JobSet's UID lives.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Generation(pub u64);
+
+impl Generation {
+    /// The highest one that a status can hold.
+    pub const LAST: Self = Self(u64::MAX >> 1);
+
+    /// The generation after this one.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0.saturating_add(1)).min(Self::LAST)
+    }
+
+    /// The generation before this one; that of 0 is 0.
+    #[must_use]
+    pub fn previous(self) -> Self {
+        Self(self.0.saturating_sub(1))
+    }
+}
+
+impl fmt::Display for Generation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Fences leaders: the Lease's resourceVersion at acquisition. Whatever carries a lower epoch than
+/// the highest seen is ignored.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Epoch(pub u64);
+
+impl fmt::Display for Epoch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A time of the wall clock: nanoseconds since the Unix epoch.
+///
+/// The control plane derives it from a monotonic clock, so that a stepped wall clock moves no
+/// deadline. A node's clock may step.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct UnixNanos(pub i64);
+
+impl UnixNanos {
+    /// This time plus `millis` milliseconds.
+    #[must_use]
+    pub fn plus_millis(self, millis: u64) -> Self {
+        let nanos = i64::try_from(millis)
+            .unwrap_or(i64::MAX)
+            .saturating_mul(1_000_000);
+        Self(self.0.saturating_add(nanos))
+    }
+}
+
+/// A time of the clock that nobody sets: nanoseconds since the machine booted (`CLOCK_BOOTTIME`,
+/// which also gives processes their start times).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct BootNanos(pub u64);
+
+/// How a process or a container ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Exit {
+    /// Exit code, or 128 + signal.
+    pub code: i32,
+    /// Signal number; 0 if it was no signal.
+    pub signal: i32,
+}
+
+impl Exit {
+    /// The end of a container that nobody saw. It is never mistaken for a success, nor for a death
+    /// by SIGKILL, which names its signal. Kubernetes gives such a container 137 as well.
+    pub const UNKNOWN: Self = Self { code: 137, signal: 0 };
+}
+
+/// State of a running worker's heartbeat.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Heartbeat {
+    /// It arrives in time, or none is required.
+    #[default]
+    Well,
+    /// One is required since the worker was started, and none has arrived yet.
+    Awaited,
+    /// None has arrived for longer than `lockstep.dev/heartbeat-timeout`.
+    Missed,
+    /// The first one has not arrived within `lockstep.dev/ready-timeout`.
+    Overdue,
+}
+
+impl Heartbeat {
+    /// True if the worker runs but does not work.
+    #[must_use]
+    pub fn is_late(self) -> bool {
+        matches!(self, Self::Missed | Self::Overdue)
+    }
+}
