@@ -213,7 +213,7 @@ impl Table {
         self.retarget(id, effects);
     }
 
-    fn welcomed(&mut self, epoch: u64) {
+    fn welcomed(&mut self, epoch: Epoch) {
         mutant!(ForgetFormerLeaders => ());
         self.highest = self.highest.max(epoch);
     }
