@@ -148,7 +148,7 @@ impl Group {
             if let (None, Some(wanted)) = (&writing, out.status) {
                 writing = Some((Instant::now() + self.write, wanted));
             }
-            observation.wait_for(out.awaited);
+            observation.wait_for(out.step_delay);
             let took = began.elapsed();
             tokio::select! {
                 biased;

@@ -23,6 +23,7 @@ mod fit;
 mod leaving;
 mod marks;
 mod members;
+mod membership;
 mod message;
 mod needs;
 mod order;
@@ -30,17 +31,16 @@ mod progress;
 mod quantity;
 mod queue;
 mod reached;
-mod table;
 mod world;
 
 pub use decide::decide;
 pub(crate) use marks::{Marks, goes_by_pod_group, overruled};
 pub use marks::{backend, mutate};
 pub use members::members;
+pub use membership::{dependent, gang_name};
 pub use needs::{Exclusive, Needs};
 pub use quantity::Resources;
 pub(crate) use reached::{awaits_group, phase, reached, report, stopped};
-pub use table::{dependent, gang_name};
 pub use world::{
     Announcement, Backend, Decision, Decisions, Footprint, Gang, GroupPolicy, JobSetGangs, Node, Part, Pod,
     PodGroupRef, PodPhase, PodRef, Word, World, Write,

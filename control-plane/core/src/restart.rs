@@ -25,23 +25,20 @@
 //! Promises: a restart is decided only on evidence about an incarnation that runs released at the current generation; nothing is released at
 //! a generation that is not durable; a failure is counted once; the generation never falls.
 
-mod awaited;
 mod blocked;
-mod claims;
 mod coordinator;
 mod gather;
 mod ids;
 mod observed;
 mod output;
+mod plausibility;
 mod replace;
 mod terminal;
 mod view;
 
 pub use crate::jobset::in_place::RestartLevel;
-pub use awaited::Awaited;
 pub use blocked::{Blockage, Blocked, BlockedReason};
-pub use claims::Impossible;
-pub use coordinator::{Coordinator, Effect, Fate, Preview, Unmoved, WORKER_RESTARTS_AT_ONCE};
+pub use coordinator::{Coordinator, Effect, Fate, Preview, StepDelay, Unmoved, WORKER_RESTARTS_AT_ONCE};
 pub use gather::{Gathered, Placed, gather, grace_ms, heartbeat_timeout_ms, ready_timeout_ms};
 pub use ids::{Epoch, Generation, Identity, Incarnation, UnixNanos};
 pub use observed::{
@@ -49,6 +46,7 @@ pub use observed::{
     Report, Scope, TerminalAction, TerminalRule, Worker,
 };
 pub use output::{Announcement, Condemned, Desired, Output, Timeline, WorkerRestart};
+pub use plausibility::Impossible;
 pub use replace::{LostPods, Occupancy, Place, Replacement, Vacant, is_open, places, replacement_pod};
 
 #[cfg(test)]

@@ -21,9 +21,9 @@ mod follow;
 mod gone;
 mod head;
 mod initialize;
-mod memory;
 mod names;
 mod retry;
+mod status_annotation;
 
 use std::sync::Arc;
 
@@ -38,9 +38,9 @@ use serde_json::Value;
 pub use gone::Pods;
 pub use head::head_failures;
 pub(super) use initialize::owner;
-pub use memory::{Recalled, recall};
 pub(super) use names::first_cluster;
 pub use names::is_begun;
+pub use status_annotation::{Recalled, recall};
 
 use self::names::{cluster_name, job_id, last_id};
 use super::cluster::{MANAGED_BY_ANOTHER, Refusal, event};
@@ -158,7 +158,7 @@ pub struct JobPlan {
     /// The submitter to create.
     pub create_submitter: Option<Box<Job>>,
     /// What to write into the annotation [`lockstep_api::ray::keys::JOB_STATUS`], before the status.
-    pub memory: Option<String>,
+    pub status_annotation: Option<String>,
     /// Take that annotation away.
     pub forget: bool,
     /// The whole status to write, if it differs from the present one.
@@ -421,13 +421,13 @@ impl<'a> Draft<'a> {
         let is_news = self.job.status.as_ref() != Some(&self.status);
         let is_whole = self.observed.is_whole;
         if is_news {
-            self.plan.memory = memory::memory(self.job, &self.status, is_whole);
+            self.plan.status_annotation = status_annotation::value(self.job, &self.status, is_whole);
         }
         if is_news || self.observed.is_behind {
             self.plan.status = Some(Box::new(self.status));
         } else {
             // It says nothing that the status does not. Each of these writes names the version that the other makes.
-            self.plan.forget = is_whole && memory::is_there(self.job);
+            self.plan.forget = is_whole && status_annotation::is_there(self.job);
         }
         self.plan
     }

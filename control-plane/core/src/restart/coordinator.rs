@@ -16,7 +16,6 @@ use super::{
 };
 
 mod advance;
-mod asked;
 mod backoff;
 mod begin;
 mod climb;
@@ -24,15 +23,17 @@ mod containers;
 mod escalation;
 mod evidence;
 mod optional;
-mod patience;
 mod pods;
 mod preview;
 mod ready;
-mod seats;
+mod released;
+mod step_delay;
 mod takeover;
+mod worker_restart_request;
 mod worker_restarts;
 
 pub use preview::{Effect, Fate, Preview, Unmoved};
+pub use step_delay::StepDelay;
 pub use worker_restarts::WORKER_RESTARTS_AT_ONCE;
 
 /// The coordinator of one group.
@@ -244,7 +245,7 @@ impl Coordinator {
         out.condemned = self.condemned(&view);
         let look_again = self.look_for_blockage(observed, &view, now, &mut out);
         out.wake_at = self.wake_at(now).into_iter().chain(look_again).min();
-        out.awaited = self.awaited(&view);
+        out.step_delay = self.step_delay(&view);
         out
     }
 

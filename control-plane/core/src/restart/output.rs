@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Awaited, Blockage, Blocked, Cause, Durable, EscalateAfter, Generation, Identity, Incarnation,
-    RestartLevel, Scope, UnixNanos,
+    Blockage, Blocked, Cause, Durable, EscalateAfter, Generation, Identity, Incarnation, RestartLevel, Scope,
+    StepDelay, UnixNanos,
 };
 
 /// Result of one step.
@@ -24,8 +24,8 @@ pub struct Output {
     pub replace: bool,
     /// Step again at this time even if nothing changes.
     pub wake_at: Option<UnixNanos>,
-    /// Whose progress calls for no step; `None`: any change does.
-    pub awaited: Option<Awaited>,
+    /// The workers whose progress needs no step. `None`: each report needs one.
+    pub step_delay: Option<StepDelay>,
 }
 
 /// A pod whose worker has failed too often.

@@ -105,7 +105,7 @@ fn act(stage: &mut Stage, model: &mut Model, plan: JobPlan, fuse: &mut Fuse) {
             ..JobPlan::default()
         },
         JobPlan {
-            memory: plan.memory,
+            status_annotation: plan.status_annotation,
             ..JobPlan::default()
         },
         JobPlan {

@@ -87,7 +87,7 @@ fn without(job: &Arc<RayJob>, shown: RayJobStatus) -> Arc<RayJob> {
 
 /// The value of the annotation that is to be written before this status. `None`: the definition keeps all of it, as it has `is_whole` kept the
 /// last one.
-pub(super) fn memory(job: &RayJob, status: &RayJobStatus, is_whole: bool) -> Option<String> {
+pub(super) fn value(job: &RayJob, status: &RayJobStatus, is_whole: bool) -> Option<String> {
     if is_whole {
         return None;
     }
@@ -124,8 +124,8 @@ fn read(job: &RayJob) -> Option<RayJobStatus> {
 
 /// The annotation, if that is about this RayJob: a manifest may be made from another one, with its annotations.
 fn own(job: &RayJob) -> Option<Value> {
-    let memory: Value = serde_json::from_str(job.annotation(keys::JOB_STATUS)?).ok()?;
-    (memory["uid"] == job.uid_str()).then_some(memory)
+    let recorded: Value = serde_json::from_str(job.annotation(keys::JOB_STATUS)?).ok()?;
+    (recorded["uid"] == job.uid_str()).then_some(recorded)
 }
 
 fn cut(text: &mut String) {
