@@ -49,8 +49,8 @@ pub struct Coordinator {
     /// Optional workers that have run, by place.
     joined: BTreeSet<String>,
     /// The incarnation of each worker that is released at `generation`, or was when the stop began.
-    seats: HashMap<Identity, Incarnation>,
-    /// Workers whose seat has a new incarnation, which has not been seen to run yet: the release names it.
+    released_in: HashMap<Identity, Incarnation>,
+    /// Workers whose released incarnation is new and was not seen to run yet: the release names it.
     newcomers: HashSet<Identity>,
     /// Workers that were released and not seen since.
     unseen: HashSet<Identity>,
@@ -120,7 +120,7 @@ impl Coordinator {
             started: durable.started.clone(),
             joined: durable.joined.clone(),
             cause: durable.cause.clone(),
-            seats: HashMap::new(),
+            released_in: HashMap::new(),
             newcomers: HashSet::new(),
             unseen: HashSet::new(),
             done: BTreeMap::new(),
@@ -237,7 +237,7 @@ impl Coordinator {
         self.hear_worker_restart_request(observed, &view, now, &mut out);
         self.tend_worker_restarts(observed, &view, now, &mut out);
         self.begin_with_pod_mates(observed, &view, now, &mut out);
-        self.take_seats(observed, &view);
+        self.note_released(observed, &view);
         self.note_started(observed, &view, now, &mut out);
         out.desired = self.desired(observed, &view);
         out.status = self.status(&observed.durable);
@@ -254,7 +254,7 @@ impl Coordinator {
             self.started.clear();
         }
         self.joined.clear();
-        self.seats.clear();
+        self.released_in.clear();
         self.newcomers.clear();
         self.unseen.clear();
         self.done.clear();
@@ -271,7 +271,7 @@ impl Coordinator {
             return;
         }
         let ran = self.generation > Generation(0) && self.released == self.generation;
-        if ran || !self.started.is_empty() || !self.seats.is_empty() {
+        if ran || !self.started.is_empty() || !self.released_in.is_empty() {
             self.raise();
         }
         self.forget_workers();

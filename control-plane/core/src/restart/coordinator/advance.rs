@@ -95,7 +95,7 @@ impl Coordinator {
         view.slots.iter().filter(|(identity, slot)| {
             slot.counts()
                 && (self.started.contains(&slot.worker.stage)
-                    || self.seats.contains_key(identity)
+                    || self.released_in.contains_key(identity)
                     || slot.current.is_some()
                     || slot.runs_unreleased())
         })
@@ -174,16 +174,17 @@ impl Coordinator {
         self.newcomers = parked
             .iter()
             .filter(|(identity, incarnation)| {
-                self.newcomers.contains(*identity) || self.seats.get(*identity) != Some(*incarnation)
+                self.newcomers.contains(*identity) || self.released_in.get(*identity) != Some(*incarnation)
             })
             .map(|(identity, _)| (*identity).clone())
             .collect();
         self.unseen = parked.iter().map(|(identity, _)| (*identity).clone()).collect();
         // Most keep theirs.
-        self.seats.retain(|identity, _| self.unseen.contains(identity));
+        self.released_in
+            .retain(|identity, _| self.unseen.contains(identity));
         for (identity, incarnation) in parked {
-            if self.seats.get(identity) != Some(incarnation) {
-                self.seats.insert(identity.clone(), incarnation.clone());
+            if self.released_in.get(identity) != Some(incarnation) {
+                self.released_in.insert(identity.clone(), incarnation.clone());
             }
         }
         self.held.clear();

@@ -23,10 +23,11 @@ impl Coordinator {
         if !slot.running_at(self.wanted(identity)) {
             return false;
         }
-        let is_seated = || slot.current.map(|(incarnation, _)| incarnation) == self.seats.get(identity);
+        let is_released =
+            || slot.current.map(|(incarnation, _)| incarnation) == self.released_in.get(identity);
         slot.worker.level != RestartLevel::Container
             || slot.seen_running()
-            || is_seated() && !self.newcomers.contains(identity)
+            || is_released() && !self.newcomers.contains(identity)
     }
 
     /// Only a container of the present generation can fail: those of older ones end because they are stopped.
@@ -37,8 +38,8 @@ impl Coordinator {
         observed: &Observed,
         cause: &MakeCause<'_>,
     ) -> Option<Cause> {
-        let seat = self.seats.get(identity);
-        if let Some(report) = seat.and_then(|seat| observed.reports.get(seat))
+        let released = self.released_in.get(identity);
+        if let Some(report) = released.and_then(|released| observed.reports.get(released))
             && let Phase::Lost(exit) = report.phase
             && report.generation == self.generation
         {
@@ -47,8 +48,8 @@ impl Coordinator {
         }
         let started = self.started.contains(&slot.worker.stage);
         let pods = &slot.worker.pods;
-        let lost = match seat {
-            Some(seat) => !pods.iter().any(|pod| pod.uid == seat.pod_uid),
+        let lost = match released {
+            Some(released) => !pods.iter().any(|pod| pod.uid == released.pod_uid),
             // While a group is being released it is what is waited for, and its pod may go before that.
             None => started && pods.is_empty() && (!self.is_releasing() || mutants::is(Mutant::CountAwaited)),
         };
@@ -57,8 +58,8 @@ impl Coordinator {
         }
         // Kubelet has started it again, and nobody has seen why. While a group is being released that is what is waited for.
         let (current, report) = slot.current?;
-        let again = match seat {
-            Some(seat) => current != seat,
+        let again = match released {
+            Some(released) => current != released,
             None => started && !self.is_releasing(),
         };
         (report.phase == Phase::Fresh && again).then(|| {

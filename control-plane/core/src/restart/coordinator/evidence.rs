@@ -46,7 +46,10 @@ impl Coordinator {
                 .and_then(|exit| observed.policy.terminal_action(&identity, exit.code));
             match action {
                 Some(TerminalAction::FailIndex) => {
-                    let pod = self.seats.get(&identity).map(|seat| seat.pod_uid.clone());
+                    let pod = self
+                        .released_in
+                        .get(&identity)
+                        .map(|released| released.pod_uid.clone());
                     self.done.insert(identity, pod.unwrap_or_default());
                     continue;
                 }
@@ -119,11 +122,13 @@ impl Coordinator {
             let (pod, node, at) = (&report.pod_name, &report.node, Some(report.since));
             return Some(cause(Reason::ContainerLost, pod, node, Some(exit), at));
         }
-        let Some(seat) = self.seats.get(identity) else {
-            return self.evidence_without_seat(identity, slot, &cause);
+        let Some(released) = self.released_in.get(identity) else {
+            return self.evidence_after_takeover(identity, slot, &cause);
         };
-        let current = slot.current.filter(|(incarnation, _)| *incarnation == seat);
-        if let Some(report) = current.map_or_else(|| observed.reports.get(seat), |(_, report)| Some(report)) {
+        let current = slot.current.filter(|(incarnation, _)| *incarnation == released);
+        if let Some(report) =
+            current.map_or_else(|| observed.reports.get(released), |(_, report)| Some(report))
+        {
             match report.phase {
                 Phase::Unlinked if mutants::is(Mutant::UnlinkedIsLost) => {
                     return Some(cause(
@@ -160,11 +165,11 @@ impl Coordinator {
                 _ => {}
             }
         }
-        if !slot.worker.pods.iter().any(|pod| pod.uid == seat.pod_uid) {
+        if !slot.worker.pods.iter().any(|pod| pod.uid == released.pod_uid) {
             return Some(cause(Reason::PodLost, "", "", None, None));
         }
         let (current, report) = slot.current?;
-        (current != seat && report.phase != Phase::Unlinked).then(|| {
+        (current != released && report.phase != Phase::Unlinked).then(|| {
             cause(
                 Reason::ContainerLost,
                 &report.pod_name,
@@ -191,7 +196,7 @@ impl Coordinator {
     }
 
     /// A new leader does not remember whom it released: a worker of a fully started stage that is unstarted or gone was.
-    fn evidence_without_seat(
+    fn evidence_after_takeover(
         &self,
         identity: &Identity,
         slot: &Slot<'_>,

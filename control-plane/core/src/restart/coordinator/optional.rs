@@ -13,7 +13,7 @@ use super::{Coordinator, State};
 impl Coordinator {
     /// Whether an optional worker takes part.
     pub(super) fn has_joined(&self, identity: &Identity) -> bool {
-        self.seats.contains_key(identity)
+        self.released_in.contains_key(identity)
             || self.joined.contains(&identity.place())
             || self.worker_restarts.concerns(identity)
             || mutants::is(Mutant::OptionalAreExpected)
@@ -45,13 +45,13 @@ impl Coordinator {
             *jobs.entry(job.to_owned()).or_insert_with(is_sized)
         };
         let unwanted: Vec<Identity> = self
-            .seats
+            .released_in
             .keys()
             .filter(|identity| !observed.workers.contains_key(*identity) && sized(&identity.job))
             .cloned()
             .collect();
         for identity in &unwanted {
-            self.seats.remove(identity);
+            self.released_in.remove(identity);
             self.newcomers.remove(identity);
             self.unseen.remove(identity);
         }
@@ -73,7 +73,7 @@ impl Coordinator {
         let optional = observed.workers.iter().filter(|(_, worker)| worker.optional);
         for (identity, _) in optional.filter(|(_, worker)| worker.pods.iter().all(|pod| pod.node.is_none())) {
             self.joined.remove(&identity.place());
-            self.seats.remove(identity);
+            self.released_in.remove(identity);
             self.newcomers.remove(identity);
             self.unseen.remove(identity);
         }

@@ -76,8 +76,8 @@ impl Coordinator {
 
     /// Whether a worker that is about to be released runs in another pod than before. A new leader knows that only of the pod that the restart is about.
     pub(super) fn is_in_another_pod(&self, identity: &Identity, incarnation: &Incarnation) -> bool {
-        match self.seats.get(identity) {
-            Some(seat) => seat.pod_uid != incarnation.pod_uid,
+        match self.released_in.get(identity) {
+            Some(released) => released.pod_uid != incarnation.pod_uid,
             None => self.cause.as_ref().is_some_and(|cause| {
                 cause.reason == Reason::PodLost && cause.identity.as_ref() == Some(identity)
             }),

@@ -21,7 +21,7 @@ impl Coordinator {
             _ => return None,
         };
         let is_released =
-            report.generation == self.wanted(identity) && self.seats.get(identity) == Some(incarnation);
+            report.generation == self.wanted(identity) && self.released_in.get(identity) == Some(incarnation);
         is_released.then(|| Cause {
             reason,
             identity: Some(identity.clone()),

@@ -1,4 +1,4 @@
-//! Who is released: which incarnation holds the seat of each worker, and when a stage has started.
+//! Which incarnation of each worker is released, and when a stage has started.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,7 @@ use super::{Coordinator, State};
 
 impl Coordinator {
     /// Who is released now: the workers that run or are parked at the generation, and fresh ones of stages that are still starting.
-    pub(super) fn take_seats(&mut self, observed: &Observed, view: &View<'_>) {
+    pub(super) fn note_released(&mut self, observed: &Observed, view: &View<'_>) {
         if !self.may_release(observed) {
             return;
         }
@@ -49,11 +49,11 @@ impl Coordinator {
             };
             // A container that is followed by another at the same generation has ended, and that was dealt with.
             let follows = container && report.phase == Phase::Running;
-            if starts && (follows || !self.seats.contains_key(identity)) {
+            if starts && (follows || !self.released_in.contains_key(identity)) {
                 if container && report.phase == Phase::Fresh && slot.ended.is_none() && self.is_releasing() {
                     self.note_replaced(slot);
                 }
-                self.seats.insert(identity.clone(), incarnation.clone());
+                self.released_in.insert(identity.clone(), incarnation.clone());
                 self.newcomers.insert(identity.clone());
             }
             if matches!(report.phase, Phase::Starting | Phase::Running) {
@@ -111,13 +111,13 @@ impl Coordinator {
             let seen = self.started.contains(&slot.worker.stage)
                 || slot.seen_running()
                 || mutants::is(Mutant::StartedUnseen);
-            let seated = self.seats.contains_key(identity);
+            let is_released = self.released_in.contains_key(identity);
             let restarts_alone = self.worker_restarts.concerns(identity);
             let runs = slot.done
                 || slot.absent
                 || restarts_alone
-                || (seen && seated && slot.running_at(self.wanted(identity)));
-            let is_part = seated || slot.current.is_some() || self.started.contains(&slot.worker.stage);
+                || (seen && is_released && slot.running_at(self.wanted(identity)));
+            let is_part = is_released || slot.current.is_some() || self.started.contains(&slot.worker.stage);
             takes_part |= is_part;
             waits |= !runs && (is_part || !in_place);
             *stages.entry(&slot.worker.stage).or_insert(true) &= runs;
@@ -177,7 +177,7 @@ impl Coordinator {
             .filter_map(|identity| {
                 let (incarnation, report) = view.slots.get(identity)?.current?;
                 let waits = matches!(report.phase, Phase::Fresh | Phase::Parked);
-                (waits && self.seats.get(identity) == Some(incarnation)).then(|| incarnation.clone())
+                (waits && self.released_in.get(identity) == Some(incarnation)).then(|| incarnation.clone())
             })
             .collect();
         let mut desired = Desired {

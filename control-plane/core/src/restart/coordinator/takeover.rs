@@ -168,7 +168,7 @@ impl Coordinator {
         let absorbed = under_way && !self.all_stopped(view);
         let stopped_at = self.last_stopped(observed).filter(|_| under_way);
         for (identity, slot) in view.slots.iter() {
-            let seat = match slot.worker.level {
+            let released = match slot.worker.level {
                 RestartLevel::Container => self.container_before(slot, absorbed, stopped_at),
                 _ => slot
                     .current
@@ -177,8 +177,8 @@ impl Coordinator {
                         !matches!(report.phase, Phase::Fresh | Phase::Parked | Phase::Unlinked)
                     }),
             };
-            if let Some((incarnation, _)) = seat {
-                self.seats.insert(identity.clone(), incarnation.clone());
+            if let Some((incarnation, _)) = released {
+                self.released_in.insert(identity.clone(), incarnation.clone());
             }
         }
         self.state = match (under_way, released) {

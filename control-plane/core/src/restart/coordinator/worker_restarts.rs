@@ -56,7 +56,7 @@ struct UnderWay {
     counted: bool,
     /// How many pods this leader has had deleted in which it did not come up.
     moves: u32,
-    /// An incarnation holds the seat for this generation.
+    /// An incarnation is released at this generation.
     released: bool,
     /// Since it was released, and in sight: when it should be up. While nobody expects the worker: until when it may come back.
     deadline: Option<UnixNanos>,
@@ -106,7 +106,7 @@ impl UnderWay {
     }
 
     /// Its worker waits for another incarnation.
-    fn unseat(&mut self) {
+    fn wait_for_next_incarnation(&mut self) {
         self.released = false;
         self.deadline = None;
     }
@@ -359,21 +359,21 @@ impl Coordinator {
                     // Whoever led before has released it.
                     Phase::Starting | Phase::Exited(_) if !restart.released => {
                         restart.release(now);
-                        self.seats.insert(identity.clone(), incarnation.clone());
+                        self.released_in.insert(identity.clone(), incarnation.clone());
                     }
                     _ => {}
                 }
             }
-            let seat = self.seats.get(identity);
-            let is_seated = slot
+            let released = self.released_in.get(identity);
+            let is_released = slot
                 .current
-                .is_some_and(|(incarnation, _)| Some(incarnation) == seat);
-            let ended = seat.and_then(|seat| observed.reports.get(seat));
+                .is_some_and(|(incarnation, _)| Some(incarnation) == released);
+            let ended = released.and_then(|released| observed.reports.get(released));
             let has_ended = ended
                 .is_some_and(|report| matches!(report.phase, Phase::Lost(_)) && restart.is_reached(report));
-            if restart.released && !is_seated && !has_ended {
+            if restart.released && !is_released && !has_ended {
                 // Lost before it got so far: that is covered.
-                restart.unseat();
+                restart.wait_for_next_incarnation();
             }
             true
         });
@@ -441,7 +441,10 @@ impl Coordinator {
             generation,
             cause: cause.clone(),
         });
-        let pod = self.seats.get(&identity).map(|seat| seat.pod_uid.clone());
+        let pod = self
+            .released_in
+            .get(&identity)
+            .map(|released| released.pod_uid.clone());
         let begun = Begun {
             timeline: Timeline {
                 generation,
@@ -493,7 +496,7 @@ impl Coordinator {
             };
             let deadline = now.plus_millis(observed.policy.timeout_ms);
             if self.escalation.condemns(slot) {
-                restart.unseat();
+                restart.wait_for_next_incarnation();
             } else if !restart.released {
                 let backoff = self.worker_restarts.backoffs.entry(identity.clone()).or_default();
                 if backoff.is_over(now) {
@@ -502,12 +505,12 @@ impl Coordinator {
                     let climb = self.worker_restarts.climbs.entry(identity.clone());
                     climb.or_insert_with(Climb::in_place).runs(now);
                     restart.deadline = Some(deadline);
-                    self.seats.insert(identity.clone(), incarnation.clone());
+                    self.released_in.insert(identity.clone(), incarnation.clone());
                     self.newcomers.insert(identity.clone());
                     self.unseen.insert(identity.clone());
                 }
             } else if now >= *restart.deadline.get_or_insert(deadline) {
-                restart.unseat();
+                restart.wait_for_next_incarnation();
                 restart.moves = restart.moves.saturating_add(1);
                 is_stuck |= slot.worker.keeps_pod;
                 let condemned = self.escalation.condemn(identity, slot);
