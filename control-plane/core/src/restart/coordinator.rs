@@ -233,9 +233,9 @@ impl Coordinator {
             }
         }
 
-        self.hear_request(observed, &view, now, &mut out);
-        self.hear_worker_restart_request(observed, &view, now, &mut out);
-        self.tend_worker_restarts(observed, &view, now, &mut out);
+        self.handle_request(observed, &view, now, &mut out);
+        self.handle_worker_restart_request(observed, &view, now, &mut out);
+        self.drive_worker_restarts(observed, &view, now, &mut out);
         self.begin_with_pod_mates(observed, &view, now, &mut out);
         self.note_released(observed, &view);
         self.note_started(observed, &view, now, &mut out);

@@ -13,13 +13,13 @@ impl Coordinator {
             State::Recovering { until } => self.recovering(observed, view, until, now),
             State::InSync | State::Releasing { .. } => {
                 let failures = self.evidence(observed, view, now);
-                if !self.act_on(failures, observed, view, now, out)
+                if !self.answer_failures(failures, observed, view, now, out)
                     && let State::Releasing { deadline } = self.state
                 {
                     let all_there = self.stages_are_there(observed, view);
                     if all_there
                         && self.barrier(view).all(|(identity, slot)| {
-                            self.worker_restarts.concerns(identity) || self.has_followed(identity, slot)
+                            self.worker_restarts.contains(identity) || self.has_followed(identity, slot)
                         })
                     {
                         self.state = State::InSync;

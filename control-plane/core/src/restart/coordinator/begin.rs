@@ -9,7 +9,7 @@ use super::{Coordinator, State};
 
 impl Coordinator {
     /// Acts on failures, the earliest first. Whether that concerns the whole group.
-    pub(super) fn act_on(
+    pub(super) fn answer_failures(
         &mut self,
         failures: Vec<Cause>,
         observed: &Observed,
@@ -21,19 +21,19 @@ impl Coordinator {
             let identity = cause.identity.as_ref();
             identity.and_then(|identity| view.slots.get(identity))
         };
-        let worker_restarts = |cause: &Cause| {
+        let is_of_one_worker = |cause: &Cause| {
             slot_of(cause).is_some_and(|slot| slot.worker.scope == Scope::Worker)
                 && !mutants::is(Mutant::StopPeersToo)
         };
-        if let Some(cause) = failures.iter().find(|cause| !worker_restarts(cause)) {
+        if let Some(cause) = failures.iter().find(|cause| !is_of_one_worker(cause)) {
             self.restart(cause.clone(), observed, view, now, out);
             return true;
         }
-        if let Some(cause) = self.outgrown(view) {
+        if let Some(cause) = self.needs_group_restart(view) {
             self.stop(cause, observed, view, now, out);
             return true;
         }
-        self.take_turns(view, now, out);
+        self.begin_postponed(view, now, out);
         for cause in failures {
             let room = match slot_of(&cause).and_then(|slot| slot.current) {
                 Some(_) => self.worker_restarts.room(),
@@ -42,7 +42,7 @@ impl Coordinator {
             if room == 0 {
                 continue;
             }
-            let answer = self.answer_worker_restarts(&cause, observed, view, now);
+            let answer = self.answer_worker_failure(&cause, observed, view, now);
             match answer {
                 Answer::Fail => {
                     self.exhaust(&cause, out);
@@ -55,7 +55,7 @@ impl Coordinator {
                 }
                 Answer::Counted | Answer::Pod => {}
             }
-            self.restart_worker_restarts(cause, answer, observed, view, now, out);
+            self.restart_worker(cause, answer, observed, view, now, out);
         }
         false
     }
@@ -95,7 +95,7 @@ impl Coordinator {
                 return self.recreate(Cause { reason, ..cause }, now, out);
             }
             Answer::Pod => {
-                self.make_pod_anew(&cause, view, out);
+                self.recreate_pod(&cause, view, out);
                 let reason = Reason::FailedAgain;
                 self.stop(Cause { reason, ..cause }, observed, view, now, out);
                 true
@@ -128,7 +128,7 @@ impl Coordinator {
 
     /// Acts on a request for a restart, once. It is no failure: it counts for nothing, and where workers are being restarted or made anew
     /// anyway, or none has started yet, it is fulfilled already.
-    pub(super) fn hear_request(
+    pub(super) fn handle_request(
         &mut self,
         observed: &Observed,
         view: &View<'_>,

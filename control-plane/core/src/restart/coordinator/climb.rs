@@ -210,7 +210,7 @@ impl Coordinator {
     }
 
     /// What the failure of a worker that is restarted alone leads to. Other workers are left alone, unless its pod must stay: then all Jobs are the last resort.
-    pub(super) fn answer_worker_restarts(
+    pub(super) fn answer_worker_failure(
         &self,
         cause: &Cause,
         observed: &Observed,
@@ -245,12 +245,13 @@ impl Coordinator {
     }
 
     /// The same of a worker that is restarted alone.
-    pub(super) fn note_begun_worker_restarts(&mut self, identity: &Identity, cause: &Cause, anew: bool) {
-        self.worker_restarts.climbs(identity, Climb::begun(cause, anew));
+    pub(super) fn note_worker_restart_begun(&mut self, identity: &Identity, cause: &Cause, anew: bool) {
+        self.worker_restarts
+            .set_climb(identity, Climb::begun(cause, anew));
     }
 
     /// Has the pod of the worker made anew that has failed so.
-    pub(super) fn make_pod_anew(&mut self, cause: &Cause, view: &View<'_>, out: &mut Output) {
+    pub(super) fn recreate_pod(&mut self, cause: &Cause, view: &View<'_>, out: &mut Output) {
         let slot = cause
             .identity
             .as_ref()

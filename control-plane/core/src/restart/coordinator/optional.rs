@@ -15,7 +15,7 @@ impl Coordinator {
     pub(super) fn has_joined(&self, identity: &Identity) -> bool {
         self.released_in.contains_key(identity)
             || self.joined.contains(&identity.place())
-            || self.worker_restarts.concerns(identity)
+            || self.worker_restarts.contains(identity)
             || mutants::is(Mutant::OptionalAreExpected)
     }
 

@@ -18,7 +18,7 @@ impl Coordinator {
             let Some((incarnation, report)) = slot.current else {
                 continue;
             };
-            if self.worker_restarts.concerns(identity) {
+            if self.worker_restarts.contains(identity) {
                 continue;
             }
             let container = slot.worker.level == RestartLevel::Container;
@@ -112,7 +112,7 @@ impl Coordinator {
                 || slot.seen_running()
                 || mutants::is(Mutant::StartedUnseen);
             let is_released = self.released_in.contains_key(identity);
-            let restarts_alone = self.worker_restarts.concerns(identity);
+            let restarts_alone = self.worker_restarts.contains(identity);
             let runs = slot.done
                 || slot.absent
                 || restarts_alone

@@ -15,7 +15,7 @@ use super::worker_restarts::WORKER_RESTARTS_AT_ONCE;
 use super::{Coordinator, State};
 
 impl Coordinator {
-    pub(super) fn hear_worker_restart_request(
+    pub(super) fn handle_worker_restart_request(
         &mut self,
         observed: &Observed,
         view: &View<'_>,
@@ -44,7 +44,7 @@ impl Coordinator {
                 return;
             }
             for (identity, cause) in stopped.into_iter().filter(|_| fit) {
-                self.begin_worker_restarts(identity, cause, now, out);
+                self.begin_worker_restart(identity, cause, now, out);
             }
         }
         self.handled_worker_restart = Some(said);
@@ -56,7 +56,7 @@ impl Coordinator {
             && slot.worker.scope == Scope::Worker
             && slot.counts()
             && !slot.worker.ending
-            && !self.worker_restarts.concerns(identity)
+            && !self.worker_restarts.contains(identity)
             && slot.running_at(self.wanted(identity))
     }
 
@@ -87,7 +87,7 @@ impl Coordinator {
         let view = View::new(observed, &self.done, |identity| self.has_joined(identity));
         let stopped =
             |identity: &Identity| with.worker_restarts.has_begun(identity, &without.worker_restarts);
-        let concerned = |identity: &Identity| without.worker_restarts.concerns(identity);
+        let concerned = |identity: &Identity| without.worker_restarts.contains(identity);
         let named = || {
             let slots = view.slots.iter();
             slots.filter(|(identity, slot)| names(request, identity, slot))

@@ -23,7 +23,7 @@ use super::Coordinator;
 use super::backoff::Backoff;
 use super::climb::{Answer, Climb};
 
-mod places;
+mod limit;
 mod pod_mates;
 
 /// Workers of a group that are restarted alone at the same time, at most: all of them stand in the status.
@@ -35,11 +35,11 @@ pub(super) struct WorkerRestarts {
     /// The highest generation given, to all or to one.
     pub(super) latest: Generation,
     /// What each of them should run, as far as it may be told.
-    told: BTreeMap<Identity, Generation>,
+    assigned: BTreeMap<Identity, Generation>,
     /// Restarts that are under way.
     under_way: BTreeMap<Identity, UnderWay>,
     /// Restarts that have begun, and wait for their turn again since nobody reports their workers any more.
-    put_off: BTreeMap<Identity, UnderWay>,
+    postponed: BTreeMap<Identity, UnderWay>,
     backoffs: BTreeMap<Identity, Backoff>,
     /// What the latest restart of each alone, since that of all, has made anew.
     climbs: BTreeMap<Identity, Climb>,
@@ -152,17 +152,17 @@ impl WorkerRestarts {
     /// The group has another generation: all workers have that.
     pub(super) fn absorb(&mut self, generation: Generation) {
         self.latest = self.latest.max(generation);
-        self.told.clear();
+        self.assigned.clear();
         self.under_way.clear();
-        self.put_off.clear();
+        self.postponed.clear();
         self.climbs.clear();
     }
 
     /// The Jobs are made anew.
     pub(super) fn forget(&mut self) {
-        self.told.clear();
+        self.assigned.clear();
         self.under_way.clear();
-        self.put_off.clear();
+        self.postponed.clear();
         self.backoffs.clear();
         self.climbs.clear();
     }
@@ -173,7 +173,7 @@ impl WorkerRestarts {
     }
 
     /// From now on it is this.
-    pub(super) fn climbs(&mut self, identity: &Identity, climb: Climb) {
+    pub(super) fn set_climb(&mut self, identity: &Identity, climb: Climb) {
         self.climbs.insert(identity.clone(), climb);
     }
 
@@ -185,14 +185,14 @@ impl WorkerRestarts {
     }
 
     /// Whether this worker is being restarted alone.
-    pub(super) fn concerns(&self, identity: &Identity) -> bool {
-        self.under_way.contains_key(identity) || self.put_off.contains_key(identity)
+    pub(super) fn contains(&self, identity: &Identity) -> bool {
+        self.under_way.contains_key(identity) || self.postponed.contains_key(identity)
     }
 
     /// Whether what becomes of this worker is covered by a restart that has not released it yet.
     pub(super) fn covers(&self, identity: &Identity) -> bool {
         let restart = self.under_way.get(identity);
-        restart.is_some_and(|restart| !restart.released) || self.put_off.contains_key(identity)
+        restart.is_some_and(|restart| !restart.released) || self.postponed.contains_key(identity)
     }
 
     /// What should be durable of it.
@@ -205,7 +205,7 @@ impl WorkerRestarts {
 
     /// Whether any worker was restarted alone since the last restart of all, or is being.
     pub(super) fn is_empty(&self) -> bool {
-        self.told.is_empty() && self.under_way.is_empty()
+        self.assigned.is_empty() && self.under_way.is_empty()
     }
 
     /// Whether this worker is being restarted alone at a number that the other does not know.
@@ -238,7 +238,7 @@ impl Coordinator {
     /// The generation that this worker should have.
     pub(super) fn wanted(&self, identity: &Identity) -> Generation {
         self.worker_restarts
-            .told
+            .assigned
             .get(identity)
             .copied()
             .unwrap_or(self.generation)
@@ -308,9 +308,9 @@ impl Coordinator {
     /// was restarted alone is in the newest one. It is read, and closed to former leaders, by writing to it.
     pub(super) fn may_be_behind(&self, observed: &Observed) -> bool {
         let known = self.generation.max(self.worker_restarts.latest);
-        let any_worker_restarts = |scope| observed.workers.values().any(|worker| worker.scope == scope);
+        let any_has_scope = |scope| observed.workers.values().any(|worker| worker.scope == scope);
         observed.durable.epoch < self.epoch
-            && any_worker_restarts(Scope::Worker)
+            && any_has_scope(Scope::Worker)
             && observed.reports.values().any(|report| report.generation > known)
     }
 
@@ -322,7 +322,7 @@ impl Coordinator {
                 && report.generation > self.wanted(&report.identity)
             {
                 self.worker_restarts
-                    .told
+                    .assigned
                     .insert(report.identity.clone(), report.generation);
             }
         }
@@ -343,8 +343,8 @@ impl Coordinator {
                 let until = now.plus_millis(observed.policy.timeout_ms);
                 return now < *restart.deadline.get_or_insert(until);
             };
-            let outgrown = restart.asked && !restart.durable && slot.worker.scope == Scope::Group;
-            if !slot.counts() || outgrown {
+            let lost_scope = restart.asked && !restart.durable && slot.worker.scope == Scope::Group;
+            if !slot.counts() || lost_scope {
                 return false;
             }
             if let Some((incarnation, report)) = slot.current.filter(|(_, report)| restart.is_reached(report))
@@ -385,7 +385,7 @@ impl Coordinator {
     }
 
     /// Begins the restart of this worker alone that answers its failure.
-    pub(super) fn restart_worker_restarts(
+    pub(super) fn restart_worker(
         &mut self,
         cause: Cause,
         answer: Answer,
@@ -404,21 +404,21 @@ impl Coordinator {
         backoff.failed(&cause, observed.policy.max_backoff_ms, now);
         let failed = cause.clone();
         let (anew, cause) = if answer == Answer::Pod {
-            self.make_pod_anew(&cause, view, out);
+            self.recreate_pod(&cause, view, out);
             let reason = Reason::FailedAgain;
             (true, Cause { reason, ..cause })
         } else {
             (self.escalate(&cause, observed, view, now, out), cause)
         };
-        self.begin_worker_restarts(identity.clone(), cause, now, out);
-        self.note_begun_worker_restarts(&identity, &failed, anew);
+        self.begin_worker_restart(identity.clone(), cause, now, out);
+        self.note_worker_restart_begun(&identity, &failed, anew);
         if let Some(restart) = self.worker_restarts.under_way.get_mut(&identity) {
             restart.counted = answer == Answer::Counted;
         }
     }
 
     /// Begins a restart of this worker alone, with the next number. It is not counted.
-    pub(super) fn begin_worker_restarts(
+    pub(super) fn begin_worker_restart(
         &mut self,
         identity: Identity,
         cause: Cause,
@@ -461,12 +461,12 @@ impl Coordinator {
             begun: Some(begun),
             ..UnderWay::new(generation)
         };
-        self.worker_restarts.climbs(&identity, Climb::in_place());
+        self.worker_restarts.set_climb(&identity, Climb::in_place());
         self.worker_restarts.under_way.insert(identity, restart);
     }
 
     /// Tells and releases the workers whose restart is durable, and has the pods deleted in which they do not come up.
-    pub(super) fn tend_worker_restarts(
+    pub(super) fn drive_worker_restarts(
         &mut self,
         observed: &Observed,
         view: &View<'_>,
@@ -483,7 +483,7 @@ impl Coordinator {
                 continue;
             }
             self.worker_restarts
-                .told
+                .assigned
                 .insert(identity.clone(), restart.generation);
             restart.written(now);
             let Some(slot) = view.slots.get(identity) else {
@@ -529,7 +529,7 @@ impl Coordinator {
     }
 
     /// A restart that is under way of a worker whose scope is not its own any more, since a node daemon does not know of such scopes.
-    pub(super) fn outgrown(&self, view: &View<'_>) -> Option<Cause> {
+    pub(super) fn needs_group_restart(&self, view: &View<'_>) -> Option<Cause> {
         self.worker_restarts
             .under_way
             .iter()
@@ -550,18 +550,19 @@ impl Coordinator {
 
     /// What incarnations are told whose worker was restarted alone.
     pub(super) fn desired_worker_restarts(&self, view: &View<'_>) -> BTreeMap<Incarnation, WorkerRestart> {
-        let told = self.worker_restarts.told.iter();
-        told.filter_map(|(identity, generation)| {
-            let slot = view.slots.get(identity)?;
-            // What has ended is told as well: its node may have started the next one without an agent, and stops that then.
-            let (incarnation, report) = slot.current.or(slot.ended)?;
-            let ended = matches!(report.phase, Phase::Lost(_));
-            let restart = WorkerRestart {
-                generation: *generation,
-                release: !self.worker_restarts.covers(identity) && !ended,
-            };
-            Some((incarnation.clone(), restart))
-        })
-        .collect()
+        let assigned = self.worker_restarts.assigned.iter();
+        assigned
+            .filter_map(|(identity, generation)| {
+                let slot = view.slots.get(identity)?;
+                // What has ended is told as well: its node may have started the next one without an agent, and stops that then.
+                let (incarnation, report) = slot.current.or(slot.ended)?;
+                let ended = matches!(report.phase, Phase::Lost(_));
+                let restart = WorkerRestart {
+                    generation: *generation,
+                    release: !self.worker_restarts.covers(identity) && !ended,
+                };
+                Some((incarnation.clone(), restart))
+            })
+            .collect()
     }
 }

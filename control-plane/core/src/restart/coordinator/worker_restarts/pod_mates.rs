@@ -18,7 +18,7 @@ impl Coordinator {
         if !self.may_release(observed) {
             return;
         }
-        let of_one = |condemned: &&Condemned| self.worker_restarts.concerns(&condemned.identity);
+        let of_one = |condemned: &&Condemned| self.worker_restarts.contains(&condemned.identity);
         let condemned: Vec<_> = self.escalation.condemned().filter(of_one).cloned().collect();
         // What the group is restarted for is the worker that has failed.
         let told = (self.level, self.cause.clone());
@@ -26,7 +26,7 @@ impl Coordinator {
             let of_it = self.worker_restarts.under_way.get(&condemned.identity);
             let goes_on = of_it.is_some_and(|restart| restart.moves > 1);
             for (identity, slot) in view.slots.of_pod(&condemned.identity) {
-                if !slot.counts() || self.worker_restarts.concerns(identity) {
+                if !slot.counts() || self.worker_restarts.contains(identity) {
                     continue;
                 }
                 let cause = Cause {
@@ -36,13 +36,13 @@ impl Coordinator {
                     ..Self::cause_of(Reason::PodLost)
                 };
                 if !goes_on {
-                    self.begin_worker_restarts(identity.clone(), cause, now, out);
+                    self.begin_worker_restart(identity.clone(), cause, now, out);
                 } else {
-                    let answer = self.answer_worker_restarts(&cause, observed, view, now);
+                    let answer = self.answer_worker_failure(&cause, observed, view, now);
                     if answer == Answer::Fail {
                         return self.exhaust(&cause, out);
                     }
-                    self.restart_worker_restarts(cause, answer, observed, view, now, out);
+                    self.restart_worker(cause, answer, observed, view, now, out);
                 }
             }
         }
