@@ -6,6 +6,7 @@ use backoff::Backoff;
 use climb::Climb;
 use escalation::Escalation;
 use lockstep_mutants::{self as mutants, Mutant};
+use step::Step;
 use worker_restarts::WorkerRestarts;
 
 use super::blocked::Watchdog;
@@ -27,6 +28,7 @@ mod pods;
 mod preview;
 mod ready;
 mod released;
+mod step;
 mod step_delay;
 mod takeover;
 mod worker_restart_request;
@@ -221,32 +223,40 @@ impl Coordinator {
             self.adopt_reports(observed, now);
         }
         self.learn_worker_restarts(observed);
-        self.review_worker_restarts(observed, &view, now, &mut out);
+        let mut step = Step {
+            observed,
+            view: &view,
+            now,
+            out,
+        };
+        self.review_worker_restarts(&mut step);
         self.escalation.tidy(&view.slots);
 
         // Each transition may enable the next one; the chain is at most the whole circle long.
         for _ in 0..6 {
             let before = self.state;
-            self.advance(observed, &view, now, &mut out);
+            self.advance(&mut step);
             if self.state == before {
                 break;
             }
         }
 
-        self.handle_request(observed, &view, now, &mut out);
-        self.handle_worker_restart_request(observed, &view, now, &mut out);
-        self.drive_worker_restarts(observed, &view, now, &mut out);
-        self.begin_with_pod_mates(observed, &view, now, &mut out);
+        self.handle_request(&mut step);
+        self.handle_worker_restart_request(&mut step);
+        self.drive_worker_restarts(&mut step);
+        self.begin_with_pod_mates(&mut step);
         self.note_released(observed, &view);
-        self.note_started(observed, &view, now, &mut out);
-        out.desired = self.desired(observed, &view);
-        out.status = self.status(&observed.durable);
-        out.replace = self.may_replace(&view, now);
-        out.condemned = self.condemned(&view);
-        let look_again = self.look_for_blockage(observed, &view, now, &mut out);
-        out.wake_at = self.wake_at(now).into_iter().chain(look_again).min();
-        out.step_delay = self.step_delay(&view);
-        out
+        self.note_started(&mut step);
+        let look_again = self.look_for_blockage(&mut step);
+        Output {
+            desired: self.desired(observed, &view),
+            status: self.status(&observed.durable),
+            replace: self.may_replace(&view, now),
+            condemned: self.condemned(&view),
+            wake_at: self.wake_at(now).into_iter().chain(look_again).min(),
+            step_delay: self.step_delay(&view),
+            ..step.out
+        }
     }
 
     fn forget_workers(&mut self) {

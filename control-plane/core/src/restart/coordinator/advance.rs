@@ -3,17 +3,21 @@
 use lockstep_mutants::{self as mutants, Mutant};
 
 use super::super::view::{Slot, View};
-use super::super::{Identity, Observed, Output, Phase, PodFact, Reason, RestartLevel, UnixNanos};
+use super::super::{Identity, Observed, Phase, PodFact, Reason, RestartLevel, UnixNanos};
+use super::step::Step;
 use super::{Coordinator, State};
 
 impl Coordinator {
-    pub(super) fn advance(&mut self, observed: &Observed, view: &View<'_>, now: UnixNanos, out: &mut Output) {
+    pub(super) fn advance(&mut self, step: &mut Step<'_>) {
+        let Step {
+            observed, view, now, ..
+        } = *step;
         match self.state {
             State::Failed | State::Suspended => {}
-            State::Recovering { until } => self.recovering(observed, view, until, now),
+            State::Recovering { until } => self.recovering(step, until),
             State::InSync | State::Releasing { .. } => {
-                let failures = self.evidence(observed, view, now);
-                if !self.answer_failures(failures, observed, view, now, out)
+                let failures = self.evidence(step);
+                if !self.answer_failures(failures, step)
                     && let State::Releasing { deadline } = self.state
                 {
                     let all_there = self.stages_are_there(observed, view);
@@ -25,15 +29,15 @@ impl Coordinator {
                         self.state = State::InSync;
                         self.climb.runs(now);
                     } else if now >= deadline && !mutants::is(Mutant::IgnoreDeadline) {
-                        self.recreate(Self::cause_of(Reason::TimedOut), now, out);
+                        self.recreate(Self::cause_of(Reason::TimedOut), step);
                     }
                 }
             }
             State::Stopping { deadline } => {
                 if mutants::is(Mutant::CountStaleFailures)
-                    && let Some(cause) = self.evidence(observed, view, now).into_iter().next()
+                    && let Some(cause) = self.evidence(step).into_iter().next()
                 {
-                    return self.restart(cause, observed, view, now, out);
+                    return self.restart(cause, step);
                 }
                 self.climb.ended_too(view, self.generation);
                 if view.ran_since(self.generation) {
@@ -41,26 +45,26 @@ impl Coordinator {
                     self.raise();
                 }
                 if let Some(reason) = view.cannot_be_in_place() {
-                    self.recreate(Self::cause_of(reason), now, out);
+                    self.recreate(Self::cause_of(reason), step);
                 } else if self.all_parked(observed, view) {
                     if let Some(timeline) = &mut self.timeline {
                         timeline.parked_at = now;
                     }
                     self.state = State::Parked { deadline };
                 } else if self.replacement_is_late(observed, view) {
-                    self.recreate(Self::cause_of(Reason::ReplacementLate), now, out);
+                    self.recreate(Self::cause_of(Reason::ReplacementLate), step);
                 } else if now >= deadline && !mutants::is(Mutant::IgnoreDeadline) {
-                    self.recreate(Self::cause_of(Reason::TimedOut), now, out);
+                    self.recreate(Self::cause_of(Reason::TimedOut), step);
                 }
             }
             State::Parked { deadline } => {
                 if !self.all_parked(observed, view) {
                     // They were in time. What they wait for since does not count.
-                    let deadline = deadline.max(now.plus_millis(observed.policy.timeout_ms));
+                    let deadline = deadline.max(step.deadline());
                     self.state = State::Stopping { deadline };
                 } else if self.is_durable(observed) && observed.old_pods == 0 && self.backoff.is_over(now) {
                     // Time without the API server does not count, so the release has all of its own.
-                    self.release(view, now, now.plus_millis(observed.policy.timeout_ms));
+                    self.release(step);
                 }
             }
             State::Recreating => {
@@ -152,7 +156,8 @@ impl Coordinator {
         })
     }
 
-    pub(super) fn release(&mut self, view: &View<'_>, now: UnixNanos, deadline: UnixNanos) {
+    pub(super) fn release(&mut self, step: &Step<'_>) {
+        let Step { view, now, .. } = *step;
         let parked: Vec<_> = self
             .barrier(view)
             .filter_map(|(identity, slot)| Some((identity, slot.current?.0)))
@@ -190,6 +195,8 @@ impl Coordinator {
         self.held.clear();
         self.backoff.released(now);
         self.worker_restarts.released(now);
-        self.state = State::Releasing { deadline };
+        self.state = State::Releasing {
+            deadline: step.deadline(),
+        };
     }
 }

@@ -17,19 +17,20 @@ use std::collections::BTreeSet;
 
 use super::super::view::View;
 use super::super::{
-    Announcement, Cause, Durable, Exit, Generation, Identity, Observed, Output, Phase, Reason, RestartLevel,
+    Announcement, Cause, Durable, Exit, Generation, Identity, Observed, Phase, Reason, RestartLevel,
     UnixNanos,
 };
 use super::Coordinator;
 use super::backoff::was_not_ended;
+use super::step::Step;
 use lockstep_mutants::{self as mutants, Mutant};
 
 /// A failure within this time of the release comes soon, milliseconds: so long the kernel keeps a port in `TIME_WAIT`.
 const SOON_MS: u64 = 60_000;
 
-/// How much of a worker's surroundings a restart has made anew.
+/// What a restart has recreated.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-enum Step {
+pub(super) enum Recreated {
     /// Nothing but processes or containers.
     InPlace,
     /// The pod of the worker that has failed.
@@ -42,7 +43,7 @@ enum Step {
 /// The latest restart, as far as the next failure depends on it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Climb {
-    step: Step,
+    recreated: Recreated,
     /// Whose failure it answers, where that worker may climb from there.
     worker: Option<Identity>,
     /// Whether that worker had ended by itself. Who ends because a peer was killed does not fail for the same.
@@ -69,13 +70,13 @@ pub(super) enum Answer {
 impl Climb {
     /// What a new leader knows. When the latest restart ended it does not know: the failures of a minute come soon.
     pub(super) fn recover(durable: &Durable, now: UnixNanos) -> Self {
-        let step = match durable.level {
-            Some(RestartLevel::Process | RestartLevel::Container) => Step::InPlace,
-            Some(RestartLevel::Pod) => Step::Pod,
-            Some(RestartLevel::Recreate) | None => Step::Jobs,
+        let recreated = match durable.level {
+            Some(RestartLevel::Process | RestartLevel::Container) => Recreated::InPlace,
+            Some(RestartLevel::Pod) => Recreated::Pod,
+            Some(RestartLevel::Recreate) | None => Recreated::Jobs,
         };
         Self {
-            step,
+            recreated,
             since: Some(now),
             ..Self::default()
         }
@@ -84,16 +85,16 @@ impl Climb {
     /// A restart in place has begun that nobody climbs from: it answers no failure, or one that is not known.
     pub(super) fn in_place() -> Self {
         Self {
-            step: Step::InPlace,
+            recreated: Recreated::InPlace,
             ..Self::default()
         }
     }
 
     /// One has begun for this failure. A pod that is gone leaves nothing behind.
-    fn begun(cause: &Cause, anew: bool) -> Self {
+    fn begun(cause: &Cause, recreated: Recreated) -> Self {
         let lost = cause.reason == Reason::PodLost;
         Self {
-            step: if anew { Step::Pod } else { Step::InPlace },
+            recreated,
             worker: cause.identity.clone().filter(|_| !lost),
             by_itself: fails_by_itself(cause),
             ..Self::default()
@@ -146,24 +147,28 @@ impl Climb {
     }
 
     /// What is to be made anew for this failure, where its worker climbs.
-    fn next(&self, cause: &Cause, now: UnixNanos) -> Option<Step> {
+    fn next(&self, cause: &Cause, now: UnixNanos) -> Option<Recreated> {
         if !self.concerns(cause) || !fails_by_itself(cause) || !self.is_soon(cause, now) {
             return None;
         }
-        match self.step {
-            Step::InPlace => Some(Step::Pod),
-            Step::Pod => Some(Step::Jobs),
-            Step::Jobs => None,
+        match self.recreated {
+            Recreated::InPlace => Some(Recreated::Pod),
+            Recreated::Pod => Some(Recreated::Jobs),
+            Recreated::Jobs => None,
         }
     }
 
     /// Whether less than that was made anew before this failure came, soon: then it may be due to what was not.
-    fn may_outlive(&self, below: Step, cause: &Cause, now: UnixNanos) -> bool {
+    fn may_outlive(&self, below: Recreated, cause: &Cause, now: UnixNanos) -> bool {
         let hangs = matches!(cause.reason, Reason::HeartbeatMissed | Reason::ReadyTimeout);
         // That one worker's pod was made anew took nothing away from another.
-        let of_another = self.step == Step::Pod && self.worker.is_some() && !self.is_of(cause);
-        let step = if of_another { Step::InPlace } else { self.step };
-        step < below && (hangs || fails_by_itself(cause)) && self.is_soon(cause, now)
+        let of_another = self.recreated == Recreated::Pod && self.worker.is_some() && !self.is_of(cause);
+        let recreated = if of_another {
+            Recreated::InPlace
+        } else {
+            self.recreated
+        };
+        recreated < below && (hangs || fails_by_itself(cause)) && self.is_soon(cause, now)
     }
 }
 
@@ -183,52 +188,46 @@ impl Coordinator {
     }
 
     /// What the failure of a worker whose restart is one of all leads to.
-    pub(super) fn answer(
-        &self,
-        cause: &Cause,
-        observed: &Observed,
-        view: &View<'_>,
-        now: UnixNanos,
-    ) -> Answer {
+    pub(super) fn answer(&self, cause: &Cause, step: &Step<'_>) -> Answer {
+        let Step {
+            observed, view, now, ..
+        } = *step;
         // Without agents kubelet's own back-off climbs: it soon exceeds `inplace-timeout`.
         let has_agents = view.level() == RestartLevel::Process;
         let climb = &self.climb;
         if has_agents && !mutants::is(Mutant::NeverClimb) {
             match climb.next(cause, now) {
-                Some(Step::Pod) if may_lose_pod(cause, view) => return Answer::Pod,
-                Some(Step::Jobs) => return Answer::Jobs(Reason::FailedInNewPod),
+                Some(Recreated::Pod) if may_lose_pod(cause, view) => return Answer::Pod,
+                Some(Recreated::Jobs) => return Answer::Jobs(Reason::FailedInNewPod),
                 _ => {}
             }
         }
         if self.restarts_are_left(observed) {
             return Answer::Counted;
         }
-        if climb.may_outlive(Step::Jobs, cause, now) && !mutants::is(Mutant::FailInPlace) {
+        if climb.may_outlive(Recreated::Jobs, cause, now) && !mutants::is(Mutant::FailInPlace) {
             return Answer::Jobs(Reason::LastResort);
         }
         Answer::Fail
     }
 
     /// What the failure of a worker that is restarted alone leads to. Other workers are left alone, unless its pod must stay: then all Jobs are the last resort.
-    pub(super) fn answer_worker_failure(
-        &self,
-        cause: &Cause,
-        observed: &Observed,
-        view: &View<'_>,
-        now: UnixNanos,
-    ) -> Answer {
+    pub(super) fn answer_worker_failure(&self, cause: &Cause, step: &Step<'_>) -> Answer {
+        let Step {
+            observed, view, now, ..
+        } = *step;
         let own = cause
             .identity
             .as_ref()
             .and_then(|identity| self.worker_restarts.climb(identity));
         let next = own.and_then(|own| own.next(cause, now));
-        if next == Some(Step::Pod) && may_lose_pod(cause, view) && !mutants::is(Mutant::NeverClimb) {
+        if next == Some(Recreated::Pod) && may_lose_pod(cause, view) && !mutants::is(Mutant::NeverClimb) {
             return Answer::Pod;
         }
         if self.restarts_are_left(observed) {
             return Answer::Counted;
         }
-        let outlives = own.unwrap_or(&self.climb).may_outlive(Step::Pod, cause, now);
+        let outlives = own.unwrap_or(&self.climb).may_outlive(Recreated::Pod, cause, now);
         match outlives && !mutants::is(Mutant::FailInPlace) {
             true if may_lose_pod(cause, view) => Answer::Pod,
             true => Answer::Jobs(Reason::LastResort),
@@ -236,28 +235,31 @@ impl Coordinator {
         }
     }
 
-    /// The restart for this failure has begun: the next one is judged by it. `anew`: with the worker's pod.
-    pub(super) fn note_begun(&mut self, cause: &Cause, anew: bool) {
-        self.climb = Climb::begun(cause, anew);
-        if anew {
+    /// The restart for this failure has begun: the next one is judged by it.
+    pub(super) fn note_begun(&mut self, cause: &Cause, recreated: Recreated) {
+        self.climb = Climb::begun(cause, recreated);
+        if recreated == Recreated::Pod {
             self.level = self.level.max(Some(RestartLevel::Pod));
         }
     }
 
     /// The same of a worker that is restarted alone.
-    pub(super) fn note_worker_restart_begun(&mut self, identity: &Identity, cause: &Cause, anew: bool) {
+    pub(super) fn note_worker_restart_begun(
+        &mut self,
+        identity: &Identity,
+        cause: &Cause,
+        recreated: Recreated,
+    ) {
         self.worker_restarts
-            .set_climb(identity, Climb::begun(cause, anew));
+            .set_climb(identity, Climb::begun(cause, recreated));
     }
 
     /// Has the pod of the worker made anew that has failed so.
-    pub(super) fn recreate_pod(&mut self, cause: &Cause, view: &View<'_>, out: &mut Output) {
-        let slot = cause
-            .identity
-            .as_ref()
-            .and_then(|identity| Some((identity, view.slots.get(identity)?)));
+    pub(super) fn recreate_pod(&mut self, cause: &Cause, step: &mut Step<'_>) {
+        let slot = cause.identity.as_ref().zip(step.slot_of(cause));
         let condemned = slot.and_then(|(identity, slot)| self.escalation.condemn(identity, slot));
-        out.announcements
+        step.out
+            .announcements
             .extend(condemned.map(|condemned| Announcement::Climbed { condemned }));
     }
 }

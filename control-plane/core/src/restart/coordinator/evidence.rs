@@ -2,12 +2,13 @@
 
 use lockstep_mutants::{self as mutants, Mutant};
 
-use super::super::view::{Slot, View};
+use super::super::view::Slot;
 use super::super::{
     Cause, Exit, Generation, Identity, Observed, Phase, Reason, Report, RestartLevel, Scope, TerminalAction,
     UnixNanos,
 };
 use super::Coordinator;
+use super::step::Step;
 
 /// How much later than this clock that of the Job controller may be, milliseconds.
 pub(super) const CLOCKS_APART_MS: u64 = 2_000;
@@ -22,7 +23,10 @@ pub(super) type MakeCause<'a> = dyn Fn(Reason, &str, &str, Option<Exit>, Option<
 
 impl Coordinator {
     /// The failures of incarnations that are released now, the earliest first.
-    pub(super) fn evidence(&mut self, observed: &Observed, view: &View<'_>, now: UnixNanos) -> Vec<Cause> {
+    pub(super) fn evidence(&mut self, step: &Step<'_>) -> Vec<Cause> {
+        let Step {
+            observed, view, now, ..
+        } = *step;
         let mut causes: Vec<(Identity, Cause)> = Vec::new();
         let judged =
             |identity: &Identity, slot: &Slot<'_>| slot.counts() && !self.worker_restarts.covers(identity);
@@ -38,7 +42,7 @@ impl Coordinator {
         }
         self.held
             .retain(|identity, _| view.slots.get(identity).is_some_and(Slot::counts));
-        let deadline = now.plus_millis(observed.policy.timeout_ms);
+        let deadline = step.deadline();
         let mut found: Vec<Cause> = Vec::new();
         for (identity, cause) in causes {
             let action = cause
@@ -57,7 +61,7 @@ impl Coordinator {
                     self.held.entry(identity).or_insert(deadline);
                 }
                 Some(TerminalAction::Replace) | None => {
-                    if let Some(within_ms) = Self::may_be_ended(&cause, view, now) {
+                    if let Some(within_ms) = Self::may_be_ended(&cause, step) {
                         let soon = now.plus_millis(observed.policy.timeout_ms.min(within_ms));
                         self.held.entry(identity).or_insert(soon);
                     }
@@ -76,10 +80,9 @@ impl Coordinator {
 
     /// Whether the Job controller may be ending the pods of this worker's Job, which it does before the Job says so, and within how many
     /// milliseconds that is known. The clocks of the two may differ by anything: what this one says decides about the wait alone.
-    fn may_be_ended(cause: &Cause, view: &View<'_>, now: UnixNanos) -> Option<u64> {
-        let identity = cause.identity.as_ref();
-        let slot = identity.and_then(|identity| view.slots.get_key_value(identity));
-        let (identity, slot) = slot?;
+    fn may_be_ended(cause: &Cause, step: &Step<'_>) -> Option<u64> {
+        let Step { view, now, .. } = *step;
+        let (identity, slot) = cause.identity.as_ref().zip(step.slot_of(cause))?;
         // A worker that fails by itself, with its agent there to tell, was not ended by anybody.
         let from_outside = match cause.reason {
             Reason::ContainerLost | Reason::PodLost => true,

@@ -2,7 +2,9 @@
 
 use super::super::blocked::{Blockage, Watchdog};
 use super::super::view::View;
-use super::super::{Announcement, Cause, Identity, Incarnation, Observed, Output, Reason, UnixNanos};
+use super::super::{Announcement, Cause, Identity, Incarnation, Observed, Reason, UnixNanos};
+use super::climb::Recreated;
+use super::step::Step;
 use super::{Coordinator, State};
 
 impl Coordinator {
@@ -20,53 +22,41 @@ impl Coordinator {
             })
     }
 
-    /// Condemns the pod of a worker that has failed too often. Whether it has.
-    pub(super) fn escalate(
-        &mut self,
-        cause: &Cause,
-        observed: &Observed,
-        view: &View<'_>,
-        now: UnixNanos,
-        out: &mut Output,
-    ) -> bool {
-        let (Some(after), Some(identity)) = (observed.policy.escalate_after, &cause.identity) else {
-            return false;
+    /// Condemns the pod of a worker that has failed too often.
+    pub(super) fn escalate(&mut self, cause: &Cause, step: &mut Step<'_>) -> Recreated {
+        let Some(after) = step.observed.policy.escalate_after else {
+            return Recreated::InPlace;
         };
-        let slot = view.slots.get(identity);
-        let condemned = slot.and_then(|slot| self.escalation.failed(cause, after, slot, now));
+        let slot = step.slot_of(cause);
+        let condemned = slot.and_then(|slot| self.escalation.failed(cause, after, slot, step.now));
         let Some(condemned) = condemned else {
-            return false;
+            return Recreated::InPlace;
         };
         let after = Some(after);
-        out.announcements
-            .push(Announcement::Escalated { condemned, after });
-        true
+        step.announce(Announcement::Escalated { condemned, after });
+        Recreated::Pod
     }
 
     /// Says what the group waits for that nobody brings about. Returns when to look again.
-    pub(super) fn look_for_blockage(
-        &mut self,
-        observed: &Observed,
-        view: &View<'_>,
-        now: UnixNanos,
-        out: &mut Output,
-    ) -> Option<UnixNanos> {
+    pub(super) fn look_for_blockage(&mut self, step: &mut Step<'_>) -> Option<UnixNanos> {
         match self.state {
             State::Recovering { .. } => return None,
             State::Suspended | State::Failed => {
                 self.watchdog = Watchdog::default();
-                out.blocked = Blockage::Clear;
+                step.out.blocked = Blockage::Clear;
                 return None;
             }
             _ => {}
         }
         let before = self.watchdog.said.clone();
-        let (blocked, look_again) = self.watchdog.look(observed, view, &self.unseen, now);
-        out.blocked = match blocked {
+        let (blocked, look_again) = self
+            .watchdog
+            .look(step.observed, step.view, &self.unseen, step.now);
+        step.out.blocked = match blocked {
             None => Blockage::Clear,
             Some(blocked) => {
                 if before.is_none() {
-                    out.announcements.push(Announcement::Blocked(blocked.clone()));
+                    step.announce(Announcement::Blocked(blocked.clone()));
                 }
                 Blockage::By(blocked)
             }

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use lockstep_mutants::{self as mutants, Mutant};
 
 use super::super::view::{Slot, View};
-use super::super::{Announcement, Desired, Observed, Output, Phase, Reason, RestartLevel, Scope, UnixNanos};
+use super::super::{Announcement, Desired, Observed, Phase, Reason, RestartLevel, Scope};
+use super::step::Step;
 use super::{Coordinator, State};
 
 impl Coordinator {
@@ -90,13 +91,10 @@ impl Coordinator {
     }
 
     /// Marks stages all of whose workers run or are done, and says so when that ends a restart.
-    pub(super) fn note_started(
-        &mut self,
-        observed: &Observed,
-        view: &View<'_>,
-        now: UnixNanos,
-        out: &mut Output,
-    ) {
+    pub(super) fn note_started(&mut self, step: &mut Step<'_>) {
+        let Step {
+            observed, view, now, ..
+        } = *step;
         if self.state != State::InSync || !self.may_release(observed) {
             return;
         }
@@ -154,7 +152,7 @@ impl Coordinator {
             .cause
             .clone()
             .unwrap_or_else(|| Self::cause_of(Reason::ProtocolError));
-        out.announcements.push(Announcement::Restarted {
+        step.announce(Announcement::Restarted {
             scope: Scope::Group,
             timeline,
             cause,

@@ -8,6 +8,7 @@ use super::super::{
     Cause, Durable, DurablePhase, Generation, Observed, Phase, Reason, RestartLevel, UnixNanos,
 };
 use super::climb::Climb;
+use super::step::Step;
 use super::worker_restarts::WorkerRestarts;
 use super::{Coordinator, State};
 
@@ -117,13 +118,10 @@ impl Coordinator {
         }
     }
 
-    pub(super) fn recovering(
-        &mut self,
-        observed: &Observed,
-        view: &View<'_>,
-        until: UnixNanos,
-        now: UnixNanos,
-    ) {
+    pub(super) fn recovering(&mut self, step: &Step<'_>, until: UnixNanos) {
+        let Step {
+            observed, view, now, ..
+        } = *step;
         let heard = view
             .slots
             .values()
@@ -145,7 +143,7 @@ impl Coordinator {
         if !(heard && known && seen) && now < until && !mutants::is(Mutant::DecideBeforeReports) {
             return;
         }
-        let deadline = now.plus_millis(observed.policy.timeout_ms);
+        let deadline = step.deadline();
         let released = self.was_released(view);
         // Left over from before the JobSet was suspended, or not reached yet by a restart that is.
         let behind = |slot: &Slot<'_>| {

@@ -9,30 +9,27 @@ use lockstep_api::WorkerRestartRequest;
 use lockstep_mutants::{self as mutants, Mutant};
 
 use super::super::view::{Slot, View};
-use super::super::{Cause, Identity, Observed, Output, Reason, RestartLevel, Scope, UnixNanos};
+use super::super::{Cause, Identity, Observed, Reason, RestartLevel, Scope, UnixNanos};
 use super::preview::{Effect, Fate, Preview, Unmoved, in_place};
+use super::step::Step;
 use super::worker_restarts::WORKER_RESTARTS_AT_ONCE;
 use super::{Coordinator, State};
 
 impl Coordinator {
-    pub(super) fn handle_worker_restart_request(
-        &mut self,
-        observed: &Observed,
-        view: &View<'_>,
-        now: UnixNanos,
-        out: &mut Output,
-    ) {
-        let Some(request) = &observed.worker_restart_request else {
+    /// Acts on a request to restart some workers, once.
+    pub(super) fn handle_worker_restart_request(&mut self, step: &mut Step<'_>) {
+        let Some(request) = &step.observed.worker_restart_request else {
             return;
         };
-        let said = request.to_string();
-        if self.handled_worker_restart.as_ref() == Some(&said)
+        let token = request.to_string();
+        if self.handled_worker_restart.as_ref() == Some(&token)
             || matches!(self.state, State::Failed | State::Recovering { .. })
         {
             return;
         }
         if matches!(self.state, State::InSync | State::Releasing { .. }) {
-            let stopped: Vec<(Identity, Cause)> = view
+            let stopped: Vec<(Identity, Cause)> = step
+                .view
                 .slots
                 .iter()
                 .filter(|(identity, slot)| self.is_asked(request, identity, slot))
@@ -44,10 +41,10 @@ impl Coordinator {
                 return;
             }
             for (identity, cause) in stopped.into_iter().filter(|_| fit) {
-                self.begin_worker_restart(identity, cause, now, out);
+                self.begin_worker_restart(identity, cause, step);
             }
         }
-        self.handled_worker_restart = Some(said);
+        self.handled_worker_restart = Some(token);
     }
 
     /// Whether the request restarts this worker now.
@@ -72,8 +69,8 @@ impl Coordinator {
             effect: Effect::Nothing(why),
             workers: BTreeMap::new(),
         };
-        let said = request.to_string();
-        if self.handled_worker_restart.as_ref() == Some(&said) {
+        let token = request.to_string();
+        if self.handled_worker_restart.as_ref() == Some(&token) {
             return nothing(Unmoved::Handled);
         }
         let mut without = self.clone();

@@ -16,12 +16,13 @@ use lockstep_mutants::{self as mutants, Mutant};
 
 use super::super::view::View;
 use super::super::{
-    Announcement, Cause, Durable, Generation, Identity, Incarnation, Observed, Output, Phase, Reason, Report,
+    Announcement, Cause, Durable, Generation, Identity, Incarnation, Observed, Phase, Reason, Report,
     RestartLevel, Scope, Timeline, UnixNanos, WorkerRestart,
 };
 use super::Coordinator;
 use super::backoff::Backoff;
-use super::climb::{Answer, Climb};
+use super::climb::{Answer, Climb, Recreated};
+use super::step::Step;
 
 mod limit;
 mod pod_mates;
@@ -329,19 +330,15 @@ impl Coordinator {
     }
 
     /// What became of the restarts that are under way, before anything is judged.
-    pub(super) fn review_worker_restarts(
-        &mut self,
-        observed: &Observed,
-        view: &View<'_>,
-        now: UnixNanos,
-        out: &mut Output,
-    ) {
+    pub(super) fn review_worker_restarts(&mut self, step: &mut Step<'_>) {
+        let Step {
+            observed, view, now, ..
+        } = *step;
         let mut under_way = std::mem::take(&mut self.worker_restarts.under_way);
         under_way.retain(|identity, restart| {
             let Some(slot) = view.slots.get(identity) else {
                 // Its Job is away; or the worker is, for good.
-                let until = now.plus_millis(observed.policy.timeout_ms);
-                return now < *restart.deadline.get_or_insert(until);
+                return now < *restart.deadline.get_or_insert(step.deadline());
             };
             let lost_scope = restart.asked && !restart.durable && slot.worker.scope == Scope::Group;
             if !slot.counts() || lost_scope {
@@ -353,7 +350,9 @@ impl Coordinator {
                     // Its pod goes all the same, and that belongs to this restart.
                     _ if self.escalation.condemns(slot) => {}
                     Phase::Running => {
-                        out.announcements.extend(restart.restarted(incarnation, report));
+                        step.out
+                            .announcements
+                            .extend(restart.restarted(incarnation, report));
                         return false;
                     }
                     // Whoever led before has released it.
@@ -385,15 +384,7 @@ impl Coordinator {
     }
 
     /// Begins the restart of this worker alone that answers its failure.
-    pub(super) fn restart_worker(
-        &mut self,
-        cause: Cause,
-        answer: Answer,
-        observed: &Observed,
-        view: &View<'_>,
-        now: UnixNanos,
-        out: &mut Output,
-    ) {
+    pub(super) fn restart_worker(&mut self, cause: Cause, answer: Answer, step: &mut Step<'_>) {
         let Some(identity) = cause.identity.clone() else {
             return;
         };
@@ -401,30 +392,24 @@ impl Coordinator {
         let of_group = &self.backoff;
         let backoffs = self.worker_restarts.backoffs.entry(identity.clone());
         let backoff = backoffs.or_insert_with(|| of_group.of_one());
-        backoff.failed(&cause, observed.policy.max_backoff_ms, now);
+        backoff.failed(&cause, step.observed.policy.max_backoff_ms, step.now);
         let failed = cause.clone();
-        let (anew, cause) = if answer == Answer::Pod {
-            self.recreate_pod(&cause, view, out);
+        let (recreated, cause) = if answer == Answer::Pod {
+            self.recreate_pod(&cause, step);
             let reason = Reason::FailedAgain;
-            (true, Cause { reason, ..cause })
+            (Recreated::Pod, Cause { reason, ..cause })
         } else {
-            (self.escalate(&cause, observed, view, now, out), cause)
+            (self.escalate(&cause, step), cause)
         };
-        self.begin_worker_restart(identity.clone(), cause, now, out);
-        self.note_worker_restart_begun(&identity, &failed, anew);
+        self.begin_worker_restart(identity.clone(), cause, step);
+        self.note_worker_restart_begun(&identity, &failed, recreated);
         if let Some(restart) = self.worker_restarts.under_way.get_mut(&identity) {
             restart.counted = answer == Answer::Counted;
         }
     }
 
     /// Begins a restart of this worker alone, with the next number. It is not counted.
-    pub(super) fn begin_worker_restart(
-        &mut self,
-        identity: Identity,
-        cause: Cause,
-        now: UnixNanos,
-        out: &mut Output,
-    ) {
+    pub(super) fn begin_worker_restart(&mut self, identity: Identity, cause: Cause, step: &mut Step<'_>) {
         let generation = self.worker_restarts.latest.max(self.generation).next();
         self.worker_restarts.latest = generation;
         if self.timeline.is_none() {
@@ -436,7 +421,7 @@ impl Coordinator {
             });
             self.cause = Some(cause.clone());
         }
-        out.announcements.push(Announcement::Restarting {
+        step.announce(Announcement::Restarting {
             scope: Scope::Worker,
             generation,
             cause: cause.clone(),
@@ -448,8 +433,8 @@ impl Coordinator {
         let begun = Begun {
             timeline: Timeline {
                 generation,
-                failed_at: cause.at.unwrap_or(now),
-                detected_at: now,
+                failed_at: cause.at.unwrap_or(step.now),
+                detected_at: step.now,
                 workers: 1,
                 ..Timeline::default()
             },
@@ -466,13 +451,10 @@ impl Coordinator {
     }
 
     /// Tells and releases the workers whose restart is durable, and has the pods deleted in which they do not come up.
-    pub(super) fn drive_worker_restarts(
-        &mut self,
-        observed: &Observed,
-        view: &View<'_>,
-        now: UnixNanos,
-        out: &mut Output,
-    ) {
+    pub(super) fn drive_worker_restarts(&mut self, step: &mut Step<'_>) {
+        let Step {
+            observed, view, now, ..
+        } = *step;
         if !self.may_release(observed) {
             return;
         }
@@ -494,7 +476,7 @@ impl Coordinator {
                 restart.deadline = None;
                 continue;
             };
-            let deadline = now.plus_millis(observed.policy.timeout_ms);
+            let deadline = step.deadline();
             if self.escalation.condemns(slot) {
                 restart.wait_for_next_incarnation();
             } else if !restart.released {
@@ -514,7 +496,8 @@ impl Coordinator {
                 restart.moves = restart.moves.saturating_add(1);
                 is_stuck |= slot.worker.keeps_pod;
                 let condemned = self.escalation.condemn(identity, slot);
-                out.announcements
+                step.out
+                    .announcements
                     .extend(condemned.map(|condemned| Announcement::Escalated {
                         condemned,
                         after: None,
@@ -524,7 +507,7 @@ impl Coordinator {
         self.worker_restarts.under_way = under_way;
         if is_stuck {
             // It can neither go on where it is nor be moved: its Job would fail for its pod.
-            self.recreate(Self::cause_of(Reason::TimedOut), now, out);
+            self.recreate(Self::cause_of(Reason::TimedOut), step);
         }
     }
 

@@ -1,8 +1,9 @@
 //! How many workers are restarted alone at a time, and whose turn it is.
 
 use super::super::super::view::View;
-use super::super::super::{Cause, Identity, Output, Phase, Reason, Scope, UnixNanos};
+use super::super::super::{Cause, Identity, Phase, Reason, Scope};
 use super::super::Coordinator;
+use super::super::step::Step;
 use super::{UnderWay, WORKER_RESTARTS_AT_ONCE, WorkerRestarts};
 
 /// So many of those that are restarted alone at a time are workers that are reported.
@@ -69,8 +70,8 @@ impl WorkerRestarts {
 
 impl Coordinator {
     /// Begins anew, with the next number each, what waits for its turn. That is not counted again.
-    pub(in super::super) fn begin_postponed(&mut self, view: &View<'_>, now: UnixNanos, out: &mut Output) {
-        for identity in self.worker_restarts.next_in_turn(view) {
+    pub(in super::super) fn begin_postponed(&mut self, step: &mut Step<'_>) {
+        for identity in self.worker_restarts.next_in_turn(step.view) {
             let before = self.worker_restarts.postponed.remove(&identity);
             let begun = before.and_then(|restart| restart.begun);
             let cause = begun.map_or_else(
@@ -80,7 +81,7 @@ impl Coordinator {
                 },
                 |begun| begun.cause,
             );
-            self.begin_worker_restart(identity, cause, now, out);
+            self.begin_worker_restart(identity, cause, step);
         }
     }
 }

@@ -1,21 +1,16 @@
 //! The other workers of a pod that goes because one of them is restarted alone.
 
 use super::super::super::view::View;
-use super::super::super::{Cause, Condemned, Identity, Observed, Output, Reason, UnixNanos};
+use super::super::super::{Cause, Condemned, Identity, Reason};
 use super::super::Coordinator;
 use super::super::climb::Answer;
+use super::super::step::Step;
 
 impl Coordinator {
     /// The other workers of a pod that goes because one of them is restarted alone go with it. They have not failed, so that is not counted; but where
     /// it comes up in the next pod neither it is, or they would be restarted without end.
-    pub(in super::super) fn begin_with_pod_mates(
-        &mut self,
-        observed: &Observed,
-        view: &View<'_>,
-        now: UnixNanos,
-        out: &mut Output,
-    ) {
-        if !self.may_release(observed) {
+    pub(in super::super) fn begin_with_pod_mates(&mut self, step: &mut Step<'_>) {
+        if !self.may_release(step.observed) {
             return;
         }
         let of_one = |condemned: &&Condemned| self.worker_restarts.contains(&condemned.identity);
@@ -25,7 +20,7 @@ impl Coordinator {
         for condemned in condemned {
             let of_it = self.worker_restarts.under_way.get(&condemned.identity);
             let goes_on = of_it.is_some_and(|restart| restart.moves > 1);
-            for (identity, slot) in view.slots.of_pod(&condemned.identity) {
+            for (identity, slot) in step.view.slots.of_pod(&condemned.identity) {
                 if !slot.counts() || self.worker_restarts.contains(identity) {
                     continue;
                 }
@@ -36,13 +31,13 @@ impl Coordinator {
                     ..Self::cause_of(Reason::PodLost)
                 };
                 if !goes_on {
-                    self.begin_worker_restart(identity.clone(), cause, now, out);
+                    self.begin_worker_restart(identity.clone(), cause, step);
                 } else {
-                    let answer = self.answer_worker_failure(&cause, observed, view, now);
+                    let answer = self.answer_worker_failure(&cause, step);
                     if answer == Answer::Fail {
-                        return self.exhaust(&cause, out);
+                        return self.exhaust(&cause, step);
                     }
-                    self.restart_worker(cause, answer, observed, view, now, out);
+                    self.restart_worker(cause, answer, step);
                 }
             }
         }
