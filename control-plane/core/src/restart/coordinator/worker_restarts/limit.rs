@@ -4,7 +4,8 @@ use super::super::super::view::View;
 use super::super::super::{Cause, Identity, Phase, Reason, Scope};
 use super::super::Coordinator;
 use super::super::step::Step;
-use super::{UnderWay, WORKER_RESTARTS_AT_ONCE, WorkerRestarts};
+use super::under_way::UnderWay;
+use super::{WORKER_RESTARTS_AT_ONCE, WorkerRestarts};
 
 /// So many of those that are restarted alone at a time are workers that are reported.
 const RESERVED_FOR_PRESENT: usize = 64;
@@ -37,7 +38,7 @@ impl WorkerRestarts {
             slot.is_some_and(|slot| slot.current.is_none())
         };
         // One that has ended since it was released is another failure.
-        let waits = |restart: &UnderWay| restart.durable && !restart.released;
+        let waits = |restart: &UnderWay| restart.is_durable() && !restart.is_released();
         let written = self.under_way.iter().filter(|(_, restart)| waits(restart));
         let absent = written.map(|(identity, _)| identity).filter(is_absent);
         let too_many: Vec<Identity> = absent

@@ -5,6 +5,7 @@ use super::super::super::{Cause, Condemned, Identity, Reason};
 use super::super::Coordinator;
 use super::super::climb::Answer;
 use super::super::step::Step;
+use super::under_way::UnderWay;
 
 impl Coordinator {
     /// The other workers of a pod that goes because one of them is restarted alone go with it. They have not failed, so that is not counted; but where
@@ -48,7 +49,7 @@ impl Coordinator {
     pub(in super::super) fn condemned(&self, view: &View<'_>) -> Vec<Condemned> {
         let is_written = |identity: &Identity| {
             let restart = self.worker_restarts.under_way.get(identity);
-            restart.is_none_or(|restart| restart.durable)
+            restart.is_none_or(UnderWay::is_durable)
         };
         let condemned = self.escalation.condemned();
         condemned
