@@ -19,6 +19,7 @@ use super::{
 mod advance;
 mod backoff;
 mod begin;
+mod cause;
 mod climb;
 mod containers;
 mod escalation;

@@ -29,7 +29,7 @@ impl Coordinator {
                         self.state = State::InSync;
                         self.climb.runs(now);
                     } else if now >= deadline && !mutants::is(Mutant::IgnoreDeadline) {
-                        self.recreate(Self::cause_of(Reason::TimedOut), step);
+                        self.recreate(Cause::of_group(Reason::TimedOut), step);
                     }
                 }
             }
@@ -45,16 +45,16 @@ impl Coordinator {
                     self.raise();
                 }
                 if let Some(reason) = view.cannot_be_in_place() {
-                    self.recreate(Self::cause_of(reason), step);
+                    self.recreate(Cause::of_group(reason), step);
                 } else if self.all_parked(observed, view) {
                     if let Some(timeline) = &mut self.timeline {
                         timeline.parked_at = now;
                     }
                     self.state = State::Parked { deadline };
                 } else if self.replacement_is_late(observed, view) {
-                    self.recreate(Self::cause_of(Reason::ReplacementLate), step);
+                    self.recreate(Cause::of_group(Reason::ReplacementLate), step);
                 } else if now >= deadline && !mutants::is(Mutant::IgnoreDeadline) {
-                    self.recreate(Self::cause_of(Reason::TimedOut), step);
+                    self.recreate(Cause::of_group(Reason::TimedOut), step);
                 }
             }
             State::Parked { deadline } => {

@@ -128,7 +128,7 @@ impl Coordinator {
         let runs = slots.any(|(identity, slot)| slot.running_at(self.wanted(identity)));
         if runs && matches!(self.state, State::InSync | State::Releasing { .. }) {
             self.counter += u32::from(mutants::is(Mutant::CountRequests));
-            self.stop(Self::cause_of(Reason::ManualRequest), step);
+            self.stop(Cause::of_group(Reason::ManualRequest), step);
         }
     }
 
@@ -170,16 +170,5 @@ impl Coordinator {
             generation: self.generation,
             cause,
         });
-    }
-
-    pub(super) fn cause_of(reason: Reason) -> Cause {
-        Cause {
-            reason,
-            identity: None,
-            pod: String::new(),
-            node: String::new(),
-            exit: None,
-            at: None,
-        }
     }
 }

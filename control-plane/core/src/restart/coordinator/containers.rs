@@ -9,7 +9,6 @@ use super::super::view::{Slot, View};
 use super::super::{
     Cause, Desired, Identity, Incarnation, Observed, Phase, Reason, Report, RestartLevel, UnixNanos,
 };
-use super::evidence::MakeCause;
 use super::{Coordinator, State};
 
 impl Coordinator {
@@ -36,15 +35,18 @@ impl Coordinator {
         identity: &Identity,
         slot: &Slot<'_>,
         observed: &Observed,
-        cause: &MakeCause<'_>,
     ) -> Option<Cause> {
         let released = self.released_in.get(identity);
         if let Some(report) = released.and_then(|released| observed.reports.get(released))
             && let Phase::Lost(exit) = report.phase
             && report.generation == self.generation
         {
-            let (pod, node, at) = (&report.pod_name, &report.node, Some(report.since));
-            return Some(cause(Reason::WorkerExited, pod, node, Some(exit), at));
+            return Some(Cause::reported(
+                Reason::WorkerExited,
+                identity,
+                report,
+                Some(exit),
+            ));
         }
         let started = self.started.contains(&slot.worker.stage);
         let pods = &slot.worker.pods;
@@ -54,7 +56,7 @@ impl Coordinator {
             None => started && pods.is_empty() && (!self.is_releasing() || mutants::is(Mutant::CountAwaited)),
         };
         if lost {
-            return Some(cause(Reason::PodLost, "", "", None, None));
+            return Some(Cause::unreported(Reason::PodLost, identity));
         }
         // Kubelet has started it again, and nobody has seen why. While a group is being released that is what is waited for.
         let (current, report) = slot.current?;
@@ -62,10 +64,8 @@ impl Coordinator {
             Some(released) => current != released,
             None => started && !self.is_releasing(),
         };
-        (report.phase == Phase::Fresh && again).then(|| {
-            let (pod, node, at) = (&report.pod_name, &report.node, Some(report.since));
-            cause(Reason::ContainerLost, pod, node, None, at)
-        })
+        (report.phase == Phase::Fresh && again)
+            .then(|| Cause::reported(Reason::ContainerLost, identity, report, None))
     }
 
     /// Whether no container of an earlier generation is left, as far as anybody can see.

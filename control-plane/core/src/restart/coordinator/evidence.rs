@@ -19,8 +19,6 @@ const JOB_IS_OVERDUE_MS: u64 = 60_000;
 /// How long a Job whose time is limited is waited for, where it is not over by this clock: that may be wrong, milliseconds.
 const JOB_MAY_SAY_WITHIN_MS: u64 = 2_000;
 
-pub(super) type MakeCause<'a> = dyn Fn(Reason, &str, &str, Option<Exit>, Option<UnixNanos>) -> Cause + 'a;
-
 impl Coordinator {
     /// The failures of incarnations that are released now, the earliest first.
     pub(super) fn evidence(&mut self, step: &Step<'_>) -> Vec<Cause> {
@@ -110,23 +108,19 @@ impl Coordinator {
     }
 
     fn evidence_of(&self, identity: &Identity, slot: &Slot<'_>, observed: &Observed) -> Option<Cause> {
-        let cause = |reason, pod: &str, node: &str, exit: Option<Exit>, at: Option<UnixNanos>| Cause {
-            reason,
-            identity: Some(identity.clone()),
-            pod: pod.to_owned(),
-            node: node.to_owned(),
-            exit,
-            at,
-        };
         if slot.worker.level == RestartLevel::Container {
-            return self.evidence_of_container(identity, slot, observed, &cause);
+            return self.evidence_of_container(identity, slot, observed);
         }
         if let Some((report, exit)) = self.failed_without_agent(identity, slot) {
-            let (pod, node, at) = (&report.pod_name, &report.node, Some(report.since));
-            return Some(cause(Reason::ContainerLost, pod, node, Some(exit), at));
+            return Some(Cause::reported(
+                Reason::ContainerLost,
+                identity,
+                report,
+                Some(exit),
+            ));
         }
         let Some(released) = self.released_in.get(identity) else {
-            return self.evidence_after_takeover(identity, slot, &cause);
+            return self.evidence_after_takeover(identity, slot);
         };
         let current = slot.current.filter(|(incarnation, _)| *incarnation == released);
         if let Some(report) =
@@ -134,53 +128,39 @@ impl Coordinator {
         {
             match report.phase {
                 Phase::Unlinked if mutants::is(Mutant::UnlinkedIsLost) => {
-                    return Some(cause(
-                        Reason::ContainerLost,
-                        &report.pod_name,
-                        &report.node,
-                        None,
-                        None,
-                    ));
+                    return Some(Cause {
+                        at: None,
+                        ..Cause::reported(Reason::ContainerLost, identity, report, None)
+                    });
                 }
                 Phase::Exited(exit)
                     if report.generation == self.wanted(identity)
                         || mutants::is(Mutant::CountStaleFailures) =>
                 {
-                    let at = Some(report.since);
-                    return Some(cause(
+                    return Some(Cause::reported(
                         Reason::WorkerExited,
-                        &report.pod_name,
-                        &report.node,
+                        identity,
+                        report,
                         Some(exit),
-                        at,
                     ));
                 }
                 Phase::Lost(exit) => {
-                    let at = Some(report.since);
-                    return Some(cause(
+                    return Some(Cause::reported(
                         Reason::ContainerLost,
-                        &report.pod_name,
-                        &report.node,
+                        identity,
+                        report,
                         Some(exit),
-                        at,
                     ));
                 }
                 _ => {}
             }
         }
         if !slot.worker.pods.iter().any(|pod| pod.uid == released.pod_uid) {
-            return Some(cause(Reason::PodLost, "", "", None, None));
+            return Some(Cause::unreported(Reason::PodLost, identity));
         }
         let (current, report) = slot.current?;
-        (current != released && report.phase != Phase::Unlinked).then(|| {
-            cause(
-                Reason::ContainerLost,
-                &report.pod_name,
-                &report.node,
-                None,
-                Some(report.since),
-            )
-        })
+        (current != released && report.phase != Phase::Unlinked)
+            .then(|| Cause::reported(Reason::ContainerLost, identity, report, None))
     }
 
     /// How this worker failed, in a container that was made without its agent, while its group ran at the present generation. Whatever came after
@@ -199,12 +179,7 @@ impl Coordinator {
     }
 
     /// A new leader does not remember whom it released: a worker of a fully started stage that is unstarted or gone was.
-    fn evidence_after_takeover(
-        &self,
-        identity: &Identity,
-        slot: &Slot<'_>,
-        cause: &MakeCause<'_>,
-    ) -> Option<Cause> {
+    fn evidence_after_takeover(&self, identity: &Identity, slot: &Slot<'_>) -> Option<Cause> {
         let wanted = self.wanted(identity);
         let started = self.started.contains(&slot.worker.stage);
         let Some((_, report)) = slot.current else {
@@ -212,7 +187,7 @@ impl Coordinator {
                 return None;
             }
             if slot.worker.pods.is_empty() {
-                return Some(cause(Reason::PodLost, "", "", None, None));
+                return Some(Cause::unreported(Reason::PodLost, identity));
             }
             let (_, ended) = slot.ended.filter(|(_, ended)| ended.generation == wanted)?;
             let is_heard_of = ended.generation > Generation::default();
@@ -224,37 +199,25 @@ impl Coordinator {
             let Phase::Lost(exit) = ended.phase else {
                 return None;
             };
-            let at = Some(ended.since);
-            return Some(cause(
+            return Some(Cause::reported(
                 Reason::ContainerLost,
-                &ended.pod_name,
-                &ended.node,
+                identity,
+                ended,
                 Some(exit),
-                at,
             ));
         };
-        let at = Some(report.since);
         match report.phase {
-            Phase::Parked if report.generation == wanted && self.has_all_run(slot) => Some(cause(
-                Reason::ContainerLost,
-                &report.pod_name,
-                &report.node,
-                None,
-                at,
-            )),
-            Phase::Fresh if started => Some(cause(
-                Reason::ContainerLost,
-                &report.pod_name,
-                &report.node,
-                None,
-                at,
-            )),
-            Phase::Exited(exit) if report.generation == wanted => Some(cause(
+            Phase::Parked if report.generation == wanted && self.has_all_run(slot) => Some(
+                Cause::reported(Reason::ContainerLost, identity, report, None),
+            ),
+            Phase::Fresh if started => {
+                Some(Cause::reported(Reason::ContainerLost, identity, report, None))
+            }
+            Phase::Exited(exit) if report.generation == wanted => Some(Cause::reported(
                 Reason::WorkerExited,
-                &report.pod_name,
-                &report.node,
+                identity,
+                report,
                 Some(exit),
-                at,
             )),
             _ => None,
         }

@@ -10,7 +10,7 @@ use super::super::{Cause, Heartbeat, Identity, Phase, Reason};
 use super::Coordinator;
 
 impl Coordinator {
-    /// Whether this worker runs at the current generation without being alive.
+    /// The failure of a worker that runs at the current generation and is not alive.
     pub(super) fn not_alive(&self, identity: &Identity, slot: &Slot<'_>) -> Option<Cause> {
         let (incarnation, report) = slot
             .current
@@ -22,13 +22,6 @@ impl Coordinator {
         };
         let is_released =
             report.generation == self.wanted(identity) && self.released_in.get(identity) == Some(incarnation);
-        is_released.then(|| Cause {
-            reason,
-            identity: Some(identity.clone()),
-            pod: report.pod_name.clone(),
-            node: report.node.clone(),
-            exit: None,
-            at: Some(report.since),
-        })
+        is_released.then(|| Cause::reported(reason, identity, report, None))
     }
 }

@@ -151,7 +151,7 @@ impl Coordinator {
         let cause = self
             .cause
             .clone()
-            .unwrap_or_else(|| Self::cause_of(Reason::ProtocolError));
+            .unwrap_or_else(|| Cause::of_group(Reason::ProtocolError));
         step.announce(Announcement::Restarted {
             scope: Scope::Group,
             timeline,

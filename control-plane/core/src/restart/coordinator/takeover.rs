@@ -103,14 +103,8 @@ impl Coordinator {
         self.timeline = None;
         self.climb = Climb::in_place();
         self.in_place = true;
-        self.cause.get_or_insert(Cause {
-            reason: Reason::ProtocolError,
-            identity: None,
-            pod: String::new(),
-            node: String::new(),
-            exit: None,
-            at: None,
-        });
+        self.cause
+            .get_or_insert_with(|| Cause::of_group(Reason::ProtocolError));
         if !matches!(self.state, State::Recovering { .. } | State::Recreating) {
             self.state = State::Stopping {
                 deadline: now.plus_millis(observed.policy.timeout_ms),

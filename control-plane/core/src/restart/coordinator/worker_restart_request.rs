@@ -33,7 +33,7 @@ impl Coordinator {
                 .slots
                 .iter()
                 .filter(|(identity, slot)| self.is_asked(request, identity, slot))
-                .map(|(identity, slot)| ((*identity).clone(), asked(identity, slot)))
+                .map(|(identity, slot)| ((*identity).clone(), requested(identity, slot)))
                 .collect();
             let fit = stopped.len() <= self.worker_restarts.room();
             if !fit && stopped.len() <= WORKER_RESTARTS_AT_ONCE {
@@ -131,14 +131,13 @@ fn names(request: &WorkerRestartRequest, identity: &Identity, slot: &Slot<'_>) -
     request.target.takes(&slot.worker.stage, job, *index, container)
 }
 
-fn asked(identity: &Identity, slot: &Slot<'_>) -> Cause {
-    let report = slot.current.map(|(_, report)| report);
-    Cause {
-        reason: Reason::ManualRequest,
-        identity: Some(identity.clone()),
-        pod: report.map(|report| report.pod_name.clone()).unwrap_or_default(),
-        node: report.map(|report| report.node.clone()).unwrap_or_default(),
-        exit: None,
-        at: None,
-    }
+fn requested(identity: &Identity, slot: &Slot<'_>) -> Cause {
+    let reason = Reason::ManualRequest;
+    slot.current.map_or_else(
+        || Cause::unreported(reason, identity),
+        |(_, report)| Cause {
+            at: None,
+            ..Cause::reported(reason, identity, report, None)
+        },
+    )
 }

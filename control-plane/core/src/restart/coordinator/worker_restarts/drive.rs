@@ -199,7 +199,7 @@ impl Coordinator {
         self.worker_restarts.under_way = under_way;
         if is_stuck {
             // It can neither go on where it is nor be moved: its Job would fail for its pod.
-            self.recreate(Self::cause_of(Reason::TimedOut), step);
+            self.recreate(Cause::of_group(Reason::TimedOut), step);
         }
     }
 
@@ -213,10 +213,7 @@ impl Coordinator {
                 let begun = restart.begun.as_ref();
                 (slot.worker.scope == Scope::Group).then(|| {
                     begun.map_or_else(
-                        || Cause {
-                            identity: Some(identity.clone()),
-                            ..Self::cause_of(Reason::ContainerLost)
-                        },
+                        || Cause::unreported(Reason::ContainerLost, identity),
                         |begun| begun.cause.clone(),
                     )
                 })

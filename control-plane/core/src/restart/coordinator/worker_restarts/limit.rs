@@ -76,10 +76,7 @@ impl Coordinator {
             let before = self.worker_restarts.postponed.remove(&identity);
             let begun = before.and_then(|restart| restart.begun);
             let cause = begun.map_or_else(
-                || Cause {
-                    identity: Some(identity.clone()),
-                    ..Self::cause_of(Reason::PodLost)
-                },
+                || Cause::unreported(Reason::PodLost, &identity),
                 |begun| begun.cause,
             );
             self.begin_worker_restart(identity, cause, step);

@@ -26,10 +26,9 @@ impl Coordinator {
                     continue;
                 }
                 let cause = Cause {
-                    identity: Some(identity.clone()),
                     pod: condemned.pod.clone(),
                     node: condemned.node.clone(),
-                    ..Self::cause_of(Reason::PodLost)
+                    ..Cause::unreported(Reason::PodLost, identity)
                 };
                 if !goes_on {
                     self.begin_worker_restart(identity.clone(), cause, step);
