@@ -33,7 +33,7 @@ use crate::{
     jobset::completed,
     jobset::elastic,
     jobset::execution_policy,
-    jobset::in_place::{self, Changed, Group},
+    jobset::in_place::{self, Changed, InPlaceMode},
     jobset::limits,
     jobset::network,
     jobset::observed::Observed,
@@ -164,7 +164,7 @@ fn decide(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, p
         return;
     }
     complain(INVALID_ANNOTATION, &needless, plan);
-    let group = in_place::group(jobset, &observed.agents).filter(|_| observed.features.in_place_restart);
+    let group = in_place::mode(jobset, &observed.agents).filter(|_| observed.features.in_place_restart);
     if draft.is_first() {
         tell_why_not_supervised(group.as_ref(), draft);
     }
@@ -234,7 +234,7 @@ fn decide(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, p
             let before = draft.status.in_place_restart.as_ref();
             before.and_then(|before| before.kind.clone())
         } else {
-            let anew = in_place::judge(jobset, &observed.agents).filter(|_| coordinated);
+            let anew = in_place::mode_of_new_jobs(jobset, &observed.agents).filter(|_| coordinated);
             anew.map(|group| group.kind)
         };
         apply(jobset, decision, anew, draft);
@@ -322,7 +322,7 @@ fn follow_upstream_agents(observed: &Observed, children: &Children<'_>, draft: &
 }
 
 /// Says once, when the Jobs are first made, what keeps the workers of an in-place JobSet from being restarted as processes.
-fn tell_why_not_supervised(group: Option<&Group>, draft: &mut Draft<'_>) {
+fn tell_why_not_supervised(group: Option<&InPlaceMode>, draft: &mut Draft<'_>) {
     if let Some(group) = group
         && group.kind == InPlaceKind::Plain
     {
@@ -339,7 +339,7 @@ fn tell_why_not_supervised(group: Option<&Group>, draft: &mut Draft<'_>) {
 /// pods may have agents. Jobs are not recreated until a worker fails.
 fn lacks_agents(observed: &Observed) -> Option<Event> {
     let Changed { job, obstacle } = observed.changed.as_ref()?;
-    let by_template = in_place::judge(&observed.jobset, &observed.agents)?;
+    let by_template = in_place::mode_of_new_jobs(&observed.jobset, &observed.agents)?;
     if by_template.kind != InPlaceKind::Supervised {
         return None;
     }

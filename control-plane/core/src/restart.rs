@@ -47,7 +47,7 @@ pub use observed::{
 };
 pub use output::{Announcement, Condemned, Desired, Output, Timeline, WorkerRestart};
 pub use plausibility::Impossible;
-pub use replace::{LostPods, Occupancy, Place, Replacement, Vacant, is_open, places, replacement_pod};
+pub use replace::{LostPods, Occupancy, PodPlace, Replacement, Vacant, is_open, places, replacement_pod};
 
 #[cfg(test)]
 mod tests;

@@ -11,12 +11,12 @@ use jiff::Timestamp;
 use lockstep_api::GangPhase;
 use lockstep_mutants::{self as mutants, Mutant};
 
-use super::fit::{Fit, Group, Room};
+use super::fit::{Demand, Fit, Room};
 use super::leaving;
 use super::message;
 use super::order::{Seat, seats};
 use super::progress::Progress;
-use super::queue::{Held, Place, Queue};
+use super::queue::{Held, Queue, QueuePosition};
 use super::{Backend, Decision, Decisions, Gang, JobSetGangs, Pod, PodGroupRef, PodRef, Word, World};
 
 mod grace;
@@ -159,8 +159,8 @@ impl<'a> Entry<'a> {
         self.below().filter(|seat| !seat.is_bound())
     }
 
-    fn place(&self) -> Place {
-        Place {
+    fn place(&self) -> QueuePosition {
+        QueuePosition {
             priority: self.priority,
             created: self.jobset.created,
         }
@@ -269,7 +269,7 @@ impl<'a> Entry<'a> {
             }
             Ok(_) if !queue.may_pass(place, &groups) => Some(message::behind()),
             Ok(Fit::Perhaps) if settling => {
-                goes_before = Place::FIRST;
+                goes_before = QueuePosition::FIRST;
                 Some(message::settling())
             }
             Ok(_) => {
@@ -321,7 +321,7 @@ impl<'a> Entry<'a> {
         }
         let mut full: Vec<&super::Needs> = Vec::new();
         for (rank, pod) in optional {
-            let group = Group {
+            let group = Demand {
                 needs: &pod.needs,
                 count: 1,
             };
@@ -367,11 +367,11 @@ fn rank(priorities: &[i32], seat: &Seat<'_>) -> Rank {
 }
 
 /// Puts seats together that need the same, in their order; those of an exclusively placed Job are one.
-fn groups<'a, 's>(gang: &'a Gang, seats: impl Iterator<Item = &'s Seat<'a>>) -> Vec<Group<'a>>
+fn groups<'a, 's>(gang: &'a Gang, seats: impl Iterator<Item = &'s Seat<'a>>) -> Vec<Demand<'a>>
 where
     'a: 's,
 {
-    let mut groups: Vec<Group<'a>> = Vec::new();
+    let mut groups: Vec<Demand<'a>> = Vec::new();
     // There may be as many as there are Jobs.
     let mut of_jobs: HashMap<&'a str, usize> = HashMap::new();
     for seat in seats {
@@ -395,7 +395,7 @@ where
         };
         match known {
             Some(group) => group.count += 1,
-            None => groups.push(Group { needs, count: 1 }),
+            None => groups.push(Demand { needs, count: 1 }),
         }
     }
     groups

@@ -10,7 +10,7 @@ use std::ops::Bound;
 use jiff::Timestamp;
 
 use super::eligible::is_eligible;
-use super::queue::Place;
+use super::queue::QueuePosition;
 use super::{Exclusive, Needs, Node, Pod, Resources};
 
 mod exclusive;
@@ -20,7 +20,7 @@ mod exclusive;
 pub(super) struct Room<'a> {
     slots: Vec<Slot<'a>>,
     /// Pods that may be bound at any time, to any node that can take them.
-    promised: Vec<Group<'a>>,
+    promised: Vec<Demand<'a>>,
 }
 
 #[derive(Clone, Debug)]
@@ -41,9 +41,9 @@ struct Slot<'a> {
     jobs: Vec<&'a Exclusive>,
 }
 
-/// Pods that need the same.
+/// Some pods that all need the same.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Group<'a> {
+pub(super) struct Demand<'a> {
     pub(super) needs: &'a Needs,
     pub(super) count: u32,
 }
@@ -108,7 +108,7 @@ impl<'a> Room<'a> {
     }
 
     /// Whether all groups fit together, beside what is promised. Nothing is taken.
-    pub(super) fn fits(&mut self, groups: &[Group<'a>]) -> Result<Fit, Shortfall> {
+    pub(super) fn fits(&mut self, groups: &[Demand<'a>]) -> Result<Fit, Shortfall> {
         if self.fits_surely(groups, &[]) {
             return Ok(Fit::Surely);
         }
@@ -119,7 +119,7 @@ impl<'a> Room<'a> {
     }
 
     /// Reckons with pods that are not bound yet. Those that do not fit were let go too, and may come to stand anywhere.
-    pub(super) fn promise(&mut self, groups: &[Group<'a>]) {
+    pub(super) fn promise(&mut self, groups: &[Demand<'a>]) {
         for group in groups {
             // As many as fit: `place` takes these even where it fails.
             let _ = self.place(std::slice::from_ref(group), &mut Vec::new());
@@ -138,7 +138,7 @@ impl<'a> Room<'a> {
     }
 
     /// Has a gang go before those of lower priority that are as old or younger, on all nodes that could take one of its pods.
-    pub(super) fn precede(&mut self, groups: &[Group<'a>], place: Place) {
+    pub(super) fn precede(&mut self, groups: &[Demand<'a>], place: QueuePosition) {
         for slot in &mut self.slots {
             if slot.could_take_any(groups) {
                 let oldest = slot.first.entry(place.priority).or_insert(place.created);
@@ -148,7 +148,7 @@ impl<'a> Room<'a> {
     }
 
     /// Whether any of these pods could come to stand on a node where another gang goes before this one.
-    pub(super) fn is_preceded(&self, groups: &[Group<'a>], place: Place) -> bool {
+    pub(super) fn is_preceded(&self, groups: &[Demand<'a>], place: QueuePosition) -> bool {
         let above = (Bound::Excluded(place.priority), Bound::Unbounded);
         let mut slots = self.slots.iter().filter(|slot| {
             let mut first = slot.first.range(above);
@@ -158,20 +158,20 @@ impl<'a> Room<'a> {
     }
 
     /// Whether there is a node that could take pods of both.
-    pub(super) fn shares_nodes(&self, some: &[Group<'a>], others: &[Group<'a>]) -> bool {
+    pub(super) fn shares_nodes(&self, some: &[Demand<'a>], others: &[Demand<'a>]) -> bool {
         let mut slots = self.slots.iter();
         slots.any(|slot| slot.could_take_any(some) && slot.could_take_any(others))
     }
 
     /// Keeps all nodes that could take one of these pods.
-    pub(super) fn close(&mut self, groups: &[Group<'a>]) {
+    pub(super) fn close(&mut self, groups: &[Demand<'a>]) {
         for slot in self.slots.iter_mut().filter(|slot| !slot.closed) {
             slot.closed = slot.could_take_any(groups);
         }
     }
 
     /// Whether none of these pods can come to stand on a node that is kept.
-    pub(super) fn is_open_to(&self, groups: &[Group<'a>]) -> bool {
+    pub(super) fn is_open_to(&self, groups: &[Demand<'a>]) -> bool {
         let mut closed = self.slots.iter().filter(|slot| slot.closed);
         !closed.any(|slot| slot.could_take_any(groups))
     }
@@ -180,7 +180,7 @@ impl<'a> Room<'a> {
     ///
     /// A pod takes the room of no more than so many others on its node: the largest ratio of what both ask for, rounded up. What is left after
     /// all pods that can come between is left however they are placed.
-    pub(super) fn fits_surely(&self, groups: &[Group<'a>], beside: &[Group<'a>]) -> bool {
+    pub(super) fn fits_surely(&self, groups: &[Demand<'a>], beside: &[Demand<'a>]) -> bool {
         groups.iter().enumerate().all(|(index, group)| {
             let needs = group.needs;
             if needs.exclusive.is_some() || !needs.unknown.is_empty() {
@@ -204,7 +204,7 @@ impl<'a> Room<'a> {
     }
 
     /// Finds a place for all pods, tight nodes first. Where that fails those that have one keep it.
-    fn place(&mut self, groups: &[Group<'a>], placed: &mut Vec<Placed<'a>>) -> Result<(), Shortfall> {
+    fn place(&mut self, groups: &[Demand<'a>], placed: &mut Vec<Placed<'a>>) -> Result<(), Shortfall> {
         for (index, group) in groups.iter().enumerate() {
             let candidates: Vec<usize> = match &group.needs.exclusive {
                 Some(exclusive) => self.domain(group, exclusive),
@@ -231,7 +231,7 @@ impl<'a> Room<'a> {
     }
 
     /// Places what it can of a group; returns how many pods that are.
-    fn fill(&mut self, group: &Group<'a>, candidates: &[usize], placed: &mut Vec<Placed<'a>>) -> u32 {
+    fn fill(&mut self, group: &Demand<'a>, candidates: &[usize], placed: &mut Vec<Placed<'a>>) -> u32 {
         let requests = &group.needs.requests;
         let holds = |slot: &usize| {
             (
@@ -295,7 +295,7 @@ impl Slot<'_> {
         self.node.allocatable.holds(&needs.requests) > 0 && is_eligible(needs, self.node)
     }
     /// Whether it takes a pod of any of these then.
-    fn could_take_any(&self, groups: &[Group<'_>]) -> bool {
+    fn could_take_any(&self, groups: &[Demand<'_>]) -> bool {
         groups.iter().any(|group| self.could_take(group.needs))
     }
 }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
-use super::fit::{Group, Room};
+use super::fit::{Demand, Room};
 use super::{Node, Pod};
 
 /// The gangs that wait, as far as they concern those behind them, and the room that there is.
@@ -21,7 +21,7 @@ pub(super) struct Queue<'a> {
     /// The nodes as they will be once those have ended that are before the first gang that waits.
     later: Option<Room<'a>>,
     /// What those need that wait, and that are the first to wait for the nodes that they could use.
-    first: Vec<Vec<Group<'a>>>,
+    first: Vec<Vec<Demand<'a>>>,
 }
 
 /// What a gang has of the nodes.
@@ -30,17 +30,17 @@ pub(super) struct Held<'a> {
     /// Its pods that are bound and have not ended.
     pub(super) bound: Vec<&'a Pod>,
     /// Those that may be bound at any time.
-    pub(super) coming: Vec<Group<'a>>,
+    pub(super) coming: Vec<Demand<'a>>,
 }
 
-/// A gang's place in the queue.
+/// A gang's position in the queue.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct QueuePosition {
     pub(super) priority: i32,
     pub(super) created: Timestamp,
 }
 
-impl Place {
+impl QueuePosition {
     /// Before all others.
     pub(super) const FIRST: Self = Self {
         priority: i32::MAX,
@@ -60,17 +60,17 @@ impl<'a> Queue<'a> {
     }
 
     /// Whether a gang of higher priority that is as old or older could use the same nodes, and is not bound.
-    pub(super) fn is_behind(&self, place: Place, groups: &[Group<'a>]) -> bool {
+    pub(super) fn is_behind(&self, place: QueuePosition, groups: &[Demand<'a>]) -> bool {
         self.room.is_preceded(groups, place)
     }
 
     /// Those behind, of lower priority and as old or younger, do not start on nodes that this one could use.
-    pub(super) fn goes_before(&mut self, place: Place, groups: &[Group<'a>]) {
+    pub(super) fn goes_before(&mut self, place: QueuePosition, groups: &[Demand<'a>]) {
         self.room.precede(groups, place);
     }
 
     /// Whether a gang may start before those that wait.
-    pub(super) fn may_pass(&self, place: Place, groups: &[Group<'a>]) -> bool {
+    pub(super) fn may_pass(&self, place: QueuePosition, groups: &[Demand<'a>]) -> bool {
         if self.is_behind(place, groups) {
             return false;
         }
@@ -85,7 +85,7 @@ impl<'a> Queue<'a> {
     }
 
     /// The gang starts.
-    pub(super) fn starts(&mut self, groups: &[Group<'a>]) {
+    pub(super) fn starts(&mut self, groups: &[Demand<'a>]) {
         self.room.promise(groups);
         if let Some(later) = &mut self.later {
             later.promise(groups);
@@ -95,8 +95,8 @@ impl<'a> Queue<'a> {
     /// The gang waits, and those behind `place` do not pass it. `behind` is what those behind it have.
     pub(super) fn waits<'h>(
         &mut self,
-        place: Place,
-        groups: Vec<Group<'a>>,
+        place: QueuePosition,
+        groups: Vec<Demand<'a>>,
         behind: impl Iterator<Item = &'h Held<'a>>,
     ) where
         'a: 'h,

@@ -23,7 +23,7 @@ mod tests;
 
 /// How a JobSet restarts in place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Group {
+pub struct InPlaceMode {
     /// The kind, as stated in `status.inPlaceRestart`.
     pub kind: InPlaceKind,
     /// For a Plain group: everything that keeps it from being supervised, as sentences.
@@ -34,15 +34,15 @@ pub struct Group {
 
 /// How a JobSet restarts in place. `None`: it does not. What its status states goes before the present setting.
 #[must_use]
-pub fn group(jobset: &JobSet, agents: &Agents) -> Option<Group> {
-    let judged = judge(jobset, agents)?;
+pub fn mode(jobset: &JobSet, agents: &Agents) -> Option<InPlaceMode> {
+    let judged = mode_of_new_jobs(jobset, agents)?;
     let status = jobset.status.as_ref();
     let stated = status.and_then(|status| status.in_place_restart.as_ref()?.kind.clone());
     Some(match stated {
         Some(kind @ (InPlaceKind::Supervised | InPlaceKind::Plain))
             if kind != judged.kind && judged.kind != InPlaceKind::UpstreamAgent =>
         {
-            Group {
+            InPlaceMode {
                 level: level(jobset, &kind),
                 kind,
                 reasons: Vec::new(),
@@ -54,13 +54,13 @@ pub fn group(jobset: &JobSet, agents: &Agents) -> Option<Group> {
 
 /// Decides how a JobSet restarts in place whose Jobs are all to be made, for the first time or anew. `None`: it does not.
 #[must_use]
-pub fn judge(jobset: &JobSet, agents: &Agents) -> Option<Group> {
+pub fn mode_of_new_jobs(jobset: &JobSet, agents: &Agents) -> Option<InPlaceMode> {
     if !jobset.in_place() {
         return None;
     }
     let templates = || templates(jobset);
     if templates().any(|(_, pod)| brings_upstream_agent(pod)) {
-        return Some(Group {
+        return Some(InPlaceMode {
             kind: InPlaceKind::UpstreamAgent,
             reasons: Vec::new(),
             level: None,
@@ -110,7 +110,7 @@ pub fn judge(jobset: &JobSet, agents: &Agents) -> Option<Group> {
     } else {
         InPlaceKind::Plain
     };
-    Some(Group {
+    Some(InPlaceMode {
         level: level(jobset, &kind),
         kind,
         reasons,

@@ -11,7 +11,7 @@ use lockstep_api::ray::conditions::{self, reasons};
 use lockstep_api::ray::{HeadInfo, RayClusterState, RayClusterStatus};
 use lockstep_api::{JobSet, conditions as jobset_conditions};
 
-use self::pods::{CREATED_WITHIN, Said, head_is_ready, missing, ready};
+use self::pods::{CREATED_WITHIN, ConditionState, head_is_ready, missing, ready};
 use super::cluster::{ClusterPlan, ObservedCluster, Refusal, event};
 use super::validation::unsupported_annotation;
 use super::{names, service};
@@ -69,16 +69,16 @@ pub(crate) fn report(observed: &ObservedCluster, facts: &Facts<'_>, plan: &mut C
     let stays = jobset.is_some_and(|jobset| suspended || !jobset.is_deleting());
     let provisioned = match () {
         () if suspended && jobset.is_none() => {
-            Said::new(false, reasons::PROVISIONING, "RayCluster has been suspended")
+            ConditionState::new(false, reasons::PROVISIONING, "RayCluster has been suspended")
         }
-        () if stays && (has_been || all_ready && !suspended) => Said::new(
+        () if stays && (has_been || all_ready && !suspended) => ConditionState::new(
             true,
             reasons::ALL_READY,
             "All Ray Pods are ready for the first time",
         ),
         () => {
             let message = "RayCluster Pods are being provisioned for first time";
-            Said::new(false, reasons::PROVISIONING, message)
+            ConditionState::new(false, reasons::PROVISIONING, message)
         }
     };
     let is_provisioned = provisioned.is_true && !suspended;
@@ -87,7 +87,7 @@ pub(crate) fn report(observed: &ObservedCluster, facts: &Facts<'_>, plan: &mut C
         (conditions::SUSPENDING, suspended && jobset.is_some()),
         (conditions::SUSPENDED, suspended && jobset.is_none()),
     ] {
-        draft.set(type_, Said::new(is_so, type_, ""));
+        draft.set(type_, ConditionState::new(is_so, type_, ""));
     }
     unsupported(observed, &mut draft);
     let pending = facts.pending && !suspended;
@@ -258,7 +258,7 @@ impl Draft<'_> {
         if !is_true && self.status.condition(type_).is_none() {
             return;
         }
-        let is_news = self.set(type_, Said::new(is_true, reason, message));
+        let is_news = self.set(type_, ConditionState::new(is_true, reason, message));
         if is_true && is_news {
             self.plan.events.push(event(Severity::Warning, type_, message));
         }
@@ -282,7 +282,7 @@ impl Draft<'_> {
         };
         let is_news = self.set(
             conditions::REPLICA_FAILURE,
-            Said::new(true, reason, message.clone()),
+            ConditionState::new(true, reason, message.clone()),
         );
         // What the API server refuses has an event of its own.
         if is_news && observed.refused.is_none() {
@@ -308,7 +308,7 @@ impl Draft<'_> {
                 CREATED_WITHIN.saturating_sub(self.now.0.duration_since(before.last_transition_time.0))
             }
             None => {
-                let said = Said::new(false, reason, message.clone());
+                let said = ConditionState::new(false, reason, message.clone());
                 self.set(conditions::REPLICA_FAILURE, said);
                 CREATED_WITHIN
             }
@@ -326,9 +326,9 @@ impl Draft<'_> {
     }
 
     /// Sets a condition. True: it is another now.
-    fn set(&mut self, type_: &str, said: Said) -> bool {
+    fn set(&mut self, type_: &str, said: ConditionState) -> bool {
         let status = if said.is_true { "True" } else { "False" };
-        let Said { reason, message, .. } = said;
+        let ConditionState { reason, message, .. } = said;
         let found = self
             .status
             .conditions

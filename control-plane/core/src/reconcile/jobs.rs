@@ -16,7 +16,7 @@ use lockstep_api::{InPlaceKind, JobSet, ReplicatedJob, annotations, labels, nami
 
 use crate::common::features::Features;
 use crate::gang::Marks;
-use crate::jobset::in_place::{self, Agents, Group, RestartLevel, template};
+use crate::jobset::in_place::{self, Agents, InPlaceMode, RestartLevel, template};
 use crate::jobset::jobs::{IN_PLACE_BACKOFF_LIMIT, IN_PLACE_POD_REPLACEMENT_POLICY, owner_reference, total};
 use crate::jobset::volume_claims;
 
@@ -31,7 +31,7 @@ pub(crate) struct Jobs<'a> {
     owner: OwnerReference,
     features: Features,
     pod_groups: bool,
-    group: Option<Group>,
+    group: Option<InPlaceMode>,
     agents: &'a Agents,
     /// Labels and annotations that all Jobs of the set share.
     common: Map,
@@ -53,7 +53,7 @@ impl<'a> Jobs<'a> {
             owner: owner_reference(jobset),
             features,
             pod_groups: false,
-            group: in_place::group(jobset, agents).filter(|_| features.in_place_restart),
+            group: in_place::mode(jobset, agents).filter(|_| features.in_place_restart),
             agents,
             common,
         }

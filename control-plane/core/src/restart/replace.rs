@@ -38,7 +38,7 @@ const UNSEEN_MS: u64 = 2_000;
 
 /// Where a pod belongs.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
+pub struct PodPlace {
     /// Name of the Job.
     pub job: String,
     /// Completion index.
@@ -66,7 +66,7 @@ pub struct Occupancy {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replacement {
     /// Where it belongs.
-    pub place: Place,
+    pub place: PodPlace,
     /// UID of the Job.
     pub job_uid: String,
     /// Its name.
@@ -87,7 +87,7 @@ pub struct Vacant {
 /// Remembers the pods of one group, and says which are to be replaced.
 #[derive(Debug, Clone, Default)]
 pub struct LostPods {
-    past: BTreeMap<Place, Past>,
+    past: BTreeMap<PodPlace, Past>,
 }
 
 /// What is remembered of a place.
@@ -118,7 +118,7 @@ impl LostPods {
     /// Looks at all places of the group that have work left. Looking again at the same changes nothing.
     pub fn look(
         &mut self,
-        places: &BTreeMap<Place, Occupancy>,
+        places: &BTreeMap<PodPlace, Occupancy>,
         generation: Generation,
         now: UnixNanos,
     ) -> Vacant {
@@ -171,7 +171,7 @@ impl Past {
 
     /// What the name of the next pod follows from: a pod that has ended and has not been replaced yet. What everybody can see goes before what
     /// this leader remembers.
-    fn predecessor(&self, place: &Place, occupancy: &Occupancy, generation: Generation) -> Option<String> {
+    fn predecessor(&self, place: &PodPlace, occupancy: &Occupancy, generation: Generation) -> Option<String> {
         let unknown = || format!("{}/{}/{generation}", occupancy.job_uid, place.index);
         let remembered = self.last.iter().map(|seen| seen.uid.clone());
         let unseen = (self.last.is_none() && occupancy.started).then(unknown);
@@ -183,7 +183,7 @@ impl Past {
     fn lost(
         &mut self,
         predecessor: String,
-        place: &Place,
+        place: &PodPlace,
         occupancy: &Occupancy,
         now: UnixNanos,
     ) -> UnixNanos {
@@ -210,6 +210,6 @@ impl Past {
     }
 }
 
-fn name(place: &Place, predecessor: &str) -> String {
+fn name(place: &PodPlace, predecessor: &str) -> String {
     naming::replacement_pod_name(&place.job, place.index, predecessor)
 }

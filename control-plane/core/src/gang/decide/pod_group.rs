@@ -13,7 +13,7 @@ use lockstep_api::GangPhase;
 
 use super::super::order::Seat;
 use super::super::{Backend, GroupPolicy, PodGroupRef, message};
-use super::{Entry, Group, Queue, groups, is_awaited};
+use super::{Demand, Entry, Queue, groups, is_awaited};
 
 impl<'a> Entry<'a> {
     /// Has the gang's PodGroup made, which kube-scheduler waits for: not before the gangs of higher priority that were created earlier are bound.
@@ -81,7 +81,7 @@ impl<'a> Entry<'a> {
     }
 
     /// Says why kube-scheduler does not start the gang, as far as that is known here.
-    fn explain(&mut self, queue: &mut Queue<'a>, groups: &[Group<'a>]) {
+    fn explain(&mut self, queue: &mut Queue<'a>, groups: &[Demand<'a>]) {
         let uncreated = self.below().filter(|seat| is_awaited(self.gang, seat)).count();
         if uncreated > 0 {
             return;

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::super::Exclusive;
-use super::{Group, Room, Slot};
+use super::{Demand, Room, Slot};
 
 impl<'a> Room<'a> {
     /// The nodes of the domain that the Job goes to: where it is already, else the smallest that takes all its pods, else the one that takes most.
-    pub(super) fn domain(&self, group: &Group<'a>, exclusive: &Exclusive) -> Vec<usize> {
+    pub(super) fn domain(&self, group: &Demand<'a>, exclusive: &Exclusive) -> Vec<usize> {
         let mut domains: BTreeMap<&str, Domain> = BTreeMap::new();
         for (index, slot) in self.slots.iter().enumerate() {
             let Some(value) = slot.node.labels.get(&exclusive.topology) else {

@@ -15,15 +15,15 @@ pub(super) const CREATED_WITHIN: SignedDuration = SignedDuration::from_secs(30);
 /// What a pod's `Ready` condition says while a container is not ready: that one knows why.
 const CONTAINERS_NOT_READY: &str = "ContainersNotReady";
 
-/// Whether something is so, why in one word, and more about it.
+/// What a condition of the status is to state.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Said {
+pub(super) struct ConditionState {
     pub(super) is_true: bool,
     pub(super) reason: String,
     pub(super) message: String,
 }
 
-impl Said {
+impl ConditionState {
     pub(super) fn new(is_true: bool, reason: &str, message: impl Into<String>) -> Self {
         Self {
             is_true,
@@ -34,21 +34,21 @@ impl Said {
 }
 
 /// Whether the head's pod is ready, in the words of the pod, as KubeRay has them.
-pub(super) fn head_is_ready(observed: &ObservedCluster) -> Said {
+pub(super) fn head_is_ready(observed: &ObservedCluster) -> ConditionState {
     let pod = observed.head_pod.as_deref();
     if ready(observed, |name| name == names::HEAD) > 0 {
-        return Said::new(true, reasons::HEAD_POD_READY, "");
+        return ConditionState::new(true, reasons::HEAD_POD_READY, "");
     }
     let Some(pod) = pod else {
         return match observed.head.pod_name.as_str() {
-            "" => Said::new(false, reasons::HEAD_POD_NOT_FOUND, "Head Pod not found"),
-            _ => Said::new(false, reasons::UNKNOWN, ""),
+            "" => ConditionState::new(false, reasons::HEAD_POD_NOT_FOUND, "Head Pod not found"),
+            _ => ConditionState::new(false, reasons::UNKNOWN, ""),
         };
     };
     by_its_condition(pod)
 }
 
-fn by_its_condition(pod: &Pod) -> Said {
+fn by_its_condition(pod: &Pod) -> ConditionState {
     let conditions = pod
         .status
         .iter()
@@ -57,11 +57,11 @@ fn by_its_condition(pod: &Pod) -> Said {
         .into_iter()
         .find(|condition| condition.type_ == "Ready")
     else {
-        return Said::new(false, reasons::UNKNOWN, "");
+        return ConditionState::new(false, reasons::UNKNOWN, "");
     };
     let is_true = ready.status == "True";
     let reason = ready.reason.clone().filter(|reason| !reason.is_empty());
-    let mut said = Said {
+    let mut said = ConditionState {
         is_true,
         message: ready.message.clone().unwrap_or_default(),
         reason: reason.unwrap_or_else(|| {

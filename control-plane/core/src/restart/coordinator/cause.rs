@@ -24,12 +24,7 @@ impl Cause {
     }
 
     /// A cause that the report of a worker tells of.
-    pub(super) fn reported(
-        reason: Reason,
-        identity: &Identity,
-        report: &Report,
-        exit: Option<Exit>,
-    ) -> Self {
+    pub(super) fn reported(reason: Reason, identity: &Identity, report: &Report, exit: Option<Exit>) -> Self {
         Self {
             reason,
             identity: Some(identity.clone()),

@@ -207,12 +207,10 @@ impl Coordinator {
             ));
         };
         match report.phase {
-            Phase::Parked if report.generation == wanted && self.has_all_run(slot) => Some(
-                Cause::reported(Reason::ContainerLost, identity, report, None),
-            ),
-            Phase::Fresh if started => {
+            Phase::Parked if report.generation == wanted && self.has_all_run(slot) => {
                 Some(Cause::reported(Reason::ContainerLost, identity, report, None))
             }
+            Phase::Fresh if started => Some(Cause::reported(Reason::ContainerLost, identity, report, None)),
             Phase::Exited(exit) if report.generation == wanted => Some(Cause::reported(
                 Reason::WorkerExited,
                 identity,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::batch::v1::Job;
 use lockstep_api::labels;
 
-use super::{Occupancy, Place};
+use super::{Occupancy, PodPlace};
 use crate::jobset::children::label;
 use crate::jobset::job_status::{completed_indexes, has_condition};
 use crate::jobset::jobs::IN_PLACE_BACKOFF_LIMIT;
@@ -24,7 +24,7 @@ pub fn places<'a>(
     pods: impl IntoIterator<Item = &'a PodSummary>,
     recreations: i32,
     started: &BTreeSet<String>,
-) -> BTreeMap<Place, Occupancy> {
+) -> BTreeMap<PodPlace, Occupancy> {
     let mut places = BTreeMap::new();
     for job in jobs {
         if attempt(job.metadata.labels.as_ref()) != Some(recreations) {
@@ -42,7 +42,7 @@ pub fn places<'a>(
                 break;
             }
             if !completed.iter().any(|range| range.contains(&index)) {
-                let place = Place {
+                let place = PodPlace {
                     job: name.clone(),
                     index,
                 };
@@ -95,11 +95,11 @@ fn open_indexes(job: &Job) -> u32 {
         .unwrap_or(0)
 }
 
-fn put(pod: &PodSummary, places: &mut BTreeMap<Place, Occupancy>) {
+fn put(pod: &PodSummary, places: &mut BTreeMap<PodPlace, Occupancy>) {
     let (Some(job), Some(index)) = (&pod.job, pod.index) else {
         return;
     };
-    let place = Place {
+    let place = PodPlace {
         job: job.clone(),
         index,
     };

@@ -49,8 +49,8 @@ fn pod(index: u32, uid: &str, phase: &str) -> PodSummary {
     }
 }
 
-fn place(index: u32) -> Place {
-    Place {
+fn place(index: u32) -> PodPlace {
+    PodPlace {
         job: "js-a-0".to_owned(),
         index,
     }
