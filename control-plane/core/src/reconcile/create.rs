@@ -4,14 +4,12 @@
 //! JobSet is looked at again at once. The order is that of the graph, as if all were built
 //! together: a replicatedJob that waits for another one waits for all of its Jobs.
 
-use std::collections::BTreeSet;
-
 use jiff::SignedDuration;
 use k8s_openapi::api::batch::v1::Job;
-use lockstep_api::{GangPhase, ReplicatedJobStatus, RestartStrategy};
+use lockstep_api::{GangPhase, RestartStrategy};
 
 use super::jobs::Jobs;
-use super::pod_groups;
+use super::{Rollout, pod_groups};
 use crate::{
     common::extent::Extent,
     gang,
@@ -19,17 +17,14 @@ use crate::{
     jobset::limits::{BYTES_AT_ONCE, EXTENT_AT_ONCE, JOBS_AT_ONCE},
     jobset::observed::Observed,
     jobset::plan::Plan,
-    jobset::startup::Graph,
     jobset::status::Draft,
 };
 
 /// Puts the next missing Jobs into the plan.
 pub(super) fn jobs(
     observed: &Observed,
-    graph: &Graph<'_>,
     children: &Children<'_>,
-    reached: &[ReplicatedJobStatus],
-    stopped: &BTreeSet<String>,
+    rollout: &Rollout<'_>,
     draft: &Draft<'_>,
     plan: &mut Plan,
 ) {
@@ -44,11 +39,16 @@ pub(super) fn jobs(
         jobs = jobs.without_daemons();
     }
     let mut batch = Batch::default();
-    for stage in graph
+    for stage in rollout
+        .graph
         .stages
         .iter()
-        .filter(|stage| stage.may_be_created(jobset.is_suspended(), reached))
-        .filter(|stage| !stopped.contains(gang::gang_name(jobset, &stage.replicated_job.name)))
+        .filter(|stage| stage.may_be_created(jobset.is_suspended(), rollout.reached))
+        .filter(|stage| {
+            !rollout
+                .stopped
+                .contains(gang::gang_name(jobset, &stage.replicated_job.name))
+        })
     {
         let backs_off =
             gang::phase(jobset, draft, &stage.replicated_job.name) == Some(&GangPhase::BackingOff);

@@ -22,6 +22,15 @@ use crate::{
 #[cfg(test)]
 mod tests;
 
+/// What a restart may recreate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Restarts {
+    /// One Job, if the policy says so.
+    OfSingleJobs,
+    /// All Jobs, whatever the policy says.
+    OfAllJobs,
+}
+
 /// What the failure policy says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Decision {
@@ -54,15 +63,14 @@ pub(crate) enum Decision {
 }
 
 /// Decides about the failed Jobs; `None` where none has failed. `patterns` are the policy's, and
-/// `counted` is how many restarts count towards `maxRestarts` so far. Where all Jobs restart
-/// `together` none is made anew alone.
+/// `counted` is how many restarts count towards `maxRestarts` so far.
 pub(crate) fn decide(
     jobset: &JobSet,
     patterns: &Patterns,
     failed: &[&Job],
     counted: i32,
     features: &Features,
-    together: bool,
+    restarts: Restarts,
 ) -> Option<Decision> {
     let Some(policy) = &jobset.spec.failure_policy else {
         let message = about(messages::FAILED_JOBS, first(failed)?);
@@ -116,7 +124,9 @@ pub(crate) fn decide(
         let replicas = parent.map_or(0, |parent| parent.replicas());
         usize::try_from(replicas).is_ok_and(|replicas| *index < replicas)
     };
-    if let Some(index) = job_index(job).filter(|index| single && !together && known(index)) {
+    if let Some(index) =
+        job_index(job).filter(|index| single && restarts == Restarts::OfSingleJobs && known(index))
+    {
         return Some(Decision::RestartJob {
             replicated_job: label(job, labels::REPLICATED_JOB_NAME)
                 .unwrap_or_default()

@@ -6,14 +6,15 @@ mod sizes;
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use lockstep_api::{
-    FailurePolicyAction as Action, InPlaceRestartStatus, ReplicatedJobStatus, RestartStrategy, SuccessPolicy,
-    TerminalState, annotations,
+    FailurePolicyAction as Action, InPlaceRestartStatus, JobSet, ReplicatedJobStatus, RestartStrategy,
+    SuccessPolicy, TerminalState, annotations, conditions,
 };
 
 use super::*;
 use crate::common::testing::{
     Cluster, Fate, JobSetBuild, ReplicatedJobBuild, at, child, jobset, observe, replicated_job, rule,
 };
+use crate::jobset::plan::Change;
 
 fn two() -> JobSet {
     jobset([replicated_job("a", 2)])

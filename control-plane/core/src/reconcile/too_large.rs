@@ -7,8 +7,9 @@
 
 use k8s_openapi::api::batch::v1::Job;
 
-use super::failure_policy::{self, Decision};
-use super::{apply, failed, patterns, suspend};
+use super::failure_policy::{self, Decision, Restarts};
+use super::failures::{apply, failed, patterns};
+use super::suspension::suspend;
 use crate::{
     common::violation::Violation,
     jobset::children::Children,
@@ -47,7 +48,14 @@ pub(super) fn stand_still(
     let counts = draft.status.replicated_jobs_status.clone();
     let failed: Vec<&Job> = failed(jobset, children, &counts).collect();
     let patterns = patterns(observed, &failed);
-    let decided = failure_policy::decide(jobset, &patterns, &failed, counted, &observed.features, true);
+    let decided = failure_policy::decide(
+        jobset,
+        &patterns,
+        &failed,
+        counted,
+        &observed.features,
+        Restarts::OfAllJobs,
+    );
     if let Some(end @ Decision::Fail { .. }) = decided {
         apply(jobset, end, None, draft);
         return;

@@ -3,7 +3,7 @@
 use lockstep_mutants::{self as mutants, Mutant};
 
 use super::super::view::{Slot, View};
-use super::super::{Identity, Observed, Phase, PodFact, Reason, RestartLevel, UnixNanos};
+use super::super::{Cause, Identity, Observed, Phase, PodFact, Reason, RestartLevel, UnixNanos};
 use super::step::Step;
 use super::{Coordinator, State};
 

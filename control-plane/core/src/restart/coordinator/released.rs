@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use lockstep_mutants::{self as mutants, Mutant};
 
 use super::super::view::{Slot, View};
-use super::super::{Announcement, Desired, Observed, Phase, Reason, RestartLevel, Scope};
+use super::super::{Announcement, Cause, Desired, Observed, Phase, Reason, RestartLevel, Scope};
 use super::step::Step;
 use super::{Coordinator, State};
 

@@ -134,10 +134,8 @@ impl Coordinator {
             pod: pod.unwrap_or_default(),
             counted: false,
         };
-        let restart = UnderWay {
-            begun: Some(begun),
-            ..UnderWay::new(generation)
-        };
+        let mut restart = UnderWay::new(generation);
+        restart.begun = Some(begun);
         self.worker_restarts.set_climb(&identity, Climb::in_place());
         self.worker_restarts.under_way.insert(identity, restart);
     }
