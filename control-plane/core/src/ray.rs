@@ -17,6 +17,7 @@ pub mod job;
 mod jobset;
 pub mod names;
 mod pod;
+mod refusal;
 mod scale;
 mod service;
 mod start;
@@ -25,6 +26,8 @@ mod submitter;
 mod text;
 pub mod validation;
 mod warnings;
+
+pub use service::dashboard_port;
 
 #[cfg(test)]
 mod tests;

@@ -81,7 +81,7 @@ pub fn plan(observed: &Observed) -> Plan {
     }
     let unset = JobSetStatus::default();
     let before = jobset.status.as_ref().unwrap_or(&unset);
-    let children = Children::sort(observed);
+    let children = Children::sort(jobset, &observed.jobs, observed.features);
     let mut draft = Draft::new(before, observed.now);
     draft.status.replicated_jobs_status = status::replicated_jobs(jobset, &children, &observed.features);
     draft.status.completed_jobs = completed::record(jobset, before, &children);

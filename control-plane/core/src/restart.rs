@@ -33,12 +33,13 @@ mod observed;
 mod output;
 mod plausibility;
 mod replace;
+mod step_delay;
 mod terminal;
 mod view;
 
 pub use crate::jobset::in_place::RestartLevel;
 pub use blocked::{Blockage, Blocked, BlockedReason};
-pub use coordinator::{Coordinator, Effect, Fate, Preview, StepDelay, Unmoved, WORKER_RESTARTS_AT_ONCE};
+pub use coordinator::{Coordinator, Effect, Fate, Preview, Unmoved, WORKER_RESTARTS_AT_ONCE};
 pub use gather::{Gathered, Placed, gather, grace_ms, heartbeat_timeout_ms, ready_timeout_ms};
 pub use ids::{Epoch, Generation, Identity, Incarnation, UnixNanos};
 pub use observed::{
@@ -48,6 +49,7 @@ pub use observed::{
 pub use output::{Announcement, Condemned, Desired, Output, Timeline, WorkerRestart};
 pub use plausibility::Impossible;
 pub use replace::{LostPods, Occupancy, PodPlace, Replacement, Vacant, is_open, places, replacement_pod};
+pub use step_delay::StepDelay;
 
 #[cfg(test)]
 mod tests;

@@ -11,12 +11,12 @@ use jiff::Timestamp;
 use lockstep_api::GangPhase;
 use lockstep_mutants::{self as mutants, Mutant};
 
-use super::fit::{Demand, Fit, Room};
+use super::fit::{Demand, Fit, QueuePosition, Room};
 use super::leaving;
 use super::message;
 use super::order::{Seat, seats};
 use super::progress::Progress;
-use super::queue::{Held, Queue, QueuePosition};
+use super::queue::{Held, Queue};
 use super::{Backend, Decision, Decisions, Gang, JobSetGangs, Pod, PodGroupRef, PodRef, Word, World};
 
 mod grace;

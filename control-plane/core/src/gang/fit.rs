@@ -10,7 +10,6 @@ use std::ops::Bound;
 use jiff::Timestamp;
 
 use super::eligible::is_eligible;
-use super::queue::QueuePosition;
 use super::{Exclusive, Needs, Node, Pod, Resources};
 
 mod exclusive;
@@ -39,6 +38,21 @@ struct Slot<'a> {
     occupied: bool,
     /// The Jobs that are reckoned to come here.
     jobs: Vec<&'a Exclusive>,
+}
+
+/// A gang's position in the queue.
+#[derive(Clone, Copy)]
+pub(super) struct QueuePosition {
+    pub(super) priority: i32,
+    pub(super) created: Timestamp,
+}
+
+impl QueuePosition {
+    /// Before all others.
+    pub(super) const FIRST: Self = Self {
+        priority: i32::MAX,
+        created: Timestamp::MIN,
+    };
 }
 
 /// Some pods that all need the same.

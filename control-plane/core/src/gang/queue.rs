@@ -7,9 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
-
-use super::fit::{Demand, Room};
+use super::fit::{Demand, QueuePosition, Room};
 use super::{Node, Pod};
 
 /// The gangs that wait, as far as they concern those behind them, and the room that there is.
@@ -31,21 +29,6 @@ pub(super) struct Held<'a> {
     pub(super) bound: Vec<&'a Pod>,
     /// Those that may be bound at any time.
     pub(super) coming: Vec<Demand<'a>>,
-}
-
-/// A gang's position in the queue.
-#[derive(Clone, Copy)]
-pub(super) struct QueuePosition {
-    pub(super) priority: i32,
-    pub(super) created: Timestamp,
-}
-
-impl QueuePosition {
-    /// Before all others.
-    pub(super) const FIRST: Self = Self {
-        priority: i32::MAX,
-        created: Timestamp::MIN,
-    };
 }
 
 impl<'a> Queue<'a> {

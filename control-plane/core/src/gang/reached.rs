@@ -179,7 +179,9 @@ pub(crate) fn report(
             gang.restart_attempt == draft.status.restarts && gang.message.as_ref() == Some(&ungrouped)
         });
         let waits = "the minimum of pods does not run yet";
-        let in_the_way = leaving::in_the_way(jobset, children, pods, draft);
+        let in_the_way = leaving::in_the_way(jobset, children, pods, |name| {
+            awaits_group(jobset, children, pods, draft, name)
+        });
         let message = match (in_the_way, overruled) {
             _ if is_stuck => ungrouped,
             (Some(pods), _) => format!("{waits}: {pods}"),

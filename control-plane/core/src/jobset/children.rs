@@ -1,11 +1,13 @@
 //! The child Jobs of a JobSet, sorted by what has become of them.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use k8s_openapi::api::batch::v1::{Job, JobCondition};
-use lockstep_api::{KIND, labels};
+use lockstep_api::{JobSet, KIND, labels};
 
-use crate::jobset::observed::{Observed, controller_of, is_controlled_by};
+use crate::common::features::Features;
+use crate::jobset::owner::{controller_of, is_controlled_by};
 
 /// The Jobs of a JobSet. Each is in exactly one of the lists, ordered by name.
 #[derive(Debug, Default)]
@@ -26,15 +28,15 @@ pub(crate) struct Children<'a> {
 }
 
 impl<'a> Children<'a> {
-    pub(crate) fn sort(observed: &'a Observed) -> Self {
-        let uid = observed.jobset.metadata.uid.as_deref().unwrap_or_default();
-        let restarts = observed.jobset.restarts();
+    pub(crate) fn sort(jobset: &JobSet, jobs: &'a [Arc<Job>], features: Features) -> Self {
+        let uid = jobset.metadata.uid.as_deref().unwrap_or_default();
+        let restarts = jobset.restarts();
         let mut children = Self::default();
-        for job in &observed.jobs {
+        for job in jobs {
             let job: &Job = job;
             let name = job.metadata.name.as_deref().unwrap_or_default();
             if !is_controlled_by(&job.metadata, uid) {
-                if is_left_behind(job, observed.jobset.metadata.name.as_deref().unwrap_or_default()) {
+                if is_left_behind(job, jobset.metadata.name.as_deref().unwrap_or_default()) {
                     children.taken.insert(name);
                 }
                 continue;
@@ -47,7 +49,7 @@ impl<'a> Children<'a> {
             else {
                 continue;
             };
-            if attempt < restarts || is_behind(observed, job) {
+            if attempt < restarts || features.restart_job && is_behind(jobset, job) {
                 children.previous.push(job);
             } else if has_condition(job, "Failed") {
                 children.failed.push(job);
@@ -62,15 +64,13 @@ impl<'a> Children<'a> {
 }
 
 /// Whether the failure policy wants this Job made anew on its own. A Job without a readable attempt is left as it is.
-fn is_behind(observed: &Observed, job: &Job) -> bool {
+fn is_behind(jobset: &JobSet, job: &Job) -> bool {
     let attempt = || {
-        let target = observed
-            .jobset
-            .job_restarts(label(job, labels::REPLICATED_JOB_NAME)?, job_index(job)?);
+        let target = jobset.job_restarts(label(job, labels::REPLICATED_JOB_NAME)?, job_index(job)?);
         let attempt: i32 = label(job, labels::JOB_RESTART_ATTEMPT)?.parse().ok()?;
         Some(attempt < target)
     };
-    observed.features.restart_job && attempt().unwrap_or(false)
+    attempt().unwrap_or(false)
 }
 
 /// Index of the Job in its replicatedJob.

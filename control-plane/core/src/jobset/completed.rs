@@ -17,7 +17,8 @@ use crate::jobset::children::{Children, job_index, label};
 use crate::jobset::job_status::{has_condition, indexes};
 use crate::jobset::jobs::owner_reference;
 use crate::jobset::limits;
-use crate::jobset::observed::{AgentPod, is_controlled_by};
+use crate::jobset::owner::is_controlled_by;
+use crate::jobset::upstream_agent::AgentPod;
 
 #[cfg(test)]
 mod tests;

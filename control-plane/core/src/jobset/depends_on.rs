@@ -2,7 +2,7 @@
 
 use lockstep_api::{DependsOnStatus, JobSet, ReplicatedJob};
 
-use crate::jobset::startup::{Gate, Milestone};
+use crate::jobset::gate::{Gate, Milestone};
 
 #[cfg(test)]
 mod tests;

@@ -9,7 +9,7 @@ use lockstep_api::{JobSet, labels, ray};
 use crate::{
     common::features::Features,
     jobset::children::{Children, job_index, label},
-    jobset::observed::controller_of,
+    jobset::owner::controller_of,
     jobset::plan::{Change, JobChange, JobRef},
 };
 

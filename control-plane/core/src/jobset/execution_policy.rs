@@ -6,7 +6,7 @@
 
 use lockstep_api::{JobSet, ReplicatedJob, ReplicatedJobStatus, ReplicatedJobsStatus};
 
-use crate::jobset::startup::{Gate, Milestone};
+use crate::jobset::gate::{Gate, Milestone};
 
 #[cfg(test)]
 mod tests;

@@ -10,12 +10,14 @@
 use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec};
 use lockstep_api::{InPlaceKind, JobSet, ReplicatedJob, annotations::Supervise};
 
+mod changed;
 mod level;
 mod obstacle;
 pub(crate) mod template;
 
+pub use changed::Changed;
 pub use level::RestartLevel;
-pub use obstacle::{Changed, Obstacle};
+pub use obstacle::Obstacle;
 pub use template::Agents;
 
 #[cfg(test)]

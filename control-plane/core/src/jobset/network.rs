@@ -10,7 +10,8 @@ use lockstep_api::{JobSet, KIND, events, labels};
 
 use crate::{
     jobset::jobs::owner_reference,
-    jobset::observed::{Observed, controller_of},
+    jobset::observed::Observed,
+    jobset::owner::controller_of,
     jobset::plan::{Event, Severity},
 };
 

@@ -3,23 +3,18 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::{
-    api::{
-        batch::v1::Job,
-        core::v1::{PersistentVolumeClaim, Pod, Service},
-    },
-    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference},
+use k8s_openapi::api::{
+    batch::v1::Job,
+    core::v1::{PersistentVolumeClaim, Service},
 };
-use lockstep_api::{JobSet, annotations};
+use lockstep_api::JobSet;
 
 use crate::common::features::Features;
 use crate::common::patterns::Patterns;
 use crate::jobset::completed;
 use crate::jobset::gang_pod::GangPod;
 use crate::jobset::in_place::{Agents, Changed};
-
-#[cfg(test)]
-mod tests;
+use crate::jobset::upstream_agent::AgentPod;
 
 /// A JobSet, what stands around it, and the time.
 ///
@@ -68,51 +63,6 @@ pub struct Setting {
     pub agents: Agents,
 }
 
-/// What upstream's in-place restart controller looks at in a pod (KEP-467).
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AgentPod {
-    /// The pod has failed; its replacement may be there already.
-    pub failed: bool,
-    /// The pod has succeeded.
-    pub succeeded: bool,
-    /// The attempt that the pod's agent reports, if it does.
-    pub attempt: Option<i32>,
-    /// How often the container that restarted most has been restarted by kubelet.
-    pub container_restarts: i32,
-}
-
-impl AgentPod {
-    /// What a pod shows. An attempt that is no number, or a negative one, counts as not reported.
-    #[must_use]
-    pub fn of(pod: &Pod) -> Self {
-        let status = pod.status.as_ref();
-        let phase = status.and_then(|status| status.phase.as_deref());
-        let containers = status.into_iter().flat_map(|status| {
-            let init = status.init_container_statuses.iter().flatten();
-            init.chain(status.container_statuses.iter().flatten())
-        });
-        Self {
-            failed: phase == Some("Failed"),
-            succeeded: phase == Some("Succeeded"),
-            attempt: reported_attempt(&pod.metadata),
-            container_restarts: containers
-                .map(|container| container.restart_count)
-                .max()
-                .unwrap_or(0),
-        }
-    }
-}
-
-/// The attempt that upstream's in-place restart agent has written on its pod.
-#[must_use]
-pub fn reported_attempt(pod: &ObjectMeta) -> Option<i32> {
-    let attempt = pod
-        .annotations
-        .as_ref()?
-        .get(annotations::IN_PLACE_RESTART_ATTEMPT)?;
-    attempt.parse().ok().filter(|attempt| *attempt >= 0)
-}
-
 impl Observed {
     /// Puts an observation together, in an order that does not depend on the caches it came from.
     #[must_use]
@@ -141,19 +91,4 @@ impl Observed {
             now,
         }
     }
-}
-
-/// The owner that controls an object, if any.
-#[must_use]
-pub fn controller_of(meta: &ObjectMeta) -> Option<&OwnerReference> {
-    meta.owner_references
-        .iter()
-        .flatten()
-        .find(|owner| owner.controller == Some(true))
-}
-
-/// Whether the object is controlled by the JobSet with this UID.
-#[must_use]
-pub fn is_controlled_by(meta: &ObjectMeta, uid: &str) -> bool {
-    controller_of(meta).is_some_and(|owner| owner.uid == uid)
 }

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::Pod;
 use lockstep_api::{annotations, labels};
 
-use crate::jobset::observed::controller_of;
+use crate::jobset::owner::controller_of;
 
 pub use admission::{LeaderSearch, Refusal, admission, mutate};
 pub use eviction::{CONDITION, MESSAGE, Question, REASON, misplaced, question};

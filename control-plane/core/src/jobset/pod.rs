@@ -6,7 +6,8 @@ use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use lockstep_api::{annotations, labels};
 
 use crate::jobset::in_place::Obstacle;
-use crate::jobset::observed::{AgentPod, controller_of};
+use crate::jobset::owner::controller_of;
+use crate::jobset::upstream_agent::AgentPod;
 
 #[cfg(test)]
 mod tests;

@@ -4,8 +4,9 @@
 
 use lockstep_api::{JobSet, ReplicatedJobStatus};
 
-pub use crate::jobset::startup::Milestone;
-use crate::jobset::startup::{Gate, Graph, Stage};
+use crate::jobset::gate::Gate;
+pub use crate::jobset::gate::Milestone;
+use crate::jobset::startup::{Graph, Stage};
 
 #[cfg(test)]
 mod tests;

@@ -18,6 +18,7 @@ use lockstep_api::{
 use crate::{
     jobset::depends_on,
     jobset::execution_policy,
+    jobset::gate::{Gate, Milestone},
     jobset::plan::Severity,
     jobset::status::{Draft, NewCondition},
 };
@@ -34,29 +35,6 @@ pub(crate) struct Graph<'a> {
 pub(crate) struct Stage<'a> {
     pub(crate) replicated_job: &'a ReplicatedJob,
     pub(crate) gates: Vec<Gate<'a>>,
-}
-
-/// What must hold of another replicatedJob.
-pub(crate) struct Gate<'a> {
-    /// The other replicatedJob, if it exists.
-    pub(crate) on: Option<&'a ReplicatedJob>,
-    /// What it must have reached.
-    pub(crate) until: Milestone,
-    /// Whether the gate holds Jobs back even while they would be created suspended.
-    pub(crate) holds_while_suspended: bool,
-}
-
-/// What a replicatedJob can have reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Milestone {
-    /// Each of its Jobs is ready, has succeeded or has failed.
-    Ready,
-    /// Each of its Jobs has succeeded.
-    Complete,
-    /// Each of its Jobs has failed.
-    Failed,
-    /// Each of its Jobs has pods, or has succeeded or failed.
-    Active,
 }
 
 impl<'a> Graph<'a> {

@@ -23,7 +23,8 @@ use lockstep_api::ray::{
 };
 
 use self::start::{job, name};
-use super::cluster::{MANAGED_BY_ANOTHER, Refusal, event};
+use super::cluster::MANAGED_BY_ANOTHER;
+use super::refusal::{Refusal, event};
 use super::validation::{self, unsupported_annotation};
 use crate::jobset::plan::{Event, JobRef, Severity};
 

@@ -16,6 +16,7 @@
 //!   overlap, and a head that was started anew is noticed.
 //! - Where the submitter and the dashboard disagree, the dashboard is right.
 
+mod cluster;
 mod end;
 mod follow;
 mod gone;
@@ -35,17 +36,17 @@ use lockstep_api::ray::conditions::{UNSUPPORTED_FIELDS, reasons};
 use lockstep_api::ray::{RayCluster, RayJob, RayJobDeploymentStatus as Phase, RayJobStatus};
 use serde_json::Value;
 
+pub(super) use cluster::{first_cluster, owner};
 pub use gone::Pods;
 pub use head::head_failures;
-pub(super) use initialize::owner;
-pub(super) use names::first_cluster;
 pub use names::is_begun;
 pub use status_annotation::{Recalled, recall};
 
 use self::names::{cluster_name, job_id, last_id};
-use super::cluster::{MANAGED_BY_ANOTHER, Refusal, event};
+use super::cluster::MANAGED_BY_ANOTHER;
+use super::refusal::{Refusal, event};
 use super::validation::{self, unsupported_annotation};
-use crate::jobset::observed::is_controlled_by;
+use crate::jobset::owner::is_controlled_by;
 use crate::jobset::plan::{Event, JobRef, Severity};
 
 /// Finalizer by which a job is stopped before its RayJob is gone.

@@ -17,8 +17,11 @@ use lockstep_api::{
 };
 
 use super::start::{Node, Role};
-use super::validation::MOST_GROUPS;
 use super::{names, pod};
+use crate::jobset::limits::MOST_REPLICATED_JOBS;
+
+/// The most groups of workers: each is a replicatedJob, beside the head.
+pub(crate) const MOST_GROUPS: usize = MOST_REPLICATED_JOBS - 1;
 
 /// Annotations of a RayCluster that are meant for its JobSet.
 const FORWARDED: [&str; 2] = ["lockstep.dev/", "alpha.jobset.sigs.k8s.io/"];

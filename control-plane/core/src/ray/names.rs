@@ -22,12 +22,6 @@ pub fn head_service(cluster: &str) -> String {
     format!("{cluster}-head-svc")
 }
 
-/// Port of the head's dashboard, as its spec says.
-#[must_use]
-pub fn dashboard_port(cluster: &RayClusterSpec) -> u16 {
-    super::service::dashboard_port(cluster)
-}
-
 /// Name of the replicatedJob of a worker group: the group's own where it can be.
 #[must_use]
 pub fn replicated_job(group: &str) -> String {

@@ -93,8 +93,9 @@ pub(crate) fn address(service: &Service, pod_ip: &str) -> String {
     }
 }
 
-/// Port of the dashboard: that of the Service, whose name stands for the pod's own address.
-pub(crate) fn dashboard_port(cluster: &RayClusterSpec) -> u16 {
+/// Port of the head's dashboard: that of its Service, whose name stands for the pod's own address.
+#[must_use]
+pub fn dashboard_port(cluster: &RayClusterSpec) -> u16 {
     let ports = ports(cluster);
     let named = ports
         .iter()

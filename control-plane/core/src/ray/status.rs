@@ -12,11 +12,12 @@ use lockstep_api::ray::{HeadInfo, RayClusterState, RayClusterStatus};
 use lockstep_api::{JobSet, conditions as jobset_conditions};
 
 use self::pods::{CREATED_WITHIN, ConditionState, head_is_ready, missing, ready};
-use super::cluster::{ClusterPlan, ObservedCluster, Refusal, event};
+use super::cluster::{ClusterPlan, ObservedCluster};
+use super::refusal::{Refusal, event};
 use super::validation::unsupported_annotation;
 use super::{names, service};
 use crate::common::quantity::quantity;
-use crate::jobset::observed::is_controlled_by;
+use crate::jobset::owner::is_controlled_by;
 use crate::jobset::plan::Severity;
 
 /// What was found out while the plan was made.

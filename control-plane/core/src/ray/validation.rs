@@ -1,14 +1,13 @@
 //! What Ray's resources must fulfil, with KubeRay's limits. Messages name the field.
 
+mod annotations;
 mod groups;
 mod options;
 mod pods;
 pub(super) mod protection;
 
-use std::collections::BTreeMap;
-
 use lockstep_api::ray::{
-    ConcurrencyPolicy, RayCluster, RayCronJob, RayJob, RayJobSpec, RayJobSubmissionMode, keys,
+    ConcurrencyPolicy, RayCluster, RayCronJob, RayJob, RayJobSpec, RayJobSubmissionMode,
 };
 
 use super::cron::Schedule;
@@ -17,10 +16,8 @@ use crate::common::features::Features;
 use crate::common::syntax::dns1035_label;
 use crate::common::violation::Violation;
 
-pub(crate) use groups::MOST_GROUPS;
-
-/// Annotations of an object.
-type Annotations<'a> = Option<&'a BTreeMap<String, String>>;
+use annotations::Annotations;
+pub(crate) use annotations::unsupported_annotation;
 
 /// Longest name of a RayJob.
 const LONGEST_JOB_NAME: usize = 47;
@@ -104,13 +101,6 @@ pub fn cron(cron: &RayCronJob) -> Vec<Violation> {
     let cluster = super::job::first_cluster(&super::cron::first_job(cron));
     compiled("spec.jobTemplate.rayClusterSpec", &cluster, &mut violations);
     violations
-}
-
-/// The path of the annotation that asks for what is not supported, where it is stated.
-pub(crate) fn unsupported_annotation(annotations: Annotations<'_>) -> Option<String> {
-    let value = annotations?.get(keys::FAULT_TOLERANCE)?;
-    let path = format!("metadata.annotations[{}]", keys::FAULT_TOLERANCE);
-    value.eq_ignore_ascii_case("true").then_some(path)
 }
 
 /// What only the JobSet of a cluster shows: its annotations, and a gang that the groups have no pods for. `path` is that of the cluster's spec.

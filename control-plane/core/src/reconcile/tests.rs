@@ -387,7 +387,7 @@ fn agents_that_report_by_annotation_are_told_in_the_status() {
     let status = |attempts: [i32; 2]| {
         let mut observed = observe(&js, jobs());
         observed.agent_pods = attempts
-            .map(|attempt| crate::jobset::observed::AgentPod {
+            .map(|attempt| upstream_agent::AgentPod {
                 attempt: Some(attempt),
                 ..Default::default()
             })
@@ -412,7 +412,7 @@ fn what_blocked_a_restart_is_over_once_agents_report_by_annotation() {
     status.conditions.push(serde_json::from_value(blocked).unwrap());
     let blocks = |attempt: Option<i32>| {
         let mut observed = observe(&js, [0, 1].map(|index| child(&js, "a", index, Fate::Running)));
-        observed.agent_pods = vec![crate::jobset::observed::AgentPod {
+        observed.agent_pods = vec![upstream_agent::AgentPod {
             attempt,
             ..Default::default()
         }];
@@ -440,7 +440,7 @@ fn a_container_that_crashes_before_it_can_report_uses_up_max_restarts_too() {
     let ends = |has_daemons: bool| {
         let mut observed = observe(&js, [child(&js, "a", 0, Fate::Running)]);
         observed.has_daemons = has_daemons;
-        observed.agent_pods = vec![crate::jobset::observed::AgentPod {
+        observed.agent_pods = vec![upstream_agent::AgentPod {
             container_restarts: 2,
             ..Default::default()
         }];

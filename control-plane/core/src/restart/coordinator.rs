@@ -10,6 +10,7 @@ use step::Step;
 use worker_restarts::WorkerRestarts;
 
 use super::blocked::Watchdog;
+use super::step_delay::{Goal, StepDelay};
 use super::view::View;
 use super::{
     Cause, Durable, DurablePhase, Epoch, Generation, Identity, Incarnation, Observed, Output, RestartLevel,
@@ -17,6 +18,7 @@ use super::{
 };
 
 mod advance;
+mod answer;
 mod backoff;
 mod begin;
 mod cause;
@@ -30,13 +32,11 @@ mod preview;
 mod ready;
 mod released;
 mod step;
-mod step_delay;
 mod takeover;
 mod worker_restart_request;
 mod worker_restarts;
 
 pub use preview::{Effect, Fate, Preview, Unmoved};
-pub use step_delay::StepDelay;
 pub use worker_restarts::WORKER_RESTARTS_AT_ONCE;
 
 /// The coordinator of one group.
@@ -320,5 +320,25 @@ impl Coordinator {
             .chain(self.worker_restarts.wake_at())
             .filter(|at| *at > now)
             .min()
+    }
+
+    /// The workers whose progress decides nothing until the last of them has arrived. `None` if
+    /// anything else is under way: then each report needs a step.
+    pub(super) fn step_delay(&self, view: &View<'_>) -> Option<StepDelay> {
+        let goal = match self.state {
+            State::Stopping { .. } => Goal::Parked,
+            State::Releasing { .. } => Goal::Running,
+            _ => return None,
+        };
+        if !self.worker_restarts.is_empty() || !self.held.is_empty() {
+            return None;
+        }
+        self.barrier(view)
+            .filter(|(_, slot)| slot.worker.level == RestartLevel::Process)
+            .filter_map(|(_, slot)| slot.current)
+            .fold(StepDelay::new(self.generation, goal), |delay, (_, report)| {
+                delay.and(report)
+            })
+            .if_any()
     }
 }

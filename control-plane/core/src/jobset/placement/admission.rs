@@ -6,7 +6,7 @@ use lockstep_api::{annotations, labels};
 use thiserror::Error;
 
 use super::{Member, Role, annotation, label, role, topology};
-use crate::jobset::observed::controller_of;
+use crate::jobset::owner::controller_of;
 
 /// Why a pod may not be created, or not yet. The messages are upstream's.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

@@ -11,7 +11,7 @@ use lockstep_api::naming::job_name;
 use lockstep_api::ray::{RayCluster, RayJobDeploymentStatus as Phase, conditions};
 
 use super::Draft;
-use crate::jobset::observed::is_controlled_by;
+use crate::jobset::owner::is_controlled_by;
 use crate::jobset::pod::PodSummary;
 use crate::ray::names::HEAD;
 

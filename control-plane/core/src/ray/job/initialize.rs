@@ -1,12 +1,12 @@
 //! Until the job is submitted: the cluster, its head, and the submitter.
 
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use lockstep_api::ray::{
-    GROUP, RayCluster, RayClusterState, RayJob, RayJobDeploymentStatus as Phase, RayJobSubmissionMode,
-    VERSION, conditions, keys,
+    RayCluster, RayClusterState, RayJobDeploymentStatus as Phase, RayJobSubmissionMode, conditions, keys,
 };
 
+use super::cluster::cluster_for;
 use super::{Draft, POLL, Ray, SLOWEST};
 use crate::jobset::plan::Severity;
 use crate::ray::cluster::is_left_by;
@@ -173,42 +173,4 @@ pub(super) fn dashboard(cluster: &RayCluster) -> String {
         .map_or("8265", String::as_str);
     let service = crate::ray::names::head_service(cluster.name());
     format!("{service}.{}.svc:{port}", cluster.ns())
-}
-
-/// The cluster of an attempt.
-pub(super) fn cluster_for(job: &RayJob, name: &str) -> RayCluster {
-    let mut spec = job.spec.ray_cluster_spec.clone().unwrap_or_default();
-    spec.managed_by.clone_from(&job.spec.managed_by);
-    let mut labels = job.metadata.labels.clone().unwrap_or_default();
-    labels.extend(keys::originated_from_job(job.name()));
-    let mode = job.spec.submission_mode();
-    labels.insert(keys::SUBMISSION_MODE.to_owned(), mode.as_str().to_owned());
-    RayCluster {
-        metadata: ObjectMeta {
-            name: Some(name.to_owned()),
-            namespace: job.metadata.namespace.clone(),
-            labels: Some(labels),
-            annotations: job.metadata.annotations.clone().map(|mut annotations| {
-                annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
-                annotations.remove(keys::JOB_STATUS);
-                annotations
-            }),
-            owner_references: Some(vec![owner(job)]),
-            ..ObjectMeta::default()
-        },
-        spec,
-        status: None,
-    }
-}
-
-/// The job as the controlling owner of what is made for it.
-pub(in crate::ray) fn owner(job: &RayJob) -> OwnerReference {
-    OwnerReference {
-        api_version: format!("{GROUP}/{VERSION}"),
-        kind: "RayJob".to_owned(),
-        name: job.name().to_owned(),
-        uid: job.uid_str().to_owned(),
-        controller: Some(true),
-        block_owner_deletion: Some(true),
-    }
 }

@@ -1,9 +1,7 @@
 //! Names and ids, which follow from the RayJob's UID and the attempt.
 
 use lockstep_api::naming::hex_digest;
-use lockstep_api::ray::{RayCluster, RayJob, RayJobDeploymentStatus, RayJobStatus};
-
-use super::initialize::cluster_for;
+use lockstep_api::ray::{RayJob, RayJobDeploymentStatus, RayJobStatus};
 
 /// Attempts whose names are compared, of the first ones and of the last: the number of attempts is what somebody wrote into the status.
 const MOST_ATTEMPTS: i32 = 1000;
@@ -11,11 +9,6 @@ const MOST_ATTEMPTS: i32 = 1000;
 /// Name of the cluster of an attempt.
 pub(super) fn cluster_name(job: &RayJob, attempt: i32) -> String {
     format!("{}-{}", job.name(), digits(job, "cluster", attempt))
-}
-
-/// The cluster of the first attempt.
-pub(in crate::ray) fn first_cluster(job: &RayJob) -> RayCluster {
-    cluster_for(job, &cluster_name(job, 0))
 }
 
 /// Whether this controller has begun the job, and no other one: the name of its cluster follows from the job's UID and an attempt.

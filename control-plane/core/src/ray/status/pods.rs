@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Pod;
 use lockstep_api::labels;
 use lockstep_api::ray::conditions::reasons;
 
-use crate::jobset::observed::is_controlled_by;
+use crate::jobset::owner::is_controlled_by;
 use crate::ray::cluster::ObservedCluster;
 use crate::ray::names;
 

@@ -17,8 +17,8 @@ use lockstep_api::ray::{
 };
 
 use super::*;
-use crate::jobset::observed::AgentPod;
 use crate::jobset::pod::PodSummary;
+use crate::jobset::upstream_agent::AgentPod;
 use crate::ray::job::{
     FINALIZER, JobPlan, ObservedJob, Ray, RayInfo, Recalled, head_failures, plan, question, recall, refused,
 };

@@ -2,13 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::{EnvVar, PodTemplateSpec};
+use k8s_openapi::api::core::v1::PodTemplateSpec;
 use lockstep_api::ray::{HeadGroupSpec, RayClusterSpec, WorkerGroupSpec, keys};
 
-use super::{Annotations, options, unsupported_annotation};
+use super::annotations::{Annotations, unsupported_annotation};
+use super::options::{self, head_variable};
 use crate::common::syntax::{label_value, qualified_name};
 use crate::common::violation::Violation;
-use crate::jobset::limits::{MOST_REPLICATED_JOBS, MOST_WORKERS};
+use crate::jobset::limits::MOST_WORKERS;
+use crate::ray::jobset::MOST_GROUPS;
 use crate::ray::names;
 
 type Map = BTreeMap<String, String>;
@@ -19,8 +21,6 @@ const REDIS_ADDRESS: &str = "RAY_REDIS_ADDRESS";
 const AUTOSCALER: &str = "RAY_enable_autoscaler_v2";
 /// The most pods of a group: the most completions of an Indexed Job whose pods have host names.
 const MOST_PODS: i32 = 99_999;
-/// The most groups of workers: each is a replicatedJob, beside the head.
-pub(crate) const MOST_GROUPS: usize = MOST_REPLICATED_JOBS - 1;
 
 /// What is wrong with the spec of a cluster, at `path`, whose object has these annotations.
 pub(super) fn validate(
@@ -116,13 +116,6 @@ pub(super) fn validate(
 fn has_container(template: &PodTemplateSpec) -> bool {
     let pod = template.spec.as_ref();
     pod.is_some_and(|pod| !pod.containers.is_empty())
-}
-
-/// A variable of the head's container.
-pub(super) fn head_variable<'a>(head: &'a HeadGroupSpec, name: &str) -> Option<&'a EnvVar> {
-    let pod = head.template.spec.as_ref();
-    let env = pod.and_then(|pod| pod.containers.first()?.env.as_ref());
-    env?.iter().find(|variable| variable.name == name)
 }
 
 /// What the head is told to have outside of it, or beside it, which is not made here. `fault_tolerant`: an annotation says that the head keeps its

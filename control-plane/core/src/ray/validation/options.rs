@@ -6,11 +6,11 @@
 
 use std::collections::BTreeMap;
 
-use lockstep_api::ray::{RayClusterSpec, WorkerGroupSpec, keys};
+use k8s_openapi::api::core::v1::EnvVar;
+use lockstep_api::ray::{HeadGroupSpec, RayClusterSpec, WorkerGroupSpec, keys};
 use serde_json::Value;
 
-use super::Annotations;
-use super::groups::head_variable;
+use super::annotations::Annotations;
 use crate::common::violation::Violation;
 
 /// Variable of the head with the password of Redis.
@@ -20,6 +20,13 @@ const AUTOSCALER_COMMAND: &str = "KUBERAY_GEN_AUTOSCALER_START_CMD";
 /// Versions of Ray that have tokens, and those of Kubernetes.
 const TOKENS: (u64, u64, u64) = (2, 52, 0);
 const KUBERNETES_TOKENS: (u64, u64, u64) = (2, 55, 0);
+
+/// A variable of the head's container.
+pub(super) fn head_variable<'a>(head: &'a HeadGroupSpec, name: &str) -> Option<&'a EnvVar> {
+    let pod = head.template.spec.as_ref();
+    let env = pod.and_then(|pod| pod.containers.first()?.env.as_ref());
+    env?.iter().find(|variable| variable.name == name)
+}
 
 /// What is wrong with the spec of a cluster, at `path`. `is_jobs`: it is the cluster of a RayJob.
 pub(super) fn validate(

@@ -2,7 +2,7 @@ use lockstep_api::InPlaceRestartStatus;
 
 use super::*;
 use crate::common::testing::{jobset, observe, replicated_job};
-use crate::jobset::observed::AgentPod;
+use crate::jobset::upstream_agent::AgentPod;
 
 fn in_place(kind: InPlaceKind) -> Option<InPlaceMode> {
     Some(InPlaceMode {

@@ -264,7 +264,7 @@ fn kubelets_restarts_are_bounded_where_no_daemon_has_ever_been() {
         js.status.get_or_insert_default().in_place_restart = Some(in_place);
         let mut observed = observe(&js, [0, 1].map(|index| child(&js, "a", index, Fate::Ready)));
         observed.is_attended = attended;
-        observed.agent_pods = vec![crate::jobset::observed::AgentPod {
+        observed.agent_pods = vec![upstream_agent::AgentPod {
             container_restarts: restarts,
             ..Default::default()
         }];
@@ -315,7 +315,7 @@ fn a_recreation_while_no_coordinator_is_there_counts_with_those_before_and_after
     let without_hub = |observed: &mut Observed| observed.has_daemons = false;
     let without_gate = |observed: &mut Observed| observed.features.in_place_restart = false;
     let with_upstream_agents = |observed: &mut Observed| {
-        observed.agent_pods = vec![crate::jobset::observed::AgentPod {
+        observed.agent_pods = vec![upstream_agent::AgentPod {
             attempt: Some(0),
             ..Default::default()
         }];
@@ -396,7 +396,7 @@ fn pods_with_upstreams_agent_are_left_to_it_although_daemons_are_connected() {
         let mut observed = observe(&js, [0, 1].map(|index| child(&js, "a", index, Fate::Running)));
         assert!(observed.has_daemons);
         observed.is_attended = true;
-        let reported = attempts.iter().map(|attempt| crate::jobset::observed::AgentPod {
+        let reported = attempts.iter().map(|attempt| upstream_agent::AgentPod {
             attempt: *attempt,
             container_restarts: restarts,
             ..Default::default()

@@ -3,7 +3,8 @@
 use lockstep_mutants::{self as mutants, Mutant};
 
 use super::super::{Announcement, Cause, Reason, RestartLevel, Scope, Timeline, UnixNanos};
-use super::climb::{Answer, Climb, Recreated};
+use super::answer::Answer;
+use super::climb::{Climb, Recreated};
 use super::step::Step;
 use super::{Coordinator, State};
 

@@ -16,14 +16,8 @@
 use std::collections::BTreeSet;
 
 use super::super::view::View;
-use super::super::{
-    Announcement, Cause, Durable, Exit, Generation, Identity, Observed, Phase, Reason, RestartLevel,
-    UnixNanos,
-};
-use super::Coordinator;
+use super::super::{Cause, Durable, Exit, Generation, Identity, Phase, Reason, RestartLevel, UnixNanos};
 use super::backoff::was_not_ended;
-use super::step::Step;
-use lockstep_mutants::{self as mutants, Mutant};
 
 /// A failure within this time of the release comes soon, milliseconds: so long the kernel keeps a port in `TIME_WAIT`.
 const SOON_MS: u64 = 60_000;
@@ -54,19 +48,6 @@ pub(super) struct Climb {
     since: Option<UnixNanos>,
 }
 
-/// What a failure leads to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Answer {
-    /// A counted restart.
-    Counted,
-    /// One that makes the worker's pod anew. Not counted.
-    Pod,
-    /// All Jobs are made anew, for this reason. Not counted.
-    Jobs(Reason),
-    /// The end: no restart is left.
-    Fail,
-}
-
 impl Climb {
     /// What a new leader knows. When the latest restart ended it does not know: the failures of a minute come soon.
     pub(super) fn recover(durable: &Durable, now: UnixNanos) -> Self {
@@ -91,7 +72,7 @@ impl Climb {
     }
 
     /// One has begun for this failure. A pod that is gone leaves nothing behind.
-    fn begun(cause: &Cause, recreated: Recreated) -> Self {
+    pub(super) fn begun(cause: &Cause, recreated: Recreated) -> Self {
         let lost = cause.reason == Reason::PodLost;
         Self {
             recreated,
@@ -147,7 +128,7 @@ impl Climb {
     }
 
     /// What is to be made anew for this failure, where its worker climbs.
-    fn next(&self, cause: &Cause, now: UnixNanos) -> Option<Recreated> {
+    pub(super) fn next(&self, cause: &Cause, now: UnixNanos) -> Option<Recreated> {
         if !self.concerns(cause) || !fails_by_itself(cause) || !self.is_soon(cause, now) {
             return None;
         }
@@ -159,7 +140,7 @@ impl Climb {
     }
 
     /// Whether less than that was made anew before this failure came, soon: then it may be due to what was not.
-    fn may_outlive(&self, below: Recreated, cause: &Cause, now: UnixNanos) -> bool {
+    pub(super) fn may_outlive(&self, below: Recreated, cause: &Cause, now: UnixNanos) -> bool {
         let hangs = matches!(cause.reason, Reason::HeartbeatMissed | Reason::ReadyTimeout);
         // That one worker's pod was made anew took nothing away from another.
         let of_another = self.recreated == Recreated::Pod && self.worker.is_some() && !self.is_of(cause);
@@ -180,94 +161,4 @@ fn fails_by_itself(cause: &Cause) -> bool {
 fn ends_by_itself(exit: Exit) -> bool {
     const OF_KILLED: [i32; 2] = [128 + 9, 128 + 15];
     !OF_KILLED.contains(&exit.code) && was_not_ended(exit)
-}
-
-impl Coordinator {
-    fn restarts_are_left(&self, observed: &Observed) -> bool {
-        self.counter < observed.policy.max_restarts || mutants::is(Mutant::IgnoreMaxRestarts)
-    }
-
-    /// What the failure of a worker whose restart is one of all leads to.
-    pub(super) fn answer(&self, cause: &Cause, step: &Step<'_>) -> Answer {
-        let Step {
-            observed, view, now, ..
-        } = *step;
-        // Without agents kubelet's own back-off climbs: it soon exceeds `inplace-timeout`.
-        let has_agents = view.level() == RestartLevel::Process;
-        let climb = &self.climb;
-        if has_agents && !mutants::is(Mutant::NeverClimb) {
-            match climb.next(cause, now) {
-                Some(Recreated::Pod) if may_lose_pod(cause, view) => return Answer::Pod,
-                Some(Recreated::Jobs) => return Answer::Jobs(Reason::FailedInNewPod),
-                _ => {}
-            }
-        }
-        if self.restarts_are_left(observed) {
-            return Answer::Counted;
-        }
-        if climb.may_outlive(Recreated::Jobs, cause, now) && !mutants::is(Mutant::FailInPlace) {
-            return Answer::Jobs(Reason::LastResort);
-        }
-        Answer::Fail
-    }
-
-    /// What the failure of a worker that is restarted alone leads to. Other workers are left alone, unless its pod must stay: then all Jobs are the last resort.
-    pub(super) fn answer_worker_failure(&self, cause: &Cause, step: &Step<'_>) -> Answer {
-        let Step {
-            observed, view, now, ..
-        } = *step;
-        let own = cause
-            .identity
-            .as_ref()
-            .and_then(|identity| self.worker_restarts.climb(identity));
-        let next = own.and_then(|own| own.next(cause, now));
-        if next == Some(Recreated::Pod) && may_lose_pod(cause, view) && !mutants::is(Mutant::NeverClimb) {
-            return Answer::Pod;
-        }
-        if self.restarts_are_left(observed) {
-            return Answer::Counted;
-        }
-        let outlives = own.unwrap_or(&self.climb).may_outlive(Recreated::Pod, cause, now);
-        match outlives && !mutants::is(Mutant::FailInPlace) {
-            true if may_lose_pod(cause, view) => Answer::Pod,
-            true => Answer::Jobs(Reason::LastResort),
-            false => Answer::Fail,
-        }
-    }
-
-    /// The restart for this failure has begun: the next one is judged by it.
-    pub(super) fn note_begun(&mut self, cause: &Cause, recreated: Recreated) {
-        self.climb = Climb::begun(cause, recreated);
-        if recreated == Recreated::Pod {
-            self.level = self.level.max(Some(RestartLevel::Pod));
-        }
-    }
-
-    /// The same of a worker that is restarted alone.
-    pub(super) fn note_worker_restart_begun(
-        &mut self,
-        identity: &Identity,
-        cause: &Cause,
-        recreated: Recreated,
-    ) {
-        self.worker_restarts
-            .set_climb(identity, Climb::begun(cause, recreated));
-    }
-
-    /// Has the pod of the worker made anew that has failed so.
-    pub(super) fn recreate_pod(&mut self, cause: &Cause, step: &mut Step<'_>) {
-        let slot = cause.identity.as_ref().zip(step.slot_of(cause));
-        let condemned = slot.and_then(|(identity, slot)| self.escalation.condemn(identity, slot));
-        step.out
-            .announcements
-            .extend(condemned.map(|condemned| Announcement::Climbed { condemned }));
-    }
-}
-
-fn may_lose_pod(cause: &Cause, view: &View<'_>) -> bool {
-    let slot = cause
-        .identity
-        .as_ref()
-        .and_then(|identity| view.slots.get(identity));
-    slot.is_some_and(|slot| slot.pod.is_some() && !slot.worker.keeps_pod)
 }

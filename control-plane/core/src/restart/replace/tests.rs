@@ -8,8 +8,8 @@ use lockstep_api::RestartStrategy;
 use super::*;
 use crate::common::testing::{JobSetBuild, at, jobset, replicated_job};
 use crate::jobset::in_place::Agents;
-use crate::jobset::observed::AgentPod;
 use crate::jobset::pod::PodSummary;
+use crate::jobset::upstream_agent::AgentPod;
 use crate::reconcile::jobs::Jobs;
 
 /// The Job `js-a-0` of an in-place JobSet, with this many workers.

@@ -10,8 +10,8 @@ use serde_json::json;
 use crate::common::features::Features;
 use crate::common::testing::{JobSetBuild, jobset, replicated_job};
 use crate::jobset::in_place::{Agents, Obstacle};
-use crate::jobset::observed::AgentPod;
 use crate::jobset::pod::PodSummary;
+use crate::jobset::upstream_agent::AgentPod;
 use crate::reconcile::jobs::Jobs;
 use crate::restart::{RestartLevel, Scope, UnixNanos, gather};
 

@@ -9,7 +9,8 @@ use super::super::super::{
     Announcement, Cause, Identity, Incarnation, Phase, Reason, RestartLevel, Scope, Timeline, WorkerRestart,
 };
 use super::super::Coordinator;
-use super::super::climb::{Answer, Climb, Recreated};
+use super::super::answer::Answer;
+use super::super::climb::{Climb, Recreated};
 use super::super::step::Step;
 use super::under_way::{Begun, UnderWay};
 

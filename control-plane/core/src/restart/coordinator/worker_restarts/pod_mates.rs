@@ -3,7 +3,7 @@
 use super::super::super::view::View;
 use super::super::super::{Cause, Condemned, Identity, Reason};
 use super::super::Coordinator;
-use super::super::climb::Answer;
+use super::super::answer::Answer;
 use super::super::step::Step;
 use super::under_way::UnderWay;
 

@@ -4,9 +4,7 @@
 //! restart go on. Each step looks at all workers, so it waits for that report. That is safe: a late
 //! step is like late reports. The caller bounds the delay, in case the count is wrong.
 
-use super::super::view::View;
-use super::super::{Generation, Heartbeat, Phase, Report, RestartLevel};
-use super::{Coordinator, State};
+use super::{Generation, Heartbeat, Phase, Report};
 
 /// Counts the workers that have yet to park or to run at a generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,7 +16,7 @@ pub struct StepDelay {
 
 /// The phase that ends the delay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Goal {
+pub(super) enum Goal {
     /// All wait at the barrier.
     Parked,
     /// All run past it.
@@ -44,7 +42,7 @@ impl Goal {
 
 impl StepDelay {
     /// Counts no worker yet.
-    fn new(generation: Generation, goal: Goal) -> Self {
+    pub(super) fn new(generation: Generation, goal: Goal) -> Self {
         Self {
             generation,
             goal,
@@ -53,13 +51,13 @@ impl StepDelay {
     }
 
     /// Counts this worker if it is on its way. A worker that is out of sight is not.
-    fn and(mut self, report: &Report) -> Self {
+    pub(super) fn and(mut self, report: &Report) -> Self {
         self.left += usize::from(self.awaits(report.phase, report.generation));
         self
     }
 
     /// `None` if no worker is left.
-    fn if_any(self) -> Option<Self> {
+    pub(super) fn if_any(self) -> Option<Self> {
         (self.left > 0).then_some(self)
     }
 
@@ -91,27 +89,5 @@ impl StepDelay {
         }
         self.left = self.left.saturating_sub(1);
         self.left > 0
-    }
-}
-
-impl Coordinator {
-    /// The workers whose progress decides nothing until the last of them has arrived. `None` if
-    /// anything else is under way: then each report needs a step.
-    pub(super) fn step_delay(&self, view: &View<'_>) -> Option<StepDelay> {
-        let goal = match self.state {
-            State::Stopping { .. } => Goal::Parked,
-            State::Releasing { .. } => Goal::Running,
-            _ => return None,
-        };
-        if !self.worker_restarts.is_empty() || !self.held.is_empty() {
-            return None;
-        }
-        self.barrier(view)
-            .filter(|(_, slot)| slot.worker.level == RestartLevel::Process)
-            .filter_map(|(_, slot)| slot.current)
-            .fold(StepDelay::new(self.generation, goal), |delay, (_, report)| {
-                delay.and(report)
-            })
-            .if_any()
     }
 }
