@@ -26,29 +26,34 @@
 //! a generation that is not durable; a failure is counted once; the generation never falls.
 
 mod blocked;
+mod cause;
 mod coordinator;
+mod durable;
 mod gather;
 mod ids;
 mod observed;
 mod output;
 mod plausibility;
+mod policy;
 mod replace;
+mod report;
 mod step_delay;
 mod terminal;
 mod view;
 
 pub use crate::jobset::in_place::RestartLevel;
 pub use blocked::{Blockage, Blocked, BlockedReason};
+pub use cause::{Cause, Reason};
 pub use coordinator::{Coordinator, Effect, Fate, Preview, Unmoved, WORKER_RESTARTS_AT_ONCE};
+pub use durable::{Durable, DurablePhase};
 pub use gather::{Gathered, Placed, gather, grace_ms, heartbeat_timeout_ms, ready_timeout_ms};
 pub use ids::{Epoch, Generation, Identity, Incarnation, UnixNanos};
-pub use observed::{
-    Cause, Durable, DurablePhase, EscalateAfter, Exit, Heartbeat, Observed, Phase, PodFact, Policy, Reason,
-    Report, Scope, TerminalAction, TerminalRule, Worker,
-};
+pub use observed::{Observed, PodFact, Scope, Worker};
 pub use output::{Announcement, Condemned, Desired, Output, Timeline, WorkerRestart};
 pub use plausibility::Impossible;
+pub use policy::{EscalateAfter, Policy, TerminalAction, TerminalRule};
 pub use replace::{LostPods, Occupancy, PodPlace, Replacement, Vacant, is_open, places, replacement_pod};
+pub use report::{Exit, Heartbeat, Phase, Report};
 pub use step_delay::StepDelay;
 
 #[cfg(test)]

@@ -80,15 +80,7 @@ pub fn members(jobset: &JobSet, jobs: &[Arc<Job>], pods: &[Arc<Pod>]) -> Option<
     let first = jobset.spec.replicated_jobs.first().map(|job| job.name.as_str());
     gangs.retain(|gang| gang.is_created || Some(gang.name.as_str()) == first);
     for gang in &mut gangs {
-        let ours = |job: &&&Job| {
-            label(job, labels::REPLICATED_JOB_NAME).is_some_and(|name| gang_name(jobset, name) == gang.name)
-        };
-        let mut left = current
-            .iter()
-            .filter(|job| !has_ended(job))
-            .filter(ours)
-            .peekable();
-        gang.is_stopped = left.peek().is_some() && left.all(|job| is_suspended(job));
+        gang.is_stopped = is_stopped(jobset, &current, gang);
     }
     Some(JobSetGangs {
         namespace: jobset.ns().to_owned(),
@@ -108,6 +100,19 @@ pub fn members(jobset: &JobSet, jobs: &[Arc<Job>], pods: &[Arc<Pod>]) -> Option<
             .unwrap_or_default(),
         gangs,
     })
+}
+
+/// True if some Jobs of the gang have not ended, and all of these are suspended.
+fn is_stopped(jobset: &JobSet, current: &[&Job], gang: &Gang) -> bool {
+    let ours = |job: &&&Job| {
+        label(job, labels::REPLICATED_JOB_NAME).is_some_and(|name| gang_name(jobset, name) == gang.name)
+    };
+    let mut left = current
+        .iter()
+        .filter(|job| !has_ended(job))
+        .filter(ours)
+        .peekable();
+    left.peek().is_some() && left.all(|job| is_suspended(job))
 }
 
 /// Whether the Job belongs to the present restart attempt of this JobSet.

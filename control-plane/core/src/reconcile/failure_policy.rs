@@ -118,14 +118,9 @@ pub(crate) fn decide(
     }
     let message = about(&events::failure_policy_action_message(action), job);
     let event = events::failure_policy_action_reason(action);
-    // A Job that has lost its index, or has one that cannot be, cannot be made anew alone.
-    let known = |index: &usize| {
-        let parent = label(job, labels::REPLICATED_JOB_NAME).and_then(|name| jobset.replicated_job(name));
-        let replicas = parent.map_or(0, |parent| parent.replicas());
-        usize::try_from(replicas).is_ok_and(|replicas| *index < replicas)
-    };
-    if let Some(index) =
-        job_index(job).filter(|index| single && restarts == Restarts::OfSingleJobs && known(index))
+    if single
+        && restarts == Restarts::OfSingleJobs
+        && let Some(index) = index_in(jobset, job)
     {
         return Some(Decision::RestartJob {
             replicated_job: label(job, labels::REPLICATED_JOB_NAME)
@@ -146,6 +141,14 @@ pub(crate) fn decide(
         message,
         event,
     })
+}
+
+/// The index of a Job that can be recreated by itself: `None` if it has lost its index, or has an
+/// impossible one.
+fn index_in(jobset: &JobSet, job: &Job) -> Option<usize> {
+    let parent = label(job, labels::REPLICATED_JOB_NAME).and_then(|name| jobset.replicated_job(name));
+    let replicas = usize::try_from(parent?.replicas()).ok()?;
+    job_index(job).filter(|index| *index < replicas)
 }
 
 /// Whether the API server takes a rule's name as part of a condition's reason: no webhook may have seen it.

@@ -1,4 +1,4 @@
-//! The state machine (see the module above for its picture).
+//! The state machine; the parent module draws it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -21,7 +21,6 @@ mod advance;
 mod answer;
 mod backoff;
 mod begin;
-mod cause;
 mod climb;
 mod containers;
 mod escalation;
@@ -59,25 +58,25 @@ pub struct Coordinator {
     unseen: HashSet<Identity>,
     /// Workers that are done, and the pod that they were done in.
     done: BTreeMap<Identity, String>,
-    /// Failures that the Job's podFailurePolicy decides, and until when it is left to that.
+    /// Failures that the Job's podFailurePolicy decides, each with the time until which it may.
     held: BTreeMap<Identity, UnixNanos>,
     timeline: Option<Timeline>,
     backoff: Backoff,
     watchdog: Watchdog,
     escalation: Escalation,
-    /// What the latest restart of all has made anew, and for whom.
+    /// The latest restart of the group, for the failures after it.
     climb: Climb,
     /// A restart in place is under way: it ends with those who take part.
     in_place: bool,
     /// Token of the latest manual request that has been acted upon.
     handled_request: Option<String>,
-    /// The same of a request that names some workers.
+    /// The latest request to restart some workers that has been acted upon.
     handled_worker_restart: Option<String>,
-    /// The API server has dropped it from the status: it is kept here alone.
+    /// An old CRD has pruned that request from the status: it exists only in memory.
     handled_is_lost: bool,
     /// The highest level that the latest restart has taken.
     level: Option<RestartLevel>,
-    /// Workers that are restarted alone.
+    /// Restarts of single workers.
     worker_restarts: WorkerRestarts,
 }
 
@@ -91,7 +90,7 @@ enum State {
     Stopping {
         deadline: UnixNanos,
     },
-    /// All parked; the write is still under way.
+    /// All workers are parked; the write is under way.
     Parked {
         deadline: UnixNanos,
     },
@@ -104,7 +103,8 @@ enum State {
 }
 
 impl Coordinator {
-    /// Takes over a group from what is durable. Nothing is decided before the daemons of the group have reported, or their time has run out.
+    /// Takes over a group from what is durable. It decides nothing before the daemons of the group
+    /// have reported, or their time is over.
     #[must_use]
     pub fn recover(epoch: Epoch, durable: &Durable, recovery_ms: u64, now: UnixNanos) -> Self {
         let state = match durable.phase {
@@ -166,13 +166,13 @@ impl Coordinator {
         self.level
     }
 
-    /// Why the last restart was begun.
+    /// Why the last restart began.
     #[must_use]
     pub fn cause(&self) -> Option<&Cause> {
         self.cause.as_ref()
     }
 
-    /// Name of the present state, for logs and metrics.
+    /// Name of the current state, for logs and metrics.
     #[must_use]
     pub fn state_name(&self) -> &'static str {
         match self.state {
@@ -187,11 +187,11 @@ impl Coordinator {
         }
     }
 
-    /// Looks at the world and says what should be. Calling it again with the same world changes nothing.
+    /// Decides what should be. A second call with the same observation changes nothing.
     pub fn step(&mut self, observed: &Observed, now: UnixNanos) -> Output {
         let mut out = Output::default();
         if observed.durable.epoch > self.epoch {
-            // Another leader has written: this one is deposed and says no more.
+            // Another leader has written: this one is deposed, and orders nothing.
             return out;
         }
         self.adopt_durable(observed, now);
@@ -233,7 +233,7 @@ impl Coordinator {
         self.review_worker_restarts(&mut step);
         self.escalation.tidy(&view.slots);
 
-        // Each transition may enable the next one; the chain is at most the whole circle long.
+        // Each transition may enable the next one. The chain is at most one full circle.
         for _ in 0..6 {
             let before = self.state;
             self.advance(&mut step);
@@ -276,7 +276,8 @@ impl Coordinator {
         self.worker_restarts.forget();
     }
 
-    /// A suspended JobSet's pods are deleted by the Job controller. What comes after is a generation of its own, and is not counted.
+    /// The Job controller deletes the pods of a suspended JobSet. What follows has a generation of
+    /// its own, which is not counted.
     fn suspend(&mut self) {
         if matches!(self.state, State::Failed | State::Suspended) {
             return;
@@ -290,11 +291,12 @@ impl Coordinator {
         self.state = State::Suspended;
     }
 
-    /// A pod of before the suspension may still live, and its worker with it: then all meet at the barrier first.
+    /// A pod from before the suspension may still run its worker: then all workers meet at the
+    /// barrier first.
     fn resume(&mut self, observed: &Observed, now: UnixNanos) {
         let mut lives = observed.workers.values().any(|worker| !worker.pods.is_empty());
         if lives && self.generation == Generation(0) {
-            // Nobody can be told to wait at a generation that everybody begins with.
+            // A worker cannot wait at the generation that all workers begin with.
             self.raise();
         }
         lives |= self.runs_before_its_gang(observed);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::batch::v1::{Job, JobSpec};
 use lockstep_api::{GangPhase, JobSet, ReplicatedJob, annotations, annotations::RestartScope, labels};
 use lockstep_mutants::{self as mutants, Mutant};
 
@@ -178,6 +178,25 @@ fn stage(
     let Some(spec) = replicated.template.spec.as_ref() else {
         return;
     };
+    let workers = workers_of(jobset, replicated, spec, &names, current);
+    gathered.workers.extend(workers);
+    if names.iter().all(|name| {
+        current
+            .get(name.as_str())
+            .is_some_and(|job| has_condition(job, "Complete"))
+    }) {
+        gathered.finished_stages.insert(replicated.name.clone());
+    }
+}
+
+/// The workers that the Jobs of these names have, or are to have.
+fn workers_of(
+    jobset: &JobSet,
+    replicated: &ReplicatedJob,
+    spec: &JobSpec,
+    names: &[String],
+    current: &BTreeMap<&str, &Job>,
+) -> Vec<(Identity, Worker)> {
     let gang = jobset.spec.gang.as_ref();
     let minimum = gang.map(|gang| gang.minimums(&jobset.spec.replicated_jobs));
     let minimum = minimum.and_then(|minimums| minimums.get(replicated.name.as_str()).copied());
@@ -189,7 +208,8 @@ fn stage(
     let keeps_pod = terminal::keeps_pods(spec);
     // Their number changes: who is new has not been lost.
     let elastic = elastic::is_of_ray_cluster(jobset) && replicated.name != ray::HEAD;
-    for (job_index, name) in (0_i64..).zip(&names) {
+    let mut workers = Vec::new();
+    for (job_index, name) in (0_i64..).zip(names) {
         let job = current.get(name.as_str());
         let name: Arc<str> = name.as_str().into();
         let ending =
@@ -233,17 +253,11 @@ fn stage(
                     stays_down: false,
                     scope,
                 };
-                gathered.workers.insert(identity, worker);
+                workers.push((identity, worker));
             }
         }
     }
-    if names.iter().all(|name| {
-        current
-            .get(name.as_str())
-            .is_some_and(|job| has_condition(job, "Complete"))
-    }) {
-        gathered.finished_stages.insert(replicated.name.clone());
-    }
+    workers
 }
 
 /// Whether the workers of a replicatedJob may work: it has no gang to wait for, or the gang has been bound.

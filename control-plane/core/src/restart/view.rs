@@ -39,6 +39,27 @@ pub(super) struct Slot<'a> {
     pub(super) absent: bool,
 }
 
+impl<'a> Slot<'a> {
+    /// A worker of which nothing was reported. `done_in` is the pod that it is known to be done in.
+    fn expected(worker: &'a Worker, done_in: Option<String>) -> Self {
+        let pod = match worker.pods.as_slice() {
+            [pod] => Some(pod),
+            _ => None,
+        };
+        Self {
+            worker,
+            pod,
+            current: None,
+            ended: None,
+            failed_without_agent: None,
+            done: worker.completed || worker.failed || done_in.is_some(),
+            done_in,
+            finished: false,
+            absent: false,
+        }
+    }
+}
+
 impl<'a> View<'a> {
     /// Joins what is observed. `done` are the identities known to be done from before; `has_joined` tells which optional workers have joined.
     pub(super) fn new(
@@ -46,33 +67,19 @@ impl<'a> View<'a> {
         done: &BTreeMap<Identity, String>,
         has_joined: impl Fn(&Identity) -> bool,
     ) -> Self {
-        let slots = observed
-            .workers
-            .iter()
-            .map(|(identity, worker)| {
-                let pod = match worker.pods.as_slice() {
-                    [pod] => Some(pod),
-                    _ => None,
-                };
-                let done_in = done
-                    .get(identity)
-                    .filter(|pod| !is_replaced(worker, pod) && !is_followed(observed, identity, pod, None))
-                    .cloned();
-                let slot = Slot {
-                    worker,
-                    pod,
-                    current: None,
-                    ended: None,
-                    failed_without_agent: None,
-                    done: worker.completed || worker.failed || done_in.is_some(),
-                    done_in,
-                    finished: observed.finished_stages.contains(&worker.stage),
-                    absent: worker.optional && !has_joined(identity),
-                };
-                (identity, slot)
-            })
-            .collect();
-        let mut slots = Slots::new(slots);
+        let slots = observed.workers.iter().map(|(identity, worker)| {
+            let done_in = done
+                .get(identity)
+                .filter(|pod| !is_replaced(worker, pod) && !is_followed(observed, identity, pod, None))
+                .cloned();
+            let slot = Slot {
+                finished: observed.finished_stages.contains(&worker.stage),
+                absent: worker.optional && !has_joined(identity),
+                ..Slot::expected(worker, done_in)
+            };
+            (identity, slot)
+        });
+        let mut slots = Slots::new(slots.collect());
         for (incarnation, report) in &observed.reports {
             let Some(slot) = slots.get_mut(&report.identity) else {
                 continue;

@@ -13,20 +13,10 @@ use crate::ray::cluster::is_left_by;
 use crate::ray::submitter;
 
 impl Draft<'_> {
+    /// Creates the cluster, and submits the job once its head is ready.
     pub(super) fn initialize(&mut self) {
-        if self
-            .observed
-            .submitter
-            .as_deref()
-            .is_some_and(|job| self.owns(&job.metadata) && !is_old(job, &self.status.job_id))
-        {
-            return self.running();
-        }
-        if let Some(job) = self.observed.submitter.as_deref()
-            && self.is_foreign(job)
-        {
-            let message = format!("the Job {} belongs to somebody else", self.job.name());
-            return self.fail("SubmissionFailed", message);
+        if self.is_settled_by_submitter() {
+            return;
         }
         let Some(cluster) = self.observed.cluster.as_deref() else {
             let name = &self.status.ray_cluster_name;
@@ -94,6 +84,27 @@ impl Draft<'_> {
                 self.running();
             }
         }
+    }
+
+    /// False if there is no Job of the submitter's name, or one that this controller may replace.
+    fn is_settled_by_submitter(&mut self) -> bool {
+        if self
+            .observed
+            .submitter
+            .as_deref()
+            .is_some_and(|job| self.owns(&job.metadata) && !is_old(job, &self.status.job_id))
+        {
+            self.running();
+            return true;
+        }
+        if let Some(job) = self.observed.submitter.as_deref()
+            && self.is_foreign(job)
+        {
+            let message = format!("the Job {} belongs to somebody else", self.job.name());
+            self.fail("SubmissionFailed", message);
+            return true;
+        }
+        false
     }
 
     /// Why a cluster does not come up, where it knows that itself.

@@ -51,51 +51,16 @@ pub(super) fn validate(
         let message = format!("must not make more than {MOST_WORKERS} pods in all, with the head's");
         violations.push(Violation::new(field, message));
     }
-    let head = &spec.head_group_spec;
-    let mut wrong = Vec::new();
-    if !has_container(&head.template) {
-        wrong.push(("", "headGroupSpec should have at least one container".to_owned()));
-    }
-    ray(
-        "Head",
-        head.ray_start_params.as_ref(),
-        &head.resources,
-        &head.labels,
-        &mut wrong,
-    );
-    outside(head, unsupported_annotation(annotations).is_some(), &mut wrong);
     let at_head = |(field, message)| Violation::new(format!("{path}.headGroupSpec{field}"), message);
-    violations.extend(wrong.into_iter().map(at_head));
+    let head = head(&spec.head_group_spec, annotations);
+    violations.extend(head.into_iter().map(at_head));
 
     // KubeRay asks for no more, either.
     let autoscaler = spec.other.0.get("autoscalerOptions");
     let has_version_2 = autoscaler.is_some_and(|options| options["version"] == "v2");
     let mut names = BTreeSet::new();
     for (index, group) in spec.worker_group_specs.iter().enumerate() {
-        let mut wrong = Vec::new();
-        if !has_container(&group.template) {
-            wrong.push((
-                "",
-                "workerGroupSpec should have at least one container".to_owned(),
-            ));
-        }
-        if group.group_name.is_empty() {
-            wrong.push((".groupName", "must be set".to_owned()));
-        }
-        // It is the value of a label of the group's pods: without it there would be none.
-        for error in label_value(&group.group_name) {
-            wrong.push((".groupName", error));
-        }
-        if !names.insert(names::replicated_job(&group.group_name)) {
-            wrong.push((
-                ".groupName",
-                "worker group names must be unique, in lower case too".to_owned(),
-            ));
-        }
-        numbers(group, &mut wrong);
-        options::group(group, has_version_2, &mut wrong);
-        let (params, name) = (group.ray_start_params.as_ref(), &group.group_name);
-        ray(name, params, &group.resources, &group.labels, &mut wrong);
+        let wrong = group_of(group, has_version_2, &mut names);
         let at_group =
             |(field, message)| Violation::new(format!("{path}.workerGroupSpecs[{index}]{field}"), message);
         violations.extend(wrong.into_iter().map(at_group));
@@ -111,6 +76,56 @@ pub(super) fn validate(
             ));
         }
     }
+}
+
+/// What is wrong with the head, by the field of its spec.
+fn head(head: &HeadGroupSpec, annotations: Annotations<'_>) -> Vec<(&'static str, String)> {
+    let mut wrong = Vec::new();
+    if !has_container(&head.template) {
+        wrong.push(("", "headGroupSpec should have at least one container".to_owned()));
+    }
+    ray(
+        "Head",
+        head.ray_start_params.as_ref(),
+        &head.resources,
+        &head.labels,
+        &mut wrong,
+    );
+    outside(head, unsupported_annotation(annotations).is_some(), &mut wrong);
+    wrong
+}
+
+/// What is wrong with a group of workers, by the field. `names` are those of the groups before it.
+fn group_of(
+    group: &WorkerGroupSpec,
+    has_version_2: bool,
+    names: &mut BTreeSet<String>,
+) -> Vec<(&'static str, String)> {
+    let mut wrong = Vec::new();
+    if !has_container(&group.template) {
+        wrong.push((
+            "",
+            "workerGroupSpec should have at least one container".to_owned(),
+        ));
+    }
+    if group.group_name.is_empty() {
+        wrong.push((".groupName", "must be set".to_owned()));
+    }
+    // It is the value of a label of the group's pods: without it there would be none.
+    for error in label_value(&group.group_name) {
+        wrong.push((".groupName", error));
+    }
+    if !names.insert(names::replicated_job(&group.group_name)) {
+        wrong.push((
+            ".groupName",
+            "worker group names must be unique, in lower case too".to_owned(),
+        ));
+    }
+    numbers(group, &mut wrong);
+    options::group(group, has_version_2, &mut wrong);
+    let (params, name) = (group.ray_start_params.as_ref(), &group.group_name);
+    ray(name, params, &group.resources, &group.labels, &mut wrong);
+    wrong
 }
 
 fn has_container(template: &PodTemplateSpec) -> bool {
