@@ -1,4 +1,4 @@
-//! From one state to the next: who is waited for at the barrier, and its release.
+//! Moves from one state to the next: which workers the barrier waits for, and its release.
 
 use lockstep_mutants::{self as mutants, Mutant};
 
@@ -41,7 +41,8 @@ impl Coordinator {
                 }
                 self.climb.ended_too(view, self.generation);
                 if view.ran_since(self.generation) {
-                    // Whoever led before had released this generation already, unseen until now: it cannot be a barrier any more.
+                    // A former leader has released this generation, which this one had not seen: it
+                    // can no longer be a barrier.
                     self.raise();
                 }
                 if let Some(reason) = view.cannot_be_in_place() {
@@ -59,16 +60,18 @@ impl Coordinator {
             }
             State::Parked { deadline } => {
                 if !self.all_parked(observed, view) {
-                    // They were in time. What they wait for since does not count.
+                    // The workers were in time. A later wait does not count.
                     let deadline = deadline.max(step.deadline());
                     self.state = State::Stopping { deadline };
                 } else if self.is_durable(observed) && observed.old_pods == 0 && self.backoff.is_over(now) {
-                    // Time without the API server does not count, so the release has all of its own.
+                    // Time without the API server does not count: the release has the full
+                    // time-out.
                     self.release(step);
                 }
             }
             State::Recreating => {
-                // The write names the new generation before any Job is deleted; new workers wait while an old one lives.
+                // The write names the new generation before any Job is deleted. New workers wait
+                // while an old one lives.
                 let is_alone = observed.old_pods == 0 || mutants::is(Mutant::ReleaseBesideOldPods);
                 if self.is_durable(observed) && is_alone && self.backoff.is_over(now) {
                     self.backoff.released(now);
@@ -90,8 +93,9 @@ impl Coordinator {
             || mutants::is(Mutant::SkipWriteAhead)
     }
 
-    /// The workers that a barrier waits for: all of started stages, and of others those that were released or have joined. A container without
-    /// an agent has joined once its pod runs.
+    /// The workers that a barrier waits for: all workers of started stages, and those of other
+    /// stages that were released or have joined. A container without an agent has joined once its
+    /// pod runs.
     pub(super) fn barrier<'v, 'a>(
         &'v self,
         view: &'v View<'a>,
@@ -105,9 +109,10 @@ impl Coordinator {
         })
     }
 
-    /// Whether every worker waits at the generation, in a pod that it may stay in. Where the Jobs of a stage that has started are gone they
-    /// will be made again, and with them come workers to wait for. A pod that runs and that nobody reports may hold a worker that a former
-    /// leader has released; not so where a container without an agent was seen to end in it.
+    /// True if every worker waits at the generation, in a pod that it may stay in. The Jobs of a
+    /// started stage that are gone come again, with workers to wait for. A pod that runs and that
+    /// no daemon reports may hold a worker that a former leader has released, unless a container
+    /// without an agent was seen to end in it.
     pub(super) fn all_parked(&self, observed: &Observed, view: &View<'_>) -> bool {
         if mutants::is(Mutant::ReleaseBeforeAllParked) {
             return self
@@ -136,8 +141,8 @@ impl Coordinator {
                 .all(|(_, slot)| slot.parked_at(self.generation) && !self.escalation.condemns(slot))
     }
 
-    /// Whether a worker still runs, on its way out since the JobSet was suspended, whose gang has yet to come together again: it is not expected, but nobody
-    /// may start beside it.
+    /// True if a worker of a suspended JobSet still runs on its way out, while its gang has yet to
+    /// be bound again. That worker is not expected, but none may start beside it.
     pub(super) fn runs_before_its_gang(&self, observed: &Observed) -> bool {
         !observed.waiting_jobs.is_empty()
             && observed.reports.values().any(|report| {
@@ -147,7 +152,7 @@ impl Coordinator {
             })
     }
 
-    /// Whether each stage that has started has Jobs, or has finished.
+    /// True if each started stage has Jobs, or has finished.
     pub(super) fn stages_are_there(&self, observed: &Observed, view: &View<'_>) -> bool {
         self.started.iter().all(|stage| {
             mutants::is(Mutant::ForgetDeletedJobs)
@@ -184,7 +189,7 @@ impl Coordinator {
             .map(|(identity, _)| (*identity).clone())
             .collect();
         self.unseen = parked.iter().map(|(identity, _)| (*identity).clone()).collect();
-        // Most keep theirs.
+        // Most workers keep their incarnation.
         self.released_in
             .retain(|identity, _| self.unseen.contains(identity));
         for (identity, incarnation) in parked {

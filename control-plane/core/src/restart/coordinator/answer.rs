@@ -13,9 +13,9 @@ use super::step::Step;
 pub(super) enum Answer {
     /// A counted restart.
     Counted,
-    /// One that makes the worker's pod anew. Not counted.
+    /// A restart that recreates the worker's pod. It is not counted.
     Pod,
-    /// All Jobs are made anew, for this reason. Not counted.
+    /// All Jobs are recreated, for this reason. It is not counted.
     Jobs(Reason),
     /// The end: no restart is left.
     Fail,
@@ -26,12 +26,12 @@ impl Coordinator {
         self.counter < observed.policy.max_restarts || mutants::is(Mutant::IgnoreMaxRestarts)
     }
 
-    /// What the failure of a worker whose restart is one of all leads to.
+    /// What the failure of a worker leads to if it restarts the group.
     pub(super) fn answer(&self, cause: &Cause, step: &Step<'_>) -> Answer {
         let Step {
             observed, view, now, ..
         } = *step;
-        // Without agents kubelet's own back-off climbs: it soon exceeds `inplace-timeout`.
+        // Without agents the kubelet's own back-off grows, and soon exceeds `inplace-timeout`.
         let has_agents = view.level() == RestartLevel::Process;
         let climb = &self.climb;
         if has_agents && !mutants::is(Mutant::NeverClimb) {
@@ -50,7 +50,8 @@ impl Coordinator {
         Answer::Fail
     }
 
-    /// What the failure of a worker that is restarted alone leads to. Other workers are left alone, unless its pod must stay: then all Jobs are the last resort.
+    /// What the failure of a worker leads to if only that worker restarts. Other workers are not
+    /// touched, unless its pod must stay: then all Jobs are the last resort.
     pub(super) fn answer_worker_failure(&self, cause: &Cause, step: &Step<'_>) -> Answer {
         let Step {
             observed, view, now, ..
@@ -74,7 +75,7 @@ impl Coordinator {
         }
     }
 
-    /// The restart for this failure has begun: the next one is judged by it.
+    /// Notes that the restart for this failure has begun: the next failure is judged by it.
     pub(super) fn note_begun(&mut self, cause: &Cause, recreated: Recreated) {
         self.climb = Climb::begun(cause, recreated);
         if recreated == Recreated::Pod {
@@ -82,7 +83,7 @@ impl Coordinator {
         }
     }
 
-    /// The same of a worker that is restarted alone.
+    /// Notes that the restart of this worker has begun.
     pub(super) fn note_worker_restart_begun(
         &mut self,
         identity: &Identity,
@@ -93,7 +94,7 @@ impl Coordinator {
             .set_climb(identity, Climb::begun(cause, recreated));
     }
 
-    /// Has the pod of the worker made anew that has failed so.
+    /// Condemns the pod of the worker that has failed.
     pub(super) fn recreate_pod(&mut self, cause: &Cause, step: &mut Step<'_>) {
         let slot = cause.identity.as_ref().zip(step.slot_of(cause));
         let condemned = slot.and_then(|(identity, slot)| self.escalation.condemn(identity, slot));

@@ -1,4 +1,4 @@
-//! How a restart begins: after a failure, where one is asked for, and by making the Jobs anew.
+//! How a restart begins: after a failure, on request, and as a recreation of the Jobs.
 
 use lockstep_mutants::{self as mutants, Mutant};
 
@@ -70,7 +70,7 @@ impl Coordinator {
         }
         self.count(answer);
         let longest = match (view.level(), view.cannot_be_in_place()) {
-            // Kubelet makes containers wait itself, but not new pods.
+            // The kubelet delays containers itself, but not new pods.
             (RestartLevel::Process, _) | (_, Some(_)) => observed.policy.max_backoff_ms,
             _ => 0,
         };
@@ -98,13 +98,13 @@ impl Coordinator {
         }
     }
 
-    /// Counts the restart, where it counts.
+    /// Counts the restart if it counts.
     pub(super) fn count(&mut self, answer: Answer) {
         let counts = answer == Answer::Counted || mutants::is(Mutant::CountWhatOutlives);
         self.counter = self.counter.saturating_add(u32::from(counts));
     }
 
-    /// From now on the time is that of another restart.
+    /// Starts the timeline of another restart.
     fn time(&mut self, cause: &Cause, now: UnixNanos) {
         self.timeline = Some(Timeline {
             failed_at: cause.at.unwrap_or(now),
@@ -113,8 +113,8 @@ impl Coordinator {
         });
     }
 
-    /// Acts on a request for a restart, once. It is no failure: it counts for nothing, and where workers are being restarted or made anew
-    /// anyway, or none has started yet, it is fulfilled already.
+    /// Acts on a request for a restart, once. It counts for nothing. If workers restart or the Jobs
+    /// are recreated anyway, or none has started yet, nothing is left to do.
     pub(super) fn handle_request(&mut self, step: &mut Step<'_>) {
         let Some(token) = &step.observed.manual_request else {
             return;
@@ -133,7 +133,7 @@ impl Coordinator {
         }
     }
 
-    /// Begins a restart, in place where that is possible.
+    /// Begins a restart, in place if that is possible.
     pub(super) fn stop(&mut self, cause: Cause, step: &mut Step<'_>) {
         self.time(&cause, step.now);
         if let Some(reason) = step.view.cannot_be_in_place() {
@@ -154,7 +154,7 @@ impl Coordinator {
         });
     }
 
-    /// Falls back to making the Jobs anew. Not counted here: the restart that led to it was.
+    /// Falls back to recreating the Jobs. It does not count: the restart that led to it did.
     pub(super) fn recreate(&mut self, cause: Cause, step: &mut Step<'_>) {
         self.raise();
         self.forget_workers();

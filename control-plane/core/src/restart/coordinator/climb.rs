@@ -1,4 +1,5 @@
-//! Workers that fail soon after a restart in place, because of what outlives one: state of the kernel that goes with the pod, such as a port in `TIME_WAIT`.
+//! Workers that fail soon after a restart in place because of what outlives one: kernel state that
+//! goes with the pod, such as a port in `TIME_WAIT`.
 //!
 //! ```text
 //!              the same worker again, soon          again, soon          again
@@ -6,12 +7,13 @@
 //!  counted                                 made anew, not counted  made anew, not counted
 //! ```
 //!
-//! Promises: a worker climbs only where it fails by itself, within [`SOON_MS`] of the restart that was to answer its own failure, or that of another one which
-//! had ended by itself, as it had too; between two counted restarts
-//! no more than two are not counted; `maxRestarts` is not used up by what a restart in place leaves behind before all Jobs were made anew once.
+//! Promises: a worker climbs only if it fails by itself, within [`SOON_MS`] of the restart for its
+//! own failure, or for the failure of another worker while it had ended by itself too; at most two
+//! restarts between two counted ones are not counted; what a restart in place leaves behind does
+//! not use up `maxRestarts` before all Jobs were recreated once.
 //!
-//! What the restart before was, and for whom, is known to the leader that has begun it. The next one takes failures for what they are otherwise: counted. From
-//! the status it knows by which level the latest restart was done.
+//! Only the leader that has begun a restart knows what it was for. The next leader counts failures
+//! as usual. From the status it knows the level of the latest restart.
 
 use std::collections::BTreeSet;
 
@@ -19,17 +21,18 @@ use super::super::view::View;
 use super::super::{Cause, Durable, Exit, Generation, Identity, Phase, Reason, RestartLevel, UnixNanos};
 use super::backoff::was_not_ended;
 
-/// A failure within this time of the release comes soon, milliseconds: so long the kernel keeps a port in `TIME_WAIT`.
+/// A failure within this time of the release comes soon, milliseconds: the kernel keeps a port in
+/// `TIME_WAIT` this long.
 const SOON_MS: u64 = 60_000;
 
 /// What a restart has recreated.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Recreated {
-    /// Nothing but processes or containers.
+    /// Only processes or containers.
     InPlace,
     /// The pod of the worker that has failed.
     Pod,
-    /// All Jobs. So it is with workers that start for the first time.
+    /// All Jobs, as for workers that start for the first time.
     #[default]
     Jobs,
 }
@@ -38,18 +41,21 @@ pub(super) enum Recreated {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Climb {
     recreated: Recreated,
-    /// Whose failure it answers, where that worker may climb from there.
+    /// The worker whose failure it answers, if that worker may climb from there.
     worker: Option<Identity>,
-    /// Whether that worker had ended by itself. Who ends because a peer was killed does not fail for the same.
+    /// True if that worker had ended by itself. A worker that ends because a peer was killed has
+    /// another reason.
     by_itself: bool,
-    /// Who else had ended by itself before all had stopped: these may have failed for the same.
+    /// Other workers that had ended by themselves before all had stopped: the reason may be the
+    /// same.
     others: BTreeSet<Identity>,
-    /// Since when all run again; none: they do not yet.
+    /// Since when all workers run again. `None` if they do not yet.
     since: Option<UnixNanos>,
 }
 
 impl Climb {
-    /// What a new leader knows. When the latest restart ended it does not know: the failures of a minute come soon.
+    /// Recovers what a new leader knows. It does not know when the latest restart ended: failures
+    /// within a minute come soon.
     pub(super) fn recover(durable: &Durable, now: UnixNanos) -> Self {
         let recreated = match durable.level {
             Some(RestartLevel::Process | RestartLevel::Container) => Recreated::InPlace,
@@ -63,7 +69,7 @@ impl Climb {
         }
     }
 
-    /// A restart in place has begun that nobody climbs from: it answers no failure, or one that is not known.
+    /// A restart in place that no worker climbs from: it answers no failure, or an unknown one.
     pub(super) fn in_place() -> Self {
         Self {
             recreated: Recreated::InPlace,
@@ -71,7 +77,7 @@ impl Climb {
         }
     }
 
-    /// One has begun for this failure. A pod that is gone leaves nothing behind.
+    /// A restart for this failure. A pod that is gone leaves nothing behind.
     pub(super) fn begun(cause: &Cause, recreated: Recreated) -> Self {
         let lost = cause.reason == Reason::PodLost;
         Self {
@@ -82,17 +88,18 @@ impl Climb {
         }
     }
 
-    /// All whom it concerns run again, or were released.
+    /// All workers that it concerns run again, or were released.
     pub(super) fn runs(&mut self, now: UnixNanos) {
         self.since = Some(now);
     }
 
-    /// Those whom it concerns do not all run yet, or not any more.
+    /// The workers that it concerns do not all run.
     pub(super) fn is_under_way(&mut self) {
         self.since = None;
     }
 
-    /// News of a failure may be late. The clock of its node may be wrong by anything, so it is believed for no more than a minute.
+    /// True if the failure comes soon after the restart. A report may be late, and the node's clock
+    /// may be wrong, so it is believed for one more minute only.
     fn is_soon(&self, cause: &Cause, now: UnixNanos) -> bool {
         self.since.is_none_or(|since| {
             let soon = since.plus_millis(SOON_MS);
@@ -105,7 +112,8 @@ impl Climb {
         self.worker.is_some() && self.worker == cause.identity
     }
 
-    /// While all stop for the failure of one: who had ended by itself at an earlier generation than this.
+    /// Notes workers that had ended by themselves at an earlier generation, while all stop for the
+    /// failure of one.
     pub(super) fn ended_too(&mut self, view: &View<'_>, generation: Generation) {
         if self.worker.is_none() || !self.by_itself {
             return;
@@ -121,13 +129,13 @@ impl Climb {
         }
     }
 
-    /// Whether the worker of this failure may climb from the latest restart.
+    /// True if the worker of this failure may climb from the latest restart.
     fn concerns(&self, cause: &Cause) -> bool {
         let mut identity = cause.identity.iter();
         self.is_of(cause) || identity.any(|identity| self.others.contains(identity))
     }
 
-    /// What is to be made anew for this failure, where its worker climbs.
+    /// What the restart for this failure recreates, if its worker climbs.
     pub(super) fn next(&self, cause: &Cause, now: UnixNanos) -> Option<Recreated> {
         if !self.concerns(cause) || !fails_by_itself(cause) || !self.is_soon(cause, now) {
             return None;
@@ -139,10 +147,11 @@ impl Climb {
         }
     }
 
-    /// Whether less than that was made anew before this failure came, soon: then it may be due to what was not.
+    /// True if the failure comes soon after a restart that recreated less than `below`: what it
+    /// left may be the reason.
     pub(super) fn may_outlive(&self, below: Recreated, cause: &Cause, now: UnixNanos) -> bool {
         let hangs = matches!(cause.reason, Reason::HeartbeatMissed | Reason::ReadyTimeout);
-        // That one worker's pod was made anew took nothing away from another.
+        // A new pod of one worker takes nothing away from another.
         let of_another = self.recreated == Recreated::Pod && self.worker.is_some() && !self.is_of(cause);
         let recreated = if of_another {
             Recreated::InPlace
@@ -153,7 +162,8 @@ impl Climb {
     }
 }
 
-/// Whether a worker has ended by itself. A shell that says that its child was killed has not, nor a container whose end nobody saw.
+/// True if a worker has ended by itself. A shell that says that its child was killed has not, nor a
+/// container whose end no daemon saw.
 fn fails_by_itself(cause: &Cause) -> bool {
     cause.reason == Reason::WorkerExited && cause.exit.is_some_and(ends_by_itself)
 }

@@ -1,7 +1,9 @@
-//! Workers without an agent: kubelet starts their containers, and the node daemons kill those of an older generation.
+//! Workers without an agent: the kubelet starts their containers, and the node daemons kill those
+//! of an older generation.
 //!
-//! The node daemon knows which generation a container belongs to: the one that its predecessor was stopped, or had ended by itself, for. The
-//! first of a pod, and one whose predecessor ended at the present generation, belong to none until the coordinator says so.
+//! The node daemon knows the generation of a container: the one for which its predecessor was
+//! stopped or had ended by itself. The first container of a pod, and one whose predecessor ended at
+//! the current generation, have none until the coordinator says so.
 
 use lockstep_mutants::{self as mutants, Mutant};
 
@@ -16,8 +18,8 @@ impl Coordinator {
         matches!(self.state, State::Releasing { .. })
     }
 
-    /// Whether a worker runs as released. A container that is out of sight may still be one of before the restart, or one that waits to be told
-    /// its generation, unless this leader has seen it follow.
+    /// True if a worker runs as released. A container that is out of sight may be from before the
+    /// restart, or wait for its generation, unless this leader has seen it follow.
     pub(super) fn has_followed(&self, identity: &Identity, slot: &Slot<'_>) -> bool {
         if !slot.running_at(self.wanted(identity)) {
             return false;
@@ -29,7 +31,8 @@ impl Coordinator {
             || is_released() && !self.newcomers.contains(identity)
     }
 
-    /// Only a container of the present generation can fail: those of older ones end because they are stopped.
+    /// Only a container of the current generation can fail: those of older ones end because they
+    /// are stopped.
     pub(super) fn evidence_of_container(
         &self,
         identity: &Identity,
@@ -52,13 +55,15 @@ impl Coordinator {
         let pods = &slot.worker.pods;
         let lost = match released {
             Some(released) => !pods.iter().any(|pod| pod.uid == released.pod_uid),
-            // While a group is being released it is what is waited for, and its pod may go before that.
+            // While a group is being released, that worker is waited for, and its pod may go before
+            // it comes.
             None => started && pods.is_empty() && (!self.is_releasing() || mutants::is(Mutant::CountAwaited)),
         };
         if lost {
             return Some(Cause::unreported(Reason::PodLost, identity));
         }
-        // Kubelet has started it again, and nobody has seen why. While a group is being released that is what is waited for.
+        // The kubelet has started it again, and no daemon has seen why. While a group is being
+        // released, that is what it waits for.
         let (current, report) = slot.current?;
         let again = match released {
             Some(released) => current != released,
@@ -68,7 +73,7 @@ impl Coordinator {
             .then(|| Cause::reported(Reason::ContainerLost, identity, report, None))
     }
 
-    /// Whether no container of an earlier generation is left, as far as anybody can see.
+    /// True if no container of an earlier generation is left, as far as the reports tell.
     pub(super) fn all_stopped(&self, view: &View<'_>) -> bool {
         let containers = view
             .slots
@@ -83,7 +88,7 @@ impl Coordinator {
             })
     }
 
-    /// When the last container of an earlier generation ended, as far as anybody can see.
+    /// When the last container of an earlier generation ended, as far as the reports tell.
     pub(super) fn last_stopped(&self, observed: &Observed) -> Option<UnixNanos> {
         let ended = observed.reports.values().filter(|report| {
             matches!(report.phase, Phase::Lost(_) | Phase::Done) && report.generation < self.generation
@@ -91,9 +96,10 @@ impl Coordinator {
         ended.map(|report| report.since).max()
     }
 
-    /// For a new leader: the container that was the worker last, at the present generation. One that has ended was not dealt with yet, unless
-    /// `absorbed`: others are still being stopped. The same where it may have ended before the last of those was (`stopped_at`, by another node's
-    /// clock): the leader before has passed over it, and kubelet starts it again.
+    /// For a new leader: the latest container of the worker, at the current generation. One that
+    /// has ended is still to be dealt with, unless `absorbed`: others are still being stopped. Nor
+    /// is it if it may have ended before the last of those did (`stopped_at`, by another node's
+    /// clock): the former leader has passed over it, and the kubelet starts it again.
     pub(super) fn container_before<'a>(
         &self,
         slot: &Slot<'a>,
@@ -111,8 +117,8 @@ impl Coordinator {
         last.filter(|(_, report)| report.generation == self.generation)
     }
 
-    /// During a restart, containers that belong to no generation: those that began since, or in the place of others, belong to the new one; the
-    /// others are stopped for it.
+    /// Sorts containers without a generation during a restart. Those that began since, or replace
+    /// others, belong to the new one; the others are stopped for it.
     pub(super) fn sort_unassigned(&self, view: &View<'_>, desired: &mut Desired) {
         if !matches!(self.state, State::Stopping { .. } | State::Parked { .. }) {
             return;

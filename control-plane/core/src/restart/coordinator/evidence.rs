@@ -10,17 +10,19 @@ use super::super::{
 use super::Coordinator;
 use super::step::Step;
 
-/// How much later than this clock that of the Job controller may be, milliseconds.
+/// How far the Job controller's clock may be behind this one, milliseconds.
 pub(super) const CLOCKS_APART_MS: u64 = 2_000;
-/// How soon a Job that ends its pods says so, milliseconds.
+/// How soon a Job that ends its pods reports it, milliseconds.
 const JOB_SAYS_WITHIN_MS: u64 = 30_000;
-/// For so long after its time is over a Job is waited for that has not said so, milliseconds. After that it is this clock that is wrong.
+/// How long to wait for a Job past its deadline to report failure, milliseconds. After that this
+/// clock is taken to be wrong.
 const JOB_IS_OVERDUE_MS: u64 = 60_000;
-/// How long a Job whose time is limited is waited for, where it is not over by this clock: that may be wrong, milliseconds.
+/// How long to wait for a Job with a deadline that this clock has not reached, milliseconds: the
+/// clock may be wrong.
 const JOB_MAY_SAY_WITHIN_MS: u64 = 2_000;
 
 impl Coordinator {
-    /// The failures of incarnations that are released now, the earliest first.
+    /// The failures of released incarnations, the earliest first.
     pub(super) fn evidence(&mut self, step: &Step<'_>) -> Vec<Cause> {
         let Step {
             observed, view, now, ..
@@ -68,20 +70,21 @@ impl Coordinator {
             found.push(cause);
         }
         found.sort_by_key(|cause| cause.at.unwrap_or(UnixNanos(i64::MAX)));
-        // A Job is being failed: its controller ends the other pods too, and the JobSet's failure policy decides. Where the Job does not say so
-        // itself that is not believed for ever.
+        // A Job is being failed: its controller ends the other pods too, and the JobSet's failure
+        // policy decides. That is not believed for ever if the Job does not report it.
         if view.is_failing() || self.held.values().any(|until| now < *until) {
             return Vec::new();
         }
         found
     }
 
-    /// Whether the Job controller may be ending the pods of this worker's Job, which it does before the Job says so, and within how many
-    /// milliseconds that is known. The clocks of the two may differ by anything: what this one says decides about the wait alone.
+    /// How many milliseconds to wait, if the Job controller may be ending the pods of this worker's
+    /// Job: it does so before the Job reports it. The clocks may differ by anything, so this one
+    /// decides only about the wait.
     fn may_be_ended(cause: &Cause, step: &Step<'_>) -> Option<u64> {
         let Step { view, now, .. } = *step;
         let (identity, slot) = cause.identity.as_ref().zip(step.slot_of(cause))?;
-        // A worker that fails by itself, with its agent there to tell, was not ended by anybody.
+        // No other process ends a worker that fails by itself while its agent reports it.
         let from_outside = match cause.reason {
             Reason::ContainerLost | Reason::PodLost => true,
             Reason::WorkerExited => slot.worker.level == RestartLevel::Container,
@@ -91,7 +94,7 @@ impl Coordinator {
             return None;
         }
         let mut slots = view.slots.iter();
-        // What has failed for good lets no Job succeed.
+        // An index that has failed for good lets no Job succeed.
         let early =
             |(of, slot): (&Identity, &Slot<'_>)| of.job == identity.job && slot.done && !slot.worker.failed;
         if slot.worker.ends_early && slots.any(early) {
@@ -163,9 +166,10 @@ impl Coordinator {
             .then(|| Cause::reported(Reason::ContainerLost, identity, report, None))
     }
 
-    /// How this worker failed, in a container that was made without its agent, while its group ran at the present generation. Whatever came after
-    /// that container: its peers have not been told. A worker that is restarted alone has none that wait for it, and kubelet has started it again; an
-    /// optional worker may have failed before it joined.
+    /// How this worker failed in a container that was made without its agent, while its group ran
+    /// at the current generation. Whatever followed that container, its peers were not told. A
+    /// worker that restarts by itself has no peers that wait for it, and the kubelet has started it
+    /// again. An optional worker may have failed before it joined.
     fn failed_without_agent<'a>(&self, identity: &Identity, slot: &Slot<'a>) -> Option<(&'a Report, Exit)> {
         if slot.worker.scope == Scope::Worker
             || slot.worker.optional
@@ -178,7 +182,8 @@ impl Coordinator {
             .filter(|(report, _)| report.released_at == wanted)
     }
 
-    /// A new leader does not remember whom it released: a worker of a fully started stage that is unstarted or gone was.
+    /// A new leader does not know which workers were released. A worker of a started stage that is
+    /// unstarted or gone was.
     fn evidence_after_takeover(&self, identity: &Identity, slot: &Slot<'_>) -> Option<Cause> {
         let wanted = self.wanted(identity);
         let started = self.started.contains(&slot.worker.stage);
@@ -192,8 +197,10 @@ impl Coordinator {
             let (_, ended) = slot.ended.filter(|(_, ended)| ended.generation == wanted)?;
             let is_heard_of = ended.generation > Generation::default();
             if slot.worker.scope == Scope::Worker && self.worker_restarts.latest > wanted && !is_heard_of {
-                // Daemons say 0 of containers whose agents they never heard, too. It may have been restarted alone since, and run in a container
-                // whose agent has not come back to its daemon yet. The present container tells: where it was not restarted since, it is fresh.
+                // Daemons also report 0 for containers whose agents they never heard. The worker
+                // may have restarted since, in a container whose agent has not come back to its
+                // daemon yet. The current container tells: it is fresh if the worker has not
+                // restarted.
                 return None;
             }
             let Phase::Lost(exit) = ended.phase else {

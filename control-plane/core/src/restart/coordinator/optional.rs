@@ -1,7 +1,9 @@
-//! Pods above the minimum of a gang. They may come late or never: who has not joined is not waited for, and who joins does so without a restart.
+//! Pods above the minimum of a gang. They may come late or never: a restart waits only for those
+//! that have joined, and joining needs no restart.
 //!
-//! An optional worker joins when it is released, and that it runs is written, so that a later leader tells one that was lost from one that never came. One
-//! that is lost is a failure like any other; but the restart that follows does not wait for it, for it may not find room again.
+//! An optional worker joins when it is released. That it runs is written, so that a later leader
+//! can tell a lost worker from one that never came. A lost one is a failure like any other, but the
+//! restart that follows does not wait for it: it may not find room again.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +13,7 @@ use super::super::{Identity, Observed};
 use super::{Coordinator, State};
 
 impl Coordinator {
-    /// Whether an optional worker takes part.
+    /// True if an optional worker takes part.
     pub(super) fn has_joined(&self, identity: &Identity) -> bool {
         self.released_in.contains_key(identity)
             || self.joined.contains(&identity.place())
@@ -65,7 +67,7 @@ impl Coordinator {
         });
     }
 
-    /// During a restart: optional workers without a pod on a node are not waited for.
+    /// During a restart, forgets optional workers without a pod on a node.
     pub(super) fn forget_lost_optional(&mut self, observed: &Observed) {
         if !matches!(self.state, State::Stopping { .. } | State::Parked { .. }) {
             return;

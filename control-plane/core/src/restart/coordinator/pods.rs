@@ -1,4 +1,4 @@
-//! Pods that were lost in a restart: who replaces them, and when it is not worth the wait.
+//! Pods that are lost in a restart: when they may be replaced, and when waiting is not worth it.
 
 use super::super::blocked::{Blockage, Watchdog};
 use super::super::view::View;
@@ -8,13 +8,15 @@ use super::step::Step;
 use super::{Coordinator, State};
 
 impl Coordinator {
-    /// Whether lost pods may be replaced. Not where workers do not run in the end, and not while the failure policy of a Job decides what becomes of it.
+    /// True if lost pods may be replaced: not if the workers are not to run, nor while the failure
+    /// policy of a Job decides.
     pub(super) fn may_replace(&self, view: &View<'_>, now: UnixNanos) -> bool {
         let runs = !matches!(self.state, State::Recreating | State::Suspended | State::Failed);
         runs && !view.is_failing() && self.held.values().all(|until| *until <= now)
     }
 
-    /// Whether the Job controller, where lost pods are left to it, would let the time-out pass before it replaces one that is waited for.
+    /// True if the Job controller replaces lost pods, and would replace one that is waited for only
+    /// after the time-out.
     pub(super) fn replacement_is_late(&self, observed: &Observed, view: &View<'_>) -> bool {
         !observed.policy.replaces_pods
             && self.barrier(view).any(|(_, slot)| {
@@ -37,7 +39,7 @@ impl Coordinator {
         Recreated::Pod
     }
 
-    /// Says what the group waits for that nobody brings about. Returns when to look again.
+    /// Says what the group waits for and nothing resolves. Returns when to look again.
     pub(super) fn look_for_blockage(&mut self, step: &mut Step<'_>) -> Option<UnixNanos> {
         match self.state {
             State::Recovering { .. } => return None,
@@ -64,7 +66,8 @@ impl Coordinator {
         look_again
     }
 
-    /// Whether a worker that is about to be released runs in another pod than before. A new leader knows that only of the pod that the restart is about.
+    /// True if a worker that is about to be released runs in another pod than before. A new leader
+    /// knows that only of the pod that the restart is about.
     pub(super) fn is_in_another_pod(&self, identity: &Identity, incarnation: &Incarnation) -> bool {
         match self.released_in.get(identity) {
             Some(released) => released.pod_uid != incarnation.pod_uid,

@@ -1,7 +1,9 @@
-//! Workers that run and yet do not work: those that give no heartbeat any more, and those that gave no first one in time.
+//! Workers that run but do not work: those whose heartbeat has stopped, and those whose first one
+//! is late.
 //!
-//! Their agents judge that (`lockstep.dev/heartbeat-timeout`, `lockstep.dev/ready-timeout`): they see the worker, and no news that is held up
-//! on its way can make them wrong. A worker that was not started is waited for as long as `inplace-timeout` allows.
+//! Their agents judge that (`lockstep.dev/heartbeat-timeout`, `lockstep.dev/ready-timeout`): they
+//! see the worker, so a delayed report cannot make them wrong. `inplace-timeout` bounds the wait
+//! for a worker that was not started.
 
 use lockstep_mutants::{self as mutants, Mutant};
 

@@ -1,7 +1,8 @@
-//! Requests to restart some workers alone (`lockstep.dev/restart-workers`).
+//! Requests to restart some workers (`lockstep.dev/restart-workers`).
 //!
-//! Promises: each worker that is named, runs, and is restarted alone when it fails, is restarted alone, and nobody else is touched; a request is
-//! acted upon once, and is durable as such before anybody is told anything. Where all are being restarted anyway it is fulfilled by that.
+//! Promises: each worker that is named, runs and has a restart scope of its own restarts, and no
+//! other; a request is acted upon once, and that is durable before any worker is told. A restart of
+//! the group fulfils the request.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +38,7 @@ impl Coordinator {
                 .collect();
             let fit = stopped.len() <= self.worker_restarts.room();
             if !fit && stopped.len() <= WORKER_RESTARTS_AT_ONCE {
-                // All of them, and not yet.
+                // There is room for all of them, but not yet.
                 return;
             }
             for (identity, cause) in stopped.into_iter().filter(|_| fit) {
@@ -47,7 +48,7 @@ impl Coordinator {
         self.handled_worker_restart = Some(token);
     }
 
-    /// Whether the request restarts this worker now.
+    /// True if the request restarts this worker now.
     fn is_asked(&self, request: &WorkerRestartRequest, identity: &Identity, slot: &Slot<'_>) -> bool {
         (names(request, identity, slot) || mutants::is(Mutant::WidenRequest))
             && slot.worker.scope == Scope::Worker
@@ -57,7 +58,7 @@ impl Coordinator {
             && slot.running_at(self.wanted(identity))
     }
 
-    /// What this request to restart some workers alone would do if it came now.
+    /// What this request to restart some workers would do if it came now.
     #[must_use]
     pub fn preview_worker_restarts(
         &self,

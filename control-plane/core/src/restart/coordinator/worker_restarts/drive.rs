@@ -1,4 +1,4 @@
-//! Worker restarts as they go: each begins, is told and released, and ends.
+//! The steps of a worker restart: it begins, the worker is told and released, and it ends.
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ use super::super::step::Step;
 use super::under_way::{Begun, UnderWay};
 
 impl Coordinator {
-    /// What became of the restarts that are under way, before anything is judged.
+    /// Follows the restarts that are under way, before any failure is judged.
     pub(in super::super) fn review_worker_restarts(&mut self, step: &mut Step<'_>) {
         let Step {
             observed, view, now, ..
@@ -23,7 +23,7 @@ impl Coordinator {
         let mut under_way = std::mem::take(&mut self.worker_restarts.under_way);
         under_way.retain(|identity, restart| {
             let Some(slot) = view.slots.get(identity) else {
-                // Its Job is away; or the worker is, for good.
+                // Its Job is away, or the worker is gone for good.
                 return now < *restart.deadline.get_or_insert(step.deadline());
             };
             let lost_scope =
@@ -34,7 +34,7 @@ impl Coordinator {
             if let Some((incarnation, report)) = slot.current.filter(|(_, report)| restart.is_reached(report))
             {
                 match report.phase {
-                    // Its pod goes all the same, and that belongs to this restart.
+                    // Its pod is condemned anyway, and that belongs to this restart.
                     _ if self.escalation.condemns(slot) => {}
                     Phase::Running => {
                         step.out
@@ -42,7 +42,7 @@ impl Coordinator {
                             .extend(restart.restarted(incarnation, report));
                         return false;
                     }
-                    // Whoever led before has released it.
+                    // A former leader has released it.
                     Phase::Starting | Phase::Exited(_) if !restart.is_released() => {
                         restart.release(now);
                         self.released_in.insert(identity.clone(), incarnation.clone());
@@ -58,7 +58,7 @@ impl Coordinator {
             let has_ended = ended
                 .is_some_and(|report| matches!(report.phase, Phase::Lost(_)) && restart.is_reached(report));
             if restart.is_released() && !is_released && !has_ended {
-                // Lost before it got so far: that is covered.
+                // It was lost before it ran: this restart covers that.
                 restart.wait_for_next_incarnation();
             }
             true
@@ -70,7 +70,7 @@ impl Coordinator {
         self.worker_restarts.make_room(view);
     }
 
-    /// Begins the restart of this worker alone that answers its failure.
+    /// Begins the restart of the worker that has failed.
     pub(in super::super) fn restart_worker(&mut self, cause: Cause, answer: Answer, step: &mut Step<'_>) {
         let Some(identity) = cause.identity.clone() else {
             return;
@@ -96,7 +96,7 @@ impl Coordinator {
         }
     }
 
-    /// Begins a restart of this worker alone, with the next number. It is not counted.
+    /// Begins a restart of this worker with the next generation. It is not counted.
     pub(in super::super) fn begin_worker_restart(
         &mut self,
         identity: Identity,
@@ -141,7 +141,8 @@ impl Coordinator {
         self.worker_restarts.under_way.insert(identity, restart);
     }
 
-    /// Tells and releases the workers whose restart is durable, and has the pods deleted in which they do not come up.
+    /// Tells and releases the workers whose restart is durable, and condemns pods in which they do
+    /// not come up.
     pub(in super::super) fn drive_worker_restarts(&mut self, step: &mut Step<'_>) {
         let Step {
             observed, view, now, ..
@@ -197,12 +198,13 @@ impl Coordinator {
         }
         self.worker_restarts.under_way = under_way;
         if is_stuck {
-            // It can neither go on where it is nor be moved: its Job would fail for its pod.
+            // It can neither run where it is nor move: its Job would fail for its pod.
             self.recreate(Cause::of_group(Reason::TimedOut), step);
         }
     }
 
-    /// A restart that is under way of a worker whose scope is not its own any more, since a node daemon does not know of such scopes.
+    /// The cause of a restart that is under way, if its worker no longer has a scope of its own: a
+    /// node daemon does not know such scopes.
     pub(in super::super) fn needs_group_restart(&self, view: &View<'_>) -> Option<Cause> {
         self.worker_restarts
             .under_way
@@ -219,7 +221,7 @@ impl Coordinator {
             })
     }
 
-    /// What incarnations are told whose worker was restarted alone.
+    /// What the incarnations of restarted workers are told.
     pub(in super::super) fn desired_worker_restarts(
         &self,
         view: &View<'_>,
@@ -228,7 +230,8 @@ impl Coordinator {
         assigned
             .filter_map(|(identity, generation)| {
                 let slot = view.slots.get(identity)?;
-                // What has ended is told as well: its node may have started the next one without an agent, and stops that then.
+                // An ended incarnation is told as well: its node may have started the next one
+                // without an agent, and stops it then.
                 let (incarnation, report) = slot.current.or(slot.ended)?;
                 let ended = matches!(report.phase, Phase::Lost(_));
                 let restart = WorkerRestart {

@@ -16,27 +16,29 @@ impl Coordinator {
             .unwrap_or(self.generation)
     }
 
-    /// The next generation is one of the whole group.
+    /// Raises the generation of the whole group.
     pub(in super::super) fn raise(&mut self) {
         let generation = self.worker_restarts.latest.max(self.generation).next();
         self.adopt_generation(generation);
     }
 
-    /// The group has this generation, and every worker with it.
+    /// Gives the group this generation, and every worker with it.
     pub(in super::super) fn adopt_generation(&mut self, generation: Generation) {
-        // What could not be written could never be released.
+        // A generation that cannot be written can never be released.
         let generation = generation.min(Generation::LAST);
         self.generation = generation;
         self.worker_restarts.absorb(generation);
     }
 
-    /// A former leader may have written with its last breath, at the generation that this one knows. What it made durable is followed. What this one
-    /// has decided at the same numbers was never told to anybody, and is decided anew.
+    /// Follows what a former leader wrote last, at the generation that this one knows. What is
+    /// durable wins. This leader has told no worker of its own decisions at the same numbers, and
+    /// decides them again.
     pub(in super::super) fn follow_worker_restarts(&mut self, durable: &Durable) {
         let epoch = self.epoch;
-        // What was asked for is done once: that it is must be known before anybody is told.
+        // A request is acted upon once: that must be durable before any worker is told.
         let is_heard = durable.handled_worker_restart == self.handled_worker_restart;
-        // A CRD of before has no room for it: then nobody is told, the request counts as handled here, and its workers are looked after as ever.
+        // An old CRD prunes it: then no worker is told, the request counts as handled here, and its
+        // workers are watched as before.
         let is_lost = !is_heard && durable.handled_worker_restart.is_none() && durable.epoch == epoch;
         let mut lost = false;
         self.worker_restarts.under_way.retain(|identity, restart| {
@@ -72,14 +74,15 @@ impl Coordinator {
         if foreign {
             let more = u32::try_from(self.worker_restarts.not_durable(durable)).unwrap_or(u32::MAX);
             self.counter = durable.counter.saturating_add(more);
-            // What this one has taken up of a request may be among what is decided anew.
+            // What this leader has taken up of a request may be decided again.
             self.handled_worker_restart
                 .clone_from(&durable.handled_worker_restart);
         }
     }
 
-    /// Whether a worker reports a generation that this leader has never heard of, in a status that may have been overtaken: that of a worker that
-    /// was restarted alone is in the newest one. It is read, and closed to former leaders, by writing to it.
+    /// True if a worker reports a generation that this leader does not know, while its copy of the
+    /// status may be old: the newest status has the generations of single workers. A write reads
+    /// it, and closes it to former leaders.
     pub(in super::super) fn may_be_behind(&self, observed: &Observed) -> bool {
         let known = self.generation.max(self.worker_restarts.latest);
         let any_has_scope = |scope| observed.workers.values().any(|worker| worker.scope == scope);
@@ -88,7 +91,8 @@ impl Coordinator {
             && observed.reports.values().any(|report| report.generation > known)
     }
 
-    /// Workers know best what they were restarted at, as long as no more than that was given.
+    /// Learns from workers at which generation they were restarted, as long as it is not above
+    /// those given.
     pub(in super::super) fn learn_worker_restarts(&mut self, observed: &Observed) {
         for report in observed.reports.values() {
             if report.generation > self.generation

@@ -1,4 +1,4 @@
-//! How many workers are restarted alone at a time, and whose turn it is.
+//! How many worker restarts may be under way, and which comes next.
 
 use super::super::super::view::View;
 use super::super::super::{Cause, Identity, Phase, Reason, Scope};
@@ -7,25 +7,27 @@ use super::super::step::Step;
 use super::under_way::UnderWay;
 use super::{WORKER_RESTARTS_AT_ONCE, WorkerRestarts};
 
-/// So many of those that are restarted alone at a time are workers that are reported.
+/// Worker restarts that are reserved for workers that a daemon reports.
 const RESERVED_FOR_PRESENT: usize = 64;
 
 impl WorkerRestarts {
-    /// How many such restarts may begin now.
+    /// How many restarts may begin now.
     pub(in super::super) fn room(&self) -> usize {
         WORKER_RESTARTS_AT_ONCE.saturating_sub(self.under_way.len())
     }
 
-    /// The same for a worker that nobody reports: its pod may never find a node, and those that are there must not wait for that.
+    /// How many restarts of unreported workers may begin now: their pods may never find a node, and
+    /// the others must not wait for that.
     pub(in super::super) fn room_for_absent(&self) -> usize {
         self.room().saturating_sub(RESERVED_FOR_PRESENT)
     }
 
-    /// Of workers that nobody reports any more no more stay than may begin. The restarts of the others wait for their turn again.
+    /// Postpones the restarts of unreported workers above their limit. They wait for their turn
+    /// again.
     pub(super) fn make_room(&mut self, view: &View<'_>) {
         self.postponed.retain(|identity, restart| {
             view.slots.get(identity).is_some_and(|slot| {
-                // Whoever led before has released it.
+                // A former leader has released it.
                 let has_run = slot.current.is_some_and(|(_, report)| {
                     restart.is_reached(report)
                         && matches!(report.phase, Phase::Starting | Phase::Running | Phase::Exited(_))
@@ -52,7 +54,7 @@ impl WorkerRestarts {
         }
     }
 
-    /// Those of them that there is room for now.
+    /// The postponed restarts that there is room for now.
     fn next_in_turn(&self, view: &View<'_>) -> Vec<Identity> {
         let (mut room, mut for_absent) = (self.room(), self.room_for_absent());
         let waiting = self.postponed.keys().filter(|identity| {
@@ -70,7 +72,8 @@ impl WorkerRestarts {
 }
 
 impl Coordinator {
-    /// Begins anew, with the next number each, what waits for its turn. That is not counted again.
+    /// Begins the postponed restarts that there is room for, each with the next generation. They
+    /// are not counted again.
     pub(in super::super) fn begin_postponed(&mut self, step: &mut Step<'_>) {
         for identity in self.worker_restarts.next_in_turn(step.view) {
             let before = self.worker_restarts.postponed.remove(&identity);

@@ -1,4 +1,4 @@
-//! The other workers of a pod that goes because one of them is restarted alone.
+//! The other workers of a pod that is deleted for the restart of one of them.
 
 use super::super::super::view::View;
 use super::super::super::{Cause, Condemned, Identity, Reason};
@@ -8,15 +8,16 @@ use super::super::step::Step;
 use super::under_way::UnderWay;
 
 impl Coordinator {
-    /// The other workers of a pod that goes because one of them is restarted alone go with it. They have not failed, so that is not counted; but where
-    /// it comes up in the next pod neither it is, or they would be restarted without end.
+    /// Restarts the other workers of a pod that is deleted for the restart of one. They have not
+    /// failed, so it is not counted, unless the first worker does not come up in the next pod
+    /// either: or it would never end.
     pub(in super::super) fn begin_with_pod_mates(&mut self, step: &mut Step<'_>) {
         if !self.may_release(step.observed) {
             return;
         }
         let of_one = |condemned: &&Condemned| self.worker_restarts.contains(&condemned.identity);
         let condemned: Vec<_> = self.escalation.condemned().filter(of_one).cloned().collect();
-        // What the group is restarted for is the worker that has failed.
+        // The cause stays the worker that has failed.
         let told = (self.level, self.cause.clone());
         for condemned in condemned {
             let of_it = self.worker_restarts.under_way.get(&condemned.identity);
@@ -44,7 +45,7 @@ impl Coordinator {
         (self.level, self.cause) = told;
     }
 
-    /// The pods that are to be deleted, once it is durable whose restart that belongs to.
+    /// The pods to delete, once it is durable which restarts that belongs to.
     pub(in super::super) fn condemned(&self, view: &View<'_>) -> Vec<Condemned> {
         let is_written = |identity: &Identity| {
             let restart = self.worker_restarts.under_way.get(identity);
