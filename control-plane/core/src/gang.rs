@@ -8,11 +8,13 @@
 //!     └──────────────────────────────────────────  BackingOff
 //! ```
 //!
-//! The state stands in `status.gangs` and is written before anything is done about it: a pod is let go only by what is durable, so that
-//! a leader that dies between two writes leaves nothing that its successor does not know.
+//! The state stands in `status.gangs` and is written before anything is done about it: a pod is let
+//! go only by what is durable, so that a leader that dies between two writes leaves nothing that
+//! its successor does not know.
 //!
 //! Promises:
-//! - No pod below the minimum is let to the scheduler before the whole minimum has room, and pods below the minimum go before optional workers.
+//! - No pod below the minimum is let to the scheduler before the whole minimum has room, and pods
+//!   below the minimum go before optional workers.
 //! - What is not bound in time is given back whole: while a gang backs off its Jobs are suspended.
 //! - Once a gang is scheduled nothing holds a pod below its minimum back any more.
 //! - A gang that waits is not starved by those that come after it ([`decide`]).

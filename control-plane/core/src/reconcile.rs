@@ -7,10 +7,11 @@
 //! 5. all Jobs ready: no longer restarting
 //! 6. something failed: failure policy, and no further
 //! 7. something succeeded: success policy, and no further if it is met
-//! 8. Service, claims, missing Jobs, suspend or resume, and what upstream's in-place restart agents report
+//! 8. Service, claims, missing Jobs, suspend or resume, and what upstream's in-place restart agents
+//!    report
 //!
-//! Nothing is created for a JobSet that is over the limits ([`limits`]): it fails if it has no Jobs,
-//! and stands still after the second step otherwise.
+//! Nothing is created for a JobSet that is over the limits ([`limits`]): it fails if it has no
+//! Jobs, and stands still after the second step otherwise.
 
 use std::collections::BTreeSet;
 
@@ -61,11 +62,11 @@ mod tests;
 pub use too_large::JOBSET_TOO_LARGE;
 pub use unsupervised::NOT_SUPERVISED;
 
-/// Reason of the event that tells of annotations that are wrong, and of which the JobSet has no need.
+/// Reason of the event about wrong annotations that the JobSet does not need.
 pub const INVALID_ANNOTATION: &str = "InvalidAnnotation";
-/// Reason of the event that tells of a pattern of the failure policy that matches nothing.
+/// Reason of the event about a pattern of the failure policy that matches nothing.
 pub const INVALID_PATTERN: &str = "InvalidPattern";
-/// Reason of the event that tells why gates start a gang that asks for a PodGroup.
+/// Reason of the event that says why gates start a gang that asks for a PodGroup.
 pub const GANG_BACKEND_UNAVAILABLE: &str = "GangBackendUnavailable";
 
 /// Names that are compared in a millisecond or two.
@@ -100,8 +101,8 @@ pub fn plan(observed: &Observed) -> Plan {
     plan
 }
 
-/// Whether to decide about it may take so long that others should not wait for it: a Job of it has
-/// failed, and there is much to compare it with. Anything else takes a few milliseconds at the very
+/// True if a decision about it may take so long that others should not wait for it: a Job has
+/// failed, and there is much to compare it with. All other decisions take a few milliseconds at
 /// most.
 #[must_use]
 pub fn may_take_long(observed: &Observed) -> bool {
@@ -118,7 +119,7 @@ pub fn may_take_long(observed: &Observed) -> bool {
     Patterns::are_stated(jobset) || names.saturating_mul(observed.jobs.len()) > MANY_COMPARISONS
 }
 
-/// Tells of what is wrong with a JobSet that runs all the same.
+/// Reports what is wrong with a JobSet that runs all the same.
 fn complain(reason: &str, violations: &[Violation], plan: &mut Plan) {
     if !violations.is_empty() {
         plan.complaints.push(Event {
@@ -167,13 +168,13 @@ fn decide(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, p
 /// False if the JobSet is invalid or too large: then it was dealt with here.
 fn may_run(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, plan: &mut Plan) -> bool {
     let jobset = &*observed.jobset;
-    // Annotations can be changed while it runs, and it has no need of any.
+    // Annotations can change while it runs, and it needs none of them.
     let mut needless = validation::in_place::annotations(jobset, &observed.features);
-    // A JobSet that runs, or has run, was found valid before, if perhaps by other rules.
+    // A JobSet that runs, or has run, was valid before, perhaps by other rules.
     if children.owned == 0 && jobset.restarts() == 0 {
         let mut violations = validation::validate(jobset, &observed.features);
         if !draft.is_first() || draft.status.in_place_restart.is_some() {
-            // An annotation has come or gone since: it ran without that.
+            // An annotation was added or removed since: it ran without that.
             needless.extend(validation::in_place::jobs(jobset, &observed.features));
             violations.retain(|violation| !needless.contains(violation));
         }
@@ -206,7 +207,8 @@ fn note_mode(mode: &RestartMode, observed: &Observed, draft: &mut Draft<'_>, pla
         status.kind = Some(InPlaceKind::UpstreamAgent);
     }
     if let Some(in_place) = mode.coordinated() {
-        // The kind stays from when there are Jobs, whatever becomes of the annotation and of the setting. Restarts from before it was coordinated count on.
+        // The kind stays as it is when Jobs exist, whatever happens to the annotation and the
+        // setting. Restarts from before it was coordinated count.
         let counted = draft.status.restarts_count_towards_max;
         let status = draft.status.in_place_restart.get_or_insert_default();
         if status.generation == 0 {
@@ -221,7 +223,8 @@ fn note_mode(mode: &RestartMode, observed: &Observed, draft: &mut Draft<'_>, pla
 fn restarts_used_up(mode: &RestartMode, observed: &Observed, status: &JobSetStatus) -> Option<String> {
     mode.coordinated()?;
     gave_up(status).or_else(|| {
-        // Only the kubelet has restarted anything of it, and the container restarts in the API are the only bound.
+        // Only the kubelet has restarted anything of it, and the container restarts in the API are
+        // the only bound.
         let is_left_to_kubelet = matches!(mode, RestartMode::KubeletOnly(_));
         let too_often =
             is_left_to_kubelet && upstream_agent::restarted_too_often(&observed.jobset, &observed.agent_pods);
@@ -275,7 +278,7 @@ struct Rollout<'a> {
     stopped: BTreeSet<String>,
 }
 
-/// Acts on what the agents that the JobSet brings along report (KEP-467).
+/// Acts on the reports of the agents that the JobSet brings along (KEP-467).
 fn follow_upstream_agents(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>) {
     let jobset = &*observed.jobset;
     // The group's coordinator has given it up.
@@ -294,7 +297,7 @@ fn follow_upstream_agents(observed: &Observed, children: &Children<'_>, draft: &
     }
 }
 
-/// The group's coordinator has used up `maxRestarts`: the message of the Failed condition.
+/// The message of the Failed condition, if the group's coordinator has used up `maxRestarts`.
 fn gave_up(status: &JobSetStatus) -> Option<String> {
     let in_place = status.in_place_restart.as_ref()?;
     if in_place.phase != Some(InPlacePhase::Failed) {
@@ -311,7 +314,7 @@ fn gave_up(status: &JobSetStatus) -> Option<String> {
     })
 }
 
-/// Whether a PodGroup starts the gang that a replicatedJob belongs to, where it can.
+/// True if a PodGroup starts the gang of a replicatedJob.
 fn pod_groups(observed: &Observed, children: &Children<'_>, replicated_job: &ReplicatedJob) -> bool {
     let gang = gang::gang_name(&observed.jobset, &replicated_job.name);
     gang::goes_by_pod_group(children, gang, observed.pod_groups)

@@ -1,7 +1,8 @@
 //! What may change in a JobSet.
 //!
-//! Nothing but `suspend`, `ttlSecondsAfterFinished` and, around a suspension, `gang` and the part of the pod templates that Kueue and others
-//! set (KEP-2926). The schema guards the policies; this guards the rest. What only reads otherwise and means the same is no change.
+//! Nothing but `suspend`, `ttlSecondsAfterFinished` and, around a suspension, `gang` and the part
+//! of the pod templates that Kueue and others set (KEP-2926). The schema guards the policies; this
+//! guards the rest. What only reads otherwise and means the same is no change.
 
 use lockstep_api::{JobSet, JobSetSpec, annotations::SUPERVISE};
 
@@ -61,7 +62,8 @@ pub(super) fn validate(old: &JobSet, new: &JobSet, features: &Features) -> Vec<V
     let open = |jobset: &JobSet| {
         let mut open = validation::in_place::annotations(jobset, features);
         open.extend(validation::in_place::jobs(jobset, features));
-        // Defaults state the minimum of each group as it was made, and a RayCluster's groups come and go: no minimum is more than there are pods.
+        // Defaults state the minimum of each group as it was made, and a RayCluster's groups come
+        // and go: no minimum is more than there are pods.
         let is_scaled = elastic::is_elastic(old, features) && !elastic::is_of_ray_cluster(old);
         if other_gang || is_scaled {
             validation::gang::validate(jobset, &mut open);
@@ -166,7 +168,8 @@ fn scale(old: &JobSet, masked: &mut JobSetSpec, violations: &mut Vec<Violation>)
     }
 }
 
-/// Puts the old values where a suspended JobSet, or one that is being suspended or resumed, may have new ones.
+/// Puts the old values where a suspended JobSet, or one that is being suspended or resumed, may
+/// have new ones.
 fn mask_what_suspension_allows(old: &JobSetSpec, masked: &mut JobSetSpec) {
     for new in &mut masked.replicated_jobs {
         let (Some(old), Some(new)) = (job_spec(old, &new.name), new.template.spec.as_mut()) else {

@@ -1,7 +1,8 @@
-//! Annotations that do nothing, or no good, named to whoever writes them. They are never a reason to refuse.
+//! Annotations that do nothing, or no good, named to their author. They are never a reason to
+//! refuse.
 //!
-//! Promises: what is only ever set by the control plane, and what is unlike anything of ours, is not spoken of; the warnings are few, and
-//! short enough to be shown whole.
+//! Promises: what is only ever set by the control plane, and what is unlike anything of ours, is
+//! not spoken of; the warnings are few, and short enough to be shown whole.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -86,13 +87,13 @@ const OF_JOBSETS: [&str; 3] = [
     ray::SETTINGS_DIGEST,
 ];
 
-/// What to tell whoever creates this JobSet.
+/// What to tell the user who creates this JobSet.
 #[must_use]
 pub fn create_warnings(jobset: &JobSet, features: &Features) -> Vec<String> {
     few(all(jobset, features))
 }
 
-/// What to tell whoever changes this JobSet: nothing that could have been told before.
+/// What to tell the user who changes this JobSet: nothing that could have been told before.
 #[must_use]
 pub fn update_warnings(old: &JobSet, new: &JobSet, features: &Features) -> Vec<String> {
     let before: HashSet<String> = all(old, features).into_iter().collect();
@@ -151,7 +152,7 @@ struct Judge {
     not_in_place: Option<String>,
     /// Why the workers have no agents.
     no_agents: Option<String>,
-    /// Whether it asks for restarts in place.
+    /// True if it asks for restarts in place.
     is_in_place: bool,
 }
 
@@ -249,7 +250,8 @@ fn unknown(key: &str) -> Option<String> {
         return Some("has no effect: the control plane alone writes it, on Jobs and pods".to_owned());
     }
     let (prefix, name) = key.split_once('/')?;
-    // Upstream may have more than we know of: what is under its prefixes must be like something that is known.
+    // Upstream may have more than we know of: what is under its prefixes must be like something
+    // that is known.
     let (letters, is_ours) = match prefix {
         OURS => (FAR, true),
         ALPHA => (FAR, name.starts_with("inplace")),

@@ -1,8 +1,9 @@
 //! Which gangs may start now.
 //!
-//! Gangs wait in one queue: higher priority first, then the older JobSet. The first that fits starts. One that does not fit keeps every node that
-//! it could use: who passes, and leaves enough for it, is said in [`super::queue`]. A gang that would not fit the nodes even if no JobSet ran keeps
-//! nothing.
+//! Gangs wait in one queue: higher priority first, then the older JobSet. The first that fits
+//! starts. One that does not fit keeps every node that it could use: who passes, and leaves enough
+//! for it, is said in [`super::queue`]. A gang that would not fit the nodes even if no JobSet ran
+//! keeps nothing.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -175,7 +176,8 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// Seats whose pods may be bound at any time: those below the minimum once the gang was let go, and whoever has no gate.
+    /// Seats whose pods may be bound at any time: those below the minimum once the gang was let go,
+    /// and those without a gate.
     fn on_their_way(&self) -> impl Iterator<Item = &Seat<'a>> {
         let let_go = self.progress.was_let_go();
         self.seats.iter().filter(move |seat| {
@@ -200,9 +202,10 @@ impl<'a> Entry<'a> {
             return;
         }
         match self.progress.phase() {
-            // Where its Jobs are suspended it starts once they are resumed, which they are when it waits. All of its work may be done already.
+            // Where its Jobs are suspended it starts once they are resumed, which they are when it
+            // waits. All of its work may be done already.
             GangPhase::Waiting if self.gang.is_stopped => {}
-            // Whoever let them go, they hold nodes now.
+            // They hold nodes now, whatever let them go.
             GangPhase::Waiting if stands && bound < minimum => self.progress.schedule(self.gang, now),
             GangPhase::Waiting | GangPhase::Scheduling if bound >= minimum => {
                 self.progress.scheduled(self.gang, now);
@@ -260,7 +263,8 @@ impl<'a> Entry<'a> {
             return false;
         }
         let fit = queue.room.fits(&groups);
-        // Who has room, and waits for something else, is not passed by those that would take it: not by younger ones, or by none.
+        // Who has room, and waits for something else, is not passed by those that would take it:
+        // not by younger ones, or by none.
         let mut goes_before = place;
         let message = match &fit {
             Ok(_) if uncreated > 0 || gang.is_stopped => {
@@ -313,7 +317,8 @@ impl<'a> Entry<'a> {
         }
         let optional: Vec<(Rank, &Pod)> = gated(false).collect();
         if self.gang.backend() == Backend::PodGroup {
-            // kube-scheduler would give an optional worker the room of one below the minimum that was lost since.
+            // kube-scheduler would give an optional worker the room of one below the minimum that
+            // was lost since.
             if self.below().all(Seat::is_bound) || mutants::is(Mutant::OptionalGoFirst) {
                 self.ungate.extend(optional);
             }
@@ -349,7 +354,8 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// Whether a seat's pod must exist before the gang is let go. Pods that follow the leader of an exclusively placed Job come later.
+/// True if a seat's pod must exist before the gang is let go. Pods that follow the leader of an
+/// exclusively placed Job come later.
 fn is_awaited(gang: &Gang, seat: &Seat<'_>) -> bool {
     let part = gang.parts.get(seat.part);
     let follows = part.is_some_and(|part| {
@@ -366,7 +372,8 @@ fn rank(priorities: &[i32], seat: &Seat<'_>) -> Rank {
     (!seat.below, Reverse(priority))
 }
 
-/// Puts seats together that need the same, in their order; those of an exclusively placed Job are one.
+/// Puts seats together that need the same, in their order; those of an exclusively placed Job are
+/// one.
 fn groups<'a, 's>(gang: &'a Gang, seats: impl Iterator<Item = &'s Seat<'a>>) -> Vec<Demand<'a>>
 where
     'a: 's,

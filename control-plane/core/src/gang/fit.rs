@@ -1,8 +1,9 @@
 //! Whether pods fit the nodes: free is what is allocatable less what is requested.
 //!
-//! kube-scheduler chooses the nodes, and nobody knows beforehand which. So there are two answers. [`Fit::Surely`]: however it chooses, all
-//! pods fit. [`Fit::Perhaps`]: there is a way to place them all. The second is good enough where no other gang is on its way, for then the
-//! nodes are what they seem.
+//! kube-scheduler chooses the nodes, and nobody knows beforehand which. So there are two answers.
+//! [`Fit::Surely`]: however it chooses, all pods fit. [`Fit::Perhaps`]: there is a way to place
+//! them all. The second is good enough where no other gang is on its way, for then the nodes are
+//! what they seem.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -32,9 +33,10 @@ struct Slot<'a> {
     free: Resources,
     /// Kept for a gang that waits.
     closed: bool,
-    /// By priority, the oldest of the gangs that could use it and go before those of lower priority that are as old or younger.
+    /// By priority, the oldest of the gangs that could use it and go before those of lower priority
+    /// that are as old or younger.
     first: BTreeMap<i32, Timestamp>,
-    /// Whether the Jobs on the node count. They do not where it is reckoned as if it were empty.
+    /// True if the Jobs on the node count. They do not where it is reckoned as if it were empty.
     occupied: bool,
     /// The Jobs that are reckoned to come here.
     jobs: Vec<&'a Exclusive>,
@@ -121,7 +123,7 @@ impl<'a> Room<'a> {
         }
     }
 
-    /// Whether all groups fit together, beside what is promised. Nothing is taken.
+    /// How well all groups fit together, beside what is promised. It takes nothing.
     pub(super) fn fits(&mut self, groups: &[Demand<'a>]) -> Result<Fit, Shortfall> {
         if self.fits_surely(groups, &[]) {
             return Ok(Fit::Surely);
@@ -132,7 +134,8 @@ impl<'a> Room<'a> {
         result.map(|()| Fit::Perhaps)
     }
 
-    /// Reckons with pods that are not bound yet. Those that do not fit were let go too, and may come to stand anywhere.
+    /// Reckons with pods that are not bound yet. Those that do not fit were let go too, and may
+    /// come to stand anywhere.
     pub(super) fn promise(&mut self, groups: &[Demand<'a>]) {
         for group in groups {
             // As many as fit: `place` takes these even where it fails.
@@ -151,7 +154,8 @@ impl<'a> Room<'a> {
         }
     }
 
-    /// Has a gang go before those of lower priority that are as old or younger, on all nodes that could take one of its pods.
+    /// Has a gang go before those of lower priority that are as old or younger, on all nodes that
+    /// could take one of its pods.
     pub(super) fn precede(&mut self, groups: &[Demand<'a>], place: QueuePosition) {
         for slot in &mut self.slots {
             if slot.could_take_any(groups) {
@@ -161,7 +165,8 @@ impl<'a> Room<'a> {
         }
     }
 
-    /// Whether any of these pods could come to stand on a node where another gang goes before this one.
+    /// True if any of these pods could come to stand on a node where another gang goes before this
+    /// one.
     pub(super) fn is_preceded(&self, groups: &[Demand<'a>], place: QueuePosition) -> bool {
         let above = (Bound::Excluded(place.priority), Bound::Unbounded);
         let mut slots = self.slots.iter().filter(|slot| {
@@ -171,7 +176,7 @@ impl<'a> Room<'a> {
         slots.any(|slot| slot.could_take_any(groups))
     }
 
-    /// Whether there is a node that could take pods of both.
+    /// True if there is a node that could take pods of both.
     pub(super) fn shares_nodes(&self, some: &[Demand<'a>], others: &[Demand<'a>]) -> bool {
         let mut slots = self.slots.iter();
         slots.any(|slot| slot.could_take_any(some) && slot.could_take_any(others))
@@ -184,16 +189,18 @@ impl<'a> Room<'a> {
         }
     }
 
-    /// Whether none of these pods can come to stand on a node that is kept.
+    /// True if none of these pods can come to stand on a node that is kept.
     pub(super) fn is_open_to(&self, groups: &[Demand<'a>]) -> bool {
         let mut closed = self.slots.iter().filter(|slot| slot.closed);
         !closed.any(|slot| slot.could_take_any(groups))
     }
 
-    /// Whether all groups fit beside what is promised and beside others, however these and those are placed.
+    /// True if all groups fit beside what is promised and beside others, however these and those
+    /// are placed.
     ///
-    /// A pod takes the room of no more than so many others on its node: the largest ratio of what both ask for, rounded up. What is left after
-    /// all pods that can come between is left however they are placed.
+    /// A pod takes the room of no more than so many others on its node: the largest ratio of what
+    /// both ask for, rounded up. What is left after all pods that can come between is left however
+    /// they are placed.
     pub(super) fn fits_surely(&self, groups: &[Demand<'a>], beside: &[Demand<'a>]) -> bool {
         groups.iter().enumerate().all(|(index, group)| {
             let needs = group.needs;
@@ -304,11 +311,11 @@ impl<'a> Room<'a> {
 }
 
 impl Slot<'_> {
-    /// Whether the node takes such a pod when it has nothing else to do.
+    /// True if the node takes such a pod when it has nothing else to do.
     fn could_take(&self, needs: &Needs) -> bool {
         self.node.allocatable.holds(&needs.requests) > 0 && is_eligible(needs, self.node)
     }
-    /// Whether it takes a pod of any of these then.
+    /// True if it takes a pod of any of these then.
     fn could_take_any(&self, groups: &[Demand<'_>]) -> bool {
         groups.iter().any(|group| self.could_take(group.needs))
     }

@@ -25,7 +25,8 @@ pub(super) fn of_gang(gang: &Gang) -> Option<String> {
     message::leaving(pods.filter_map(|pod| of(pod)).collect())
 }
 
-/// What is said of pods that keep the gangs of a JobSet from starting: those that Jobs are not resumed beside, and those on nodes that are lost.
+/// What is said of pods that keep the gangs of a JobSet from starting: those that Jobs are not
+/// resumed beside, and those on nodes that are lost.
 pub(super) fn in_the_way(
     jobset: &JobSet,
     children: &Children<'_>,

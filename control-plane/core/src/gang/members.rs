@@ -14,8 +14,9 @@ use crate::jobset::limits;
 use crate::jobset::placement::LONGEST_LABEL;
 use crate::jobset::status::is_suspended;
 
-/// The gangs of a JobSet, from its Jobs and the pods that carry its UID; `None`: it has none that are to be looked after, as it asks for
-/// none, is suspended, has finished, is being deleted or is larger than it may be.
+/// The gangs of a JobSet, from its Jobs and the pods that carry its UID; `None`: it has none that
+/// are to be looked after, as it asks for none, is suspended, has finished, is being deleted or is
+/// larger than it may be.
 #[must_use]
 pub fn members(jobset: &JobSet, jobs: &[Arc<Job>], pods: &[Arc<Pod>]) -> Option<JobSetGangs> {
     let wish = jobset.spec.gang.as_ref()?;
@@ -56,7 +57,7 @@ pub fn members(jobset: &JobSet, jobs: &[Arc<Job>], pods: &[Arc<Pod>]) -> Option<
             .iter()
             .filter_map(|job| job.status.as_ref()?.start_time.as_ref());
         let asked = started.map(|time| time.0).min();
-        // Jobs that have ended may have gone another way than those that were made anew since.
+        // Jobs that have ended may have gone another way than those that were recreated since.
         let pod_group = jobs
             .iter()
             .filter(|job| !has_ended(job))
@@ -115,7 +116,7 @@ fn is_stopped(jobset: &JobSet, current: &[&Job], gang: &Gang) -> bool {
     left.peek().is_some() && left.all(|job| is_suspended(job))
 }
 
-/// Whether the Job belongs to the present restart attempt of this JobSet.
+/// True if the Job belongs to the present restart attempt of this JobSet.
 fn is_of(job: &Job, jobset: &JobSet) -> bool {
     let attempt = label(job, labels::RESTART_ATTEMPT).and_then(|attempt| attempt.parse().ok());
     label(job, labels::JOBSET_UID) == Some(jobset.uid_str())
@@ -167,7 +168,7 @@ pub(super) fn part(jobset: &JobSet, replicated_job: &ReplicatedJob, jobs: &[&Job
     }
 }
 
-/// Whether each pod of a Job has a completion index of its own for as long as the Job runs.
+/// True if each pod of a Job has a completion index of its own for as long as the Job runs.
 pub(super) fn is_indexed(replicated_job: &ReplicatedJob) -> bool {
     let spec = replicated_job.template.spec.as_ref();
     let mode = spec.and_then(|spec| spec.completion_mode.as_deref());
@@ -176,7 +177,7 @@ pub(super) fn is_indexed(replicated_job: &ReplicatedJob) -> bool {
     indexed && completions == Some(replicated_job.parallelism())
 }
 
-/// Whether a Job has no work any more for one of its seats.
+/// True if a Job has no work any more for one of its seats.
 fn is_done(job: &Job, indexed: bool, seat: u32, parallelism: u32) -> bool {
     if indexed {
         let over = [completed_indexes(job), failed_indexes(job)];
@@ -189,7 +190,8 @@ fn is_done(job: &Job, indexed: bool, seat: u32, parallelism: u32) -> bool {
         .iter()
         .map(|range| range.end().saturating_sub(*range.start()).saturating_add(1))
         .fold(0, u32::saturating_add);
-    // The Job runs no more pods than it has work left, and makes none for a work queue from which a pod has succeeded.
+    // The Job runs no more pods than it has work left, and makes none for a work queue from which a
+    // pod has succeeded.
     let left = match job.spec.as_ref().and_then(|spec| spec.completions) {
         Some(completions) => count(Some(completions))
             .saturating_sub(succeeded)
@@ -200,7 +202,8 @@ fn is_done(job: &Job, indexed: bool, seat: u32, parallelism: u32) -> bool {
     seat >= left.min(parallelism)
 }
 
-/// What pods made from the template need, by Job index. Jobs that are placed exclusively differ in nothing but their key.
+/// What pods made from the template need, by Job index. Jobs that are placed exclusively differ in
+/// nothing but their key.
 fn needs(jobset: &JobSet, replicated_job: &ReplicatedJob) -> Vec<Arc<Needs>> {
     let template = replicated_job.template.spec.as_ref().map(|spec| &spec.template);
     let meta = template
@@ -227,7 +230,8 @@ fn needs(jobset: &JobSet, replicated_job: &ReplicatedJob) -> Vec<Arc<Needs>> {
     jobs.map(of_job).collect()
 }
 
-/// The node label whose values are the domains, where the Jobs of a replicatedJob are placed exclusively by affinity.
+/// The node label whose values are the domains, where the Jobs of a replicatedJob are placed
+/// exclusively by affinity.
 pub(super) fn topology<'a>(jobset: &'a JobSet, replicated_job: &'a ReplicatedJob) -> Option<&'a str> {
     let own = replicated_job.template.metadata.as_ref();
     let sources = [

@@ -120,7 +120,7 @@ pub(super) fn short(groups: &[Demand<'_>], shortfall: &Shortfall) -> String {
     )
 }
 
-/// The same of a gang that the nodes could never take.
+/// What is said of a gang that the nodes could never take.
 pub(super) fn never(groups: &[Demand<'_>], shortfall: &Shortfall) -> String {
     format!("{}, even if no JobSet ran", short(groups, shortfall))
 }

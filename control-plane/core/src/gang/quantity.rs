@@ -65,7 +65,8 @@ impl Resources {
         times.map_or(u32::MAX, |times| u32::try_from(times).unwrap_or(u32::MAX))
     }
 
-    /// How many pods that ask for the other amounts one that asks for these can keep from a node, at most.
+    /// How many pods that ask for the other amounts one that asks for these can keep from a node,
+    /// at most.
     #[must_use]
     pub fn displaces(&self, other: &Self) -> u64 {
         let asked = other.0.iter().filter(|(_, amount)| **amount > 0);

@@ -1,9 +1,11 @@
 //! Who waits, and what those behind may do meanwhile.
 //!
-//! A gang passes those that wait before it where none of its pods can come to stand on a node that one of them could use. Else it passes when
-//! two things hold. No gang of higher priority that it would pass is as old or older. And the first that it would pass fits beside it, whichever
-//! nodes kube-scheduler chooses, once those have ended that are before that one in the queue. So the first one waits for none but those that run
-//! already, and each comes to be the first (EASY backfill, without knowing how long anything runs).
+//! A gang passes those that wait before it where none of its pods can come to stand on a node that
+//! one of them could use. Else it passes when two things hold. No gang of higher priority that it
+//! would pass is as old or older. And the first that it would pass fits beside it, whichever nodes
+//! kube-scheduler chooses, once those have ended that are before that one in the queue. So the
+//! first one waits for none but those that run already, and each comes to be the first (EASY
+//! backfill, without knowing how long anything runs).
 
 use std::collections::BTreeMap;
 
@@ -42,17 +44,19 @@ impl<'a> Queue<'a> {
         }
     }
 
-    /// Whether a gang of higher priority that is as old or older could use the same nodes, and is not bound.
+    /// True if a gang of higher priority that is as old or older could use the same nodes, and is
+    /// not bound.
     pub(super) fn is_behind(&self, place: QueuePosition, groups: &[Demand<'a>]) -> bool {
         self.room.is_preceded(groups, place)
     }
 
-    /// Those behind, of lower priority and as old or younger, do not start on nodes that this one could use.
+    /// Those behind, of lower priority and as old or younger, do not start on nodes that this one
+    /// could use.
     pub(super) fn goes_before(&mut self, place: QueuePosition, groups: &[Demand<'a>]) {
         self.room.precede(groups, place);
     }
 
-    /// Whether a gang may start before those that wait.
+    /// True if a gang may start before those that wait.
     pub(super) fn may_pass(&self, place: QueuePosition, groups: &[Demand<'a>]) -> bool {
         if self.is_behind(place, groups) {
             return false;
@@ -75,7 +79,8 @@ impl<'a> Queue<'a> {
         }
     }
 
-    /// The gang waits, and those behind `place` do not pass it. `behind` is what those behind it have.
+    /// The gang waits, and those behind `place` do not pass it. `behind` is what those behind it
+    /// have.
     pub(super) fn waits<'h>(
         &mut self,
         place: QueuePosition,

@@ -22,8 +22,8 @@ pub(crate) struct Children<'a> {
     pub(crate) previous: Vec<&'a Job>,
     /// How many Jobs the JobSet has, those counted nowhere else included.
     pub(crate) owned: usize,
-    /// Names that are not free: of all of the above, and of Jobs that an earlier JobSet of the same name left behind, which the
-    /// garbage collector is about to remove.
+    /// Names that are not free: of all of the above, and of Jobs that an earlier JobSet of the same
+    /// name left behind, which the garbage collector is about to remove.
     pub(crate) taken: BTreeSet<&'a str>,
 }
 
@@ -43,7 +43,8 @@ impl<'a> Children<'a> {
             }
             children.taken.insert(name);
             children.owned += 1;
-            // A Job whose attempt cannot be read is neither counted nor deleted: somebody has tampered with it.
+            // A Job whose attempt cannot be read is neither counted nor deleted: somebody has
+            // tampered with it.
             let Some(attempt) =
                 label(job, labels::RESTART_ATTEMPT).and_then(|value| value.parse::<i32>().ok())
             else {
@@ -63,7 +64,8 @@ impl<'a> Children<'a> {
     }
 }
 
-/// Whether the failure policy wants this Job made anew on its own. A Job without a readable attempt is left as it is.
+/// True if the failure policy wants this Job recreated on its own. A Job without a readable attempt
+/// is left as it is.
 fn is_behind(jobset: &JobSet, job: &Job) -> bool {
     let attempt = || {
         let target = jobset.job_restarts(label(job, labels::REPLICATED_JOB_NAME)?, job_index(job)?);

@@ -7,7 +7,8 @@ use crate::jobset::gate::{Gate, Milestone};
 #[cfg(test)]
 mod tests;
 
-/// What a replicatedJob waits for. A status or a replicatedJob that does not exist never lets it start; validation refuses both.
+/// What a replicatedJob waits for. A status or a replicatedJob that does not exist never lets it
+/// start; validation refuses both.
 pub(crate) fn gates<'a>(jobset: &'a JobSet, replicated_job: &'a ReplicatedJob) -> Vec<Gate<'a>> {
     let dependencies = replicated_job.depends_on.iter();
     dependencies

@@ -8,7 +8,7 @@ pub(crate) struct Gate<'a> {
     pub(crate) on: Option<&'a ReplicatedJob>,
     /// What it must have reached.
     pub(crate) until: Milestone,
-    /// Whether the gate holds Jobs back even while they would be created suspended.
+    /// True if the gate holds Jobs back even while they would be created suspended.
     pub(crate) holds_while_suspended: bool,
 }
 

@@ -1,11 +1,13 @@
-//! What all Jobs of a JobSet have in common: their owner, their number, and their spec if they restart in place.
+//! What all Jobs of a JobSet have in common: their owner, their number, and their spec if they
+//! restart in place.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use lockstep_api::{GROUP, JobSet, KIND, ReplicatedJob, VERSION};
 
 /// `backoffLimit` of Jobs that restart in place: the Job controller never gives up on them.
 pub const IN_PLACE_BACKOFF_LIMIT: i32 = i32::MAX;
-/// `podReplacementPolicy` of Jobs that restart in place: a pod is replaced when it has ended, never beside it.
+/// `podReplacementPolicy` of Jobs that restart in place: a pod is replaced when it has ended, never
+/// beside it.
 pub const IN_PLACE_POD_REPLACEMENT_POLICY: &str = "Failed";
 
 /// The JobSet as the controlling owner of what it makes.

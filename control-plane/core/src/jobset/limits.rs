@@ -160,7 +160,7 @@ pub(crate) fn raised(old: &JobSet, new: &JobSet) -> Option<Violation> {
     above(new, Size::LARGEST.or(Size::of(old)))
 }
 
-/// Whether a JobSet is larger than it may be.
+/// True if a JobSet is larger than it may be.
 #[must_use]
 pub fn is_over(jobset: &JobSet) -> bool {
     violation(jobset).is_some()

@@ -18,13 +18,15 @@ use crate::jobset::upstream_agent::AgentPod;
 
 /// A JobSet, what stands around it, and the time.
 ///
-/// `jobs`, `services` and `claims` are everything in the JobSet's namespace that carries its name in the label
-/// `jobset.sigs.k8s.io/jobset-name`, whoever owns it: names that others hold are not free.
+/// `jobs`, `services` and `claims` are everything in the JobSet's namespace that carries its name
+/// in the label `jobset.sigs.k8s.io/jobset-name`, whatever their owner: names that others hold are
+/// not free.
 #[derive(Clone, Debug)]
 pub struct Observed {
     /// The JobSet itself.
     pub jobset: Arc<JobSet>,
-    /// Jobs that carry the JobSet's name. [`Observed::new`] sorts them by name, and adds those that have completed and are gone.
+    /// Jobs that carry the JobSet's name. [`Observed::new`] sorts them by name, and adds those that
+    /// have completed and are gone.
     pub jobs: Vec<Arc<Job>>,
     /// Services that carry the JobSet's name.
     pub services: Vec<Arc<Service>>,
@@ -32,15 +34,18 @@ pub struct Observed {
     pub claims: Vec<Arc<PersistentVolumeClaim>>,
     /// The JobSet's pods, as far as upstream's in-place restart agents are concerned.
     pub agent_pods: Vec<AgentPod>,
-    /// Pods of the present restart attempt that cannot have agents, if the JobSet restarts in place.
+    /// Pods of the present restart attempt that cannot have agents, if the JobSet restarts in
+    /// place.
     pub changed: Option<Changed>,
     /// The JobSet's pods of the present restart attempt, where it has a gang.
     pub gang_pods: Vec<GangPod>,
-    /// Whether the API server serves PodGroups (`scheduling.k8s.io/v1alpha2`).
+    /// True if the API server serves PodGroups (`scheduling.k8s.io/v1alpha2`).
     pub pod_groups: bool,
-    /// Whether node daemons can be there at all. Without them nobody restarts anything in place but kubelet and upstream's agents.
+    /// True if node daemons can be there at all. Without them nobody restarts anything in place but
+    /// the kubelet and upstream's agents.
     pub has_daemons: bool,
-    /// Whether one may be connected, or was: somebody who restarts workers in place, and whose restarts are counted.
+    /// True if one may be connected, or was: somebody who restarts workers in place, and whose
+    /// restarts are counted.
     pub is_attended: bool,
     /// How agents get into containers.
     pub agents: Agents,

@@ -11,7 +11,7 @@ pub fn controller_of(meta: &ObjectMeta) -> Option<&OwnerReference> {
         .find(|owner| owner.controller == Some(true))
 }
 
-/// Whether the object is controlled by the JobSet with this UID.
+/// True if the object is controlled by the JobSet with this UID.
 #[must_use]
 pub fn is_controlled_by(meta: &ObjectMeta, uid: &str) -> bool {
     controller_of(meta).is_some_and(|owner| owner.uid == uid)

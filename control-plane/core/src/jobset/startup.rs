@@ -1,7 +1,7 @@
 //! In which order the replicatedJobs of a JobSet start.
 //!
-//! Every kind of order is compiled into the same graph: each replicatedJob is a stage with gates, and its Jobs are created and
-//! resumed once all gates are open.
+//! Every kind of order is compiled into the same graph: each replicatedJob is a stage with gates,
+//! and its Jobs are created and resumed once all gates are open.
 //!
 //! | asked for by | gates of a replicatedJob | while the JobSet is suspended |
 //! |---|---|---|
@@ -64,12 +64,12 @@ impl<'a> Graph<'a> {
 }
 
 impl Stage<'_> {
-    /// Whether the Jobs of the stage may run.
+    /// True if the Jobs of the stage may run.
     pub(crate) fn may_run(&self, counts: &[ReplicatedJobStatus]) -> bool {
         self.gates.iter().all(|gate| gate.is_open(counts))
     }
 
-    /// Whether the Jobs of the stage may be created.
+    /// True if the Jobs of the stage may be created.
     pub(crate) fn may_be_created(&self, suspended: bool, counts: &[ReplicatedJobStatus]) -> bool {
         self.gates
             .iter()
@@ -100,7 +100,7 @@ fn has_reached(replicated_job: &ReplicatedJob, milestone: Milestone, counts: &[R
         })
 }
 
-/// Whether `startupPolicy: InOrder` still has replicatedJobs to start.
+/// True if `startupPolicy: InOrder` still has replicatedJobs to start.
 pub(crate) fn is_in_progress(jobset: &JobSet, counts: &[ReplicatedJobStatus]) -> bool {
     jobset.starts_in_order()
         && !jobset

@@ -1,11 +1,14 @@
-//! Groups that bring upstream's in-place restart agent (KEP-467): the attempts that their pods report, and what follows from them.
+//! Groups that bring upstream's in-place restart agent (KEP-467): the attempts that their pods
+//! report, and what follows from them.
 //!
-//! Each agent writes its attempt into an annotation of its pod. Once all pods of the set report the same, that becomes
-//! `status.currentInPlaceRestartAttempt`, and the agents lift their barriers. Where they differ,
-//! `status.previousInPlaceRestartAttempt` becomes the highest minus one: the agents at or below it restart.
+//! Each agent writes its attempt into an annotation of its pod. Once all pods of the set report the
+//! same, that becomes `status.currentInPlaceRestartAttempt`, and the agents lift their barriers.
+//! Where they differ, `status.previousInPlaceRestartAttempt` becomes the highest minus one: the
+//! agents at or below it restart.
 //!
-//! Unlike upstream, pods of replicatedJobs that have not been created are not waited for, and pods that have succeeded stand at no
-//! barrier; so a set with an order of its own, or with workers that end early, is not held up for ever.
+//! Unlike upstream, pods of replicatedJobs that have not been created are not waited for, and pods
+//! that have succeeded stand at no barrier; so a set with an order of its own, or with workers that
+//! end early, is not held up for ever.
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -25,7 +28,7 @@ pub struct AgentPod {
     pub succeeded: bool,
     /// The attempt that the pod's agent reports, if it does.
     pub attempt: Option<i32>,
-    /// How often the container that restarted most has been restarted by kubelet.
+    /// How often the container that restarted most has been restarted by the kubelet.
     pub container_restarts: i32,
 }
 
@@ -74,12 +77,12 @@ pub(crate) enum Verdict {
     Previous(i32),
 }
 
-/// Whether the pods are those of upstream's agents: one that reports an attempt is enough.
+/// True if the pods are those of upstream's agents: one that reports an attempt is enough.
 pub(crate) fn reports(pods: &[AgentPod]) -> bool {
     pods.iter().any(|pod| pod.attempt.is_some())
 }
 
-/// Whether kubelet has restarted a container of a pod more often than `maxRestarts` allows.
+/// True if the kubelet has restarted a container of a pod more often than `maxRestarts` allows.
 pub(crate) fn restarted_too_often(jobset: &JobSet, pods: &[AgentPod]) -> bool {
     let most = jobset.max_restarts();
     pods.iter().any(|pod| pod.container_restarts > most)

@@ -138,8 +138,8 @@ fn belongs(meta: Option<&ObjectMeta>, cluster: &RayCluster) -> Belongs {
     }
 }
 
-/// Whether something was made for an object of this kind and name that is no more: the one that there is has another UID. The garbage
-/// collector takes it away.
+/// True if something was made for an object of this kind and name that is gone: the one that there
+/// is has another UID. The garbage collector takes it away.
 pub(crate) fn is_left_by(meta: &ObjectMeta, kind: &str, name: &str, uid: &str) -> bool {
     controller_of(meta).is_some_and(|owner| owner.kind == kind && owner.name == name && owner.uid != uid)
 }
@@ -229,7 +229,7 @@ fn run(
     }
 }
 
-/// Whether the cluster asks for something else than what runs, but for numbers of workers.
+/// True if the cluster asks for something else than what runs, but for numbers of workers.
 fn differs(running: &JobSet, wanted: &JobSet) -> bool {
     let is_another = |key: &str| running.annotation(key) != wanted.annotation(key);
     // One that was made before there was such a digest says nothing.

@@ -10,10 +10,11 @@
 //! ```
 //!
 //! Promises:
-//! - Ids are in the status before anything is made by them, and follow from the RayJob's UID and the attempt: whatever dies, each attempt
-//!   is submitted once.
-//! - An attempt belongs to one run of Ray, its session. It is submitted to no other, and the next one waits until Ray is another: attempts never
-//!   overlap, and a head that was started anew is noticed.
+//! - Ids are in the status before anything is made by them, and follow from the RayJob's UID and
+//!   the attempt: whatever dies, each attempt is submitted once.
+//! - An attempt belongs to one run of Ray, its session. It is submitted to no other, and the next
+//!   one waits until Ray is another: attempts never overlap, and a head that was restarted is
+//!   noticed.
 //! - Where the submitter and the dashboard disagree, the dashboard is right.
 
 mod cluster;
@@ -53,9 +54,11 @@ use crate::jobset::plan::{Event, JobRef, Severity};
 pub const FINALIZER: &str = "ray.io/rayjob-finalizer";
 /// Between two looks at the dashboard.
 const POLL: SignedDuration = SignedDuration::from_secs(2);
-/// How long what comes after a job's end waits for a submitter that still shows what the driver has printed.
+/// How long what comes after a job's end waits for a submitter that still shows what the driver has
+/// printed.
 const SHOWN: SignedDuration = SignedDuration::from_secs(60);
-/// Between two looks at a dashboard that has not answered for long: each takes its time, which is others' too.
+/// Between two looks at a dashboard that has not answered for long: each takes its time, which is
+/// others' too.
 const SLOWEST: SignedDuration = SignedDuration::from_secs(15);
 
 /// A RayJob, what stands around it, and the time.
@@ -63,26 +66,28 @@ const SLOWEST: SignedDuration = SignedDuration::from_secs(15);
 pub struct ObservedJob {
     /// The RayJob itself, as it was recalled.
     pub job: Arc<RayJob>,
-    /// Whether the status that users see is older than the job's.
+    /// True if the status that users see is older than the job's.
     pub is_behind: bool,
-    /// Whether the status that users see is the whole one.
+    /// True if the status that users see is the whole one.
     pub is_whole: bool,
-    /// The RayCluster that the status names. `None`: there is none, once the job has begun to run, and not only for the watch.
+    /// The RayCluster that the status names. `None`: there is none, once the job has begun to run,
+    /// and not only for the watch.
     pub cluster: Option<Arc<RayCluster>>,
     /// The JobSet of that cluster.
     pub jobset: Option<Arc<JobSet>>,
     /// The Job that has the RayJob's name.
     pub submitter: Option<Arc<Job>>,
-    /// Whether pods of the cluster that the status names are still there, although it is not: they outlive one that was deleted without waiting
-    /// for them. Looked at between attempts.
+    /// True if pods of the cluster that the status names are still there, although it is not: they
+    /// outlive one that was deleted without waiting for them. Looked at between attempts.
     pub has_left_pods: bool,
     /// How often the cluster's head has failed, as [`head_failures`] counts.
     pub head_failures: i32,
     /// What the dashboard says.
     pub ray: Ray,
-    /// Whether KubeRay's controller runs in this Kubernetes cluster.
+    /// True if KubeRay's controller runs in this Kubernetes cluster.
     pub kuberay: bool,
-    /// Since when somebody has looked at jobs without a break: what was not seen before says nothing.
+    /// Since when somebody has looked at jobs without a break: what was not seen before says
+    /// nothing.
     pub watched_since: Timestamp,
     /// The present.
     pub now: Timestamp,
@@ -96,7 +101,8 @@ pub enum Ray {
     Unasked,
     /// It did not answer.
     Unreachable,
-    /// It, or what stands before it, answered by this status of HTTP alone, and said nothing of the job.
+    /// It, or what stands before it, answered by this status of HTTP alone, and said nothing of the
+    /// job.
     Denied(String),
     /// It will not take the job, and why.
     Refused(String),
@@ -130,7 +136,7 @@ impl RayInfo {
     }
 }
 
-/// When to look again at a dashboard that has not said for so long what is waited for.
+/// When to ask again a dashboard that has not answered as expected for this long.
 fn pace(waited: SignedDuration) -> SignedDuration {
     (waited / 10).clamp(POLL, SLOWEST)
 }
@@ -139,7 +145,8 @@ fn has_ended(status: &str) -> bool {
     ["STOPPED", "SUCCEEDED", "FAILED"].contains(&status)
 }
 
-/// The writes that bring the world closer to what a RayJob asks for, from top to bottom. One that fails ends the plan.
+/// The writes that bring the world closer to what a RayJob asks for, from top to bottom. One that
+/// fails ends the plan.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobPlan {
     /// Put the finalizer on the RayJob, and no further.
@@ -152,13 +159,14 @@ pub struct JobPlan {
     pub delete_cluster: Option<JobRef>,
     /// The cluster to create.
     pub create_cluster: Option<Box<RayCluster>>,
-    /// The JobSet whose workers are all to be started anew, and the word that asks for it once.
+    /// The JobSet whose workers are all to be restarted, and the word that asks for it once.
     pub restart: Option<(JobRef, String)>,
     /// The job to submit over HTTP, as the body of the request.
     pub submit: Option<Value>,
     /// The submitter to create.
     pub create_submitter: Option<Box<Job>>,
-    /// What to write into the annotation [`lockstep_api::ray::keys::JOB_STATUS`], before the status.
+    /// What to write into the annotation [`lockstep_api::ray::keys::JOB_STATUS`], before the
+    /// status.
     pub status_annotation: Option<String>,
     /// Take that annotation away.
     pub forget: bool,
@@ -172,11 +180,13 @@ pub struct JobPlan {
     pub notice: Option<Event>,
     /// When to look again although nothing may have changed.
     pub requeue_after: Option<SignedDuration>,
-    /// When a deadline passes, which waits for no write: to look again then although the plan could not be carried out.
+    /// When a deadline passes, which waits for no write: to look again then although the plan could
+    /// not be carried out.
     pub deadline: Option<SignedDuration>,
 }
 
-/// The job that the dashboard is to be asked for: where it is, and the job's id. `None`: it need not be asked.
+/// The job that the dashboard is to be asked for: where it is, and the job's id. `None`: it need
+/// not be asked.
 #[must_use]
 pub fn question(job: &RayJob) -> Option<(&str, String)> {
     let status = job.status.as_ref()?;
@@ -201,7 +211,8 @@ pub fn plan(observed: &ObservedJob) -> JobPlan {
         .flatten()
         .any(|name| name == FINALIZER);
     if job.is_deleting() {
-        // KubeRay's finalizer has the same name. Where its controller is gone nobody else takes it away.
+        // KubeRay's finalizer has the same name. Where its controller is gone nobody else takes it
+        // away.
         if has_finalizer && (is_begun(job) || draft.left_to_another().is_none()) {
             draft.finalize();
         }
@@ -252,7 +263,8 @@ pub fn plan(observed: &ObservedJob) -> JobPlan {
     draft.finish()
 }
 
-/// What is shown of a RayJob of which the API server does not let `what` be created now, and why. Nothing else of the plan is known to be so.
+/// What is shown of a RayJob of which the API server does not let `what` be created now, and why.
+/// Nothing else of the plan is known to be so.
 #[must_use]
 pub fn refused(observed: &ObservedJob, what: &str, why: &str) -> JobPlan {
     let mut draft = Draft::new(observed);
@@ -275,7 +287,7 @@ impl<'a> Draft<'a> {
         let status = observed.job.status.clone().unwrap_or_default();
         let knows_sessions = !status.session.is_empty() || !status.previous_session.is_empty();
         let ray = match &observed.ray {
-            // It has told its session before: whoever answers now, without one, is not Ray.
+            // It has told its session before: what answers now without one is not Ray.
             Ray::Reached { session, .. } if session.is_empty() && knows_sessions => &Ray::Unreachable,
             ray => ray,
         };
@@ -303,7 +315,8 @@ impl<'a> Draft<'a> {
         })
     }
 
-    /// Whether Ray says, or has said, that the job that runs has ended: that is looked at first, however late it is, and whatever is asked for meanwhile.
+    /// True if Ray says, or has said, that the job that runs has ended: that is looked at first,
+    /// however late it is, and whatever is asked for meanwhile.
     fn has_ended_in_time(&self) -> bool {
         let runs = self.status.job_deployment_status == Some(Phase::Running);
         let is_told = matches!(
@@ -390,7 +403,8 @@ impl<'a> Draft<'a> {
         self.enter(Phase::Initializing);
     }
 
-    /// Says which fields are ignored: in a condition, and in an event. What is said already is not said again.
+    /// Says which fields are ignored: in a condition, and in an event. What is said already is not
+    /// said again.
     fn name_unsupported(&mut self) {
         let annotations = self.job.metadata.annotations.as_ref();
         let mut paths = self.job.spec.unsupported("spec");
@@ -427,7 +441,8 @@ impl<'a> Draft<'a> {
         if is_news || self.observed.is_behind {
             self.plan.status = Some(Box::new(self.status));
         } else {
-            // It says nothing that the status does not. Each of these writes names the version that the other makes.
+            // It says nothing that the status does not. Each of these writes names the version that
+            // the other makes.
             self.plan.forget = is_whole && status_annotation::is_there(self.job);
         }
         self.plan

@@ -1,4 +1,5 @@
-//! Names of what a RayCluster is made of. Long ones are shortened, so that names that KubeRay takes make host names of pods.
+//! Names of what a RayCluster is made of. Long ones are shortened, so that names that KubeRay takes
+//! make host names of pods.
 
 use std::collections::BTreeSet;
 
@@ -35,7 +36,8 @@ pub fn replicated_job(group: &str) -> String {
     }
 }
 
-/// Name of the JobSet to make for a cluster: the cluster's own where the names of its pods leave room for it.
+/// Name of the JobSet to make for a cluster: the cluster's own where the names of its pods leave
+/// room for it.
 #[must_use]
 pub fn jobset(cluster: &str, spec: &RayClusterSpec) -> String {
     let groups = spec.worker_group_specs.iter();
@@ -43,7 +45,8 @@ pub fn jobset(cluster: &str, spec: &RayClusterSpec) -> String {
     beside(cluster, longest.unwrap_or(0).max(HEAD.len()))
 }
 
-/// All names that the JobSet of a cluster may have: it keeps its name when groups with longer names, or shorter ones, come to the cluster.
+/// All names that the JobSet of a cluster may have: it keeps its name when groups with longer
+/// names, or shorter ones, come to the cluster.
 #[must_use]
 pub fn jobsets(cluster: &str) -> BTreeSet<String> {
     let lengths = HEAD.len()..=LONGEST_GROUP;

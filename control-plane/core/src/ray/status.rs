@@ -42,7 +42,8 @@ pub(crate) fn desired(jobset: &JobSet) -> i32 {
     groups.fold(0, |sum, group| sum.saturating_add(group.pods()))
 }
 
-/// Adds the status to the plan, where it differs from the present one, and the events that tell of the difference.
+/// Adds the status to the plan, where it differs from the present one, and the events that tell of
+/// the difference.
 pub(crate) fn report(observed: &ObservedCluster, facts: &Facts<'_>, plan: &mut ClusterPlan) {
     let cluster = &*observed.cluster;
     let before = cluster.status.clone().unwrap_or_default();
@@ -65,7 +66,8 @@ pub(crate) fn report(observed: &ObservedCluster, facts: &Facts<'_>, plan: &mut C
     draft.set(conditions::HEAD_POD_READY, head_ready);
     let all_ready =
         is_head_ready && draft.status.ready_worker_replicas >= draft.status.desired_worker_replicas;
-    // Once it is so it stays so, until all pods are gone; those of a suspension that was taken back go too.
+    // Once it is so it stays so, until all pods are gone; those of a suspension that was taken back
+    // go too.
     let has_been = draft.status.is_true(conditions::PROVISIONED);
     let stays = jobset.is_some_and(|jobset| suspended || !jobset.is_deleting());
     let provisioned = match () {
@@ -295,7 +297,8 @@ impl Draft<'_> {
         message
     }
 
-    /// What is not so for a moment only. The condition is there, and not true, until it has lasted; it goes with what it says.
+    /// What is not so for a moment only. The condition is there, and not true, until it has lasted;
+    /// it goes with what it says.
     fn lasts(&mut self, found: Option<(&'static str, String)>) -> Option<(&'static str, String)> {
         let Some((reason, message)) = found else {
             let conditions = &mut self.status.conditions;

@@ -32,7 +32,8 @@ fn template() -> Value {
     }]}})
 }
 
-/// A cluster `ns/rc` with a head and one group `small` of two workers, changed by a merge of its spec.
+/// A cluster `ns/rc` with a head and one group `small` of two workers, changed by a merge of its
+/// spec.
 fn cluster(spec: Value) -> RayCluster {
     let mut manifest = json!({
         "apiVersion": "ray.io/v1",
@@ -79,7 +80,7 @@ struct World {
     without_pods: Option<i64>,
     /// Pods that each of its Jobs has, of how many.
     pods: Option<(i32, i32)>,
-    /// Whether its Jobs are being deleted.
+    /// True if its Jobs are being deleted.
     jobs_go: bool,
     kuberay: bool,
     /// What the API server says where it does not let the JobSet be created.

@@ -18,7 +18,8 @@ pub(crate) use annotations::unsupported_annotation;
 
 /// Longest name of a RayJob.
 const LONGEST_JOB_NAME: usize = 47;
-/// Longest name of a RayCronJob: the names of its jobs have the minutes since 1970 after it, for which KubeRay leaves ten digits.
+/// Longest name of a RayCronJob: the names of its jobs have the minutes since 1970 after it, for
+/// which KubeRay leaves ten digits.
 const LONGEST_CRON_NAME: usize = LONGEST_JOB_NAME - "-1234567890".len();
 /// Longest name of a RayCluster.
 const LONGEST_CLUSTER_NAME: usize = 53;
@@ -100,7 +101,8 @@ pub fn cron(cron: &RayCronJob) -> Vec<Violation> {
     violations
 }
 
-/// What only the JobSet of a cluster shows: its annotations, and a gang that the groups have no pods for. `path` is that of the cluster's spec.
+/// What only the JobSet of a cluster shows: its annotations, and a gang that the groups have no
+/// pods for. `path` is that of the cluster's spec.
 fn compiled(path: &str, cluster: &RayCluster, violations: &mut Vec<Violation>) {
     if !violations.is_empty() {
         return;

@@ -1,8 +1,8 @@
-//! The Jobs that are missing, a batch at each look.
+//! Creates the missing Jobs, one batch at a time.
 //!
-//! Promises: what is built is bounded, however many Jobs are asked for; where more are missing the
-//! JobSet is looked at again at once. The order is that of the graph, as if all were built
-//! together: a replicatedJob that waits for another one waits for all of its Jobs.
+//! Promises: a batch is bounded, however many Jobs are missing; if more are missing the JobSet is
+//! reconciled again at once. The order is that of the graph, as if all were created together: a
+//! replicatedJob that waits for another one waits for all of its Jobs.
 
 use jiff::SignedDuration;
 use k8s_openapi::api::batch::v1::Job;
@@ -67,31 +67,31 @@ pub(super) fn jobs(
             if backs_off {
                 job.spec.get_or_insert_default().suspend = Some(true);
             }
-            // Those of a replicatedJob differ in nothing but numbers.
+            // The Jobs of a replicatedJob differ only in numbers.
             batch.add(*size.get_or_insert_with(|| Size::of(&job)));
             plan.create_jobs.push(job);
         }
     }
 }
 
-/// What has been built at this look.
+/// What this batch has so far.
 #[derive(Default)]
 struct Batch {
     jobs: usize,
     size: Size,
 }
 
-/// What one Job, or several, take.
+/// The size of one Job, or of several.
 #[derive(Clone, Copy, Default)]
 struct Size {
-    /// As they are sent.
+    /// As JSON.
     bytes: usize,
     extent: Extent,
 }
 
 impl Batch {
-    /// Whether there is no room for another Job of that size, or, where that is not known yet, for
-    /// any.
+    /// True if there is no room for another Job of that size, or for any if the size is not known
+    /// yet.
     fn is_full(&self, one: Option<Size>) -> bool {
         let all = self.size.plus(one.unwrap_or_default());
         let is_large = all.bytes > BYTES_AT_ONCE || all.extent.exceeds(EXTENT_AT_ONCE);

@@ -1,7 +1,8 @@
-//! What is to be done about failed Jobs.
+//! Decides about failed Jobs.
 //!
-//! Rules are tried in order; the first that matches a failed Job decides, and of the Jobs it matches the one that failed first names
-//! the failure. Where no rule matches, the set is restarted. Where there is no policy at all, it has failed.
+//! Rules are tried in order. The first that matches a failed Job decides; of the Jobs that it
+//! matches, the one that failed first names the failure. If no rule matches, the JobSet restarts.
+//! Without a policy it has failed.
 
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
@@ -36,24 +37,25 @@ pub(crate) enum Restarts {
 pub(crate) enum Decision {
     /// The JobSet has failed.
     Fail { reason: &'static str, message: String },
-    /// All Jobs are made anew.
+    /// All Jobs are recreated.
     Restart {
-        /// Whether this restart counts towards `maxRestarts`.
+        /// True if this restart counts towards `maxRestarts`.
         counts: bool,
         /// Reason of the `RestartingJobSet` condition.
         reason: String,
-        /// What is done, with the name of the Job that failed first; message of the condition and of the event.
+        /// What is done, with the name of the Job that failed first; message of the condition and
+        /// of the event.
         message: String,
         /// Reason of the event.
         event: String,
     },
-    /// One Job is made anew, the others run on.
+    /// One Job is recreated, and the others run on.
     RestartJob {
         /// The replicatedJob that the Job belongs to.
         replicated_job: String,
         /// Its index there.
         index: usize,
-        /// Whether this restart counts towards `maxRestarts`.
+        /// True if this restart counts towards `maxRestarts`.
         counts: bool,
         /// What is done, with the name of the Job; message of the event.
         message: String,
@@ -62,7 +64,7 @@ pub(crate) enum Decision {
     },
 }
 
-/// Decides about the failed Jobs; `None` where none has failed. `patterns` are the policy's, and
+/// Decides about the failed Jobs. `None` if none has failed. `patterns` are the policy's, and
 /// `counted` is how many restarts count towards `maxRestarts` so far.
 pub(crate) fn decide(
     jobset: &JobSet,
@@ -151,7 +153,8 @@ fn index_in(jobset: &JobSet, job: &Job) -> Option<usize> {
     job_index(job).filter(|index| *index < replicas)
 }
 
-/// Whether the API server takes a rule's name as part of a condition's reason: no webhook may have seen it.
+/// True if the API server takes a rule's name as part of a condition's reason: no webhook may have
+/// seen it.
 fn can_be_reason(name: &str) -> bool {
     name.is_empty() || is_rule_name(name)
 }
@@ -198,7 +201,7 @@ fn first_matching<'a>(
     })
 }
 
-/// Whether a rule is about a failed Job, whatever the message of its failure.
+/// True if a rule is about a failed Job, whatever the message of its failure.
 fn is_about(rule: &FailurePolicyRule, job: &Job) -> bool {
     let Some(condition) = failure(job) else {
         return false;

@@ -98,8 +98,8 @@ fn restarts_of_single_jobs(counts: &[ReplicatedJobStatus]) -> i32 {
     all.fold(0, |sum: i32, restarts| sum.saturating_add(*restarts))
 }
 
-/// Carries out what the failure policy has decided. `kind` is how the group restarts in place with its
-/// new Jobs, if it has a coordinator.
+/// Carries out what the failure policy has decided. `kind` is how the group restarts in place with
+/// its new Jobs, if it has a coordinator.
 pub(super) fn apply(jobset: &JobSet, decision: Decision, kind: Option<InPlaceKind>, draft: &mut Draft<'_>) {
     match decision {
         Decision::RestartJob {

@@ -19,15 +19,16 @@ pub(super) enum RestartMode {
     UpstreamAgents,
     /// In place, by upstream's agents if its pods report any: node daemons take no part.
     UpstreamReports,
-    /// In place, by the kubelet only: no node daemon is connected, and none has started its workers.
+    /// In place, by the kubelet only: no node daemon is connected, and none has started its
+    /// workers.
     KubeletOnly(InPlaceMode),
     /// In place, by the group's coordinator.
     Coordinated(InPlaceMode),
-    /// In place, by the group's coordinator. That is away with the hub, and comes back to what was done
-    /// meanwhile.
+    /// In place, by the group's coordinator. That is away with the hub, and comes back to what was
+    /// done meanwhile.
     CoordinatorAway(InPlaceKind),
-    /// With new Jobs, and formerly by the group's coordinator: it no longer asks for restarts in place, or
-    /// their feature gate is off. The coordinator may come back.
+    /// With new Jobs, and formerly by the group's coordinator: it no longer asks for restarts in
+    /// place, or their feature gate is off. The coordinator may come back.
     FormerlyCoordinated(InPlaceKind),
 }
 
@@ -75,8 +76,9 @@ impl RestartMode {
         )
     }
 
-    /// What a restart may recreate. All workers of a group restart at a failure: its coordinator, or the
-    /// next one, would take the recreation of a single Job for another failure, and count it again.
+    /// What a restart may recreate. All workers of a group restart at a failure: its coordinator,
+    /// or the next one, would take the recreation of a single Job for another failure, and count it
+    /// again.
     pub(super) fn restarts(&self) -> Restarts {
         let is_of_group = match self {
             Self::Coordinated(in_place) | Self::KubeletOnly(in_place) => in_place.level.is_some(),

@@ -12,8 +12,8 @@ use crate::{
 /// Reason of the event that says why a JobSet restarts by container and not by process.
 pub const NOT_SUPERVISED: &str = "RestartNotSupervised";
 
-/// Says once, when the Jobs are first created, why the workers of an in-place JobSet are not restarted as
-/// processes.
+/// Says once, when the Jobs are first created, why the workers of an in-place JobSet are not
+/// restarted as processes.
 pub(super) fn tell_why(in_place: Option<&InPlaceMode>, draft: &mut Draft<'_>) {
     if let Some(in_place) = in_place
         && in_place.kind == InPlaceKind::Plain
@@ -27,8 +27,9 @@ pub(super) fn tell_why(in_place: Option<&InPlaceMode>, draft: &mut Draft<'_>) {
     }
 }
 
-/// Warns that pods of a Supervised group have no agents although their template allows it, and says what to do. The group stays Supervised, since its other
-/// pods may have agents. Jobs are not recreated until a worker fails.
+/// Warns that pods of a Supervised group have no agents although their template allows it, and says
+/// what to do. The group stays Supervised, since its other pods may have agents. Jobs are not
+/// recreated until a worker fails.
 pub(super) fn lacks_agents(observed: &Observed) -> Option<Event> {
     let Changed { job, obstacle } = observed.changed.as_ref()?;
     let by_template = in_place::mode_of_new_jobs(&observed.jobset, &observed.agents)?;

@@ -7,7 +7,7 @@ use super::{Exit, Identity, Report, UnixNanos};
 pub struct Cause {
     /// Kind of evidence.
     pub reason: Reason,
-    /// The worker concerned.
+    /// The worker that it concerns.
     pub identity: Option<Identity>,
     /// Name of its pod, empty where unknown.
     pub pod: String,
@@ -32,7 +32,7 @@ impl Cause {
         }
     }
 
-    /// A cause that concerns a worker of which no report tells.
+    /// A cause that concerns a worker, and comes from no report.
     pub(super) fn unreported(reason: Reason, identity: &Identity) -> Self {
         Self {
             identity: Some(identity.clone()),
@@ -40,7 +40,7 @@ impl Cause {
         }
     }
 
-    /// A cause that the report of a worker tells of.
+    /// A cause that the report of a worker shows.
     pub(super) fn reported(reason: Reason, identity: &Identity, report: &Report, exit: Option<Exit>) -> Self {
         Self {
             reason,
@@ -66,9 +66,9 @@ pub enum Reason {
     TimedOut,
     /// A worker of an unfinished stage is already done and cannot be run again in place.
     WorkDone,
-    /// A worker's pod was changed so that it has no agent, and nobody starts it at a release.
+    /// A worker's pod was changed so that it has no agent, which would start it at a release.
     StaysDown,
-    /// Somebody has asked for it.
+    /// A person or a platform has asked for it.
     ManualRequest,
     /// A report contradicts the protocol.
     ProtocolError,
@@ -78,11 +78,13 @@ pub enum Reason {
     HeartbeatMissed,
     /// The worker was started, but was not up within `lockstep.dev/ready-timeout`.
     ReadyTimeout,
-    /// The worker exited by itself soon after a restart in place that was to answer its failure: its pod is made anew.
+    /// The worker exited by itself soon after the restart in place for its failure: its pod is
+    /// recreated.
     FailedAgain,
-    /// The same soon after its pod was made anew: so are all Jobs.
+    /// The worker exited by itself soon after its pod was recreated: all Jobs are recreated.
     FailedInNewPod,
-    /// A worker failed soon after a restart in place, and `maxRestarts` is used up: all Jobs are made anew once.
+    /// A worker failed soon after a restart in place, and `maxRestarts` is used up: all Jobs are
+    /// recreated once.
     LastResort,
 }
 

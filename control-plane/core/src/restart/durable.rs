@@ -11,17 +11,18 @@ pub struct Durable {
     pub epoch: Epoch,
     /// Desired generation.
     pub generation: Generation,
-    /// The highest generation given, to all or to one worker alone; 0: none above `generation`.
+    /// The highest generation given, to the group or to one worker; 0: none above `generation`.
     pub latest: Generation,
-    /// Workers that are being restarted alone, and the generation that each is to run.
+    /// Workers that restart by themselves, and the generation that each is to run.
     pub worker_restarts: BTreeMap<Identity, Generation>,
     /// The last generation that all workers have run.
     pub released: Generation,
     /// Counted restarts so far.
     pub counter: u32,
-    /// Stages all of whose workers have run since they were (re)created.
+    /// Stages whose workers have all run since they were (re)created.
     pub started: BTreeSet<String>,
-    /// The optional workers that have run since they were (re)created, as [`Identity::place`] names them. Others are not waited for.
+    /// The optional workers that have run since they were (re)created, as [`Identity::place`] names
+    /// them. Others are not waited for.
     pub joined: BTreeSet<String>,
     /// Phase at the time of the write.
     pub phase: DurablePhase,
@@ -29,7 +30,8 @@ pub struct Durable {
     pub cause: Option<Cause>,
     /// Token of the latest manual request that has been acted upon.
     pub handled_request: Option<String>,
-    /// The latest request to restart some workers alone that has been acted upon, as its annotation has it.
+    /// The latest request to restart some workers that has been acted upon, as its annotation has
+    /// it.
     pub handled_worker_restart: Option<String>,
     /// The highest level that the latest restart has taken, so far.
     pub level: Option<RestartLevel>,
@@ -41,9 +43,10 @@ pub enum DurablePhase {
     /// All released workers run the same generation.
     #[default]
     InSync,
-    /// A restart in place is under way: workers stop, park at the desired generation and are released.
+    /// A restart in place is under way: workers stop, park at the desired generation and are
+    /// released.
     Stopping,
-    /// The child Jobs are made anew.
+    /// The child Jobs are being recreated.
     Recreating,
     /// maxRestarts is exhausted.
     Failed,

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-/// The count that all workers of a group should have: how often the group was restarted since its JobSet was created. It never falls while
-/// the JobSet's UID lives.
+/// The count that all workers of a group should have: how often the group was restarted since its
+/// JobSet was created. It never falls while the JobSet's UID lives.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Generation(pub u64);
 
@@ -25,7 +25,8 @@ impl fmt::Display for Generation {
     }
 }
 
-/// Fences leaders: the Lease's resourceVersion at acquisition. Whatever carries a lower epoch than the highest seen is ignored.
+/// Fences leaders: the Lease's resourceVersion at acquisition. Whatever carries a lower epoch than
+/// the highest seen is ignored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u64);
 
@@ -35,7 +36,8 @@ impl fmt::Display for Epoch {
     }
 }
 
-/// One worker of a group, over all of its pods and containers. The group (the JobSet's UID) is implied. Workers of one Job share its name.
+/// One worker of a group, over all of its pods and containers. The group (the JobSet's UID) is
+/// implied. Workers of one Job share its name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Identity {
     /// Name of the child Job.
@@ -69,7 +71,8 @@ pub struct Incarnation {
     pub container_id: String,
 }
 
-/// Nanoseconds since the Unix epoch. The shell derives it from a monotonic clock, so that a stepped wall clock moves no deadline.
+/// Nanoseconds since the Unix epoch. The shell derives it from a monotonic clock, so that a stepped
+/// wall clock moves no deadline.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UnixNanos(pub i64);
 

@@ -1,4 +1,5 @@
-//! What the coordinator sees: pods and Jobs from the API server, reports from the node daemons, and what is durable.
+//! What the coordinator sees: pods and Jobs from the API server, reports from the node daemons, and
+//! what is durable.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +7,8 @@ use lockstep_api::WorkerRestartRequest;
 
 use super::{Durable, Identity, Incarnation, Policy, Report, RestartLevel, UnixNanos};
 
-/// Everything that one decision is made from. Built anew for each step; the coordinator keeps no other view of the world.
+/// Everything that one decision is made from. It is built again for each step; the coordinator
+/// keeps no other view of the world.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Observed {
     /// The workers that the created Jobs of the current recreation should have.
@@ -17,12 +19,13 @@ pub struct Observed {
     pub old_pod: Option<PodFact>,
     /// Names of the replicatedJobs whose Jobs have all finished.
     pub finished_stages: BTreeSet<String>,
-    /// Jobs of replicatedJobs that have none on purpose: nobody has lost their workers.
+    /// Jobs of replicatedJobs that have none on purpose: their workers are not lost.
     pub unwanted_jobs: BTreeSet<String>,
-    /// Jobs whose gang has yet to come together: no worker of theirs is expected.
+    /// Jobs whose gang has yet to be bound: their workers are not expected.
     pub waiting_jobs: BTreeSet<String>,
-    /// The newest report of each incarnation, with the node that sent it. Only of pods that exist (live or terminal), belong to the current
-    /// recreation and are bound to the node that reports them.
+    /// The newest report of each incarnation, with the node that sent it. Only of pods that exist
+    /// (live or terminal), belong to the current recreation and are bound to the node that reports
+    /// them.
     pub reports: BTreeMap<Incarnation, Report>,
     /// Nodes whose daemon has sent a snapshot to this leader.
     pub heard_nodes: BTreeSet<String>,
@@ -30,11 +33,11 @@ pub struct Observed {
     pub durable: Durable,
     /// What the JobSet's spec and annotations say.
     pub policy: Policy,
-    /// Whether `spec.suspend` is set.
+    /// True if `spec.suspend` is set.
     pub suspended: bool,
-    /// Token of the latest restart that a person or a platform has asked for.
+    /// Token of the latest restart request.
     pub manual_request: Option<String>,
-    /// The latest restart of some workers alone that a person or a platform has asked for.
+    /// The latest request to restart some workers.
     pub worker_restart_request: Option<WorkerRestartRequest>,
 }
 
@@ -45,38 +48,42 @@ pub struct Worker {
     pub stage: String,
     /// Live (not terminal) pods of this index, normally one.
     pub pods: Vec<PodFact>,
-    /// Whether the Job counts this index as completed.
+    /// True if the Job counts this index as completed.
     pub completed: bool,
-    /// Whether the Job counts this index as failed for good: the others go on without it.
+    /// True if the Job counts this index as failed for good: the others go on without it.
     pub failed: bool,
-    /// Whether the Job has failed, or its controller is about to fail it and ends its pods.
+    /// True if the Job has failed, or its controller is about to fail it and ends its pods.
     pub ending: bool,
-    /// Whether the Job may succeed before all of its workers have: its pods are then ended.
+    /// True if the Job may succeed before all of its workers have: its pods are then ended.
     pub ends_early: bool,
-    /// Whether its Job takes the deletion of its pod for a failure: by `backoffLimitPerIndex`, or a rule of the podFailurePolicy that fits how agents
-    /// and workers end then. Nobody deletes it for a restart.
+    /// True if its Job takes the deletion of its pod for a failure: by `backoffLimitPerIndex`, or a
+    /// podFailurePolicy rule that fits how agents and workers end then. Restarts do not delete such
+    /// a pod.
     pub keeps_pod: bool,
-    /// When the Job controller fails the Job because its time is over, and ends its pods.
+    /// When the Job controller fails the Job at its deadline, and ends its pods.
     pub ends_at: Option<UnixNanos>,
-    /// How long the Job controller waits before it replaces a lost pod, milliseconds, as far as the Job's status tells.
+    /// How long the Job controller waits before it replaces a lost pod, milliseconds, as far as the
+    /// Job's status tells.
     pub back_off_ms: u64,
-    /// Whether it is above the minimum of its gang, or of a set whose size changes: it may never come, and joins when it does.
+    /// True if it is above the minimum of its gang, or of a set whose size changes: it may never
+    /// come, and joins when it does.
     pub optional: bool,
     /// How it is restarted in place: `Process`, or `Container` where it has no agent.
     pub level: RestartLevel,
-    /// Whether it cannot be restarted in place at all: its pod was changed after its template was judged, so that it has no agent.
+    /// True if it cannot be restarted in place at all: its pod was changed after its template was
+    /// judged, so that it has no agent.
     pub stays_down: bool,
     /// What its failures concern.
     pub scope: Scope,
 }
 
-/// What a failure, and the restart that it leads to, concerns.
+/// What a failure and its restart concern.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scope {
     /// All workers of the group.
     #[default]
     Group,
-    /// The worker that has failed, alone.
+    /// Only the worker that has failed.
     Worker,
 }
 
@@ -100,10 +107,10 @@ pub struct PodFact {
     pub name: String,
     /// Node that it is bound to, if any.
     pub node: Option<String>,
-    /// Whether kubelet reports it as Running.
+    /// True if the kubelet reports it as Running.
     pub running: bool,
-    /// Whether Kubernetes has marked it as not ready because its node does not report any more.
+    /// True if Kubernetes has marked it as not ready because its node does not report any more.
     pub node_lost: bool,
-    /// Whether it is being deleted.
+    /// True if it is being deleted.
     pub deleting: bool,
 }

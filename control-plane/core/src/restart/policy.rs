@@ -9,13 +9,16 @@ pub struct Policy {
     pub max_restarts: u32,
     /// Annotation `inplace-timeout`: bounds first failure to all running, milliseconds.
     pub timeout_ms: u64,
-    /// How long a new leader waits for the daemons of a group before it decides without them, milliseconds.
+    /// How long a new leader waits for the daemons of a group before it decides without them,
+    /// milliseconds.
     pub recovery_ms: u64,
-    /// Longest wait before a group that fails again and again is released, milliseconds; 0: it never waits.
+    /// Longest wait before a group that fails again and again is released, milliseconds; 0: it
+    /// never waits.
     pub max_backoff_ms: u64,
     /// Exit codes that Kubernetes has to see.
     pub terminal: Vec<TerminalRule>,
-    /// Whether the control plane replaces lost pods itself, and does not wait for the Job controller.
+    /// True if the control plane replaces lost pods itself, and does not wait for the Job
+    /// controller.
     pub replaces_pods: bool,
     /// Annotation `escalate-after`.
     pub escalate_after: Option<EscalateAfter>,
@@ -51,7 +54,7 @@ pub struct TerminalRule {
     pub job: String,
     /// Container that it is limited to.
     pub container: Option<String>,
-    /// Whether the rule matches every code except these.
+    /// True if the rule matches every code except these.
     pub negated: bool,
     /// Exit codes.
     pub codes: Vec<i32>,
@@ -71,7 +74,8 @@ pub enum TerminalAction {
 }
 
 impl Policy {
-    /// What Kubernetes does about `code` in this worker, if a rule names it. The first rule that matches wins, as in the Job controller.
+    /// What Kubernetes does about `code` in this worker, if a rule names it. The first rule that
+    /// matches wins, as in the Job controller.
     #[must_use]
     pub fn terminal_action(&self, identity: &Identity, code: i32) -> Option<TerminalAction> {
         self.terminal

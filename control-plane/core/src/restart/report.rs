@@ -5,7 +5,8 @@ use super::{Generation, Identity, UnixNanos};
 /// Phase of an incarnation as its daemon reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// The agent has registered and has never started its worker. Without an agent: the worker runs, and belongs to no generation yet.
+    /// The agent has registered and has never started its worker. Without an agent: the worker
+    /// runs, and belongs to no generation yet.
     Fresh,
     /// The worker process is being started.
     Starting,
@@ -65,15 +66,15 @@ pub struct Report {
     pub counter: u32,
     /// When the phase was entered, or the heartbeat was missed, by the node's clock.
     pub since: UnixNanos,
-    /// What its heartbeat says; meaningful where it runs.
+    /// What its heartbeat says. It means something only while the worker runs.
     pub heartbeat: Heartbeat,
-    /// Of a container that ended, was made without its agent and was never stopped for a restart: the generation at which its group was released while
-    /// it ran.
+    /// Of a container that ended, was made without its agent and was never stopped for a restart:
+    /// the generation at which its group was released while it ran.
     pub released_at: Option<Generation>,
 }
 
 impl Report {
-    /// Becomes the newer one. False: they are the same.
+    /// Becomes the newer report. False if they are the same.
     pub fn follow(&mut self, newer: &Self) -> bool {
         let Self {
             identity,

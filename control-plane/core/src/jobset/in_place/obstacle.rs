@@ -1,5 +1,5 @@
-//! What keeps all workers of a pod from having an agent: it stands in the pod's own spec, which a policy or a webhook may have changed since its template
-//! was judged.
+//! What keeps all workers of a pod from having an agent: it stands in the pod's own spec, which a
+//! policy or a webhook may have changed since its template was judged.
 
 use std::fmt;
 
@@ -44,9 +44,11 @@ impl fmt::Display for Obstacle {
     }
 }
 
-/// Whether pods of this RuntimeClass run under a kernel of their own, by the names that these have in the documentation of Kata Containers, gVisor
-/// and Firecracker: no socket of the host's can be reached from there, and so an agent would wait for its release without end. Others,
-/// such as `nvidia`, say which runtime to use on the node's own kernel. Node daemons read the runtime's handlers in the same way.
+/// True if pods of this RuntimeClass run under a kernel of their own, by the names that these have
+/// in the documentation of Kata Containers, gVisor and Firecracker: no socket of the host's can be
+/// reached from there, and so an agent would wait for its release without end. Others, such as
+/// `nvidia`, say which runtime to use on the node's own kernel. Node daemons read the runtime's
+/// handlers in the same way.
 fn is_sandboxed(class: &str) -> bool {
     let mut words = class.split(|letter: char| !letter.is_ascii_alphanumeric());
     words.any(|word| matches!(word, "kata" | "gvisor" | "runsc" | "firecracker"))

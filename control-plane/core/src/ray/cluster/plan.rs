@@ -15,19 +15,20 @@ use crate::jobset::plan::{Event, JobRef};
 pub struct ObservedCluster {
     /// The cluster itself.
     pub cluster: Arc<RayCluster>,
-    /// The JobSet that has the name of its own, whoever owns it.
+    /// The JobSet of its name, whatever its owner.
     pub jobset: Option<Arc<JobSet>>,
     /// Jobs of that JobSet.
     pub jobs: Vec<Arc<Job>>,
-    /// The Service that has the name of its head's, whoever owns it.
+    /// The Service of its head's name, whatever its owner.
     pub service: Option<Arc<Service>>,
     /// Name and address of the head's pod as it was seen last.
     pub head: HeadInfo,
     /// That pod, where it was asked for: while it is not ready.
     pub head_pod: Option<Box<Pod>>,
-    /// Whether KubeRay's controller runs in this Kubernetes cluster.
+    /// True if KubeRay's controller runs in this Kubernetes cluster.
     pub kuberay: bool,
-    /// What the API server has just said of something that it does not let be created for the cluster, as a sentence.
+    /// What the API server has just said of something that it does not let be created for the
+    /// cluster, as a sentence.
     pub refused: Option<String>,
     /// The present.
     pub now: Timestamp,

@@ -10,9 +10,11 @@ use super::Draft;
 use crate::jobset::plan::{JobRef, Severity};
 use crate::ray::submitter;
 
-/// Finalizer of what is deleted only once all that belongs to it is gone (`metav1.FinalizerDeleteDependents`).
+/// Finalizer of what is deleted only once all that belongs to it is gone
+/// (`metav1.FinalizerDeleteDependents`).
 const FOREGROUND: &str = "foregroundDeletion";
-/// How long what is deleted may take to go before that is told, and how long a pod of the submitter.
+/// How long what is deleted may take to go before that is told, and how long a pod of the
+/// submitter.
 const GOES_WITHIN: SignedDuration = SignedDuration::from_secs(60);
 /// How messages about what somebody else has to see to begin.
 const WAITS: &str = "waits until ";
@@ -27,7 +29,8 @@ pub enum Pods {
 }
 
 impl<'a> Draft<'a> {
-    /// Has the submitter deleted, its pods first; after a while without those that do not go. True: it is still there.
+    /// Has the submitter deleted, its pods first; after a while without those that do not go. True:
+    /// it is still there.
     pub(super) fn delete_submitter(&mut self) -> bool {
         let Some(submitter) = self.own_submitter() else {
             return false;
@@ -62,7 +65,8 @@ impl<'a> Draft<'a> {
         self.tell(Severity::Normal, "DeletedRayJobSubmitter", message);
     }
 
-    /// Has the cluster deleted. True: it is still there, or its pods are, in which a driver may run.
+    /// Has the cluster deleted. True: it is still there, or its pods are, in which a driver may
+    /// run.
     pub(super) fn delete_cluster(&mut self) -> bool {
         let Some(cluster) = self
             .observed
@@ -149,8 +153,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Deletes a submitter that has had no pod for a while but one that does not go, as on a node that is lost: the Job controller makes
-    /// another only once that one has ended.
+    /// Deletes a submitter that has had no pod for a while but one that does not go, as on a node
+    /// that is lost: the Job controller makes another only once that one has ended.
     pub(super) fn replace_lost_submitter(&mut self) {
         let status = self
             .observed

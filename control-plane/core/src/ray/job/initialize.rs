@@ -136,7 +136,8 @@ impl Draft<'_> {
         self.look_again(POLL);
     }
 
-    /// Whether the job can be submitted: the head is ready, or all pods are, where that is asked for.
+    /// True if the job can be submitted: the head is ready, or all pods are, where that is asked
+    /// for.
     pub(super) fn is_ready(&self, cluster: &RayCluster) -> bool {
         let all = self.job.spec.wait_for_all_pods_healthy.unwrap_or(false);
         cluster.status.as_ref().is_some_and(|status| {
@@ -147,12 +148,13 @@ impl Draft<'_> {
         })
     }
 
-    /// Whether an object was made for a former RayJob of this name.
+    /// True if an object was made for a former RayJob of this name.
     fn is_left(&self, meta: &ObjectMeta) -> bool {
         is_left_by(meta, "RayJob", self.job.name(), self.job.uid_str())
     }
 
-    /// Whether the Job of the RayJob's name is somebody else's. What a RayJob of the same name has left goes by itself.
+    /// True if the Job of the RayJob's name is somebody else's. What a RayJob of the same name has
+    /// left goes by itself.
     fn is_foreign(&self, job: &Job) -> bool {
         self.job.spec.submission_mode() == RayJobSubmissionMode::K8sJobMode
             && !self.owns(&job.metadata)
@@ -167,7 +169,7 @@ pub(super) fn failed(cluster: &RayCluster) -> Option<&str> {
     (status.state == Some(RayClusterState::failed)).then_some(status.reason.as_str())
 }
 
-/// Whether a submitter belongs to an earlier attempt.
+/// True if a submitter belongs to an earlier attempt.
 pub(super) fn is_old(job: &Job, id: &str) -> bool {
     let annotations = job.metadata.annotations.as_ref();
     annotations

@@ -3,7 +3,8 @@
 use lockstep_api::naming::hex_digest;
 use lockstep_api::ray::{RayJob, RayJobDeploymentStatus, RayJobStatus};
 
-/// Attempts whose names are compared, of the first ones and of the last: the number of attempts is what somebody wrote into the status.
+/// Attempts whose names are compared, of the first ones and of the last: the number of attempts is
+/// what somebody wrote into the status.
 const MOST_ATTEMPTS: i32 = 1000;
 
 /// Name of the cluster of an attempt.
@@ -11,7 +12,8 @@ pub(super) fn cluster_name(job: &RayJob, attempt: i32) -> String {
     format!("{}-{}", job.name(), digits(job, "cluster", attempt))
 }
 
-/// Whether this controller has begun the job, and no other one: the name of its cluster follows from the job's UID and an attempt.
+/// True if this controller has begun the job, and no other one: the name of its cluster follows
+/// from the job's UID and an attempt.
 #[must_use]
 pub fn is_begun(job: &RayJob) -> bool {
     let Some(status) = &job.status else {

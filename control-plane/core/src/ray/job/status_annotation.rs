@@ -1,11 +1,13 @@
 //! The status of a RayJob where its definition does not keep all of it.
 //!
-//! The definition of RayJobs that is installed may be KubeRay's: the API server then drops the parts of the status that KubeRay does not have.
-//! The whole status is written to an annotation in that case, before it is written as the status: whoever dies in between, what is decided
-//! next follows from the annotation. What is shown is brought up to it.
+//! The definition of RayJobs that is installed may be KubeRay's: the API server then drops the
+//! parts of the status that KubeRay does not have. The whole status is written to an annotation in
+//! that case, before it is written as the status: whatever dies in between, what is decided next
+//! follows from the annotation. What is shown is brought up to it.
 //!
-//! Where the definition keeps the whole status the annotation is not made, not believed, and taken away. Where the dashboard is never stands in it: who
-//! may write annotations, but no status, is not to choose whom the control plane talks to.
+//! Where the definition keeps the whole status the annotation is not made, not believed, and taken
+//! away. Where the dashboard is never stands in it: who may write annotations, but no status, is
+//! not to choose whom the control plane talks to.
 
 use std::sync::Arc;
 
@@ -22,9 +24,9 @@ const LONGEST: usize = 4096;
 pub struct Recalled {
     /// The RayJob with its whole status.
     pub job: Arc<RayJob>,
-    /// Whether the status that users see is older than that.
+    /// True if the status that users see is older than that.
     pub is_behind: bool,
-    /// Whether the definition has kept the whole of the last status.
+    /// True if the definition has kept the whole of the last status.
     pub is_whole: bool,
 }
 
@@ -66,7 +68,8 @@ pub fn recall(job: &Arc<RayJob>) -> Recalled {
     }
 }
 
-/// What is known of a job that has no annotation: KubeRay's definition keeps how many attempts have failed.
+/// What is known of a job that has no annotation: KubeRay's definition keeps how many attempts have
+/// failed.
 fn without(job: &Arc<RayJob>, shown: RayJobStatus) -> Arc<RayJob> {
     let is_live = matches!(
         shown.job_deployment_status,
@@ -85,8 +88,8 @@ fn without(job: &Arc<RayJob>, shown: RayJobStatus) -> Arc<RayJob> {
     })
 }
 
-/// The value of the annotation that is to be written before this status. `None`: the definition keeps all of it, as it has `is_whole` kept the
-/// last one.
+/// The value of the annotation that is to be written before this status. `None`: the definition
+/// keeps all of it, as it has `is_whole` kept the last one.
 pub(super) fn value(job: &RayJob, status: &RayJobStatus, is_whole: bool) -> Option<String> {
     if is_whole {
         return None;
@@ -112,7 +115,7 @@ pub(super) fn value(job: &RayJob, status: &RayJobStatus, is_whole: bool) -> Opti
     Some(json!({"uid": job.uid_str(), "status": status}).to_string())
 }
 
-/// Whether the annotation is there, and about this RayJob. What somebody else has written stays.
+/// True if the annotation is there, and about this RayJob. What somebody else has written stays.
 pub(super) fn is_there(job: &RayJob) -> bool {
     own(job).is_some()
 }
@@ -122,7 +125,8 @@ fn read(job: &RayJob) -> Option<RayJobStatus> {
     serde_json::from_value(own(job)?["status"].take()).ok()
 }
 
-/// The annotation, if that is about this RayJob: a manifest may be made from another one, with its annotations.
+/// The annotation, if that is about this RayJob: a manifest may be made from another one, with its
+/// annotations.
 fn own(job: &RayJob) -> Option<Value> {
     let recorded: Value = serde_json::from_str(job.annotation(keys::JOB_STATUS)?).ok()?;
     (recorded["uid"] == job.uid_str()).then_some(recorded)

@@ -33,7 +33,7 @@ impl ConditionState {
     }
 }
 
-/// Whether the head's pod is ready, in the words of the pod, as KubeRay has them.
+/// The state of the `HeadPodReady` condition, in the words of the pod, as KubeRay has them.
 pub(super) fn head_is_ready(observed: &ObservedCluster) -> ConditionState {
     let pod = observed.head_pod.as_deref();
     if ready(observed, |name| name == names::HEAD) > 0 {
@@ -129,14 +129,15 @@ fn own(observed: &ObservedCluster) -> impl Iterator<Item = (&str, &Job)> {
 pub(super) struct Missing {
     /// Reason and message, as KubeRay has the reason.
     pub(super) said: Option<(&'static str, String)>,
-    /// The same of a Job that has some of its pods: that may be so for a moment, whenever pods come and go.
+    /// What is said of a Job that has some of its pods: that may be so for a moment, whenever pods
+    /// come and go.
     pub(super) some: Option<(&'static str, String)>,
     /// When another Job will have been without pods for too long.
     pub(super) look_again: Option<SignedDuration>,
 }
 
-/// Which Jobs have had no pod at all for a while, although none of theirs has ever ended, and which have fewer than they ask for: their events
-/// say what is against it.
+/// Which Jobs have had no pod at all for a while, although none of theirs has ever ended, and which
+/// have fewer than they ask for: their events say what is against it.
 pub(super) fn missing(observed: &ObservedCluster) -> Missing {
     let mut missing = Missing::default();
     // One that is being deleted is to have none.

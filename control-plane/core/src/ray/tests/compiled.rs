@@ -154,7 +154,8 @@ fn the_users_command_stays_where_that_is_asked_for_or_it_starts_ray() {
     ] {
         let jobset = compile(&own);
         assert_eq!(command(&jobset, "head"), args);
-        // KubeRay's users run it as `$KUBERAY_GEN_RAY_START_CMD`, which a shell takes for one command and its arguments.
+        // KubeRay's users run it as `$KUBERAY_GEN_RAY_START_CMD`, which a shell takes for one
+        // command and its arguments.
         let generated = variable(&jobset, "head", "KUBERAY_GEN_RAY_START_CMD");
         assert!(
             generated.starts_with("ray start --head --block") && !generated.contains(';'),

@@ -1,4 +1,5 @@
-//! What is done about a RayJob: each state, each transition, and what KubeRay's users complained of, by the number of the issue.
+//! What is done about a RayJob: each state, each transition, and what KubeRay's users complained
+//! of, by the number of the issue.
 
 mod attempts;
 mod crashes;

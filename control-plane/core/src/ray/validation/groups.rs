@@ -133,8 +133,8 @@ fn has_container(template: &PodTemplateSpec) -> bool {
     pod.is_some_and(|pod| !pod.containers.is_empty())
 }
 
-/// What the head is told to have outside of it, or beside it, which is not made here. `fault_tolerant`: an annotation says that the head keeps its
-/// state in Redis.
+/// What the head is told to have outside of it, or beside it, which is not made here.
+/// `fault_tolerant`: an annotation says that the head keeps its state in Redis.
 fn outside(head: &HeadGroupSpec, fault_tolerant: bool, wrong: &mut Vec<(&str, String)>) {
     let variable = |name: &str| head_variable(head, name);
     let params = head.ray_start_params.as_ref();

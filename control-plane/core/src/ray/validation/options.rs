@@ -1,8 +1,9 @@
-//! What contradicts itself in fields that are ignored. KubeRay refuses it, and so is it refused here, as far as this looks: policies of networks and TLS are KubeRay's
-//! alone.
+//! What contradicts itself in fields that are ignored. KubeRay refuses it, and so is it refused
+//! here, as far as this looks: policies of networks and TLS are KubeRay's alone.
 //!
-//! KubeRay's messages are kept as far as they say what is wrong. Where they advise a field that is ignored here, they end before that. What asks for protection is
-//! refused beside them ([`super::protection`]).
+//! KubeRay's messages are kept as far as they say what is wrong. Where they advise a field that is
+//! ignored here, they end before that. What asks for protection is refused beside them
+//! ([`super::protection`]).
 
 use std::collections::BTreeMap;
 
@@ -214,7 +215,8 @@ fn authentication(options: &Value, version: Option<&str>, is_jobs: bool) -> Vec<
     wrong
 }
 
-/// The three numbers of a version, of which the last may be missing; what follows them says nothing.
+/// The three numbers of a version, of which the last may be missing; what follows them says
+/// nothing.
 fn parse(version: &str) -> Option<(u64, u64, u64)> {
     let version = version.trim_start();
     let version = version.strip_prefix('v').unwrap_or(version);
@@ -227,7 +229,8 @@ fn parse(version: &str) -> Option<(u64, u64, u64)> {
     Some((major, minor, patch.ok()?))
 }
 
-/// What is wrong with the rules by which KubeRay deletes what a job that has ended leaves. `shuts_down`: the job's `shutdownAfterJobFinishes`.
+/// What is wrong with the rules by which KubeRay deletes what a job that has ended leaves.
+/// `shuts_down`: the job's `shutdownAfterJobFinishes`.
 pub(super) fn deletion(strategy: &Value, shuts_down: bool) -> Vec<String> {
     let rules = strategy["deletionRules"]
         .as_array()

@@ -4,7 +4,7 @@
 //! ```text
 //!              the same worker again, soon          again, soon          again
 //!  in place ─────────────────────────────> its pod ─────────────> all Jobs ─────> in place, counted
-//!  counted                                 made anew, not counted  made anew, not counted
+//!  counted                                 recreated, not counted recreated, not counted
 //! ```
 //!
 //! Promises: a worker climbs only if it fails by itself, within [`SOON_MS`] of the restart for its

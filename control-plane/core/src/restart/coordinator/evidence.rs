@@ -1,4 +1,5 @@
-//! What counts as a failure: evidence about an incarnation that is released at the current generation.
+//! What counts as a failure: evidence about an incarnation that is released at the current
+//! generation.
 
 use lockstep_mutants::{self as mutants, Mutant};
 

@@ -21,8 +21,8 @@ impl Coordinator {
             || mutants::is(Mutant::OptionalAreExpected)
     }
 
-    /// Forgets optional workers that are no longer wanted. If they are wanted again, they join like new ones. What belongs to a Job that is away for a
-    /// while is lost with it.
+    /// Forgets optional workers that are no longer wanted. If they are wanted again, they join like
+    /// new ones. What belongs to a Job that is away for a while is lost with it.
     pub(super) fn forget_unwanted_optional(&mut self, observed: &Observed) {
         let none = self.joined.is_empty() && !observed.workers.values().any(|worker| worker.optional);
         if none {

@@ -1,5 +1,5 @@
-//! Workers that are restarted one by one (`lockstep.dev/restart-scope: worker`): there is no barrier,
-//! and no other worker is touched.
+//! Workers that are restarted one by one (`lockstep.dev/restart-scope: worker`): there is no
+//! barrier, and no other worker is touched.
 //!
 //! ```text
 //!            fails                  durable                   backoff over            runs at x
@@ -9,9 +9,9 @@
 //!                           └─────────────────────── fails at x ────────────────────┘
 //! ```
 //!
-//! Promises: a worker is told its generation only after both are durable, so a restart that could not
-//! be written never happened; while a restart is under way only an end at its own generation counts;
-//! a restart of the group ends all of them.
+//! Promises: a worker is told its generation only after both are durable, so a restart that could
+//! not be written never happened; while a restart is under way only an end at its own generation
+//! counts; a restart of the group ends all of them.
 
 use std::collections::BTreeMap;
 

@@ -17,7 +17,8 @@ use crate::restart::gather::attempt;
 /// Value of `managedBy` that means the same as none.
 const JOB_CONTROLLER: &str = "kubernetes.io/job-controller";
 
-/// The places of the Jobs of the present recreation. `recreations` is `status.restarts`; `started` names the stages all of whose workers have run.
+/// The places of the Jobs of the present recreation. `recreations` is `status.restarts`; `started`
+/// names the stages all of whose workers have run.
 #[must_use]
 pub fn places<'a>(
     jobs: &[Arc<Job>],
@@ -61,10 +62,12 @@ pub fn places<'a>(
     places
 }
 
-/// Whether the Job wants a pod at this index and lets others than its controller create it: an Indexed Job with as many pods as indexes, which has
-/// nothing against another failure, is not suspended, not ending, and has not completed the index.
+/// True if the Job wants a pod at this index and lets others than its controller create it: an
+/// Indexed Job with as many pods as indexes, which has nothing against another failure, is not
+/// suspended, not ending, and has not completed the index.
 ///
-/// Jobs with `backoffLimitPerIndex` are left to the Job controller: it counts the failures of an index in the pod that comes next.
+/// Jobs with `backoffLimitPerIndex` are left to the Job controller: it counts the failures of an
+/// index in the pod that comes next.
 #[must_use]
 pub fn is_open(job: &Job, index: u32) -> bool {
     let completed = || completed_indexes(job).iter().any(|range| range.contains(&index));

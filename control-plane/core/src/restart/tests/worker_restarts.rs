@@ -1,4 +1,5 @@
-//! Workers that are restarted alone: nobody else is touched, and each failure counts once, whoever leads.
+//! Workers that are restarted alone: nobody else is touched, and each failure counts once, whoever
+//! leads.
 
 mod pod_mates;
 mod takeover;

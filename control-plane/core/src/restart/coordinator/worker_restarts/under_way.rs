@@ -11,8 +11,8 @@ pub(super) struct UnderWay {
     progress: Progress,
     /// How many pods this leader has had deleted because the worker did not come up in them.
     pub(super) moves: u32,
-    /// Of a released worker that is in sight: when it should be up. Of one that is not expected: until
-    /// when it may come back.
+    /// Of a released worker that is in sight: when it should be up. Of one that is not expected:
+    /// until when it may come back.
     pub(super) deadline: Option<UnixNanos>,
     /// `None` if another leader has begun it.
     pub(super) begun: Option<Begun>,
