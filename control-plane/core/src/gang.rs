@@ -20,6 +20,7 @@
 //! - A gang that waits is not starved by those that come after it ([`decide`]).
 
 mod decide;
+mod decision;
 mod eligible;
 mod fit;
 mod leaving;
@@ -36,6 +37,7 @@ mod reached;
 mod world;
 
 pub use decide::decide;
+pub use decision::{Announcement, Decision, Decisions, GroupPolicy, PodGroupRef, PodRef, Word, Write};
 pub(crate) use marks::{Marks, goes_by_pod_group, overruled};
 pub use marks::{backend, mutate};
 pub use members::members;
@@ -43,10 +45,7 @@ pub use membership::{dependent, gang_name};
 pub use needs::{Exclusive, Needs};
 pub use quantity::Resources;
 pub(crate) use reached::{awaits_group, phase, reached, report, stopped};
-pub use world::{
-    Announcement, Backend, Decision, Decisions, Footprint, Gang, GroupPolicy, JobSetGangs, Node, Part, Pod,
-    PodGroupRef, PodPhase, PodRef, Word, World, Write,
-};
+pub use world::{Backend, Footprint, Gang, JobSetGangs, Node, Part, Pod, PodPhase, World};
 
 #[cfg(test)]
 mod tests;

@@ -24,6 +24,5 @@ pub mod stages;
 pub(crate) mod startup;
 pub(crate) mod status;
 pub(crate) mod success_policy;
-pub(crate) mod ttl;
 pub mod upstream_agent;
 pub(crate) mod volume_claims;

@@ -15,9 +15,10 @@
 
 use std::collections::BTreeSet;
 
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
 use lockstep_api::{
-    InPlaceKind, InPlacePhase, JobSetStatus, ReplicatedJob, ReplicatedJobStatus,
+    InPlaceKind, InPlacePhase, JobSet, JobSetStatus, ReplicatedJob, ReplicatedJobStatus,
     conditions::{messages, reasons},
     labels,
 };
@@ -39,7 +40,6 @@ use crate::{
     jobset::startup::Graph,
     jobset::status::{self, Draft},
     jobset::success_policy,
-    jobset::ttl,
     jobset::upstream_agent,
     jobset::upstream_agent::Verdict,
     jobset::volume_claims,
@@ -89,7 +89,7 @@ pub fn plan(observed: &Observed) -> Plan {
 
     if jobset.is_finished() {
         plan.delete_jobs = to_delete(&children.active);
-        match ttl::left(jobset, observed.now) {
+        match ttl_left(jobset, observed.now) {
             Some(left) if !left.is_positive() => plan.delete_jobset = true,
             left => plan.requeue_after = left,
         }
@@ -99,6 +99,14 @@ pub fn plan(observed: &Observed) -> Plan {
     }
     draft.finish(&mut plan);
     plan
+}
+
+/// How long a finished JobSet has left, zero or less when its time is up. `None`: it stays.
+fn ttl_left(jobset: &JobSet, now: Timestamp) -> Option<SignedDuration> {
+    let ttl = SignedDuration::from_secs(i64::from(jobset.spec.ttl_seconds_after_finished?));
+    let finished = status::finished_at(jobset.status.as_ref()?)?;
+    // In two steps that cannot leave the range of time.
+    Some(ttl.saturating_sub(now.duration_since(finished)))
 }
 
 /// True if a decision about it may take so long that others should not wait for it: a Job has

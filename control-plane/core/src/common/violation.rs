@@ -58,6 +58,11 @@ impl Violation {
         Self { kind, ..self }
     }
 
+    /// The same violation, as one that does not keep the object from running.
+    pub(crate) fn harmless(self) -> Self {
+        self.harmless_if(true)
+    }
+
     /// The same, of a JobSet that runs all the same where this holds.
     pub(crate) fn harmless_if(self, is_harmless: bool) -> Self {
         Self { is_harmless, ..self }

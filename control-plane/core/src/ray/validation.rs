@@ -36,7 +36,13 @@ pub fn cluster(cluster: &RayCluster) -> Vec<Violation> {
     );
     let annotations = cluster.metadata.annotations.as_ref();
     groups::validate("spec", &cluster.spec, annotations, &mut violations);
-    options::validate("spec", &cluster.spec, annotations, false, &mut violations);
+    options::validate(
+        "spec",
+        &cluster.spec,
+        annotations,
+        options::CreatedBy::User,
+        &mut violations,
+    );
     pods::validate("spec", &cluster.spec, &mut violations);
     compiled("spec", cluster, &mut violations);
     violations

@@ -2,12 +2,12 @@ mod in_place;
 mod invalid;
 mod properties;
 mod sizes;
+mod ttl;
 
-use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use lockstep_api::{
-    FailurePolicyAction as Action, InPlaceRestartStatus, JobSet, ReplicatedJobStatus, RestartStrategy,
-    SuccessPolicy, TerminalState, annotations, conditions,
+    FailurePolicyAction as Action, InPlaceRestartStatus, ReplicatedJobStatus, RestartStrategy, SuccessPolicy,
+    TerminalState, annotations, conditions,
 };
 
 use super::*;

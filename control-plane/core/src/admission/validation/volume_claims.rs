@@ -84,7 +84,7 @@ fn volumes(jobset: &JobSet, name: &str, violations: &mut Vec<Violation>) {
                 "replicatedJob containers don't have a matching volumeMount: {name} from VolumeClaimPolicies"
             ),
         )
-        .harmless_if(true));
+        .harmless());
     }
 }
 

@@ -35,7 +35,13 @@ pub(super) fn spec(
         }
         let path = format!("{path}.rayClusterSpec");
         groups::validate(&path, cluster, annotations, violations);
-        options::validate(&path, cluster, annotations, true, violations);
+        options::validate(
+            &path,
+            cluster,
+            annotations,
+            options::CreatedBy::RayJob,
+            violations,
+        );
         pods::validate(&path, cluster, violations);
     }
 }

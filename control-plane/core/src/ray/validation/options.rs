@@ -29,12 +29,19 @@ pub(super) fn head_variable<'a>(head: &'a HeadGroupSpec, name: &str) -> Option<&
     env?.iter().find(|variable| variable.name == name)
 }
 
-/// What is wrong with the spec of a cluster, at `path`. `is_jobs`: it is the cluster of a RayJob.
+/// What creates a RayCluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CreatedBy {
+    User,
+    RayJob,
+}
+
+/// What is wrong with the spec of a cluster, at `path`.
 pub(super) fn validate(
     path: &str,
     spec: &RayClusterSpec,
     annotations: Annotations<'_>,
-    is_jobs: bool,
+    created_by: CreatedBy,
     violations: &mut Vec<Violation>,
 ) {
     let mut wrong = |field: &str, message: String| {
@@ -47,7 +54,7 @@ pub(super) fn validate(
         }
     }
     if let Some(options) = options("authOptions") {
-        for message in authentication(options, spec.ray_version.as_deref(), is_jobs) {
+        for message in authentication(options, spec.ray_version.as_deref(), created_by) {
             wrong("authOptions", message);
         }
     }
@@ -69,7 +76,7 @@ pub(super) fn validate(
         }
     }
     if let Some(strategy) = options("upgradeStrategy").and_then(|options| options["type"].as_str()) {
-        if is_jobs {
+        if created_by == CreatedBy::RayJob {
             let message = "upgradeStrategy cannot be set when RayCluster is created by RayJob";
             wrong("upgradeStrategy", message.to_owned());
         } else if !["Recreate", "None"].contains(&strategy) {
@@ -171,10 +178,10 @@ fn fault_tolerance(options: &Value, spec: &RayClusterSpec, annotations: Annotati
     wrong
 }
 
-fn authentication(options: &Value, version: Option<&str>, is_jobs: bool) -> Vec<String> {
+fn authentication(options: &Value, version: Option<&str>, created_by: CreatedBy) -> Vec<String> {
     let by_kubernetes = options["enableK8sTokenAuth"] == true;
     let mut wrong = Vec::new();
-    if by_kubernetes && is_jobs {
+    if by_kubernetes && created_by == CreatedBy::RayJob {
         wrong.push("K8s token auth mode is currently not supported for RayJob".to_owned());
     }
     if options["mode"] != "token" {
