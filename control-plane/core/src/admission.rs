@@ -58,7 +58,7 @@ pub fn validate_claims(jobset: &JobSet, claims: &BTreeMap<String, Existing>) -> 
     validation::volume_claims::against_existing(&named(jobset), claims)
 }
 
-/// The JobSet with a name as long as the one that it will get, where that is generated.
+/// The JobSet with a name as long as the one that it will get, if that is generated.
 fn named(jobset: &JobSet) -> JobSet {
     let mut jobset = jobset.clone();
     if let (None | Some(""), Some(base)) = (jobset.metadata.name.as_deref(), &jobset.metadata.generate_name) {

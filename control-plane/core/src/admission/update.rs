@@ -88,7 +88,7 @@ pub(super) fn validate(old: &JobSet, new: &JobSet, features: &Features) -> Vec<V
     violations
 }
 
-/// Who is supervised is decided when the pods are made.
+/// Which workers are supervised is decided when the pods are created.
 fn supervision(old: &JobSet, new: &JobSet) -> Option<Violation> {
     let changed = old.annotation(SUPERVISE) != new.annotation(SUPERVISE);
     (old.is_made_in_place() && changed).then(|| {
@@ -131,7 +131,7 @@ fn scale(old: &JobSet, masked: &mut JobSetSpec, violations: &mut Vec<Violation>)
             && !old.is_suspended()
             && !elastic::is_of_ray_cluster(old)
         {
-            // Who is new would be one that is lost, and all others would be restarted for it.
+            // A new worker would count as a lost one, and all others would restart for it.
             violations.push(Violation::new(
                 field(""),
                 "Cannot mutate parallelism or completions of a JobSet that restarts in place, unless it is suspended",

@@ -37,7 +37,7 @@ pub fn message(violations: &[Violation]) -> String {
     for (index, violation) in violations.iter().enumerate() {
         let next = format!("{}{violation}", if index == 0 { "" } else { "; " });
         if message.len() + next.len() > LONGEST {
-            // The first alone may be long: it shows what was written.
+            // Only the first may be long: it shows what was written.
             if index == 0 {
                 message.push_str(&next[..next.floor_char_boundary(LONGEST - message.len())]);
                 message.push_str("...");

@@ -241,7 +241,7 @@ impl Judge {
     }
 }
 
-/// What to say of an annotation that nobody asks for.
+/// What to say of an annotation that no feature reads.
 fn unknown(key: &str) -> Option<String> {
     if OF_JOBSETS.contains(&key) {
         return None;

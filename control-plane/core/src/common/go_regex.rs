@@ -8,7 +8,7 @@
 //! Strangers write them, so each step of the way from text to program has a bound that holds before
 //! the step is done: groups in groups while it is read ([`DEEPEST`]), classes of characters before
 //! they are spelled out ([`reach`]), and the program's memory while it is written. What it matches
-//! with is Thompson's simulation (Pike's machine) alone: it takes at most [`Regex::steps`] for each
+//! with is Thompson's simulation (Pike's machine) only: it takes at most [`Regex::steps`] for each
 //! byte, and no memory beyond the program's own, where automata that are made while matching take
 //! megabytes each.
 
@@ -220,7 +220,7 @@ fn unicode_class<'a>(negated: bool, after: &'a str, out: &mut String) -> &'a str
             out.push('}');
             rest
         }
-        // Where there is no letter either it is an error in both.
+        // If there is no letter either it is an error in both.
         None => {
             let letter = after.chars().next().map_or(0, char::len_utf8);
             out.push_str(&after[..letter]);
@@ -240,8 +240,8 @@ fn literal_dash<'a>(after: &'a str, in_class: bool, out: &mut String) -> &'a str
     }
 }
 
-/// A character by its number, in up to three octal digits. One digit alone, but for zero, would
-/// refer to a group, which is an error in both.
+/// A character by its number, in up to three octal digits. A single digit, except zero, would refer
+/// to a group, which is an error in both.
 fn octal(after: &str) -> Option<(u32, &str)> {
     let digits = after
         .bytes()

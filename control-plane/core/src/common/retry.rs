@@ -58,13 +58,13 @@ impl StatusWrites {
         *self = Self::default();
     }
 
-    /// One was refused, or nobody knows what has become of it. Returns how long to wait.
+    /// One was refused, or its outcome is unknown. Returns how long to wait.
     pub fn failed(&mut self) -> Duration {
         self.failures = self.failures.saturating_add(1);
         doubled(WRITE, self.failures)
     }
 
-    /// Somebody else has written in between. Returns how long to wait: not at all after the first
+    /// Another process has written in between. Returns how long to wait: not at all after the first
     /// time, which a reconciler beside this makes.
     pub fn conflicted(&mut self) -> Duration {
         self.conflicts = self.conflicts.saturating_add(1);

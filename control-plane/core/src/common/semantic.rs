@@ -138,7 +138,7 @@ pub(crate) fn changes<T: Serialize + PartialEq>(name: &str, old: &T, new: &T) ->
             &meaning(name, new),
             &mut found,
         ),
-        // Nobody can say that it is the same.
+        // It cannot be said to be the same.
         _ => found.push(name.to_owned()),
     }
     found

@@ -1,8 +1,8 @@
 //! Which gangs may start now.
 //!
 //! Gangs wait in one queue: higher priority first, then the older JobSet. The first that fits
-//! starts. One that does not fit keeps every node that it could use: who passes, and leaves enough
-//! for it, is said in [`super::queue`]. A gang that would not fit the nodes even if no JobSet ran
+//! starts. One that does not fit keeps every node that it could use: [`super::queue`] says which
+//! gangs pass, and leave enough for it. A gang that would not fit the nodes even if no JobSet ran
 //! keeps nothing.
 
 use std::cmp::Reverse;
@@ -57,7 +57,7 @@ pub fn decide(world: &World, now: Timestamp) -> Decisions {
     for held in &held {
         queue.room.promise(&held.coming);
     }
-    // Where pods of a gang are on their way to their nodes, nobody knows where they will stand.
+    // While pods of a gang are on their way to their nodes, it is not known where they will run.
     let mut settling = entries.iter().any(Entry::is_settling);
     for entry in &mut entries {
         entry.follow(now);
@@ -202,7 +202,7 @@ impl<'a> Entry<'a> {
             return;
         }
         match self.progress.phase() {
-            // Where its Jobs are suspended it starts once they are resumed, which they are when it
+            // If its Jobs are suspended it starts once they are resumed, which they are when it
             // waits. All of its work may be done already.
             GangPhase::Waiting if self.gang.is_stopped => {}
             // They hold nodes now, whatever let them go.
@@ -263,8 +263,8 @@ impl<'a> Entry<'a> {
             return false;
         }
         let fit = queue.room.fits(&groups);
-        // Who has room, and waits for something else, is not passed by those that would take it:
-        // not by younger ones, or by none.
+        // A gang that has room, and waits for something else, is not passed by those that would
+        // take it: not by younger ones, or by none.
         let mut goes_before = place;
         let message = match &fit {
             Ok(_) if uncreated > 0 || gang.is_stopped => {

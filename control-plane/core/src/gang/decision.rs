@@ -65,7 +65,7 @@ pub struct PodRef {
 pub struct Announcement {
     /// Name of the gang.
     pub gang: String,
-    /// Who starts it.
+    /// What starts it.
     pub backend: Backend,
     /// What has happened.
     pub word: Word,

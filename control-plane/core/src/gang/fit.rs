@@ -1,9 +1,9 @@
 //! Whether pods fit the nodes: free is what is allocatable less what is requested.
 //!
-//! kube-scheduler chooses the nodes, and nobody knows beforehand which. So there are two answers.
-//! [`Fit::Surely`]: however it chooses, all pods fit. [`Fit::Perhaps`]: there is a way to place
-//! them all. The second is good enough where no other gang is on its way, for then the nodes are
-//! what they seem.
+//! kube-scheduler chooses the nodes, and it is not known beforehand which. So there are two
+//! answers. [`Fit::Surely`]: however it chooses, all pods fit. [`Fit::Perhaps`]: there is a way to
+//! place them all. The second is good enough where no other gang is on its way, for then the nodes
+//! are what they seem.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -36,7 +36,7 @@ struct Slot<'a> {
     /// By priority, the oldest of the gangs that could use it and go before those of lower priority
     /// that are as old or younger.
     first: BTreeMap<i32, Timestamp>,
-    /// True if the Jobs on the node count. They do not where it is reckoned as if it were empty.
+    /// True if the Jobs on the node count. They do not if it is reckoned as if it were empty.
     occupied: bool,
     /// The Jobs that are reckoned to come here.
     jobs: Vec<&'a Exclusive>,
@@ -138,7 +138,7 @@ impl<'a> Room<'a> {
     /// come to stand anywhere.
     pub(super) fn promise(&mut self, groups: &[Demand<'a>]) {
         for group in groups {
-            // As many as fit: `place` takes these even where it fails.
+            // As many as fit: `place` takes these even if it fails.
             let _ = self.place(std::slice::from_ref(group), &mut Vec::new());
             self.promised.push(*group);
         }
@@ -224,7 +224,7 @@ impl<'a> Room<'a> {
         })
     }
 
-    /// Finds a place for all pods, tight nodes first. Where that fails those that have one keep it.
+    /// Finds a place for all pods, tight nodes first. If that fails those that have one keep it.
     fn place(&mut self, groups: &[Demand<'a>], placed: &mut Vec<Placed<'a>>) -> Result<(), Shortfall> {
         for (index, group) in groups.iter().enumerate() {
             let candidates: Vec<usize> = match &group.needs.exclusive {

@@ -1,4 +1,4 @@
-//! Pods of before that hold their node still, for people who wonder what a gang waits for.
+//! Earlier pods that still hold their node, to explain what a gang waits for.
 
 use std::collections::BTreeSet;
 

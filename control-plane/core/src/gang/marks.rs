@@ -25,7 +25,7 @@ pub(crate) struct Marks {
     pod_group: Option<String>,
 }
 
-/// Who starts the gangs of a JobSet, where PodGroups can be had or not.
+/// What starts the gangs of a JobSet, with or without PodGroups.
 ///
 /// Pods of a Job that are partly below the minimum are told apart by their completion index. And
 /// pods that follow the leader of an exclusively placed Job are not created before it is scheduled,
@@ -119,8 +119,8 @@ impl Marks {
         match &marks.pod_group {
             None => gate(spec),
             Some(name) if marks.minimum == marks.parallelism => group(spec, name),
-            // Where the pods differ the webhook, which knows their index, opens the gate of those
-            // below the minimum: without it none is let go alone.
+            // If the pods differ the webhook, which knows their index, opens the gate of those
+            // below the minimum: without it none is released by itself.
             Some(_) => gate(spec),
         }
     }
@@ -171,8 +171,8 @@ const KEYS: [&str; 3] = [
 /// A pod that is being created, with the marks that the template of its Job could not give it;
 /// `None`: nothing is to be added.
 ///
-/// Where the Job controller makes groups of its own (`WorkloadWithJob`, Kubernetes KEP-5547), it
-/// has put the pod into one by now, which would wait for the Job's optional workers too: the pod is
+/// If the Job controller makes groups of its own (`WorkloadWithJob`, Kubernetes KEP-5547), it has
+/// put the pod into one by now, which would wait for the Job's optional workers too: the pod is
 /// taken out of it.
 #[must_use]
 pub fn mutate(pod: &Pod) -> Option<Pod> {

@@ -125,7 +125,7 @@ pub(super) fn never(groups: &[Demand<'_>], shortfall: &Shortfall) -> String {
     format!("{}, even if no JobSet ran", short(groups, shortfall))
 }
 
-/// Why the fit check cannot be relied on, where that is so.
+/// Why the fit check cannot be relied on, if that is so.
 pub(super) fn not_understood(groups: &[Demand<'_>]) -> Option<String> {
     let mut unknown: Vec<&str> = groups
         .iter()

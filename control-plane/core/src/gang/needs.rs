@@ -13,8 +13,7 @@ use lockstep_api::{annotations, labels};
 use super::Resources;
 use crate::jobset::placement::LONGEST_LABEL;
 
-/// What a pod needs of a node. Pods of one template differ in `exclusive` alone, and share the
-/// rest.
+/// What a pod needs of a node. Pods of one template differ only in `exclusive`, and share the rest.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Needs {
     /// What it asks for, and one of [`Resources::PODS`].
@@ -88,7 +87,7 @@ impl Needs {
 }
 
 impl Needs {
-    /// Bytes that its lists take, about; 0 where that is little.
+    /// Bytes that its lists take, about; 0 if that is little.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
@@ -314,8 +313,8 @@ fn is_sidecar(container: &Container) -> bool {
     container.restart_policy.as_deref() == Some("Always")
 }
 
-/// What a container requests. Where only a limit is stated the API server requests as much; a
-/// template may not have been there.
+/// What a container requests. If only a limit is stated the API server requests as much; a template
+/// may not have been there.
 fn of_container(container: &Container, read: fn(&BTreeMap<String, Quantity>) -> Resources) -> Resources {
     let resources = container.resources.as_ref();
     let limits = resources.and_then(|resources| resources.limits.as_ref());

@@ -2,7 +2,7 @@
 //!
 //! Each pod that a replicatedJob should have is a seat, counted by Job index, then completion
 //! index. The seats below the minimum come before all others. Among these, replicatedJobs of higher
-//! priority come first; where priorities are the same the seats of all replicatedJobs take turns.
+//! priority come first; if priorities are the same the seats of all replicatedJobs take turns.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -84,7 +84,7 @@ fn of_part<'a>(index: usize, part: &'a Part, seats: &mut Vec<Seat<'a>>) {
         }
         return;
     }
-    // Any pod of the Job can hold any of its seats: who has come farther holds an earlier one.
+    // Any pod of the Job can hold any of its seats: one that has come farther holds an earlier one.
     let pods = part.pods.iter().map(AsRef::as_ref);
     let mut pods: Vec<&Pod> = pods.filter(|pod| is_live(pod)).collect();
     pods.sort_by_key(|pod| (pod.node.is_none(), pod.gated, pod.index, pod.name.as_str()));

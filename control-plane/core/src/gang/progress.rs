@@ -125,7 +125,7 @@ impl<'a> Progress<'a> {
         self.announce(Word::TimedOut, message);
     }
 
-    /// Nobody can start the gang as it is: its Jobs are to be recreated.
+    /// Nothing can start the gang as it is: its Jobs are to be recreated.
     pub(super) fn lose_group(&mut self, jobset: &JobSetGangs, now: Timestamp) {
         let wait = back_off(jobset, &self.after.name, self.after.attempt);
         let until = now.checked_add(wait).unwrap_or(Timestamp::MAX);

@@ -49,7 +49,7 @@ impl Resources {
         }
     }
 
-    /// Takes other amounts away so many times; gives them back where that is negative.
+    /// Takes other amounts away so many times; gives them back if that is negative.
     pub fn take(&mut self, other: &Self, times: i128) {
         for (name, amount) in &other.0 {
             let own = self.0.entry(name.clone()).or_default();

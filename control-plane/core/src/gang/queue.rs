@@ -1,8 +1,8 @@
-//! Who waits, and what those behind may do meanwhile.
+//! Which gangs wait, and what those behind them may do meanwhile.
 //!
-//! A gang passes those that wait before it where none of its pods can come to stand on a node that
-//! one of them could use. Else it passes when two things hold. No gang of higher priority that it
-//! would pass is as old or older. And the first that it would pass fits beside it, whichever nodes
+//! A gang passes those that wait before it if none of its pods can come to stand on a node that one
+//! of them could use. Else it passes when two things hold. No gang of higher priority that it would
+//! pass is as old or older. And the first that it would pass fits beside it, whichever nodes
 //! kube-scheduler chooses, once those have ended that are before that one in the queue. So the
 //! first one waits for none but those that run already, and each comes to be the first (EASY
 //! backfill, without knowing how long anything runs).
@@ -34,7 +34,7 @@ pub(super) struct Held<'a> {
 }
 
 impl<'a> Queue<'a> {
-    /// Nobody waits yet.
+    /// No gang waits yet.
     pub(super) fn new(nodes: &'a BTreeMap<String, Node>) -> Self {
         Self {
             room: Room::now(nodes),

@@ -93,13 +93,13 @@ pub struct Gang {
     pub parts: Vec<Part>,
 }
 
-/// Who starts a gang together.
+/// What starts a gang together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Backend {
     /// This controller, by scheduling gates on all pods.
     #[default]
     Gates,
-    /// kube-scheduler, by a PodGroup. Optional workers alone have gates.
+    /// kube-scheduler, by a PodGroup. Only optional workers have gates.
     PodGroup,
 }
 
@@ -178,7 +178,7 @@ pub enum PodPhase {
 }
 
 impl Gang {
-    /// Who starts the gang.
+    /// What starts the gang.
     #[must_use]
     pub fn backend(&self) -> Backend {
         match self.pod_group {

@@ -43,7 +43,7 @@ impl<'a> Children<'a> {
             }
             children.taken.insert(name);
             children.owned += 1;
-            // A Job whose attempt cannot be read is neither counted nor deleted: somebody has
+            // A Job whose attempt cannot be read is neither counted nor deleted: a user has
             // tampered with it.
             let Some(attempt) =
                 label(job, labels::RESTART_ATTEMPT).and_then(|value| value.parse::<i32>().ok())

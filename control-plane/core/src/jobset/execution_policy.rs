@@ -1,9 +1,9 @@
 //! `spec.executionPolicy` (KEP-672) as gates of the start-up graph.
 //!
-//! Where `replicatedJobsStatus` is `Failed`, the failure of a replicatedJob is what the next one
-//! waits for: it is neither a matter of the failure policy, nor does it keep the JobSet from
-//! completing. Once one Job of it has succeeded, not all can fail any more: then the later
-//! replicatedJobs never run, and what still fails is a failure like any other.
+//! If `replicatedJobsStatus` is `Failed`, the failure of a replicatedJob is what the next one waits
+//! for: it is neither a matter of the failure policy, nor does it keep the JobSet from completing.
+//! Once one Job of it has succeeded, not all can fail any more: then the later replicatedJobs never
+//! run, and what still fails is a failure like any other.
 
 use lockstep_api::{JobSet, ReplicatedJob, ReplicatedJobStatus, ReplicatedJobsStatus};
 

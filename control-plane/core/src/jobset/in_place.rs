@@ -143,7 +143,7 @@ fn templates(jobset: &JobSet) -> impl Iterator<Item = (&str, &PodSpec)> {
     })
 }
 
-/// True if nobody can tell which of the Job's workers a pod is. Unset means Indexed in a JobSet.
+/// True if a pod does not tell which of the Job's workers it is. Unset means Indexed in a JobSet.
 fn is_unindexed(job: &ReplicatedJob) -> bool {
     let spec = job.template.spec.as_ref();
     spec.and_then(|spec| spec.completion_mode.as_deref()) == Some("NonIndexed")
@@ -181,7 +181,7 @@ fn obstacle(container: &Container) -> Option<&'static str> {
 }
 
 /// The containers of a pod template that are workers: those of the regular ones that the JobSet
-/// lists, or all. Who refuses supervision has workers nonetheless.
+/// lists, or all. A JobSet that refuses supervision has workers too.
 #[must_use]
 pub fn workers<'t>(jobset: &JobSet, template: &'t PodTemplateSpec) -> Vec<&'t str> {
     let wish = jobset.supervise().ok().flatten();

@@ -41,17 +41,17 @@ pub struct Observed {
     pub gang_pods: Vec<GangPod>,
     /// True if the API server serves PodGroups (`scheduling.k8s.io/v1alpha2`).
     pub pod_groups: bool,
-    /// True if node daemons can be there at all. Without them nobody restarts anything in place but
-    /// the kubelet and upstream's agents.
+    /// True if node daemons can be there at all. Without them only the kubelet and upstream's
+    /// agents restart anything in place.
     pub has_daemons: bool,
-    /// True if one may be connected, or was: somebody who restarts workers in place, and whose
+    /// True if one may be connected, or was: a daemon that restarts workers in place, and whose
     /// restarts are counted.
     pub is_attended: bool,
     /// How agents get into containers.
     pub agents: Agents,
     /// What is switched on.
     pub features: Features,
-    /// The patterns of its failure policy, where somebody has compiled them already.
+    /// The patterns of its failure policy, if they are compiled already.
     pub patterns: Option<Arc<Patterns>>,
     /// The present.
     pub now: Timestamp,

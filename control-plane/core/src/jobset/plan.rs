@@ -36,8 +36,8 @@ pub struct Plan {
     pub finished: Option<TerminalState>,
     /// To publish once the status is written.
     pub events: Vec<Event>,
-    /// What is wrong with the JobSet although it can run, as long as it is: to publish where that
-    /// has not been done.
+    /// What is wrong with the JobSet although it can run, as long as it is: to publish if that has
+    /// not been done.
     pub complaints: Vec<Event>,
     /// When to look again although nothing may have changed.
     pub requeue_after: Option<SignedDuration>,
@@ -148,6 +148,6 @@ pub struct Event {
 pub enum Severity {
     /// For information.
     Normal,
-    /// Somebody should look at it.
+    /// A person should look at it.
     Warning,
 }

@@ -33,7 +33,7 @@ pub struct Dependency<'a> {
     pub on: &'a str,
     /// What it must have reached.
     pub until: Milestone,
-    /// True if it has; where all are in order: it and all before it.
+    /// True if it has; if all are in order: it and all before it.
     pub reached: bool,
 }
 
@@ -64,8 +64,8 @@ pub fn stages(jobset: &JobSet) -> Vec<StageState<'_>> {
         .collect()
 }
 
-/// A replicatedJob that does not exist is waited for by nobody: validation refuses it. Where a
-/// policy orders all of them the one before stands for all before, which would be many.
+/// No replicatedJob waits for one that does not exist: validation refuses it. If a policy orders
+/// all of them the one before stands for all before, which would be many.
 fn state<'a>(stage: &Stage<'a>, counts: &[ReplicatedJobStatus], all_before: &mut bool) -> StageState<'a> {
     let name = stage.replicated_job.name.as_str();
     let dependency = |gate: &Gate<'a>| {

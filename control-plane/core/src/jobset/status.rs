@@ -72,7 +72,7 @@ impl<'a> Draft<'a> {
     /// Sets a condition, and tells of it where that changes anything.
     ///
     /// A condition that is absent and false is not added, but for MinAvailable, which is there from
-    /// the beginning. A change of reason or message alone keeps the time of the last transition.
+    /// the beginning. A change of only the reason or message keeps the time of the last transition.
     /// The two conditions of the startup policy exclude each other.
     pub(crate) fn set_condition(&mut self, new: &NewCondition<'_>) {
         let status = if new.status { "True" } else { "False" };
@@ -198,8 +198,8 @@ pub(crate) fn finished_at(status: &JobSetStatus) -> Option<Timestamp> {
 }
 
 /// Counts the Jobs of each replicatedJob, sorted by name from the last to the first. Restarts of
-/// single Jobs count on from the status of before; where the gate for them is off they are dropped,
-/// as upstream does.
+/// single Jobs count on from the status of before; if the gate for them is off they are dropped, as
+/// upstream does.
 pub(crate) fn replicated_jobs(
     jobset: &JobSet,
     children: &Children<'_>,

@@ -2,9 +2,9 @@
 //! report, and what follows from them.
 //!
 //! Each agent writes its attempt into an annotation of its pod. Once all pods of the set report the
-//! same, that becomes `status.currentInPlaceRestartAttempt`, and the agents lift their barriers.
-//! Where they differ, `status.previousInPlaceRestartAttempt` becomes the highest minus one: the
-//! agents at or below it restart.
+//! same, that becomes `status.currentInPlaceRestartAttempt`, and the agents lift their barriers. If
+//! they differ, `status.previousInPlaceRestartAttempt` becomes the highest minus one: the agents at
+//! or below it restart.
 //!
 //! Unlike upstream, pods of replicatedJobs that have not been created are not waited for, and pods
 //! that have succeeded stand at no barrier; so a set with an order of its own, or with workers that

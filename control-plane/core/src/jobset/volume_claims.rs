@@ -43,7 +43,7 @@ fn claim(
     let meta = template.metadata.as_ref();
     let mut of_jobset: BTreeMap<_, _> = meta.and_then(|meta| meta.labels.clone()).unwrap_or_default();
     of_jobset.insert(labels::JOBSET_NAME.to_owned(), jobset.name().to_owned());
-    // Where nobody has said that it may go, and no webhook has filled it in, it stays: as upstream
+    // If no user has said that it may go, and no webhook has filled it in, it stays: as upstream
     // has it, and the safe side.
     let owned = policy.retention_policy.is_some() && policy.when_deleted() == RetentionPolicy::Delete;
     PersistentVolumeClaim {

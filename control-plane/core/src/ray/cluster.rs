@@ -37,7 +37,7 @@ const CREATED_BY: &str = "app.kubernetes.io/created-by";
 const KUBERAY: &str = "kuberay-operator";
 /// How soon to look again at what is going.
 const SOON: SignedDuration = SignedDuration::from_secs(2);
-/// How soon to look again at what somebody else has.
+/// How soon to look again at what another owner has.
 const SELDOM: SignedDuration = SignedDuration::from_secs(60);
 
 /// Decides what is to be done about a RayCluster.
@@ -83,7 +83,7 @@ pub fn plan(observed: &ObservedCluster) -> ClusterPlan {
     plan
 }
 
-/// Whom the cluster belongs to, where it is not this controller.
+/// Which controller the cluster belongs to, if it is not this one.
 fn not_ours(observed: &ObservedCluster) -> Option<String> {
     let cluster = &*observed.cluster;
     if let Some(manager) = cluster.managed_by_another() {
@@ -113,14 +113,14 @@ fn not_ours(observed: &ObservedCluster) -> Option<String> {
     })
 }
 
-/// Whom something of a name that the cluster needs belongs to.
+/// The owner of an object whose name the cluster needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Belongs {
     /// It is the cluster's own, or there is none.
     Ours,
     /// A former cluster of the same name has left it, or it is being deleted: it goes by itself.
     Former,
-    /// It is somebody else's.
+    /// It has another owner.
     Others,
 }
 
@@ -188,7 +188,7 @@ fn service(observed: &ObservedCluster, facts: &mut Facts<'_>, plan: &mut Cluster
         Belongs::Others => {
             let message = format!("the Service {name} belongs to somebody else");
             facts.refused = Some(Refusal::taken(message));
-            // It may have no label, and nobody tells when it goes.
+            // It may have no label, and then no event tells when it goes.
             plan.requeue_after = Some(SELDOM);
         }
     }

@@ -10,7 +10,7 @@
 //! - The name of a job follows from the time by the schedule, and what is there is not made again:
 //!   each start leads to one job, whatever dies.
 //! - Jobs that have ended are deleted once there are more than the limits say, the oldest first.
-//!   Others are touched by `Replace` alone.
+//!   Only `Replace` touches others.
 
 mod schedule;
 mod start;
@@ -150,7 +150,7 @@ impl<'a> Draft<'a> {
         self.condition(UNSUPPORTED_FIELDS, reasons::IGNORED, UNSUPPORTED_FIELDS, message);
     }
 
-    /// The schedule, where the spec can be. Where it cannot, that is said.
+    /// The schedule, where the spec can be. If it cannot, that is said.
     fn schedule(&mut self) -> Option<Schedule> {
         let violations = validation::cron(self.cron);
         let refusal = Refusal::invalid("RayCronJob", &violations);
@@ -213,7 +213,7 @@ impl<'a> Draft<'a> {
         self.status.last_successful_time = succeeded.chain(known).max_by_key(|time| time.0);
     }
 
-    /// Starts the latest job that is due, where nothing is against it.
+    /// Starts the latest job that is due, if nothing is against it.
     fn start(&mut self, schedule: &Schedule) {
         let now = self.observed.now;
         let next = schedule.next(now);

@@ -90,7 +90,7 @@ pub fn plan(observed: &ObservedJob) -> JobPlan {
         .flatten()
         .any(|name| name == FINALIZER);
     if job.is_deleting() {
-        // KubeRay's finalizer has the same name. Where its controller is gone nobody else takes it
+        // KubeRay's finalizer has the same name. If its controller is gone nobody else takes it
         // away.
         if has_finalizer && (is_begun(job) || draft.left_to_another().is_none()) {
             draft.finalize();

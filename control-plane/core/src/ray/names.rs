@@ -53,7 +53,7 @@ pub fn jobsets(cluster: &str) -> BTreeSet<String> {
     lengths.map(|longest| beside(cluster, longest)).collect()
 }
 
-/// How the name of the cluster begins whose JobSet may have this name, where that is not its own.
+/// How the name of the cluster begins whose JobSet may have this name, if that is not its own.
 #[must_use]
 pub fn unshortened(jobset: &str) -> Option<&str> {
     let (start, end) = jobset.rsplit_once('-')?;

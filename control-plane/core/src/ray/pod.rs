@@ -46,7 +46,7 @@ pub(crate) fn template(
     let port = gcs_port(cluster);
     let command = node.command(container, &format!("{host}:{port}"));
     environment(cluster, group, node.role, (&host, &port), container);
-    // The command alone: shells that expand it without `eval` take a `;` for an argument.
+    // Only the command: shells that expand it without `eval` take a `;` for an argument.
     env(container, "KUBERAY_GEN_RAY_START_CMD", &command);
     let stated: Vec<&str> = [&container.command, &container.args]
         .into_iter()

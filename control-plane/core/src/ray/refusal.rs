@@ -36,7 +36,7 @@ impl Refusal {
         }
     }
 
-    /// A name that is needed is somebody else's.
+    /// A name that is needed has another owner.
     pub(crate) fn taken(message: String) -> Self {
         Self {
             reason: conditions::REPLICA_FAILURE.to_owned(),

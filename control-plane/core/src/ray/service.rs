@@ -11,7 +11,7 @@ use super::jobset::owner;
 use super::start::Role;
 use super::{names, pod};
 
-/// The type of Service that there is where none is stated.
+/// The type of Service that there is if none is stated.
 const CLUSTER_IP: &str = "ClusterIP";
 /// What Services have in the place of an address that have none.
 const HEADLESS: &str = "None";

@@ -72,7 +72,7 @@ fn until_rest(steps: usize, mut step: impl FnMut() -> bool) {
 struct World {
     cluster: RayCluster,
     jobset: Option<JobSet>,
-    /// The Service of the head's name, where it is not the one that goes with the JobSet.
+    /// The Service of the head's name, if it is not the one that goes with the JobSet.
     service: Option<Service>,
     ready: [i32; 2],
     head_pod: Option<Pod>,
@@ -83,7 +83,7 @@ struct World {
     /// True if its Jobs are being deleted.
     jobs_go: bool,
     kuberay: bool,
-    /// What the API server says where it does not let the JobSet be created.
+    /// What the API server says if it does not let the JobSet be created.
     refused: Option<String>,
     seconds: i64,
 }

@@ -447,7 +447,7 @@ fn a_container_that_crashes_before_it_can_report_uses_up_max_restarts_too() {
         plan(&observed).finished
     };
     assert_eq!(ends(false), Some(TerminalState::Failed));
-    // Where workers are supervised, their own coordinator counts.
+    // If workers are supervised, their own coordinator counts.
     assert_eq!(ends(true), None);
 }
 

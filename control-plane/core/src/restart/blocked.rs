@@ -16,7 +16,7 @@ pub struct Blocked {
     pub reason: BlockedReason,
     /// Name of the pod.
     pub pod: String,
-    /// The node that it is bound to, empty where unknown.
+    /// The node that it is bound to, empty if unknown.
     pub node: String,
 }
 

@@ -9,13 +9,13 @@ pub struct Cause {
     pub reason: Reason,
     /// The worker that it concerns.
     pub identity: Option<Identity>,
-    /// Name of its pod, empty where unknown.
+    /// Name of its pod, empty if unknown.
     pub pod: String,
-    /// Its node, empty where unknown.
+    /// Its node, empty if unknown.
     pub node: String,
-    /// How it ended, where known.
+    /// How it ended, if known.
     pub exit: Option<Exit>,
-    /// When it happened by the node's clock, where known.
+    /// When it happened by the node's clock, if known.
     pub at: Option<UnixNanos>,
 }
 

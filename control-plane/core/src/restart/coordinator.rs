@@ -66,7 +66,7 @@ pub struct Coordinator {
     escalation: Escalation,
     /// The latest restart of the group, for the failures after it.
     climb: Climb,
-    /// A restart in place is under way: it ends with those who take part.
+    /// A restart in place is under way: it ends with the workers that take part.
     in_place: bool,
     /// Token of the latest manual request that has been acted upon.
     handled_request: Option<String>,

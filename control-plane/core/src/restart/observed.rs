@@ -68,7 +68,7 @@ pub struct Worker {
     /// True if it is above the minimum of its gang, or of a set whose size changes: it may never
     /// come, and joins when it does.
     pub optional: bool,
-    /// How it is restarted in place: `Process`, or `Container` where it has no agent.
+    /// How it is restarted in place: `Process`, or `Container` if it has no agent.
     pub level: RestartLevel,
     /// True if it cannot be restarted in place at all: its pod was changed after its template was
     /// judged, so that it has no agent.

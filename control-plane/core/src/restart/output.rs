@@ -38,7 +38,7 @@ pub struct Condemned {
     pub pod_uid: String,
     /// Name of the pod.
     pub pod: String,
-    /// Its node, empty where unknown.
+    /// Its node, empty if unknown.
     pub node: String,
 }
 
@@ -76,7 +76,7 @@ pub struct WorkerRestart {
 pub enum Announcement {
     /// A restart in place has begun.
     Restarting {
-        /// Whom it concerns.
+        /// What it concerns.
         scope: Scope,
         /// Desired generation.
         generation: Generation,
@@ -85,7 +85,7 @@ pub enum Announcement {
     },
     /// All workers that it concerns run again.
     Restarted {
-        /// Whom it concerned.
+        /// What it concerned.
         scope: Scope,
         /// When each phase was reached.
         timeline: Timeline,

@@ -8,7 +8,7 @@ use lockstep_mutants::{self as mutants, Mutant};
 use super::{Durable, Generation, Report};
 
 /// How far a report may be above what is durable: leaders are ahead by a few, and a restored status
-/// is behind by as many restarts as there were since its backup. Nobody restarts so often.
+/// is behind by as many restarts as there were since its backup. No group restarts this often.
 const FARTHEST: u64 = 1 << 32;
 /// Counted restarts that may be missing in the status beside one for each generation.
 const UNCOUNTED: u64 = 1024;

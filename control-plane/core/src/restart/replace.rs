@@ -1,4 +1,4 @@
-//! Which lost pods the control plane replaces itself, so that nobody waits for the Job controller's
+//! Which lost pods the control plane replaces itself, without the wait for the Job controller's
 //! back-off (10 s, doubled at each failure, up to 10 min).
 //!
 //! Promises:
@@ -16,8 +16,8 @@
 //! stage have run. The name then follows from the Job and the group's generation: every leader that
 //! comes later decides that name again, and one that came before and knew the UID has seen its
 //! lease end before this one began to decide. Should its last request arrive late all the same, the
-//! Job controller deletes one of the two pods, and the coordinator releases neither meanwhile.
-//! Where no such knowledge is left, the replacement is left to the Job controller.
+//! Job controller deletes one of the two pods, and the coordinator releases neither meanwhile. If
+//! no such knowledge is left, the replacement is left to the Job controller.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -38,8 +38,8 @@ pub use pod::replacement_pod;
 const FIRST_MS: u64 = 1_000;
 /// The longest such wait, milliseconds.
 const LONGEST_MS: u64 = 60_000;
-/// How long a place stays empty before its pod is replaced where nobody has seen one, milliseconds:
-/// where it is new (a Job recreated alone, or scaled up), the Job controller is about to fill it.
+/// How long a place stays empty before its pod is replaced if none was seen there, milliseconds: if
+/// it is new (a single Job was recreated or scaled up), the Job controller is about to fill it.
 const UNSEEN_MS: u64 = 2_000;
 
 /// Where a pod belongs.
@@ -203,7 +203,7 @@ impl Past {
             return loss.due;
         }
         let ran = match &self.last {
-            // Where what replaced it has ended already, that was never seen alive.
+            // Its replacement has ended already and was never seen alive.
             Some(seen) => seen.ran && !occupancy.names.contains(&name(place, &seen.uid)),
             None => true,
         };

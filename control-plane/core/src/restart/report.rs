@@ -45,7 +45,7 @@ pub enum Heartbeat {
 pub struct Exit {
     /// Exit code, or 128 + signal.
     pub code: i32,
-    /// Signal number, 0 where none.
+    /// Signal number, 0 if none.
     pub signal: i32,
 }
 

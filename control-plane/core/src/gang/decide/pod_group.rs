@@ -101,8 +101,8 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// The API server serves no PodGroups any more. Who waits for one is given back, and its Jobs
-    /// are recreated for the gates.
+    /// The API server no longer serves PodGroups. A gang that waits for one is given back, and its
+    /// Jobs are recreated for the gates.
     pub(super) fn lose_group(&mut self, now: Timestamp) {
         let mut pods = self.gang.parts.iter().flat_map(|part| &part.pods);
         // Jobs that do not run have been given back already.

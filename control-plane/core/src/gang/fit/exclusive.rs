@@ -58,7 +58,7 @@ impl Slot<'_> {
     }
 }
 
-/// True if another Job keeps this one away. Where a priority is not known yet it may be the same.
+/// True if another Job keeps this one away. If a priority is not known yet it may be the same.
 fn excludes(exclusive: &Exclusive, key: &str, priority: Option<&str>) -> bool {
     let known = exclusive.priority.as_deref().zip(priority);
     key != exclusive.job_key && known.is_none_or(|(own, other)| own == other)

@@ -312,7 +312,7 @@ fn exclusive_jobs_take_a_domain_each() {
 }
 
 proptest! {
-    /// Where pods surely fit they do, whichever nodes they are sent to, and in whatever order.
+    /// If pods surely fit they do, whichever nodes they are sent to, and in whatever order.
     #[test]
     fn what_surely_fits_fits(
         cpus in prop::collection::vec(1_i128..9, 1..6),

@@ -67,7 +67,7 @@ fn who_leaves_enough_passes() {
     model.finish(100);
 }
 
-/// Those of lower priority that are younger do not, even where they would be in nobody's way.
+/// Those of lower priority that are younger do not, even if they would be in nobody's way.
 #[test]
 fn lower_priorities_do_not_pass() {
     let mut model = one_waits();
@@ -229,7 +229,7 @@ fn nodes_are_used_as_well_as_in_order_of_arrival() {
     assert!(ours <= plain, "{ours} s, in order {plain} s");
 }
 
-/// Where kube-scheduler starts the gang it is said too what is missing.
+/// If kube-scheduler starts the gang it is said too what is missing.
 #[test]
 fn a_pod_group_says_what_is_missing() {
     let mut model = Model::new(&[4, 4]);

@@ -30,7 +30,7 @@ const NAME: &str = "lockstep-agent";
 const SOCKETS: &str = "lockstep-sockets";
 /// The pods' sockets on the node, in a directory for each pod's UID.
 const SOCKETS_ON_NODE: &str = "/run/lockstep/pods";
-/// Where a worker finds the agent and its pod's socket: where node daemons would mount them, too.
+/// Where a worker finds the agent and its pod's socket: where node daemons would mount them too.
 const ROOT: &str = ".lockstep";
 const BIN: &str = "/.lockstep/bin";
 const RUN: &str = "/.lockstep/run";
@@ -156,7 +156,7 @@ fn put_in_front(container: &mut Container, grace: i64) {
         mount_path: HEARTBEAT_DIR.to_owned(),
         ..VolumeMount::default()
     });
-    // Each pod sees its own socket alone.
+    // Each pod sees only its own socket.
     mounts.push(VolumeMount {
         name: SOCKETS.to_owned(),
         mount_path: RUN.to_owned(),

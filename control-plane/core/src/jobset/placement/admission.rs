@@ -49,7 +49,7 @@ pub enum Refusal {
 
 /// What is to be done about a pod that is being created.
 ///
-/// `Ok(None)`: nothing is to be checked. `Ok(Some(search))`: it follows a leader, who must be
+/// `Ok(None)`: nothing is to be checked. `Ok(Some(search))`: it follows a leader, which must be
 /// scheduled.
 ///
 /// # Errors
@@ -112,8 +112,8 @@ fn follows(pod: &Pod) -> Option<&str> {
 ///
 /// The API server gives every pod a priority before. One that it gave none, with that part of it
 /// off, has the priority "" in the second term, as upstream writes it. No label that was put on
-/// here has that value, so that the term matches no pod: such leaders keep nobody out of their
-/// domains.
+/// here has that value, so that the term matches no pod: such leaders keep no other pod out of
+/// their domains.
 fn attract(pod: &mut Pod, topology: &str) {
     let key = label(pod, labels::JOB_KEY).unwrap_or_default().to_owned();
     let priority = label(pod, labels::PRIORITY).unwrap_or_default().to_owned();

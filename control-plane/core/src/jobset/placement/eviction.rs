@@ -36,7 +36,7 @@ pub fn question<'a>(pods: impl Iterator<Item = &'a Member> + Clone) -> Option<Qu
     })
 }
 
-/// The followers of a Job that do not select the domain of their leader. None where `asked` is no
+/// The followers of a Job that do not select the domain of their leader. None if `asked` is no
 /// longer the question: then `domain` is not the answer.
 #[must_use]
 pub fn misplaced<'a>(

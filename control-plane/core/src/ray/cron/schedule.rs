@@ -4,9 +4,9 @@
 //! nothing beyond it but 7 for Sunday. Time zones are those that this program brings along, so that
 //! the same schedule means the same everywhere.
 //!
-//! Where the clock goes forward, a start at one stated time of day that there is not comes right
-//! after the gap. Where the clock goes back, it comes once, the first time; a schedule of several
-//! times a day goes on through both.
+//! If the clock goes forward, a start at one stated time of day that there is not comes right after
+//! the gap. If the clock goes back, it comes once, the first time; a schedule of several times a
+//! day goes on through both.
 
 use croner::Cron;
 use croner::parser::{CronParser, Seconds, Year};

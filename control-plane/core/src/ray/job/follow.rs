@@ -221,8 +221,8 @@ impl Draft<'_> {
         }
     }
 
-    /// True if Ray answers others, where it does not answer here: the kubelet holds the head ready,
-    /// and a submitter of ours runs. Another may run whatever becomes of the job.
+    /// True if Ray answers others although it does not answer here: the kubelet holds the head
+    /// ready, and a submitter of ours runs. Another may run whatever becomes of the job.
     fn is_seen_by(&self, found: Submitter) -> bool {
         let is_out_of_reach = matches!(self.ray, Ray::Unreachable | Ray::Denied(_));
         let follows = self.is_showing(found) && !submitter::is_stated(&self.job.spec);
@@ -271,7 +271,7 @@ impl Draft<'_> {
         true
     }
 
-    /// Ray does not answer: the attempt is given up in the end. Time in which nobody has looked
+    /// Ray does not answer: the attempt is given up in the end. Time in which no leader has looked
     /// does not count.
     pub(super) fn out_of_reach(&mut self) {
         let since = self

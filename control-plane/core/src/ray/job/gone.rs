@@ -16,13 +16,13 @@ const FOREGROUND: &str = "foregroundDeletion";
 /// How long what is deleted may take to go before that is told, and how long a pod of the
 /// submitter.
 const GOES_WITHIN: SignedDuration = SignedDuration::from_secs(60);
-/// How messages about what somebody else has to see to begin.
+/// How messages about what an operator has to see to begin.
 const WAITS: &str = "waits until ";
 
 /// When the pods of a Job that is deleted go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pods {
-    /// Before it (foreground): where the Job is gone nothing of it runs.
+    /// Before it (foreground): if the Job is gone nothing of it runs.
     First,
     /// In their own time (background): one of them may be on a node that is lost, and never go.
     Later,
@@ -138,7 +138,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Says in the status what somebody else has to see to. True: it is news.
+    /// Says in the status what an operator has to see to. True if it was not there before.
     pub(super) fn wait_for(&mut self, what: impl Display) -> bool {
         let message = format!("{WAITS}{what}");
         let is_news = self.status.message != message;

@@ -136,8 +136,7 @@ impl Draft<'_> {
         self.look_again(POLL);
     }
 
-    /// True if the job can be submitted: the head is ready, or all pods are, where that is asked
-    /// for.
+    /// True if the job can be submitted: the head is ready, or all pods are, if that is asked for.
     pub(super) fn is_ready(&self, cluster: &RayCluster) -> bool {
         let all = self.job.spec.wait_for_all_pods_healthy.unwrap_or(false);
         cluster.status.as_ref().is_some_and(|status| {
@@ -153,7 +152,7 @@ impl Draft<'_> {
         is_left_by(meta, "RayJob", self.job.name(), self.job.uid_str())
     }
 
-    /// True if the Job of the RayJob's name is somebody else's. What a RayJob of the same name has
+    /// True if the Job of the RayJob's name has another owner. What a RayJob of the same name has
     /// left goes by itself.
     fn is_foreign(&self, job: &Job) -> bool {
         self.job.spec.submission_mode() == RayJobSubmissionMode::K8sJobMode

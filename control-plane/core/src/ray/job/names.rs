@@ -4,7 +4,7 @@ use lockstep_api::naming::hex_digest;
 use lockstep_api::ray::{RayJob, RayJobDeploymentStatus, RayJobStatus};
 
 /// Attempts whose names are compared, of the first ones and of the last: the number of attempts is
-/// what somebody wrote into the status.
+/// what any writer put into the status.
 const MOST_ATTEMPTS: i32 = 1000;
 
 /// Name of the cluster of an attempt.

@@ -36,8 +36,7 @@ pub struct ObservedJob {
     pub ray: Ray,
     /// True if KubeRay's controller runs in this Kubernetes cluster.
     pub kuberay: bool,
-    /// Since when somebody has looked at jobs without a break: what was not seen before says
-    /// nothing.
+    /// Since when jobs are watched without a break: what was not seen before says nothing.
     pub watched_since: Timestamp,
     /// The present.
     pub now: Timestamp,
@@ -51,7 +50,7 @@ pub enum Ray {
     Unasked,
     /// It did not answer.
     Unreachable,
-    /// It, or what stands before it, answered by this status of HTTP alone, and said nothing of the
+    /// It, or what stands before it, answered only with this HTTP status, and said nothing of the
     /// job.
     Denied(String),
     /// It will not take the job, and why.

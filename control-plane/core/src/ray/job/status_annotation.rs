@@ -5,9 +5,9 @@
 //! that case, before it is written as the status: whatever dies in between, what is decided next
 //! follows from the annotation. What is shown is brought up to it.
 //!
-//! Where the definition keeps the whole status the annotation is not made, not believed, and taken
-//! away. Where the dashboard is never stands in it: who may write annotations, but no status, is
-//! not to choose whom the control plane talks to.
+//! If the definition keeps the whole status the annotation is not made, not believed, and taken
+//! away. Where the dashboard is never stands in it: a user who may write annotations, but no
+//! status, must not choose where the control plane connects to.
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ pub fn recall(job: &Arc<RayJob>) -> Recalled {
     if is_whole {
         return as_it_is(Arc::clone(job));
     }
-    // Somebody else has begun it since: what is shown is newer than what is remembered.
+    // Another controller has begun it since: what is shown is newer than what is remembered.
     if !shown.ray_cluster_name.is_empty() && !is_begun(job) {
         return as_it_is(Arc::clone(job));
     }
@@ -115,7 +115,7 @@ pub(super) fn value(job: &RayJob, status: &RayJobStatus, is_whole: bool) -> Opti
     Some(json!({"uid": job.uid_str(), "status": status}).to_string())
 }
 
-/// True if the annotation is there, and about this RayJob. What somebody else has written stays.
+/// True if the annotation is there, and about this RayJob. What others have written stays.
 pub(super) fn is_there(job: &RayJob) -> bool {
     own(job).is_some()
 }

@@ -169,7 +169,7 @@ fn entrypoint(spec: &RayJobSpec, wrong: &mut impl FnMut(&str, &str)) {
             Ok(_) => {}
         }
     }
-    // Who submits with a command of their own may say it there.
+    // A submitter with a command of its own may state it there.
     let is_said_elsewhere =
         spec.submission_mode() == RayJobSubmissionMode::K8sJobMode && submitter::is_stated(spec);
     if spec.entrypoint.trim().is_empty() && !is_said_elsewhere {

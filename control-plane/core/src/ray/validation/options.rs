@@ -1,7 +1,7 @@
 //! What contradicts itself in fields that are ignored. KubeRay refuses it, and so is it refused
-//! here, as far as this looks: policies of networks and TLS are KubeRay's alone.
+//! here, as far as this looks: only KubeRay judges network policies and TLS.
 //!
-//! KubeRay's messages are kept as far as they say what is wrong. Where they advise a field that is
+//! KubeRay's messages are kept as far as they say what is wrong. If they advise a field that is
 //! ignored here, they end before that. What asks for protection is refused beside them
 //! ([`super::protection`]).
 

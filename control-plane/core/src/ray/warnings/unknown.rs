@@ -1,4 +1,4 @@
-//! Fields that nobody reads, such as misspelled ones. The definitions of Ray's resources keep them,
+//! Fields that are not read, such as misspelled ones. The definitions of Ray's resources keep them,
 //! and so the API server says nothing of them.
 //!
 //! The author of a resource chooses the names of its fields, and so how long and how many they are:

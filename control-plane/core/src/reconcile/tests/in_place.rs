@@ -295,8 +295,7 @@ fn restart_job_makes_a_whole_group_anew_while_no_coordinator_is_there() {
     observed.has_daemons = false;
     observed.features.restart_job = true;
     let status = plan(&observed).status.unwrap();
-    // When there is one again, it would take the workers of a Job that was recreated alone for
-    // lost.
+    // When there is one again, it would take the workers of a single recreated Job for lost.
     assert_eq!((status.restarts, status.restarts_count_towards_max), (1, 1));
     assert_eq!(status.in_place_restart.map(|group| group.restarts), Some(1));
 }

@@ -115,10 +115,10 @@ impl Coordinator {
                 || slot.seen_running()
                 || mutants::is(Mutant::StartedUnseen);
             let is_released = self.released_in.contains_key(identity);
-            let restarts_alone = self.worker_restarts.contains(identity);
+            let is_restarting = self.worker_restarts.contains(identity);
             let runs = slot.done
                 || slot.absent
-                || restarts_alone
+                || is_restarting
                 || (seen && is_released && slot.running_at(self.wanted(identity)));
             let is_part = is_released || slot.current.is_some() || self.started.contains(&slot.worker.stage);
             takes_part |= is_part;

@@ -32,7 +32,7 @@ pub(super) struct Begun {
 /// How far a restart is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Progress {
-    /// Not durable under this leader's epoch: nobody is told.
+    /// Not durable under this leader's epoch: the worker is not told.
     Pending,
     /// Durable: the worker is told, and waits for its release.
     Told,

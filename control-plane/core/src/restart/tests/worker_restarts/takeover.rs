@@ -1,4 +1,4 @@
-//! Leaders that find workers restarted alone.
+//! New leaders that find worker restarts.
 
 use super::*;
 
