@@ -50,12 +50,14 @@ pub use blocked::{Blockage, Blocked, BlockedReason};
 pub use cause::{Cause, Reason};
 pub use coordinator::{Coordinator, Effect, Fate, Preview, Unmoved, WORKER_RESTARTS_AT_ONCE};
 pub use durable::{Durable, DurablePhase};
-pub use gather::{Gathered, Placed, gather, grace_ms, heartbeat_timeout_ms, ready_timeout_ms};
+pub use gather::{Gathered, Placed, gather};
 pub use ids::{Epoch, Generation, Identity, Incarnation, UnixNanos};
 pub use observed::{Observed, PodFact, Scope, Worker};
 pub use output::{Announcement, Condemned, Desired, Output, Timeline, WorkerRestart};
 pub use plausibility::Impossible;
-pub use policy::{EscalateAfter, Policy, TerminalAction, TerminalRule};
+pub use policy::{
+    EscalateAfter, Policy, TerminalAction, TerminalRule, grace_ms, heartbeat_timeout_ms, ready_timeout_ms,
+};
 pub use replace::{LostPods, Occupancy, PodPlace, Replacement, Vacant, is_open, places, replacement_pod};
 pub use report::{Exit, Heartbeat, Phase, Report};
 pub use step_delay::StepDelay;

@@ -17,9 +17,8 @@ use lockstep_api::{CompletedJobs, JobSet, JobSetStatus, ReplicatedJob, labels};
 
 use crate::jobset::children::{Children, job_index, label};
 use crate::jobset::job_status::{has_condition, indexes};
-use crate::jobset::jobs::owner_reference;
 use crate::jobset::limits;
-use crate::jobset::owner::is_controlled_by;
+use crate::jobset::owner::{is_controlled_by, owner_reference};
 use crate::jobset::upstream_agent::AgentPod;
 
 #[cfg(test)]

@@ -9,9 +9,8 @@ use k8s_openapi::{
 use lockstep_api::{JobSet, KIND, events, labels};
 
 use crate::{
-    jobset::jobs::owner_reference,
     jobset::observed::Observed,
-    jobset::owner::controller_of,
+    jobset::owner::{controller_of, owner_reference},
     jobset::plan::{Event, Severity},
 };
 

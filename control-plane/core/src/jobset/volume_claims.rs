@@ -11,7 +11,7 @@ use k8s_openapi::{
 };
 use lockstep_api::{JobSet, RetentionPolicy, VolumeClaimPolicy, VolumeClaimTemplate, labels, naming};
 
-use crate::{jobset::jobs::owner_reference, jobset::observed::Observed};
+use crate::{jobset::observed::Observed, jobset::owner::owner_reference};
 
 #[cfg(test)]
 mod tests;

@@ -34,10 +34,9 @@ use lockstep_api::ray::conditions::{UNSUPPORTED_FIELDS, reasons};
 use lockstep_api::ray::{RayJob, RayJobDeploymentStatus as Phase, RayJobStatus};
 
 pub(super) use cluster::{first_cluster, owner};
-pub use gone::Pods;
 pub use head::head_failures;
 pub use names::is_begun;
-pub use plan::{JobPlan, ObservedJob, Ray, RayInfo};
+pub use plan::{JobPlan, ObservedJob, Pods, Ray, RayInfo};
 pub use status_annotation::{Recalled, recall};
 
 use self::names::{cluster_name, job_id, last_id};

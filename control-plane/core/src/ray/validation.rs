@@ -1,6 +1,5 @@
 //! What Ray's resources must fulfil, with KubeRay's limits. Messages name the field.
 
-mod annotations;
 mod groups;
 mod job;
 mod options;
@@ -14,7 +13,7 @@ use crate::common::features::Features;
 use crate::common::syntax::dns1035_label;
 use crate::common::violation::Violation;
 
-pub(crate) use annotations::unsupported_annotation;
+pub(crate) use options::unsupported_annotation;
 
 /// Longest name of a RayJob.
 const LONGEST_JOB_NAME: usize = 47;

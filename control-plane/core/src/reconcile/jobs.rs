@@ -18,7 +18,8 @@ use lockstep_api::{InPlaceKind, JobSet, ReplicatedJob, annotations, labels, nami
 use crate::common::features::Features;
 use crate::gang::Marks;
 use crate::jobset::in_place::{self, Agents, InPlaceMode, RestartLevel, template};
-use crate::jobset::jobs::{IN_PLACE_BACKOFF_LIMIT, IN_PLACE_POD_REPLACEMENT_POLICY, owner_reference, total};
+use crate::jobset::jobs::{IN_PLACE_BACKOFF_LIMIT, IN_PLACE_POD_REPLACEMENT_POLICY, total};
+use crate::jobset::owner::owner_reference;
 use crate::jobset::volume_claims;
 
 #[cfg(test)]

@@ -1,6 +1,15 @@
 //! Limits and codes from the JobSet and its Jobs.
 
+use std::time::Duration;
+
+use lockstep_api::JobSet;
+
 use super::Identity;
+
+/// Longest default of the grace between SIGTERM and SIGKILL at a restart, milliseconds.
+const MAX_DEFAULT_GRACE_MS: u64 = 5_000;
+/// Kubernetes' default of terminationGracePeriodSeconds.
+const DEFAULT_TERMINATION_GRACE_SECONDS: i64 = 30;
 
 /// Limits and codes from the JobSet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,4 +100,48 @@ impl Policy {
             })
             .map(|rule| rule.action)
     }
+}
+
+/// Time between SIGTERM and SIGKILL at a restart, milliseconds: what the JobSet says, else the
+/// pods' own grace, at most 5 s.
+#[must_use]
+pub fn grace_ms(jobset: &JobSet) -> u64 {
+    if let Ok(Some(grace)) = jobset.restart_grace() {
+        return u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
+    }
+    let shortest = jobset
+        .spec
+        .replicated_jobs
+        .iter()
+        .filter_map(|job| job.template.spec.as_ref()?.template.spec.as_ref())
+        .map(|pod| {
+            pod.termination_grace_period_seconds
+                .unwrap_or(DEFAULT_TERMINATION_GRACE_SECONDS)
+        })
+        .min()
+        .unwrap_or(DEFAULT_TERMINATION_GRACE_SECONDS);
+    u64::try_from(shortest)
+        .unwrap_or(0)
+        .saturating_mul(1000)
+        .min(MAX_DEFAULT_GRACE_MS)
+}
+
+/// Longest time between two heartbeats of a worker, milliseconds; 0: the JobSet asks for none.
+#[must_use]
+pub fn heartbeat_timeout_ms(jobset: &JobSet) -> u32 {
+    wire_ms(jobset.heartbeat_timeout().ok().flatten())
+}
+
+/// How long a worker that is started may take until its first heartbeat, milliseconds; 0: as long
+/// as it wants.
+#[must_use]
+pub fn ready_timeout_ms(jobset: &JobSet) -> u32 {
+    wire_ms(jobset.ready_timeout().ok().flatten())
+}
+
+fn wire_ms(asked: Option<Duration>) -> u32 {
+    asked.map_or(0, |timeout| {
+        // Less than a millisecond is not zero.
+        u32::try_from(timeout.as_millis().max(1)).unwrap_or(u32::MAX)
+    })
 }

@@ -6,7 +6,7 @@ use jiff::SignedDuration;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::Draft;
+use super::{Draft, Pods};
 use crate::jobset::plan::{JobRef, Severity};
 use crate::ray::submitter;
 
@@ -18,15 +18,6 @@ const FOREGROUND: &str = "foregroundDeletion";
 const GOES_WITHIN: SignedDuration = SignedDuration::from_secs(60);
 /// How messages about what an operator has to see to begin.
 const WAITS: &str = "waits until ";
-
-/// When the pods of a Job that is deleted go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pods {
-    /// Before it (foreground): if the Job is gone nothing of it runs.
-    First,
-    /// In their own time (background): one of them may be on a node that is lost, and never go.
-    Later,
-}
 
 impl<'a> Draft<'a> {
     /// Has the submitter deleted, its pods first; after a while without those that do not go. True:

@@ -8,7 +8,6 @@ use lockstep_api::JobSet;
 use lockstep_api::ray::{RayCluster, RayJob, RayJobStatus};
 use serde_json::Value;
 
-use super::Pods;
 use crate::jobset::plan::{Event, JobRef};
 
 /// A RayJob, what stands around it, and the time.
@@ -128,4 +127,13 @@ pub struct JobPlan {
     /// When a deadline passes, which waits for no write: to look again then although the plan could
     /// not be carried out.
     pub deadline: Option<SignedDuration>,
+}
+
+/// When the pods of a Job that is deleted go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pods {
+    /// Before it (foreground): if the Job is gone nothing of it runs.
+    First,
+    /// In their own time (background): one of them may be on a node that is lost, and never go.
+    Later,
 }

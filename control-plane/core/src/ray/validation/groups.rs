@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use lockstep_api::ray::{HeadGroupSpec, RayClusterSpec, WorkerGroupSpec, keys};
 
-use super::annotations::{Annotations, unsupported_annotation};
-use super::options::{self, head_variable};
+use super::options::{self, Annotations, head_variable, unsupported_annotation};
 use crate::common::syntax::{label_value, qualified_name};
 use crate::common::violation::Violation;
 use crate::jobset::limits::MOST_WORKERS;

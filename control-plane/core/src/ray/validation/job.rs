@@ -2,7 +2,7 @@
 
 use lockstep_api::ray::{RayJobSpec, RayJobSubmissionMode};
 
-use super::annotations::Annotations;
+use super::options::Annotations;
 use super::{groups, options, pods};
 use crate::common::violation::Violation;
 use crate::ray::{submitter, text};

@@ -11,8 +11,10 @@ use k8s_openapi::api::core::v1::EnvVar;
 use lockstep_api::ray::{HeadGroupSpec, RayClusterSpec, WorkerGroupSpec, keys};
 use serde_json::Value;
 
-use super::annotations::Annotations;
 use crate::common::violation::Violation;
+
+/// Annotations of an object.
+pub(super) type Annotations<'a> = Option<&'a BTreeMap<String, String>>;
 
 /// Variable of the head with the password of Redis.
 const REDIS_PASSWORD: &str = "REDIS_PASSWORD";
@@ -27,6 +29,13 @@ pub(super) fn head_variable<'a>(head: &'a HeadGroupSpec, name: &str) -> Option<&
     let pod = head.template.spec.as_ref();
     let env = pod.and_then(|pod| pod.containers.first()?.env.as_ref());
     env?.iter().find(|variable| variable.name == name)
+}
+
+/// The path of the annotation that asks for what is not supported, where it is stated.
+pub(crate) fn unsupported_annotation(annotations: Annotations<'_>) -> Option<String> {
+    let value = annotations?.get(keys::FAULT_TOLERANCE)?;
+    let path = format!("metadata.annotations[{}]", keys::FAULT_TOLERANCE);
+    value.eq_ignore_ascii_case("true").then_some(path)
 }
 
 /// What creates a RayCluster.
