@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
 use lockstep_api::{JobSet, ReplicatedJob, annotations, labels, naming};
 
@@ -53,10 +53,7 @@ pub fn members(jobset: &JobSet, jobs: &[Arc<Job>], pods: &[Arc<Pod>]) -> Option<
     for replicated_job in &jobset.spec.replicated_jobs {
         let name = gang_name(jobset, &replicated_job.name);
         let (part, jobs) = part(replicated_job);
-        let started = jobs
-            .iter()
-            .filter_map(|job| job.status.as_ref()?.start_time.as_ref());
-        let asked = started.map(|time| time.0).min();
+        let asked = started_at(&jobs);
         // Jobs that have ended may have gone another way than those that were recreated since.
         let pod_group = jobs
             .iter()
@@ -101,6 +98,14 @@ pub fn members(jobset: &JobSet, jobs: &[Arc<Job>], pods: &[Arc<Pod>]) -> Option<
             .unwrap_or_default(),
         gangs,
     })
+}
+
+/// When the first of the Jobs was started.
+fn started_at(jobs: &[&Job]) -> Option<Timestamp> {
+    let started = jobs
+        .iter()
+        .filter_map(|job| job.status.as_ref()?.start_time.as_ref());
+    started.map(|time| time.0).min()
 }
 
 /// True if some Jobs of the gang have not ended, and all of these are suspended.

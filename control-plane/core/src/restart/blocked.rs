@@ -151,12 +151,17 @@ impl Watchdog {
             Some(_) => {}
             None => self.old_since = None,
         }
+        self.keep_or_choose(found);
+        (self.said.clone(), wake)
+    }
+
+    /// Keeps the last report while it holds. Else it reports the first of what was found.
+    fn keep_or_choose(&mut self, mut found: Vec<Blocked>) {
         let again = self.said.take().filter(|said| found.contains(said));
         self.said = again.or_else(|| {
             found.sort_by(|a, b| (a.reason, &a.pod).cmp(&(b.reason, &b.pod)));
             found.into_iter().next()
         });
-        (self.said.clone(), wake)
     }
 }
 
