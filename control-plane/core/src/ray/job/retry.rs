@@ -28,7 +28,7 @@ impl Draft<'_> {
             .as_deref()
             .filter(|cluster| !self.needs_another(cluster))
         {
-            Some(cluster) => self.start_anew(cluster),
+            Some(cluster) => self.start_over(cluster),
             None if self.delete_cluster() => self.tell_what_does_not_go(),
             None => {
                 self.status.ray_cluster_name = cluster_name(self.job, self.status.num_retries);
@@ -49,7 +49,7 @@ impl Draft<'_> {
     }
 
     /// Has Ray restarted in its pods, and waits until it is.
-    fn start_anew(&mut self, cluster: &RayCluster) {
+    fn start_over(&mut self, cluster: &RayCluster) {
         let word = self.status.job_id.clone();
         let jobset = self.observed.jobset.as_deref();
         let before = &self.status.previous_session;
@@ -57,8 +57,8 @@ impl Draft<'_> {
             // Which Ray the attempt before belonged to is not known. One that knows it is the same
             // one.
             Ray::Reached { session, job } if before.is_empty() => {
-                let is_anew = || jobset.is_some_and(|jobset| has_restarted(jobset, &word));
-                job.is_none() && (!session.is_empty() || is_anew())
+                let is_restarted = || jobset.is_some_and(|jobset| has_restarted(jobset, &word));
+                job.is_none() && (!session.is_empty() || is_restarted())
             }
             // Nor is one that knows it another one, whatever it calls itself.
             Ray::Reached { session, job } => session != before && job.is_none(),

@@ -120,7 +120,13 @@ impl Coordinator {
                 level: with.level.unwrap_or_default(),
             }
         };
-        let fate = |slot: &Slot<'_>| if recreates { anew(slot) } else { in_place(slot) };
+        let fate = |slot: &Slot<'_>| {
+            if recreates {
+                recreated(slot)
+            } else {
+                in_place(slot)
+            }
+        };
         let workers = view.slots.iter();
         Preview {
             effect,
@@ -144,7 +150,7 @@ pub(super) fn in_place(slot: &Slot<'_>) -> Fate {
 }
 
 /// If Jobs are recreated, workers that are done run again.
-fn anew(slot: &Slot<'_>) -> Fate {
+fn recreated(slot: &Slot<'_>) -> Fate {
     if slot.done || !slot.worker.pods.is_empty() {
         Fate::Stopped
     } else {

@@ -106,8 +106,8 @@ impl Coordinator {
         let generation = self.worker_restarts.latest.max(self.generation).next();
         self.worker_restarts.latest = generation;
         if self.timeline.is_none() {
-            let anew = matches!(cause.reason, Reason::PodLost | Reason::FailedAgain);
-            self.level = Some(if anew {
+            let has_new_pod = matches!(cause.reason, Reason::PodLost | Reason::FailedAgain);
+            self.level = Some(if has_new_pod {
                 RestartLevel::Pod
             } else {
                 RestartLevel::Process
