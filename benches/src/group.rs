@@ -12,8 +12,8 @@ use k8s_openapi::api::batch::v1::Job;
 use lockstep_api::{JobSet, annotations, labels};
 use lockstep_control_plane::controllers::restart::{Clock, Observation, published, view_of};
 use lockstep_control_plane::hub::{GroupLink, GroupPolicy, Published, Registry};
-use lockstep_core::jobset::observed::AgentPod;
 use lockstep_core::jobset::pod::PodSummary;
+use lockstep_core::jobset::upstream_agent::AgentPod;
 use lockstep_core::restart::{Announcement, Coordinator, Desired, Durable, Generation, Policy, UnixNanos};
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -148,7 +148,7 @@ impl Group {
             if let (None, Some(wanted)) = (&writing, out.status) {
                 writing = Some((Instant::now() + self.write, wanted));
             }
-            observation.wait_for(out.awaited);
+            observation.wait_for(out.step_delay);
             let took = began.elapsed();
             tokio::select! {
                 biased;

@@ -7,8 +7,8 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use lockstep_api::{JobSet, JobSetStatus};
 use lockstep_core::jobset::in_place::Obstacle;
-use lockstep_core::jobset::observed::AgentPod;
 use lockstep_core::jobset::pod::PodSummary;
+use lockstep_core::jobset::upstream_agent::AgentPod;
 
 use crate::event::Event;
 use crate::faults::annotate;

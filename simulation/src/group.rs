@@ -282,7 +282,7 @@ impl World {
         group.again_at = again_at;
         let uid = group.uid.clone();
         let known = Arc::clone(&group.known);
-        sight.wait_for(out.awaited);
+        sight.wait_for(out.step_delay);
         group.keep(sight, cache.changes);
         if missed {
             self.violate("what nodes have said was missed".to_owned());

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use lockstep_core::common::retry::delay;
 use lockstep_core::restart::{
-    Condemned, Generation, LostPods, Occupancy, Place, Replacement, UnixNanos, is_open, replacement_pod,
+    Condemned, Generation, LostPods, Occupancy, PodPlace, Replacement, UnixNanos, is_open, replacement_pod,
 };
 
 use crate::api_server::Fate;
@@ -31,7 +31,7 @@ pub(crate) enum PodRequest {
 #[derive(Default)]
 pub(crate) struct Pods {
     lost: LostPods,
-    creations: BTreeMap<Place, Attempt>,
+    creations: BTreeMap<PodPlace, Attempt>,
     deletions: BTreeMap<String, Attempt>,
 }
 
@@ -67,7 +67,7 @@ impl Pods {
     /// What to ask the API server for now, and when to look again.
     pub(crate) fn look(
         &mut self,
-        places: Option<&BTreeMap<Place, Occupancy>>,
+        places: Option<&BTreeMap<PodPlace, Occupancy>>,
         (generation, replace): (Generation, bool),
         condemned: Vec<Condemned>,
         (now, clock): (Time, UnixNanos),
@@ -183,7 +183,7 @@ impl World {
 
     /// True if the Job wants a pod there and has only pods that are known to have ended.
     fn is_missing(&self, replacement: &Replacement) -> bool {
-        let Place { job, index } = &replacement.place;
+        let PodPlace { job, index } = &replacement.place;
         let wants = self.api.jobs.get(job).is_some_and(|job| {
             job.metadata.uid.as_ref() == Some(&replacement.job_uid)
                 && is_open(job, *index)

@@ -1,7 +1,8 @@
 //! What the admission webhooks say about JobSets: defaults, and what is refused.
 //!
-//! The messages are upstream's. What differs is stricter or more tolerant on purpose: a replicatedJob cannot depend on itself, and
-//! in-place JobSets need not state `backoffLimit` and `podReplacementPolicy`.
+//! The messages are upstream's. What differs is stricter or more tolerant on purpose: a
+//! replicatedJob cannot depend on itself, and in-place JobSets need not state `backoffLimit` and
+//! `podReplacementPolicy`.
 
 pub mod validation;
 
@@ -24,7 +25,8 @@ pub use warnings::{create_warnings, update_warnings};
 #[cfg(test)]
 mod tests;
 
-/// How many random characters the API server appends to `generateName`, and the longest base that it keeps.
+/// How many random characters the API server appends to `generateName`, and the longest base that
+/// it keeps.
 const GENERATED: (&str, usize) = ("abcde", 58);
 
 /// Everything that is wrong with a JobSet that is being created.
@@ -49,13 +51,14 @@ pub fn claim_names(jobset: &JobSet) -> Vec<String> {
     validation::volume_claims::names(&named(jobset))
 }
 
-/// What is wrong with a JobSet that is being created, in view of the claims of these names, by name: those that exist, and why it is not known of others.
+/// What is wrong with a JobSet that is being created, in view of the claims of these names, by
+/// name: those that exist, and why it is not known of others.
 #[must_use]
 pub fn validate_claims(jobset: &JobSet, claims: &BTreeMap<String, Existing>) -> Vec<Violation> {
     validation::volume_claims::against_existing(&named(jobset), claims)
 }
 
-/// The JobSet with a name as long as the one that it will get, where that is generated.
+/// The JobSet with a name as long as the one that it will get, if that is generated.
 fn named(jobset: &JobSet) -> JobSet {
     let mut jobset = jobset.clone();
     if let (None | Some(""), Some(base)) = (jobset.metadata.name.as_deref(), &jobset.metadata.generate_name) {

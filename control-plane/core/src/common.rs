@@ -1,4 +1,5 @@
-//! What several rooms share: sizes, feature gates, patterns, quantities, the syntax of names, violations, retries.
+//! What several rooms share: sizes, feature gates, patterns, quantities, the syntax of names,
+//! violations, retries.
 
 pub mod extent;
 pub mod features;

@@ -8,21 +8,25 @@
 //!     └──────────────────────────────────────────  BackingOff
 //! ```
 //!
-//! The state stands in `status.gangs` and is written before anything is done about it: a pod is let go only by what is durable, so that
-//! a leader that dies between two writes leaves nothing that its successor does not know.
+//! The state stands in `status.gangs` and is written before anything is done about it: a pod is let
+//! go only by what is durable, so that a leader that dies between two writes leaves nothing that
+//! its successor does not know.
 //!
 //! Promises:
-//! - No pod below the minimum is let to the scheduler before the whole minimum has room, and pods below the minimum go before optional workers.
+//! - No pod below the minimum is let to the scheduler before the whole minimum has room, and pods
+//!   below the minimum go before optional workers.
 //! - What is not bound in time is given back whole: while a gang backs off its Jobs are suspended.
 //! - Once a gang is scheduled nothing holds a pod below its minimum back any more.
 //! - A gang that waits is not starved by those that come after it ([`decide`]).
 
 mod decide;
+mod decision;
 mod eligible;
 mod fit;
 mod leaving;
 mod marks;
 mod members;
+mod membership;
 mod message;
 mod needs;
 mod order;
@@ -30,21 +34,18 @@ mod progress;
 mod quantity;
 mod queue;
 mod reached;
-mod table;
 mod world;
 
 pub use decide::decide;
+pub use decision::{Announcement, Decision, Decisions, GroupPolicy, PodGroupRef, PodRef, Word, Write};
 pub(crate) use marks::{Marks, goes_by_pod_group, overruled};
 pub use marks::{backend, mutate};
 pub use members::members;
+pub use membership::{dependent, gang_name};
 pub use needs::{Exclusive, Needs};
 pub use quantity::Resources;
 pub(crate) use reached::{awaits_group, phase, reached, report, stopped};
-pub use table::{dependent, gang_name};
-pub use world::{
-    Announcement, Backend, Decision, Decisions, Footprint, Gang, GroupPolicy, JobSetGangs, Node, Part, Pod,
-    PodGroupRef, PodPhase, PodRef, Word, World, Write,
-};
+pub use world::{Backend, Footprint, Gang, JobSetGangs, Node, Part, Pod, PodPhase, World};
 
 #[cfg(test)]
 mod tests;

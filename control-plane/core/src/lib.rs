@@ -1,6 +1,7 @@
 //! Decisions of the control plane: data in, data out. No I/O, no clock, no async, no logging.
 //!
-//! [`reconcile::plan`] decides about a JobSet's Jobs, Service and status; [`restart`] about the restarts in place of its workers.
+//! [`reconcile::plan`] decides about a JobSet's Jobs, Service and status; [`restart`] about the
+//! restarts in place of its workers.
 
 pub mod admission;
 pub mod common;

@@ -7,8 +7,9 @@
 //!           └──> Service <name>-head-svc
 //! ```
 //!
-//! A worker group is one Indexed Job with as many pods as the group has (replicas x hosts), so that it grows and shrinks as Jobs of
-//! ElasticJobSet do. Everything else of a running cluster stays as it was made until it is suspended and resumed.
+//! A worker group is one Indexed Job with as many pods as the group has (replicas x hosts), so that
+//! it grows and shrinks as Jobs of ElasticJobSet do. Everything else of a running cluster stays as
+//! it was made until it is suspended and resumed.
 
 pub mod admission;
 pub mod cluster;
@@ -17,6 +18,7 @@ pub mod job;
 mod jobset;
 pub mod names;
 mod pod;
+mod refusal;
 mod scale;
 mod service;
 mod start;
@@ -25,6 +27,8 @@ mod submitter;
 mod text;
 pub mod validation;
 mod warnings;
+
+pub use service::dashboard_port;
 
 #[cfg(test)]
 mod tests;

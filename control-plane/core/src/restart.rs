@@ -14,42 +14,53 @@
 //!  counter == maxRestarts  ── another counted restart ──> Failed
 //! ```
 //!
-//! Nobody is made to wait after a failure, unless the same worker has failed twice within seconds of its release: then it stays parked for a second,
-//! and for twice as long each time that happens again. Restarts that somebody asks for are not counted.
+//! A failure causes no wait, unless the same worker fails twice within seconds of its release: then
+//! it stays parked for a second, and twice as long each further time. Requested restarts are not
+//! counted.
 //!
-//! A worker whose scope is its own is restarted alone, without a barrier: it takes the next generation, the others keep theirs.
+//! A worker with a restart scope of its own restarts without a barrier: it takes the next
+//! generation, and the others keep theirs.
 //!
-//! A worker without an agent restarts by container: the node daemon kills what runs at an older generation, and kubelet starts it again,
-//! at the new one. There is no barrier then; Parked means that no container of an older generation is left.
+//! A worker without an agent restarts by container: the node daemon kills what runs at an older
+//! generation, and the kubelet starts it again at the new one. There is no barrier: Parked means
+//! that no container of an older generation is left.
 //!
-//! Promises: a restart is decided only on evidence about an incarnation that runs released at the current generation; nothing is released at
-//! a generation that is not durable; a failure is counted once; the generation never falls.
+//! Promises: a restart needs evidence about an incarnation that is released at the current
+//! generation; nothing is released at a generation that is not durable; a failure counts once; the
+//! generation never falls.
 
-mod awaited;
 mod blocked;
-mod claims;
+mod cause;
 mod coordinator;
+mod durable;
 mod gather;
 mod ids;
 mod observed;
 mod output;
+mod plausibility;
+mod policy;
 mod replace;
+mod report;
+mod step_delay;
 mod terminal;
 mod view;
 
 pub use crate::jobset::in_place::RestartLevel;
-pub use awaited::Awaited;
 pub use blocked::{Blockage, Blocked, BlockedReason};
-pub use claims::Impossible;
+pub use cause::{Cause, Reason};
 pub use coordinator::{Coordinator, Effect, Fate, Preview, Unmoved, WORKER_RESTARTS_AT_ONCE};
-pub use gather::{Gathered, Placed, gather, grace_ms, heartbeat_timeout_ms, ready_timeout_ms};
+pub use durable::{Durable, DurablePhase};
+pub use gather::{Gathered, Placed, gather};
 pub use ids::{Epoch, Generation, Identity, Incarnation, UnixNanos};
-pub use observed::{
-    Cause, Durable, DurablePhase, EscalateAfter, Exit, Heartbeat, Observed, Phase, PodFact, Policy, Reason,
-    Report, Scope, TerminalAction, TerminalRule, Worker,
-};
+pub use observed::{Observed, PodFact, Scope, Worker};
 pub use output::{Announcement, Condemned, Desired, Output, Timeline, WorkerRestart};
-pub use replace::{LostPods, Occupancy, Place, Replacement, Vacant, is_open, places, replacement_pod};
+pub use plausibility::Impossible;
+pub use policy::{
+    EscalateAfter, Policy, TerminalAction, TerminalRule, grace_ms, heartbeat_timeout_ms, ready_timeout_ms,
+};
+pub use replace::{LostPods, Occupancy, PodPlace, Replacement, Vacant, is_open, places, replacement_pod};
+pub use report::{Exit, Heartbeat, Phase, Report};
+pub use step_delay::StepDelay;
 
 #[cfg(test)]
 mod tests;

@@ -47,8 +47,10 @@ pub fn default(jobset: &mut JobSet) {
     }
 }
 
-/// Takes out of a gang that is being changed what the defaults made of it before: the minimum of the whole where those of replicatedJobs are stated anew, and
-/// that of the only replicatedJob where the whole is. Else who changes what they wrote would be refused for what they did not write.
+/// Takes out of a gang that is being changed what the defaults made of it before: the minimum of
+/// the whole where those of replicatedJobs are stated again, and that of the only replicatedJob
+/// where the whole is. Else a user who changes what they wrote would be refused for what they did
+/// not write.
 pub fn restate(old: &JobSet, new: &mut JobSet) {
     let alone = new.spec.replicated_jobs.len() == 1;
     let (Some(before), Some(gang)) = (&old.spec.gang, &mut new.spec.gang) else {
@@ -63,7 +65,8 @@ pub fn restate(old: &JobSet, new: &mut JobSet) {
     }
 }
 
-/// What of a gang is stored otherwise than its user has stated it: who states both minimums, and changes one, cannot be told from who states one.
+/// What of a gang is stored otherwise than its user has stated it: a user who states both minimums
+/// and changes one cannot be told from a user who states only one.
 #[must_use]
 pub fn restated(stated: &JobSet, stored: &JobSet) -> Vec<String> {
     let (Some(stated), Some(stored)) = (&stated.spec.gang, &stored.spec.gang) else {
@@ -96,7 +99,8 @@ pub(super) fn by_name(gang: &Gang) -> Gang {
     gang
 }
 
-/// States the minimum of the JobSet and of each replicatedJob, and marks JobSets whose replicatedJobs wait for each other.
+/// States the minimum of the JobSet and of each replicatedJob, and marks JobSets whose
+/// replicatedJobs wait for each other.
 fn gang(jobset: &mut JobSet) {
     let Some(gang) = &jobset.spec.gang else {
         return;

@@ -1,7 +1,8 @@
 //! What may change in a JobSet.
 //!
-//! Nothing but `suspend`, `ttlSecondsAfterFinished` and, around a suspension, `gang` and the part of the pod templates that Kueue and others
-//! set (KEP-2926). The schema guards the policies; this guards the rest. What only reads otherwise and means the same is no change.
+//! Nothing but `suspend`, `ttlSecondsAfterFinished` and, around a suspension, `gang` and the part
+//! of the pod templates that Kueue and others set (KEP-2926). The schema guards the policies; this
+//! guards the rest. What only reads otherwise and means the same is no change.
 
 use lockstep_api::{JobSet, JobSetSpec, annotations::SUPERVISE};
 
@@ -61,7 +62,8 @@ pub(super) fn validate(old: &JobSet, new: &JobSet, features: &Features) -> Vec<V
     let open = |jobset: &JobSet| {
         let mut open = validation::in_place::annotations(jobset, features);
         open.extend(validation::in_place::jobs(jobset, features));
-        // Defaults state the minimum of each group as it was made, and a RayCluster's groups come and go: no minimum is more than there are pods.
+        // Defaults state the minimum of each group as it was made, and a RayCluster's groups come
+        // and go: no minimum is more than there are pods.
         let is_scaled = elastic::is_elastic(old, features) && !elastic::is_of_ray_cluster(old);
         if other_gang || is_scaled {
             validation::gang::validate(jobset, &mut open);
@@ -86,7 +88,7 @@ pub(super) fn validate(old: &JobSet, new: &JobSet, features: &Features) -> Vec<V
     violations
 }
 
-/// Who is supervised is decided when the pods are made.
+/// Which workers are supervised is decided when the pods are created.
 fn supervision(old: &JobSet, new: &JobSet) -> Option<Violation> {
     let changed = old.annotation(SUPERVISE) != new.annotation(SUPERVISE);
     (old.is_made_in_place() && changed).then(|| {
@@ -129,7 +131,7 @@ fn scale(old: &JobSet, masked: &mut JobSetSpec, violations: &mut Vec<Violation>)
             && !old.is_suspended()
             && !elastic::is_of_ray_cluster(old)
         {
-            // Who is new would be one that is lost, and all others would be restarted for it.
+            // A new worker would count as a lost one, and all others would restart for it.
             violations.push(Violation::new(
                 field(""),
                 "Cannot mutate parallelism or completions of a JobSet that restarts in place, unless it is suspended",
@@ -166,7 +168,8 @@ fn scale(old: &JobSet, masked: &mut JobSetSpec, violations: &mut Vec<Violation>)
     }
 }
 
-/// Puts the old values where a suspended JobSet, or one that is being suspended or resumed, may have new ones.
+/// Puts the old values where a suspended JobSet, or one that is being suspended or resumed, may
+/// have new ones.
 fn mask_what_suspension_allows(old: &JobSetSpec, masked: &mut JobSetSpec) {
     for new in &mut masked.replicated_jobs {
         let (Some(old), Some(new)) = (job_spec(old, &new.name), new.template.spec.as_mut()) else {

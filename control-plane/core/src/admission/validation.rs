@@ -1,8 +1,9 @@
 //! What a JobSet must fulfil to be able to run.
 //!
-//! The messages are those of upstream's admission webhook, so that they mean the same whether a JobSet is refused at admission or,
-//! where webhooks are off, ends as Failed with [`INVALID_JOBSET`]. Unlike upstream, unset `backoffLimit` and
-//! `podReplacementPolicy` of in-place JobSets are valid: they are defaulted when the Jobs are made.
+//! The messages are those of upstream's admission webhook, so that they mean the same whether a
+//! JobSet is refused at admission or, where webhooks are off, ends as Failed with
+//! [`INVALID_JOBSET`]. Unlike upstream, unset `backoffLimit` and `podReplacementPolicy` of in-place
+//! JobSets are valid: they are defaulted when the Jobs are made.
 
 use std::collections::BTreeSet;
 
@@ -36,7 +37,7 @@ pub fn message(violations: &[Violation]) -> String {
     for (index, violation) in violations.iter().enumerate() {
         let next = format!("{}{violation}", if index == 0 { "" } else { "; " });
         if message.len() + next.len() > LONGEST {
-            // The first alone may be long: it shows what was written.
+            // Only the first may be long: it shows what was written.
             if index == 0 {
                 message.push_str(&next[..next.floor_char_boundary(LONGEST - message.len())]);
                 message.push_str("...");
@@ -142,7 +143,8 @@ fn size(index: usize, replicated_job: &ReplicatedJob, violations: &mut Vec<Viola
     }
 }
 
-/// Groups that are stated to have no name. A JobSet that has come past the webhooks with such a one runs, as in the default group.
+/// Groups that are stated to have no name. A JobSet that has come past the webhooks with such a one
+/// runs, as in the default group.
 pub(crate) fn nameless_groups(jobset: &JobSet) -> impl Iterator<Item = Violation> {
     let jobs = jobset.spec.replicated_jobs.iter().enumerate();
     jobs.filter(|(_, job)| job.group_name.as_deref() == Some(""))
@@ -171,12 +173,13 @@ fn group_name(index: usize, group: &str) -> impl Iterator<Item = Violation> {
     })
 }
 
-/// Whether a Job can have this name, which is a label of its pods too.
+/// True if a Job can have this name, which is a label of its pods too.
 fn is_job_name(name: &str) -> bool {
     syntax::dns1123_subdomain(name).next().is_none() && label_value(name).is_empty()
 }
 
-/// Whether a pod of an Indexed Job can have this host name. The API server refuses the Job otherwise.
+/// True if a pod of an Indexed Job can have this host name. The API server refuses the Job
+/// otherwise.
 fn is_hostname(name: &str) -> bool {
     is_job_name(name) && !name.contains('.')
 }
@@ -193,7 +196,8 @@ fn names(jobset: &JobSet, index: usize, replicated_job: &ReplicatedJob, violatio
     let completions = spec.and_then(|spec| spec.completions).filter(|_| indexed);
     let last_hostname =
         |completions: i32| naming::pod_hostname(&job, i64::from(completions).saturating_sub(1).max(0));
-    // The API server takes more as a name of a Job than as one of a Service, and newer ones take names of Services that begin with a digit.
+    // The API server takes more as a name of a Job than as one of a Service, and newer ones take
+    // names of Services that begin with a digit.
     let service_can_be = !jobset.dns_hostnames() || is_hostname(jobset.subdomain());
     let hosts_can_be = !indexed || is_hostname(&last_hostname(completions.unwrap_or(1)));
     let can_be = service_can_be && is_job_name(&job) && hosts_can_be;

@@ -1,7 +1,8 @@
-//! Annotations that do nothing, or no good, named to whoever writes them. They are never a reason to refuse.
+//! Annotations that do nothing, or no good, named to their author. They are never a reason to
+//! refuse.
 //!
-//! Promises: what is only ever set by the control plane, and what is unlike anything of ours, is not spoken of; the warnings are few, and
-//! short enough to be shown whole.
+//! Promises: what is only ever set by the control plane, and what is unlike anything of ours, is
+//! not spoken of; the warnings are few, and short enough to be shown whole.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -26,9 +27,9 @@ const OURS: &str = "lockstep.dev";
 const ALPHA: &str = "alpha.jobset.sigs.k8s.io";
 const JOBSET: &str = "jobset.sigs.k8s.io";
 
-/// Where an annotation is read.
+/// The object on which an annotation is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum AnnotatedObject {
     JobSet,
     JobTemplate,
     PodTemplate,
@@ -50,21 +51,25 @@ enum For {
 }
 
 /// The annotations that users write, where, and what they need.
-const ASKED: [(&str, &[Place], For); 12] = [
-    (keys::IN_PLACE_TIMEOUT, &[Place::JobSet], For::InPlace),
-    (keys::RESTART_GRACE, &[Place::JobSet], For::Agents),
-    (keys::SUPERVISE, &[Place::JobSet], For::InPlace),
-    (keys::MAX_BACKOFF, &[Place::JobSet], For::InPlace),
-    (keys::ESCALATE_AFTER, &[Place::JobSet], For::InPlace),
-    (keys::RESTART_REQUEST, &[Place::JobSet], For::InPlace),
-    (keys::RESTART_WORKERS, &[Place::JobSet], For::Agents),
-    (keys::HEARTBEAT_TIMEOUT, &[Place::JobSet], For::Agents),
-    (keys::READY_TIMEOUT, &[Place::JobSet], For::Heartbeats),
-    (keys::RESTART_SCOPE, &[Place::JobTemplate], For::Agents),
+const ASKED: [(&str, &[AnnotatedObject], For); 12] = [
+    (keys::IN_PLACE_TIMEOUT, &[AnnotatedObject::JobSet], For::InPlace),
+    (keys::RESTART_GRACE, &[AnnotatedObject::JobSet], For::Agents),
+    (keys::SUPERVISE, &[AnnotatedObject::JobSet], For::InPlace),
+    (keys::MAX_BACKOFF, &[AnnotatedObject::JobSet], For::InPlace),
+    (keys::ESCALATE_AFTER, &[AnnotatedObject::JobSet], For::InPlace),
+    (keys::RESTART_REQUEST, &[AnnotatedObject::JobSet], For::InPlace),
+    (keys::RESTART_WORKERS, &[AnnotatedObject::JobSet], For::Agents),
+    (keys::HEARTBEAT_TIMEOUT, &[AnnotatedObject::JobSet], For::Agents),
+    (keys::READY_TIMEOUT, &[AnnotatedObject::JobSet], For::Heartbeats),
+    (keys::RESTART_SCOPE, &[AnnotatedObject::JobTemplate], For::Agents),
     (keys::EXCLUSIVE_TOPOLOGY, &EVERYWHERE, For::Any),
     (keys::NODE_SELECTOR_STRATEGY, &EVERYWHERE, For::Exclusive),
 ];
-const EVERYWHERE: [Place; 3] = [Place::JobSet, Place::JobTemplate, Place::PodTemplate];
+const EVERYWHERE: [AnnotatedObject; 3] = [
+    AnnotatedObject::JobSet,
+    AnnotatedObject::JobTemplate,
+    AnnotatedObject::PodTemplate,
+];
 
 /// What the control plane puts on Jobs and pods, in the place of what their templates say.
 const OF_CHILDREN: [&str; 6] = [
@@ -82,13 +87,13 @@ const OF_JOBSETS: [&str; 3] = [
     ray::SETTINGS_DIGEST,
 ];
 
-/// What to tell whoever creates this JobSet.
+/// What to tell the user who creates this JobSet.
 #[must_use]
 pub fn create_warnings(jobset: &JobSet, features: &Features) -> Vec<String> {
     few(all(jobset, features))
 }
 
-/// What to tell whoever changes this JobSet: nothing that could have been told before.
+/// What to tell the user who changes this JobSet: nothing that could have been told before.
 #[must_use]
 pub fn update_warnings(old: &JobSet, new: &JobSet, features: &Features) -> Vec<String> {
     let before: HashSet<String> = all(old, features).into_iter().collect();
@@ -117,7 +122,7 @@ fn all(jobset: &JobSet, features: &Features) -> Vec<String> {
     let judge = Judge::new(jobset, features);
     let mut warnings = Vec::new();
     judge.of(
-        Place::JobSet,
+        AnnotatedObject::JobSet,
         "metadata.annotations",
         jobset.metadata.annotations.as_ref(),
         &mut warnings,
@@ -129,14 +134,14 @@ fn all(jobset: &JobSet, features: &Features) -> Vec<String> {
             .as_ref()
             .and_then(|meta| meta.annotations.as_ref());
         let field = path(index, ".template.metadata.annotations");
-        judge.of(Place::JobTemplate, &field, of_job, &mut warnings);
+        judge.of(AnnotatedObject::JobTemplate, &field, of_job, &mut warnings);
         let pod = template
             .spec
             .as_ref()
             .and_then(|spec| spec.template.metadata.as_ref());
         let of_pod = pod.and_then(|meta| meta.annotations.as_ref());
         let field = path(index, ".template.spec.template.metadata.annotations");
-        judge.of(Place::PodTemplate, &field, of_pod, &mut warnings);
+        judge.of(AnnotatedObject::PodTemplate, &field, of_pod, &mut warnings);
     }
     warnings
 }
@@ -147,7 +152,7 @@ struct Judge {
     not_in_place: Option<String>,
     /// Why the workers have no agents.
     no_agents: Option<String>,
-    /// Whether it asks for restarts in place.
+    /// True if it asks for restarts in place.
     is_in_place: bool,
 }
 
@@ -162,7 +167,7 @@ impl Judge {
             return always("the feature gate InPlaceRestart is off");
         }
         // What else is in the way where pod templates bring the agents is told by an event.
-        let Some(group) = in_place::group(jobset, &in_place::Agents::ByNode) else {
+        let Some(group) = in_place::mode(jobset, &in_place::Agents::ByNode) else {
             return always("spec.failurePolicy.restartStrategy is not InPlaceRestart");
         };
         let no_agents = match group.kind {
@@ -178,7 +183,7 @@ impl Judge {
 
     fn of(
         &self,
-        place: Place,
+        place: AnnotatedObject,
         field: &str,
         stated: Option<&BTreeMap<String, String>>,
         warnings: &mut Vec<String>,
@@ -202,12 +207,17 @@ impl Judge {
     }
 
     /// Why an annotation has no effect in this place.
-    fn without_effect(&self, key: &str, place: Place, has: impl Fn(&str) -> bool) -> Option<String> {
+    fn without_effect(
+        &self,
+        key: &str,
+        place: AnnotatedObject,
+        has: impl Fn(&str) -> bool,
+    ) -> Option<String> {
         let Some((_, places, needs)) = ASKED.iter().find(|(known, ..)| *known == key) else {
             return unknown(key);
         };
         if !places.contains(&place) {
-            let right = if places.contains(&Place::JobSet) {
+            let right = if places.contains(&AnnotatedObject::JobSet) {
                 "metadata.annotations of the JobSet"
             } else {
                 "template.metadata.annotations of a replicatedJob"
@@ -231,7 +241,7 @@ impl Judge {
     }
 }
 
-/// What to say of an annotation that nobody asks for.
+/// What to say of an annotation that no feature reads.
 fn unknown(key: &str) -> Option<String> {
     if OF_JOBSETS.contains(&key) {
         return None;
@@ -240,7 +250,8 @@ fn unknown(key: &str) -> Option<String> {
         return Some("has no effect: the control plane alone writes it, on Jobs and pods".to_owned());
     }
     let (prefix, name) = key.split_once('/')?;
-    // Upstream may have more than we know of: what is under its prefixes must be like something that is known.
+    // Upstream may have more than we know of: what is under its prefixes must be like something
+    // that is known.
     let (letters, is_ours) = match prefix {
         OURS => (FAR, true),
         ALPHA => (FAR, name.starts_with("inplace")),

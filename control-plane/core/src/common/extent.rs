@@ -1,6 +1,8 @@
-//! How much an object takes once it is read. That is in proportion to what it consists of and not to its length: `{}` may stand for a volume of 3 kB.
+//! How much an object takes once it is read. That is in proportion to what it consists of and not
+//! to its length: `{}` may stand for a volume of 3 kB.
 //!
-//! Promises: counting takes no memory; who reads an object of a tenant's that is no larger than [`Extent::MOST`] needs at most 32 MB for it.
+//! Promises: counting takes no memory; who reads an object of a tenant's that is no larger than
+//! [`Extent::MOST`] needs at most 32 MB for it.
 
 use serde_json::Value;
 
@@ -14,14 +16,16 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// The most of what a JobSet, a pod or one of Ray's resources says, metadata apart. The JobSets that etcd takes, which are no longer than 1.5 MiB, have fewer
-    /// where an object has 180 bytes on average; those of usual Jobs have a few hundred.
+    /// The most of what a JobSet, a pod or one of Ray's resources says, metadata apart. The JobSets
+    /// that etcd takes, which are no longer than 1.5 MiB, have fewer where an object has 180 bytes
+    /// on average; those of usual Jobs have a few hundred.
     pub const MOST: Self = Self {
         objects: 8_192,
         elements: 65_536,
     };
 
-    /// The limit at admission. It is half of [`Extent::MOST`]: an update's review holds the old object and the new one, and parses each more than once.
+    /// The limit at admission. It is half of [`Extent::MOST`]: an update's review holds the old
+    /// object and the new one, and parses each more than once.
     pub const ADMITTED: Self = Self {
         objects: Self::MOST.objects / 2,
         elements: Self::MOST.elements / 2,
@@ -93,7 +97,7 @@ impl Extent {
         }
     }
 
-    /// Whether it is larger than that in any way.
+    /// True if it is larger than that in any way.
     #[must_use]
     pub fn exceeds(self, most: Self) -> bool {
         self.objects > most.objects || self.elements > most.elements

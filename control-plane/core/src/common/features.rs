@@ -8,11 +8,13 @@ mod tests;
 /// What is switched on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Features {
-    /// `InPlaceRestart` (KEP-467): workers restart inside their running pods. On, which differs from upstream.
+    /// `InPlaceRestart` (KEP-467): workers restart inside their running pods. On, which differs
+    /// from upstream.
     pub in_place_restart: bool,
-    /// `RestartJob`: failure policy actions that recreate the failed Job alone. Off.
+    /// `RestartJob`: failure policy actions that recreate only the failed Job. Off.
     pub restart_job: bool,
-    /// `ElasticJobSet` (KEP-463): parallelism and completions of running Jobs change with the JobSet. Off.
+    /// `ElasticJobSet` (KEP-463): parallelism and completions of running Jobs change with the
+    /// JobSet. Off.
     pub elastic_jobset: bool,
 }
 
@@ -64,7 +66,8 @@ impl Features {
         "TLSOptions",
     ];
 
-    /// Whether the name stands for several features. These are set first: who names a feature means that one.
+    /// True if the name stands for several features. These are set first: a name of a single
+    /// feature means that one.
     #[must_use]
     pub fn is_group(name: &str) -> bool {
         matches!(name, "AllAlpha" | "AllBeta")

@@ -8,7 +8,7 @@
 //! Strangers write them, so each step of the way from text to program has a bound that holds before
 //! the step is done: groups in groups while it is read ([`DEEPEST`]), classes of characters before
 //! they are spelled out ([`reach`]), and the program's memory while it is written. What it matches
-//! with is Thompson's simulation (Pike's machine) alone: it takes at most [`Regex::steps`] for each
+//! with is Thompson's simulation (Pike's machine) only: it takes at most [`Regex::steps`] for each
 //! byte, and no memory beyond the program's own, where automata that are made while matching take
 //! megabytes each.
 
@@ -49,7 +49,8 @@ pub(crate) enum Unfit {
 pub(crate) struct Regex(PikeVM);
 
 impl Regex {
-    /// Compiles a pattern to a program of at most so many bytes. What spelling its classes out takes is taken from `reach`, in characters.
+    /// Compiles a pattern to a program of at most so many bytes. What spelling its classes out
+    /// takes is taken from `reach`, in characters.
     ///
     /// # Errors
     /// Why there is no program for it.
@@ -88,7 +89,7 @@ impl Regex {
         self.0.create_cache()
     }
 
-    /// Whether the text has it, anywhere.
+    /// True if the text has it, anywhere.
     pub(crate) fn is_match(&self, scratch: &mut Cache, text: &str) -> bool {
         self.0.is_match(scratch, text)
     }
@@ -219,7 +220,7 @@ fn unicode_class<'a>(negated: bool, after: &'a str, out: &mut String) -> &'a str
             out.push('}');
             rest
         }
-        // Where there is no letter either it is an error in both.
+        // If there is no letter either it is an error in both.
         None => {
             let letter = after.chars().next().map_or(0, char::len_utf8);
             out.push_str(&after[..letter]);
@@ -239,7 +240,8 @@ fn literal_dash<'a>(after: &'a str, in_class: bool, out: &mut String) -> &'a str
     }
 }
 
-/// A character by its number, in up to three octal digits. One digit alone, but for zero, would refer to a group, which is an error in both.
+/// A character by its number, in up to three octal digits. A single digit, except zero, would refer
+/// to a group, which is an error in both.
 fn octal(after: &str) -> Option<(u32, &str)> {
     let digits = after
         .bytes()
@@ -312,7 +314,7 @@ fn repetition(text: &str) -> Option<&str> {
     (!least.is_empty() && number(least) && number(most)).then_some(rest)
 }
 
-/// Whether a repetition is one of more times than Go takes.
+/// True if a repetition is one of more times than Go takes.
 fn too_often(repetition: &str) -> bool {
     let mut numbers = repetition.trim_matches(['{', '}']).split(',');
     numbers.any(|number| {

@@ -81,7 +81,7 @@ impl Patterns {
         Self { rules, refused }
     }
 
-    /// Whether a JobSet states any.
+    /// True if a JobSet states any.
     #[must_use]
     pub fn are_stated(jobset: &JobSet) -> bool {
         rules(jobset)

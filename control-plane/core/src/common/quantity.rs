@@ -6,7 +6,8 @@ pub fn quantity(text: &str) -> Option<i128> {
     parts(text, 1_000)
 }
 
-/// Reads a quantity, in billionths, which is as exact as Kubernetes is; `None`: it is none, or too large to tell.
+/// Reads a quantity, in billionths, which is as exact as Kubernetes is; `None`: it is none, or too
+/// large to tell.
 pub(crate) fn billionths(text: &str) -> Option<i128> {
     parts(text, 1_000_000_000)
 }

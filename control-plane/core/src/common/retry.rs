@@ -13,7 +13,8 @@ mod tests;
 const FAILURE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(300));
 /// The longest time for which changes are not acted upon after failures.
 const LONGEST_REST: Duration = Duration::from_secs(1);
-/// The first and the longest wait after a write of a group's status that has failed. A restart waits for it.
+/// The first and the longest wait after a write of a group's status that has failed. A restart
+/// waits for it.
 const WRITE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
 /// The wait after the second conflict of such writes in a row, and the longest one.
 const CONFLICT: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(5));
@@ -24,8 +25,9 @@ pub fn delay(failures: u32) -> Duration {
     doubled(FAILURE, failures)
 }
 
-/// How long after the last of so many failures in a row a change is not acted upon yet: it may be all that was missing, but others may write as often as they
-/// like. Not at all after the first, since what has come in between is often the change itself.
+/// How long after the last of so many failures in a row a change is not acted upon yet: it may be
+/// all that was missing, but others may write as often as they like. Not at all after the first,
+/// since what has come in between is often the change itself.
 #[must_use]
 pub fn rest(failures: u32) -> Duration {
     match failures.checked_sub(1) {
@@ -54,13 +56,14 @@ impl StatusWrites {
         *self = Self::default();
     }
 
-    /// One was refused, or nobody knows what has become of it. Returns how long to wait.
+    /// One was refused, or its outcome is unknown. Returns how long to wait.
     pub fn failed(&mut self) -> Duration {
         self.failures = self.failures.saturating_add(1);
         doubled(WRITE, self.failures)
     }
 
-    /// Somebody else has written in between. Returns how long to wait: not at all after the first time, which a reconciler beside this makes.
+    /// Another process has written in between. Returns how long to wait: not at all after the first
+    /// time, which a reconciler beside this makes.
     pub fn conflicted(&mut self) -> Duration {
         self.conflicts = self.conflicts.saturating_add(1);
         match self.conflicts.checked_sub(1) {

@@ -1,10 +1,12 @@
 //! Whether two objects of Kubernetes mean the same.
 //!
-//! Programs in Go read objects into structs. There a field that is left out and one that states its zero value are the same, unless the
-//! field is a pointer: a client that reads a JobSet and writes it back states `resources: {}` and `divisor: "0"` where its author said
-//! nothing. Beyond that `equality.Semantic` of Kubernetes, by which upstream decides what has changed, knows no difference between an
-//! empty list and none, and compares quantities by their amounts. The lists below follow the types of `k8s.io/api` 0.36 that are below
-//! a Job's template and a volume claim's spec.
+//! Programs in Go read objects into structs. There a field that is left out and one that states its
+//! zero value are the same, unless the field is a pointer: a client that reads a JobSet and writes
+//! it back states `resources: {}` and `divisor: "0"` where its author said nothing. Beyond that
+//! `equality.Semantic` of Kubernetes, by which upstream decides what has changed, knows no
+//! difference between an empty list and none, and compares quantities by their amounts. The lists
+//! below follow the types of `k8s.io/api` 0.36 that are below a Job's template and a volume claim's
+//! spec.
 
 use k8s_openapi::serde::Serialize;
 use serde_json::{Map, Value};
@@ -14,7 +16,8 @@ use crate::common::quantity::billionths;
 #[cfg(test)]
 mod tests;
 
-/// Structs and maps that are no pointers. Other structs are there, or not, even when they say nothing (`emptyDir: {}`).
+/// Structs and maps that are no pointers. Other structs are there, or not, even when they say
+/// nothing (`emptyDir: {}`).
 const OBJECTS: [&str; 14] = [
     "annotations",
     "labels",
@@ -101,7 +104,8 @@ const POINTERS_TO_STRINGS: [&str; 30] = [
     "volumeMode",
 ];
 
-/// Fields that are pointers here, and none elsewhere. `holder` is the name of the field that holds the struct or the list of structs.
+/// Fields that are pointers here, and none elsewhere. `holder` is the name of the field that holds
+/// the struct or the list of structs.
 fn is_pointer_in(holder: &str, key: &str) -> bool {
     matches!(
         (holder, key),
@@ -120,8 +124,8 @@ fn is_pointer_in(holder: &str, key: &str) -> bool {
     )
 }
 
-/// The paths at which two objects differ in meaning, a few of them at most; none: they mean the same. `name` is that of the field that
-/// holds them, and begins the paths.
+/// The paths at which two objects differ in meaning, a few of them at most; none: they mean the
+/// same. `name` is that of the field that holds them, and begins the paths.
 pub(crate) fn changes<T: Serialize + PartialEq>(name: &str, old: &T, new: &T) -> Vec<String> {
     let mut found = Vec::new();
     if old == new {
@@ -134,7 +138,7 @@ pub(crate) fn changes<T: Serialize + PartialEq>(name: &str, old: &T, new: &T) ->
             &meaning(name, new),
             &mut found,
         ),
-        // Nobody can say that it is the same.
+        // It cannot be said to be the same.
         _ => found.push(name.to_owned()),
     }
     found
@@ -179,7 +183,7 @@ fn amount(value: Value) -> Value {
     }
 }
 
-/// Whether a field of this value is, in Go, as one that is left out.
+/// True if a field of this value is, in Go, as one that is left out.
 fn says_nothing(holder: &str, key: &str, value: &Value) -> bool {
     let plain = |list: &[&str]| list.contains(&key) && !is_pointer_in(holder, key);
     match value {

@@ -16,7 +16,8 @@ pub enum Kind {
     TooLong,
     /// What can be at other times is not allowed now.
     Forbidden,
-    /// Fields do not fit each other. Upstream calls that an internal error, since it blames no field.
+    /// Fields do not fit each other. Upstream calls that an internal error, since it blames no
+    /// field.
     Internal,
 }
 
@@ -31,7 +32,8 @@ pub struct Violation {
     pub value: Option<String>,
     /// What is wrong.
     pub message: String,
-    /// Whether a JobSet that has come past the webhooks runs all the same, as with upstream's controller, which checks nothing.
+    /// True if a JobSet that has come past the webhooks runs all the same, as with upstream's
+    /// controller, which checks nothing.
     pub is_harmless: bool,
 }
 
@@ -56,6 +58,11 @@ impl Violation {
         Self { kind, ..self }
     }
 
+    /// The same violation, as one that does not keep the object from running.
+    pub(crate) fn harmless(self) -> Self {
+        self.harmless_if(true)
+    }
+
     /// The same, of a JobSet that runs all the same where this holds.
     pub(crate) fn harmless_if(self, is_harmless: bool) -> Self {
         Self { is_harmless, ..self }
@@ -71,7 +78,8 @@ impl Violation {
         }
     }
 
-    /// One that shows a value: the beginning of one that is long, since every violation may show the same.
+    /// One that shows a value: the beginning of one that is long, since every violation may show
+    /// the same.
     pub(crate) fn with_value(
         field: impl Into<String>,
         value: impl fmt::Debug,

@@ -1,8 +1,9 @@
 //! Which gangs may start now.
 //!
-//! Gangs wait in one queue: higher priority first, then the older JobSet. The first that fits starts. One that does not fit keeps every node that
-//! it could use: who passes, and leaves enough for it, is said in [`super::queue`]. A gang that would not fit the nodes even if no JobSet ran keeps
-//! nothing.
+//! Gangs wait in one queue: higher priority first, then the older JobSet. The first that fits
+//! starts. One that does not fit keeps every node that it could use: [`super::queue`] says which
+//! gangs pass, and leave enough for it. A gang that would not fit the nodes even if no JobSet ran
+//! keeps nothing.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -11,12 +12,12 @@ use jiff::Timestamp;
 use lockstep_api::GangPhase;
 use lockstep_mutants::mutant;
 
-use super::fit::{Fit, Group, Room};
+use super::fit::{Demand, Fit, QueuePosition, Room};
 use super::leaving;
 use super::message;
 use super::order::{Seat, seats};
 use super::progress::Progress;
-use super::queue::{Held, Place, Queue};
+use super::queue::{Held, Queue};
 use super::{Backend, Decision, Decisions, Gang, JobSetGangs, Pod, PodGroupRef, PodRef, Word, World};
 
 mod grace;
@@ -56,7 +57,7 @@ pub fn decide(world: &World, now: Timestamp) -> Decisions {
     for held in &held {
         queue.room.promise(&held.coming);
     }
-    // Where pods of a gang are on their way to their nodes, nobody knows where they will stand.
+    // While pods of a gang are on their way to their nodes, it is not known where they will run.
     let mut settling = entries.iter().any(Entry::is_settling);
     for entry in &mut entries {
         entry.follow(now);
@@ -159,8 +160,8 @@ impl<'a> Entry<'a> {
         self.below().filter(|seat| !seat.is_bound())
     }
 
-    fn place(&self) -> Place {
-        Place {
+    fn place(&self) -> QueuePosition {
+        QueuePosition {
             priority: self.priority,
             created: self.jobset.created,
         }
@@ -175,7 +176,8 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// Seats whose pods may be bound at any time: those below the minimum once the gang was let go, and whoever has no gate.
+    /// Seats whose pods may be bound at any time: those below the minimum once the gang was let go,
+    /// and those without a gate.
     fn on_their_way(&self) -> impl Iterator<Item = &Seat<'a>> {
         let let_go = self.progress.was_let_go();
         self.seats.iter().filter(move |seat| {
@@ -200,9 +202,10 @@ impl<'a> Entry<'a> {
             return;
         }
         match self.progress.phase() {
-            // Where its Jobs are suspended it starts once they are resumed, which they are when it waits. All of its work may be done already.
+            // If its Jobs are suspended it starts once they are resumed, which they are when it
+            // waits. All of its work may be done already.
             GangPhase::Waiting if self.gang.is_stopped => {}
-            // Whoever let them go, they hold nodes now.
+            // They hold nodes now, whatever let them go.
             GangPhase::Waiting if stands && bound < minimum => self.progress.schedule(self.gang, now),
             GangPhase::Waiting | GangPhase::Scheduling if bound >= minimum => {
                 self.progress.scheduled(self.gang, now);
@@ -260,7 +263,8 @@ impl<'a> Entry<'a> {
             return false;
         }
         let fit = queue.room.fits(&groups);
-        // Who has room, and waits for something else, is not passed by those that would take it: not by younger ones, or by none.
+        // A gang that has room, and waits for something else, is not passed by those that would
+        // take it: not by younger ones, or by none.
         let mut goes_before = place;
         let message = match &fit {
             Ok(_) if uncreated > 0 || gang.is_stopped => {
@@ -269,7 +273,7 @@ impl<'a> Entry<'a> {
             }
             Ok(_) if !queue.may_pass(place, &groups) => Some(message::behind()),
             Ok(Fit::Perhaps) if settling => {
-                goes_before = Place::FIRST;
+                goes_before = QueuePosition::FIRST;
                 Some(message::settling())
             }
             Ok(_) => {
@@ -313,7 +317,8 @@ impl<'a> Entry<'a> {
         }
         let optional: Vec<(Rank, &Pod)> = gated(false).collect();
         if self.gang.backend() == Backend::PodGroup {
-            // kube-scheduler would give an optional worker the room of one below the minimum that was lost since.
+            // kube-scheduler would give an optional worker the room of one below the minimum that
+            // was lost since.
             if self.minimum_is_bound() {
                 self.ungate.extend(optional);
             }
@@ -321,7 +326,7 @@ impl<'a> Entry<'a> {
         }
         let mut full: Vec<&super::Needs> = Vec::new();
         for (rank, pod) in optional {
-            let group = Group {
+            let group = Demand {
                 needs: &pod.needs,
                 count: 1,
             };
@@ -361,7 +366,8 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// Whether a seat's pod must exist before the gang is let go. Pods that follow the leader of an exclusively placed Job come later.
+/// True if a seat's pod must exist before the gang is let go. Pods that follow the leader of an
+/// exclusively placed Job come later.
 fn is_awaited(gang: &Gang, seat: &Seat<'_>) -> bool {
     let part = gang.parts.get(seat.part);
     let follows = part.is_some_and(|part| {
@@ -378,12 +384,13 @@ fn rank(priorities: &[i32], seat: &Seat<'_>) -> Rank {
     (!seat.below, Reverse(priority))
 }
 
-/// Puts seats together that need the same, in their order; those of an exclusively placed Job are one.
-fn groups<'a, 's>(gang: &'a Gang, seats: impl Iterator<Item = &'s Seat<'a>>) -> Vec<Group<'a>>
+/// Puts seats together that need the same, in their order; those of an exclusively placed Job are
+/// one.
+fn groups<'a, 's>(gang: &'a Gang, seats: impl Iterator<Item = &'s Seat<'a>>) -> Vec<Demand<'a>>
 where
     'a: 's,
 {
-    let mut groups: Vec<Group<'a>> = Vec::new();
+    let mut groups: Vec<Demand<'a>> = Vec::new();
     // There may be as many as there are Jobs.
     let mut of_jobs: HashMap<&'a str, usize> = HashMap::new();
     for seat in seats {
@@ -407,7 +414,7 @@ where
         };
         match known {
             Some(group) => group.count += 1,
-            None => groups.push(Group { needs, count: 1 }),
+            None => groups.push(Demand { needs, count: 1 }),
         }
     }
     groups

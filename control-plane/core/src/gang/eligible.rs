@@ -1,4 +1,5 @@
-//! Which nodes a pod may stand on at all: labels, affinity and taints, as kube-scheduler reads them.
+//! Which nodes a pod may stand on at all: labels, affinity and taints, as kube-scheduler reads
+//! them.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +10,7 @@ use super::{Needs, Node};
 /// The taint that stands for a cordoned node, for pods that tolerate it.
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 
-/// Whether the node may take a pod with these needs, resources and exclusive placement apart.
+/// True if the node may take a pod with these needs, resources and exclusive placement apart.
 pub(super) fn is_eligible(needs: &Needs, node: &Node) -> bool {
     let selected = needs
         .node_selector

@@ -1,8 +1,9 @@
 //! Whether pods fit the nodes: free is what is allocatable less what is requested.
 //!
-//! kube-scheduler chooses the nodes, and nobody knows beforehand which. So there are two answers. [`Fit::Surely`]: however it chooses, all
-//! pods fit. [`Fit::Perhaps`]: there is a way to place them all. The second is good enough where no other gang is on its way, for then the
-//! nodes are what they seem.
+//! kube-scheduler chooses the nodes, and it is not known beforehand which. So there are two
+//! answers. [`Fit::Surely`]: however it chooses, all pods fit. [`Fit::Perhaps`]: there is a way to
+//! place them all. The second is good enough where no other gang is on its way, for then the nodes
+//! are what they seem.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -10,7 +11,6 @@ use std::ops::Bound;
 use jiff::Timestamp;
 
 use super::eligible::is_eligible;
-use super::queue::Place;
 use super::{Exclusive, Needs, Node, Pod, Resources};
 
 mod exclusive;
@@ -20,7 +20,7 @@ mod exclusive;
 pub(super) struct Room<'a> {
     slots: Vec<Slot<'a>>,
     /// Pods that may be bound at any time, to any node that can take them.
-    promised: Vec<Group<'a>>,
+    promised: Vec<Demand<'a>>,
 }
 
 #[derive(Clone, Debug)]
@@ -33,17 +33,33 @@ struct Slot<'a> {
     free: Resources,
     /// Kept for a gang that waits.
     closed: bool,
-    /// By priority, the oldest of the gangs that could use it and go before those of lower priority that are as old or younger.
+    /// By priority, the oldest of the gangs that could use it and go before those of lower priority
+    /// that are as old or younger.
     first: BTreeMap<i32, Timestamp>,
-    /// Whether the Jobs on the node count. They do not where it is reckoned as if it were empty.
+    /// True if the Jobs on the node count. They do not if it is reckoned as if it were empty.
     occupied: bool,
     /// The Jobs that are reckoned to come here.
     jobs: Vec<&'a Exclusive>,
 }
 
-/// Pods that need the same.
+/// A gang's position in the queue.
+#[derive(Clone, Copy)]
+pub(super) struct QueuePosition {
+    pub(super) priority: i32,
+    pub(super) created: Timestamp,
+}
+
+impl QueuePosition {
+    /// Before all others.
+    pub(super) const FIRST: Self = Self {
+        priority: i32::MAX,
+        created: Timestamp::MIN,
+    };
+}
+
+/// Some pods that all need the same.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Group<'a> {
+pub(super) struct Demand<'a> {
     pub(super) needs: &'a Needs,
     pub(super) count: u32,
 }
@@ -107,8 +123,8 @@ impl<'a> Room<'a> {
         }
     }
 
-    /// Whether all groups fit together, beside what is promised. Nothing is taken.
-    pub(super) fn fits(&mut self, groups: &[Group<'a>]) -> Result<Fit, Shortfall> {
+    /// How well all groups fit together, beside what is promised. It takes nothing.
+    pub(super) fn fits(&mut self, groups: &[Demand<'a>]) -> Result<Fit, Shortfall> {
         if self.fits_surely(groups, &[]) {
             return Ok(Fit::Surely);
         }
@@ -118,10 +134,11 @@ impl<'a> Room<'a> {
         result.map(|()| Fit::Perhaps)
     }
 
-    /// Reckons with pods that are not bound yet. Those that do not fit were let go too, and may come to stand anywhere.
-    pub(super) fn promise(&mut self, groups: &[Group<'a>]) {
+    /// Reckons with pods that are not bound yet. Those that do not fit were let go too, and may
+    /// come to stand anywhere.
+    pub(super) fn promise(&mut self, groups: &[Demand<'a>]) {
         for group in groups {
-            // As many as fit: `place` takes these even where it fails.
+            // As many as fit: `place` takes these even if it fails.
             let _ = self.place(std::slice::from_ref(group), &mut Vec::new());
             self.promised.push(*group);
         }
@@ -137,8 +154,9 @@ impl<'a> Room<'a> {
         }
     }
 
-    /// Has a gang go before those of lower priority that are as old or younger, on all nodes that could take one of its pods.
-    pub(super) fn precede(&mut self, groups: &[Group<'a>], place: Place) {
+    /// Has a gang go before those of lower priority that are as old or younger, on all nodes that
+    /// could take one of its pods.
+    pub(super) fn precede(&mut self, groups: &[Demand<'a>], place: QueuePosition) {
         for slot in &mut self.slots {
             if slot.could_take_any(groups) {
                 let oldest = slot.first.entry(place.priority).or_insert(place.created);
@@ -147,8 +165,9 @@ impl<'a> Room<'a> {
         }
     }
 
-    /// Whether any of these pods could come to stand on a node where another gang goes before this one.
-    pub(super) fn is_preceded(&self, groups: &[Group<'a>], place: Place) -> bool {
+    /// True if any of these pods could come to stand on a node where another gang goes before this
+    /// one.
+    pub(super) fn is_preceded(&self, groups: &[Demand<'a>], place: QueuePosition) -> bool {
         let above = (Bound::Excluded(place.priority), Bound::Unbounded);
         let mut slots = self.slots.iter().filter(|slot| {
             let mut first = slot.first.range(above);
@@ -157,30 +176,32 @@ impl<'a> Room<'a> {
         slots.any(|slot| slot.could_take_any(groups))
     }
 
-    /// Whether there is a node that could take pods of both.
-    pub(super) fn shares_nodes(&self, some: &[Group<'a>], others: &[Group<'a>]) -> bool {
+    /// True if there is a node that could take pods of both.
+    pub(super) fn shares_nodes(&self, some: &[Demand<'a>], others: &[Demand<'a>]) -> bool {
         let mut slots = self.slots.iter();
         slots.any(|slot| slot.could_take_any(some) && slot.could_take_any(others))
     }
 
     /// Keeps all nodes that could take one of these pods.
-    pub(super) fn close(&mut self, groups: &[Group<'a>]) {
+    pub(super) fn close(&mut self, groups: &[Demand<'a>]) {
         for slot in self.slots.iter_mut().filter(|slot| !slot.closed) {
             slot.closed = slot.could_take_any(groups);
         }
     }
 
-    /// Whether none of these pods can come to stand on a node that is kept.
-    pub(super) fn is_open_to(&self, groups: &[Group<'a>]) -> bool {
+    /// True if none of these pods can come to stand on a node that is kept.
+    pub(super) fn is_open_to(&self, groups: &[Demand<'a>]) -> bool {
         let mut closed = self.slots.iter().filter(|slot| slot.closed);
         !closed.any(|slot| slot.could_take_any(groups))
     }
 
-    /// Whether all groups fit beside what is promised and beside others, however these and those are placed.
+    /// True if all groups fit beside what is promised and beside others, however these and those
+    /// are placed.
     ///
-    /// A pod takes the room of no more than so many others on its node: the largest ratio of what both ask for, rounded up. What is left after
-    /// all pods that can come between is left however they are placed.
-    pub(super) fn fits_surely(&self, groups: &[Group<'a>], beside: &[Group<'a>]) -> bool {
+    /// A pod takes the room of no more than so many others on its node: the largest ratio of what
+    /// both ask for, rounded up. What is left after all pods that can come between is left however
+    /// they are placed.
+    pub(super) fn fits_surely(&self, groups: &[Demand<'a>], beside: &[Demand<'a>]) -> bool {
         groups.iter().enumerate().all(|(index, group)| {
             let needs = group.needs;
             if needs.exclusive.is_some() || !needs.unknown.is_empty() {
@@ -203,8 +224,8 @@ impl<'a> Room<'a> {
         })
     }
 
-    /// Finds a place for all pods, tight nodes first. Where that fails those that have one keep it.
-    fn place(&mut self, groups: &[Group<'a>], placed: &mut Vec<Placed<'a>>) -> Result<(), Shortfall> {
+    /// Finds a place for all pods, tight nodes first. If that fails those that have one keep it.
+    fn place(&mut self, groups: &[Demand<'a>], placed: &mut Vec<Placed<'a>>) -> Result<(), Shortfall> {
         for (index, group) in groups.iter().enumerate() {
             let candidates: Vec<usize> = match &group.needs.exclusive {
                 Some(exclusive) => self.domain(group, exclusive),
@@ -231,7 +252,7 @@ impl<'a> Room<'a> {
     }
 
     /// Places what it can of a group; returns how many pods that are.
-    fn fill(&mut self, group: &Group<'a>, candidates: &[usize], placed: &mut Vec<Placed<'a>>) -> u32 {
+    fn fill(&mut self, group: &Demand<'a>, candidates: &[usize], placed: &mut Vec<Placed<'a>>) -> u32 {
         let requests = &group.needs.requests;
         let holds = |slot: &usize| {
             (
@@ -290,12 +311,12 @@ impl<'a> Room<'a> {
 }
 
 impl Slot<'_> {
-    /// Whether the node takes such a pod when it has nothing else to do.
+    /// True if the node takes such a pod when it has nothing else to do.
     fn could_take(&self, needs: &Needs) -> bool {
         self.node.allocatable.holds(&needs.requests) > 0 && is_eligible(needs, self.node)
     }
-    /// Whether it takes a pod of any of these then.
-    fn could_take_any(&self, groups: &[Group<'_>]) -> bool {
+    /// True if it takes a pod of any of these then.
+    fn could_take_any(&self, groups: &[Demand<'_>]) -> bool {
         groups.iter().any(|group| self.could_take(group.needs))
     }
 }

@@ -1,15 +1,13 @@
-//! Pods of before that hold their node still, for people who wonder what a gang waits for.
+//! Earlier pods that still hold their node, to explain what a gang waits for.
 
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::batch::v1::Job;
 use lockstep_api::{JobSet, labels};
 
-use super::awaits_group;
 use super::{Gang, Pod, message};
 use crate::jobset::children::{Children, label};
 use crate::jobset::gang_pod::{GangPod, Leaving};
-use crate::jobset::status::Draft;
 
 /// `None`: the pod is not on its way out, or holds no node.
 fn of(pod: &Pod) -> Option<Leaving> {
@@ -27,20 +25,19 @@ pub(super) fn of_gang(gang: &Gang) -> Option<String> {
     message::leaving(pods.filter_map(|pod| of(pod)).collect())
 }
 
-/// What is said of pods that keep the gangs of a JobSet from starting: those that Jobs are not resumed beside, and those on nodes that are lost.
+/// What is said of pods that keep the gangs of a JobSet from starting: those that Jobs are not
+/// resumed beside, and those on nodes that are lost.
 pub(super) fn in_the_way(
     jobset: &JobSet,
     children: &Children<'_>,
     pods: &[GangPod],
-    draft: &Draft<'_>,
+    awaits_group: impl Fn(&str) -> bool,
 ) -> Option<String> {
     if pods.iter().all(|pod| pod.leaving.is_none()) {
         return None;
     }
     let replicated_jobs = jobset.spec.replicated_jobs.iter().map(|job| job.name.as_str());
-    let awaited: BTreeSet<&str> = replicated_jobs
-        .filter(|name| awaits_group(jobset, children, pods, draft, name))
-        .collect();
+    let awaited: BTreeSet<&str> = replicated_jobs.filter(|name| awaits_group(name)).collect();
     let is_of_awaited =
         |job: &&&Job| label(job, labels::REPLICATED_JOB_NAME).is_some_and(|name| awaited.contains(name));
     let active = children.active.iter().filter(is_of_awaited);

@@ -1,4 +1,5 @@
-//! What the controller puts on the pods of a gang, by the template of their Job or, where the pods of a Job differ, by the pod webhook.
+//! What the controller puts on the pods of a gang, by the template of their Job or, where the pods
+//! of a Job differ, by the pod webhook.
 //!
 //! | | pods below the minimum | optional workers |
 //! |---|---|---|
@@ -24,10 +25,11 @@ pub(crate) struct Marks {
     pod_group: Option<String>,
 }
 
-/// Who starts the gangs of a JobSet, where PodGroups can be had or not.
+/// What starts the gangs of a JobSet, with or without PodGroups.
 ///
-/// Pods of a Job that are partly below the minimum are told apart by their completion index. And pods that follow the leader of an exclusively
-/// placed Job are not created before it is scheduled, which kube-scheduler would wait for. Both are left to the gates.
+/// Pods of a Job that are partly below the minimum are told apart by their completion index. And
+/// pods that follow the leader of an exclusively placed Job are not created before it is scheduled,
+/// which kube-scheduler would wait for. Both are left to the gates.
 #[must_use]
 pub fn backend(jobset: &JobSet, gang: &Gang, pod_groups: bool) -> Backend {
     if !pod_groups || gang.backend() == GangBackend::Gates {
@@ -41,7 +43,8 @@ pub fn backend(jobset: &JobSet, gang: &Gang, pod_groups: bool) -> Backend {
     if can { Backend::PodGroup } else { Backend::Gates }
 }
 
-/// Why the gates start the gangs of a JobSet that asks for PodGroups; `None`: it does not, or it gets them.
+/// Why the gates start the gangs of a JobSet that asks for PodGroups; `None`: it does not, or it
+/// gets them.
 pub(crate) fn overruled(jobset: &JobSet, pod_groups: bool) -> Option<String> {
     let gang = jobset.spec.gang.as_ref()?;
     if gang.backend() != GangBackend::PodGroup || backend(jobset, gang, pod_groups) == Backend::PodGroup {
@@ -116,7 +119,8 @@ impl Marks {
         match &marks.pod_group {
             None => gate(spec),
             Some(name) if marks.minimum == marks.parallelism => group(spec, name),
-            // Where the pods differ the webhook, which knows their index, opens the gate of those below the minimum: without it none is let go alone.
+            // If the pods differ the webhook, which knows their index, opens the gate of those
+            // below the minimum: without it none is released by itself.
             Some(_) => gate(spec),
         }
     }
@@ -129,7 +133,8 @@ impl Marks {
             .chain(group.map(|name| (annotations::GANG_POD_GROUP, name)))
     }
 
-    /// Whether a Job was made with other marks than it would be made with now. While it is suspended it has no pods, and can be made anew.
+    /// True if a Job was made with other marks than it would be made with now. While it is
+    /// suspended it has no pods, and can be recreated.
     pub(crate) fn differ(
         jobset: &JobSet,
         replicated_job: &ReplicatedJob,
@@ -163,10 +168,12 @@ const KEYS: [&str; 3] = [
     annotations::GANG_POD_GROUP,
 ];
 
-/// A pod that is being created, with the marks that the template of its Job could not give it; `None`: nothing is to be added.
+/// A pod that is being created, with the marks that the template of its Job could not give it;
+/// `None`: nothing is to be added.
 ///
-/// Where the Job controller makes groups of its own (`WorkloadWithJob`, Kubernetes KEP-5547), it has put the pod into one by now, which would wait for
-/// the Job's optional workers too: the pod is taken out of it.
+/// If the Job controller makes groups of its own (`WorkloadWithJob`, Kubernetes KEP-5547), it has
+/// put the pod into one by now, which would wait for the Job's optional workers too: the pod is
+/// taken out of it.
 #[must_use]
 pub fn mutate(pod: &Pod) -> Option<Pod> {
     let annotation = |key: &str| pod.metadata.annotations.as_ref()?.get(key);
@@ -194,8 +201,9 @@ pub fn mutate(pod: &Pod) -> Option<Pod> {
     (changed != *pod).then_some(changed)
 }
 
-/// Whether a gang that has begun is started by a PodGroup; one that has not is where PodGroups are `served`. Jobs that are made later go with those
-/// that run: a part of a gang would wait for ever for the other.
+/// True if a gang that has begun is started by a PodGroup; one that has not is where PodGroups are
+/// `served`. Jobs that are made later go with those that run: a part of a gang would wait for ever
+/// for the other.
 pub(crate) fn goes_by_pod_group(children: &Children<'_>, gang: &str, served: bool) -> bool {
     let runs = |job: &&&Job| !is_suspended(job) && job.metadata.deletion_timestamp.is_none();
     let of_gang = |job: &&Job| marks(job, annotations::GANG).is_some_and(|name| name == gang);
@@ -206,7 +214,7 @@ pub(crate) fn goes_by_pod_group(children: &Children<'_>, gang: &str, served: boo
     served
 }
 
-/// Whether pods of the Job are started by a PodGroup.
+/// True if pods of the Job are started by a PodGroup.
 pub(super) fn has_pod_group(job: &Job) -> bool {
     marks(job, annotations::GANG_POD_GROUP).is_some()
 }

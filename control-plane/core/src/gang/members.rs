@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
 use lockstep_api::{JobSet, ReplicatedJob, annotations, labels, naming};
 
@@ -14,8 +14,9 @@ use crate::jobset::limits;
 use crate::jobset::placement::LONGEST_LABEL;
 use crate::jobset::status::is_suspended;
 
-/// The gangs of a JobSet, from its Jobs and the pods that carry its UID; `None`: it has none that are to be looked after, as it asks for
-/// none, is suspended, has finished, is being deleted or is larger than it may be.
+/// The gangs of a JobSet, from its Jobs and the pods that carry its UID; `None`: it has none that
+/// are to be looked after, as it asks for none, is suspended, has finished, is being deleted or is
+/// larger than it may be.
 #[must_use]
 pub fn members(jobset: &JobSet, jobs: &[Arc<Job>], pods: &[Arc<Pod>]) -> Option<JobSetGangs> {
     let wish = jobset.spec.gang.as_ref()?;
@@ -52,11 +53,8 @@ pub fn members(jobset: &JobSet, jobs: &[Arc<Job>], pods: &[Arc<Pod>]) -> Option<
     for replicated_job in &jobset.spec.replicated_jobs {
         let name = gang_name(jobset, &replicated_job.name);
         let (part, jobs) = part(replicated_job);
-        let started = jobs
-            .iter()
-            .filter_map(|job| job.status.as_ref()?.start_time.as_ref());
-        let asked = started.map(|time| time.0).min();
-        // Jobs that have ended may have gone another way than those that were made anew since.
+        let asked = started_at(&jobs);
+        // Jobs that have ended may have gone another way than those that were recreated since.
         let pod_group = jobs
             .iter()
             .filter(|job| !has_ended(job))
@@ -80,15 +78,7 @@ pub fn members(jobset: &JobSet, jobs: &[Arc<Job>], pods: &[Arc<Pod>]) -> Option<
     let first = jobset.spec.replicated_jobs.first().map(|job| job.name.as_str());
     gangs.retain(|gang| gang.is_created || Some(gang.name.as_str()) == first);
     for gang in &mut gangs {
-        let ours = |job: &&&Job| {
-            label(job, labels::REPLICATED_JOB_NAME).is_some_and(|name| gang_name(jobset, name) == gang.name)
-        };
-        let mut left = current
-            .iter()
-            .filter(|job| !has_ended(job))
-            .filter(ours)
-            .peekable();
-        gang.is_stopped = left.peek().is_some() && left.all(|job| is_suspended(job));
+        gang.is_stopped = is_stopped(jobset, &current, gang);
     }
     Some(JobSetGangs {
         namespace: jobset.ns().to_owned(),
@@ -110,7 +100,28 @@ pub fn members(jobset: &JobSet, jobs: &[Arc<Job>], pods: &[Arc<Pod>]) -> Option<
     })
 }
 
-/// Whether the Job belongs to the present restart attempt of this JobSet.
+/// When the first of the Jobs was started.
+fn started_at(jobs: &[&Job]) -> Option<Timestamp> {
+    let started = jobs
+        .iter()
+        .filter_map(|job| job.status.as_ref()?.start_time.as_ref());
+    started.map(|time| time.0).min()
+}
+
+/// True if some Jobs of the gang have not ended, and all of these are suspended.
+fn is_stopped(jobset: &JobSet, current: &[&Job], gang: &Gang) -> bool {
+    let ours = |job: &&&Job| {
+        label(job, labels::REPLICATED_JOB_NAME).is_some_and(|name| gang_name(jobset, name) == gang.name)
+    };
+    let mut left = current
+        .iter()
+        .filter(|job| !has_ended(job))
+        .filter(ours)
+        .peekable();
+    left.peek().is_some() && left.all(|job| is_suspended(job))
+}
+
+/// True if the Job belongs to the present restart attempt of this JobSet.
 fn is_of(job: &Job, jobset: &JobSet) -> bool {
     let attempt = label(job, labels::RESTART_ATTEMPT).and_then(|attempt| attempt.parse().ok());
     label(job, labels::JOBSET_UID) == Some(jobset.uid_str())
@@ -162,7 +173,7 @@ pub(super) fn part(jobset: &JobSet, replicated_job: &ReplicatedJob, jobs: &[&Job
     }
 }
 
-/// Whether each pod of a Job has a completion index of its own for as long as the Job runs.
+/// True if each pod of a Job has a completion index of its own for as long as the Job runs.
 pub(super) fn is_indexed(replicated_job: &ReplicatedJob) -> bool {
     let spec = replicated_job.template.spec.as_ref();
     let mode = spec.and_then(|spec| spec.completion_mode.as_deref());
@@ -171,7 +182,7 @@ pub(super) fn is_indexed(replicated_job: &ReplicatedJob) -> bool {
     indexed && completions == Some(replicated_job.parallelism())
 }
 
-/// Whether a Job has no work any more for one of its seats.
+/// True if a Job has no work any more for one of its seats.
 fn is_done(job: &Job, indexed: bool, seat: u32, parallelism: u32) -> bool {
     if indexed {
         let over = [completed_indexes(job), failed_indexes(job)];
@@ -184,7 +195,8 @@ fn is_done(job: &Job, indexed: bool, seat: u32, parallelism: u32) -> bool {
         .iter()
         .map(|range| range.end().saturating_sub(*range.start()).saturating_add(1))
         .fold(0, u32::saturating_add);
-    // The Job runs no more pods than it has work left, and makes none for a work queue from which a pod has succeeded.
+    // The Job runs no more pods than it has work left, and makes none for a work queue from which a
+    // pod has succeeded.
     let left = match job.spec.as_ref().and_then(|spec| spec.completions) {
         Some(completions) => count(Some(completions))
             .saturating_sub(succeeded)
@@ -195,7 +207,8 @@ fn is_done(job: &Job, indexed: bool, seat: u32, parallelism: u32) -> bool {
     seat >= left.min(parallelism)
 }
 
-/// What pods made from the template need, by Job index. Jobs that are placed exclusively differ in nothing but their key.
+/// What pods made from the template need, by Job index. Jobs that are placed exclusively differ in
+/// nothing but their key.
 fn needs(jobset: &JobSet, replicated_job: &ReplicatedJob) -> Vec<Arc<Needs>> {
     let template = replicated_job.template.spec.as_ref().map(|spec| &spec.template);
     let meta = template
@@ -222,7 +235,8 @@ fn needs(jobset: &JobSet, replicated_job: &ReplicatedJob) -> Vec<Arc<Needs>> {
     jobs.map(of_job).collect()
 }
 
-/// The node label whose values are the domains, where the Jobs of a replicatedJob are placed exclusively by affinity.
+/// The node label whose values are the domains, where the Jobs of a replicatedJob are placed
+/// exclusively by affinity.
 pub(super) fn topology<'a>(jobset: &'a JobSet, replicated_job: &'a ReplicatedJob) -> Option<&'a str> {
     let own = replicated_job.template.metadata.as_ref();
     let sources = [

@@ -2,7 +2,7 @@
 
 use jiff::SignedDuration;
 
-use super::fit::{Group, Shortfall};
+use super::fit::{Demand, Shortfall};
 use super::{Needs, Resources};
 use crate::jobset::gang_pod::Leaving;
 
@@ -96,7 +96,7 @@ pub(super) fn backing_off(timed_out: &str, minimum: usize, all: usize, wait: Sig
 }
 
 /// What is missing, as in "needs 5 pods x 4 cpu, 3 fit: 2 short of cpu".
-pub(super) fn short(groups: &[Group<'_>], shortfall: &Shortfall) -> String {
+pub(super) fn short(groups: &[Demand<'_>], shortfall: &Shortfall) -> String {
     let needs = groups.iter().map(|group| {
         let what = requests(group.needs);
         let pods = pods(group.count);
@@ -120,13 +120,13 @@ pub(super) fn short(groups: &[Group<'_>], shortfall: &Shortfall) -> String {
     )
 }
 
-/// The same of a gang that the nodes could never take.
-pub(super) fn never(groups: &[Group<'_>], shortfall: &Shortfall) -> String {
+/// What is said of a gang that the nodes could never take.
+pub(super) fn never(groups: &[Demand<'_>], shortfall: &Shortfall) -> String {
     format!("{}, even if no JobSet ran", short(groups, shortfall))
 }
 
-/// Why the fit check cannot be relied on, where that is so.
-pub(super) fn not_understood(groups: &[Group<'_>]) -> Option<String> {
+/// Why the fit check cannot be relied on, if that is so.
+pub(super) fn not_understood(groups: &[Demand<'_>]) -> Option<String> {
     let mut unknown: Vec<&str> = groups
         .iter()
         .flat_map(|group| group.needs.unknown.clone())

@@ -13,7 +13,7 @@ use lockstep_api::{annotations, labels};
 use super::Resources;
 use crate::jobset::placement::LONGEST_LABEL;
 
-/// What a pod needs of a node. Pods of one template differ in `exclusive` alone, and share the rest.
+/// What a pod needs of a node. Pods of one template differ only in `exclusive`, and share the rest.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Needs {
     /// What it asks for, and one of [`Resources::PODS`].
@@ -30,7 +30,8 @@ pub struct Needs {
     pub unknown: Vec<&'static str>,
 }
 
-/// Exclusive placement: all pods of a Job in one domain, where no other Job of the same priority is.
+/// Exclusive placement: all pods of a Job in one domain, where no other Job of the same priority
+/// is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Exclusive {
     /// The node label whose values are the domains.
@@ -86,7 +87,7 @@ impl Needs {
 }
 
 impl Needs {
-    /// Bytes that its lists take, about; 0 where that is little.
+    /// Bytes that its lists take, about; 0 if that is little.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
@@ -117,7 +118,8 @@ impl Needs {
         if bytes > LITTLE { bytes } else { 0 }
     }
 
-    /// The same without its lists, but for what it asks for of what every node has: it may go anywhere, as far as is known here.
+    /// The same without its lists, but for what it asks for of what every node has: it may go
+    /// anywhere, as far as is known here.
     #[must_use]
     pub fn in_short(&self) -> Self {
         let mut requests = Resources::default();
@@ -135,17 +137,20 @@ impl Needs {
     }
 }
 
-/// What an entry of a list takes beside its text, and the bytes of all together that count for nothing.
+/// What an entry of a list takes beside its text, and the bytes of all together that count for
+/// nothing.
 const ENTRY: usize = 96;
 const LITTLE: usize = 4096;
 
-/// The most labels, tolerations, amounts of resources, and requirements and values of node affinity, that are reckoned with: each is looked at for each node, at each
-/// decision. A pod with more may go anywhere, as far as is known here.
+/// The most labels, tolerations, amounts of resources, and requirements and values of node
+/// affinity, that are reckoned with: each is looked at for each node, at each decision. A pod with
+/// more may go anywhere, as far as is known here.
 const MOST: usize = 1024;
 /// The resources that are reckoned with of a pod that states more than [`MOST`] amounts.
 const OF_ALL: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 
-/// Whether required node affinity is more than is reckoned with. A value that is longer than a label counts as several: Kubernetes bounds none.
+/// True if required node affinity is more than is reckoned with. A value that is longer than a
+/// label counts as several: Kubernetes bounds none.
 fn is_long(required: &NodeSelector) -> bool {
     let terms = required.node_selector_terms.iter();
     let requirements =
@@ -157,7 +162,7 @@ fn is_long(required: &NodeSelector) -> bool {
     required.node_selector_terms.len() > MOST || parts.sum::<usize>() > MOST
 }
 
-/// Whether a pod states more amounts of resources than are reckoned with.
+/// True if a pod states more amounts of resources than are reckoned with.
 fn asks_much(spec: &PodSpec) -> bool {
     let containers = spec
         .containers
@@ -170,7 +175,8 @@ fn asks_much(spec: &PodSpec) -> bool {
     stated.sum::<usize>() > MOST
 }
 
-/// Whether the group that the pod is in is its gang's; `None`: it is in none. One of the Job controller's (`WorkloadWithJob`) waits for the optional workers too.
+/// True if the group that the pod is in is its gang's; `None`: it is in none. One of the Job
+/// controller's (`WorkloadWithJob`) waits for the optional workers too.
 pub(super) fn in_group(meta: &ObjectMeta, spec: &PodSpec) -> Option<bool> {
     let group = spec.scheduling_group.as_ref()?.pod_group_name.as_ref()?;
     let annotations = meta.annotations.as_ref();
@@ -193,7 +199,8 @@ fn exclusive(meta: &ObjectMeta) -> Option<Exclusive> {
     })
 }
 
-/// Everything that keeps a node from taking a pod and that is not looked at here. What exclusive placement adds is.
+/// Everything that keeps a node from taking a pod and that is not looked at here. What exclusive
+/// placement adds is.
 fn unknown(spec: &PodSpec, exclusive: bool) -> Vec<&'static str> {
     let mut found = Vec::new();
     let affinity = spec.affinity.as_ref();
@@ -250,9 +257,10 @@ fn unknown(spec: &PodSpec, exclusive: bool) -> Vec<&'static str> {
     found
 }
 
-/// What a pod asks of its node, as kube-scheduler reckons it: its regular containers and sidecars together, or the largest of its init
-/// containers with the sidecars before it, whichever is more; the pod's own statement goes before both (KEP-2837); and its overhead.
-/// Of one that [states much](asks_much) only the resources that every node has.
+/// What a pod asks of its node, as kube-scheduler reckons it: its regular containers and sidecars
+/// together, or the largest of its init containers with the sidecars before it, whichever is more;
+/// the pod's own statement goes before both (KEP-2837); and its overhead. Of one that [states
+/// much](asks_much) only the resources that every node has.
 #[must_use]
 pub(super) fn requests(spec: &PodSpec) -> Resources {
     let read = if asks_much(spec) { few } else { Resources::of };
@@ -300,12 +308,13 @@ fn few(quantities: &BTreeMap<String, Quantity>) -> Resources {
     )
 }
 
-/// Whether an init container runs for as long as the pod does.
+/// True if an init container runs for as long as the pod does.
 fn is_sidecar(container: &Container) -> bool {
     container.restart_policy.as_deref() == Some("Always")
 }
 
-/// What a container requests. Where only a limit is stated the API server requests as much; a template may not have been there.
+/// What a container requests. If only a limit is stated the API server requests as much; a template
+/// may not have been there.
 fn of_container(container: &Container, read: fn(&BTreeMap<String, Quantity>) -> Resources) -> Resources {
     let resources = container.resources.as_ref();
     let limits = resources.and_then(|resources| resources.limits.as_ref());

@@ -1,7 +1,8 @@
 //! The seats of a gang, and the order in which their pods go.
 //!
-//! Each pod that a replicatedJob should have is a seat, counted by Job index, then completion index. The seats below the minimum come before all
-//! others. Among these, replicatedJobs of higher priority come first; where priorities are the same the seats of all replicatedJobs take turns.
+//! Each pod that a replicatedJob should have is a seat, counted by Job index, then completion
+//! index. The seats below the minimum come before all others. Among these, replicatedJobs of higher
+//! priority come first; if priorities are the same the seats of all replicatedJobs take turns.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -17,16 +18,16 @@ pub(super) struct Seat<'a> {
     pub(super) part: usize,
     /// Its place in the replicatedJob, from 0.
     pub(super) rank: u32,
-    /// Whether it belongs to the minimum.
+    /// True if it belongs to the minimum.
     pub(super) below: bool,
-    /// Whether its work is done.
+    /// True if its work is done.
     pub(super) done: bool,
     /// The pod that holds it.
     pub(super) pod: Option<&'a Pod>,
 }
 
 impl Seat<'_> {
-    /// Whether it needs no room any more.
+    /// True if it needs no room any more.
     pub(super) fn is_bound(&self) -> bool {
         self.done || self.pod.is_some_and(|pod| pod.node.is_some())
     }
@@ -89,7 +90,7 @@ fn of_part<'a>(index: usize, part: &'a Part, seats: &mut Vec<Seat<'a>>) {
         }
         return;
     }
-    // Any pod of the Job can hold any of its seats: who has come farther holds an earlier one.
+    // Any pod of the Job can hold any of its seats: one that has come farther holds an earlier one.
     let pods = part.pods.iter().map(AsRef::as_ref);
     let mut pods: Vec<&Pod> = pods.filter(|pod| is_live(pod)).collect();
     pods.sort_by_key(|pod| (pod.node.is_none(), pod.gated, pod.index, pod.name.as_str()));
@@ -109,12 +110,12 @@ fn rank(part: &Part, job: u32, index: Option<u32>) -> Option<usize> {
     usize::try_from(rank).ok()
 }
 
-/// Whether the pod can still do the work of its seat.
+/// True if the pod can still do the work of its seat.
 fn is_live(pod: &Pod) -> bool {
     !pod.deleting && !pod.is_terminal()
 }
 
-/// Whether the pod holds the seat rather than the other one.
+/// True if the pod holds the seat rather than the other one.
 fn is_better(pod: &Pod, than: Option<&Pod>) -> bool {
     is_live(pod) && than.is_none_or(|than| than.node.is_none() && pod.node.is_some())
 }

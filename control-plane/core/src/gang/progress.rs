@@ -19,7 +19,8 @@ pub(super) struct Progress<'a> {
 }
 
 impl<'a> Progress<'a> {
-    /// Begins with what is durable. The state of an earlier restart attempt means nothing: the gang starts over.
+    /// Begins with what is durable. The state of an earlier restart attempt means nothing: the gang
+    /// starts over.
     pub(super) fn new(
         jobset: &'a JobSetGangs,
         gang: &Gang,
@@ -35,7 +36,8 @@ impl<'a> Progress<'a> {
             ..GangStatus::default()
         });
         after.min_available = i32::try_from(minimum).unwrap_or(i32::MAX);
-        // A phase that this version does not know holds nothing back and lets nothing go: the gang waits anew.
+        // A phase that this version does not know holds nothing back and lets nothing go: the gang
+        // waits again.
         if matches!(after.phase, GangPhase::Other(_)) {
             after.phase = GangPhase::Waiting;
         }
@@ -53,17 +55,17 @@ impl<'a> Progress<'a> {
         &self.after.phase
     }
 
-    /// Whether the phase is durable.
+    /// True if the phase is durable.
     pub(super) fn was(&self, phase: GangPhase) -> bool {
         self.before.is_some_and(|before| before.phase == phase)
     }
 
-    /// Whether anything is durable.
+    /// True if anything is durable.
     pub(super) fn is_new(&self) -> bool {
         self.before.is_none()
     }
 
-    /// Whether the minimum may be bound, by what is durable.
+    /// True if the minimum may be bound, by what is durable.
     pub(super) fn was_let_go(&self) -> bool {
         self.was(GangPhase::Scheduling) || self.was(GangPhase::Scheduled)
     }
@@ -88,7 +90,7 @@ impl<'a> Progress<'a> {
         self.after.until.as_ref().map(|until| until.0)
     }
 
-    /// Whether the phase has come to its end. One that states none has.
+    /// True if the phase has come to its end. One that states none has.
     pub(super) fn is_over(&self, now: Timestamp) -> bool {
         self.until().is_none_or(|until| until <= now)
     }
@@ -123,7 +125,7 @@ impl<'a> Progress<'a> {
         self.announce(Word::TimedOut, message);
     }
 
-    /// Nobody can start the gang as it is: its Jobs are to be made anew.
+    /// Nothing can start the gang as it is: its Jobs are to be recreated.
     pub(super) fn lose_group(&mut self, jobset: &JobSetGangs, now: Timestamp) {
         let wait = back_off(jobset, &self.after.name, self.after.attempt);
         let until = now.checked_add(wait).unwrap_or(Timestamp::MAX);
@@ -161,7 +163,8 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// Whether pods of the gang can never be bound as they are. It is told of each time that it becomes so.
+    /// True if pods of the gang can never be bound as they are. It is told of each time that it
+    /// becomes so.
     pub(super) fn ungrouped(&mut self, is_so: bool) {
         let message = Some(message::ungrouped());
         let was_so = self.after.message == message;
@@ -196,7 +199,8 @@ fn up_to_second(at: Timestamp) -> Timestamp {
     Timestamp::from_second(seconds).unwrap_or(at)
 }
 
-/// The new `status.gangs`, where it differs. States of gangs that are not looked at now stay, those of earlier restart attempts go.
+/// The new `status.gangs`, where it differs. States of gangs that are not looked at now stay, those
+/// of earlier restart attempts go.
 pub(super) fn write<'p, 'a: 'p>(
     jobset: &JobSetGangs,
     all: impl Iterator<Item = &'p Progress<'a>> + Clone,
@@ -228,8 +232,9 @@ const LONGEST_BACK_OFF: SignedDuration = SignedDuration::from_secs(300);
 /// The shortest.
 const SHORTEST_BACK_OFF: SignedDuration = SignedDuration::from_secs(5);
 
-/// How long a gang backs off after so many attempts: twice as long each time, and half as long to one and a half times as long by a hash of the JobSet's
-/// UID, so that two gangs which were in each other's way are not again.
+/// How long a gang backs off after so many attempts: twice as long each time, and half as long to
+/// one and a half times as long by a hash of the JobSet's UID, so that two gangs which were in each
+/// other's way are not again.
 fn back_off(jobset: &JobSetGangs, gang: &str, attempt: i32) -> SignedDuration {
     let doublings = u32::try_from(attempt.saturating_sub(1)).unwrap_or(0).min(16);
     let plain = SHORTEST_BACK_OFF

@@ -49,7 +49,7 @@ impl Resources {
         }
     }
 
-    /// Takes other amounts away so many times; gives them back where that is negative.
+    /// Takes other amounts away so many times; gives them back if that is negative.
     pub fn take(&mut self, other: &Self, times: i128) {
         for (name, amount) in &other.0 {
             let own = self.0.entry(name.clone()).or_default();
@@ -65,7 +65,8 @@ impl Resources {
         times.map_or(u32::MAX, |times| u32::try_from(times).unwrap_or(u32::MAX))
     }
 
-    /// How many pods that ask for the other amounts one that asks for these can keep from a node, at most.
+    /// How many pods that ask for the other amounts one that asks for these can keep from a node,
+    /// at most.
     #[must_use]
     pub fn displaces(&self, other: &Self) -> u64 {
         let asked = other.0.iter().filter(|(_, amount)| **amount > 0);

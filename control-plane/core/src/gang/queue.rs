@@ -1,15 +1,15 @@
-//! Who waits, and what those behind may do meanwhile.
+//! Which gangs wait, and what those behind them may do meanwhile.
 //!
-//! A gang passes those that wait before it where none of its pods can come to stand on a node that one of them could use. Else it passes when
-//! two things hold. No gang of higher priority that it would pass is as old or older. And the first that it would pass fits beside it, whichever
-//! nodes kube-scheduler chooses, once those have ended that are before that one in the queue. So the first one waits for none but those that run
-//! already, and each comes to be the first (EASY backfill, without knowing how long anything runs).
+//! A gang passes those that wait before it if none of its pods can come to stand on a node that one
+//! of them could use. Else it passes when two things hold. No gang of higher priority that it would
+//! pass is as old or older. And the first that it would pass fits beside it, whichever nodes
+//! kube-scheduler chooses, once those have ended that are before that one in the queue. So the
+//! first one waits for none but those that run already, and each comes to be the first (EASY
+//! backfill, without knowing how long anything runs).
 
 use std::collections::BTreeMap;
 
-use jiff::Timestamp;
-
-use super::fit::{Group, Room};
+use super::fit::{Demand, QueuePosition, Room};
 use super::{Node, Pod};
 
 /// The gangs that wait, as far as they concern those behind them, and the room that there is.
@@ -21,7 +21,7 @@ pub(super) struct Queue<'a> {
     /// The nodes as they will be once those have ended that are before the first gang that waits.
     later: Option<Room<'a>>,
     /// What those need that wait, and that are the first to wait for the nodes that they could use.
-    first: Vec<Vec<Group<'a>>>,
+    first: Vec<Vec<Demand<'a>>>,
 }
 
 /// What a gang has of the nodes.
@@ -30,26 +30,11 @@ pub(super) struct Held<'a> {
     /// Its pods that are bound and have not ended.
     pub(super) bound: Vec<&'a Pod>,
     /// Those that may be bound at any time.
-    pub(super) coming: Vec<Group<'a>>,
-}
-
-/// A gang's place in the queue.
-#[derive(Clone, Copy)]
-pub(super) struct Place {
-    pub(super) priority: i32,
-    pub(super) created: Timestamp,
-}
-
-impl Place {
-    /// Before all others.
-    pub(super) const FIRST: Self = Self {
-        priority: i32::MAX,
-        created: Timestamp::MIN,
-    };
+    pub(super) coming: Vec<Demand<'a>>,
 }
 
 impl<'a> Queue<'a> {
-    /// Nobody waits yet.
+    /// No gang waits yet.
     pub(super) fn new(nodes: &'a BTreeMap<String, Node>) -> Self {
         Self {
             room: Room::now(nodes),
@@ -59,18 +44,20 @@ impl<'a> Queue<'a> {
         }
     }
 
-    /// Whether a gang of higher priority that is as old or older could use the same nodes, and is not bound.
-    pub(super) fn is_behind(&self, place: Place, groups: &[Group<'a>]) -> bool {
+    /// True if a gang of higher priority that is as old or older could use the same nodes, and is
+    /// not bound.
+    pub(super) fn is_behind(&self, place: QueuePosition, groups: &[Demand<'a>]) -> bool {
         self.room.is_preceded(groups, place)
     }
 
-    /// Those behind, of lower priority and as old or younger, do not start on nodes that this one could use.
-    pub(super) fn goes_before(&mut self, place: Place, groups: &[Group<'a>]) {
+    /// Those behind, of lower priority and as old or younger, do not start on nodes that this one
+    /// could use.
+    pub(super) fn goes_before(&mut self, place: QueuePosition, groups: &[Demand<'a>]) {
         self.room.precede(groups, place);
     }
 
-    /// Whether a gang may start before those that wait.
-    pub(super) fn may_pass(&self, place: Place, groups: &[Group<'a>]) -> bool {
+    /// True if a gang may start before those that wait.
+    pub(super) fn may_pass(&self, place: QueuePosition, groups: &[Demand<'a>]) -> bool {
         if self.is_behind(place, groups) {
             return false;
         }
@@ -85,18 +72,19 @@ impl<'a> Queue<'a> {
     }
 
     /// The gang starts.
-    pub(super) fn starts(&mut self, groups: &[Group<'a>]) {
+    pub(super) fn starts(&mut self, groups: &[Demand<'a>]) {
         self.room.promise(groups);
         if let Some(later) = &mut self.later {
             later.promise(groups);
         }
     }
 
-    /// The gang waits, and those behind `place` do not pass it. `behind` is what those behind it have.
+    /// The gang waits, and those behind `place` do not pass it. `behind` is what those behind it
+    /// have.
     pub(super) fn waits<'h>(
         &mut self,
-        place: Place,
-        groups: Vec<Group<'a>>,
+        place: QueuePosition,
+        groups: Vec<Demand<'a>>,
         behind: impl Iterator<Item = &'h Held<'a>>,
     ) where
         'a: 'h,

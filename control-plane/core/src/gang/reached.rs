@@ -1,4 +1,5 @@
-//! What a JobSet with gangs has reached, for the reconciler: when its minimum is ready, runs, and is done.
+//! What a JobSet with gangs has reached, for the reconciler: when its minimum is ready, runs, and
+//! is done.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,8 +18,9 @@ use crate::jobset::gang_pod::GangPod;
 use crate::jobset::plan::Severity;
 use crate::jobset::status::{Draft, NewCondition, is_suspended};
 
-/// The counts of the Jobs, where a replicatedJob is ready with as many pods as its minimum, and has succeeded once these have and every pod that ever
-/// started has ended. They are what other replicatedJobs and the success policy go by; the status shows the Jobs as they are.
+/// The counts of the Jobs, where a replicatedJob is ready with as many pods as its minimum, and has
+/// succeeded once these have and every pod that ever started has ended. They are what other
+/// replicatedJobs and the success policy go by; the status shows the Jobs as they are.
 pub(crate) fn reached(
     jobset: &JobSet,
     children: &Children<'_>,
@@ -63,7 +65,7 @@ fn jobs_of<'a>(children: &Children<'a>, replicated_job: &ReplicatedJob) -> Vec<&
         .collect()
 }
 
-/// Whether the work of all pods below the minimum is done.
+/// True if the work of all pods below the minimum is done.
 fn has_succeeded(jobset: &JobSet, replicated_job: &ReplicatedJob, jobs: &[&Job], minimum: i32) -> bool {
     if minimum == 0 || jobs.is_empty() {
         return false;
@@ -75,8 +77,9 @@ fn has_succeeded(jobset: &JobSet, replicated_job: &ReplicatedJob, jobs: &[&Job],
     succeeded(jobs) >= minimum
 }
 
-/// Whether work is left that no pod has ever begun, and the Job controller has counted all pods that have ended. A Job whose last pod has ended is
-/// complete a moment later, by the Job controller's word.
+/// True if work is left that no pod has ever begun, and the Job controller has counted all pods
+/// that have ended. A Job whose last pod has ended is complete a moment later, by the Job
+/// controller's word.
 fn has_unstarted(active: &[&Job], replicated_job: &ReplicatedJob, pods: &[GangPod]) -> bool {
     let ours = |job: &&&Job| label(job, labels::REPLICATED_JOB_NAME) == Some(replicated_job.name.as_str());
     let mut left = false;
@@ -124,8 +127,8 @@ fn succeeded(jobs: &[&Job]) -> i32 {
     jobs.iter().map(of_job).fold(0, i32::saturating_add)
 }
 
-/// States whether as many pods run as the gangs of the JobSet need. What has not been created yet is not waited for.
-/// `overruled` is why gates start them where PodGroups are asked for.
+/// States whether as many pods run as the gangs of the JobSet need. What has not been created yet
+/// is not waited for. `overruled` is why gates start them where PodGroups are asked for.
 pub(crate) fn report(
     jobset: &JobSet,
     children: &Children<'_>,
@@ -179,7 +182,9 @@ pub(crate) fn report(
             gang.restart_attempt == draft.status.restarts && gang.message.as_ref() == Some(&ungrouped)
         });
         let waits = "the minimum of pods does not run yet";
-        let in_the_way = leaving::in_the_way(jobset, children, pods, draft);
+        let in_the_way = leaving::in_the_way(jobset, children, pods, |name| {
+            awaits_group(jobset, children, pods, draft, name)
+        });
         let message = match (in_the_way, overruled) {
             _ if is_stuck => ungrouped,
             (Some(pods), _) => format!("{waits}: {pods}"),
@@ -212,8 +217,9 @@ pub(crate) fn phase<'a>(
     Some(&gang.phase)
 }
 
-/// The gangs that were let go and of which nothing runs: the JobSet was suspended and resumed before that could be written, or their replicatedJobs had
-/// no pods for a while. They start over, and their Jobs are made or resumed when that is durable.
+/// The gangs that were let go and of which nothing runs: the JobSet was suspended and resumed
+/// before that could be written, or their replicatedJobs had no pods for a while. They start over,
+/// and their Jobs are made or resumed when that is durable.
 pub(crate) fn stopped(jobset: &JobSet, children: &Children<'_>, draft: &Draft<'_>) -> BTreeSet<String> {
     let mut suspended: BTreeMap<&str, bool> = BTreeMap::new();
     for job in &children.active {
@@ -243,8 +249,9 @@ fn gang_of<'a>(jobset: &'a JobSet, job: &'a Job) -> Option<&'a str> {
     has_pods.then(|| gang_name(jobset, name))
 }
 
-/// Whether the Jobs of a gang that starts over stay suspended until it waits: some of its pods have ended, so that its PodGroup is one of before and is
-/// discarded first, or some have not gone, which kube-scheduler would count.
+/// True if the Jobs of a gang that starts over stay suspended until it waits: some of its pods have
+/// ended, so that its PodGroup is one of before and is discarded first, or some have not gone,
+/// which kube-scheduler would count.
 pub(crate) fn awaits_group(
     jobset: &JobSet,
     children: &Children<'_>,
@@ -275,7 +282,8 @@ mod tests {
     use super::*;
     use crate::common::testing::{Fate, ReplicatedJobBuild, child, jobset, replicated_job};
 
-    /// Whether a Job of four, of which the Job controller has counted so many, has work that nobody began.
+    /// True if a Job of four, of which the Job controller has counted so many, has work that nobody
+    /// began.
     fn unstarted(counted: i32, pods: &[GangPod]) -> bool {
         let four = replicated_job("a", 1).job_spec(|spec| spec.completions = Some(4));
         let mut job = child(&jobset([four.clone()]), "a", 0, Fate::Ready);

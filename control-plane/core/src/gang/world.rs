@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1 as k8s;
-use lockstep_api::{GangStatus, JobSet, labels};
+use lockstep_api::{GangStatus, labels};
 
-use super::{Needs, Resources, gang_name};
-use crate::jobset::plan::Severity;
+use super::{Needs, Resources};
 
 /// All nodes and all gangs of a cluster.
 ///
@@ -30,7 +29,7 @@ pub struct Node {
     pub labels: BTreeMap<String, String>,
     /// Its taints.
     pub taints: Vec<k8s::Taint>,
-    /// Whether it is cordoned.
+    /// True if it is cordoned.
     pub unschedulable: bool,
     /// What pods can have.
     pub allocatable: Resources,
@@ -38,7 +37,8 @@ pub struct Node {
     pub requested: Resources,
     /// The part of it that pods of no JobSet ask for: it is not expected to end.
     pub lasting: Resources,
-    /// The JobSets' Jobs that have such pods on it, by the labels [`labels::JOB_KEY`] and [`labels::PRIORITY`].
+    /// The JobSets' Jobs that have such pods on it, by the labels [`labels::JOB_KEY`] and
+    /// [`labels::PRIORITY`].
     pub jobs: BTreeSet<(String, Option<String>)>,
 }
 
@@ -77,48 +77,30 @@ pub struct JobSetGangs {
 pub struct Gang {
     /// As in `status.gangs`.
     pub name: String,
-    /// Name of its PodGroup, where kube-scheduler starts it. No other JobSet, restart attempt or minimum has the same.
+    /// Name of its PodGroup, where kube-scheduler starts it. No other JobSet, restart attempt or
+    /// minimum has the same.
     pub pod_group: Option<String>,
     /// How long the minimum may take to be bound once it may.
     pub timeout: SignedDuration,
     /// When its Jobs were let to run.
     pub asked: Option<Timestamp>,
-    /// Whether any of its Jobs has been made and is to have pods. One of which none has keeps its place in the queue, and has no state.
+    /// True if any of its Jobs has been made and is to have pods. One of which none has keeps its
+    /// place in the queue, and has no state.
     pub is_created: bool,
-    /// Whether all its Jobs that have not ended are suspended.
+    /// True if all its Jobs that have not ended are suspended.
     pub is_stopped: bool,
     /// Its replicatedJobs, in the order of the spec.
     pub parts: Vec<Part>,
 }
 
-/// Who starts a gang together.
+/// What starts a gang together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Backend {
     /// This controller, by scheduling gates on all pods.
     #[default]
     Gates,
-    /// kube-scheduler, by a PodGroup. Optional workers alone have gates.
+    /// kube-scheduler, by a PodGroup. Only optional workers have gates.
     PodGroup,
-}
-
-/// A PodGroup of `scheduling.k8s.io/v1alpha2` that should exist, in the JobSet's namespace.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PodGroupRef {
-    /// Its name.
-    pub name: String,
-    /// How its pods start.
-    pub policy: GroupPolicy,
-    /// Whether one that has this name and another policy is to be made anew. Else it is left as it is.
-    pub exact: bool,
-}
-
-/// How the pods of a PodGroup start.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GroupPolicy {
-    /// So many of them together. kube-scheduler counts those that have not ended.
-    Gang(u32),
-    /// Each by itself.
-    Basic,
 }
 
 /// One replicatedJob of a gang.
@@ -132,11 +114,13 @@ pub struct Part {
     pub replicas: u32,
     /// How many pods each of its Jobs runs at the same time.
     pub parallelism: u32,
-    /// Whether a Job has as many pods as completion indexes, so that the index says which of its pods one is.
+    /// True if a Job has as many pods as completion indexes, so that the index says which of its
+    /// pods one is.
     pub indexed: bool,
     /// Its seats whose work is done, counted by Job index, then completion index.
     pub done: BTreeSet<u32>,
-    /// What a pod made from its template needs, by Job index. Pods that have not been created yet are reckoned by that.
+    /// What a pod made from its template needs, by Job index. Pods that have not been created yet
+    /// are reckoned by that.
     pub needs: Vec<Arc<Needs>>,
     /// Its pods of the present restart attempt, ended ones included, in any order.
     pub pods: Vec<Arc<Pod>>,
@@ -161,17 +145,17 @@ pub struct Pod {
     pub job_index: u32,
     /// Its completion index.
     pub index: Option<u32>,
-    /// Whether it has the gate [`labels::GANG_GATE`].
+    /// True if it has the gate [`labels::GANG_GATE`].
     pub gated: bool,
-    /// Whether it is in its gang's PodGroup.
+    /// True if it is in its gang's PodGroup.
     pub in_group: bool,
     /// The node that it is bound to.
     pub node: Option<String>,
     /// Its phase.
     pub phase: PodPhase,
-    /// Whether it is being deleted.
+    /// True if it is being deleted.
     pub deleting: bool,
-    /// Whether Kubernetes has marked it as not ready because its node does not report any more.
+    /// True if Kubernetes has marked it as not ready because its node does not report any more.
     pub node_lost: bool,
     /// `spec.priority`.
     pub priority: i32,
@@ -193,104 +177,8 @@ pub enum PodPhase {
     Failed,
 }
 
-/// What is to be done, and when to look again although nothing may have changed.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Decisions {
-    /// By JobSet; those with nothing to do are left out.
-    pub jobsets: Vec<Decision>,
-    /// When a time-out or a back-off ends next.
-    pub wake_at: Option<Timestamp>,
-    /// How many gangs wait or back off.
-    pub waiting: usize,
-}
-
-/// What is to be done about the gangs of one JobSet. Once what is to be discarded is gone, all else may be done in any order: what may go does so by a
-/// status that is durable already.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Decision {
-    /// Namespace of the JobSet.
-    pub namespace: String,
-    /// Name of the JobSet.
-    pub name: String,
-    /// UID of the JobSet.
-    pub uid: String,
-    /// What `status.gangs` should be, fenced by the resourceVersion that was decided on.
-    pub write: Option<Write>,
-    /// Pods whose gate is to be removed, in waves: kube-scheduler is to know of all pods of one before any of the next.
-    pub ungate: Vec<Vec<PodRef>>,
-    /// PodGroups that should exist by now.
-    pub groups: Vec<PodGroupRef>,
-    /// PodGroups that must be gone before the status is written, as they are of before their gang was stopped.
-    pub discard: Vec<String>,
-}
-
-/// A new `status.gangs`.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Write {
-    /// All of it.
-    pub gangs: Vec<GangStatus>,
-    /// False: only what is missing has changed. That can wait for some seconds, during which it may change again.
-    pub urgent: bool,
-    /// To be told once it is written.
-    pub announcements: Vec<Announcement>,
-}
-
-/// One pod, and no other of the same name.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct PodRef {
-    /// Its name, in the JobSet's namespace.
-    pub name: String,
-    /// Its UID, a precondition of the write.
-    pub uid: String,
-}
-
-/// News of a gang.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Announcement {
-    /// Name of the gang.
-    pub gang: String,
-    /// Who starts it.
-    pub backend: Backend,
-    /// What has happened.
-    pub word: Word,
-    /// The same in a sentence, for the event.
-    pub message: String,
-}
-
-/// What has happened to a gang.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Word {
-    /// It waits for room.
-    Waiting,
-    /// It may be scheduled now.
-    Scheduling,
-    /// It may be scheduled now although the fit check does not understand all that its pods ask for.
-    NotUnderstood,
-    /// Pods below its minimum are in no PodGroup, as the pod webhook was not asked.
-    Ungrouped,
-    /// Its minimum is bound, so long after its Jobs were let to run.
-    Scheduled(SignedDuration),
-    /// Its minimum was not bound in time.
-    TimedOut,
-    /// PodGroups are not served any more: its Jobs are made anew.
-    GroupLost,
-}
-
-impl Announcement {
-    /// What is told of it by an event of the JobSet: of which gang it is too, where that has several.
-    #[must_use]
-    pub fn told(&self, jobset: &JobSet) -> String {
-        let replicated_jobs = &jobset.spec.replicated_jobs;
-        let mut names = replicated_jobs.iter().map(|job| gang_name(jobset, &job.name));
-        if names.all(|name| name == self.gang) {
-            return self.message.clone();
-        }
-        format!("gang {}: {}", self.gang, self.message)
-    }
-}
-
 impl Gang {
-    /// Who starts the gang.
+    /// What starts the gang.
     #[must_use]
     pub fn backend(&self) -> Backend {
         match self.pod_group {
@@ -300,24 +188,9 @@ impl Gang {
     }
 }
 
-impl Word {
-    /// Reason and severity of the event.
-    #[must_use]
-    pub fn reason(&self) -> (&'static str, Severity) {
-        match self {
-            Self::Waiting => ("GangWaiting", Severity::Normal),
-            Self::Scheduling => ("GangScheduling", Severity::Normal),
-            Self::Ungrouped => ("GangPodsUngrouped", Severity::Warning),
-            Self::NotUnderstood => ("GangFitUnknown", Severity::Warning),
-            Self::Scheduled(_) => ("GangScheduled", Severity::Normal),
-            Self::TimedOut => ("GangTimeout", Severity::Warning),
-            Self::GroupLost => ("GangPodGroupLost", Severity::Warning),
-        }
-    }
-}
-
 impl Node {
-    /// The key under which [`Node::labels`] has the node's name, for affinity by field. No label can be called so.
+    /// The key under which [`Node::labels`] has the node's name, for affinity by field. No label
+    /// can be called so.
     pub const NAME: &'static str = "metadata.name";
 
     /// Reads a node. Nothing is taken of it yet.
@@ -400,7 +273,7 @@ impl Pod {
         })
     }
 
-    /// Whether it has ended, well or not.
+    /// True if it has ended, well or not.
     #[must_use]
     pub fn is_terminal(&self) -> bool {
         matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed)

@@ -1,11 +1,13 @@
 //! The child Jobs of a JobSet, sorted by what has become of them.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use k8s_openapi::api::batch::v1::{Job, JobCondition};
-use lockstep_api::{KIND, labels};
+use lockstep_api::{JobSet, KIND, labels};
 
-use crate::jobset::observed::{Observed, controller_of, is_controlled_by};
+use crate::common::features::Features;
+use crate::jobset::owner::{controller_of, is_controlled_by};
 
 /// The Jobs of a JobSet. Each is in exactly one of the lists, ordered by name.
 #[derive(Debug, Default)]
@@ -20,34 +22,35 @@ pub(crate) struct Children<'a> {
     pub(crate) previous: Vec<&'a Job>,
     /// How many Jobs the JobSet has, those counted nowhere else included.
     pub(crate) owned: usize,
-    /// Names that are not free: of all of the above, and of Jobs that an earlier JobSet of the same name left behind, which the
-    /// garbage collector is about to remove.
+    /// Names that are not free: of all of the above, and of Jobs that an earlier JobSet of the same
+    /// name left behind, which the garbage collector is about to remove.
     pub(crate) taken: BTreeSet<&'a str>,
 }
 
 impl<'a> Children<'a> {
-    pub(crate) fn sort(observed: &'a Observed) -> Self {
-        let uid = observed.jobset.metadata.uid.as_deref().unwrap_or_default();
-        let restarts = observed.jobset.restarts();
+    pub(crate) fn sort(jobset: &JobSet, jobs: &'a [Arc<Job>], features: Features) -> Self {
+        let uid = jobset.metadata.uid.as_deref().unwrap_or_default();
+        let restarts = jobset.restarts();
         let mut children = Self::default();
-        for job in &observed.jobs {
+        for job in jobs {
             let job: &Job = job;
             let name = job.metadata.name.as_deref().unwrap_or_default();
             if !is_controlled_by(&job.metadata, uid) {
-                if is_left_behind(job, observed.jobset.metadata.name.as_deref().unwrap_or_default()) {
+                if is_left_behind(job, jobset.metadata.name.as_deref().unwrap_or_default()) {
                     children.taken.insert(name);
                 }
                 continue;
             }
             children.taken.insert(name);
             children.owned += 1;
-            // A Job whose attempt cannot be read is neither counted nor deleted: somebody has tampered with it.
+            // A Job whose attempt cannot be read is neither counted nor deleted: a user has
+            // tampered with it.
             let Some(attempt) =
                 label(job, labels::RESTART_ATTEMPT).and_then(|value| value.parse::<i32>().ok())
             else {
                 continue;
             };
-            if attempt < restarts || is_behind(observed, job) {
+            if attempt < restarts || features.restart_job && is_behind(jobset, job) {
                 children.previous.push(job);
             } else if has_condition(job, "Failed") {
                 children.failed.push(job);
@@ -61,16 +64,15 @@ impl<'a> Children<'a> {
     }
 }
 
-/// Whether the failure policy wants this Job made anew on its own. A Job without a readable attempt is left as it is.
-fn is_behind(observed: &Observed, job: &Job) -> bool {
+/// True if the failure policy wants this Job recreated on its own. A Job without a readable attempt
+/// is left as it is.
+fn is_behind(jobset: &JobSet, job: &Job) -> bool {
     let attempt = || {
-        let target = observed
-            .jobset
-            .job_restarts(label(job, labels::REPLICATED_JOB_NAME)?, job_index(job)?);
+        let target = jobset.job_restarts(label(job, labels::REPLICATED_JOB_NAME)?, job_index(job)?);
         let attempt: i32 = label(job, labels::JOB_RESTART_ATTEMPT)?.parse().ok()?;
         Some(attempt < target)
     };
-    observed.features.restart_job && attempt().unwrap_or(false)
+    attempt().unwrap_or(false)
 }
 
 /// Index of the Job in its replicatedJob.

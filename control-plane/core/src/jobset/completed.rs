@@ -1,10 +1,12 @@
-//! Jobs that have completed stay so where their objects are removed: by their own `ttlSecondsAfterFinished`, or by anybody.
+//! Jobs that have completed stay so where their objects are removed: by their own
+//! `ttlSecondsAfterFinished`, or by anybody.
 //!
-//! Promises: once `status.completedJobs` names a Job, it counts as succeeded until the next restart attempt, whoever leads by then; what is recorded
-//! is as long as a JobSet may have Jobs ([`limits`](crate::jobset::limits)), in ranges.
+//! Promises: once `status.completedJobs` names a Job, it counts as succeeded until the next restart
+//! attempt, whichever leader runs by then; what is recorded is as long as a JobSet may have Jobs
+//! ([`limits`](crate::jobset::limits)), in ranges.
 //!
-//! A Job that is there counts as what it is. One that is recorded and is not there is seen as a Job of a few fields: what decides about Jobs need not
-//! know that it is gone.
+//! A Job that is there counts as what it is. One that is recorded and is not there is seen as a Job
+//! of a few fields: what decides about Jobs need not know that it is gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,9 +17,9 @@ use lockstep_api::{CompletedJobs, JobSet, JobSetStatus, ReplicatedJob, labels};
 
 use crate::jobset::children::{Children, job_index, label};
 use crate::jobset::job_status::{has_condition, indexes};
-use crate::jobset::jobs::owner_reference;
 use crate::jobset::limits;
-use crate::jobset::observed::{AgentPod, is_controlled_by};
+use crate::jobset::owner::{is_controlled_by, owner_reference};
+use crate::jobset::upstream_agent::AgentPod;
 
 #[cfg(test)]
 mod tests;
@@ -48,7 +50,8 @@ impl CompletedJob {
         })
     }
 
-    /// Whether it may yet have to be recorded in the status of its JobSet, which says what is `recorded`.
+    /// True if it may yet have to be recorded in the status of its JobSet, which says what is
+    /// `recorded`.
     #[must_use]
     pub fn is_unrecorded(&self, jobset: &JobSet, recorded: &Recorded<'_>) -> bool {
         // The JobSet that is known may be older than the Job.
@@ -117,7 +120,8 @@ pub fn with_gone(jobset: &JobSet, mut jobs: Vec<Arc<Job>>) -> Vec<Arc<Job>> {
     jobs
 }
 
-/// The pods, as upstream's in-place restart controller looks at them, with those of Jobs that are gone.
+/// The pods, as upstream's in-place restart controller looks at them, with those of Jobs that are
+/// gone.
 pub(crate) fn with_pods_gone(children: &Children<'_>, pods: &[AgentPod]) -> Vec<AgentPod> {
     let gone = children.succeeded.iter().filter(|job| is_stand_in(job));
     let gone = gone.map(|job| job.spec.as_ref().and_then(|spec| spec.parallelism).unwrap_or(1));
@@ -160,7 +164,8 @@ fn replicas(replicated_job: &ReplicatedJob) -> u32 {
     u32::try_from(replicated_job.replicas()).unwrap_or(0)
 }
 
-/// The indexes of Jobs that there should be, each once and in their order, whatever ranges anybody has written.
+/// The indexes of Jobs that there should be, each once and in their order, whatever ranges anybody
+/// has written.
 fn stated(text: &str, replicated_job: &ReplicatedJob) -> impl Iterator<Item = u32> + use<> {
     let end = replicas(replicated_job);
     let mut ranges = indexes(text);

@@ -2,12 +2,13 @@
 
 use lockstep_api::{DependsOnStatus, JobSet, ReplicatedJob};
 
-use crate::jobset::startup::{Gate, Milestone};
+use crate::jobset::gate::{Gate, Milestone};
 
 #[cfg(test)]
 mod tests;
 
-/// What a replicatedJob waits for. A status or a replicatedJob that does not exist never lets it start; validation refuses both.
+/// What a replicatedJob waits for. A status or a replicatedJob that does not exist never lets it
+/// start; validation refuses both.
 pub(crate) fn gates<'a>(jobset: &'a JobSet, replicated_job: &'a ReplicatedJob) -> Vec<Gate<'a>> {
     let dependencies = replicated_job.depends_on.iter();
     dependencies

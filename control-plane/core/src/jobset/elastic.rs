@@ -1,7 +1,8 @@
-//! ElasticJobSet (KEP-463): Indexed Jobs that run follow a change of parallelism and completions in the JobSet.
+//! ElasticJobSet (KEP-463): Indexed Jobs that run follow a change of parallelism and completions in
+//! the JobSet.
 //!
-//! JobSets of RayClusters are elastic whatever the feature gate says, and may have a replicatedJob without Jobs: a worker group that has
-//! no workers for now.
+//! JobSets of RayClusters are elastic whatever the feature gate says, and may have a replicatedJob
+//! without Jobs: a worker group that has no workers for now.
 
 use k8s_openapi::api::batch::v1::Job;
 use lockstep_api::{JobSet, labels, ray};
@@ -9,19 +10,19 @@ use lockstep_api::{JobSet, labels, ray};
 use crate::{
     common::features::Features,
     jobset::children::{Children, job_index, label},
-    jobset::observed::controller_of,
+    jobset::owner::controller_of,
     jobset::plan::{Change, JobChange, JobRef},
 };
 
 #[cfg(test)]
 mod tests;
 
-/// Whether the numbers of pods of a JobSet may change.
+/// True if the numbers of pods of a JobSet may change.
 pub(crate) fn is_elastic(jobset: &JobSet, features: &Features) -> bool {
     features.elastic_jobset || is_of_ray_cluster(jobset)
 }
 
-/// Whether the JobSet was made for a RayCluster.
+/// True if the JobSet was made for a RayCluster.
 pub(crate) fn is_of_ray_cluster(jobset: &JobSet) -> bool {
     controller_of(&jobset.metadata).is_some_and(|owner| {
         owner.kind == "RayCluster"
@@ -32,7 +33,7 @@ pub(crate) fn is_of_ray_cluster(jobset: &JobSet) -> bool {
     })
 }
 
-/// The Jobs that the JobSet of a RayCluster has no more.
+/// The Jobs that the JobSet of a RayCluster no longer has.
 pub(crate) fn surplus(jobset: &JobSet, children: &Children<'_>) -> Vec<JobRef> {
     let is_surplus = |job: &&&Job| {
         let replicated_job =
@@ -50,7 +51,8 @@ pub(crate) fn surplus(jobset: &JobSet, children: &Children<'_>) -> Vec<JobRef> {
         .collect()
 }
 
-/// The Jobs to scale. A replicatedJob whose parallelism and completions are not the same number is left alone.
+/// The Jobs to scale. A replicatedJob whose parallelism and completions are not the same number is
+/// left alone.
 pub(crate) fn changes(jobset: &JobSet, children: &Children<'_>) -> Vec<JobChange> {
     let active = children.active.iter();
     active

@@ -1,18 +1,19 @@
 //! `spec.executionPolicy` (KEP-672) as gates of the start-up graph.
 //!
-//! Where `replicatedJobsStatus` is `Failed`, the failure of a replicatedJob is what the next one waits for: it is neither a matter of
-//! the failure policy, nor does it keep the JobSet from completing. Once one Job of it has succeeded, not all can fail any more:
-//! then the later replicatedJobs never run, and what still fails is a failure like any other.
+//! If `replicatedJobsStatus` is `Failed`, the failure of a replicatedJob is what the next one waits
+//! for: it is neither a matter of the failure policy, nor does it keep the JobSet from completing.
+//! Once one Job of it has succeeded, not all can fail any more: then the later replicatedJobs never
+//! run, and what still fails is a failure like any other.
 
 use lockstep_api::{JobSet, ReplicatedJob, ReplicatedJobStatus, ReplicatedJobsStatus};
 
-use crate::jobset::startup::{Gate, Milestone};
+use crate::jobset::gate::{Gate, Milestone};
 
 #[cfg(test)]
 mod tests;
 
-/// What a replicatedJob waits for: all before it in the list. A status that this version does not know never lets it start;
-/// validation refuses it.
+/// What a replicatedJob waits for: all before it in the list. A status that this version does not
+/// know never lets it start; validation refuses it.
 pub(crate) fn gates<'a>(jobset: &'a JobSet, replicated_job: &ReplicatedJob) -> Vec<Gate<'a>> {
     let Some(status) = jobset.executes_in_order() else {
         return Vec::new();
@@ -39,7 +40,7 @@ fn before<'a>(jobset: &'a JobSet, name: &str) -> impl Iterator<Item = &'a Replic
     all.iter().take(index)
 }
 
-/// Whether a failed Job of this replicatedJob is what the next one waits for.
+/// True if a failed Job of this replicatedJob is what the next one waits for.
 pub(crate) fn awaits_failure(jobset: &JobSet, name: &str, counts: &[ReplicatedJobStatus]) -> bool {
     let mut after = jobset
         .spec
@@ -52,7 +53,7 @@ pub(crate) fn awaits_failure(jobset: &JobSet, name: &str, counts: &[ReplicatedJo
         && !has_succeeded(name, counts)
 }
 
-/// Whether the Jobs of this replicatedJob must succeed for the JobSet to complete.
+/// True if the Jobs of this replicatedJob must succeed for the JobSet to complete.
 pub(crate) fn must_succeed(jobset: &JobSet, name: &str, counts: &[ReplicatedJobStatus]) -> bool {
     if jobset.executes_in_order() != Some(ReplicatedJobsStatus::Failed) {
         return true;

@@ -7,13 +7,13 @@ use crate::jobset::pod::PodSummary;
 pub struct GangPod {
     /// Name of its Job.
     pub job: String,
-    /// Whether it runs.
+    /// True if it runs.
     pub running: bool,
-    /// Whether it is bound to a node and has not ended.
+    /// True if it is bound to a node and has not ended.
     pub bound: bool,
-    /// Whether it has ended well.
+    /// True if it has ended well.
     pub succeeded: bool,
-    /// Whether it has ended badly.
+    /// True if it has ended badly.
     pub failed: bool,
     /// Where it is on its way out, and holds its node still.
     pub leaving: Option<Leaving>,
@@ -42,7 +42,7 @@ pub struct Leaving {
     pub pod: String,
     /// The node that it is bound to.
     pub node: String,
-    /// Whether that node does not report any more.
+    /// True if that node does not report any more.
     pub is_lost: bool,
 }
 

@@ -1,21 +1,24 @@
 //! Whether and how the workers of a JobSet restart in place.
 //!
-//! A JobSet is one group with one kind, never a mixture: a single pod template that cannot be supervised makes the whole group
-//! Plain. A Plain group restarts by container where kubelet starts its containers again whatever they exit with; else only its Jobs can
-//! be made anew.
+//! A JobSet is one group with one kind, never a mixture: a single pod template that cannot be
+//! supervised makes the whole group Plain. A Plain group restarts by container where the kubelet
+//! starts its containers again whatever they exit with; else only its Jobs can be recreated.
 //!
-//! What it is stays as it was decided when its Jobs were made, and is decided anew where all of them are: a control plane that is set up
-//! differently by then finds workers that run with agents, or without, and changes nothing about these.
+//! What it is stays as it was decided when its Jobs were made, and is decided again where all of
+//! them are: a control plane that is set up differently by then finds workers that run with agents,
+//! or without, and changes nothing about these.
 
 use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec};
 use lockstep_api::{InPlaceKind, JobSet, ReplicatedJob, annotations::Supervise};
 
+mod changed;
 mod level;
 mod obstacle;
 pub(crate) mod template;
 
+pub use changed::Changed;
 pub use level::RestartLevel;
-pub use obstacle::{Changed, Obstacle};
+pub use obstacle::Obstacle;
 pub use template::Agents;
 
 #[cfg(test)]
@@ -23,7 +26,7 @@ mod tests;
 
 /// How a JobSet restarts in place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Group {
+pub struct InPlaceMode {
     /// The kind, as stated in `status.inPlaceRestart`.
     pub kind: InPlaceKind,
     /// For a Plain group: everything that keeps it from being supervised, as sentences.
@@ -32,17 +35,18 @@ pub struct Group {
     pub level: Option<RestartLevel>,
 }
 
-/// How a JobSet restarts in place. `None`: it does not. What its status states goes before the present setting.
+/// How a JobSet restarts in place. `None`: it does not. What its status states goes before the
+/// present setting.
 #[must_use]
-pub fn group(jobset: &JobSet, agents: &Agents) -> Option<Group> {
-    let judged = judge(jobset, agents)?;
+pub fn mode(jobset: &JobSet, agents: &Agents) -> Option<InPlaceMode> {
+    let judged = mode_of_new_jobs(jobset, agents)?;
     let status = jobset.status.as_ref();
     let stated = status.and_then(|status| status.in_place_restart.as_ref()?.kind.clone());
     Some(match stated {
         Some(kind @ (InPlaceKind::Supervised | InPlaceKind::Plain))
             if kind != judged.kind && judged.kind != InPlaceKind::UpstreamAgent =>
         {
-            Group {
+            InPlaceMode {
                 level: level(jobset, &kind),
                 kind,
                 reasons: Vec::new(),
@@ -52,15 +56,16 @@ pub fn group(jobset: &JobSet, agents: &Agents) -> Option<Group> {
     })
 }
 
-/// Decides how a JobSet restarts in place whose Jobs are all to be made, for the first time or anew. `None`: it does not.
+/// Decides how a JobSet restarts in place whose Jobs are all to be made, for the first time or
+/// again. `None`: it does not.
 #[must_use]
-pub fn judge(jobset: &JobSet, agents: &Agents) -> Option<Group> {
+pub fn mode_of_new_jobs(jobset: &JobSet, agents: &Agents) -> Option<InPlaceMode> {
     if !jobset.in_place() {
         return None;
     }
     let templates = || templates(jobset);
     if templates().any(|(_, pod)| brings_upstream_agent(pod)) {
-        return Some(Group {
+        return Some(InPlaceMode {
             kind: InPlaceKind::UpstreamAgent,
             reasons: Vec::new(),
             level: None,
@@ -110,7 +115,7 @@ pub fn judge(jobset: &JobSet, agents: &Agents) -> Option<Group> {
     } else {
         InPlaceKind::Plain
     };
-    Some(Group {
+    Some(InPlaceMode {
         level: level(jobset, &kind),
         kind,
         reasons,
@@ -138,13 +143,13 @@ fn templates(jobset: &JobSet) -> impl Iterator<Item = (&str, &PodSpec)> {
     })
 }
 
-/// Whether nobody can tell which of the Job's workers a pod is. Unset means Indexed in a JobSet.
+/// True if a pod does not tell which of the Job's workers it is. Unset means Indexed in a JobSet.
 fn is_unindexed(job: &ReplicatedJob) -> bool {
     let spec = job.template.spec.as_ref();
     spec.and_then(|spec| spec.completion_mode.as_deref()) == Some("NonIndexed")
 }
 
-/// Whether kubelet starts each container again that is killed, and none that has succeeded.
+/// True if the kubelet starts each container again that is killed, and none that has succeeded.
 pub(crate) fn is_started_again(pod: &PodSpec) -> bool {
     const ON_FAILURE: &str = "OnFailure";
     let on_failure =
@@ -156,8 +161,9 @@ pub(crate) fn is_started_again(pod: &PodSpec) -> bool {
         })
 }
 
-/// What kubelet does once per container start, and would not do again when only the process restarts; or what counts against a worker that waits
-/// at the barrier. Who lists the container in `lockstep.dev/supervise` accepts that.
+/// What the kubelet does once per container start, and would not do again when only the process
+/// restarts; or what counts against a worker that waits at the barrier. Who lists the container in
+/// `lockstep.dev/supervise` accepts that.
 fn obstacle(container: &Container) -> Option<&'static str> {
     if container.liveness_probe.is_some() {
         Some("livenessProbe")
@@ -174,8 +180,8 @@ fn obstacle(container: &Container) -> Option<&'static str> {
     }
 }
 
-/// The containers of a pod template that are workers: those of the regular ones that the JobSet lists, or all. Who refuses supervision has
-/// workers nonetheless.
+/// The containers of a pod template that are workers: those of the regular ones that the JobSet
+/// lists, or all. A JobSet that refuses supervision has workers too.
 #[must_use]
 pub fn workers<'t>(jobset: &JobSet, template: &'t PodTemplateSpec) -> Vec<&'t str> {
     let wish = jobset.supervise().ok().flatten();
@@ -196,10 +202,13 @@ fn workers_in<'t>(
     containers.iter().filter(is_worker)
 }
 
-/// Whether the pod carries upstream's in-place restart agent (KEP-467): as its main container, or as a sidecar whose exit restarts all containers.
+/// True if the pod carries upstream's in-place restart agent (KEP-467): as its main container, or
+/// as a sidecar whose exit restarts all containers.
 ///
-/// The agent cannot do without the names of its JobSet and its pod, and says what it is there for: by the command that it runs, by its probe, by its exit code,
-/// or by its own rule that restarts all containers. Such a rule alone, or of another container, is the user's own, and tells of no agent.
+/// The agent cannot do without the names of its JobSet and its pod, and says what it is there for:
+/// by the command that it runs, by its probe, by its exit code, or by its own rule that restarts
+/// all containers. Such a rule alone, or of another container, is the user's own, and tells of no
+/// agent.
 fn brings_upstream_agent(pod: &PodSpec) -> bool {
     let containers = || pod.init_containers.iter().flatten().chain(&pod.containers);
     containers().any(|container| {
@@ -212,7 +221,7 @@ fn brings_upstream_agent(pod: &PodSpec) -> bool {
     })
 }
 
-/// Whether it is told by a container's variable of this name that it is upstream's agent.
+/// True if it is told by a container's variable of this name that it is upstream's agent.
 #[must_use]
 pub fn tells_of_upstream_agent(variable: &str) -> bool {
     UPSTREAM_IDENTITY.contains(&variable) || UPSTREAM_PURPOSE.contains(&variable)
@@ -228,7 +237,7 @@ const UPSTREAM_PURPOSE: [&str; 4] = [
     "IN_PLACE_RESTART_EXIT_CODE",
 ];
 
-/// Whether an exit of the container may restart all containers of its pod (KEP-5532).
+/// True if an exit of the container may restart all containers of its pod (KEP-5532).
 fn restarts_all_containers(container: &Container) -> bool {
     let mut rules = container.restart_policy_rules.iter().flatten();
     rules.any(|rule| rule.action == "RestartAllContainers")

@@ -29,7 +29,8 @@ pub(crate) fn failed_indexes(job: &Job) -> Vec<RangeInclusive<u32>> {
     text.map(indexes).unwrap_or_default()
 }
 
-/// Reads `Job.status.completedIndexes` or `failedIndexes`, such as `0,2-4`. What is malformed counts as not there.
+/// Reads `Job.status.completedIndexes` or `failedIndexes`, such as `0,2-4`. What is malformed
+/// counts as not there.
 pub(crate) fn indexes(text: &str) -> Vec<RangeInclusive<u32>> {
     text.split(',')
         .filter_map(|part| {

@@ -1,24 +1,12 @@
-//! What all Jobs of a JobSet have in common: their owner, their number, and their spec if they restart in place.
+//! What all Jobs of a JobSet have in common: their number, and their spec if they restart in place.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use lockstep_api::{GROUP, JobSet, KIND, ReplicatedJob, VERSION};
+use lockstep_api::{JobSet, ReplicatedJob};
 
 /// `backoffLimit` of Jobs that restart in place: the Job controller never gives up on them.
 pub const IN_PLACE_BACKOFF_LIMIT: i32 = i32::MAX;
-/// `podReplacementPolicy` of Jobs that restart in place: a pod is replaced when it has ended, never beside it.
+/// `podReplacementPolicy` of Jobs that restart in place: a pod is replaced when it has ended, never
+/// beside it.
 pub const IN_PLACE_POD_REPLACEMENT_POLICY: &str = "Failed";
-
-/// The JobSet as the controlling owner of what it makes.
-pub(crate) fn owner_reference(jobset: &JobSet) -> OwnerReference {
-    OwnerReference {
-        api_version: format!("{GROUP}/{VERSION}"),
-        kind: KIND.to_owned(),
-        name: jobset.name().to_owned(),
-        uid: jobset.uid_str().to_owned(),
-        controller: Some(true),
-        block_owner_deletion: Some(true),
-    }
-}
 
 /// How many Jobs the chosen replicatedJobs have.
 pub(crate) fn total(jobset: &JobSet, chosen: impl Fn(&ReplicatedJob) -> bool) -> i64 {

@@ -17,8 +17,8 @@ use crate::jobset::in_place;
 mod tests;
 
 /// The most replicatedJobs of a JobSet. Each has a pod template of its own, and an object of
-/// Kubernetes has room for 1.5 MB: more than these are next to empty. Where they start in order
-/// each waits for all before it, which makes half a million gates of a thousand.
+/// Kubernetes has room for 1.5 MB: more than these are next to empty. If they start in order each
+/// waits for all before it, which makes half a million gates of a thousand.
 pub const MOST_REPLICATED_JOBS: usize = 1_000;
 
 /// The most Jobs of a JobSet, over all of its replicatedJobs. A Job takes 5 kB and more in etcd and
@@ -113,7 +113,7 @@ impl Part {
         let spec = replicated_job.template.spec.as_ref();
         let parallelism = count(replicated_job.parallelism());
         let completions = spec.and_then(|spec| spec.completions).map_or(0, count);
-        // Who restarts in place expects a worker for each completion.
+        // A group expects a worker for each completion.
         let (pods, field) = match in_place && completions > parallelism {
             true => (completions, ".template.spec.completions"),
             false => (parallelism, ".template.spec.parallelism"),
@@ -160,7 +160,7 @@ pub(crate) fn raised(old: &JobSet, new: &JobSet) -> Option<Violation> {
     above(new, Size::LARGEST.or(Size::of(old)))
 }
 
-/// Whether a JobSet is larger than it may be.
+/// True if a JobSet is larger than it may be.
 #[must_use]
 pub fn is_over(jobset: &JobSet) -> bool {
     violation(jobset).is_some()

@@ -9,8 +9,8 @@ use k8s_openapi::{
 use lockstep_api::{JobSet, KIND, events, labels};
 
 use crate::{
-    jobset::jobs::owner_reference,
-    jobset::observed::{Observed, controller_of},
+    jobset::observed::Observed,
+    jobset::owner::{controller_of, owner_reference},
     jobset::plan::{Event, Severity},
 };
 
@@ -19,8 +19,9 @@ mod tests;
 
 /// The Service to create, if the JobSet wants one and none of its name is seen.
 ///
-/// Upstream's Service has no labels. Ours carries the JobSet's name, so that it can be watched with the rest. A Service of that name
-/// without the label cannot be seen here; creating it fails with AlreadyExists, and that is well: Services are never adopted.
+/// Upstream's Service has no labels. Ours carries the JobSet's name, so that it can be watched with
+/// the rest. A Service of that name without the label cannot be seen here; creating it fails with
+/// AlreadyExists, and that is well: Services are never adopted.
 pub(crate) fn missing_service(observed: &Observed) -> Option<Service> {
     let jobset = &*observed.jobset;
     if !jobset.dns_hostnames() {
@@ -63,8 +64,9 @@ pub fn in_the_way_event(jobset: &JobSet, service: &Service) -> Option<Event> {
     })
 }
 
-/// What is to be told of a Service that has the name of the JobSet's and was not made for its pods: their host names cannot be resolved. A headless one
-/// without a selector is left to its owner, and so is one that may select some of them.
+/// What is to be told of a Service that has the name of the JobSet's and was not made for its pods:
+/// their host names cannot be resolved. A headless one without a selector is left to its owner, and
+/// so is one that may select some of them.
 #[must_use]
 pub fn in_the_way(jobset: &JobSet, service: &Service) -> Option<String> {
     let name = jobset.subdomain();
@@ -97,7 +99,8 @@ pub fn in_the_way(jobset: &JobSet, service: &Service) -> Option<String> {
     ))
 }
 
-/// Whether some pod of the JobSet may have this label. What controllers and platforms add to single pods is not known here.
+/// True if some pod of the JobSet may have this label. What controllers and platforms add to single
+/// pods is not known here.
 fn may_have_label(jobset: &JobSet, (key, value): (&String, &String)) -> bool {
     if key == labels::JOBSET_NAME {
         return value == jobset.name();

@@ -1,12 +1,16 @@
-//! Exclusive placement: at most one Job in each topology domain (rack, node pool), and each Job in one domain.
+//! Exclusive placement: at most one Job in each topology domain (rack, node pool), and each Job in
+//! one domain.
 //!
-//! A Job's pod with completion index 0 leads: affinity brings it to a domain of its own. The other pods follow: each is refused until the
-//! leader is scheduled, and then selects the leader's domain. A follower that selects another domain, because the leader was replaced
-//! or the webhook was not there, is evicted, and its replacement is placed anew.
+//! A Job's pod with completion index 0 leads: affinity brings it to a domain of its own. The other
+//! pods follow: each is refused until the leader is scheduled, and then selects the leader's
+//! domain. A follower that selects another domain, because the leader was replaced or the webhook
+//! was not there, is evicted, and its replacement is placed again.
 //!
 //! Promises:
-//! - Only pods that ask for it are touched, and not those that are placed by the node selector strategy.
-//! - A follower that selects its leader's domain is never evicted, and nothing is evicted while the leader's domain is unknown.
+//! - Only pods that ask for it are touched, and not those that are placed by the node selector
+//!   strategy.
+//! - A follower that selects its leader's domain is never evicted, and nothing is evicted while the
+//!   leader's domain is unknown.
 //! - What is done to a pod twice is done once.
 
 mod admission;
@@ -17,7 +21,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::Pod;
 use lockstep_api::{annotations, labels};
 
-use crate::jobset::observed::controller_of;
+use crate::jobset::owner::controller_of;
 
 pub use admission::{LeaderSearch, Refusal, admission, mutate};
 pub use eviction::{CONDITION, MESSAGE, Question, REASON, misplaced, question};
@@ -46,7 +50,7 @@ pub struct Member {
     pub uid: String,
     /// UID of the Job that controls it.
     pub job: Option<String>,
-    /// Whether others follow it.
+    /// If others follow it.
     pub role: Role,
     /// The node label whose values are the domains.
     pub topology: String,
@@ -56,12 +60,13 @@ pub struct Member {
     pub node: Option<String>,
     /// Neither being deleted nor in a terminal phase.
     pub alive: bool,
-    /// Whether it carries the condition that says why it is being evicted.
+    /// True if it carries the condition that says why it is being evicted.
     pub marked: bool,
 }
 
 impl Member {
-    /// Reads a pod; `None`: exclusive placement is not its concern, or it names what can be no label of a node.
+    /// Reads a pod; `None`: exclusive placement is not its concern, or it names what can be no
+    /// label of a node.
     #[must_use]
     pub fn of(pod: &Pod) -> Option<Self> {
         let topology = topology(pod).filter(|topology| topology.len() <= LONGEST_LABEL)?;
@@ -85,7 +90,7 @@ impl Member {
     }
 }
 
-/// Whether the pod leads its Job.
+/// If the pod leads its Job, or follows.
 #[must_use]
 pub fn role(pod: &Pod) -> Role {
     match annotation(pod, labels::BATCH_JOB_COMPLETION_INDEX) {
@@ -94,7 +99,8 @@ pub fn role(pod: &Pod) -> Role {
     }
 }
 
-/// The node label whose values are the domains, where the pod asks for exclusive placement by affinity.
+/// The node label whose values are the domains, where the pod asks for exclusive placement by
+/// affinity.
 #[must_use]
 pub fn topology(pod: &Pod) -> Option<&str> {
     let by_node_selector = annotation(pod, annotations::NODE_SELECTOR_STRATEGY).is_some();

@@ -1,4 +1,5 @@
-//! What is to be done about one JobSet: plain, comparable data in the order in which it is carried out.
+//! What is to be done about one JobSet: plain, comparable data in the order in which it is carried
+//! out.
 
 use jiff::SignedDuration;
 use k8s_openapi::api::{
@@ -8,10 +9,12 @@ use k8s_openapi::api::{
 use lockstep_api::{JobSetStatus, TerminalState};
 use std::collections::BTreeMap;
 
-/// The writes that bring the cluster closer to what a JobSet asks for. An empty plan means that nothing is to be done.
+/// The writes that bring the cluster closer to what a JobSet asks for. An empty plan means that
+/// nothing is to be done.
 ///
-/// The fields are carried out from top to bottom. A step that fails ends the plan there, with the status unwritten, so that the
-/// next look at the cluster decides anew. Events are published only once the status is written.
+/// The fields are carried out from top to bottom. A step that fails ends the plan there, with the
+/// status unwritten, so that the next look at the cluster decides again. Events are published only
+/// once the status is written.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
     /// Jobs to delete, with all that belongs to them (foreground).
@@ -28,18 +31,20 @@ pub struct Plan {
     pub delete_jobset: bool,
     /// The whole status to write, if it differs from the present one.
     pub status: Option<Box<JobSetStatus>>,
-    /// Set where this status is the one that ends the JobSet: what the metrics count, once it is written.
+    /// Set where this status is the one that ends the JobSet: what the metrics count, once it is
+    /// written.
     pub finished: Option<TerminalState>,
     /// To publish once the status is written.
     pub events: Vec<Event>,
-    /// What is wrong with the JobSet although it can run, as long as it is: to publish where that has not been done.
+    /// What is wrong with the JobSet although it can run, as long as it is: to publish if that has
+    /// not been done.
     pub complaints: Vec<Event>,
     /// When to look again although nothing may have changed.
     pub requeue_after: Option<SignedDuration>,
 }
 
 impl Plan {
-    /// Whether carrying the plan out would write anything.
+    /// True if carrying the plan out would write anything.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let Self {
@@ -105,12 +110,15 @@ pub enum Change {
     Scale(i32),
 }
 
-/// The part of a Job's pod template that may have changed while its JobSet was suspended (KEP-2926), merged with what the Job has.
+/// The part of a Job's pod template that may have changed while its JobSet was suspended
+/// (KEP-2926), merged with what the Job has.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Resume {
-    /// The resourceVersion of the Job that was merged with; a Job that has changed since refuses it.
+    /// The resourceVersion of the Job that was merged with; a Job that has changed since refuses
+    /// it.
     pub resource_version: Option<String>,
-    /// The Job has run before: `status.startTime` must be cleared first, or the template counts as immutable.
+    /// The Job has run before: `status.startTime` must be cleared first, or the template counts as
+    /// immutable.
     pub clear_start_time: bool,
     /// Labels of the pod template.
     pub labels: BTreeMap<String, String>,
@@ -135,11 +143,11 @@ pub struct Event {
     pub message: String,
 }
 
-/// Whether an event asks for attention.
+/// If an event asks for attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
     /// For information.
     Normal,
-    /// Somebody should look at it.
+    /// A person should look at it.
     Warning,
 }

@@ -6,12 +6,14 @@ use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use lockstep_api::{annotations, labels};
 
 use crate::jobset::in_place::Obstacle;
-use crate::jobset::observed::{AgentPod, controller_of};
+use crate::jobset::owner::controller_of;
+use crate::jobset::upstream_agent::AgentPod;
 
 #[cfg(test)]
 mod tests;
 
-/// A pod of a JobSet, as far as restarts are concerned. Its placement is read by [`crate::jobset::placement::Member`].
+/// A pod of a JobSet, as far as restarts are concerned. Its placement is read by
+/// [`crate::jobset::placement::Member`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodSummary {
     /// Its name.
@@ -30,15 +32,16 @@ pub struct PodSummary {
     pub index: Option<u32>,
     /// The node that it is bound to.
     pub node: Option<String>,
-    /// Whether its containers run.
+    /// True if its containers run.
     pub running: bool,
-    /// Whether Kubernetes has marked it as not ready because its node does not report any more.
+    /// True if Kubernetes has marked it as not ready because its node does not report any more.
     pub node_lost: bool,
-    /// Whether it is being deleted.
+    /// True if it is being deleted.
     pub deleting: bool,
-    /// Whether it belongs to a gang.
+    /// True if it belongs to a gang.
     pub in_gang: bool,
-    /// What keeps it from having agents, whatever its template says: a policy or a webhook may have changed it.
+    /// What keeps it from having agents, whatever its template says: a policy or a webhook may have
+    /// changed it.
     pub obstacle: Option<Obstacle>,
     /// What concerns upstream's in-place restart agent, and how it ended.
     pub agent: AgentPod,
@@ -76,14 +79,15 @@ impl PodSummary {
         }
     }
 
-    /// Whether the pod has ended, well or not.
+    /// True if the pod has ended, well or not.
     #[must_use]
     pub fn is_terminal(&self) -> bool {
         self.agent.failed || self.agent.succeeded
     }
 }
 
-/// The node controller turns `Ready` to False and changes nothing else; kubelet gives a reason with it, and turns `ContainersReady` too.
+/// The node controller turns `Ready` to False and changes nothing else; the kubelet gives a reason
+/// with it, and turns `ContainersReady` too.
 pub(crate) fn node_lost(status: &PodStatus) -> bool {
     let condition = |type_: &str, status_: &str| {
         let conditions = status.conditions.iter().flatten();

@@ -1,5 +1,6 @@
-//! The template of a Job that is resumed: what an admission controller such as Kueue may have changed in the suspended JobSet,
-//! merged with what the Job has, which other controllers may have added to.
+//! The template of a Job that is resumed: what an admission controller such as Kueue may have
+//! changed in the suspended JobSet, merged with what the Job has, which other controllers may have
+//! added to.
 
 use std::collections::BTreeMap;
 

@@ -1,11 +1,13 @@
 //! The start-up graph as it stands: what each replicatedJob waits for, and how far its Jobs are.
 //!
-//! It is the graph of [`crate::jobset::startup`], by which the reconciler creates Jobs, with the counts of Jobs that the status shows.
+//! It is the graph of [`crate::jobset::startup`], by which the reconciler creates Jobs, with the
+//! counts of Jobs that the status shows.
 
 use lockstep_api::{JobSet, ReplicatedJobStatus};
 
-pub use crate::jobset::startup::Milestone;
-use crate::jobset::startup::{Gate, Graph, Stage};
+use crate::jobset::gate::Gate;
+pub use crate::jobset::gate::Milestone;
+use crate::jobset::startup::{Graph, Stage};
 
 #[cfg(test)]
 mod tests;
@@ -15,7 +17,8 @@ mod tests;
 pub struct StageState<'a> {
     /// Its name.
     pub name: &'a str,
-    /// What must have come before its Jobs run: what it names, and where all are in order the one before it.
+    /// What must have come before its Jobs run: what it names, and where all are in order the one
+    /// before it.
     pub depends_on: Vec<Dependency<'a>>,
     /// How many Jobs it should have.
     pub expected: i32,
@@ -30,12 +33,12 @@ pub struct Dependency<'a> {
     pub on: &'a str,
     /// What it must have reached.
     pub until: Milestone,
-    /// Whether it has; where all are in order: it and all before it.
+    /// True if it has; if all are in order: it and all before it.
     pub reached: bool,
 }
 
 impl StageState<'_> {
-    /// Whether a Job of it has run since its Jobs were made last.
+    /// True if a Job of it has run since its Jobs were made last.
     #[must_use]
     pub fn has_started(&self) -> bool {
         let counts = &self.counts;
@@ -44,7 +47,8 @@ impl StageState<'_> {
     }
 }
 
-/// The replicatedJobs of a JobSet in the order of the graph: none comes before one that it waits for.
+/// The replicatedJobs of a JobSet in the order of the graph: none comes before one that it waits
+/// for.
 #[must_use]
 pub fn stages(jobset: &JobSet) -> Vec<StageState<'_>> {
     let counts = match &jobset.status {
@@ -60,8 +64,8 @@ pub fn stages(jobset: &JobSet) -> Vec<StageState<'_>> {
         .collect()
 }
 
-/// A replicatedJob that does not exist is waited for by nobody: validation refuses it. Where a policy orders all of them the one before stands for
-/// all before, which would be many.
+/// No replicatedJob waits for one that does not exist: validation refuses it. If a policy orders
+/// all of them the one before stands for all before, which would be many.
 fn state<'a>(stage: &Stage<'a>, counts: &[ReplicatedJobStatus], all_before: &mut bool) -> StageState<'a> {
     let name = stage.replicated_job.name.as_str();
     let dependency = |gate: &Gate<'a>| {

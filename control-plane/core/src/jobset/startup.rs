@@ -1,7 +1,7 @@
 //! In which order the replicatedJobs of a JobSet start.
 //!
-//! Every kind of order is compiled into the same graph: each replicatedJob is a stage with gates, and its Jobs are created and
-//! resumed once all gates are open.
+//! Every kind of order is compiled into the same graph: each replicatedJob is a stage with gates,
+//! and its Jobs are created and resumed once all gates are open.
 //!
 //! | asked for by | gates of a replicatedJob | while the JobSet is suspended |
 //! |---|---|---|
@@ -18,6 +18,7 @@ use lockstep_api::{
 use crate::{
     jobset::depends_on,
     jobset::execution_policy,
+    jobset::gate::{Gate, Milestone},
     jobset::plan::Severity,
     jobset::status::{Draft, NewCondition},
 };
@@ -34,29 +35,6 @@ pub(crate) struct Graph<'a> {
 pub(crate) struct Stage<'a> {
     pub(crate) replicated_job: &'a ReplicatedJob,
     pub(crate) gates: Vec<Gate<'a>>,
-}
-
-/// What must hold of another replicatedJob.
-pub(crate) struct Gate<'a> {
-    /// The other replicatedJob, if it exists.
-    pub(crate) on: Option<&'a ReplicatedJob>,
-    /// What it must have reached.
-    pub(crate) until: Milestone,
-    /// Whether the gate holds Jobs back even while they would be created suspended.
-    pub(crate) holds_while_suspended: bool,
-}
-
-/// What a replicatedJob can have reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Milestone {
-    /// Each of its Jobs is ready, has succeeded or has failed.
-    Ready,
-    /// Each of its Jobs has succeeded.
-    Complete,
-    /// Each of its Jobs has failed.
-    Failed,
-    /// Each of its Jobs has pods, or has succeeded or failed.
-    Active,
 }
 
 impl<'a> Graph<'a> {
@@ -86,12 +64,12 @@ impl<'a> Graph<'a> {
 }
 
 impl Stage<'_> {
-    /// Whether the Jobs of the stage may run.
+    /// True if the Jobs of the stage may run.
     pub(crate) fn may_run(&self, counts: &[ReplicatedJobStatus]) -> bool {
         self.gates.iter().all(|gate| gate.is_open(counts))
     }
 
-    /// Whether the Jobs of the stage may be created.
+    /// True if the Jobs of the stage may be created.
     pub(crate) fn may_be_created(&self, suspended: bool, counts: &[ReplicatedJobStatus]) -> bool {
         self.gates
             .iter()
@@ -122,7 +100,7 @@ fn has_reached(replicated_job: &ReplicatedJob, milestone: Milestone, counts: &[R
         })
 }
 
-/// Whether `startupPolicy: InOrder` still has replicatedJobs to start.
+/// True if `startupPolicy: InOrder` still has replicatedJobs to start.
 pub(crate) fn is_in_progress(jobset: &JobSet, counts: &[ReplicatedJobStatus]) -> bool {
     jobset.starts_in_order()
         && !jobset

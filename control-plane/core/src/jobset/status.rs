@@ -1,7 +1,8 @@
-//! The JobSet's status while a plan is being made: conditions, the counts per replicatedJob, and the events that tell of changes.
+//! The JobSet's status while a plan is being made: conditions, the counts per replicatedJob, and
+//! the events that tell of changes.
 //!
-//! A [`Draft`] starts from the status as it is. What was changed is found at the end by comparison, so a decision that is taken
-//! again and changes nothing writes nothing.
+//! A [`Draft`] starts from the status as it is. What was changed is found at the end by comparison,
+//! so a decision that is taken again and changes nothing writes nothing.
 
 use std::collections::BTreeMap;
 
@@ -54,7 +55,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Whether the JobSet has had no status of ours before.
+    /// True if the JobSet has had no status of ours before.
     pub(crate) fn is_first(&self) -> bool {
         self.before.replicated_jobs_status.is_empty()
     }
@@ -70,8 +71,9 @@ impl<'a> Draft<'a> {
 
     /// Sets a condition, and tells of it where that changes anything.
     ///
-    /// A condition that is absent and false is not added, but for MinAvailable, which is there from the beginning. A change of reason or message alone keeps the time of the last
-    /// transition. The two conditions of the startup policy exclude each other.
+    /// A condition that is absent and false is not added, but for MinAvailable, which is there from
+    /// the beginning. A change of only the reason or message keeps the time of the last transition.
+    /// The two conditions of the startup policy exclude each other.
     pub(crate) fn set_condition(&mut self, new: &NewCondition<'_>) {
         let status = if new.status { "True" } else { "False" };
         let mut changed = false;
@@ -195,8 +197,9 @@ pub(crate) fn finished_at(status: &JobSetStatus) -> Option<Timestamp> {
         .map(|condition| condition.last_transition_time.0)
 }
 
-/// Counts the Jobs of each replicatedJob, sorted by name from the last to the first. Restarts of single Jobs count on from the status of before; where
-/// the gate for them is off they are dropped, as upstream does.
+/// Counts the Jobs of each replicatedJob, sorted by name from the last to the first. Restarts of
+/// single Jobs count on from the status of before; if the gate for them is off they are dropped, as
+/// upstream does.
 pub(crate) fn replicated_jobs(
     jobset: &JobSet,
     children: &Children<'_>,
@@ -240,7 +243,7 @@ pub(crate) fn replicated_jobs(
     counts.into_values().rev().collect()
 }
 
-/// Whether an active Job has as many ready and succeeded pods as it needs.
+/// True if an active Job has as many ready and succeeded pods as it needs.
 fn is_ready(job: &Job) -> bool {
     let spec = job.spec.as_ref();
     let parallelism = spec.and_then(|spec| spec.parallelism).unwrap_or(1);
@@ -253,12 +256,12 @@ fn is_ready(job: &Job) -> bool {
     ready.saturating_add(succeeded) >= needed
 }
 
-/// Whether the Job is suspended.
+/// True if the Job is suspended.
 pub(crate) fn is_suspended(job: &Job) -> bool {
     job.spec.as_ref().and_then(|spec| spec.suspend) == Some(true)
 }
 
-/// Whether every Job that the JobSet asks for is ready or has succeeded.
+/// True if every Job that the JobSet asks for is ready or has succeeded.
 pub(crate) fn all_ready(jobset: &JobSet, counts: &[ReplicatedJobStatus]) -> bool {
     let wanted = total(jobset, |_| true);
     wanted

@@ -1,18 +1,68 @@
-//! Groups that bring upstream's in-place restart agent (KEP-467): the attempts that their pods report, and what follows from them.
+//! Groups that bring upstream's in-place restart agent (KEP-467): the attempts that their pods
+//! report, and what follows from them.
 //!
-//! Each agent writes its attempt into an annotation of its pod. Once all pods of the set report the same, that becomes
-//! `status.currentInPlaceRestartAttempt`, and the agents lift their barriers. Where they differ,
-//! `status.previousInPlaceRestartAttempt` becomes the highest minus one: the agents at or below it restart.
+//! Each agent writes its attempt into an annotation of its pod. Once all pods of the set report the
+//! same, that becomes `status.currentInPlaceRestartAttempt`, and the agents lift their barriers. If
+//! they differ, `status.previousInPlaceRestartAttempt` becomes the highest minus one: the agents at
+//! or below it restart.
 //!
-//! Unlike upstream, pods of replicatedJobs that have not been created are not waited for, and pods that have succeeded stand at no
-//! barrier; so a set with an order of its own, or with workers that end early, is not held up for ever.
+//! Unlike upstream, pods of replicatedJobs that have not been created are not waited for, and pods
+//! that have succeeded stand at no barrier; so a set with an order of its own, or with workers that
+//! end early, is not held up for ever.
 
-use lockstep_api::{JobSet, JobSetStatus, ReplicatedJob};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use lockstep_api::{JobSet, JobSetStatus, ReplicatedJob, annotations};
 
-use crate::{jobset::jobs::total_pods, jobset::observed::AgentPod};
+use crate::jobset::jobs::total_pods;
 
 #[cfg(test)]
 mod tests;
+
+/// What upstream's in-place restart controller looks at in a pod (KEP-467).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AgentPod {
+    /// The pod has failed; its replacement may be there already.
+    pub failed: bool,
+    /// The pod has succeeded.
+    pub succeeded: bool,
+    /// The attempt that the pod's agent reports, if it does.
+    pub attempt: Option<i32>,
+    /// How often the container that restarted most has been restarted by the kubelet.
+    pub container_restarts: i32,
+}
+
+impl AgentPod {
+    /// What a pod shows. An attempt that is no number, or a negative one, counts as not reported.
+    #[must_use]
+    pub fn of(pod: &Pod) -> Self {
+        let status = pod.status.as_ref();
+        let phase = status.and_then(|status| status.phase.as_deref());
+        let containers = status.into_iter().flat_map(|status| {
+            let init = status.init_container_statuses.iter().flatten();
+            init.chain(status.container_statuses.iter().flatten())
+        });
+        Self {
+            failed: phase == Some("Failed"),
+            succeeded: phase == Some("Succeeded"),
+            attempt: reported_attempt(&pod.metadata),
+            container_restarts: containers
+                .map(|container| container.restart_count)
+                .max()
+                .unwrap_or(0),
+        }
+    }
+}
+
+/// The attempt that upstream's in-place restart agent has written on its pod.
+#[must_use]
+pub fn reported_attempt(pod: &ObjectMeta) -> Option<i32> {
+    let attempt = pod
+        .annotations
+        .as_ref()?
+        .get(annotations::IN_PLACE_RESTART_ATTEMPT)?;
+    attempt.parse().ok().filter(|attempt| *attempt >= 0)
+}
 
 /// What the reports of the agents mean for the JobSet.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,12 +77,12 @@ pub(crate) enum Verdict {
     Previous(i32),
 }
 
-/// Whether the pods are those of upstream's agents: one that reports an attempt is enough.
+/// True if the pods are those of upstream's agents: one that reports an attempt is enough.
 pub(crate) fn reports(pods: &[AgentPod]) -> bool {
     pods.iter().any(|pod| pod.attempt.is_some())
 }
 
-/// Whether kubelet has restarted a container of a pod more often than `maxRestarts` allows.
+/// True if the kubelet has restarted a container of a pod more often than `maxRestarts` allows.
 pub(crate) fn restarted_too_often(jobset: &JobSet, pods: &[AgentPod]) -> bool {
     let most = jobset.max_restarts();
     pods.iter().any(|pod| pod.container_restarts > most)

@@ -1,6 +1,7 @@
 //! `volumeClaimPolicies`: claims that the pods of a set share (KEP-572).
 //!
-//! A claim is created when it is missing and never changed afterwards. One that exists already is used as it is.
+//! A claim is created when it is missing and never changed afterwards. One that exists already is
+//! used as it is.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ use k8s_openapi::{
 };
 use lockstep_api::{JobSet, RetentionPolicy, VolumeClaimPolicy, VolumeClaimTemplate, labels, naming};
 
-use crate::{jobset::jobs::owner_reference, jobset::observed::Observed};
+use crate::{jobset::observed::Observed, jobset::owner::owner_reference};
 
 #[cfg(test)]
 mod tests;
@@ -42,7 +43,8 @@ fn claim(
     let meta = template.metadata.as_ref();
     let mut of_jobset: BTreeMap<_, _> = meta.and_then(|meta| meta.labels.clone()).unwrap_or_default();
     of_jobset.insert(labels::JOBSET_NAME.to_owned(), jobset.name().to_owned());
-    // Where nobody has said that it may go, and no webhook has filled it in, it stays: as upstream has it, and the safe side.
+    // If no user has said that it may go, and no webhook has filled it in, it stays: as upstream
+    // has it, and the safe side.
     let owned = policy.retention_policy.is_some() && policy.when_deleted() == RetentionPolicy::Delete;
     PersistentVolumeClaim {
         metadata: ObjectMeta {
@@ -76,7 +78,7 @@ pub(crate) fn add_volumes(jobset: &JobSet, pod: &mut PodSpec) {
     }
 }
 
-/// Whether some container of the pod mounts a volume of this name.
+/// True if some container of the pod mounts a volume of this name.
 pub(crate) fn mounts(pod: &PodSpec, volume: &str) -> bool {
     let init = pod.init_containers.iter().flatten();
     init.chain(&pod.containers)

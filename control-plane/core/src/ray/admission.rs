@@ -2,8 +2,9 @@
 //!
 //! Promises:
 //! - What another controller looks after is left alone.
-//! - An update is refused for what it makes wrong, and not for what was wrong before: an object that is there can be labelled, suspended and
-//!   deleted, whatever it is like. What is given to this controller is looked at as if it were new.
+//! - An update is refused for what it makes wrong, and not for what was wrong before: an object
+//!   that is there can be labelled, suspended and deleted, whatever it is like. What is given to
+//!   this controller is looked at as if it were new.
 
 use lockstep_api::ray::{CONTROLLER_NAME, RayCluster, RayCronJob, RayJob};
 
@@ -29,7 +30,8 @@ pub fn unknown_fields(spec: &Value) -> Vec<String> {
     warnings::templates(spec)
 }
 
-/// Whether what states this of its controller is looked after here. `kuberay`: KubeRay's controller runs in this Kubernetes cluster.
+/// True if what states this of its controller is looked after here. `kuberay`: KubeRay's controller
+/// runs in this Kubernetes cluster.
 #[must_use]
 pub fn is_ours(managed_by: Option<&str>, kuberay: bool) -> bool {
     match managed_by.unwrap_or_default() {

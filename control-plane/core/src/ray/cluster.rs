@@ -7,21 +7,21 @@
 //! | changes otherwise | waits for a suspension, which is said in a condition |
 //! | belongs to another controller | is none of ours |
 
-use std::sync::Arc;
-
-use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{Pod, Service};
+use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use lockstep_api::JobSet;
-use lockstep_api::ray::{HeadInfo, RayCluster, RayClusterStatus, conditions, keys};
+use lockstep_api::ray::{RayCluster, keys};
 
 use super::jobset::compile;
+use super::refusal::{Refusal, event};
 use super::status::{self, Facts};
 use super::{names, scale, service, validation};
-use crate::common::violation::Violation;
-use crate::jobset::observed::{controller_of, is_controlled_by};
-use crate::jobset::plan::{Event, JobRef, Severity};
+use crate::jobset::owner::{controller_of, is_controlled_by};
+use crate::jobset::plan::{JobRef, Severity};
+
+mod plan;
+
+pub use plan::{ClusterPlan, ObservedCluster};
 
 /// Reason of the event that tells of a JobSet that was created.
 pub const CREATED: &str = "CreatedJobSet";
@@ -37,54 +37,8 @@ const CREATED_BY: &str = "app.kubernetes.io/created-by";
 const KUBERAY: &str = "kuberay-operator";
 /// How soon to look again at what is going.
 const SOON: SignedDuration = SignedDuration::from_secs(2);
-/// How soon to look again at what somebody else has.
+/// How soon to look again at what another owner has.
 const SELDOM: SignedDuration = SignedDuration::from_secs(60);
-
-/// A RayCluster, what stands around it, and the time.
-#[derive(Clone, Debug)]
-pub struct ObservedCluster {
-    /// The cluster itself.
-    pub cluster: Arc<RayCluster>,
-    /// The JobSet that has the name of its own, whoever owns it.
-    pub jobset: Option<Arc<JobSet>>,
-    /// Jobs of that JobSet.
-    pub jobs: Vec<Arc<Job>>,
-    /// The Service that has the name of its head's, whoever owns it.
-    pub service: Option<Arc<Service>>,
-    /// Name and address of the head's pod as it was seen last.
-    pub head: HeadInfo,
-    /// That pod, where it was asked for: while it is not ready.
-    pub head_pod: Option<Box<Pod>>,
-    /// Whether KubeRay's controller runs in this Kubernetes cluster.
-    pub kuberay: bool,
-    /// What the API server has just said of something that it does not let be created for the cluster, as a sentence.
-    pub refused: Option<String>,
-    /// The present.
-    pub now: Timestamp,
-}
-
-/// The writes that bring the world closer to what a RayCluster asks for, from top to bottom.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct ClusterPlan {
-    /// The head's Service to delete: another one takes its place.
-    pub delete_service: Option<JobRef>,
-    /// The head's Service to create.
-    pub create_service: Option<Box<Service>>,
-    /// The JobSet to create.
-    pub create_jobset: Option<Box<JobSet>>,
-    /// The JobSet to put in the place of the version that it was made from.
-    pub update_jobset: Option<Box<JobSet>>,
-    /// The JobSet to delete (foreground).
-    pub delete_jobset: Option<JobRef>,
-    /// The whole status to write, if it differs from the present one.
-    pub status: Option<Box<RayClusterStatus>>,
-    /// To publish once all is written.
-    pub events: Vec<Event>,
-    /// Why nothing is done: to be told once for each generation.
-    pub notice: Option<Event>,
-    /// When to look again although nothing may have changed.
-    pub requeue_after: Option<SignedDuration>,
-}
 
 /// Decides what is to be done about a RayCluster.
 #[must_use]
@@ -129,7 +83,7 @@ pub fn plan(observed: &ObservedCluster) -> ClusterPlan {
     plan
 }
 
-/// Whom the cluster belongs to, where it is not this controller.
+/// Which controller the cluster belongs to, if it is not this one.
 fn not_ours(observed: &ObservedCluster) -> Option<String> {
     let cluster = &*observed.cluster;
     if let Some(manager) = cluster.managed_by_another() {
@@ -159,14 +113,14 @@ fn not_ours(observed: &ObservedCluster) -> Option<String> {
     })
 }
 
-/// Whom something of a name that the cluster needs belongs to.
+/// The owner of an object whose name the cluster needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Belongs {
     /// It is the cluster's own, or there is none.
     Ours,
     /// A former cluster of the same name has left it, or it is being deleted: it goes by itself.
     Former,
-    /// It is somebody else's.
+    /// It has another owner.
     Others,
 }
 
@@ -184,8 +138,8 @@ fn belongs(meta: Option<&ObjectMeta>, cluster: &RayCluster) -> Belongs {
     }
 }
 
-/// Whether something was made for an object of this kind and name that is no more: the one that there is has another UID. The garbage
-/// collector takes it away.
+/// True if something was made for an object of this kind and name that is gone: the one that there
+/// is has another UID. The garbage collector takes it away.
 pub(crate) fn is_left_by(meta: &ObjectMeta, kind: &str, name: &str, uid: &str) -> bool {
     controller_of(meta).is_some_and(|owner| owner.kind == kind && owner.name == name && owner.uid != uid)
 }
@@ -234,7 +188,7 @@ fn service(observed: &ObservedCluster, facts: &mut Facts<'_>, plan: &mut Cluster
         Belongs::Others => {
             let message = format!("the Service {name} belongs to somebody else");
             facts.refused = Some(Refusal::taken(message));
-            // It may have no label, and nobody tells when it goes.
+            // It may have no label, and then no event tells when it goes.
             plan.requeue_after = Some(SELDOM);
         }
     }
@@ -275,7 +229,7 @@ fn run(
     }
 }
 
-/// Whether the cluster asks for something else than what runs, but for numbers of workers.
+/// True if the cluster asks for something else than what runs, but for numbers of workers.
 fn differs(running: &JobSet, wanted: &JobSet) -> bool {
     let is_another = |key: &str| running.annotation(key) != wanted.annotation(key);
     // One that was made before there was such a digest says nothing.
@@ -288,44 +242,5 @@ fn reference(jobset: &JobSet) -> JobRef {
     JobRef {
         name: jobset.name().to_owned(),
         uid: jobset.uid_str().to_owned(),
-    }
-}
-
-pub(crate) fn event(severity: Severity, reason: &str, message: impl Into<String>) -> Event {
-    Event {
-        severity,
-        reason: reason.to_owned(),
-        message: message.into(),
-    }
-}
-
-/// Why something is not run, and the reason of the event that tells of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Refusal {
-    pub(crate) reason: String,
-    pub(crate) message: String,
-}
-
-impl Refusal {
-    /// What is wrong with an object of a kind, with KubeRay's reason and beginning.
-    pub(crate) fn invalid(kind: &str, violations: &[Violation]) -> Self {
-        let is_named = |violation: &Violation| violation.field == "metadata.name";
-        let (part, shown) = match violations.iter().any(is_named) {
-            true => ("Metadata", "metadata"),
-            false => ("Spec", "spec"),
-        };
-        let sentences: Vec<String> = violations.iter().map(ToString::to_string).collect();
-        Self {
-            reason: format!("Invalid{kind}{part}"),
-            message: format!("The {kind} {shown} is invalid: {}", sentences.join("; ")),
-        }
-    }
-
-    /// A name that is needed is somebody else's.
-    fn taken(message: String) -> Self {
-        Self {
-            reason: conditions::REPLICA_FAILURE.to_owned(),
-            message,
-        }
     }
 }

@@ -1,4 +1,5 @@
-//! What is to be done about one RayCronJob: what Kubernetes' CronJob controller does about a CronJob.
+//! What is to be done about one RayCronJob: what Kubernetes' CronJob controller does about a
+//! CronJob.
 //!
 //! ```text
 //!  the latest start that was missed ──> is it late? does a job run, and is that forbidden? ──> RayJob <name>-<minutes since 1970>
@@ -6,8 +7,10 @@
 //!
 //! Promises:
 //! - Of starts that were missed, only the latest is made up for.
-//! - The name of a job follows from the time by the schedule, and what is there is not made again: each start leads to one job, whatever dies.
-//! - Jobs that have ended are deleted once there are more than the limits say, the oldest first. Others are touched by `Replace` alone.
+//! - The name of a job follows from the time by the schedule, and what is there is not made again:
+//!   each start leads to one job, whatever dies.
+//! - Jobs that have ended are deleted once there are more than the limits say, the oldest first.
+//!   Only `Replace` touches others.
 
 mod schedule;
 mod start;
@@ -23,7 +26,8 @@ use lockstep_api::ray::{
 };
 
 use self::start::{job, name};
-use super::cluster::{MANAGED_BY_ANOTHER, Refusal, event};
+use super::cluster::MANAGED_BY_ANOTHER;
+use super::refusal::{Refusal, event};
 use super::validation::{self, unsupported_annotation};
 use crate::jobset::plan::{Event, JobRef, Severity};
 
@@ -44,18 +48,20 @@ pub struct ObservedCron {
     pub cron: Arc<RayCronJob>,
     /// The RayJobs that it controls.
     pub jobs: Vec<Arc<RayJob>>,
-    /// Whether KubeRay's controller runs in this Kubernetes cluster.
+    /// True if KubeRay's controller runs in this Kubernetes cluster.
     pub kuberay: bool,
     /// The present.
     pub now: Timestamp,
 }
 
-/// The writes that bring the world closer to what a RayCronJob asks for, from top to bottom. One that fails ends the plan.
+/// The writes that bring the world closer to what a RayCronJob asks for, from top to bottom. One
+/// that fails ends the plan.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CronPlan {
     /// The jobs that run, to delete: another takes their place.
     pub replace: Vec<JobRef>,
-    /// The job to create. This must have been decided on what the API server says, not on watches, which may be behind.
+    /// The job to create. This must have been decided on what the API server says, not on watches,
+    /// which may be behind.
     pub create: Option<Box<RayJob>>,
     /// The whole status to write, if it differs from the present one.
     pub status: Option<Box<RayCronJobStatus>>,
@@ -67,7 +73,8 @@ pub struct CronPlan {
     pub notice: Option<Event>,
     /// When to look again although nothing may have changed.
     pub requeue_after: Option<SignedDuration>,
-    /// When the next start is due, which waits for no write: to look again then although the plan could not be carried out.
+    /// When the next start is due, which waits for no write: to look again then although the plan
+    /// could not be carried out.
     pub deadline: Option<SignedDuration>,
 }
 
@@ -143,7 +150,7 @@ impl<'a> Draft<'a> {
         self.condition(UNSUPPORTED_FIELDS, reasons::IGNORED, UNSUPPORTED_FIELDS, message);
     }
 
-    /// The schedule, where the spec can be. Where it cannot, that is said.
+    /// The schedule, where the spec can be. If it cannot, that is said.
     fn schedule(&mut self) -> Option<Schedule> {
         let violations = validation::cron(self.cron);
         let refusal = Refusal::invalid("RayCronJob", &violations);
@@ -156,7 +163,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Puts a condition, which an event with the reason `told` tells of when it is new; or takes it away.
+    /// Puts a condition, which an event with the reason `told` tells of when it is new; or takes it
+    /// away.
     fn condition(&mut self, type_: &str, reason: &str, told: &str, message: Option<String>) {
         let conditions = &mut self.status.conditions;
         let before = conditions.iter().position(|condition| condition.type_ == type_);
@@ -205,7 +213,7 @@ impl<'a> Draft<'a> {
         self.status.last_successful_time = succeeded.chain(known).max_by_key(|time| time.0);
     }
 
-    /// Starts the latest job that is due, where nothing is against it.
+    /// Starts the latest job that is due, if nothing is against it.
     fn start(&mut self, schedule: &Schedule) {
         let now = self.observed.now;
         let next = schedule.next(now);
@@ -335,7 +343,8 @@ impl End {
     }
 }
 
-/// How a job has ended, where it has. One that was stopped has not succeeded, and one whose spec cannot be never will.
+/// How a job has ended, where it has. One that was stopped has not succeeded, and one whose spec
+/// cannot be never will.
 fn end(job: &RayJob) -> Option<End> {
     let status = job.status.as_ref()?;
     match status.job_deployment_status.as_ref()? {
@@ -345,7 +354,7 @@ fn end(job: &RayJob) -> Option<End> {
     }
 }
 
-/// Whether there are more than so many starts after one time and until another.
+/// True if there are more than so many starts after one time and until another.
 fn is_more_than(many: usize, schedule: &Schedule, after: Timestamp, until: Timestamp) -> bool {
     let starts = std::iter::successors(schedule.next(after), |start| schedule.next(*start));
     starts.take_while(|start| *start <= until).nth(many).is_some()

@@ -10,172 +10,61 @@
 //! ```
 //!
 //! Promises:
-//! - Ids are in the status before anything is made by them, and follow from the RayJob's UID and the attempt: whatever dies, each attempt
-//!   is submitted once.
-//! - An attempt belongs to one run of Ray, its session. It is submitted to no other, and the next one waits until Ray is another: attempts never
-//!   overlap, and a head that was started anew is noticed.
+//! - Ids are in the status before anything is made by them, and follow from the RayJob's UID and
+//!   the attempt: whatever dies, each attempt is submitted once.
+//! - An attempt belongs to one run of Ray, its session. It is submitted to no other, and the next
+//!   one waits until Ray is another: attempts never overlap, and a head that was restarted is
+//!   noticed.
 //! - Where the submitter and the dashboard disagree, the dashboard is right.
 
+mod cluster;
 mod end;
 mod follow;
 mod gone;
 mod head;
 mod initialize;
-mod memory;
 mod names;
+mod plan;
 mod retry;
+mod status_annotation;
 
-use std::sync::Arc;
-
-use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::batch::v1::Job;
+use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use lockstep_api::JobSet;
 use lockstep_api::ray::conditions::{UNSUPPORTED_FIELDS, reasons};
-use lockstep_api::ray::{RayCluster, RayJob, RayJobDeploymentStatus as Phase, RayJobStatus};
-use serde_json::Value;
+use lockstep_api::ray::{RayJob, RayJobDeploymentStatus as Phase, RayJobStatus};
 
-pub use gone::Pods;
+pub(super) use cluster::{first_cluster, owner};
 pub use head::head_failures;
-pub(super) use initialize::owner;
-pub use memory::{Recalled, recall};
-pub(super) use names::first_cluster;
 pub use names::is_begun;
+pub use plan::{JobPlan, ObservedJob, Pods, Ray, RayInfo};
+pub use status_annotation::{Recalled, recall};
 
 use self::names::{cluster_name, job_id, last_id};
-use super::cluster::{MANAGED_BY_ANOTHER, Refusal, event};
+use self::plan::has_ended;
+use super::cluster::MANAGED_BY_ANOTHER;
+use super::refusal::{Refusal, event};
 use super::validation::{self, unsupported_annotation};
-use crate::jobset::observed::is_controlled_by;
-use crate::jobset::plan::{Event, JobRef, Severity};
+use crate::jobset::owner::is_controlled_by;
+use crate::jobset::plan::Severity;
 
 /// Finalizer by which a job is stopped before its RayJob is gone.
 pub const FINALIZER: &str = "ray.io/rayjob-finalizer";
 /// Between two looks at the dashboard.
 const POLL: SignedDuration = SignedDuration::from_secs(2);
-/// How long what comes after a job's end waits for a submitter that still shows what the driver has printed.
+/// How long what comes after a job's end waits for a submitter that still shows what the driver has
+/// printed.
 const SHOWN: SignedDuration = SignedDuration::from_secs(60);
-/// Between two looks at a dashboard that has not answered for long: each takes its time, which is others' too.
+/// Between two looks at a dashboard that has not answered for long: each takes its time, which is
+/// others' too.
 const SLOWEST: SignedDuration = SignedDuration::from_secs(15);
 
-/// A RayJob, what stands around it, and the time.
-#[derive(Clone, Debug)]
-pub struct ObservedJob {
-    /// The RayJob itself, as it was recalled.
-    pub job: Arc<RayJob>,
-    /// Whether the status that users see is older than the job's.
-    pub is_behind: bool,
-    /// Whether the status that users see is the whole one.
-    pub is_whole: bool,
-    /// The RayCluster that the status names. `None`: there is none, once the job has begun to run, and not only for the watch.
-    pub cluster: Option<Arc<RayCluster>>,
-    /// The JobSet of that cluster.
-    pub jobset: Option<Arc<JobSet>>,
-    /// The Job that has the RayJob's name.
-    pub submitter: Option<Arc<Job>>,
-    /// Whether pods of the cluster that the status names are still there, although it is not: they outlive one that was deleted without waiting
-    /// for them. Looked at between attempts.
-    pub has_left_pods: bool,
-    /// How often the cluster's head has failed, as [`head_failures`] counts.
-    pub head_failures: i32,
-    /// What the dashboard says.
-    pub ray: Ray,
-    /// Whether KubeRay's controller runs in this Kubernetes cluster.
-    pub kuberay: bool,
-    /// Since when somebody has looked at jobs without a break: what was not seen before says nothing.
-    pub watched_since: Timestamp,
-    /// The present.
-    pub now: Timestamp,
-}
-
-/// What the dashboard says.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub enum Ray {
-    /// It was not asked.
-    #[default]
-    Unasked,
-    /// It did not answer.
-    Unreachable,
-    /// It, or what stands before it, answered by this status of HTTP alone, and said nothing of the job.
-    Denied(String),
-    /// It will not take the job, and why.
-    Refused(String),
-    /// It has not taken the job for now, and why.
-    Failing(String),
-    /// It answered.
-    Reached {
-        /// The run of Ray.
-        session: String,
-        /// The job, where it knows it.
-        job: Option<RayInfo>,
-    },
-}
-
-/// A job, as Ray tells of it.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct RayInfo {
-    /// `PENDING`, `RUNNING`, `STOPPED`, `SUCCEEDED` or `FAILED`.
-    pub status: String,
-    /// More about it.
-    pub message: String,
-    /// When it began.
-    pub start: Option<Timestamp>,
-    /// When it ended.
-    pub end: Option<Timestamp>,
-}
-
-impl RayInfo {
-    fn has_ended(&self) -> bool {
-        has_ended(&self.status)
-    }
-}
-
-/// When to look again at a dashboard that has not said for so long what is waited for.
+/// When to ask again a dashboard that has not answered as expected for this long.
 fn pace(waited: SignedDuration) -> SignedDuration {
     (waited / 10).clamp(POLL, SLOWEST)
 }
 
-fn has_ended(status: &str) -> bool {
-    ["STOPPED", "SUCCEEDED", "FAILED"].contains(&status)
-}
-
-/// The writes that bring the world closer to what a RayJob asks for, from top to bottom. One that fails ends the plan.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct JobPlan {
-    /// Put the finalizer on the RayJob, and no further.
-    pub add_finalizer: bool,
-    /// The job to stop at Ray. That it cannot be reached ends no plan.
-    pub stop: Option<String>,
-    /// The submitter to delete, and when its pods go.
-    pub delete_submitter: Option<(JobRef, Pods)>,
-    /// The cluster to delete.
-    pub delete_cluster: Option<JobRef>,
-    /// The cluster to create.
-    pub create_cluster: Option<Box<RayCluster>>,
-    /// The JobSet whose workers are all to be started anew, and the word that asks for it once.
-    pub restart: Option<(JobRef, String)>,
-    /// The job to submit over HTTP, as the body of the request.
-    pub submit: Option<Value>,
-    /// The submitter to create.
-    pub create_submitter: Option<Box<Job>>,
-    /// What to write into the annotation [`lockstep_api::ray::keys::JOB_STATUS`], before the status.
-    pub memory: Option<String>,
-    /// Take that annotation away.
-    pub forget: bool,
-    /// The whole status to write, if it differs from the present one.
-    pub status: Option<Box<RayJobStatus>>,
-    /// To publish once all is written.
-    pub events: Vec<Event>,
-    /// Take the finalizer away.
-    pub remove_finalizer: bool,
-    /// Why nothing is done: to be told once for each generation.
-    pub notice: Option<Event>,
-    /// When to look again although nothing may have changed.
-    pub requeue_after: Option<SignedDuration>,
-    /// When a deadline passes, which waits for no write: to look again then although the plan could not be carried out.
-    pub deadline: Option<SignedDuration>,
-}
-
-/// The job that the dashboard is to be asked for: where it is, and the job's id. `None`: it need not be asked.
+/// The job that the dashboard is to be asked for: where it is, and the job's id. `None`: it need
+/// not be asked.
 #[must_use]
 pub fn question(job: &RayJob) -> Option<(&str, String)> {
     let status = job.status.as_ref()?;
@@ -200,7 +89,8 @@ pub fn plan(observed: &ObservedJob) -> JobPlan {
         .flatten()
         .any(|name| name == FINALIZER);
     if job.is_deleting() {
-        // KubeRay's finalizer has the same name. Where its controller is gone nobody else takes it away.
+        // KubeRay's finalizer has the same name. If its controller is gone nobody else takes it
+        // away.
         if has_finalizer && (is_begun(job) || draft.left_to_another().is_none()) {
             draft.finalize();
         }
@@ -251,7 +141,8 @@ pub fn plan(observed: &ObservedJob) -> JobPlan {
     draft.finish()
 }
 
-/// What is shown of a RayJob of which the API server does not let `what` be created now, and why. Nothing else of the plan is known to be so.
+/// What is shown of a RayJob of which the API server does not let `what` be created now, and why.
+/// Nothing else of the plan is known to be so.
 #[must_use]
 pub fn refused(observed: &ObservedJob, what: &str, why: &str) -> JobPlan {
     let mut draft = Draft::new(observed);
@@ -274,7 +165,7 @@ impl<'a> Draft<'a> {
         let status = observed.job.status.clone().unwrap_or_default();
         let knows_sessions = !status.session.is_empty() || !status.previous_session.is_empty();
         let ray = match &observed.ray {
-            // It has told its session before: whoever answers now, without one, is not Ray.
+            // It has told its session before: what answers now without one is not Ray.
             Ray::Reached { session, .. } if session.is_empty() && knows_sessions => &Ray::Unreachable,
             ray => ray,
         };
@@ -302,7 +193,8 @@ impl<'a> Draft<'a> {
         })
     }
 
-    /// Whether Ray says, or has said, that the job that runs has ended: that is looked at first, however late it is, and whatever is asked for meanwhile.
+    /// True if Ray says, or has said, that the job that runs has ended: that is looked at first,
+    /// however late it is, and whatever is asked for meanwhile.
     fn has_ended_in_time(&self) -> bool {
         let runs = self.status.job_deployment_status == Some(Phase::Running);
         let is_told = matches!(
@@ -389,7 +281,8 @@ impl<'a> Draft<'a> {
         self.enter(Phase::Initializing);
     }
 
-    /// Says which fields are ignored: in a condition, and in an event. What is said already is not said again.
+    /// Says which fields are ignored: in a condition, and in an event. What is said already is not
+    /// said again.
     fn name_unsupported(&mut self) {
         let annotations = self.job.metadata.annotations.as_ref();
         let mut paths = self.job.spec.unsupported("spec");
@@ -421,13 +314,14 @@ impl<'a> Draft<'a> {
         let is_news = self.job.status.as_ref() != Some(&self.status);
         let is_whole = self.observed.is_whole;
         if is_news {
-            self.plan.memory = memory::memory(self.job, &self.status, is_whole);
+            self.plan.status_annotation = status_annotation::value(self.job, &self.status, is_whole);
         }
         if is_news || self.observed.is_behind {
             self.plan.status = Some(Box::new(self.status));
         } else {
-            // It says nothing that the status does not. Each of these writes names the version that the other makes.
-            self.plan.forget = is_whole && memory::is_there(self.job);
+            // It says nothing that the status does not. Each of these writes names the version that
+            // the other makes.
+            self.plan.forget = is_whole && status_annotation::is_there(self.job);
         }
         self.plan
     }

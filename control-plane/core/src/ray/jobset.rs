@@ -1,7 +1,7 @@
 //! The JobSet of a RayCluster.
 //!
-//! Promises: the same cluster always gives the same JobSet; what runs differs from what is asked for in nothing but the numbers of
-//! workers where the digests of the two are the same.
+//! Promises: the same cluster always gives the same JobSet; what runs differs from what is asked
+//! for in nothing but the numbers of workers where the digests of the two are the same.
 
 use std::collections::BTreeMap;
 
@@ -17,8 +17,11 @@ use lockstep_api::{
 };
 
 use super::start::{Node, Role};
-use super::validation::MOST_GROUPS;
 use super::{names, pod};
+use crate::jobset::limits::MOST_REPLICATED_JOBS;
+
+/// The most groups of workers: each is a replicatedJob, beside the head.
+pub(crate) const MOST_GROUPS: usize = MOST_REPLICATED_JOBS - 1;
 
 /// Annotations of a RayCluster that are meant for its JobSet.
 const FORWARDED: [&str; 2] = ["lockstep.dev/", "alpha.jobset.sigs.k8s.io/"];
@@ -84,8 +87,8 @@ pub(crate) fn compile(cluster: &RayCluster) -> JobSet {
     }
 }
 
-/// The containers that are nodes of Ray, by name: what becomes of those beside them is no reason to restart Ray. `None`: they cannot be listed, and
-/// all containers are workers.
+/// The containers that are nodes of Ray, by name: what becomes of those beside them is no reason to
+/// restart Ray. `None`: they cannot be listed, and all containers are workers.
 fn nodes(jobs: &[ReplicatedJob]) -> Option<String> {
     let mut names: Vec<&str> = Vec::new();
     for job in jobs {
@@ -170,7 +173,8 @@ fn replicated_job(name: String, template: PodTemplateSpec, pods: i32) -> Replica
     }
 }
 
-/// A digest of the gang as it is stated, and of the annotations of the cluster that are meant for the JobSet.
+/// A digest of the gang as it is stated, and of the annotations of the cluster that are meant for
+/// the JobSet.
 fn settings(cluster: &RayCluster, annotations: &BTreeMap<String, String>) -> String {
     hex_digest(&serde_json::to_string(&(&cluster.spec.gang, annotations)).unwrap_or_default())
 }

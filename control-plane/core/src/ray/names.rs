@@ -1,4 +1,5 @@
-//! Names of what a RayCluster is made of. Long ones are shortened, so that names that KubeRay takes make host names of pods.
+//! Names of what a RayCluster is made of. Long ones are shortened, so that names that KubeRay takes
+//! make host names of pods.
 
 use std::collections::BTreeSet;
 
@@ -22,12 +23,6 @@ pub fn head_service(cluster: &str) -> String {
     format!("{cluster}-head-svc")
 }
 
-/// Port of the head's dashboard, as its spec says.
-#[must_use]
-pub fn dashboard_port(cluster: &RayClusterSpec) -> u16 {
-    super::service::dashboard_port(cluster)
-}
-
 /// Name of the replicatedJob of a worker group: the group's own where it can be.
 #[must_use]
 pub fn replicated_job(group: &str) -> String {
@@ -41,7 +36,8 @@ pub fn replicated_job(group: &str) -> String {
     }
 }
 
-/// Name of the JobSet to make for a cluster: the cluster's own where the names of its pods leave room for it.
+/// Name of the JobSet to make for a cluster: the cluster's own where the names of its pods leave
+/// room for it.
 #[must_use]
 pub fn jobset(cluster: &str, spec: &RayClusterSpec) -> String {
     let groups = spec.worker_group_specs.iter();
@@ -49,14 +45,15 @@ pub fn jobset(cluster: &str, spec: &RayClusterSpec) -> String {
     beside(cluster, longest.unwrap_or(0).max(HEAD.len()))
 }
 
-/// All names that the JobSet of a cluster may have: it keeps its name when groups with longer names, or shorter ones, come to the cluster.
+/// All names that the JobSet of a cluster may have: it keeps its name when groups with longer
+/// names, or shorter ones, come to the cluster.
 #[must_use]
 pub fn jobsets(cluster: &str) -> BTreeSet<String> {
     let lengths = HEAD.len()..=LONGEST_GROUP;
     lengths.map(|longest| beside(cluster, longest)).collect()
 }
 
-/// How the name of the cluster begins whose JobSet may have this name, where that is not its own.
+/// How the name of the cluster begins whose JobSet may have this name, if that is not its own.
 #[must_use]
 pub fn unshortened(jobset: &str) -> Option<&str> {
     let (start, end) = jobset.rsplit_once('-')?;

@@ -30,7 +30,8 @@ pub(crate) fn template(
     let Some(pod) = template.spec.as_mut() else {
         return template;
     };
-    // Jobs know no other policies. A node that fails is started again; one that exits 0 has ended for good.
+    // Jobs know no other policies. A node that fails is started again; one that exits 0 has ended
+    // for good.
     if pod.restart_policy.as_deref() != Some("Never") {
         pod.restart_policy = Some("OnFailure".to_owned());
     }
@@ -45,7 +46,7 @@ pub(crate) fn template(
     let port = gcs_port(cluster);
     let command = node.command(container, &format!("{host}:{port}"));
     environment(cluster, group, node.role, (&host, &port), container);
-    // The command alone: shells that expand it without `eval` take a `;` for an argument.
+    // Only the command: shells that expand it without `eval` take a `;` for an argument.
     env(container, "KUBERAY_GEN_RAY_START_CMD", &command);
     let stated: Vec<&str> = [&container.command, &container.args]
         .into_iter()
@@ -79,7 +80,7 @@ pub(crate) fn template(
     template
 }
 
-/// Whether the container's own command is to stay: the cluster says so, or the pod template.
+/// True if the container's own command is to stay: the cluster says so, or the pod template.
 fn keeps_command(cluster: &RayCluster, stated: &PodTemplateSpec) -> bool {
     let of_pods = stated
         .metadata
@@ -186,8 +187,8 @@ pub(crate) fn env(container: &mut Container, name: &str, value: &str) {
     }
 }
 
-/// The head is ready when its control store answers, a worker when its raylet does. No liveness probes: they would end the container,
-/// while a process that dies is restarted in it.
+/// The head is ready when its control store answers, a worker when its raylet does. No liveness
+/// probes: they would end the container, while a process that dies is restarted in it.
 fn readiness(node: Node<'_>) -> Probe {
     let http = |path: &str, port: &str| HTTPGetAction {
         path: Some(path.to_owned()),
@@ -236,14 +237,16 @@ fn expose_metrics(container: &mut Container) {
     }
 }
 
-/// The most memory that a container takes, of which shared memory is a part: its limit, else its request.
+/// The most memory that a container takes, of which shared memory is a part: its limit, else its
+/// request.
 fn memory(container: &Container) -> Option<Quantity> {
     let resources = container.resources.as_ref()?;
     let of = |list: &Option<BTreeMap<String, Quantity>>| list.as_ref()?.get("memory").cloned();
     of(&resources.limits).or_else(|| of(&resources.requests))
 }
 
-/// Ray's object store lives in shared memory, of which containers have 64 MiB on their own. True: a volume is needed.
+/// Ray's object store lives in shared memory, of which containers have 64 MiB on their own. True: a
+/// volume is needed.
 fn share_memory(container: &mut Container) -> bool {
     let mounts = container.volume_mounts.get_or_insert_default();
     if mounts.iter().any(|mount| mount.mount_path == SHARED_MEMORY.1) {

@@ -2,7 +2,8 @@
 
 use lockstep_api::{JobSet, ReplicatedJob};
 
-/// The running JobSet with the numbers of pods that are asked for; `None`: it has them. What else differs stays as it runs.
+/// The running JobSet with the numbers of pods that are asked for; `None`: it has them. What else
+/// differs stays as it runs.
 pub(crate) fn scaled(running: &JobSet, wanted: &JobSet) -> Option<JobSet> {
     let mut scaled = running.clone();
     for job in &mut scaled.spec.replicated_jobs {

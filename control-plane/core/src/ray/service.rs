@@ -11,7 +11,7 @@ use super::jobset::owner;
 use super::start::Role;
 use super::{names, pod};
 
-/// The type of Service that there is where none is stated.
+/// The type of Service that there is if none is stated.
 const CLUSTER_IP: &str = "ClusterIP";
 /// What Services have in the place of an address that have none.
 const HEADLESS: &str = "None";
@@ -46,7 +46,7 @@ pub(crate) fn head(cluster: &RayCluster) -> Service {
         },
         spec: Some(ServiceSpec {
             type_: spec.head_group_spec.service_type.clone(),
-            // Whoever asks for its name is told the head's own address, at which every port answers.
+            // A look-up of its name returns the head's own address, at which every port answers.
             cluster_ip: is_headless(cluster).then(|| HEADLESS.to_owned()),
             selector: Some(pod::selector(cluster.name(), Role::Head).into()),
             ports: Some(ports(&cluster.spec)),
@@ -57,13 +57,14 @@ pub(crate) fn head(cluster: &RayCluster) -> Service {
     }
 }
 
-/// Whether the Service has no address of its own, as KubeRay's by default.
+/// True if the Service has no address of its own, as KubeRay's by default.
 fn is_headless(cluster: &RayCluster) -> bool {
     let stated = cluster.spec.head_group_spec.service_type.as_deref();
     matches!(stated, None | Some("" | CLUSTER_IP))
 }
 
-/// Whether the Service that there is differs from the one that the cluster asks for now. Others may have put more annotations on it.
+/// True if the Service that there is differs from the one that the cluster asks for now. Others may
+/// have put more annotations on it.
 pub(crate) fn differs(found: &Service, cluster: &RayCluster) -> bool {
     let wanted = head(cluster);
     let kind = |service: &Service| {
@@ -93,8 +94,9 @@ pub(crate) fn address(service: &Service, pod_ip: &str) -> String {
     }
 }
 
-/// Port of the dashboard: that of the Service, whose name stands for the pod's own address.
-pub(crate) fn dashboard_port(cluster: &RayClusterSpec) -> u16 {
+/// Port of the head's dashboard: that of its Service, whose name stands for the pod's own address.
+#[must_use]
+pub fn dashboard_port(cluster: &RayClusterSpec) -> u16 {
     let ports = ports(cluster);
     let named = ports
         .iter()

@@ -84,7 +84,8 @@ impl Node<'_> {
         command
     }
 
-    /// What the node tells Ray that it has: what the group states, and what it does not, by the limits of its container, else its requests.
+    /// What the node tells Ray that it has: what the group states, and what it does not, by the
+    /// limits of its container, else its requests.
     fn capacity(&self, container: &Container) -> Vec<(&'static str, String)> {
         let resources = container.resources.as_ref();
         let limits = resources.and_then(|resources| resources.limits.as_ref());
@@ -116,7 +117,8 @@ impl Node<'_> {
         capacity
     }
 
-    /// What the group states, whose names are Ray's in any case. Ray has whole CPUs, GPUs and bytes.
+    /// What the group states, whose names are Ray's in any case. Ray has whole CPUs, GPUs and
+    /// bytes.
     fn stated(&self) -> Vec<(&'static str, String)> {
         let mut own = Vec::new();
         let mut capacity = Vec::new();
@@ -150,8 +152,8 @@ fn exactly(text: &str) -> String {
     }
 }
 
-/// The container's arguments: what the user has run before Ray, then Ray in the place of the shell, so that it is told to end. A
-/// worker waits for the head's port, as `ray start` would give up.
+/// The container's arguments: what the user has run before Ray, then Ray in the place of the shell,
+/// so that it is told to end. A worker waits for the head's port, as `ray start` would give up.
 pub(crate) fn arguments(role: Role, before: &str, command: &str) -> String {
     let wait = match role {
         Role::Head => "",
@@ -164,7 +166,7 @@ pub(crate) fn arguments(role: Role, before: &str, command: &str) -> String {
     format!("{before}{ULIMIT}; {wait}exec {command}")
 }
 
-/// Whether a container's own command starts Ray.
+/// True if a container's own command starts Ray.
 pub(crate) fn starts_ray(command: &str) -> bool {
     command.contains("ray start")
 }

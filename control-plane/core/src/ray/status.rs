@@ -11,12 +11,13 @@ use lockstep_api::ray::conditions::{self, reasons};
 use lockstep_api::ray::{HeadInfo, RayClusterState, RayClusterStatus};
 use lockstep_api::{JobSet, conditions as jobset_conditions};
 
-use self::pods::{CREATED_WITHIN, Said, head_is_ready, missing, ready};
-use super::cluster::{ClusterPlan, ObservedCluster, Refusal, event};
+use self::pods::{CREATED_WITHIN, ConditionState, head_is_ready, missing, ready};
+use super::cluster::{ClusterPlan, ObservedCluster};
+use super::refusal::{Refusal, event};
 use super::validation::unsupported_annotation;
 use super::{names, service};
 use crate::common::quantity::quantity;
-use crate::jobset::observed::is_controlled_by;
+use crate::jobset::owner::is_controlled_by;
 use crate::jobset::plan::Severity;
 
 /// What was found out while the plan was made.
@@ -41,7 +42,8 @@ pub(crate) fn desired(jobset: &JobSet) -> i32 {
     groups.fold(0, |sum, group| sum.saturating_add(group.pods()))
 }
 
-/// Adds the status to the plan, where it differs from the present one, and the events that tell of the difference.
+/// Adds the status to the plan, where it differs from the present one, and the events that tell of
+/// the difference.
 pub(crate) fn report(observed: &ObservedCluster, facts: &Facts<'_>, plan: &mut ClusterPlan) {
     let cluster = &*observed.cluster;
     let before = cluster.status.clone().unwrap_or_default();
@@ -64,21 +66,22 @@ pub(crate) fn report(observed: &ObservedCluster, facts: &Facts<'_>, plan: &mut C
     draft.set(conditions::HEAD_POD_READY, head_ready);
     let all_ready =
         is_head_ready && draft.status.ready_worker_replicas >= draft.status.desired_worker_replicas;
-    // Once it is so it stays so, until all pods are gone; those of a suspension that was taken back go too.
+    // Once it is so it stays so, until all pods are gone; those of a suspension that was taken back
+    // go too.
     let has_been = draft.status.is_true(conditions::PROVISIONED);
     let stays = jobset.is_some_and(|jobset| suspended || !jobset.is_deleting());
     let provisioned = match () {
         () if suspended && jobset.is_none() => {
-            Said::new(false, reasons::PROVISIONING, "RayCluster has been suspended")
+            ConditionState::new(false, reasons::PROVISIONING, "RayCluster has been suspended")
         }
-        () if stays && (has_been || all_ready && !suspended) => Said::new(
+        () if stays && (has_been || all_ready && !suspended) => ConditionState::new(
             true,
             reasons::ALL_READY,
             "All Ray Pods are ready for the first time",
         ),
         () => {
             let message = "RayCluster Pods are being provisioned for first time";
-            Said::new(false, reasons::PROVISIONING, message)
+            ConditionState::new(false, reasons::PROVISIONING, message)
         }
     };
     let is_provisioned = provisioned.is_true && !suspended;
@@ -87,7 +90,7 @@ pub(crate) fn report(observed: &ObservedCluster, facts: &Facts<'_>, plan: &mut C
         (conditions::SUSPENDING, suspended && jobset.is_some()),
         (conditions::SUSPENDED, suspended && jobset.is_none()),
     ] {
-        draft.set(type_, Said::new(is_so, type_, ""));
+        draft.set(type_, ConditionState::new(is_so, type_, ""));
     }
     unsupported(observed, &mut draft);
     let pending = facts.pending && !suspended;
@@ -258,7 +261,7 @@ impl Draft<'_> {
         if !is_true && self.status.condition(type_).is_none() {
             return;
         }
-        let is_news = self.set(type_, Said::new(is_true, reason, message));
+        let is_news = self.set(type_, ConditionState::new(is_true, reason, message));
         if is_true && is_news {
             self.plan.events.push(event(Severity::Warning, type_, message));
         }
@@ -282,7 +285,7 @@ impl Draft<'_> {
         };
         let is_news = self.set(
             conditions::REPLICA_FAILURE,
-            Said::new(true, reason, message.clone()),
+            ConditionState::new(true, reason, message.clone()),
         );
         // What the API server refuses has an event of its own.
         if is_news && observed.refused.is_none() {
@@ -294,7 +297,8 @@ impl Draft<'_> {
         message
     }
 
-    /// What is not so for a moment only. The condition is there, and not true, until it has lasted; it goes with what it says.
+    /// What is not so for a moment only. The condition is there, and not true, until it has lasted;
+    /// it goes with what it says.
     fn lasts(&mut self, found: Option<(&'static str, String)>) -> Option<(&'static str, String)> {
         let Some((reason, message)) = found else {
             let conditions = &mut self.status.conditions;
@@ -308,7 +312,7 @@ impl Draft<'_> {
                 CREATED_WITHIN.saturating_sub(self.now.0.duration_since(before.last_transition_time.0))
             }
             None => {
-                let said = Said::new(false, reason, message.clone());
+                let said = ConditionState::new(false, reason, message.clone());
                 self.set(conditions::REPLICA_FAILURE, said);
                 CREATED_WITHIN
             }
@@ -326,9 +330,9 @@ impl Draft<'_> {
     }
 
     /// Sets a condition. True: it is another now.
-    fn set(&mut self, type_: &str, said: Said) -> bool {
+    fn set(&mut self, type_: &str, said: ConditionState) -> bool {
         let status = if said.is_true { "True" } else { "False" };
-        let Said { reason, message, .. } = said;
+        let ConditionState { reason, message, .. } = said;
         let found = self
             .status
             .conditions

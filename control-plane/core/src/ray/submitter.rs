@@ -1,7 +1,7 @@
 //! How a job gets to Ray: the Job that submits it, or the body of a request.
 //!
-//! The submitter has no hook that stops the job: one that is evicted, or whose node goes, must leave it alone. At a deadline and at deletion
-//! the controller stops the job itself.
+//! The submitter has no hook that stops the job: one that is evicted, or whose node goes, must
+//! leave it alone. At a deadline and at deletion the controller stops the job itself.
 
 use std::collections::BTreeMap;
 
@@ -94,7 +94,7 @@ fn environment(job: &RayJob, status: &RayJobStatus) -> Value {
     environment
 }
 
-/// Whether the submitter runs a command of its user's own.
+/// True if the submitter runs a command of its user's own.
 pub(super) fn is_stated(spec: &RayJobSpec) -> bool {
     let pod = spec
         .submitter_pod_template
@@ -156,7 +156,8 @@ fn arguments(job: &RayJob, status: &RayJobStatus) -> Vec<String> {
     arguments
 }
 
-/// The Job that submits the present attempt. Its pod's death is never the job's: it is made anew, and attaches.
+/// The Job that submits the present attempt. Its pod's death is never the job's: it is recreated,
+/// and attaches.
 pub(super) fn job(job: &RayJob, status: &RayJobStatus, now: Timestamp) -> Job {
     let spec = &job.spec;
     let mut labels: BTreeMap<String, String> = keys::originated_from_job(job.name()).into();
@@ -196,8 +197,8 @@ pub(super) fn job(job: &RayJob, status: &RayJobStatus, now: Timestamp) -> Job {
     }
 }
 
-/// A job that has failed is not submitted again, and a pod that is disrupted is no failure. What containers beside the one that submits end with
-/// says nothing about the job.
+/// A job that has failed is not submitted again, and a pod that is disrupted is no failure. What
+/// containers beside the one that submits end with says nothing about the job.
 fn failure_policy(template: &PodTemplateSpec) -> PodFailurePolicy {
     let pod = template.spec.as_ref();
     let submits = pod.and_then(|pod| pod.containers.first());
@@ -263,7 +264,8 @@ fn template(job: &RayJob, status: &RayJobStatus) -> PodTemplateSpec {
     template
 }
 
-/// The value of a variable that arrives as this text. Kubelet puts another variable in the place of `$(NAME)`, and one dollar in that of two.
+/// The value of a variable that arrives as this text. The kubelet puts another variable in the
+/// place of `$(NAME)`, and one dollar in that of two.
 fn literal(text: &str) -> String {
     text.replace('$', "$$")
 }

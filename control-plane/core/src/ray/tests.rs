@@ -32,7 +32,8 @@ fn template() -> Value {
     }]}})
 }
 
-/// A cluster `ns/rc` with a head and one group `small` of two workers, changed by a merge of its spec.
+/// A cluster `ns/rc` with a head and one group `small` of two workers, changed by a merge of its
+/// spec.
 fn cluster(spec: Value) -> RayCluster {
     let mut manifest = json!({
         "apiVersion": "ray.io/v1",
@@ -71,7 +72,7 @@ fn until_rest(steps: usize, mut step: impl FnMut() -> bool) {
 struct World {
     cluster: RayCluster,
     jobset: Option<JobSet>,
-    /// The Service of the head's name, where it is not the one that goes with the JobSet.
+    /// The Service of the head's name, if it is not the one that goes with the JobSet.
     service: Option<Service>,
     ready: [i32; 2],
     head_pod: Option<Pod>,
@@ -79,10 +80,10 @@ struct World {
     without_pods: Option<i64>,
     /// Pods that each of its Jobs has, of how many.
     pods: Option<(i32, i32)>,
-    /// Whether its Jobs are being deleted.
+    /// True if its Jobs are being deleted.
     jobs_go: bool,
     kuberay: bool,
-    /// What the API server says where it does not let the JobSet be created.
+    /// What the API server says if it does not let the JobSet be created.
     refused: Option<String>,
     seconds: i64,
 }

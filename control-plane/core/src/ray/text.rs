@@ -1,6 +1,6 @@
 //! YAML and JSON that a spec states as text.
 //!
-//! Promises: whoever writes it, reading it takes memory and time in proportion to its length, which
+//! Promises: reading it, whatever it says, takes memory and time in proportion to its length, which
 //! is bounded. An alias in YAML stands for as much as its author likes, so that 100 kB can stand
 //! for gigabytes: there are none here, and the reader that meets the first stops at it, before a
 //! value is made.

@@ -1,4 +1,5 @@
-//! What users of Ray's resources are told when these are created or changed, and nothing is refused.
+//! What users of Ray's resources are told when these are created or changed, and nothing is
+//! refused.
 
 mod unknown;
 
@@ -43,7 +44,8 @@ fn of_cluster(path: &str, job: &RayJobSpec) -> Vec<String> {
     })
 }
 
-/// Numbers of replicas that their limits do not let be. KubeRay takes the nearest that they do, as is done here.
+/// Numbers of replicas that their limits do not let be. KubeRay takes the nearest that they do, as
+/// is done here.
 fn of_groups(path: &str, cluster: &RayClusterSpec) -> Vec<String> {
     let groups = cluster.worker_group_specs.iter().enumerate();
     groups

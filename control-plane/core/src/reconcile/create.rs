@@ -1,17 +1,15 @@
-//! The Jobs that are missing, a batch at each look.
+//! Creates the missing Jobs, one batch at a time.
 //!
-//! Promises: what is built is bounded, however many Jobs are asked for; where more are missing the
-//! JobSet is looked at again at once. The order is that of the graph, as if all were built
-//! together: a replicatedJob that waits for another one waits for all of its Jobs.
-
-use std::collections::BTreeSet;
+//! Promises: a batch is bounded, however many Jobs are missing; if more are missing the JobSet is
+//! reconciled again at once. The order is that of the graph, as if all were created together: a
+//! replicatedJob that waits for another one waits for all of its Jobs.
 
 use jiff::SignedDuration;
 use k8s_openapi::api::batch::v1::Job;
-use lockstep_api::{GangPhase, ReplicatedJobStatus, RestartStrategy};
+use lockstep_api::{GangPhase, RestartStrategy};
 
 use super::jobs::Jobs;
-use super::pod_groups;
+use super::{Rollout, pod_groups};
 use crate::{
     common::extent::Extent,
     gang,
@@ -19,17 +17,14 @@ use crate::{
     jobset::limits::{BYTES_AT_ONCE, EXTENT_AT_ONCE, JOBS_AT_ONCE},
     jobset::observed::Observed,
     jobset::plan::Plan,
-    jobset::startup::Graph,
     jobset::status::Draft,
 };
 
 /// Puts the next missing Jobs into the plan.
 pub(super) fn jobs(
     observed: &Observed,
-    graph: &Graph<'_>,
     children: &Children<'_>,
-    reached: &[ReplicatedJobStatus],
-    stopped: &BTreeSet<String>,
+    rollout: &Rollout<'_>,
     draft: &Draft<'_>,
     plan: &mut Plan,
 ) {
@@ -44,11 +39,16 @@ pub(super) fn jobs(
         jobs = jobs.without_daemons();
     }
     let mut batch = Batch::default();
-    for stage in graph
+    for stage in rollout
+        .graph
         .stages
         .iter()
-        .filter(|stage| stage.may_be_created(jobset.is_suspended(), reached))
-        .filter(|stage| !stopped.contains(gang::gang_name(jobset, &stage.replicated_job.name)))
+        .filter(|stage| stage.may_be_created(jobset.is_suspended(), rollout.reached))
+        .filter(|stage| {
+            !rollout
+                .stopped
+                .contains(gang::gang_name(jobset, &stage.replicated_job.name))
+        })
     {
         let backs_off =
             gang::phase(jobset, draft, &stage.replicated_job.name) == Some(&GangPhase::BackingOff);
@@ -67,31 +67,31 @@ pub(super) fn jobs(
             if backs_off {
                 job.spec.get_or_insert_default().suspend = Some(true);
             }
-            // Those of a replicatedJob differ in nothing but numbers.
+            // The Jobs of a replicatedJob differ only in numbers.
             batch.add(*size.get_or_insert_with(|| Size::of(&job)));
             plan.create_jobs.push(job);
         }
     }
 }
 
-/// What has been built at this look.
+/// What this batch has so far.
 #[derive(Default)]
 struct Batch {
     jobs: usize,
     size: Size,
 }
 
-/// What one Job, or several, take.
+/// The size of one Job, or of several.
 #[derive(Clone, Copy, Default)]
 struct Size {
-    /// As they are sent.
+    /// As JSON.
     bytes: usize,
     extent: Extent,
 }
 
 impl Batch {
-    /// Whether there is no room for another Job of that size, or, where that is not known yet, for
-    /// any.
+    /// True if there is no room for another Job of that size, or for any if the size is not known
+    /// yet.
     fn is_full(&self, one: Option<Size>) -> bool {
         let all = self.size.plus(one.unwrap_or_default());
         let is_large = all.bytes > BYTES_AT_ONCE || all.extent.exceeds(EXTENT_AT_ONCE);

@@ -1,7 +1,8 @@
-//! What is to be done about failed Jobs.
+//! Decides about failed Jobs.
 //!
-//! Rules are tried in order; the first that matches a failed Job decides, and of the Jobs it matches the one that failed first names
-//! the failure. Where no rule matches, the set is restarted. Where there is no policy at all, it has failed.
+//! Rules are tried in order. The first that matches a failed Job decides; of the Jobs that it
+//! matches, the one that failed first names the failure. If no rule matches, the JobSet restarts.
+//! Without a policy it has failed.
 
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
@@ -22,29 +23,39 @@ use crate::{
 #[cfg(test)]
 mod tests;
 
+/// What a restart may recreate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Restarts {
+    /// One Job, if the policy says so.
+    OfSingleJobs,
+    /// All Jobs, whatever the policy says.
+    OfAllJobs,
+}
+
 /// What the failure policy says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Decision {
     /// The JobSet has failed.
     Fail { reason: &'static str, message: String },
-    /// All Jobs are made anew.
+    /// All Jobs are recreated.
     Restart {
-        /// Whether this restart counts towards `maxRestarts`.
+        /// True if this restart counts towards `maxRestarts`.
         counts: bool,
         /// Reason of the `RestartingJobSet` condition.
         reason: String,
-        /// What is done, with the name of the Job that failed first; message of the condition and of the event.
+        /// What is done, with the name of the Job that failed first; message of the condition and
+        /// of the event.
         message: String,
         /// Reason of the event.
         event: String,
     },
-    /// One Job is made anew, the others run on.
+    /// One Job is recreated, and the others run on.
     RestartJob {
         /// The replicatedJob that the Job belongs to.
         replicated_job: String,
         /// Its index there.
         index: usize,
-        /// Whether this restart counts towards `maxRestarts`.
+        /// True if this restart counts towards `maxRestarts`.
         counts: bool,
         /// What is done, with the name of the Job; message of the event.
         message: String,
@@ -53,16 +64,15 @@ pub(crate) enum Decision {
     },
 }
 
-/// Decides about the failed Jobs; `None` where none has failed. `patterns` are the policy's, and
-/// `counted` is how many restarts count towards `maxRestarts` so far. Where all Jobs restart
-/// `together` none is made anew alone.
+/// Decides about the failed Jobs. `None` if none has failed. `patterns` are the policy's, and
+/// `counted` is how many restarts count towards `maxRestarts` so far.
 pub(crate) fn decide(
     jobset: &JobSet,
     patterns: &Patterns,
     failed: &[&Job],
     counted: i32,
     features: &Features,
-    together: bool,
+    restarts: Restarts,
 ) -> Option<Decision> {
     let Some(policy) = &jobset.spec.failure_policy else {
         let message = about(messages::FAILED_JOBS, first(failed)?);
@@ -110,13 +120,10 @@ pub(crate) fn decide(
     }
     let message = about(&events::failure_policy_action_message(action), job);
     let event = events::failure_policy_action_reason(action);
-    // A Job that has lost its index, or has one that cannot be, cannot be made anew alone.
-    let known = |index: &usize| {
-        let parent = label(job, labels::REPLICATED_JOB_NAME).and_then(|name| jobset.replicated_job(name));
-        let replicas = parent.map_or(0, |parent| parent.replicas());
-        usize::try_from(replicas).is_ok_and(|replicas| *index < replicas)
-    };
-    if let Some(index) = job_index(job).filter(|index| single && !together && known(index)) {
+    if single
+        && restarts == Restarts::OfSingleJobs
+        && let Some(index) = index_in(jobset, job)
+    {
         return Some(Decision::RestartJob {
             replicated_job: label(job, labels::REPLICATED_JOB_NAME)
                 .unwrap_or_default()
@@ -138,7 +145,16 @@ pub(crate) fn decide(
     })
 }
 
-/// Whether the API server takes a rule's name as part of a condition's reason: no webhook may have seen it.
+/// The index of a Job that can be recreated by itself: `None` if it has lost its index, or has an
+/// impossible one.
+fn index_in(jobset: &JobSet, job: &Job) -> Option<usize> {
+    let parent = label(job, labels::REPLICATED_JOB_NAME).and_then(|name| jobset.replicated_job(name));
+    let replicas = usize::try_from(parent?.replicas()).ok()?;
+    job_index(job).filter(|index| *index < replicas)
+}
+
+/// True if the API server takes a rule's name as part of a condition's reason: no webhook may have
+/// seen it.
 fn can_be_reason(name: &str) -> bool {
     name.is_empty() || is_rule_name(name)
 }
@@ -185,7 +201,7 @@ fn first_matching<'a>(
     })
 }
 
-/// Whether a rule is about a failed Job, whatever the message of its failure.
+/// True if a rule is about a failed Job, whatever the message of its failure.
 fn is_about(rule: &FailurePolicyRule, job: &Job) -> bool {
     let Some(condition) = failure(job) else {
         return false;

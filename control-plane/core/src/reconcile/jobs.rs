@@ -1,7 +1,8 @@
 //! Makes the Jobs of a JobSet.
 //!
-//! Promises: the same JobSet and restart attempt always give the same Job; labels, annotations and names are upstream's; what the
-//! JobSet leaves out is defaulted here, because objects can arrive undefaulted.
+//! Promises: the same JobSet and restart attempt always give the same Job; labels, annotations and
+//! names are upstream's; what the JobSet leaves out is defaulted here, because objects can arrive
+//! undefaulted.
 
 use std::collections::BTreeMap;
 
@@ -16,8 +17,9 @@ use lockstep_api::{InPlaceKind, JobSet, ReplicatedJob, annotations, labels, nami
 
 use crate::common::features::Features;
 use crate::gang::Marks;
-use crate::jobset::in_place::{self, Agents, Group, RestartLevel, template};
-use crate::jobset::jobs::{IN_PLACE_BACKOFF_LIMIT, IN_PLACE_POD_REPLACEMENT_POLICY, owner_reference, total};
+use crate::jobset::in_place::{self, Agents, InPlaceMode, RestartLevel, template};
+use crate::jobset::jobs::{IN_PLACE_BACKOFF_LIMIT, IN_PLACE_POD_REPLACEMENT_POLICY, total};
+use crate::jobset::owner::owner_reference;
 use crate::jobset::volume_claims;
 
 #[cfg(test)]
@@ -31,7 +33,7 @@ pub(crate) struct Jobs<'a> {
     owner: OwnerReference,
     features: Features,
     pod_groups: bool,
-    group: Option<Group>,
+    group: Option<InPlaceMode>,
     agents: &'a Agents,
     /// Labels and annotations that all Jobs of the set share.
     common: Map,
@@ -53,13 +55,13 @@ impl<'a> Jobs<'a> {
             owner: owner_reference(jobset),
             features,
             pod_groups: false,
-            group: in_place::group(jobset, agents).filter(|_| features.in_place_restart),
+            group: in_place::mode(jobset, agents).filter(|_| features.in_place_restart),
             agents,
             common,
         }
     }
 
-    /// The same where there are no node daemons: nobody restarts containers together.
+    /// Without node daemons: no process restarts containers together.
     #[must_use]
     pub(crate) fn without_daemons(mut self) -> Self {
         if let Some(group) = &mut self.group
@@ -70,7 +72,7 @@ impl<'a> Jobs<'a> {
         self
     }
 
-    /// The same where kube-scheduler can start gangs, or cannot.
+    /// With PodGroups, if kube-scheduler can start gangs.
     #[must_use]
     pub(crate) fn with_pod_groups(mut self, pod_groups: bool) -> Self {
         self.pod_groups = pod_groups;
@@ -134,12 +136,14 @@ impl<'a> Jobs<'a> {
     }
 
     fn default_spec(&self, spec: &mut JobSpec) {
-        // An Indexed Job needs its completions; the API server fills them in where parallelism is missing too.
+        // An Indexed Job needs its completions; the API server fills them in where parallelism is
+        // missing too.
         if spec.completions.is_some() || spec.parallelism.is_none() {
             spec.completion_mode.get_or_insert_with(|| "Indexed".to_owned());
         }
         if let Some(group) = &self.group {
-            // Where nobody restarts the workers together, the first failure must reach the failure policy.
+            // If the workers are not restarted together, the first failure must reach the failure
+            // policy.
             let alone = group.kind == InPlaceKind::Plain && group.level.is_none();
             spec.backoff_limit
                 .get_or_insert(if alone { 0 } else { IN_PLACE_BACKOFF_LIMIT });
@@ -148,7 +152,7 @@ impl<'a> Jobs<'a> {
         }
     }
 
-    /// Labels and annotations that tell which Job of the set this is.
+    /// Labels and annotations that say which Job of the set this is.
     fn identity(&self, replicated_job: &ReplicatedJob, index: i32, name: &str) -> Map {
         let group = replicated_job.group_name();
         let before = |same: &dyn Fn(&ReplicatedJob) -> bool| -> i64 {
@@ -186,7 +190,8 @@ impl<'a> Jobs<'a> {
         map
     }
 
-    /// Puts the identity on a Job or on its pod template, and with it what exclusive placement goes by.
+    /// Puts the identity on a Job or on its pod template, and the annotations for exclusive
+    /// placement.
     fn mark(&self, meta: &mut ObjectMeta, replicated_job: &ReplicatedJob, identity: &Map) {
         meta.labels.get_or_insert_default().extend(identity.clone());
         let target = meta.annotations.get_or_insert_default();
@@ -196,7 +201,7 @@ impl<'a> Jobs<'a> {
             .metadata
             .as_ref()
             .and_then(|meta| meta.annotations.as_ref());
-        // The replicatedJob's own wish, stated on its Job template, goes before the JobSet's.
+        // A replicatedJob's own annotation, on its Job template, goes before the JobSet's.
         for source in [self.jobset.metadata.annotations.as_ref(), of_template]
             .into_iter()
             .flatten()
@@ -210,8 +215,8 @@ impl<'a> Jobs<'a> {
         }
     }
 
-    /// Tells the node daemons which containers of these pods are workers, and whether to put the agent in front of them. They do nothing
-    /// where this is missing.
+    /// Tells the node daemons which containers of these pods are workers, and if they run under the
+    /// agent. Without it they do nothing.
     fn mark_for_in_place(&self, template: &mut PodTemplateSpec) {
         let mark = self.group.as_ref().and_then(|group| match group.level? {
             RestartLevel::Container => Some(annotations::IN_PLACE_PLAIN),
@@ -224,7 +229,7 @@ impl<'a> Jobs<'a> {
             .get_or_insert_default()
             .annotations
             .get_or_insert_default();
-        // These are the controller's word to the daemons, never a template's.
+        // Only the controller sets these, never a template.
         target.remove(annotations::IN_PLACE);
         target.remove(annotations::SUPERVISE);
         target.remove(annotations::STOP_WITHOUT_AGENT);
@@ -241,7 +246,7 @@ impl<'a> Jobs<'a> {
 }
 
 impl Jobs<'_> {
-    /// Puts the agents into a template whose node daemons cannot.
+    /// Puts the agents into the template if the node daemons cannot.
     fn bring_agents(&self, template: &mut PodTemplateSpec) {
         let supervised = self
             .group

@@ -2,18 +2,19 @@ mod in_place;
 mod invalid;
 mod properties;
 mod sizes;
+mod ttl;
 
-use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use lockstep_api::{
     FailurePolicyAction as Action, InPlaceRestartStatus, ReplicatedJobStatus, RestartStrategy, SuccessPolicy,
-    TerminalState, annotations,
+    TerminalState, annotations, conditions,
 };
 
 use super::*;
 use crate::common::testing::{
     Cluster, Fate, JobSetBuild, ReplicatedJobBuild, at, child, jobset, observe, replicated_job, rule,
 };
+use crate::jobset::plan::Change;
 
 fn two() -> JobSet {
     jobset([replicated_job("a", 2)])
@@ -386,7 +387,7 @@ fn agents_that_report_by_annotation_are_told_in_the_status() {
     let status = |attempts: [i32; 2]| {
         let mut observed = observe(&js, jobs());
         observed.agent_pods = attempts
-            .map(|attempt| crate::jobset::observed::AgentPod {
+            .map(|attempt| upstream_agent::AgentPod {
                 attempt: Some(attempt),
                 ..Default::default()
             })
@@ -411,7 +412,7 @@ fn what_blocked_a_restart_is_over_once_agents_report_by_annotation() {
     status.conditions.push(serde_json::from_value(blocked).unwrap());
     let blocks = |attempt: Option<i32>| {
         let mut observed = observe(&js, [0, 1].map(|index| child(&js, "a", index, Fate::Running)));
-        observed.agent_pods = vec![crate::jobset::observed::AgentPod {
+        observed.agent_pods = vec![upstream_agent::AgentPod {
             attempt,
             ..Default::default()
         }];
@@ -439,14 +440,14 @@ fn a_container_that_crashes_before_it_can_report_uses_up_max_restarts_too() {
     let ends = |has_daemons: bool| {
         let mut observed = observe(&js, [child(&js, "a", 0, Fate::Running)]);
         observed.has_daemons = has_daemons;
-        observed.agent_pods = vec![crate::jobset::observed::AgentPod {
+        observed.agent_pods = vec![upstream_agent::AgentPod {
             container_restarts: 2,
             ..Default::default()
         }];
         plan(&observed).finished
     };
     assert_eq!(ends(false), Some(TerminalState::Failed));
-    // Where workers are supervised, their own coordinator counts.
+    // If workers are supervised, their own coordinator counts.
     assert_eq!(ends(true), None);
 }
 

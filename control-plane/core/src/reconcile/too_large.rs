@@ -1,14 +1,15 @@
-//! A JobSet that has Jobs, or has run, and is larger than it may be: it is older than the limits,
-//! or has come past the webhooks.
+//! A JobSet that has Jobs, or has run, and is over the limits: it is older than they are, or
+//! bypassed the webhooks.
 //!
-//! Promises: its Jobs are left as they are, and nothing is made of it. What ends it ends it, it can
-//! be suspended and deleted, and goes on where it is no longer too large. An event says so, with
-//! the field.
+//! Promises: its Jobs stay as they are, and nothing is created for it. It can still end, be
+//! suspended and be deleted, and goes on once it is within the limits. An event says so, with the
+//! field.
 
 use k8s_openapi::api::batch::v1::Job;
 
-use super::failure_policy::{self, Decision};
-use super::{apply, failed, patterns, suspend};
+use super::failure_policy::{self, Decision, Restarts};
+use super::failures::{apply, failed, patterns};
+use super::suspension::suspend;
 use crate::{
     common::violation::Violation,
     jobset::children::Children,
@@ -18,7 +19,7 @@ use crate::{
     jobset::success_policy,
 };
 
-/// Reason of the event that tells of a JobSet that is larger than it may be.
+/// Reason of the event about a JobSet that is over the limits.
 pub const JOBSET_TOO_LARGE: &str = "JobSetTooLarge";
 
 pub(super) fn stand_still(
@@ -36,7 +37,7 @@ pub(super) fn stand_still(
             "no Jobs are made, resumed or restarted, and those that there are stay as they are: {violation}"
         ),
     });
-    // Those of an earlier run cannot be replaced either.
+    // Jobs of an earlier run cannot be replaced either.
     plan.delete_jobs.clear();
     let restarts = draft
         .status
@@ -47,7 +48,14 @@ pub(super) fn stand_still(
     let counts = draft.status.replicated_jobs_status.clone();
     let failed: Vec<&Job> = failed(jobset, children, &counts).collect();
     let patterns = patterns(observed, &failed);
-    let decided = failure_policy::decide(jobset, &patterns, &failed, counted, &observed.features, true);
+    let decided = failure_policy::decide(
+        jobset,
+        &patterns,
+        &failed,
+        counted,
+        &observed.features,
+        Restarts::OfAllJobs,
+    );
     if let Some(end @ Decision::Fail { .. }) = decided {
         apply(jobset, end, None, draft);
         return;

@@ -1,7 +1,8 @@
-//! What a restart waits for that Kubernetes and Lockstep do not bring about by themselves: an operator has to.
+//! What a restart waits for that only an operator can resolve.
 //!
-//! Promises: nothing is said before it has lasted for `inplace-timeout`, or Kubernetes itself has given the node up; what is said stays the same
-//! until it is over, however many pods are concerned; a group in which nothing is amiss is not even counted for.
+//! Promises: it reports only what has lasted for `inplace-timeout`, or a node that Kubernetes has
+//! given up; the report stays the same until it is over, however many pods are concerned; a healthy
+//! group costs nothing.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -15,19 +16,20 @@ pub struct Blocked {
     pub reason: BlockedReason,
     /// Name of the pod.
     pub pod: String,
-    /// The node that it is bound to, empty where unknown.
+    /// The node that it is bound to, empty if unknown.
     pub node: String,
 }
 
 /// Why a group waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BlockedReason {
-    /// The pod is on a node that has stopped to report to Kubernetes. Nothing replaces the pod before it is deleted for good.
+    /// The pod is on a node that no longer reports to Kubernetes. Nothing replaces the pod before
+    /// it is deleted for good.
     NodeLost,
-    /// A pod of an earlier recreation does not go away, and new workers may not start beside it.
+    /// A pod of an earlier recreation remains, and new workers may not start beside it.
     OldPodRemains,
-    /// The pod runs, and no node daemon has reported its worker, or none since it was released; or its agent has been starting the worker
-    /// all the time.
+    /// The pod runs, and no node daemon has reported its worker, or none since its release; or its
+    /// agent is stuck starting the worker.
     WorkerNotReported,
 }
 
@@ -43,33 +45,34 @@ impl BlockedReason {
     }
 }
 
-/// What is known of a group's being blocked.
+/// What is known of a blocked group.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Blockage {
-    /// Not known now: what was said stays.
+    /// Not known now: the last report stays.
     #[default]
     Unknown,
-    /// It is not.
+    /// It is not blocked.
     Clear,
-    /// It waits for this pod, among others perhaps.
+    /// It waits for this pod, and perhaps for others.
     By(Blocked),
 }
 
-/// Measures how long things last, and sticks to what was said.
+/// Measures how long things last, and keeps the last report.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Watchdog {
-    /// UIDs of pods that nobody reports, since when.
+    /// UIDs of pods that no daemon reports, and since when.
     unreported: BTreeMap<String, UnixNanos>,
-    /// UIDs of pods whose worker is being started, since when.
+    /// UIDs of pods whose worker is being started, and since when.
     starting: BTreeMap<String, UnixNanos>,
     /// Since when there are old pods.
     old_since: Option<UnixNanos>,
-    /// What was said last.
+    /// The last report.
     pub(super) said: Option<Blocked>,
 }
 
 impl Watchdog {
-    /// What the group waits for, and when to look again. `unseen` are the workers that were released and not seen since.
+    /// What the group waits for, and when to look again. `unseen` are the workers that were
+    /// released and not seen since.
     pub(super) fn look(
         &mut self,
         observed: &Observed,
@@ -95,7 +98,7 @@ impl Watchdog {
             });
         };
 
-        // Of a pod that a daemon speaks for now there is nothing to find out.
+        // Nothing is wrong with a pod that a daemon reports now.
         let spoken_for = |slot: &Slot<'_>| {
             slot.current
                 .is_some_and(|(_, report)| report.phase != Phase::Unlinked)
@@ -148,17 +151,22 @@ impl Watchdog {
             Some(_) => {}
             None => self.old_since = None,
         }
+        self.keep_or_choose(found);
+        (self.said.clone(), wake)
+    }
+
+    /// Keeps the last report while it holds. Else it reports the first of what was found.
+    fn keep_or_choose(&mut self, mut found: Vec<Blocked>) {
         let again = self.said.take().filter(|said| found.contains(said));
         self.said = again.or_else(|| {
             found.sort_by(|a, b| (a.reason, &a.pod).cmp(&(b.reason, &b.pod)));
             found.into_iter().next()
         });
-        (self.said.clone(), wake)
     }
 }
 
-/// UIDs of the pods that a daemon is linked to now, and of those that any has reported. A container that has ended, where an agent should be, says
-/// nothing of the one after it, which may have none.
+/// UIDs of the pods that a daemon is linked to now, and of those that any has reported. A container
+/// that has ended where an agent should be says nothing of the next one, which may have none.
 fn reported_pods(observed: &Observed) -> (BTreeSet<&str>, BTreeSet<&str>) {
     let (mut linked, mut reported) = (BTreeSet::new(), BTreeSet::new());
     for (incarnation, report) in &observed.reports {

@@ -1,4 +1,4 @@
-//! The state machine (see the module above for its picture).
+//! The state machine; the parent module draws it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -6,9 +6,11 @@ use backoff::Backoff;
 use climb::Climb;
 use escalation::Escalation;
 use lockstep_mutants::mutant;
+use step::Step;
 use worker_restarts::WorkerRestarts;
 
 use super::blocked::Watchdog;
+use super::step_delay::{Goal, StepDelay};
 use super::view::View;
 use super::{
     Cause, Durable, DurablePhase, Epoch, Generation, Identity, Incarnation, Observed, Output, RestartLevel,
@@ -16,7 +18,7 @@ use super::{
 };
 
 mod advance;
-mod asked;
+mod answer;
 mod backoff;
 mod begin;
 mod climb;
@@ -24,12 +26,13 @@ mod containers;
 mod escalation;
 mod evidence;
 mod optional;
-mod patience;
 mod pods;
 mod preview;
 mod ready;
-mod seats;
+mod released;
+mod step;
 mod takeover;
+mod worker_restart_request;
 mod worker_restarts;
 
 pub use preview::{Effect, Fate, Preview, Unmoved};
@@ -48,32 +51,32 @@ pub struct Coordinator {
     /// Optional workers that have run, by place.
     joined: BTreeSet<String>,
     /// The incarnation of each worker that is released at `generation`, or was when the stop began.
-    seats: HashMap<Identity, Incarnation>,
-    /// Workers whose seat has a new incarnation, which has not been seen to run yet: the release names it.
+    released_in: HashMap<Identity, Incarnation>,
+    /// Workers whose released incarnation is new and was not seen to run yet: the release names it.
     newcomers: HashSet<Identity>,
     /// Workers that were released and not seen since.
     unseen: HashSet<Identity>,
     /// Workers that are done, and the pod that they were done in.
     done: BTreeMap<Identity, String>,
-    /// Failures that the Job's podFailurePolicy decides, and until when it is left to that.
+    /// Failures that the Job's podFailurePolicy decides, each with the time until which it may.
     held: BTreeMap<Identity, UnixNanos>,
     timeline: Option<Timeline>,
     backoff: Backoff,
     watchdog: Watchdog,
     escalation: Escalation,
-    /// What the latest restart of all has made anew, and for whom.
+    /// The latest restart of the group, for the failures after it.
     climb: Climb,
-    /// A restart in place is under way: it ends with those who take part.
+    /// A restart in place is under way: it ends with the workers that take part.
     in_place: bool,
     /// Token of the latest manual request that has been acted upon.
     handled_request: Option<String>,
-    /// The same of a request that names some workers.
+    /// The latest request to restart some workers that has been acted upon.
     handled_worker_restart: Option<String>,
-    /// The API server has dropped it from the status: it is kept here alone.
+    /// An old CRD has pruned that request from the status: it exists only in memory.
     handled_is_lost: bool,
     /// The highest level that the latest restart has taken.
     level: Option<RestartLevel>,
-    /// Workers that are restarted alone.
+    /// Restarts of single workers.
     worker_restarts: WorkerRestarts,
 }
 
@@ -87,7 +90,7 @@ enum State {
     Stopping {
         deadline: UnixNanos,
     },
-    /// All parked; the write is still under way.
+    /// All workers are parked; the write is under way.
     Parked {
         deadline: UnixNanos,
     },
@@ -100,7 +103,8 @@ enum State {
 }
 
 impl Coordinator {
-    /// Takes over a group from what is durable. Nothing is decided before the daemons of the group have reported, or their time has run out.
+    /// Takes over a group from what is durable. It decides nothing before the daemons of the group
+    /// have reported, or their time is over.
     #[must_use]
     pub fn recover(epoch: Epoch, durable: &Durable, recovery_ms: u64, now: UnixNanos) -> Self {
         let state = match durable.phase {
@@ -119,7 +123,7 @@ impl Coordinator {
             started: durable.started.clone(),
             joined: durable.joined.clone(),
             cause: durable.cause.clone(),
-            seats: HashMap::new(),
+            released_in: HashMap::new(),
             newcomers: HashSet::new(),
             unseen: HashSet::new(),
             done: BTreeMap::new(),
@@ -162,13 +166,13 @@ impl Coordinator {
         self.level
     }
 
-    /// Why the last restart was begun.
+    /// Why the last restart began.
     #[must_use]
     pub fn cause(&self) -> Option<&Cause> {
         self.cause.as_ref()
     }
 
-    /// Name of the present state, for logs and metrics.
+    /// Name of the current state, for logs and metrics.
     #[must_use]
     pub fn state_name(&self) -> &'static str {
         match self.state {
@@ -183,11 +187,11 @@ impl Coordinator {
         }
     }
 
-    /// Looks at the world and says what should be. Calling it again with the same world changes nothing.
+    /// Decides what should be. A second call with the same observation changes nothing.
     pub fn step(&mut self, observed: &Observed, now: UnixNanos) -> Output {
         let mut out = Output::default();
         if observed.durable.epoch > self.epoch {
-            // Another leader has written: this one is deposed and says no more.
+            // Another leader has written: this one is deposed, and orders nothing.
             return out;
         }
         self.adopt_durable(observed, now);
@@ -214,32 +218,40 @@ impl Coordinator {
             .collect();
         self.adopt_reports(observed, now);
         self.learn_worker_restarts(observed);
-        self.review_worker_restarts(observed, &view, now, &mut out);
+        let mut step = Step {
+            observed,
+            view: &view,
+            now,
+            out,
+        };
+        self.review_worker_restarts(&mut step);
         self.escalation.tidy(&view.slots);
 
-        // Each transition may enable the next one; the chain is at most the whole circle long.
+        // Each transition may enable the next one. The chain is at most one full circle.
         for _ in 0..6 {
             let before = self.state;
-            self.advance(observed, &view, now, &mut out);
+            self.advance(&mut step);
             if self.state == before {
                 break;
             }
         }
 
-        self.hear_request(observed, &view, now, &mut out);
-        self.hear_worker_restart_request(observed, &view, now, &mut out);
-        self.tend_worker_restarts(observed, &view, now, &mut out);
-        self.begin_with_pod_mates(observed, &view, now, &mut out);
-        self.take_seats(observed, &view);
-        self.note_started(observed, &view, now, &mut out);
-        out.desired = self.desired(observed, &view);
-        out.status = self.status(&observed.durable);
-        out.replace = self.may_replace(&view, now);
-        out.condemned = self.condemned(&view);
-        let look_again = self.look_for_blockage(observed, &view, now, &mut out);
-        out.wake_at = self.wake_at(now).into_iter().chain(look_again).min();
-        out.awaited = self.awaited(&view);
-        out
+        self.handle_request(&mut step);
+        self.handle_worker_restart_request(&mut step);
+        self.drive_worker_restarts(&mut step);
+        self.begin_with_pod_mates(&mut step);
+        self.note_released(observed, &view);
+        self.note_started(&mut step);
+        let look_again = self.look_for_blockage(&mut step);
+        Output {
+            desired: self.desired(observed, &view),
+            status: self.status(&observed.durable),
+            replace: self.may_replace(&view, now),
+            condemned: self.condemned(&view),
+            wake_at: self.wake_at(now).into_iter().chain(look_again).min(),
+            step_delay: self.step_delay(&view),
+            ..step.out
+        }
     }
 
     fn forget_workers(&mut self) {
@@ -247,7 +259,7 @@ impl Coordinator {
             self.started.clear();
         }
         self.joined.clear();
-        self.seats.clear();
+        self.released_in.clear();
         self.newcomers.clear();
         self.unseen.clear();
         self.done.clear();
@@ -258,13 +270,14 @@ impl Coordinator {
         self.worker_restarts.forget();
     }
 
-    /// A suspended JobSet's pods are deleted by the Job controller. What comes after is a generation of its own, and is not counted.
+    /// The Job controller deletes the pods of a suspended JobSet. What follows has a generation of
+    /// its own, which is not counted.
     fn suspend(&mut self) {
         if matches!(self.state, State::Failed | State::Suspended) {
             return;
         }
         let ran = self.generation > Generation(0) && self.released == self.generation;
-        if ran || !self.started.is_empty() || !self.seats.is_empty() {
+        if ran || !self.started.is_empty() || !self.released_in.is_empty() {
             self.raise();
         }
         self.forget_workers();
@@ -272,12 +285,13 @@ impl Coordinator {
         self.state = State::Suspended;
     }
 
-    /// A pod of before the suspension may still live, and its worker with it: then all meet at the barrier first.
+    /// A pod from before the suspension may still run its worker: then all workers meet at the
+    /// barrier first.
     fn resume(&mut self, observed: &Observed, now: UnixNanos) {
         mutant!(ResumeWithoutBarrier => self.state = State::InSync);
         let mut lives = observed.workers.values().any(|worker| !worker.pods.is_empty());
         if lives && self.generation == Generation(0) {
-            // Nobody can be told to wait at a generation that everybody begins with.
+            // A worker cannot wait at the generation that all workers begin with.
             self.raise();
         }
         lives |= self.runs_before_its_gang(observed);
@@ -303,5 +317,25 @@ impl Coordinator {
             .chain(self.worker_restarts.wake_at())
             .filter(|at| *at > now)
             .min()
+    }
+
+    /// The workers whose progress decides nothing until the last of them has arrived. `None` if
+    /// anything else is under way: then each report needs a step.
+    pub(super) fn step_delay(&self, view: &View<'_>) -> Option<StepDelay> {
+        let goal = match self.state {
+            State::Stopping { .. } => Goal::Parked,
+            State::Releasing { .. } => Goal::Running,
+            _ => return None,
+        };
+        if !self.worker_restarts.is_empty() || !self.held.is_empty() {
+            return None;
+        }
+        self.barrier(view)
+            .filter(|(_, slot)| slot.worker.level == RestartLevel::Process)
+            .filter_map(|(_, slot)| slot.current)
+            .fold(StepDelay::new(self.generation, goal), |delay, (_, report)| {
+                delay.and(report)
+            })
+            .if_any()
     }
 }

@@ -1,10 +1,9 @@
-//! From API objects to what the coordinator decides on: which workers should be there, and which pods are.
+//! Turns API objects into what the coordinator decides on: the expected workers, and the pods.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
-use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::batch::v1::{Job, JobSpec};
 use lockstep_api::{GangPhase, JobSet, ReplicatedJob, annotations, annotations::RestartScope, labels};
 use lockstep_mutants::mutant;
 
@@ -19,13 +18,8 @@ use crate::jobset::limits;
 use crate::jobset::pod::PodSummary;
 use crate::ray::names as ray;
 
-/// Longest default of the grace between SIGTERM and SIGKILL at a restart, milliseconds.
-const MAX_DEFAULT_GRACE_MS: u64 = 5_000;
 /// The Job controller's first and longest wait before it replaces a failed pod, milliseconds.
 const BACK_OFF_MS: (u64, u64) = (10_000, 600_000);
-/// Kubernetes' default of terminationGracePeriodSeconds.
-const DEFAULT_TERMINATION_GRACE_SECONDS: i64 = 30;
-
 /// The API server's part of an observation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Gathered {
@@ -37,7 +31,7 @@ pub struct Gathered {
     pub old_pod: Option<PodFact>,
     /// The replicatedJobs whose Jobs have all finished, and those that have none on purpose.
     pub finished_stages: BTreeSet<String>,
-    /// Jobs that a replicatedJob without any would have.
+    /// Jobs that a replicatedJob without replicas would have.
     pub unwanted_jobs: BTreeSet<String>,
     /// Jobs whose gang has yet to come together.
     pub waiting_jobs: BTreeSet<String>,
@@ -56,7 +50,7 @@ pub struct Placed {
     pub place: Option<(String, u32)>,
 }
 
-/// Joins a JobSet with its Jobs and pods; of one that is larger than it may be nothing is expected.
+/// Joins a JobSet with its Jobs and pods. A JobSet over the limits expects no workers.
 /// `recreations` is `status.restarts` as this leader knows it, which may be ahead of `jobset`.
 #[must_use]
 pub fn gather<'a>(
@@ -69,7 +63,7 @@ pub fn gather<'a>(
         policy: policy(jobset, jobs),
         ..Gathered::default()
     };
-    // It is no group, and nobody is restarted by what is seen of it.
+    // It is not a group: what is seen of it restarts nothing.
     if limits::is_over(jobset) {
         return gathered;
     }
@@ -89,13 +83,14 @@ pub fn gather<'a>(
     gathered
 }
 
-/// Workers of pods that a policy or a webhook has changed, and whether such a pod of theirs lives.
+/// Workers of pods that a policy or a webhook has changed; true if such a pod lives.
 type Changed = BTreeMap<Identity, bool>;
 
-/// What was made to have an agent, and has none, cannot be restarted in place: nobody starts it at the others' release, since kubelet waits for none.
+/// A worker that should have an agent and has none cannot restart in place: the kubelet waits for
+/// no release.
 fn without_agents(gathered: &mut Gathered, changed: Changed) {
     for (identity, lives) in changed {
-        // The end of a pod may be all that is seen of it. One that lives says what its worker is now.
+        // The end of a pod may be all that is seen of it. A live pod says what its worker is now.
         if let Some(worker) = gathered.workers.get_mut(&identity)
             && worker.level == RestartLevel::Process
             && (lives || worker.pods.is_empty())
@@ -107,49 +102,8 @@ fn without_agents(gathered: &mut Gathered, changed: Changed) {
     }
 }
 
-/// Time between SIGTERM and SIGKILL at a restart, milliseconds: what the JobSet says, else the pods' own grace, at most 5 s.
-#[must_use]
-pub fn grace_ms(jobset: &JobSet) -> u64 {
-    if let Ok(Some(grace)) = jobset.restart_grace() {
-        return u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
-    }
-    let shortest = jobset
-        .spec
-        .replicated_jobs
-        .iter()
-        .filter_map(|job| job.template.spec.as_ref()?.template.spec.as_ref())
-        .map(|pod| {
-            pod.termination_grace_period_seconds
-                .unwrap_or(DEFAULT_TERMINATION_GRACE_SECONDS)
-        })
-        .min()
-        .unwrap_or(DEFAULT_TERMINATION_GRACE_SECONDS);
-    u64::try_from(shortest)
-        .unwrap_or(0)
-        .saturating_mul(1000)
-        .min(MAX_DEFAULT_GRACE_MS)
-}
-
-/// Longest time between two heartbeats of a worker, milliseconds; 0: the JobSet asks for none.
-#[must_use]
-pub fn heartbeat_timeout_ms(jobset: &JobSet) -> u32 {
-    wire_ms(jobset.heartbeat_timeout().ok().flatten())
-}
-
-/// How long a worker that is started may take until its first heartbeat, milliseconds; 0: as long as it wants.
-#[must_use]
-pub fn ready_timeout_ms(jobset: &JobSet) -> u32 {
-    wire_ms(jobset.ready_timeout().ok().flatten())
-}
-
-fn wire_ms(asked: Option<Duration>) -> u32 {
-    asked.map_or(0, |timeout| {
-        // What is less than a millisecond is not nothing.
-        u32::try_from(timeout.as_millis().max(1)).unwrap_or(u32::MAX)
-    })
-}
-
-/// The workers of one replicatedJob, from the moment its first Job exists: what is still to be created is expected as well.
+/// The workers of one replicatedJob, once its first Job exists: those that are still to be created
+/// are expected too.
 fn stage(
     jobset: &JobSet,
     replicated: &ReplicatedJob,
@@ -170,7 +124,7 @@ fn stage(
     if !names.iter().any(|name| current.contains_key(name.as_str())) {
         return;
     }
-    // Nobody works before the gang is whole: until then it is as if the Jobs had not been made.
+    // No worker runs before the gang is bound: until then its Jobs do not count.
     if !has_gang(jobset, replicated, recreations) {
         gathered.waiting_jobs.extend(names);
         return;
@@ -178,6 +132,25 @@ fn stage(
     let Some(spec) = replicated.template.spec.as_ref() else {
         return;
     };
+    let workers = workers_of(jobset, replicated, spec, &names, current);
+    gathered.workers.extend(workers);
+    if names.iter().all(|name| {
+        current
+            .get(name.as_str())
+            .is_some_and(|job| has_condition(job, "Complete"))
+    }) {
+        gathered.finished_stages.insert(replicated.name.clone());
+    }
+}
+
+/// The workers that the Jobs of these names have, or are to have.
+fn workers_of(
+    jobset: &JobSet,
+    replicated: &ReplicatedJob,
+    spec: &JobSpec,
+    names: &[String],
+    current: &BTreeMap<&str, &Job>,
+) -> Vec<(Identity, Worker)> {
     let gang = jobset.spec.gang.as_ref();
     let minimum = gang.map(|gang| gang.minimums(&jobset.spec.replicated_jobs));
     let minimum = minimum.and_then(|minimums| minimums.get(replicated.name.as_str()).copied());
@@ -187,23 +160,24 @@ fn stage(
     let level = made.filter_map(|job| mark(job)).next().unwrap_or_default();
     let width = spec.completions.or(spec.parallelism).unwrap_or(1);
     let keeps_pod = terminal::keeps_pods(spec);
-    // Their number changes: who is new has not been lost.
+    // Their number changes: a new worker is not a lost one.
     let elastic = elastic::is_of_ray_cluster(jobset) && replicated.name != ray::HEAD;
-    for (job_index, name) in (0_i64..).zip(&names) {
+    let mut workers = Vec::new();
+    for (job_index, name) in (0_i64..).zip(names) {
         let job = current.get(name.as_str());
         let name: Arc<str> = name.as_str().into();
         let ending =
             job.is_some_and(|job| has_condition(job, "FailureTarget") || has_condition(job, "Failed"));
         let completed = job.map(|job| completed_indexes(job)).unwrap_or_default();
         let failed = job.map(|job| failed_indexes(job)).unwrap_or_default();
-        // By its own successPolicy it may be so before all of its pods are.
+        // By its own successPolicy it may succeed before all of its pods do.
         let succeeded =
             job.is_some_and(|job| has_condition(job, "SuccessCriteriaMet") || has_condition(job, "Complete"));
         let back_off_ms = job.map_or(0, |job| back_off_ms(job));
         let ends_at = job.and_then(|job| ends_at(job, spec.active_deadline_seconds?));
-        // Its pods are what they were made as, whatever the JobSet says now.
+        // Its pods are as they were made, whatever the JobSet says now.
         let level = job.and_then(|job| mark(job)).unwrap_or(level);
-        // Without an agent nobody starts one worker alone.
+        // Without an agent no single worker restarts by itself.
         let scope = match replicated.restart_scope() {
             Ok(RestartScope::Worker) if level == RestartLevel::Process => Scope::Worker,
             _ => Scope::Group,
@@ -233,20 +207,15 @@ fn stage(
                     stays_down: false,
                     scope,
                 };
-                gathered.workers.insert(identity, worker);
+                workers.push((identity, worker));
             }
         }
     }
-    if names.iter().all(|name| {
-        current
-            .get(name.as_str())
-            .is_some_and(|job| has_condition(job, "Complete"))
-    }) {
-        gathered.finished_stages.insert(replicated.name.clone());
-    }
+    workers
 }
 
-/// Whether the workers of a replicatedJob may work: it has no gang to wait for, or the gang has been bound.
+/// True if the workers of a replicatedJob may work: it has no gang to wait for, or the gang has
+/// been bound.
 fn has_gang(jobset: &JobSet, replicated: &ReplicatedJob, recreations: i32) -> bool {
     mutant!(StartPartOfGang => true);
     if jobset.spec.gang.is_none() {
@@ -259,8 +228,9 @@ fn has_gang(jobset: &JobSet, replicated: &ReplicatedJob, recreations: i32) -> bo
     })
 }
 
-/// The Job controller's wait before it replaces a failed pod: 10 s, doubled at each failure, at most 10 min. It counts from the last success and
-/// from its own start; the status does not tell, so this may be too long.
+/// The Job controller's wait before it replaces a failed pod: 10 s, doubled at each failure, at
+/// most 10 min. It counts from the last success and from its own start; the status does not tell,
+/// so this may be too long.
 fn back_off_ms(job: &Job) -> u64 {
     let failed = job.status.as_ref().and_then(|status| status.failed).unwrap_or(0);
     let doublings = u32::try_from(failed).unwrap_or(0).saturating_sub(1);
@@ -270,7 +240,7 @@ fn back_off_ms(job: &Job) -> u64 {
         .min(BACK_OFF_MS.1)
 }
 
-/// When a Job that may be active for so many seconds has been.
+/// When a Job that may be active for this many seconds is over.
 fn ends_at(job: &Job, seconds: i64) -> Option<UnixNanos> {
     let started = job.status.as_ref()?.start_time.as_ref()?.0;
     let nanos = i64::try_from(started.as_nanosecond()).ok()?;
@@ -279,8 +249,9 @@ fn ends_at(job: &Job, seconds: i64) -> Option<UnixNanos> {
     ))
 }
 
-/// Puts one pod where it belongs. One of a Job that is gone, and that may be there again by the same name, or that no Job controls, is in the way for as
-/// long as it lives: its worker may still work, and nobody may start beside it. It says nothing of the present Job's work.
+/// Sorts in one pod. A pod of a Job that is gone (and may be back under the same name), or of no
+/// Job, blocks new workers as long as it lives: its worker may still run. It says nothing about the
+/// work of the current Job.
 fn place(
     pod: &PodSummary,
     recreations: i32,
@@ -314,7 +285,7 @@ fn place(
     };
     gathered.pods.insert(pod.uid.clone(), placed);
     if attempt > recreations {
-        // Its Jobs were made anew, and this leader is still to read that, and which generation they are for.
+        // Its Jobs were recreated, and this leader has yet to read that, and for which generation.
         return;
     }
     let (Some(job), Some(index)) = (&pod.job, pod.index) else {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 pub use lockstep_protocol::{Epoch, Generation, UnixNanos};
 
-/// One worker of a group, over all of its pods and containers. The group (the JobSet's UID) is implied. Workers of one Job share its name.
+/// One worker of a group, over all of its pods and containers. The group (the JobSet's UID) is
+/// implied. Workers of one Job share its name.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Identity {
     /// Name of the child Job.

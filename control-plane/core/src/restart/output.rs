@@ -1,31 +1,32 @@
-//! What the coordinator wants: the desired state for the nodes, the status to make durable, and what to tell people.
+//! What the coordinator wants: the desired state for the nodes, the status to make durable, and
+//! what to announce.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
-    Awaited, Blockage, Blocked, Cause, Durable, EscalateAfter, Generation, Identity, Incarnation,
-    RestartLevel, Scope, UnixNanos,
+    Blockage, Blocked, Cause, Durable, EscalateAfter, Generation, Identity, Incarnation, RestartLevel, Scope,
+    StepDelay, UnixNanos,
 };
 
 /// Result of one step.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Output {
-    /// What every node with workers of this group should be told; `None`: nothing may be said now.
+    /// What every node with workers of this group should be told. `None`: nothing now.
     pub desired: Option<Desired>,
     /// What `status.inPlaceRestart` should be; `None`: leave it as it is.
     pub status: Option<Durable>,
-    /// Whether a restart waits for an operator; `status.conditions` should say so.
+    /// What a restart waits for that an operator has to resolve, for `status.conditions`.
     pub blocked: Blockage,
     /// Things that just happened, for events, metrics and logs.
     pub announcements: Vec<Announcement>,
     /// Pods that are to be deleted, so that their workers come up elsewhere.
     pub condemned: Vec<Condemned>,
-    /// Whether lost pods may be replaced now.
+    /// True if lost pods may be replaced now.
     pub replace: bool,
     /// Step again at this time even if nothing changes.
     pub wake_at: Option<UnixNanos>,
-    /// Whose progress calls for no step; `None`: any change does.
-    pub awaited: Option<Awaited>,
+    /// The workers whose progress needs no step. `None`: each report needs one.
+    pub step_delay: Option<StepDelay>,
 }
 
 /// A pod whose worker has failed too often.
@@ -37,7 +38,7 @@ pub struct Condemned {
     pub pod_uid: String,
     /// Name of the pod.
     pub pod: String,
-    /// Its node, empty where unknown.
+    /// Its node, empty if unknown.
     pub node: String,
 }
 
@@ -48,31 +49,34 @@ pub struct Desired {
     pub generation: Generation,
     /// Counted restarts so far.
     pub counter: u32,
-    /// Whether workers parked at `generation` start.
+    /// True if workers parked at `generation` start.
     pub release: bool,
-    /// Incarnations that may start for the first time, at `generation`. Those without an agent run already, and belong to it from now on.
+    /// Incarnations that may start for the first time, at `generation`. Those without an agent run
+    /// already, and belong to it from now on.
     pub fresh: BTreeSet<Incarnation>,
-    /// Incarnations without an agent and without a generation that began before the restart did: they are restarted like the others.
+    /// Incarnations without an agent and without a generation that began before the restart did:
+    /// they are restarted like the others.
     pub stale: BTreeSet<Incarnation>,
-    /// Incarnations whose worker was restarted alone since the last restart of all, and what each should be instead.
+    /// Incarnations of workers that were restarted by themselves since the last restart of the
+    /// group, and what each should be instead.
     pub worker_restarts: BTreeMap<Incarnation, WorkerRestart>,
 }
 
-/// Desired state of a worker that is restarted alone.
+/// Desired state of a worker that was restarted by itself.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WorkerRestart {
     /// The count that it should have, above that of the group.
     pub generation: Generation,
-    /// Whether it starts where it is parked at `generation`.
+    /// True if it starts once it is parked at `generation`.
     pub release: bool,
 }
 
-/// Something that people and metrics should know.
+/// Something to publish in events, metrics and logs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Announcement {
     /// A restart in place has begun.
     Restarting {
-        /// Whom it concerns.
+        /// What it concerns.
         scope: Scope,
         /// Desired generation.
         generation: Generation,
@@ -81,7 +85,7 @@ pub enum Announcement {
     },
     /// All workers that it concerns run again.
     Restarted {
-        /// Whom it concerned.
+        /// What it concerned.
         scope: Scope,
         /// When each phase was reached.
         timeline: Timeline,
@@ -90,7 +94,7 @@ pub enum Announcement {
         /// The highest level that it took.
         level: RestartLevel,
     },
-    /// The child Jobs are made anew.
+    /// The child Jobs are being recreated.
     Recreating {
         /// Desired generation.
         generation: Generation,
@@ -106,19 +110,19 @@ pub enum Announcement {
     Escalated {
         /// Which.
         condemned: Condemned,
-        /// How often it has failed; `None`: it was restarted alone, and was not up in time.
+        /// How often it has failed. `None`: its restart was not done in time.
         after: Option<EscalateAfter>,
     },
-    /// The pod of a worker is deleted that has failed again soon after a restart in place.
+    /// The pod of a worker is deleted because the worker failed soon after a restart in place.
     Climbed {
         /// Which.
         condemned: Condemned,
     },
-    /// The group waits for something that an operator has to bring about.
+    /// The group waits for something that an operator has to resolve.
     Blocked(Blocked),
 }
 
-/// When each phase of one restart was reached. Zero where it was not reached or is not known.
+/// When each phase of one restart was reached. Zero if it was not reached or is not known.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Timeline {
     /// The generation that it led to.
@@ -127,7 +131,7 @@ pub struct Timeline {
     pub failed_at: UnixNanos,
     /// The control plane decided to restart.
     pub detected_at: UnixNanos,
-    /// The streams of all nodes had been handed the new generation; whoever does that fills it in.
+    /// The streams of all nodes were handed the new generation. The caller fills it in.
     pub pushed_at: UnixNanos,
     /// The new generation was confirmed durable.
     pub written_at: UnixNanos,

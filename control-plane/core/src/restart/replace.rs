@@ -1,18 +1,23 @@
-//! Which lost pods the control plane replaces itself, so that nobody waits for the Job controller's back-off (10 s, doubled at each failure, up to
-//! 10 min).
+//! Which lost pods the control plane replaces itself, without the wait for the Job controller's
+//! back-off (10 s, doubled at each failure, up to 10 min).
 //!
 //! Promises:
-//! - A pod is replaced when it has failed or is gone, never beside one that still exists and has not ended.
+//! - A pod is replaced when it has failed or is gone, never beside one that still exists and has
+//!   not ended.
 //! - A completed index, and a Job that ends, is suspended or is another controller's, get no pod.
-//! - The name of a replacement follows from the UID of the pod that it replaces. Whoever decides it again, after whatever crash, decides the same
-//!   name, and the API server makes a name once.
-//! - A place whose pods end before they ever run (a kubelet that refuses them, for example) gets the next one ever more slowly.
+//! - The name of a replacement follows from the UID of the pod that it replaces. Whichever leader
+//!   decides it again, after whatever crash, decides the same name, and the API server makes a name
+//!   once.
+//! - A place whose pods end before they ever run (a kubelet that refuses them, for example) gets
+//!   the next one ever more slowly.
 //!
-//! UIDs are read of failed pods that still exist, and remembered of pods that were seen alive. A leader that has not seen the pod of a place knows
-//! that there was one where all workers of the stage have run. The name then follows from the Job and the group's generation: every leader that comes
-//! later decides that name again, and one that came before and knew the UID has seen its lease end before this one began to decide. Should its last
-//! request arrive late all the same, the Job controller deletes one of the two pods, and the coordinator releases neither meanwhile. Where no
-//! such knowledge is left, the replacement is left to the Job controller.
+//! UIDs are read of failed pods that still exist, and remembered of pods that were seen alive. A
+//! leader that has not seen the pod of a place knows that there was one where all workers of the
+//! stage have run. The name then follows from the Job and the group's generation: every leader that
+//! comes later decides that name again, and one that came before and knew the UID has seen its
+//! lease end before this one began to decide. Should its last request arrive late all the same, the
+//! Job controller deletes one of the two pods, and the coordinator releases neither meanwhile. If
+//! no such knowledge is left, the replacement is left to the Job controller.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,17 +33,18 @@ mod tests;
 pub use places::{is_open, places};
 pub use pod::replacement_pod;
 
-/// The first wait before a pod takes the place of one that never ran, milliseconds; doubled each time in a row.
+/// The first wait before a pod takes the place of one that never ran, milliseconds; doubled each
+/// time in a row.
 const FIRST_MS: u64 = 1_000;
 /// The longest such wait, milliseconds.
 const LONGEST_MS: u64 = 60_000;
-/// How long a place stays empty before its pod is replaced where nobody has seen one, milliseconds: where it is new (a Job made anew alone, or
-/// scaled up), the Job controller is about to fill it.
+/// How long a place stays empty before its pod is replaced if none was seen there, milliseconds: if
+/// it is new (a single Job was recreated or scaled up), the Job controller is about to fill it.
 const UNSEEN_MS: u64 = 2_000;
 
 /// Where a pod belongs.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
+pub struct PodPlace {
     /// Name of the Job.
     pub job: String,
     /// Completion index.
@@ -50,13 +56,15 @@ pub struct Place {
 pub struct Occupancy {
     /// UID of the Job.
     pub job_uid: String,
-    /// Whether all workers of the stage have run since its Jobs were made: then this place has had a pod.
+    /// True if all workers of the stage have run since its Jobs were made: then this place has had
+    /// a pod.
     pub started: bool,
-    /// UIDs of the pods that have not ended, and whether kubelet reports them as Running.
+    /// UIDs of the pods that have not ended, and whether the kubelet reports them as Running.
     pub live: BTreeMap<String, bool>,
     /// UIDs of the pods that have failed.
     pub failed: BTreeSet<String>,
-    /// UIDs of pods that have ended there and are not the Job's: of one of the same name that was there before, or of none.
+    /// UIDs of pods that have ended there and are not the Job's: of one of the same name that was
+    /// there before, or of none.
     pub strays: BTreeSet<String>,
     /// Names of all of them.
     pub names: BTreeSet<String>,
@@ -66,12 +74,13 @@ pub struct Occupancy {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replacement {
     /// Where it belongs.
-    pub place: Place,
+    pub place: PodPlace,
     /// UID of the Job.
     pub job_uid: String,
     /// Its name.
     pub name: String,
-    /// UIDs of the pods of this place that are known to have ended. Any other pod there speaks against the replacement.
+    /// UIDs of the pods of this place that are known to have ended. Any other pod there speaks
+    /// against the replacement.
     pub ended: BTreeSet<String>,
 }
 
@@ -87,7 +96,7 @@ pub struct Vacant {
 /// Remembers the pods of one group, and says which are to be replaced.
 #[derive(Debug, Clone, Default)]
 pub struct LostPods {
-    past: BTreeMap<Place, Past>,
+    past: BTreeMap<PodPlace, Past>,
 }
 
 /// What is remembered of a place.
@@ -115,10 +124,11 @@ struct Loss {
 }
 
 impl LostPods {
-    /// Looks at all places of the group that have work left. Looking again at the same changes nothing.
+    /// Looks at all places of the group that have work left. Looking again at the same changes
+    /// nothing.
     pub fn look(
         &mut self,
-        places: &BTreeMap<Place, Occupancy>,
+        places: &BTreeMap<PodPlace, Occupancy>,
         generation: Generation,
         now: UnixNanos,
     ) -> Vacant {
@@ -169,9 +179,9 @@ impl Past {
         self.last = Some(Seen { uid, ran });
     }
 
-    /// What the name of the next pod follows from: a pod that has ended and has not been replaced yet. What everybody can see goes before what
-    /// this leader remembers.
-    fn predecessor(&self, place: &Place, occupancy: &Occupancy, generation: Generation) -> Option<String> {
+    /// What the name of the next pod follows from: a pod that has ended and has not been replaced
+    /// yet. What everybody can see goes before what this leader remembers.
+    fn predecessor(&self, place: &PodPlace, occupancy: &Occupancy, generation: Generation) -> Option<String> {
         let unknown = || format!("{}/{}/{generation}", occupancy.job_uid, place.index);
         let remembered = self.last.iter().map(|seen| seen.uid.clone());
         let unseen = (self.last.is_none() && occupancy.started).then(unknown);
@@ -183,7 +193,7 @@ impl Past {
     fn lost(
         &mut self,
         predecessor: String,
-        place: &Place,
+        place: &PodPlace,
         occupancy: &Occupancy,
         now: UnixNanos,
     ) -> UnixNanos {
@@ -193,7 +203,7 @@ impl Past {
             return loss.due;
         }
         let ran = match &self.last {
-            // Where what replaced it has ended already, that was never seen alive.
+            // Its replacement has ended already and was never seen alive.
             Some(seen) => seen.ran && !occupancy.names.contains(&name(place, &seen.uid)),
             None => true,
         };
@@ -210,6 +220,6 @@ impl Past {
     }
 }
 
-fn name(place: &Place, predecessor: &str) -> String {
+fn name(place: &PodPlace, predecessor: &str) -> String {
     naming::replacement_pod_name(&place.job, place.index, predecessor)
 }

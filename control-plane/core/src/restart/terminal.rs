@@ -1,10 +1,11 @@
-//! What a Job does about the end of its pods, beside starting new ones.
+//! What a Job does when its pods end, besides starting new ones.
 
 use k8s_openapi::api::batch::v1::{JobSpec, PodFailurePolicyRule};
 
 use super::{TerminalAction, TerminalRule};
 
-/// How agents and workers end where their pod is deleted: by SIGTERM, and by SIGKILL once the grace is over.
+/// How agents and workers end when their pod is deleted: by SIGTERM, and by SIGKILL once the grace
+/// is over.
 const OF_DELETED: [i32; 2] = [128 + 15, 128 + 9];
 
 /// A rule about exit codes, as far as restarts are concerned.
@@ -24,8 +25,9 @@ pub(super) fn rule(job: &str, rule: &PodFailurePolicyRule) -> Option<TerminalRul
     })
 }
 
-/// Whether the Job takes the deletion of a pod for a failure, and not for a pod to replace: where it counts the failures of each index, or a rule
-/// of its podFailurePolicy fits. Which container is the first to end is not known, nor is the first rule that fits.
+/// True if the Job takes the deletion of a pod for a failure: it counts failures by index, or a
+/// rule of its podFailurePolicy fits. It is not known which container ends first, nor which rule
+/// fits first.
 pub(super) fn keeps_pods(spec: &JobSpec) -> bool {
     let rules = spec.pod_failure_policy.iter().flat_map(|policy| &policy.rules);
     let mut rules = rules.filter_map(|of| rule("", of));

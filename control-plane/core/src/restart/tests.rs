@@ -1,6 +1,4 @@
 mod alive;
-mod asked;
-mod awaited;
 mod blocked;
 mod climb;
 mod containers;
@@ -16,7 +14,9 @@ mod pods;
 mod preview;
 mod random;
 mod restarts;
+mod step_delay;
 mod takeover;
 mod unsupervised;
+mod worker_restart_request;
 mod worker_restarts;
 mod world;

@@ -1,4 +1,5 @@
-//! One expected worker as the coordinator sees it: its pod, its current incarnation, and whether it still counts.
+//! One expected worker as the coordinator sees it: its pod, its current incarnation, and whether it
+//! still counts.
 
 mod slots;
 
@@ -20,59 +21,69 @@ pub(super) struct View<'a> {
 /// One worker.
 pub(super) struct Slot<'a> {
     pub(super) worker: &'a Worker,
-    /// The pod, where exactly one lives. Two live pods of one identity are neither released nor believed.
+    /// The pod, if exactly one lives. Two live pods of one identity are neither released nor
+    /// believed.
     pub(super) pod: Option<&'a PodFact>,
     /// The newest incarnation in that pod that is not gone.
     pub(super) current: Option<(&'a Incarnation, &'a Report)>,
     /// The newest incarnation in that pod that is gone.
     pub(super) ended: Option<(&'a Incarnation, &'a Report)>,
-    /// How it last failed in a container of that pod that was made without its agent, beside its peers. What ends because its pod does, or while another
-    /// pod lives beside that, says nothing so.
+    /// How it last failed in a container of that pod that was made without its agent. The end of a
+    /// pod, or an end beside another pod, does not count.
     pub(super) failed_without_agent: Option<(&'a Report, Exit)>,
     /// Completed, or exited 0 before any stop and not started again since.
     pub(super) done: bool,
-    /// The pod that it exited 0 in. Kubernetes decides whether that counts: where the pod is replaced, it does not.
+    /// The pod that it exited 0 in. Kubernetes decides if that counts: it does not if the pod is
+    /// replaced.
     pub(super) done_in: Option<String>,
-    /// Whether the stage (replicatedJob) has finished.
+    /// True if the stage (replicatedJob) has finished.
     pub(super) finished: bool,
-    /// An optional worker that has not joined: nobody waits for it.
+    /// An optional worker that has not joined: the group does not wait for it.
     pub(super) absent: bool,
 }
 
+impl<'a> Slot<'a> {
+    /// A worker of which nothing was reported. `done_in` is the pod that it is known to be done in.
+    fn expected(worker: &'a Worker, done_in: Option<String>) -> Self {
+        let pod = match worker.pods.as_slice() {
+            [pod] => Some(pod),
+            _ => None,
+        };
+        Self {
+            worker,
+            pod,
+            current: None,
+            ended: None,
+            failed_without_agent: None,
+            done: worker.completed || worker.failed || done_in.is_some(),
+            done_in,
+            finished: false,
+            absent: false,
+        }
+    }
+}
+
 impl<'a> View<'a> {
-    /// Joins what is observed. `done` are the identities known to be done from before; `has_joined` tells which optional workers have joined.
+    /// Joins what is observed. `done` are the identities known to be done from before; `has_joined`
+    /// tells which optional workers have joined.
     pub(super) fn new(
         observed: &'a Observed,
         done: &BTreeMap<Identity, String>,
         has_joined: impl Fn(&Identity) -> bool,
     ) -> Self {
-        let slots = observed
-            .workers
-            .iter()
-            .map(|(identity, worker)| {
-                let pod = match worker.pods.as_slice() {
-                    [pod] => Some(pod),
-                    _ => None,
-                };
-                let done_in = done
-                    .get(identity)
-                    .filter(|pod| !is_replaced(worker, pod) && !is_followed(observed, identity, pod, None))
-                    .cloned();
-                let slot = Slot {
-                    worker,
-                    pod,
-                    current: None,
-                    ended: None,
-                    failed_without_agent: None,
-                    done: worker.completed || worker.failed || done_in.is_some(),
-                    done_in,
-                    finished: observed.finished_stages.contains(&worker.stage),
-                    absent: worker.optional && !has_joined(identity),
-                };
-                (identity, slot)
-            })
-            .collect();
-        let mut slots = Slots::new(slots);
+        let slots = observed.workers.iter().map(|(identity, worker)| {
+            let done_in = done
+                .get(identity)
+                .filter(|pod| !is_replaced(worker, pod) && !is_followed(observed, identity, pod, None))
+                .cloned();
+            let slot = Slot {
+                finished: observed.finished_stages.contains(&worker.stage),
+                absent: worker.optional && !has_joined(identity),
+                ..Slot::expected(worker, done_in)
+            };
+            (identity, slot)
+        });
+        let mut slots = Slots::new(slots.collect());
         for (incarnation, report) in &observed.reports {
             let Some(slot) = slots.get_mut(&report.identity) else {
                 continue;
@@ -108,7 +119,8 @@ impl<'a> View<'a> {
             {
                 slot.failed_without_agent = Some((report, exit));
             }
-            // What is out of sight may be long gone: it never hides what is seen.
+            // An incarnation that is out of sight may be long gone: it never hides one that is
+            // seen.
             let rank = |report: &Report| (report.phase != Phase::Unlinked, report.since);
             let newer =
                 |known: Option<(_, &Report)>| known.is_none_or(|(_, known)| rank(report) > rank(known));
@@ -123,7 +135,8 @@ impl<'a> View<'a> {
         Self { slots }
     }
 
-    /// Whether any worker that counts was started at this generation, or alone after it, by its agent.
+    /// True if an agent has started any worker that counts at this generation, or at a later one of
+    /// its own.
     pub(super) fn ran_since(&self, generation: Generation) -> bool {
         self.slots
             .values()
@@ -135,7 +148,7 @@ impl<'a> View<'a> {
             })
     }
 
-    /// Whether the Job of a worker is being failed.
+    /// True if the Job of a worker is being failed.
     pub(super) fn is_failing(&self) -> bool {
         self.slots.values().any(|slot| slot.worker.ending)
     }
@@ -164,13 +177,15 @@ impl<'a> View<'a> {
     }
 }
 
-/// Whether Kubernetes has put another pod in the place of this one: then it did not count what the worker did there.
+/// True if Kubernetes has replaced this pod by another: then it did not count what the worker did
+/// there.
 fn is_replaced(worker: &Worker, pod_uid: &str) -> bool {
     worker.pods.iter().any(|pod| pod.uid != pod_uid)
 }
 
-/// Whether kubelet has started another container in the place of one that exited 0, as it does where a probe has failed: then it was ended, and
-/// is not done. Without the report of the one that exited 0, only one that lives tells that.
+/// True if the kubelet has started another container after one that exited 0, as it does when a
+/// probe has failed: then that one was ended, and is not done. Without the report of the one that
+/// exited 0, only a live one tells that.
 fn is_followed(
     observed: &Observed,
     identity: &Identity,
@@ -190,13 +205,13 @@ fn is_followed(
         });
     others.any(|(_, report)| {
         let lives = !matches!(report.phase, Phase::Done | Phase::Lost(_) | Phase::Unlinked);
-        // Of one that does not, times say nothing: clocks are set back. Generations never are.
+        // The times of an ended one say nothing: clocks are set back. Generations never are.
         lives || done.is_some_and(|(_, done)| report.generation > done.generation)
     })
 }
 
 impl Slot<'_> {
-    /// Whether the worker takes part in a barrier at all.
+    /// True if the worker takes part in a barrier at all.
     pub(super) fn counts(&self) -> bool {
         let is_over = (self.done || self.finished) && !mutant!(ForgetDoneWorkers);
         !self.absent && !is_over
@@ -214,12 +229,12 @@ impl Slot<'_> {
         }
     }
 
-    /// Whether it may run although nobody has released it.
+    /// True if it may run although it was not released.
     pub(super) fn runs_unreleased(&self) -> bool {
         self.worker.level == RestartLevel::Container && self.pod.is_some_and(|pod| pod.running)
     }
 
-    /// Whether its pod runs, and nobody says what its worker does there.
+    /// True if its pod runs, and no daemon says what its worker does there.
     pub(super) fn is_out_of_sight(&self) -> bool {
         match self.current {
             Some((_, report)) => report.phase == Phase::Unlinked,

@@ -13,7 +13,7 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions
 use kube::{Client, Resource};
 use lockstep_api::{GROUP, JobSet, KIND};
 use lockstep_core::gang::{GroupPolicy, PodGroupRef};
-use lockstep_core::jobset::observed::is_controlled_by;
+use lockstep_core::jobset::owner::is_controlled_by;
 use serde_json::json;
 
 use crate::k8s::apply::is_status;

@@ -11,7 +11,7 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Client, Resource, ResourceExt};
 use lockstep_api::JobSet;
 use lockstep_api::ray::{HeadInfo, RayCluster};
-use lockstep_core::jobset::observed::is_controlled_by;
+use lockstep_core::jobset::owner::is_controlled_by;
 use lockstep_core::ray::cluster::{CREATED, CREATED_SERVICE, ClusterPlan, ObservedCluster, SCALED, plan};
 use lockstep_core::ray::names;
 use tokio_util::sync::CancellationToken;

@@ -7,7 +7,7 @@ use kube::runtime::controller::Action;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Client, Resource, ResourceExt};
 use lockstep_api::ray::{RayCronJob, RayJob, keys};
-use lockstep_core::jobset::observed::is_controlled_by;
+use lockstep_core::jobset::owner::is_controlled_by;
 use lockstep_core::jobset::plan::{self, JobRef, Severity};
 use lockstep_core::ray::cron::{CronPlan, ObservedCron, plan};
 use tokio_util::sync::CancellationToken;

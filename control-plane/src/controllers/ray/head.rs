@@ -14,7 +14,7 @@ use kube::{Api, Client};
 use lockstep_api::JobSet;
 use lockstep_api::naming::job_name;
 use lockstep_api::ray::{RayCluster, RayJob};
-use lockstep_core::jobset::observed::{controller_of, is_controlled_by};
+use lockstep_core::jobset::owner::{controller_of, is_controlled_by};
 use lockstep_core::ray::names;
 
 use super::apply::RayError;

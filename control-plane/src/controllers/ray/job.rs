@@ -243,7 +243,7 @@ impl Reconciler {
             apply::create(client, submitter).await?;
         }
         if let Some(status) = plan.status {
-            self.write(job, plan.memory, *status).await?;
+            self.write(job, plan.status_annotation, *status).await?;
         }
         if plan.forget {
             apply::remember(client, job, None).await?;

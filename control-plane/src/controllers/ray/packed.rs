@@ -11,7 +11,7 @@ use lockstep_api::ray::{
     RayJobSpec, RayJobStatus,
 };
 use lockstep_core::common::extent::Extent;
-use lockstep_core::ray::names;
+use lockstep_core::ray::{dashboard_port, names};
 use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
@@ -141,7 +141,7 @@ kind!(
         ..RayClusterSpec::default()
     },
     |name, spec| Extract {
-        dashboard_port: Some(names::dashboard_port(spec)),
+        dashboard_port: Some(dashboard_port(spec)),
         jobset: Some(names::jobset(name, spec).into()),
     }
 );

@@ -269,7 +269,7 @@ pub fn is_group(jobset: &JobSet, agents: &Agents) -> bool {
     jobset.is_managed_here()
         && !jobset.is_finished()
         && !jobset.is_deleting()
-        && in_place::group(jobset, agents).is_some_and(|group| group.level.is_some())
+        && in_place::mode(jobset, agents).is_some_and(|group| group.level.is_some())
         // Its workers are left to Kubernetes.
         && !limits::is_over(jobset)
 }

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use lockstep_api::JobSet;
 use lockstep_core::restart::{
-    Awaited, Durable, Generation, Identity, Impossible, Incarnation, Observed, Phase, Placed, Policy, Report,
-    Scope, Worker,
+    Durable, Generation, Identity, Impossible, Incarnation, Observed, Phase, Placed, Policy, Report, Scope,
+    StepDelay, Worker,
 };
 use lockstep_mutants::mutant;
 
@@ -26,7 +26,7 @@ const PUT_OFF: Duration = Duration::from_millis(100);
 pub struct Observation {
     view: View,
     observed: Arc<Observed>,
-    awaited: Option<Awaited>,
+    awaited: Option<StepDelay>,
     /// Whether any node has said what is not believed.
     disbelieves: bool,
     /// Whether any worker is to be restarted alone, where the daemons can.
@@ -106,7 +106,7 @@ impl Observation {
     }
 
     /// Until whoever is awaited has got there, what they say of their progress calls for no step.
-    pub fn wait_for(&mut self, awaited: Option<Awaited>) {
+    pub fn wait_for(&mut self, awaited: Option<StepDelay>) {
         self.awaited = awaited;
     }
 
@@ -147,7 +147,7 @@ impl Observation {
                 }
             };
             let passes = match (&said, awaited.as_mut()) {
-                (Said::After(before), Some(awaited)) => awaited.passes_over(*before, report),
+                (Said::After(before), Some(awaited)) => awaited.defers(*before, report),
                 _ => false,
             };
             heard = heard.max(match said {

@@ -8,7 +8,7 @@ use kube::runtime::reflector::ObjectRef;
 use lockstep_api::{JobSet, labels};
 use lockstep_core::jobset::completed;
 use lockstep_core::jobset::pod::PodSummary;
-use lockstep_core::restart::{self, Durable, Gathered, Occupancy, Place, TerminalRule};
+use lockstep_core::restart::{self, Durable, Gathered, Occupancy, PodPlace, TerminalRule};
 
 use crate::hub::{GroupPolicy, Published, TerminalCode};
 use crate::k8s::watch::{Stores, WatchedPod};
@@ -30,7 +30,7 @@ pub struct View {
     /// Nodes that hold live pods of the group.
     pub nodes: Arc<BTreeSet<String>>,
     /// Where there should be pods.
-    pub places: BTreeMap<Place, Occupancy>,
+    pub places: BTreeMap<PodPlace, Occupancy>,
 }
 
 /// Reads the stores for one JobSet, whose status says what is `durable`.

@@ -18,7 +18,7 @@ use kube::core::Request;
 use kube::{Client, ResourceExt};
 use lockstep_api::labels;
 use lockstep_core::common::extent::Extent;
-use lockstep_core::restart::{Place, Replacement, is_open, replacement_pod};
+use lockstep_core::restart::{PodPlace, Replacement, is_open, replacement_pod};
 use lockstep_process::turns::Turns;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -98,7 +98,7 @@ enum State {
 pub(super) struct Replacer {
     client: Client,
     permits: Arc<Semaphore>,
-    attempts: BTreeMap<Place, Attempt>,
+    attempts: BTreeMap<PodPlace, Attempt>,
     batches: FuturesUnordered<Batch>,
 }
 
@@ -116,7 +116,7 @@ impl Replacer {
     /// These and no others are wanted. Returns when to say so again, if they still are.
     pub(super) fn want(&mut self, namespace: &str, wanted: Vec<Replacement>) -> Option<Instant> {
         let now = Instant::now();
-        let names: BTreeMap<&Place, &str> = wanted
+        let names: BTreeMap<&PodPlace, &str> = wanted
             .iter()
             .map(|wanted| (&wanted.place, wanted.name.as_str()))
             .collect();

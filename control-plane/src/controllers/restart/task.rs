@@ -232,7 +232,7 @@ impl Task {
                 });
                 shown = Some((Instant::now(), state, generation));
             }
-            observation.wait_for(out.awaited);
+            observation.wait_for(out.step_delay);
             let took = began.elapsed();
             if is_whole {
                 whole = (began, took);

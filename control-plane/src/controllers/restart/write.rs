@@ -144,9 +144,9 @@ pub fn patch(known: &JobSet, change: &Change, now: jiff::Timestamp) -> Value {
 /// How the group restarts from this write on. Where it makes all Jobs anew, that is decided anew for them.
 pub(super) fn kind(known: &JobSet, wanted: Option<&Durable>, agents: &Agents) -> Option<InPlaceKind> {
     let group = if wanted.is_some_and(|wanted| begins_recreation(known, wanted)) {
-        in_place::judge(known, agents)
+        in_place::mode_of_new_jobs(known, agents)
     } else {
-        in_place::group(known, agents)
+        in_place::mode(known, agents)
     };
     group.map(|group| group.kind)
 }

@@ -12,7 +12,7 @@ use kube::Resource;
 use kube::runtime::reflector::Store;
 use lockstep_api::JobSet;
 use lockstep_core::jobset::completed::{CompletedJob, Recorded};
-use lockstep_core::jobset::observed::controller_of;
+use lockstep_core::jobset::owner::controller_of;
 use tokio::time::Instant;
 
 use super::follow::jobset_of;

@@ -8,7 +8,7 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::watcher::Event;
-use lockstep_core::jobset::observed::controller_of;
+use lockstep_core::jobset::owner::controller_of;
 use lockstep_core::jobset::placement::{Member, Role};
 
 #[cfg(test)]

@@ -10,11 +10,7 @@ pub(super) fn validate(jobset: &JobSet, violations: &mut Vec<Violation>) {
         return;
     };
     // Nothing waits for the coordinator: it is a label that leads nowhere.
-    violations.extend(
-        pod(jobset, coordinator)
-            .err()
-            .map(|violation| violation.harmless_if(true)),
-    );
+    violations.extend(pod(jobset, coordinator).err().map(Violation::harmless));
     let errors = syntax::label_value(&endpoint);
     if !errors.is_empty() {
         violations.push(Violation::internal(

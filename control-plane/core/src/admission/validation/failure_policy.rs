@@ -56,7 +56,8 @@ pub(super) fn validate(jobset: &JobSet, features: &Features, violations: &mut Ve
     let mut harmless = Vec::new();
     let mut by_name: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (index, rule) in rules.iter().enumerate() {
-        // An object that was never defaulted has no name here, and gets none: its rules are told apart by position.
+        // An object that was never defaulted has no name here, and gets none: its rules are told
+        // apart by position.
         if !rule.name.is_empty() {
             // It becomes the reason of a condition, which the API server would refuse.
             name(index, &rule.name, violations);
@@ -75,7 +76,7 @@ pub(super) fn validate(jobset: &JobSet, features: &Features, violations: &mut Ve
         ));
     }
     // What is not there matches nothing.
-    violations.extend(harmless.into_iter().map(|violation| violation.harmless_if(true)));
+    violations.extend(harmless.into_iter().map(Violation::harmless));
 }
 
 fn name(index: usize, name: &str, violations: &mut Vec<Violation>) {

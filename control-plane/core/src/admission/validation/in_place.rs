@@ -26,8 +26,9 @@ pub(super) fn validate(jobset: &JobSet, features: &Features, violations: &mut Ve
     violations.extend(annotations(jobset, features));
 }
 
-/// What is wrong with the Jobs of a JobSet that restarts in place, or with a scope of theirs where it does not. They were made for what was asked
-/// at that time, which an annotation that comes or goes can change.
+/// What is wrong with the Jobs of a JobSet that restarts in place, or with a scope of theirs if it
+/// does not. They were made for what was asked at that time, which an annotation that comes or goes
+/// can change.
 pub(crate) fn jobs(jobset: &JobSet, features: &Features) -> Vec<Violation> {
     let mut violations = Vec::new();
     let in_place = features.in_place_restart && jobset.in_place();
@@ -40,7 +41,8 @@ pub(crate) fn jobs(jobset: &JobSet, features: &Features) -> Vec<Violation> {
     violations
 }
 
-/// What is wrong with the annotations that tune a restart in place. A JobSet can run without each of them.
+/// What is wrong with the annotations that tune a restart in place. A JobSet can run without each
+/// of them.
 pub(crate) fn annotations(jobset: &JobSet, features: &Features) -> Vec<Violation> {
     let mut violations = Vec::new();
     if !features.in_place_restart || !jobset.in_place() {

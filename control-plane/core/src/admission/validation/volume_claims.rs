@@ -84,7 +84,7 @@ fn volumes(jobset: &JobSet, name: &str, violations: &mut Vec<Violation>) {
                 "replicatedJob containers don't have a matching volumeMount: {name} from VolumeClaimPolicies"
             ),
         )
-        .harmless_if(true));
+        .harmless());
     }
 }
 
@@ -98,7 +98,8 @@ pub(crate) fn names(jobset: &JobSet) -> Vec<String> {
 /// A claim that exists, or why it is not known whether it does.
 pub type Existing = Result<PersistentVolumeClaim, String>;
 
-/// A claim that exists must be what the template asks for, and must not be deleted with the JobSet. Whether it does must be known.
+/// A claim that exists must be what the template asks for, and must not be deleted with the JobSet.
+/// Whether it does must be known.
 pub(crate) fn against_existing(jobset: &JobSet, existing: &BTreeMap<String, Existing>) -> Vec<Violation> {
     let mut violations = Vec::new();
     for (policy, template, above, field) in templates(jobset) {
@@ -133,7 +134,8 @@ pub(crate) fn against_existing(jobset: &JobSet, existing: &BTreeMap<String, Exis
     violations
 }
 
-/// Whether a claim is as its template says. What the API server and the binding have filled in is no difference.
+/// True if a claim is as its template says. What the API server and the binding have filled in is
+/// no difference.
 fn asks_for(template: Option<&PersistentVolumeClaimSpec>, claim: Option<&PersistentVolumeClaimSpec>) -> bool {
     let unset = PersistentVolumeClaimSpec::default();
     let mut template = template.unwrap_or(&unset).clone();

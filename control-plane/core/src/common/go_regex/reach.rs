@@ -38,7 +38,7 @@ impl Visitor for Counted {
     type Err = Infallible;
 
     fn finish(self) -> Result<u32, Infallible> {
-        // Where no letter matches in both cases a range is two numbers, whatever it holds.
+        // If no letter matches in both cases a range is two numbers, whatever it holds.
         let in_ranges = if self.ignores_case { self.in_ranges } else { 0 };
         Ok(in_ranges.saturating_add(self.named.saturating_mul(NAMED)))
     }

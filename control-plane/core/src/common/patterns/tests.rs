@@ -78,7 +78,7 @@ fn there_is_a_budget_over_all_patterns_of_all_rules() {
     let message = refusal(&stating([vec![text.as_str(); 17]])).unwrap();
     assert!(message.contains("beyond the 16384 bytes"), "{message}");
 
-    // Each alone is small enough.
+    // Each by itself is small enough.
     let message = refusal(&stating([vec![".{0,200}"; 9]])).unwrap();
     assert!(message.contains("takes too much memory"), "{message}");
 

@@ -4,7 +4,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::{Entry, is_awaited};
 
-/// The longest that pods which have not been created keep nodes from others, whatever time-out their user asks for.
+/// The longest that pods which have not been created keep nodes from others, whatever time-out
+/// their user asks for.
 const LONGEST_GRACE: SignedDuration = SignedDuration::from_secs(60);
 
 impl Entry<'_> {
@@ -14,7 +15,8 @@ impl Entry<'_> {
         since.checked_add(self.grace()).ok()
     }
 
-    /// From when on it is told that pods are not there. The Jobs of a gang that has backed off are resumed once it waits: their start is of before until then.
+    /// From when on it is told that pods are not there. The Jobs of a gang that has backed off are
+    /// resumed once it waits: their start is of before until then.
     pub(super) fn is_late_from(&self) -> Option<Timestamp> {
         self.progress.waits_since()?.checked_add(self.grace()).ok()
     }

@@ -13,10 +13,11 @@ use lockstep_api::GangPhase;
 
 use super::super::order::Seat;
 use super::super::{Backend, GroupPolicy, PodGroupRef, message};
-use super::{Entry, Group, Queue, groups, is_awaited};
+use super::{Demand, Entry, Queue, groups, is_awaited};
 
 impl<'a> Entry<'a> {
-    /// Has the gang's PodGroup made, which kube-scheduler waits for: not before the gangs of higher priority that were created earlier are bound.
+    /// Has the gang's PodGroup made, which kube-scheduler waits for: not before the gangs of higher
+    /// priority that were created earlier are bound.
     pub(super) fn ask_for_group(&mut self, queue: &mut Queue<'a>, now: Timestamp) {
         let waits = *self.progress.phase() == GangPhase::Waiting;
         let groups = groups(self.gang, self.outstanding());
@@ -44,15 +45,17 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// Whether the gang starts over while pods of before have not gone. kube-scheduler would count them: its Jobs stay suspended, and it has no state.
+    /// True if the gang starts over while pods of before have not gone. kube-scheduler would count
+    /// them: its Jobs stay suspended, and it has no state.
     pub(super) fn is_ending(&self) -> bool {
         let mut pods = self.gang.parts.iter().flat_map(|part| &part.pods);
         let starts_over = self.gang.pod_group.is_some() && self.gang.is_stopped && self.progress.is_new();
         starts_over && pods.any(|pod| pod.node.is_some() && !pod.is_terminal())
     }
 
-    /// The PodGroup as it should be now. kube-scheduler counts no pods that have ended, and would wait for them for ever: a gang that waits needs
-    /// those that are left, and where it has started what takes the place of others goes by itself.
+    /// The PodGroup as it should be now. kube-scheduler counts no pods that have ended, and would
+    /// wait for them for ever: a gang that waits needs those that are left, and where it has
+    /// started what takes the place of others goes by itself.
     fn wanted_group(&self) -> Option<PodGroupRef> {
         let name = self.gang.pod_group.clone()?;
         let below = || self.below();
@@ -71,8 +74,9 @@ impl<'a> Entry<'a> {
         (!is_empty).then_some(PodGroupRef { name, policy, exact })
     }
 
-    /// The PodGroup of a gang that starts over although some of its pods have ended: it may let pods go one by one, or wait for more than there will be.
-    /// The Jobs are not resumed before the gang waits.
+    /// The PodGroup of a gang that starts over although some of its pods have ended: it may let
+    /// pods go one by one, or wait for more than there will be. The Jobs are not resumed before the
+    /// gang waits.
     pub(super) fn outdated_group(&self) -> Option<String> {
         let starts_over =
             *self.progress.phase() == GangPhase::Waiting && !self.progress.was(GangPhase::Waiting);
@@ -81,7 +85,7 @@ impl<'a> Entry<'a> {
     }
 
     /// Says why kube-scheduler does not start the gang, as far as that is known here.
-    fn explain(&mut self, queue: &mut Queue<'a>, groups: &[Group<'a>]) {
+    fn explain(&mut self, queue: &mut Queue<'a>, groups: &[Demand<'a>]) {
         let uncreated = self.below().filter(|seat| is_awaited(self.gang, seat)).count();
         if uncreated > 0 {
             return;
@@ -97,7 +101,8 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// The API server serves no PodGroups any more. Who waits for one is given back, and its Jobs are made anew for the gates.
+    /// The API server no longer serves PodGroups. A gang that waits for one is given back, and its
+    /// Jobs are recreated for the gates.
     pub(super) fn lose_group(&mut self, now: Timestamp) {
         let mut pods = self.gang.parts.iter().flat_map(|part| &part.pods);
         // Jobs that do not run have been given back already.

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use super::super::Exclusive;
-use super::{Group, Room, Slot};
+use super::{Demand, Room, Slot};
 
 impl<'a> Room<'a> {
-    /// The nodes of the domain that the Job goes to: where it is already, else the smallest that takes all its pods, else the one that takes most.
-    pub(super) fn domain(&self, group: &Group<'a>, exclusive: &Exclusive) -> Vec<usize> {
+    /// The nodes of the domain that the Job goes to: where it is already, else the smallest that
+    /// takes all its pods, else the one that takes most.
+    pub(super) fn domain(&self, group: &Demand<'a>, exclusive: &Exclusive) -> Vec<usize> {
         let mut domains: BTreeMap<&str, Domain> = BTreeMap::new();
         for (index, slot) in self.slots.iter().enumerate() {
             let Some(value) = slot.node.labels.get(&exclusive.topology) else {
@@ -47,7 +48,7 @@ struct Domain {
 }
 
 impl Slot<'_> {
-    /// Whether a Job of this kind is here, or is reckoned to come.
+    /// True if a Job of this kind is here, or is reckoned to come.
     fn has(&self, is: impl Fn(&str, Option<&str>) -> bool) -> bool {
         let here = self.node.jobs.iter().filter(|_| self.occupied);
         let here = here.map(|(key, priority)| (key.as_str(), priority.as_deref()));
@@ -57,7 +58,7 @@ impl Slot<'_> {
     }
 }
 
-/// Whether another Job keeps this one away. Where a priority is not known yet it may be the same.
+/// True if another Job keeps this one away. If a priority is not known yet it may be the same.
 fn excludes(exclusive: &Exclusive, key: &str, priority: Option<&str>) -> bool {
     let known = exclusive.priority.as_deref().zip(priority);
     key != exclusive.job_key && known.is_none_or(|(own, other)| own == other)

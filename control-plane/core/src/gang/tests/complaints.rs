@@ -44,7 +44,8 @@ fn issues_2462_and_3373_no_part_of_a_gang_holds_nodes() {
     }
 }
 
-/// 2944, 2130 and 2226: a task that depends on another is not created yet, and the gang of the other must not wait for it.
+/// 2944, 2130 and 2226: a task that depends on another is not created yet, and the gang of the
+/// other must not wait for it.
 #[test]
 fn issues_2944_2130_and_2226_what_is_not_created_is_not_waited_for() {
     for (pod_groups, status) in [(false, "Ready"), (true, "Ready"), (false, "Complete")] {
@@ -111,7 +112,8 @@ fn a_stage_is_ready_at_its_minimum() {
     );
 }
 
-/// 5805: a gang that was bound, and has lost pods with a node, gets them back when there is a node again.
+/// 5805: a gang that was bound, and has lost pods with a node, gets them back when there is a node
+/// again.
 #[test]
 fn issue_5805_a_gang_goes_on_after_a_node_is_repaired() {
     for pod_groups in [false, true] {

@@ -11,7 +11,7 @@ use serde_json::json;
 use super::model::Chance;
 use crate::common::quantity::quantity;
 use crate::gang::eligible::is_eligible;
-use crate::gang::fit::{Fit, Group, Room};
+use crate::gang::fit::{Demand, Fit, Room};
 use crate::gang::{Exclusive, Needs, Node, Resources, message};
 
 fn cores(amount: i128) -> Resources {
@@ -65,7 +65,8 @@ fn quantities_are_read_as_kubernetes_writes_them() {
     }
 }
 
-/// kube-scheduler looks at the host ports of sidecars too, and not at those of other init containers.
+/// kube-scheduler looks at the host ports of sidecars too, and not at those of other init
+/// containers.
 #[test]
 fn host_ports_of_sidecars_are_not_understood() {
     let unknown = |restart_policy: Option<&str>| {
@@ -179,7 +180,7 @@ fn a_topology_that_can_be_no_label_is_none() {
 fn what_is_missing_is_said() {
     let nodes = nodes(&[8, 7, 3]);
     let needs = needs(4);
-    let groups = [Group {
+    let groups = [Demand {
         needs: &needs,
         count: 5,
     }];
@@ -192,7 +193,7 @@ fn what_is_missing_is_said() {
         node_selector: BTreeMap::from([("gpu".to_owned(), "yes".to_owned())]).into(),
         ..needs.clone()
     };
-    let groups = [Group {
+    let groups = [Demand {
         needs: &picky,
         count: 2,
     }];
@@ -290,9 +291,9 @@ fn exclusive_jobs_take_a_domain_each() {
     };
     let (a, b, c) = (job("a"), job("b"), job("c"));
     let fits = |nodes: &BTreeMap<String, Node>, groups: &[(&Needs, u32)]| {
-        let groups: Vec<Group<'_>> = groups
+        let groups: Vec<Demand<'_>> = groups
             .iter()
-            .map(|(needs, count)| Group { needs, count: *count })
+            .map(|(needs, count)| Demand { needs, count: *count })
             .collect();
         Room::now(nodes).fits(&groups).is_ok()
     };
@@ -311,7 +312,7 @@ fn exclusive_jobs_take_a_domain_each() {
 }
 
 proptest! {
-    /// Where pods surely fit they do, whichever nodes they are sent to, and in whatever order.
+    /// If pods surely fit they do, whichever nodes they are sent to, and in whatever order.
     #[test]
     fn what_surely_fits_fits(
         cpus in prop::collection::vec(1_i128..9, 1..6),
@@ -320,8 +321,8 @@ proptest! {
     ) {
         let nodes = nodes(&cpus);
         let needs: Vec<(Needs, u32)> = groups.iter().map(|(cpu, count)| (needs(*cpu), *count)).collect();
-        let groups: Vec<Group<'_>> =
-            needs.iter().map(|(needs, count)| Group { needs, count: *count }).collect();
+        let groups: Vec<Demand<'_>> =
+            needs.iter().map(|(needs, count)| Demand { needs, count: *count }).collect();
         // Some of them were promised room before.
         let mut chance = Chance(seed);
         let split = chance.below(groups.len());
@@ -356,8 +357,8 @@ proptest! {
     ) {
         let nodes = nodes(&cpus);
         let needs: Vec<(Needs, u32)> = groups.iter().map(|(cpu, count)| (needs(*cpu), *count)).collect();
-        let groups: Vec<Group<'_>> =
-            needs.iter().map(|(needs, count)| Group { needs, count: *count }).collect();
+        let groups: Vec<Demand<'_>> =
+            needs.iter().map(|(needs, count)| Demand { needs, count: *count }).collect();
         let mut room = Room::now(&nodes);
         if room.fits(&groups).is_ok() {
             let asked: i128 = groups.iter().map(|group| group.needs.requests.get("cpu") * i128::from(group.count)).sum();

@@ -1,4 +1,5 @@
-//! Gangs that compete, with writes that get lost: as when the controller dies between any two of them, since it keeps nothing between two decisions.
+//! Gangs that compete, with writes that get lost: as when the controller dies between any two of
+//! them, since it keeps nothing between two decisions.
 
 use std::collections::BTreeMap;
 
@@ -86,8 +87,8 @@ proptest! {
     }
 }
 
-/// What happens to clusters: pods and nodes are lost, JobSets are recreated, suspended and resumed, PodGroups are switched on and off, and the
-/// controllers are killed between any two writes.
+/// What happens to clusters: pods and nodes are lost, JobSets are recreated, suspended and resumed,
+/// PodGroups are switched on and off, and the controllers are killed between any two writes.
 fn disturb(model: &mut Model, cores: &BTreeMap<String, i32>) {
     fn pick(names: Vec<String>, chance: &mut Chance) -> Option<String> {
         let index = chance.below(names.len());
@@ -143,8 +144,8 @@ fn disturb(model: &mut Model, cores: &BTreeMap<String, i32>) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 4, max_shrink_iters: 200, ..ProptestConfig::default() })]
 
-    /// Whatever happens, no part of a gang holds nodes for longer than it may, no optional worker goes before its gang, no gate is left on a pod that should run,
-    /// and all finish in the end.
+    /// Whatever happens, no part of a gang holds nodes for longer than it may, no optional worker
+    /// goes before its gang, no gate is left on a pod that should run, and all finish in the end.
     #[test]
     fn gangs_survive_what_happens_to_clusters(seed in any::<u64>(), pod_groups in any::<bool>()) {
         let mut model = random(seed, pod_groups, 30);
@@ -155,7 +156,8 @@ proptest! {
     }
 }
 
-/// kube-scheduler counts no pods that have ended: what takes the place of another then is not waited with for them.
+/// kube-scheduler counts no pods that have ended: what takes the place of another then is not
+/// waited with for them.
 #[test]
 fn a_pod_is_replaced_after_others_of_its_pod_group_have_ended() {
     let mut model = Model::new(&[8]);
@@ -199,7 +201,8 @@ fn a_pod_is_replaced_after_others_of_its_pod_group_have_ended() {
     assert_eq!((model.groups.len(), group.policy), (2, GroupPolicy::Gang(5)));
 }
 
-/// What is left of a gang that is resumed after some of its pods have ended starts together, with nothing of what was done lost.
+/// What is left of a gang that is resumed after some of its pods have ended starts together, with
+/// nothing of what was done lost.
 #[test]
 fn a_gang_is_resumed_after_some_of_its_pods_have_ended() {
     let mut model = Model::new(&[8]);
@@ -236,7 +239,8 @@ fn a_gang_is_resumed_after_some_of_its_pods_have_ended() {
     assert_eq!(succeeded, 2, "what was done is not done again");
 }
 
-/// What the Job controller has counted stays counted, whatever becomes of the pod: nobody waits in its PodGroup again.
+/// What the Job controller has counted stays counted, whatever becomes of the pod: nobody waits in
+/// its PodGroup again.
 #[test]
 fn a_gang_is_finished_where_an_ended_pod_is_deleted_after_the_others_were_made_anew() {
     let mut model = Model::new(&[8]);

@@ -111,7 +111,8 @@ fn a_gang_that_has_backed_off_names_the_pod_that_has_not_gone() {
     assert_eq!(decided(PodPhase::Failed, true).gangs[0].phase, GangPhase::Waiting);
 }
 
-/// A gang that waits since 100 after a back-off, and whose Jobs were last let to run at 0. None of its 2 pods is there.
+/// A gang that waits since 100 after a back-off, and whose Jobs were last let to run at 0. None of
+/// its 2 pods is there.
 fn backed_off(pod_group: Option<&str>) -> World {
     let part = Part {
         name: "w".to_owned(),
@@ -169,7 +170,8 @@ fn a_gang_with_a_pod_group_is_not_looked_at_when_its_pods_are_late() {
     assert_eq!(decided.wake_at, None);
 }
 
-/// Its work was done when it was suspended, and its Jobs do not say so yet. The reconciler takes back what is let go while they are suspended.
+/// Its work was done when it was suspended, and its Jobs do not say so yet. The reconciler takes
+/// back what is let go while they are suspended.
 #[test]
 fn a_gang_whose_work_is_done_starts_once_its_jobs_are_resumed() {
     for pod_group in [Some("w-1"), None] {

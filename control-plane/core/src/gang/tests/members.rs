@@ -36,7 +36,8 @@ fn a_job_waits_for_no_more_pods_than_it_makes() {
         })
     };
     let cases = [
-        // Each of six indexes has a limit of its own: one is completed, two have failed for good, three are left.
+        // Each of six indexes has a limit of its own: one is completed, two have failed for good,
+        // three are left.
         (
             "Indexed",
             Some(6),

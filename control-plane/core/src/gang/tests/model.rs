@@ -1,5 +1,5 @@
-//! A model of a cluster with gangs: the reconciler and the gang controller as they are, around them an API server, a Job controller, a scheduler that
-//! chooses nodes at random, and kubelets.
+//! A model of a cluster with gangs: the reconciler and the gang controller as they are, around them
+//! an API server, a Job controller, a scheduler that chooses nodes at random, and kubelets.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -91,9 +91,9 @@ pub(super) struct Model {
     pub(super) loss: usize,
     /// How often the reconciler is killed between two of its writes, percent.
     pub(super) kills: usize,
-    /// Whether the API server serves PodGroups.
+    /// True if the API server serves PodGroups.
     pub(super) serves_pod_groups: bool,
-    /// Whether pods that are created pass the webhook.
+    /// True if pods that are created pass the webhook.
     pub(super) has_webhook: bool,
     /// The JobSet whose pods the API server refuses, as by a quota.
     pub(super) refused: Option<String>,

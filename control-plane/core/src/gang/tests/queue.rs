@@ -6,7 +6,8 @@ use super::model::{Chance, Model, gang, part};
 use crate::common::testing::{JobSetBuild, ReplicatedJobBuild};
 use crate::gang::Word;
 
-/// What would leave too little for a gang that waits does not pass it. What can never start is passed.
+/// What would leave too little for a gang that waits does not pass it. What can never start is
+/// passed.
 #[test]
 fn what_passes_cannot_be_missed() {
     let mut model = Model::new(&[4, 4]);
@@ -66,7 +67,7 @@ fn who_leaves_enough_passes() {
     model.finish(100);
 }
 
-/// Those of lower priority that are younger do not, even where they would be in nobody's way.
+/// Those of lower priority that are younger do not, even if they would be in nobody's way.
 #[test]
 fn lower_priorities_do_not_pass() {
     let mut model = one_waits();
@@ -109,7 +110,8 @@ fn lower_priorities_start_on_other_nodes() {
     }
 }
 
-/// A gang whose pods cannot be created, as by a quota, keeps nodes for a minute and no longer, whatever time-out it asks for.
+/// A gang whose pods cannot be created, as by a quota, keeps nodes for a minute and no longer,
+/// whatever time-out it asks for.
 #[test]
 fn whose_pods_do_not_come_keeps_nothing_for_long() {
     for pod_groups in [false, true] {
@@ -170,8 +172,9 @@ fn random_shape(chance: &mut Chance) -> Shape {
 /// In the model each look, write and binding takes one step of a second.
 const REACTION: i64 = 2;
 
-/// How long gangs take on these nodes when each starts once all before it have started and it has room, with a scheduler that chooses as the
-/// model's does. A start takes as long as the model takes to see that there is room, to write that, and to bind.
+/// How long gangs take on these nodes when each starts once all before it have started and it has
+/// room, with a scheduler that chooses as the model's does. A start takes as long as the model
+/// takes to see that there is room, to write that, and to bind.
 fn in_order(gangs: &[Shape], cores: &[i32], chance: &mut Chance) -> i64 {
     let mut free = cores.to_vec();
     let mut running: Vec<(i64, Vec<usize>, i32)> = Vec::new();
@@ -226,7 +229,7 @@ fn nodes_are_used_as_well_as_in_order_of_arrival() {
     assert!(ours <= plain, "{ours} s, in order {plain} s");
 }
 
-/// Where kube-scheduler starts the gang it is said too what is missing.
+/// If kube-scheduler starts the gang it is said too what is missing.
 #[test]
 fn a_pod_group_says_what_is_missing() {
     let mut model = Model::new(&[4, 4]);

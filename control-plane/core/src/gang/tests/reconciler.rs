@@ -54,7 +54,8 @@ fn all_pods_have_the_gate_where_the_controller_starts_the_gang() {
     assert_eq!(minimums, ["2", "1", "0"]);
 }
 
-/// The Job template has the group where all its pods do, else the gate, which the webhook takes from pods below the minimum.
+/// The Job template has the group where all its pods do, else the gate, which the webhook takes
+/// from pods below the minimum.
 #[test]
 fn pods_below_the_minimum_have_a_group_where_kube_scheduler_starts_the_gang() {
     let jobs = created(&gang("a", vec![part("w", 3, 2, 1)], &[("w", 3)]), true);
@@ -85,7 +86,8 @@ fn pods_below_the_minimum_have_a_group_where_kube_scheduler_starts_the_gang() {
     assert_eq!(pod(&jobs[2], "0"), (false, true));
 }
 
-/// Pods that the webhook should have put into the group, and was not asked about, are not bound by anybody: that is said, until they are replaced.
+/// Pods that the webhook should have put into the group, and was not asked about, are not bound by
+/// anybody: that is said, until they are replaced.
 #[test]
 fn pods_that_the_webhook_did_not_see_are_told_of() {
     let mut model = Model::new(&[4]);
@@ -118,7 +120,8 @@ fn pods_that_the_webhook_did_not_see_are_told_of() {
     assert!(!condition(&model).contains("webhook"));
 }
 
-/// The API is switched off while a gang waits for its PodGroup: it is given back, and its Jobs are made anew.
+/// The API is switched off while a gang waits for its PodGroup: it is given back, and its Jobs are
+/// recreated.
 #[test]
 fn a_gang_whose_pod_group_is_lost_is_started_by_gates() {
     let mut model = Model::new(&[3]);
@@ -173,7 +176,8 @@ fn all_jobs_of_a_gang_are_started_by_the_same() {
     }
 }
 
-/// The Job controller can make groups of its own (`WorkloadWithJob`): a pod is in that of its gang, or in none.
+/// The Job controller can make groups of its own (`WorkloadWithJob`): a pod is in that of its gang,
+/// or in none.
 #[test]
 fn pods_are_taken_out_of_groups_that_others_made() {
     for (pod_groups, expected) in [(false, [None, None]), (true, [Some("a-w-0-1-"), None])] {
@@ -304,7 +308,8 @@ fn what_is_suspended_and_resumed_starts_together_again() {
     }
 }
 
-/// The status is written after the Jobs are suspended: a controller that dies in between leaves it as it was.
+/// The status is written after the Jobs are suspended: a controller that dies in between leaves it
+/// as it was.
 #[test]
 fn a_suspension_that_was_not_written_is_made_good() {
     let mut model = Model::new(&[4]);
@@ -325,7 +330,8 @@ fn a_suspension_that_was_not_written_is_made_good() {
     assert_eq!(model.bound("a"), 4);
 }
 
-/// While the JobSet is suspended its gang may change: Jobs that were made for another one are made anew.
+/// While the JobSet is suspended its gang may change: Jobs that were made for another one are
+/// recreated.
 #[test]
 fn a_gang_that_was_changed_is_followed() {
     for pod_groups in [false, true] {

@@ -53,7 +53,8 @@ fn a_replicated_job_that_had_no_pods_starts_together_again() {
     }
 }
 
-/// The template of a Job without optional workers names the PodGroup, and so do the pods that it has more now. kube-scheduler counts no pods that have ended.
+/// The template of a Job without optional workers names the PodGroup, and so do the pods that it
+/// has more now. kube-scheduler counts no pods that have ended.
 #[test]
 fn a_pod_that_comes_to_a_pod_group_of_which_some_have_ended_starts() {
     let mut model = Model::new(&[8]);

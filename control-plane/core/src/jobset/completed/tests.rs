@@ -78,7 +78,8 @@ fn who_depends_on_it_and_who_asks_for_any_sees_it_as_done() {
     let mut cluster = Cluster::new(jobset([replicated_job("prep", 1), after]));
     cluster.settle();
     cluster.report("js-prep-0", Fate::Succeeded);
-    // All that happens before the status tells of it is that it is removed: who sees that makes up for it.
+    // All that happens before the status tells of it is that it is removed: who sees that makes up
+    // for it.
     let gone = cluster.jobs.remove("js-prep-0").unwrap();
     let gone = CompletedJob::of(&gone)
         .unwrap()

@@ -15,7 +15,7 @@ fn counts(name: &str, ready: i32, succeeded: i32, failed: i32) -> ReplicatedJobS
     }
 }
 
-/// Whether `c`, which depends on `a` (2 Jobs) and `b` (1 Job), may start.
+/// True if `c`, which depends on `a` (2 Jobs) and `b` (1 Job), may start.
 fn starts(a: &str, b: &str, status: &[ReplicatedJobStatus]) -> bool {
     let js = jobset([
         replicated_job("a", 2),

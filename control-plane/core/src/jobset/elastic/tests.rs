@@ -10,7 +10,10 @@ fn scaled(parallelism: Option<i32>, completions: Option<i32>, fate: Fate) -> Vec
         spec.completions = completions;
     })]);
     let observed = observe(&after, [job]);
-    let changes = changes(&after, &Children::sort(&observed));
+    let changes = changes(
+        &after,
+        &Children::sort(&observed.jobset, &observed.jobs, observed.features),
+    );
     changes.into_iter().map(|change| change.change).collect()
 }
 
@@ -51,7 +54,7 @@ fn a_group_of_a_ray_cluster_without_workers_has_no_job() {
     let job = child(&before, "a", 0, Fate::Ready);
     let after = jobset([replicated_job("a", 0)]);
     let observed = observe(&after, [job]);
-    let children = Children::sort(&observed);
+    let children = Children::sort(&observed.jobset, &observed.jobs, observed.features);
     assert_eq!(surplus(&after, &children), []);
     let after = of_ray(after);
     let names: Vec<String> = surplus(&after, &children)

@@ -1,16 +1,17 @@
 //! The ladder: how a restart is done, from the cheapest way to the most expensive one.
 
-/// A way to restart all workers. Later ones cost more; a restart that one of them cannot end falls to a later one.
+/// A way to restart all workers. Later ones cost more; a restart that one of them cannot end falls
+/// to a later one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RestartLevel {
     /// The agents start the worker processes again.
     #[default]
     Process,
-    /// The containers are killed, and kubelet starts them again.
+    /// The containers are killed, and the kubelet starts them again.
     Container,
     /// A lost pod is replaced, and the workers of the others wait for it.
     Pod,
-    /// The child Jobs are made anew.
+    /// The child Jobs are recreated.
     Recreate,
 }
 

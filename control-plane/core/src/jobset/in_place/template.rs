@@ -1,7 +1,9 @@
-//! The agent in a pod template, for nodes whose container runtime cannot put it into containers (no NRI).
+//! The agent in a pod template, for nodes whose container runtime cannot put it into containers (no
+//! NRI).
 //!
-//! An init container copies the agent into a volume of the pod, and the command of each worker is run by it. The node daemon knows such a
-//! container by its first argument, and does not put another agent in front.
+//! An init container copies the agent into a volume of the pod, and the command of each worker is
+//! run by it. The node daemon knows such a container by its first argument, and does not put
+//! another agent in front.
 
 use k8s_openapi::api::core::v1::{
     Capabilities, Container, EmptyDirVolumeSource, EnvVar, EnvVarSource, HostPathVolumeSource,
@@ -15,7 +17,8 @@ pub enum Agents {
     /// The node daemons put them there (NRI).
     #[default]
     ByNode,
-    /// Pod templates bring them along, from this image: that of the node daemon, which has the agent at `/lockstep-pod-agent`.
+    /// Pod templates bring them along, from this image: that of the node daemon, which has the
+    /// agent at `/lockstep-pod-agent`.
     ByTemplate(String),
 }
 
@@ -27,11 +30,12 @@ const NAME: &str = "lockstep-agent";
 const SOCKETS: &str = "lockstep-sockets";
 /// The pods' sockets on the node, in a directory for each pod's UID.
 const SOCKETS_ON_NODE: &str = "/run/lockstep/pods";
-/// Where a worker finds the agent and its pod's socket: where node daemons would mount them, too.
+/// Where a worker finds the agent and its pod's socket: where node daemons would mount them too.
 const ROOT: &str = ".lockstep";
 const BIN: &str = "/.lockstep/bin";
 const RUN: &str = "/.lockstep/run";
-/// Name of the volume with the workers' heartbeat files, and where it is: those of a pod have a name each.
+/// Name of the volume with the workers' heartbeat files, and where it is: those of a pod have a
+/// name each.
 const HEARTBEATS: &str = "lockstep-heartbeats";
 const HEARTBEAT_DIR: &str = "/.lockstep/heartbeat";
 /// The time that Kubernetes gives a pod to end where it states none, seconds.
@@ -41,7 +45,8 @@ const POD_UID: &str = "LOCKSTEP_POD_UID";
 /// A user that is not root, whatever the image says. The agent runs as any.
 const USER: i64 = 65_532;
 
-/// What keeps a container from having its agent by template: what its image would run is not known here.
+/// What keeps a container from having its agent by template: what its image would run is not known
+/// here.
 pub(super) fn obstacle(container: &Container) -> Option<&'static str> {
     let stated = container
         .command
@@ -50,8 +55,8 @@ pub(super) fn obstacle(container: &Container) -> Option<&'static str> {
     (!stated).then_some("no command, in front of which the agent could be put")
 }
 
-/// Where a container mounts something of its own over the agent, or beside it. Node daemons put no agent into such a container: what is mounted there
-/// might be started in its place.
+/// Where a container mounts something of its own over the agent, or beside it. Node daemons put no
+/// agent into such a container: what is mounted there might be started in its place.
 pub(super) fn taken(container: &Container) -> Option<&str> {
     let mounts = container.volume_mounts.iter().flatten();
     let mut paths = mounts.map(|mount| mount.mount_path.as_str());
@@ -151,7 +156,7 @@ fn put_in_front(container: &mut Container, grace: i64) {
         mount_path: HEARTBEAT_DIR.to_owned(),
         ..VolumeMount::default()
     });
-    // Each pod sees its own socket alone.
+    // Each pod sees only its own socket.
     mounts.push(VolumeMount {
         name: SOCKETS.to_owned(),
         mount_path: RUN.to_owned(),
@@ -163,7 +168,8 @@ fn put_in_front(container: &mut Container, grace: i64) {
 
 /// The init container. It asks for nothing that a restricted namespace refuses.
 fn copier(image: &str, containers: &[Container]) -> Container {
-    // A pod that states no resources keeps its quality of service; one that does may have to state them for each container.
+    // A pod that states no resources keeps its quality of service; one that does may have to state
+    // them for each container.
     let stated = containers.iter().any(|container| {
         let resources = container.resources.as_ref();
         resources.is_some_and(|resources| resources.limits.is_some() || resources.requests.is_some())

@@ -12,7 +12,7 @@ fn in_place(change: impl FnOnce(&mut PodSpec)) -> JobSet {
 }
 
 fn kind(jobset: &JobSet) -> Option<(InPlaceKind, Vec<String>)> {
-    group(jobset, &Agents::ByNode).map(|group| (group.kind, group.reasons))
+    mode(jobset, &Agents::ByNode).map(|group| (group.kind, group.reasons))
 }
 
 fn plain(reason: &str) -> Option<(InPlaceKind, Vec<String>)> {
@@ -205,10 +205,10 @@ fn a_rule_of_the_users_own_is_nobodys_agent() {
         pod.containers[0].env = env(&["JOBSET_NAME", "POD_NAME"]);
     });
     assert_eq!(kind(&names_of_worker), SUPERVISED);
-    // Kubelet starts all containers of such a pod again, and so the worker.
+    // The kubelet starts all containers of such a pod again, and so the worker.
     let refused = with_sidecar(&[]).annotated(annotations::SUPERVISE, "none");
     assert_eq!(
-        group(&refused, &Agents::ByNode).unwrap().level,
+        mode(&refused, &Agents::ByNode).unwrap().level,
         Some(RestartLevel::Container)
     );
 }
@@ -248,7 +248,7 @@ fn workers_are_the_regular_containers_or_those_of_them_that_are_listed() {
 fn a_plain_group_restarts_by_container_where_kubelet_starts_what_was_killed() {
     let level = |change: fn(&mut PodSpec)| {
         let refused = in_place(change).annotated(annotations::SUPERVISE, "none");
-        group(&refused, &Agents::ByNode).unwrap().level
+        mode(&refused, &Agents::ByNode).unwrap().level
     };
     assert_eq!(level(|_| {}), Some(RestartLevel::Container));
     assert_eq!(
@@ -265,7 +265,7 @@ fn a_plain_group_restarts_by_container_where_kubelet_starts_what_was_killed() {
         None
     );
     assert_eq!(
-        group(&in_place(|_| {}), &Agents::ByNode).unwrap().level,
+        mode(&in_place(|_| {}), &Agents::ByNode).unwrap().level,
         Some(RestartLevel::Process)
     );
 }
@@ -283,7 +283,7 @@ fn agents_by_template_need_commands_to_stand_in_front_of() {
         pod.containers[1].command = None;
     })])
     .restarting(RestartStrategy::InPlaceRestart, 1);
-    let group_of = |js: &JobSet| group(js, &by_template).map(|group| (group.kind, group.reasons));
+    let group_of = |js: &JobSet| mode(js, &by_template).map(|group| (group.kind, group.reasons));
     assert_eq!(
         group_of(&js),
         plain(
@@ -298,7 +298,7 @@ fn agents_by_template_need_commands_to_stand_in_front_of() {
 
 #[test]
 fn groups_that_run_stay_what_they_are_when_the_setting_changes() {
-    // Kubelet starts none of these containers again, and they state no command.
+    // The kubelet starts none of these containers again, and they state no command.
     let js = in_place(|pod| pod.restart_policy = Some("Never".to_owned()));
     let by_template = Agents::ByTemplate("image".to_owned());
     let stated = |kind| {
@@ -309,7 +309,7 @@ fn groups_that_run_stay_what_they_are_when_the_setting_changes() {
         });
         js
     };
-    let found = |js: &JobSet, agents| group(js, agents).map(|group| (group.kind, group.level));
+    let found = |js: &JobSet, agents| mode(js, agents).map(|group| (group.kind, group.level));
     let supervised = Some((InPlaceKind::Supervised, Some(RestartLevel::Process)));
     let plain = Some((InPlaceKind::Plain, None));
     for (kind, by_node, by_templates) in [
@@ -320,8 +320,8 @@ fn groups_that_run_stay_what_they_are_when_the_setting_changes() {
         let js = stated(kind);
         assert_eq!(&found(&js, &Agents::ByNode), by_node);
         assert_eq!(&found(&js, &by_template), by_templates);
-        // What it becomes where its Jobs are made anew.
-        let anew = |agents| judge(&js, agents).map(|group| (group.kind, group.level));
+        // What it becomes where its Jobs are recreated.
+        let anew = |agents| mode_of_new_jobs(&js, agents).map(|group| (group.kind, group.level));
         assert_eq!(
             (anew(&Agents::ByNode), anew(&by_template)),
             (supervised.clone(), plain.clone())
@@ -340,5 +340,5 @@ fn workers_that_nobody_can_tell_apart_are_not_restarted_in_place() {
         kind(&unindexed),
         plain("replicatedJob b has completionMode NonIndexed")
     );
-    assert_eq!(group(&unindexed, &Agents::ByNode).unwrap().level, None);
+    assert_eq!(mode(&unindexed, &Agents::ByNode).unwrap().level, None);
 }

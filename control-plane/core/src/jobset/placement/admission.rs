@@ -6,7 +6,7 @@ use lockstep_api::{annotations, labels};
 use thiserror::Error;
 
 use super::{Member, Role, annotation, label, role, topology};
-use crate::jobset::observed::controller_of;
+use crate::jobset::owner::controller_of;
 
 /// Why a pod may not be created, or not yet. The messages are upstream's.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -49,7 +49,8 @@ pub enum Refusal {
 
 /// What is to be done about a pod that is being created.
 ///
-/// `Ok(None)`: nothing is to be checked. `Ok(Some(search))`: it follows a leader, who must be scheduled.
+/// `Ok(None)`: nothing is to be checked. `Ok(Some(search))`: it follows a leader, which must be
+/// scheduled.
 ///
 /// # Errors
 /// The pod may not be created, wherever its leader is.
@@ -67,7 +68,8 @@ pub fn admission(pod: &Pod) -> Result<Option<LeaderSearch<'_>>, Refusal> {
     }
 }
 
-/// The pod with what placement adds to it; `None`: nothing. `domain` is that of the leader, where the pod follows one and it is known.
+/// The pod with what placement adds to it; `None`: nothing. `domain` is that of the leader, where
+/// the pod follows one and it is known.
 #[must_use]
 pub fn mutate(pod: &Pod, domain: Option<&str>) -> Option<Pod> {
     if !concerns(pod) {
@@ -95,7 +97,7 @@ pub fn mutate(pod: &Pod, domain: Option<&str>) -> Option<Pod> {
     (changed != *pod).then_some(changed)
 }
 
-/// Whether the pod belongs to a JobSet and is not placed by the node selector strategy.
+/// True if the pod belongs to a JobSet and is not placed by the node selector strategy.
 fn concerns(pod: &Pod) -> bool {
     annotation(pod, labels::JOBSET_NAME).is_some()
         && annotation(pod, annotations::NODE_SELECTOR_STRATEGY).is_none()
@@ -108,8 +110,10 @@ fn follows(pod: &Pod) -> Option<&str> {
 
 /// Brings a leader to a domain where its own Job is, and no other of the same priority.
 ///
-/// The API server gives every pod a priority before. One that it gave none, with that part of it off, has the priority "" in the second term, as upstream
-/// writes it. No label that was put on here has that value, so that the term matches no pod: such leaders keep nobody out of their domains.
+/// The API server gives every pod a priority before. One that it gave none, with that part of it
+/// off, has the priority "" in the second term, as upstream writes it. No label that was put on
+/// here has that value, so that the term matches no pod: such leaders keep no other pod out of
+/// their domains.
 fn attract(pod: &mut Pod, topology: &str) {
     let key = label(pod, labels::JOB_KEY).unwrap_or_default().to_owned();
     let priority = label(pod, labels::PRIORITY).unwrap_or_default().to_owned();
@@ -177,7 +181,8 @@ pub struct LeaderSearch<'a> {
     pub job: Option<&'a str>,
     /// The node label whose values are the domains.
     pub topology: &'a str,
-    /// Whether pods of the Job bear their index as a label, too, as those do that the Job controller makes.
+    /// True if pods of the Job bear their index as a label, too, as those do that the Job
+    /// controller makes.
     pub labelled: bool,
 }
 

@@ -4,7 +4,8 @@ use k8s_openapi::api::core::v1::Pod;
 
 use super::{Member, Role};
 
-/// Type of the condition that an evicted pod gets, so that a podFailurePolicy can tell this from a failure.
+/// Type of the condition that an evicted pod gets, so that a podFailurePolicy can tell this from a
+/// failure.
 pub const CONDITION: &str = "DisruptionTarget";
 /// Its reason.
 pub const REASON: &str = "ExclusivePlacementViolation";
@@ -20,7 +21,8 @@ pub struct Question<'a> {
     pub topology: &'a str,
 }
 
-/// What to find out about a Job with these pods; `None`: nothing, for there is no follower to judge, or no leader to judge it by.
+/// What to find out about a Job with these pods; `None`: nothing, for there is no follower to
+/// judge, or no leader to judge it by.
 #[must_use]
 pub fn question<'a>(pods: impl Iterator<Item = &'a Member> + Clone) -> Option<Question<'a>> {
     pods.clone().find(|pod| is_follower(pod))?;
@@ -34,8 +36,8 @@ pub fn question<'a>(pods: impl Iterator<Item = &'a Member> + Clone) -> Option<Qu
     })
 }
 
-/// The followers of a Job that do not select the domain of their leader. None where `asked` is no longer the question: then `domain` is
-/// not the answer.
+/// The followers of a Job that do not select the domain of their leader. None if `asked` is no
+/// longer the question: then `domain` is not the answer.
 #[must_use]
 pub fn misplaced<'a>(
     pods: impl Iterator<Item = &'a Member> + Clone,

@@ -96,7 +96,11 @@ fn jobs_are_counted_by_replicated_job_in_descending_order() {
         suspended,
         ..ReplicatedJobStatus::default()
     };
-    let counts = replicated_jobs(&js, &Children::sort(&observed), &Features::default());
+    let counts = replicated_jobs(
+        &js,
+        &Children::sort(&observed.jobset, &observed.jobs, observed.features),
+        &Features::default(),
+    );
     assert_eq!(counts, [status("b", 1, 0, 0, 1, 1), status("a", 0, 1, 1, 0, 0)]);
     assert!(!all_ready(&js, &counts));
     assert!(all_ready(

@@ -6,7 +6,7 @@ use crate::common::testing::{Fate, JobSetBuild, child, jobset, observe, replicat
 use crate::jobset::children::Children;
 use crate::jobset::status;
 
-/// Whether the policy is met when these Jobs of `a` (2 Jobs) and `b` (1 Job) have succeeded.
+/// True if the policy is met when these Jobs of `a` (2 Jobs) and `b` (1 Job) have succeeded.
 fn met(operator: &str, targets: &[&str], succeeded: &[(&str, i32)]) -> bool {
     let js = jobset([replicated_job("a", 2), replicated_job("b", 1)]).with(|js| {
         js.spec.success_policy = Some(SuccessPolicy {
@@ -25,7 +25,11 @@ fn met(operator: &str, targets: &[&str], succeeded: &[(&str, i32)]) -> bool {
     let observed = observe(&js, jobs);
     is_met(
         &js,
-        &status::replicated_jobs(&js, &Children::sort(&observed), &Features::default()),
+        &status::replicated_jobs(
+            &js,
+            &Children::sort(&observed.jobset, &observed.jobs, observed.features),
+            &Features::default(),
+        ),
         &[],
     )
 }
@@ -52,7 +56,11 @@ fn without_a_policy_all_jobs_must_succeed() {
         let observed = observe(&js, [child(&js, "a", 0, fates[0]), child(&js, "a", 1, fates[1])]);
         is_met(
             &js,
-            &status::replicated_jobs(&js, &Children::sort(&observed), &Features::default()),
+            &status::replicated_jobs(
+                &js,
+                &Children::sort(&observed.jobset, &observed.jobs, observed.features),
+                &Features::default(),
+            ),
             &[],
         )
     };

@@ -1,3 +1,5 @@
+mod agent_pod;
+
 use lockstep_api::RestartStrategy;
 
 use super::*;

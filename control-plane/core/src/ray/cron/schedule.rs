@@ -1,10 +1,12 @@
 //! When a RayCronJob's jobs start.
 //!
-//! Promises: what Kubernetes' CronJob takes is taken (five fields, `@hourly` and the like), and nothing beyond it but 7 for Sunday. Time zones are
-//! those that this program brings along, so that the same schedule means the same everywhere.
+//! Promises: what Kubernetes' CronJob takes is taken (five fields, `@hourly` and the like), and
+//! nothing beyond it but 7 for Sunday. Time zones are those that this program brings along, so that
+//! the same schedule means the same everywhere.
 //!
-//! Where the clock goes forward, a start at one stated time of day that there is not comes right after the gap. Where the clock goes back, it
-//! comes once, the first time; a schedule of several times a day goes on through both.
+//! If the clock goes forward, a start at one stated time of day that there is not comes right after
+//! the gap. If the clock goes back, it comes once, the first time; a schedule of several times a
+//! day goes on through both.
 
 use croner::Cron;
 use croner::parser::{CronParser, Seconds, Year};
@@ -126,7 +128,8 @@ fn expand(stated: &str) -> &str {
     }
 }
 
-/// Whether a field has nothing but numbers, these names, `*` and `?`, in lists, ranges and steps: the library knows more, Kubernetes does not.
+/// True if a field has nothing but numbers, these names, `*` and `?`, in lists, ranges and steps:
+/// the library knows more, Kubernetes does not.
 fn is_plain(field: &str, names: &[&str]) -> bool {
     field.split(['*', '?', ',', '-', '/']).all(|part| {
         part.bytes().all(|byte| byte.is_ascii_digit())
@@ -134,7 +137,8 @@ fn is_plain(field: &str, names: &[&str]) -> bool {
     })
 }
 
-/// What Kubernetes reads otherwise than the library, in the library's words: `5/10` is `5-59/10`, `?` and `*/1` are `*`.
+/// What Kubernetes reads otherwise than the library, in the library's words: `5/10` is `5-59/10`,
+/// `?` and `*/1` are `*`.
 fn spell_out(field: &str, last: u8) -> String {
     let parts = field.split(',').map(|part| match part.split_once('/') {
         Some(("*" | "?", "1")) => "*".to_owned(),

@@ -1,4 +1,5 @@
-//! How attempts and jobs end: deadlines, failures, suspension, deletion, and what is deleted with them.
+//! How attempts and jobs end: deadlines, failures, suspension, deletion, and what is deleted with
+//! them.
 
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -59,7 +60,8 @@ impl Draft<'_> {
         false
     }
 
-    /// Has the attempt that was made last stopped, and says so in the status. One that was only prepared never comes.
+    /// Has the attempt that was made last stopped, and says so in the status. One that was only
+    /// prepared never comes.
     fn stop_last(&mut self) {
         let status = &mut self.status;
         if status.job_deployment_status == Some(Phase::Retrying) {
@@ -134,7 +136,8 @@ impl Draft<'_> {
         self.enter(Phase::Suspended);
     }
 
-    /// After the end: stops what has passed its deadline, and deletes the cluster in its time. The submitter stays for its logs.
+    /// After the end: stops what has passed its deadline, and deletes the cluster in its time. The
+    /// submitter stays for its logs.
     pub(super) fn clean_up(&mut self) {
         let over = self.since(self.status.end_time.as_ref());
         if let Ray::Reached {
@@ -162,7 +165,7 @@ impl Draft<'_> {
             return self.look_again(POLL);
         }
         if !self.delete_cluster() && self.submitter() == Submitter::Works {
-            // It waits for a Ray that is no more.
+            // It waits for a Ray that is gone.
             self.delete_submitter();
             self.look_again(POLL);
         }

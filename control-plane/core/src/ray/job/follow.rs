@@ -11,7 +11,8 @@ use crate::ray::submitter;
 
 /// How long Ray may be out of reach before the attempt is given up.
 const OUT_OF_REACH: SignedDuration = SignedDuration::from_secs(300);
-/// Said of a job whose dashboard the control plane does not reach, while nothing else speaks against it.
+/// Said of a job whose dashboard the control plane does not reach, while nothing else speaks
+/// against it.
 const SEEN: &str = "the dashboard is out of reach of the control plane; the head is ready, and the submitter works: the job is left to run";
 
 /// What has become of the submitter.
@@ -52,7 +53,8 @@ impl Draft<'_> {
             false => self.poll(),
         }
         match self.ray.clone() {
-            // Its id is the attempt's, so it was submitted to this Ray: what is not known is which one that was.
+            // Its id is the attempt's, so it was submitted to this Ray: what is not known is which
+            // one that was.
             Ray::Reached {
                 session,
                 job: Some(info),
@@ -114,8 +116,9 @@ impl Draft<'_> {
         }
     }
 
-    /// Ray has said how the job has ended. What comes next takes the submitter away, be it here or by who looks at the RayJob (Kueue suspends
-    /// the Job of one that is finished): so that waits, for a while, until all that the driver has printed is shown.
+    /// Ray has said how the job has ended. What comes next takes the submitter away, be it here or
+    /// by who looks at the RayJob (Kueue suspends the Job of one that is finished): so that waits,
+    /// for a while, until all that the driver has printed is shown.
     fn conclude(&mut self, submitter: Submitter) {
         let now = self.now();
         let ended = self.status.end_time.get_or_insert(now).clone();
@@ -135,7 +138,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Whether the submitter has a pod that shows what the driver has printed.
+    /// True if the submitter has a pod that shows what the driver has printed.
     fn is_showing(&self, submitter: Submitter) -> bool {
         let job = self.observed.submitter.as_ref();
         let ready = job.and_then(|job| job.status.as_ref()?.ready).unwrap_or(0);
@@ -218,8 +221,8 @@ impl Draft<'_> {
         }
     }
 
-    /// Whether Ray answers others, where it does not answer here: kubelet holds the head ready, and a submitter of ours runs. Another may run whatever
-    /// becomes of the job.
+    /// True if Ray answers others although it does not answer here: the kubelet holds the head
+    /// ready, and a submitter of ours runs. Another may run whatever becomes of the job.
     fn is_seen_by(&self, found: Submitter) -> bool {
         let is_out_of_reach = matches!(self.ray, Ray::Unreachable | Ray::Denied(_));
         let follows = self.is_showing(found) && !submitter::is_stated(&self.job.spec);
@@ -232,7 +235,8 @@ impl Draft<'_> {
         status.is_some_and(|status| status.is_true(conditions::HEAD_POD_READY))
     }
 
-    /// Has the job's eyes replaced where they are lost. A submitter looks itself whether Ray is the one that the job belongs to.
+    /// Has the job's eyes replaced where they are lost. A submitter looks itself whether Ray is the
+    /// one that the job belongs to.
     fn keep_submitter(&mut self, submitter: Submitter) {
         let is_k8s = self.job.spec.submission_mode() == RayJobSubmissionMode::K8sJobMode;
         match submitter {
@@ -267,7 +271,8 @@ impl Draft<'_> {
         true
     }
 
-    /// Ray does not answer: the attempt is given up in the end. Time in which nobody has looked does not count.
+    /// Ray does not answer: the attempt is given up in the end. Time in which no leader has looked
+    /// does not count.
     pub(super) fn out_of_reach(&mut self) {
         let since = self
             .status

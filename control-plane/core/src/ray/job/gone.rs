@@ -6,28 +6,22 @@ use jiff::SignedDuration;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::Draft;
+use super::{Draft, Pods};
 use crate::jobset::plan::{JobRef, Severity};
 use crate::ray::submitter;
 
-/// Finalizer of what is deleted only once all that belongs to it is gone (`metav1.FinalizerDeleteDependents`).
+/// Finalizer of what is deleted only once all that belongs to it is gone
+/// (`metav1.FinalizerDeleteDependents`).
 const FOREGROUND: &str = "foregroundDeletion";
-/// How long what is deleted may take to go before that is told, and how long a pod of the submitter.
+/// How long what is deleted may take to go before that is told, and how long a pod of the
+/// submitter.
 const GOES_WITHIN: SignedDuration = SignedDuration::from_secs(60);
-/// How messages about what somebody else has to see to begin.
+/// How messages about what an operator has to see to begin.
 const WAITS: &str = "waits until ";
 
-/// When the pods of a Job that is deleted go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pods {
-    /// Before it (foreground): where the Job is gone nothing of it runs.
-    First,
-    /// In their own time (background): one of them may be on a node that is lost, and never go.
-    Later,
-}
-
 impl<'a> Draft<'a> {
-    /// Has the submitter deleted, its pods first; after a while without those that do not go. True: it is still there.
+    /// Has the submitter deleted, its pods first; after a while without those that do not go. True:
+    /// it is still there.
     pub(super) fn delete_submitter(&mut self) -> bool {
         let Some(submitter) = self.own_submitter() else {
             return false;
@@ -62,7 +56,8 @@ impl<'a> Draft<'a> {
         self.tell(Severity::Normal, "DeletedRayJobSubmitter", message);
     }
 
-    /// Has the cluster deleted. True: it is still there, or its pods are, in which a driver may run.
+    /// Has the cluster deleted. True: it is still there, or its pods are, in which a driver may
+    /// run.
     pub(super) fn delete_cluster(&mut self) -> bool {
         let Some(cluster) = self
             .observed
@@ -134,7 +129,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Says in the status what somebody else has to see to. True: it is news.
+    /// Says in the status what an operator has to see to. True if it was not there before.
     pub(super) fn wait_for(&mut self, what: impl Display) -> bool {
         let message = format!("{WAITS}{what}");
         let is_news = self.status.message != message;
@@ -149,8 +144,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Deletes a submitter that has had no pod for a while but one that does not go, as on a node that is lost: the Job controller makes
-    /// another only once that one has ended.
+    /// Deletes a submitter that has had no pod for a while but one that does not go, as on a node
+    /// that is lost: the Job controller makes another only once that one has ended.
     pub(super) fn replace_lost_submitter(&mut self) {
         let status = self
             .observed

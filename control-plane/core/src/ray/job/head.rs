@@ -1,7 +1,8 @@
 //! Heads that do not come up.
 //!
-//! A head that fails once it was started is restarted in place, which the JobSet counts. Of what becomes of it before that only its Job and its
-//! pods tell: kubelet would not have the pod, its node was taken away, an init container fails, or there was no agent in front of it.
+//! A head that fails once it was started is restarted in place, which the JobSet counts. Of what
+//! becomes of it before that only its Job and its pods tell: the kubelet would not have the pod,
+//! its node was taken away, an init container fails, or there was no agent in front of it.
 
 use std::sync::Arc;
 
@@ -11,15 +12,16 @@ use lockstep_api::naming::job_name;
 use lockstep_api::ray::{RayCluster, RayJobDeploymentStatus as Phase, conditions};
 
 use super::Draft;
-use crate::jobset::observed::is_controlled_by;
+use crate::jobset::owner::is_controlled_by;
 use crate::jobset::pod::PodSummary;
 use crate::ray::names::HEAD;
 
-/// Restarts of the cluster in an attempt, before its head was up, that are forgiven; and failures of its head.
+/// Restarts of the cluster in an attempt, before its head was up, that are forgiven; and failures
+/// of its head.
 const FORGIVEN: i32 = 3;
 
-/// How often pods of a cluster's head have failed, and kubelet has started a container of the present one again. A pod that is on its way out is
-/// among the failed ones already.
+/// How often pods of a cluster's head have failed, and the kubelet has started a container of the
+/// present one again. A pod that is on its way out is among the failed ones already.
 #[must_use]
 pub fn head_failures<'a>(
     jobset: &JobSet,
@@ -42,7 +44,8 @@ pub fn head_failures<'a>(
 }
 
 impl Draft<'_> {
-    /// Why a cluster whose head has not come up, however often that was tried in this attempt, is given up.
+    /// Why a cluster whose head has not come up, however often that was tried in this attempt, is
+    /// given up.
     pub(super) fn never_starts(&self, cluster: &RayCluster) -> Option<String> {
         if cluster
             .status

@@ -1,32 +1,22 @@
 //! Until the job is submitted: the cluster, its head, and the submitter.
 
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use lockstep_api::ray::{
-    GROUP, RayCluster, RayClusterState, RayJob, RayJobDeploymentStatus as Phase, RayJobSubmissionMode,
-    VERSION, conditions, keys,
+    RayCluster, RayClusterState, RayJobDeploymentStatus as Phase, RayJobSubmissionMode, conditions, keys,
 };
 
+use super::cluster::cluster_for;
 use super::{Draft, POLL, Ray, SLOWEST};
 use crate::jobset::plan::Severity;
 use crate::ray::cluster::is_left_by;
 use crate::ray::submitter;
 
 impl Draft<'_> {
+    /// Creates the cluster, and submits the job once its head is ready.
     pub(super) fn initialize(&mut self) {
-        if self
-            .observed
-            .submitter
-            .as_deref()
-            .is_some_and(|job| self.owns(&job.metadata) && !is_old(job, &self.status.job_id))
-        {
-            return self.running();
-        }
-        if let Some(job) = self.observed.submitter.as_deref()
-            && self.is_foreign(job)
-        {
-            let message = format!("the Job {} belongs to somebody else", self.job.name());
-            return self.fail("SubmissionFailed", message);
+        if self.is_settled_by_submitter() {
+            return;
         }
         let Some(cluster) = self.observed.cluster.as_deref() else {
             let name = &self.status.ray_cluster_name;
@@ -96,6 +86,27 @@ impl Draft<'_> {
         }
     }
 
+    /// False if there is no Job of the submitter's name, or one that this controller may replace.
+    fn is_settled_by_submitter(&mut self) -> bool {
+        if self
+            .observed
+            .submitter
+            .as_deref()
+            .is_some_and(|job| self.owns(&job.metadata) && !is_old(job, &self.status.job_id))
+        {
+            self.running();
+            return true;
+        }
+        if let Some(job) = self.observed.submitter.as_deref()
+            && self.is_foreign(job)
+        {
+            let message = format!("the Job {} belongs to somebody else", self.job.name());
+            self.fail("SubmissionFailed", message);
+            return true;
+        }
+        false
+    }
+
     /// Why a cluster does not come up, where it knows that itself.
     fn say_what_it_lacks(&mut self, cluster: &RayCluster) {
         let status = cluster.status.as_ref();
@@ -125,7 +136,7 @@ impl Draft<'_> {
         self.look_again(POLL);
     }
 
-    /// Whether the job can be submitted: the head is ready, or all pods are, where that is asked for.
+    /// True if the job can be submitted: the head is ready, or all pods are, if that is asked for.
     pub(super) fn is_ready(&self, cluster: &RayCluster) -> bool {
         let all = self.job.spec.wait_for_all_pods_healthy.unwrap_or(false);
         cluster.status.as_ref().is_some_and(|status| {
@@ -136,12 +147,13 @@ impl Draft<'_> {
         })
     }
 
-    /// Whether an object was made for a former RayJob of this name.
+    /// True if an object was made for a former RayJob of this name.
     fn is_left(&self, meta: &ObjectMeta) -> bool {
         is_left_by(meta, "RayJob", self.job.name(), self.job.uid_str())
     }
 
-    /// Whether the Job of the RayJob's name is somebody else's. What a RayJob of the same name has left goes by itself.
+    /// True if the Job of the RayJob's name has another owner. What a RayJob of the same name has
+    /// left goes by itself.
     fn is_foreign(&self, job: &Job) -> bool {
         self.job.spec.submission_mode() == RayJobSubmissionMode::K8sJobMode
             && !self.owns(&job.metadata)
@@ -156,7 +168,7 @@ pub(super) fn failed(cluster: &RayCluster) -> Option<&str> {
     (status.state == Some(RayClusterState::failed)).then_some(status.reason.as_str())
 }
 
-/// Whether a submitter belongs to an earlier attempt.
+/// True if a submitter belongs to an earlier attempt.
 pub(super) fn is_old(job: &Job, id: &str) -> bool {
     let annotations = job.metadata.annotations.as_ref();
     annotations
@@ -173,42 +185,4 @@ pub(super) fn dashboard(cluster: &RayCluster) -> String {
         .map_or("8265", String::as_str);
     let service = crate::ray::names::head_service(cluster.name());
     format!("{service}.{}.svc:{port}", cluster.ns())
-}
-
-/// The cluster of an attempt.
-pub(super) fn cluster_for(job: &RayJob, name: &str) -> RayCluster {
-    let mut spec = job.spec.ray_cluster_spec.clone().unwrap_or_default();
-    spec.managed_by.clone_from(&job.spec.managed_by);
-    let mut labels = job.metadata.labels.clone().unwrap_or_default();
-    labels.extend(keys::originated_from_job(job.name()));
-    let mode = job.spec.submission_mode();
-    labels.insert(keys::SUBMISSION_MODE.to_owned(), mode.as_str().to_owned());
-    RayCluster {
-        metadata: ObjectMeta {
-            name: Some(name.to_owned()),
-            namespace: job.metadata.namespace.clone(),
-            labels: Some(labels),
-            annotations: job.metadata.annotations.clone().map(|mut annotations| {
-                annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
-                annotations.remove(keys::JOB_STATUS);
-                annotations
-            }),
-            owner_references: Some(vec![owner(job)]),
-            ..ObjectMeta::default()
-        },
-        spec,
-        status: None,
-    }
-}
-
-/// The job as the controlling owner of what is made for it.
-pub(in crate::ray) fn owner(job: &RayJob) -> OwnerReference {
-    OwnerReference {
-        api_version: format!("{GROUP}/{VERSION}"),
-        kind: "RayJob".to_owned(),
-        name: job.name().to_owned(),
-        uid: job.uid_str().to_owned(),
-        controller: Some(true),
-        block_owner_deletion: Some(true),
-    }
 }

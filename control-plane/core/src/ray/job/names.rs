@@ -1,11 +1,10 @@
 //! Names and ids, which follow from the RayJob's UID and the attempt.
 
 use lockstep_api::naming::hex_digest;
-use lockstep_api::ray::{RayCluster, RayJob, RayJobDeploymentStatus, RayJobStatus};
+use lockstep_api::ray::{RayJob, RayJobDeploymentStatus, RayJobStatus};
 
-use super::initialize::cluster_for;
-
-/// Attempts whose names are compared, of the first ones and of the last: the number of attempts is what somebody wrote into the status.
+/// Attempts whose names are compared, of the first ones and of the last: the number of attempts is
+/// what any writer put into the status.
 const MOST_ATTEMPTS: i32 = 1000;
 
 /// Name of the cluster of an attempt.
@@ -13,12 +12,8 @@ pub(super) fn cluster_name(job: &RayJob, attempt: i32) -> String {
     format!("{}-{}", job.name(), digits(job, "cluster", attempt))
 }
 
-/// The cluster of the first attempt.
-pub(in crate::ray) fn first_cluster(job: &RayJob) -> RayCluster {
-    cluster_for(job, &cluster_name(job, 0))
-}
-
-/// Whether this controller has begun the job, and no other one: the name of its cluster follows from the job's UID and an attempt.
+/// True if this controller has begun the job, and no other one: the name of its cluster follows
+/// from the job's UID and an attempt.
 #[must_use]
 pub fn is_begun(job: &RayJob) -> bool {
     let Some(status) = &job.status else {

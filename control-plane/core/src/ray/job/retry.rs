@@ -1,4 +1,5 @@
-//! Between two attempts: the submitter goes, then Ray is started anew, in the same pods or in a new cluster.
+//! Between two attempts: the submitter goes, then Ray is restarted, in the same pods or in a new
+//! cluster.
 
 use jiff::SignedDuration;
 use lockstep_api::ray::{RayCluster, RayJobDeploymentStatus as Phase, RayJobRetryPolicy};
@@ -27,7 +28,7 @@ impl Draft<'_> {
             .as_deref()
             .filter(|cluster| !self.needs_another(cluster))
         {
-            Some(cluster) => self.start_anew(cluster),
+            Some(cluster) => self.start_over(cluster),
             None if self.delete_cluster() => self.tell_what_does_not_go(),
             None => {
                 self.status.ray_cluster_name = cluster_name(self.job, self.status.num_retries);
@@ -38,7 +39,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Whether the next attempt cannot be made on this cluster.
+    /// True if the next attempt cannot be made on this cluster.
     fn needs_another(&self, cluster: &RayCluster) -> bool {
         self.job.spec.retry_policy == Some(RayJobRetryPolicy::NewCluster)
             || self.status.needs_new_cluster
@@ -47,16 +48,17 @@ impl Draft<'_> {
             || self.since(self.status.retrying_since.as_ref()) > PATIENCE
     }
 
-    /// Has Ray started anew in its pods, and waits until it is.
-    fn start_anew(&mut self, cluster: &RayCluster) {
+    /// Has Ray restarted in its pods, and waits until it is.
+    fn start_over(&mut self, cluster: &RayCluster) {
         let word = self.status.job_id.clone();
         let jobset = self.observed.jobset.as_deref();
         let before = &self.status.previous_session;
         let is_another = match self.ray {
-            // Which Ray the attempt before belonged to is not known. One that knows it is the same one.
+            // Which Ray the attempt before belonged to is not known. One that knows it is the same
+            // one.
             Ray::Reached { session, job } if before.is_empty() => {
-                let is_anew = || jobset.is_some_and(|jobset| has_restarted(jobset, &word));
-                job.is_none() && (!session.is_empty() || is_anew())
+                let is_restarted = || jobset.is_some_and(|jobset| has_restarted(jobset, &word));
+                job.is_none() && (!session.is_empty() || is_restarted())
             }
             // Nor is one that knows it another one, whatever it calls itself.
             Ray::Reached { session, job } => session != before && job.is_none(),
@@ -65,7 +67,7 @@ impl Draft<'_> {
         if is_another && self.is_ready(cluster) {
             return self.again();
         }
-        // A head that was started anew already needs no restart of its own.
+        // A head that was restarted already needs no restart of its own.
         let asked = |jobset: &JobSet| jobset.annotation(annotations::RESTART_REQUEST) == Some(word.as_str());
         if let Some(jobset) = jobset.filter(|jobset| !is_another && !asked(jobset)) {
             let jobset = JobRef {
@@ -84,7 +86,7 @@ impl Draft<'_> {
     }
 }
 
-/// Whether all workers have been started anew since this word asked for it.
+/// True if all workers have been restarted since this word asked for it.
 fn has_restarted(jobset: &JobSet, word: &str) -> bool {
     let in_place = jobset
         .status

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Pod;
 use lockstep_api::labels;
 use lockstep_api::ray::conditions::reasons;
 
-use crate::jobset::observed::is_controlled_by;
+use crate::jobset::owner::is_controlled_by;
 use crate::ray::cluster::ObservedCluster;
 use crate::ray::names;
 
@@ -15,15 +15,15 @@ pub(super) const CREATED_WITHIN: SignedDuration = SignedDuration::from_secs(30);
 /// What a pod's `Ready` condition says while a container is not ready: that one knows why.
 const CONTAINERS_NOT_READY: &str = "ContainersNotReady";
 
-/// Whether something is so, why in one word, and more about it.
+/// What a condition of the status is to state.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Said {
+pub(super) struct ConditionState {
     pub(super) is_true: bool,
     pub(super) reason: String,
     pub(super) message: String,
 }
 
-impl Said {
+impl ConditionState {
     pub(super) fn new(is_true: bool, reason: &str, message: impl Into<String>) -> Self {
         Self {
             is_true,
@@ -33,22 +33,22 @@ impl Said {
     }
 }
 
-/// Whether the head's pod is ready, in the words of the pod, as KubeRay has them.
-pub(super) fn head_is_ready(observed: &ObservedCluster) -> Said {
+/// The state of the `HeadPodReady` condition, in the words of the pod, as KubeRay has them.
+pub(super) fn head_is_ready(observed: &ObservedCluster) -> ConditionState {
     let pod = observed.head_pod.as_deref();
     if ready(observed, |name| name == names::HEAD) > 0 {
-        return Said::new(true, reasons::HEAD_POD_READY, "");
+        return ConditionState::new(true, reasons::HEAD_POD_READY, "");
     }
     let Some(pod) = pod else {
         return match observed.head.pod_name.as_str() {
-            "" => Said::new(false, reasons::HEAD_POD_NOT_FOUND, "Head Pod not found"),
-            _ => Said::new(false, reasons::UNKNOWN, ""),
+            "" => ConditionState::new(false, reasons::HEAD_POD_NOT_FOUND, "Head Pod not found"),
+            _ => ConditionState::new(false, reasons::UNKNOWN, ""),
         };
     };
     by_its_condition(pod)
 }
 
-fn by_its_condition(pod: &Pod) -> Said {
+fn by_its_condition(pod: &Pod) -> ConditionState {
     let conditions = pod
         .status
         .iter()
@@ -57,11 +57,11 @@ fn by_its_condition(pod: &Pod) -> Said {
         .into_iter()
         .find(|condition| condition.type_ == "Ready")
     else {
-        return Said::new(false, reasons::UNKNOWN, "");
+        return ConditionState::new(false, reasons::UNKNOWN, "");
     };
     let is_true = ready.status == "True";
     let reason = ready.reason.clone().filter(|reason| !reason.is_empty());
-    let mut said = Said {
+    let mut said = ConditionState {
         is_true,
         message: ready.message.clone().unwrap_or_default(),
         reason: reason.unwrap_or_else(|| {
@@ -129,14 +129,15 @@ fn own(observed: &ObservedCluster) -> impl Iterator<Item = (&str, &Job)> {
 pub(super) struct Missing {
     /// Reason and message, as KubeRay has the reason.
     pub(super) said: Option<(&'static str, String)>,
-    /// The same of a Job that has some of its pods: that may be so for a moment, whenever pods come and go.
+    /// What is said of a Job that has some of its pods: that may be so for a moment, whenever pods
+    /// come and go.
     pub(super) some: Option<(&'static str, String)>,
     /// When another Job will have been without pods for too long.
     pub(super) look_again: Option<SignedDuration>,
 }
 
-/// Which Jobs have had no pod at all for a while, although none of theirs has ever ended, and which have fewer than they ask for: their events
-/// say what is against it.
+/// Which Jobs have had no pod at all for a while, although none of theirs has ever ended, and which
+/// have fewer than they ask for: their events say what is against it.
 pub(super) fn missing(observed: &ObservedCluster) -> Missing {
     let mut missing = Missing::default();
     // One that is being deleted is to have none.

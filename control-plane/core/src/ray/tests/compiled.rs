@@ -11,7 +11,7 @@ fn the_jobset_is_valid_and_restarts_by_process() {
     let jobset = compile(&cluster(json!({})));
     assert_eq!(validation::validate(&jobset, &Features::default()), []);
     assert_eq!(jobset.restart_strategy(), RestartStrategy::InPlaceRestart);
-    let group = in_place::group(&jobset, &in_place::Agents::ByNode).unwrap();
+    let group = in_place::mode(&jobset, &in_place::Agents::ByNode).unwrap();
     assert_eq!(group.reasons, [""; 0]);
 }
 
@@ -37,7 +37,7 @@ fn what_runs_beside_ray_is_no_worker_and_its_probes_keep_nobody_from_restarts_by
     let jobset = compile(&with_sidecars());
     assert_eq!(jobset.annotation(SUPERVISE), Some("ray-head,ray-worker"));
     assert_eq!(validation::validate(&jobset, &Features::default()), []);
-    let group = in_place::group(&jobset, &in_place::Agents::ByNode).unwrap();
+    let group = in_place::mode(&jobset, &in_place::Agents::ByNode).unwrap();
     assert_eq!((group.kind, group.reasons), (InPlaceKind::Supervised, vec![]));
     for (job, workers) in [
         ("head", ["ray-head"]),
@@ -154,7 +154,8 @@ fn the_users_command_stays_where_that_is_asked_for_or_it_starts_ray() {
     ] {
         let jobset = compile(&own);
         assert_eq!(command(&jobset, "head"), args);
-        // KubeRay's users run it as `$KUBERAY_GEN_RAY_START_CMD`, which a shell takes for one command and its arguments.
+        // KubeRay's users run it as `$KUBERAY_GEN_RAY_START_CMD`, which a shell takes for one
+        // command and its arguments.
         let generated = variable(&jobset, "head", "KUBERAY_GEN_RAY_START_CMD");
         assert!(
             generated.starts_with("ray start --head --block") && !generated.contains(';'),

@@ -39,7 +39,7 @@ fn it_is_ready_when_all_pods_have_been() {
     world.settle();
     assert_eq!(world.state(), "ready");
     assert!(world.is_true(conditions::PROVISIONED));
-    // It was; a pod that goes for a while changes the numbers alone.
+    // It was; a pod that goes for a while changes only the numbers.
     world.ready = [1, 1];
     world.settle();
     assert_eq!(world.state(), "ready");

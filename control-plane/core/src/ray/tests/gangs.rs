@@ -5,7 +5,8 @@ use crate::admission;
 use crate::common::features::Features;
 use crate::common::testing::Cluster;
 
-/// A cluster with a gang that states no minimum, and a group of so many workers. Its JobSet is as the webhook for JobSets completes it.
+/// A cluster with a gang that states no minimum, and a group of so many workers. Its JobSet is as
+/// the webhook for JobSets completes it.
 fn completed(replicas: i32) -> World {
     let mut stated = cluster(json!({"gang": {}}));
     stated.spec.worker_group_specs[0].replicas = Some(replicas);

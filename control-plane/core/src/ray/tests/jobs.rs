@@ -1,13 +1,14 @@
-//! What is done about a RayJob: each state, each transition, and what KubeRay's users complained of, by the number of the issue.
+//! What is done about a RayJob: each state, each transition, and what KubeRay's users complained
+//! of, by the number of the issue.
 
 mod attempts;
 mod crashes;
 mod deadlines;
 mod gone;
 mod last_words;
-mod memory;
 mod refused;
 mod shown;
+mod status_annotation;
 mod submission;
 
 use jiff::SignedDuration;
@@ -17,8 +18,8 @@ use lockstep_api::ray::{
 };
 
 use super::*;
-use crate::jobset::observed::AgentPod;
 use crate::jobset::pod::PodSummary;
+use crate::jobset::upstream_agent::AgentPod;
 use crate::ray::job::{
     FINALIZER, JobPlan, ObservedJob, Ray, RayInfo, Recalled, head_failures, plan, question, recall, refused,
 };
@@ -151,9 +152,9 @@ impl Stage {
                 .push(submitter.metadata.annotations.as_ref().unwrap()["lockstep.dev/ray-job-id"].clone());
             self.submitter = Some(*submitter);
         }
-        if let Some(memory) = plan.memory {
+        if let Some(status) = plan.status_annotation {
             let annotations = self.job.metadata.annotations.get_or_insert_default();
-            annotations.insert(keys::JOB_STATUS.to_owned(), memory);
+            annotations.insert(keys::JOB_STATUS.to_owned(), status);
         }
         if plan.forget {
             assert!(plan.status.is_none(), "two writes of one version");
@@ -162,7 +163,7 @@ impl Stage {
         }
         if let Some(status) = plan.status {
             self.job.status = Some(match self.is_kuberays {
-                true => memory::pruned(&status),
+                true => status_annotation::pruned(&status),
                 false => *status,
             });
         }

@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::api::core::v1::{EnvVar, PodTemplateSpec};
+use k8s_openapi::api::core::v1::PodTemplateSpec;
 use lockstep_api::ray::{HeadGroupSpec, RayClusterSpec, WorkerGroupSpec, keys};
 
-use super::{Annotations, options, unsupported_annotation};
+use super::options::{self, Annotations, head_variable, unsupported_annotation};
 use crate::common::syntax::{label_value, qualified_name};
 use crate::common::violation::Violation;
-use crate::jobset::limits::{MOST_REPLICATED_JOBS, MOST_WORKERS};
+use crate::jobset::limits::MOST_WORKERS;
+use crate::ray::jobset::MOST_GROUPS;
 use crate::ray::names;
 
 type Map = BTreeMap<String, String>;
@@ -19,8 +20,6 @@ const REDIS_ADDRESS: &str = "RAY_REDIS_ADDRESS";
 const AUTOSCALER: &str = "RAY_enable_autoscaler_v2";
 /// The most pods of a group: the most completions of an Indexed Job whose pods have host names.
 const MOST_PODS: i32 = 99_999;
-/// The most groups of workers: each is a replicatedJob, beside the head.
-pub(crate) const MOST_GROUPS: usize = MOST_REPLICATED_JOBS - 1;
 
 /// What is wrong with the spec of a cluster, at `path`, whose object has these annotations.
 pub(super) fn validate(
@@ -51,51 +50,16 @@ pub(super) fn validate(
         let message = format!("must not make more than {MOST_WORKERS} pods in all, with the head's");
         violations.push(Violation::new(field, message));
     }
-    let head = &spec.head_group_spec;
-    let mut wrong = Vec::new();
-    if !has_container(&head.template) {
-        wrong.push(("", "headGroupSpec should have at least one container".to_owned()));
-    }
-    ray(
-        "Head",
-        head.ray_start_params.as_ref(),
-        &head.resources,
-        &head.labels,
-        &mut wrong,
-    );
-    outside(head, unsupported_annotation(annotations).is_some(), &mut wrong);
     let at_head = |(field, message)| Violation::new(format!("{path}.headGroupSpec{field}"), message);
-    violations.extend(wrong.into_iter().map(at_head));
+    let head = head(&spec.head_group_spec, annotations);
+    violations.extend(head.into_iter().map(at_head));
 
     // KubeRay asks for no more, either.
     let autoscaler = spec.other.0.get("autoscalerOptions");
     let has_version_2 = autoscaler.is_some_and(|options| options["version"] == "v2");
     let mut names = BTreeSet::new();
     for (index, group) in spec.worker_group_specs.iter().enumerate() {
-        let mut wrong = Vec::new();
-        if !has_container(&group.template) {
-            wrong.push((
-                "",
-                "workerGroupSpec should have at least one container".to_owned(),
-            ));
-        }
-        if group.group_name.is_empty() {
-            wrong.push((".groupName", "must be set".to_owned()));
-        }
-        // It is the value of a label of the group's pods: without it there would be none.
-        for error in label_value(&group.group_name) {
-            wrong.push((".groupName", error));
-        }
-        if !names.insert(names::replicated_job(&group.group_name)) {
-            wrong.push((
-                ".groupName",
-                "worker group names must be unique, in lower case too".to_owned(),
-            ));
-        }
-        numbers(group, &mut wrong);
-        options::group(group, has_version_2, &mut wrong);
-        let (params, name) = (group.ray_start_params.as_ref(), &group.group_name);
-        ray(name, params, &group.resources, &group.labels, &mut wrong);
+        let wrong = group_of(group, has_version_2, &mut names);
         let at_group =
             |(field, message)| Violation::new(format!("{path}.workerGroupSpecs[{index}]{field}"), message);
         violations.extend(wrong.into_iter().map(at_group));
@@ -113,20 +77,63 @@ pub(super) fn validate(
     }
 }
 
+/// What is wrong with the head, by the field of its spec.
+fn head(head: &HeadGroupSpec, annotations: Annotations<'_>) -> Vec<(&'static str, String)> {
+    let mut wrong = Vec::new();
+    if !has_container(&head.template) {
+        wrong.push(("", "headGroupSpec should have at least one container".to_owned()));
+    }
+    ray(
+        "Head",
+        head.ray_start_params.as_ref(),
+        &head.resources,
+        &head.labels,
+        &mut wrong,
+    );
+    outside(head, unsupported_annotation(annotations).is_some(), &mut wrong);
+    wrong
+}
+
+/// What is wrong with a group of workers, by the field. `names` are those of the groups before it.
+fn group_of(
+    group: &WorkerGroupSpec,
+    has_version_2: bool,
+    names: &mut BTreeSet<String>,
+) -> Vec<(&'static str, String)> {
+    let mut wrong = Vec::new();
+    if !has_container(&group.template) {
+        wrong.push((
+            "",
+            "workerGroupSpec should have at least one container".to_owned(),
+        ));
+    }
+    if group.group_name.is_empty() {
+        wrong.push((".groupName", "must be set".to_owned()));
+    }
+    // It is the value of a label of the group's pods: without it there would be none.
+    for error in label_value(&group.group_name) {
+        wrong.push((".groupName", error));
+    }
+    if !names.insert(names::replicated_job(&group.group_name)) {
+        wrong.push((
+            ".groupName",
+            "worker group names must be unique, in lower case too".to_owned(),
+        ));
+    }
+    numbers(group, &mut wrong);
+    options::group(group, has_version_2, &mut wrong);
+    let (params, name) = (group.ray_start_params.as_ref(), &group.group_name);
+    ray(name, params, &group.resources, &group.labels, &mut wrong);
+    wrong
+}
+
 fn has_container(template: &PodTemplateSpec) -> bool {
     let pod = template.spec.as_ref();
     pod.is_some_and(|pod| !pod.containers.is_empty())
 }
 
-/// A variable of the head's container.
-pub(super) fn head_variable<'a>(head: &'a HeadGroupSpec, name: &str) -> Option<&'a EnvVar> {
-    let pod = head.template.spec.as_ref();
-    let env = pod.and_then(|pod| pod.containers.first()?.env.as_ref());
-    env?.iter().find(|variable| variable.name == name)
-}
-
-/// What the head is told to have outside of it, or beside it, which is not made here. `fault_tolerant`: an annotation says that the head keeps its
-/// state in Redis.
+/// What the head is told to have outside of it, or beside it, which is not made here.
+/// `fault_tolerant`: an annotation says that the head keeps its state in Redis.
 fn outside(head: &HeadGroupSpec, fault_tolerant: bool, wrong: &mut Vec<(&str, String)>) {
     let variable = |name: &str| head_variable(head, name);
     let params = head.ray_start_params.as_ref();

@@ -1,17 +1,20 @@
-//! What contradicts itself in fields that are ignored. KubeRay refuses it, and so is it refused here, as far as this looks: policies of networks and TLS are KubeRay's
-//! alone.
+//! What contradicts itself in fields that are ignored. KubeRay refuses it, and so is it refused
+//! here, as far as this looks: only KubeRay judges network policies and TLS.
 //!
-//! KubeRay's messages are kept as far as they say what is wrong. Where they advise a field that is ignored here, they end before that. What asks for protection is
-//! refused beside them ([`super::protection`]).
+//! KubeRay's messages are kept as far as they say what is wrong. If they advise a field that is
+//! ignored here, they end before that. What asks for protection is refused beside them
+//! ([`super::protection`]).
 
 use std::collections::BTreeMap;
 
-use lockstep_api::ray::{RayClusterSpec, WorkerGroupSpec, keys};
+use k8s_openapi::api::core::v1::EnvVar;
+use lockstep_api::ray::{HeadGroupSpec, RayClusterSpec, WorkerGroupSpec, keys};
 use serde_json::Value;
 
-use super::Annotations;
-use super::groups::head_variable;
 use crate::common::violation::Violation;
+
+/// Annotations of an object.
+pub(super) type Annotations<'a> = Option<&'a BTreeMap<String, String>>;
 
 /// Variable of the head with the password of Redis.
 const REDIS_PASSWORD: &str = "REDIS_PASSWORD";
@@ -21,12 +24,33 @@ const AUTOSCALER_COMMAND: &str = "KUBERAY_GEN_AUTOSCALER_START_CMD";
 const TOKENS: (u64, u64, u64) = (2, 52, 0);
 const KUBERNETES_TOKENS: (u64, u64, u64) = (2, 55, 0);
 
-/// What is wrong with the spec of a cluster, at `path`. `is_jobs`: it is the cluster of a RayJob.
+/// A variable of the head's container.
+pub(super) fn head_variable<'a>(head: &'a HeadGroupSpec, name: &str) -> Option<&'a EnvVar> {
+    let pod = head.template.spec.as_ref();
+    let env = pod.and_then(|pod| pod.containers.first()?.env.as_ref());
+    env?.iter().find(|variable| variable.name == name)
+}
+
+/// The path of the annotation that asks for what is not supported, where it is stated.
+pub(crate) fn unsupported_annotation(annotations: Annotations<'_>) -> Option<String> {
+    let value = annotations?.get(keys::FAULT_TOLERANCE)?;
+    let path = format!("metadata.annotations[{}]", keys::FAULT_TOLERANCE);
+    value.eq_ignore_ascii_case("true").then_some(path)
+}
+
+/// What creates a RayCluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CreatedBy {
+    User,
+    RayJob,
+}
+
+/// What is wrong with the spec of a cluster, at `path`.
 pub(super) fn validate(
     path: &str,
     spec: &RayClusterSpec,
     annotations: Annotations<'_>,
-    is_jobs: bool,
+    created_by: CreatedBy,
     violations: &mut Vec<Violation>,
 ) {
     let mut wrong = |field: &str, message: String| {
@@ -39,7 +63,7 @@ pub(super) fn validate(
         }
     }
     if let Some(options) = options("authOptions") {
-        for message in authentication(options, spec.ray_version.as_deref(), is_jobs) {
+        for message in authentication(options, spec.ray_version.as_deref(), created_by) {
             wrong("authOptions", message);
         }
     }
@@ -61,7 +85,7 @@ pub(super) fn validate(
         }
     }
     if let Some(strategy) = options("upgradeStrategy").and_then(|options| options["type"].as_str()) {
-        if is_jobs {
+        if created_by == CreatedBy::RayJob {
             let message = "upgradeStrategy cannot be set when RayCluster is created by RayJob";
             wrong("upgradeStrategy", message.to_owned());
         } else if !["Recreate", "None"].contains(&strategy) {
@@ -163,10 +187,10 @@ fn fault_tolerance(options: &Value, spec: &RayClusterSpec, annotations: Annotati
     wrong
 }
 
-fn authentication(options: &Value, version: Option<&str>, is_jobs: bool) -> Vec<String> {
+fn authentication(options: &Value, version: Option<&str>, created_by: CreatedBy) -> Vec<String> {
     let by_kubernetes = options["enableK8sTokenAuth"] == true;
     let mut wrong = Vec::new();
-    if by_kubernetes && is_jobs {
+    if by_kubernetes && created_by == CreatedBy::RayJob {
         wrong.push("K8s token auth mode is currently not supported for RayJob".to_owned());
     }
     if options["mode"] != "token" {
@@ -207,7 +231,8 @@ fn authentication(options: &Value, version: Option<&str>, is_jobs: bool) -> Vec<
     wrong
 }
 
-/// The three numbers of a version, of which the last may be missing; what follows them says nothing.
+/// The three numbers of a version, of which the last may be missing; what follows them says
+/// nothing.
 fn parse(version: &str) -> Option<(u64, u64, u64)> {
     let version = version.trim_start();
     let version = version.strip_prefix('v').unwrap_or(version);
@@ -220,7 +245,8 @@ fn parse(version: &str) -> Option<(u64, u64, u64)> {
     Some((major, minor, patch.ok()?))
 }
 
-/// What is wrong with the rules by which KubeRay deletes what a job that has ended leaves. `shuts_down`: the job's `shutdownAfterJobFinishes`.
+/// What is wrong with the rules by which KubeRay deletes what a job that has ended leaves.
+/// `shuts_down`: the job's `shutdownAfterJobFinishes`.
 pub(super) fn deletion(strategy: &Value, shuts_down: bool) -> Vec<String> {
     let rules = strategy["deletionRules"]
         .as_array()

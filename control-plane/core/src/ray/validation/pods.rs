@@ -1,5 +1,6 @@
-//! Quantities in pod templates. The definitions of Ray's resources do not look into these, and a quantity is a text here: what is none would be stored, and
-//! clients with types, such as Kueue, would read not even the list that has one such object in it.
+//! Quantities in pod templates. The definitions of Ray's resources do not look into these, and a
+//! quantity is a text here: what is none would be stored, and clients with types, such as Kueue,
+//! would read not even the list that has one such object in it.
 
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use lockstep_api::ray::RayClusterSpec;
@@ -78,7 +79,7 @@ fn quantity(path: &str, value: &Value, violations: &mut Vec<Violation>) {
     }
 }
 
-/// Whether Kubernetes reads a text as a quantity (`resource.ParseQuantity`).
+/// True if Kubernetes reads a text as a quantity (`resource.ParseQuantity`).
 fn is_quantity(text: &str) -> bool {
     let text = text.strip_prefix(['+', '-']).unwrap_or(text);
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.');

@@ -1,5 +1,6 @@
-//! Fields that ask for protection. There is none behind them here, so that who states one would be open without knowing: they are refused when they are applied.
-//! What was stored before the webhook runs on, with what it makes, and the fields are named as others that are ignored.
+//! Fields that ask for protection. There is none behind them here, so that who states one would be
+//! open without knowing: they are refused when they are applied. What was stored before the webhook
+//! runs on, with what it makes, and the fields are named as others that are ignored.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use lockstep_api::ray::{RayCluster, RayClusterSpec, RayCronJob, RayJob, RayJobSpec};
@@ -25,7 +26,7 @@ pub(in crate::ray) fn cron(cron: &RayCronJob) -> Vec<Violation> {
     of_job("spec.jobTemplate", &cron.spec.job_template)
 }
 
-/// Whether a RayJob or a RayCronJob is its controller, whose author was told.
+/// True if a RayJob or a RayCronJob is its controller, whose author was told.
 fn is_made_by_another(metadata: &ObjectMeta) -> bool {
     let mut owners = metadata.owner_references.iter().flatten();
     owners.any(|owner| owner.controller == Some(true) && owner.api_version.starts_with("ray.io/"))

@@ -1,7 +1,9 @@
-//! Fields that nobody reads, such as misspelled ones. The definitions of Ray's resources keep them, and so the API server says nothing of them.
+//! Fields that are not read, such as misspelled ones. The definitions of Ray's resources keep them,
+//! and so the API server says nothing of them.
 //!
-//! Whoever applies a resource chooses the names of its fields, and so how long and how many they are: no more than [`MOST`] are named, no path is longer than
-//! [`LONGEST`] by more than one cut name, and what lies deeper is not looked at.
+//! The author of a resource chooses the names of its fields, and so how long and how many they are:
+//! no more than [`MOST`] are named, no path is longer than [`LONGEST`] by more than one cut name,
+//! and what lies deeper is not looked at.
 
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use serde_json::Value;

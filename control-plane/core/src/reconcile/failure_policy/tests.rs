@@ -23,7 +23,7 @@ fn decide_for(js: &JobSet, counted: i32) -> Option<Decision> {
         &[&a, &b],
         counted,
         &Features::default(),
-        false,
+        Restarts::OfSingleJobs,
     )
 }
 
@@ -43,7 +43,14 @@ fn restarts(reason: &str, action: &str, job: &str) -> Option<Decision> {
 #[test]
 fn nothing_failed_nothing_decided() {
     assert_eq!(
-        decide(&js(), &Patterns::default(), &[], 0, &Features::default(), false),
+        decide(
+            &js(),
+            &Patterns::default(),
+            &[],
+            0,
+            &Features::default(),
+            Restarts::OfSingleJobs
+        ),
         None
     );
     assert_eq!(
@@ -53,7 +60,7 @@ fn nothing_failed_nothing_decided() {
             &[],
             0,
             &Features::default(),
-            false
+            Restarts::OfSingleJobs
         ),
         None
     );

@@ -242,7 +242,7 @@ fn pods_that_were_changed_since_their_template_was_judged_are_named() {
     // Nothing where the template says so itself.
     let plain = js.annotated(annotations::SUPERVISE, "none");
     assert_eq!(decided(&plain, changed()), (Some(InPlaceKind::Plain), vec![]));
-    // Containers that kubelet does not start again are not restarted by it either.
+    // Containers that the kubelet does not start again are not restarted by it either.
     let never = group().with(|js| {
         let spec = js.spec.replicated_jobs[0].template.spec.as_mut().unwrap();
         let pod = spec.template.spec.as_mut().unwrap();
@@ -264,7 +264,7 @@ fn kubelets_restarts_are_bounded_where_no_daemon_has_ever_been() {
         js.status.get_or_insert_default().in_place_restart = Some(in_place);
         let mut observed = observe(&js, [0, 1].map(|index| child(&js, "a", index, Fate::Ready)));
         observed.is_attended = attended;
-        observed.agent_pods = vec![crate::jobset::observed::AgentPod {
+        observed.agent_pods = vec![upstream_agent::AgentPod {
             container_restarts: restarts,
             ..Default::default()
         }];
@@ -277,7 +277,8 @@ fn kubelets_restarts_are_bounded_where_no_daemon_has_ever_been() {
     };
     assert_eq!(status(2, false, none()), None);
     assert_eq!(status(3, false, none()), Some(TerminalState::Failed));
-    // Somebody counts restarts, or did: a container beside the worker may start as often as it likes.
+    // Somebody counts restarts, or did: a container beside the worker may start as often as it
+    // likes.
     assert_eq!(status(3, true, none()), None);
     assert_eq!(status(3, false, started()), None);
 }
@@ -294,7 +295,7 @@ fn restart_job_makes_a_whole_group_anew_while_no_coordinator_is_there() {
     observed.has_daemons = false;
     observed.features.restart_job = true;
     let status = plan(&observed).status.unwrap();
-    // When there is one again, it would take the workers of a Job that was made anew alone for lost.
+    // When there is one again, it would take the workers of a single recreated Job for lost.
     assert_eq!((status.restarts, status.restarts_count_towards_max), (1, 1));
     assert_eq!(status.in_place_restart.map(|group| group.restarts), Some(1));
 }
@@ -315,7 +316,7 @@ fn a_recreation_while_no_coordinator_is_there_counts_with_those_before_and_after
     let without_hub = |observed: &mut Observed| observed.has_daemons = false;
     let without_gate = |observed: &mut Observed| observed.features.in_place_restart = false;
     let with_upstream_agents = |observed: &mut Observed| {
-        observed.agent_pods = vec![crate::jobset::observed::AgentPod {
+        observed.agent_pods = vec![upstream_agent::AgentPod {
             attempt: Some(0),
             ..Default::default()
         }];
@@ -396,7 +397,7 @@ fn pods_with_upstreams_agent_are_left_to_it_although_daemons_are_connected() {
         let mut observed = observe(&js, [0, 1].map(|index| child(&js, "a", index, Fate::Running)));
         assert!(observed.has_daemons);
         observed.is_attended = true;
-        let reported = attempts.iter().map(|attempt| crate::jobset::observed::AgentPod {
+        let reported = attempts.iter().map(|attempt| upstream_agent::AgentPod {
             attempt: *attempt,
             container_restarts: restarts,
             ..Default::default()

@@ -103,7 +103,7 @@ fn happen(cluster: &mut Cluster, happening: &Happening) {
     }
 }
 
-/// Whether the failure policy has asked for this Job alone to be made anew.
+/// True if the failure policy has asked for only this Job to be recreated.
 fn is_behind(cluster: &Cluster, job: &str) -> bool {
     let label = |key| label(&cluster.jobs[job], key).unwrap();
     let index = label(labels::JOB_INDEX).parse().unwrap();

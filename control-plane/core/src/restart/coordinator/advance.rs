@@ -1,9 +1,10 @@
-//! From one state to the next: who is waited for at the barrier, and its release.
+//! Moves from one state to the next: which workers the barrier waits for, and its release.
 
 use lockstep_mutants::mutant;
 
 use super::super::view::{Slot, View};
-use super::super::{Identity, Observed, Output, Phase, PodFact, Reason, RestartLevel, UnixNanos};
+use super::super::{Cause, Identity, Observed, Phase, PodFact, Reason, RestartLevel, UnixNanos};
+use super::step::Step;
 use super::{Coordinator, State};
 
 /// True if a deadline has passed.
@@ -19,64 +20,70 @@ pub(super) fn old_pods_are_gone(observed: &Observed) -> bool {
 }
 
 impl Coordinator {
-    pub(super) fn advance(&mut self, observed: &Observed, view: &View<'_>, now: UnixNanos, out: &mut Output) {
+    pub(super) fn advance(&mut self, step: &mut Step<'_>) {
+        let Step {
+            observed, view, now, ..
+        } = *step;
         match self.state {
             State::Failed | State::Suspended => {}
-            State::Recovering { until } => self.recovering(observed, view, until, now),
+            State::Recovering { until } => self.recovering(step, until),
             State::InSync | State::Releasing { .. } => {
-                let failures = self.evidence(observed, view, now);
-                if !self.act_on(failures, observed, view, now, out)
+                let failures = self.evidence(step);
+                if !self.answer_failures(failures, step)
                     && let State::Releasing { deadline } = self.state
                 {
                     let all_there = self.stages_are_there(observed, view);
                     if all_there
                         && self.barrier(view).all(|(identity, slot)| {
-                            self.worker_restarts.concerns(identity) || self.has_followed(identity, slot)
+                            self.worker_restarts.contains(identity) || self.has_followed(identity, slot)
                         })
                     {
                         self.state = State::InSync;
                         self.climb.runs(now);
                     } else if is_over(deadline, now) {
-                        self.recreate(Self::cause_of(Reason::TimedOut), now, out);
+                        self.recreate(Cause::of_group(Reason::TimedOut), step);
                     }
                 }
             }
             State::Stopping { deadline } => {
                 if mutant!(CountStaleFailures)
-                    && let Some(cause) = self.evidence(observed, view, now).into_iter().next()
+                    && let Some(cause) = self.evidence(step).into_iter().next()
                 {
-                    return self.restart(cause, observed, view, now, out);
+                    return self.restart(cause, step);
                 }
                 self.climb.ended_too(view, self.generation);
                 if view.ran_since(self.generation) {
-                    // Whoever led before had released this generation already, unseen until now: it cannot be a barrier any more.
+                    // A former leader has released this generation, which this one had not seen: it
+                    // can no longer be a barrier.
                     self.raise();
                 }
                 if let Some(reason) = view.cannot_be_in_place() {
-                    self.recreate(Self::cause_of(reason), now, out);
+                    self.recreate(Cause::of_group(reason), step);
                 } else if self.all_parked(observed, view) {
                     if let Some(timeline) = &mut self.timeline {
                         timeline.parked_at = now;
                     }
                     self.state = State::Parked { deadline };
                 } else if self.replacement_is_late(observed, view) {
-                    self.recreate(Self::cause_of(Reason::ReplacementLate), now, out);
+                    self.recreate(Cause::of_group(Reason::ReplacementLate), step);
                 } else if is_over(deadline, now) {
-                    self.recreate(Self::cause_of(Reason::TimedOut), now, out);
+                    self.recreate(Cause::of_group(Reason::TimedOut), step);
                 }
             }
             State::Parked { deadline } => {
                 if !self.all_parked(observed, view) {
-                    // They were in time. What they wait for since does not count.
-                    let deadline = deadline.max(now.plus_millis(observed.policy.timeout_ms));
+                    // The workers were in time. A later wait does not count.
+                    let deadline = deadline.max(step.deadline());
                     self.state = State::Stopping { deadline };
                 } else if self.is_durable(observed) && observed.old_pods == 0 && self.backoff.is_over(now) {
-                    // Time without the API server does not count, so the release has all of its own.
-                    self.release(view, now, now.plus_millis(observed.policy.timeout_ms));
+                    // Time without the API server does not count: the release has the full
+                    // time-out.
+                    self.release(step);
                 }
             }
             State::Recreating => {
-                // The write names the new generation before any Job is deleted; new workers wait while an old one lives.
+                // The write names the new generation before any Job is deleted. New workers wait
+                // while an old one lives.
                 if self.is_durable(observed) && old_pods_are_gone(observed) && self.backoff.is_over(now) {
                     self.backoff.released(now);
                     self.state = State::InSync;
@@ -97,8 +104,9 @@ impl Coordinator {
         observed.durable.generation >= self.generation && observed.durable.epoch == self.epoch
     }
 
-    /// The workers that a barrier waits for: all of started stages, and of others those that were released or have joined. A container without
-    /// an agent has joined once its pod runs.
+    /// The workers that a barrier waits for: all workers of started stages, and those of other
+    /// stages that were released or have joined. A container without an agent has joined once its
+    /// pod runs.
     pub(super) fn barrier<'v, 'a>(
         &'v self,
         view: &'v View<'a>,
@@ -106,15 +114,16 @@ impl Coordinator {
         view.slots.iter().filter(|(identity, slot)| {
             slot.counts()
                 && (self.started.contains(&slot.worker.stage)
-                    || self.seats.contains_key(identity)
+                    || self.released_in.contains_key(identity)
                     || slot.current.is_some()
                     || slot.runs_unreleased())
         })
     }
 
-    /// Whether every worker waits at the generation, in a pod that it may stay in. Where the Jobs of a stage that has started are gone they
-    /// will be made again, and with them come workers to wait for. A pod that runs and that nobody reports may hold a worker that a former
-    /// leader has released; not so where a container without an agent was seen to end in it.
+    /// True if every worker waits at the generation, in a pod that it may stay in. The Jobs of a
+    /// started stage that are gone come again, with workers to wait for. A pod that runs and that
+    /// no daemon reports may hold a worker that a former leader has released, unless a container
+    /// without an agent was seen to end in it.
     pub(super) fn all_parked(&self, observed: &Observed, view: &View<'_>) -> bool {
         mutant!(ReleaseBeforeAllParked => {
             let mut barrier = self.barrier(view);
@@ -142,8 +151,8 @@ impl Coordinator {
                 .all(|(_, slot)| slot.parked_at(self.generation) && !self.escalation.condemns(slot))
     }
 
-    /// Whether a worker still runs, on its way out since the JobSet was suspended, whose gang has yet to come together again: it is not expected, but nobody
-    /// may start beside it.
+    /// True if a worker of a suspended JobSet still runs on its way out, while its gang has yet to
+    /// be bound again. That worker is not expected, but none may start beside it.
     pub(super) fn runs_before_its_gang(&self, observed: &Observed) -> bool {
         !observed.waiting_jobs.is_empty()
             && observed.reports.values().any(|report| {
@@ -153,7 +162,7 @@ impl Coordinator {
             })
     }
 
-    /// Whether each stage that has started has Jobs, or has finished.
+    /// True if each started stage has Jobs, or has finished.
     pub(super) fn stages_are_there(&self, observed: &Observed, view: &View<'_>) -> bool {
         mutant!(ForgetDeletedJobs => true);
         self.started.iter().all(|stage| {
@@ -162,7 +171,8 @@ impl Coordinator {
         })
     }
 
-    pub(super) fn release(&mut self, view: &View<'_>, now: UnixNanos, deadline: UnixNanos) {
+    pub(super) fn release(&mut self, step: &Step<'_>) {
+        let Step { view, now, .. } = *step;
         let parked: Vec<_> = self
             .barrier(view)
             .filter_map(|(identity, slot)| Some((identity, slot.current?.0)))
@@ -184,21 +194,24 @@ impl Coordinator {
         self.newcomers = parked
             .iter()
             .filter(|(identity, incarnation)| {
-                self.newcomers.contains(*identity) || self.seats.get(*identity) != Some(*incarnation)
+                self.newcomers.contains(*identity) || self.released_in.get(*identity) != Some(*incarnation)
             })
             .map(|(identity, _)| (*identity).clone())
             .collect();
         self.unseen = parked.iter().map(|(identity, _)| (*identity).clone()).collect();
-        // Most keep theirs.
-        self.seats.retain(|identity, _| self.unseen.contains(identity));
+        // Most workers keep their incarnation.
+        self.released_in
+            .retain(|identity, _| self.unseen.contains(identity));
         for (identity, incarnation) in parked {
-            if self.seats.get(identity) != Some(incarnation) {
-                self.seats.insert(identity.clone(), incarnation.clone());
+            if self.released_in.get(identity) != Some(incarnation) {
+                self.released_in.insert(identity.clone(), incarnation.clone());
             }
         }
         self.held.clear();
         self.backoff.released(now);
         self.worker_restarts.released(now);
-        self.state = State::Releasing { deadline };
+        self.state = State::Releasing {
+            deadline: step.deadline(),
+        };
     }
 }

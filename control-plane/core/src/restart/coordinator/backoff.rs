@@ -1,4 +1,4 @@
-//! Keeps a group that fails as soon as it is released from doing nothing else.
+//! Delays the release of a group that fails soon after each release.
 
 use super::super::{Cause, Exit, Identity, UnixNanos};
 
@@ -6,16 +6,17 @@ use super::super::{Cause, Exit, Identity, UnixNanos};
 const QUICK: i64 = 5_000_000_000;
 /// The first wait, milliseconds.
 const FIRST_MS: u64 = 1_000;
-/// So many quick failures of one worker in a row cost nothing.
+/// Consecutive quick failures of one worker that cost nothing.
 const FREE: u32 = 1;
-/// The same of whichever workers that end by themselves: what all of them need is away then. Who kills workers has reasons of its own.
+/// Consecutive quick failures of any workers that end by themselves, and cost nothing. After more,
+/// all of them lack something. A worker that is killed does not count.
 const FREE_OF_ALL: u32 = 5;
 
 /// Counts quick failures, and says how long to wait.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Backoff {
     released_at: Option<UnixNanos>,
-    /// Quick failures in a row, of the last worker to fail and of all.
+    /// Consecutive quick failures, of the last worker to fail and of all workers.
     quick: u32,
     quick_of_all: u32,
     worker: Option<Identity>,
@@ -23,7 +24,8 @@ pub(super) struct Backoff {
 }
 
 impl Backoff {
-    /// That of a worker that was released with the group, and is restarted alone from now on.
+    /// The back-off of a worker that was released with the group, and restarts by itself from now
+    /// on.
     pub(super) fn of_one(&self) -> Self {
         Self {
             released_at: self.released_at,
@@ -31,14 +33,14 @@ impl Backoff {
         }
     }
 
-    /// The group, or the worker, was released.
+    /// The group, or the worker, is released.
     pub(super) fn released(&mut self, now: UnixNanos) {
         self.released_at = Some(now);
         self.until = None;
     }
 
-    /// A failure that begins a restart. From the second quick one of a worker in a row on, and from the sixth of whichever workers that ended by
-    /// themselves, the release has to wait.
+    /// Notes a failure that begins a restart. The release waits from the second consecutive quick
+    /// failure of one worker, and from the sixth of any workers that end by themselves.
     pub(super) fn failed(&mut self, cause: &Cause, longest_ms: u64, now: UnixNanos) {
         let worker = cause.identity.as_ref();
         let quick = self
@@ -63,23 +65,23 @@ impl Backoff {
         });
     }
 
-    /// Whether the group may be released.
+    /// True if the group may be released.
     pub(super) fn is_over(&self, now: UnixNanos) -> bool {
         self.until.is_none_or(|until| now >= until)
     }
 
-    /// When it may be released, where that is not now.
+    /// When it may be released, unless that is now.
     pub(super) fn over_at(&self) -> Option<UnixNanos> {
         self.until
     }
 }
 
-/// Whether it was neither killed nor asked to end.
+/// True if it was neither killed nor asked to end.
 fn has_ended_by_itself(cause: &Cause) -> bool {
     cause.exit.is_some_and(was_not_ended)
 }
 
-/// Whether neither SIGKILL nor SIGTERM caused this exit.
+/// True if neither SIGKILL nor SIGTERM caused this exit.
 pub(super) fn was_not_ended(exit: Exit) -> bool {
     const FROM_OUTSIDE: [i32; 2] = [9, 15];
     !FROM_OUTSIDE.contains(&exit.signal)
@@ -90,7 +92,7 @@ mod tests {
     use super::super::super::Reason;
     use super::*;
 
-    /// What a worker's end with a code, or by a signal, is to a group.
+    /// The failure of a worker that ended with this code, or by this signal.
     fn ended(index: u32, code: i32, signal: i32) -> Cause {
         Cause {
             reason: Reason::WorkerExited,
@@ -110,7 +112,7 @@ mod tests {
         UnixNanos(0).plus_millis(millis)
     }
 
-    /// The waits after failures that each come so long after the release before.
+    /// The waits after failures that come this long after each release.
     fn waits(after_ms: &[u64], longest_ms: u64) -> Vec<u64> {
         waits_of(after_ms, longest_ms, |_| ended(0, 1, 0))
     }

@@ -1,40 +1,38 @@
-//! Workers that fail soon after a restart in place, because of what outlives one: state of the kernel that goes with the pod, such as a port in `TIME_WAIT`.
+//! Workers that fail soon after a restart in place because of what outlives one: kernel state that
+//! goes with the pod, such as a port in `TIME_WAIT`.
 //!
 //! ```text
 //!              the same worker again, soon          again, soon          again
 //!  in place ─────────────────────────────> its pod ─────────────> all Jobs ─────> in place, counted
-//!  counted                                 made anew, not counted  made anew, not counted
+//!  counted                                 recreated, not counted recreated, not counted
 //! ```
 //!
-//! Promises: a worker climbs only where it fails by itself, within [`SOON_MS`] of the restart that was to answer its own failure, or that of another one which
-//! had ended by itself, as it had too; between two counted restarts
-//! no more than two are not counted; `maxRestarts` is not used up by what a restart in place leaves behind before all Jobs were made anew once.
+//! Promises: a worker climbs only if it fails by itself, within [`SOON_MS`] of the restart for its
+//! own failure, or for the failure of another worker while it had ended by itself too; at most two
+//! restarts between two counted ones are not counted; what a restart in place leaves behind does
+//! not use up `maxRestarts` before all Jobs were recreated once.
 //!
-//! What the restart before was, and for whom, is known to the leader that has begun it. The next one takes failures for what they are otherwise: counted. From
-//! the status it knows by which level the latest restart was done.
+//! Only the leader that has begun a restart knows what it was for. The next leader counts failures
+//! as usual. From the status it knows the level of the latest restart.
 
 use std::collections::BTreeSet;
 
 use super::super::view::View;
-use super::super::{
-    Announcement, Cause, Durable, Exit, Generation, Identity, Observed, Output, Phase, Reason, RestartLevel,
-    UnixNanos,
-};
-use super::Coordinator;
+use super::super::{Cause, Durable, Exit, Generation, Identity, Phase, Reason, RestartLevel, UnixNanos};
 use super::backoff::was_not_ended;
-use lockstep_mutants::mutant;
 
-/// A failure within this time of the release comes soon, milliseconds: so long the kernel keeps a port in `TIME_WAIT`.
+/// A failure within this time of the release comes soon, milliseconds: the kernel keeps a port in
+/// `TIME_WAIT` this long.
 const SOON_MS: u64 = 60_000;
 
-/// How much of a worker's surroundings a restart has made anew.
+/// What a restart has recreated.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-enum Step {
-    /// Nothing but processes or containers.
+pub(super) enum Recreated {
+    /// Only processes or containers.
     InPlace,
     /// The pod of the worker that has failed.
     Pod,
-    /// All Jobs. So it is with workers that start for the first time.
+    /// All Jobs, as for workers that start for the first time.
     #[default]
     Jobs,
 }
@@ -42,75 +40,66 @@ enum Step {
 /// The latest restart, as far as the next failure depends on it.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Climb {
-    step: Step,
-    /// Whose failure it answers, where that worker may climb from there.
+    recreated: Recreated,
+    /// The worker whose failure it answers, if that worker may climb from there.
     worker: Option<Identity>,
-    /// Whether that worker had ended by itself. Who ends because a peer was killed does not fail for the same.
+    /// True if that worker had ended by itself. A worker that ends because a peer was killed has
+    /// another reason.
     by_itself: bool,
-    /// Who else had ended by itself before all had stopped: these may have failed for the same.
+    /// Other workers that had ended by themselves before all had stopped: the reason may be the
+    /// same.
     others: BTreeSet<Identity>,
-    /// Since when all run again; none: they do not yet.
+    /// Since when all workers run again. `None` if they do not yet.
     since: Option<UnixNanos>,
 }
 
-/// What a failure leads to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Answer {
-    /// A counted restart.
-    Counted,
-    /// One that makes the worker's pod anew. Not counted.
-    Pod,
-    /// All Jobs are made anew, for this reason. Not counted.
-    Jobs(Reason),
-    /// The end: no restart is left.
-    Fail,
-}
-
 impl Climb {
-    /// What a new leader knows. When the latest restart ended it does not know: the failures of a minute come soon.
+    /// Recovers what a new leader knows. It does not know when the latest restart ended: failures
+    /// within a minute come soon.
     pub(super) fn recover(durable: &Durable, now: UnixNanos) -> Self {
-        let step = match durable.level {
-            Some(RestartLevel::Process | RestartLevel::Container) => Step::InPlace,
-            Some(RestartLevel::Pod) => Step::Pod,
-            Some(RestartLevel::Recreate) | None => Step::Jobs,
+        let recreated = match durable.level {
+            Some(RestartLevel::Process | RestartLevel::Container) => Recreated::InPlace,
+            Some(RestartLevel::Pod) => Recreated::Pod,
+            Some(RestartLevel::Recreate) | None => Recreated::Jobs,
         };
         Self {
-            step,
+            recreated,
             since: Some(now),
             ..Self::default()
         }
     }
 
-    /// A restart in place has begun that nobody climbs from: it answers no failure, or one that is not known.
+    /// A restart in place that no worker climbs from: it answers no failure, or an unknown one.
     pub(super) fn in_place() -> Self {
         Self {
-            step: Step::InPlace,
+            recreated: Recreated::InPlace,
             ..Self::default()
         }
     }
 
-    /// One has begun for this failure. A pod that is gone leaves nothing behind.
-    fn begun(cause: &Cause, anew: bool) -> Self {
+    /// A restart for this failure. A pod that is gone leaves nothing behind.
+    pub(super) fn begun(cause: &Cause, recreated: Recreated) -> Self {
         let lost = cause.reason == Reason::PodLost;
         Self {
-            step: if anew { Step::Pod } else { Step::InPlace },
+            recreated,
             worker: cause.identity.clone().filter(|_| !lost),
             by_itself: fails_by_itself(cause),
             ..Self::default()
         }
     }
 
-    /// All whom it concerns run again, or were released.
+    /// All workers that it concerns run again, or were released.
     pub(super) fn runs(&mut self, now: UnixNanos) {
         self.since = Some(now);
     }
 
-    /// Those whom it concerns do not all run yet, or not any more.
+    /// The workers that it concerns do not all run.
     pub(super) fn is_under_way(&mut self) {
         self.since = None;
     }
 
-    /// News of a failure may be late. The clock of its node may be wrong by anything, so it is believed for no more than a minute.
+    /// True if the failure comes soon after the restart. A report may be late, and the node's clock
+    /// may be wrong, so it is believed for one more minute only.
     fn is_soon(&self, cause: &Cause, now: UnixNanos) -> bool {
         self.since.is_none_or(|since| {
             let soon = since.plus_millis(SOON_MS);
@@ -123,7 +112,8 @@ impl Climb {
         self.worker.is_some() && self.worker == cause.identity
     }
 
-    /// While all stop for the failure of one: who had ended by itself at an earlier generation than this.
+    /// Notes workers that had ended by themselves at an earlier generation, while all stop for the
+    /// failure of one.
     pub(super) fn ended_too(&mut self, view: &View<'_>, generation: Generation) {
         if self.worker.is_none() || !self.by_itself {
             return;
@@ -139,37 +129,41 @@ impl Climb {
         }
     }
 
-    /// Whether the worker of this failure may climb from the latest restart.
+    /// True if the worker of this failure may climb from the latest restart.
     fn concerns(&self, cause: &Cause) -> bool {
         let mut identity = cause.identity.iter();
         self.is_of(cause) || identity.any(|identity| self.others.contains(identity))
     }
 
-    /// What is to be made anew for this failure, where its worker climbs.
-    fn next(&self, cause: &Cause, now: UnixNanos) -> Option<Step> {
-        mutant!(NeverClimb => None);
+    /// What the restart for this failure recreates, if its worker climbs.
+    pub(super) fn next(&self, cause: &Cause, now: UnixNanos) -> Option<Recreated> {
         if !self.concerns(cause) || !fails_by_itself(cause) || !self.is_soon(cause, now) {
             return None;
         }
-        match self.step {
-            Step::InPlace => Some(Step::Pod),
-            Step::Pod => Some(Step::Jobs),
-            Step::Jobs => None,
+        match self.recreated {
+            Recreated::InPlace => Some(Recreated::Pod),
+            Recreated::Pod => Some(Recreated::Jobs),
+            Recreated::Jobs => None,
         }
     }
 
-    /// Whether less than that was made anew before this failure came, soon: then it may be due to what was not.
-    fn may_outlive(&self, below: Step, cause: &Cause, now: UnixNanos) -> bool {
-        mutant!(FailInPlace => false);
+    /// True if the failure comes soon after a restart that recreated less than `below`: what it
+    /// left may be the reason.
+    pub(super) fn may_outlive(&self, below: Recreated, cause: &Cause, now: UnixNanos) -> bool {
         let hangs = matches!(cause.reason, Reason::HeartbeatMissed | Reason::ReadyTimeout);
-        // That one worker's pod was made anew took nothing away from another.
-        let of_another = self.step == Step::Pod && self.worker.is_some() && !self.is_of(cause);
-        let step = if of_another { Step::InPlace } else { self.step };
-        step < below && (hangs || fails_by_itself(cause)) && self.is_soon(cause, now)
+        // A new pod of one worker takes nothing away from another.
+        let of_another = self.recreated == Recreated::Pod && self.worker.is_some() && !self.is_of(cause);
+        let recreated = if of_another {
+            Recreated::InPlace
+        } else {
+            self.recreated
+        };
+        recreated < below && (hangs || fails_by_itself(cause)) && self.is_soon(cause, now)
     }
 }
 
-/// Whether a worker has ended by itself. A shell that says that its child was killed has not, nor a container whose end nobody saw.
+/// True if a worker has ended by itself. A shell that says that its child was killed has not, nor a
+/// container whose end no daemon saw.
 fn fails_by_itself(cause: &Cause) -> bool {
     cause.reason == Reason::WorkerExited && cause.exit.is_some_and(ends_by_itself)
 }
@@ -177,97 +171,4 @@ fn fails_by_itself(cause: &Cause) -> bool {
 fn ends_by_itself(exit: Exit) -> bool {
     const OF_KILLED: [i32; 2] = [128 + 9, 128 + 15];
     !OF_KILLED.contains(&exit.code) && was_not_ended(exit)
-}
-
-impl Coordinator {
-    fn restarts_are_left(&self, observed: &Observed) -> bool {
-        mutant!(IgnoreMaxRestarts => true);
-        self.counter < observed.policy.max_restarts
-    }
-
-    /// What the failure of a worker whose restart is one of all leads to.
-    pub(super) fn answer(
-        &self,
-        cause: &Cause,
-        observed: &Observed,
-        view: &View<'_>,
-        now: UnixNanos,
-    ) -> Answer {
-        // Without agents kubelet's own back-off climbs: it soon exceeds `inplace-timeout`.
-        let has_agents = view.level() == RestartLevel::Process;
-        let climb = &self.climb;
-        if has_agents {
-            match climb.next(cause, now) {
-                Some(Step::Pod) if may_lose_pod(cause, view) => return Answer::Pod,
-                Some(Step::Jobs) => return Answer::Jobs(Reason::FailedInNewPod),
-                _ => {}
-            }
-        }
-        if self.restarts_are_left(observed) {
-            return Answer::Counted;
-        }
-        if climb.may_outlive(Step::Jobs, cause, now) {
-            return Answer::Jobs(Reason::LastResort);
-        }
-        Answer::Fail
-    }
-
-    /// What the failure of a worker that is restarted alone leads to. Other workers are left alone, unless its pod must stay: then all Jobs are the last resort.
-    pub(super) fn answer_worker_restarts(
-        &self,
-        cause: &Cause,
-        observed: &Observed,
-        view: &View<'_>,
-        now: UnixNanos,
-    ) -> Answer {
-        let own = cause
-            .identity
-            .as_ref()
-            .and_then(|identity| self.worker_restarts.climb(identity));
-        let next = own.and_then(|own| own.next(cause, now));
-        if next == Some(Step::Pod) && may_lose_pod(cause, view) {
-            return Answer::Pod;
-        }
-        if self.restarts_are_left(observed) {
-            return Answer::Counted;
-        }
-        let outlives = own.unwrap_or(&self.climb).may_outlive(Step::Pod, cause, now);
-        match outlives {
-            true if may_lose_pod(cause, view) => Answer::Pod,
-            true => Answer::Jobs(Reason::LastResort),
-            false => Answer::Fail,
-        }
-    }
-
-    /// The restart for this failure has begun: the next one is judged by it. `anew`: with the worker's pod.
-    pub(super) fn note_begun(&mut self, cause: &Cause, anew: bool) {
-        self.climb = Climb::begun(cause, anew);
-        if anew {
-            self.level = self.level.max(Some(RestartLevel::Pod));
-        }
-    }
-
-    /// The same of a worker that is restarted alone.
-    pub(super) fn note_begun_worker_restarts(&mut self, identity: &Identity, cause: &Cause, anew: bool) {
-        self.worker_restarts.climbs(identity, Climb::begun(cause, anew));
-    }
-
-    /// Has the pod of the worker made anew that has failed so.
-    pub(super) fn make_pod_anew(&mut self, cause: &Cause, view: &View<'_>, out: &mut Output) {
-        let slot = cause
-            .identity
-            .as_ref()
-            .and_then(|identity| Some((identity, view.slots.get(identity)?)));
-        let condemned = slot.and_then(|(identity, slot)| self.escalation.condemn(identity, slot));
-        out.announcements
-            .extend(condemned.map(|condemned| Announcement::Climbed { condemned }));
-    }
-}
-
-fn may_lose_pod(cause: &Cause, view: &View<'_>) -> bool {
-    let slot = cause
-        .identity
-        .as_ref()
-        .and_then(|identity| view.slots.get(identity));
-    slot.is_some_and(|slot| slot.pod.is_some() && !slot.worker.keeps_pod)
 }

@@ -1,7 +1,9 @@
-//! Workers without an agent: kubelet starts their containers, and the node daemons kill those of an older generation.
+//! Workers without an agent: the kubelet starts their containers, and the node daemons kill those
+//! of an older generation.
 //!
-//! The node daemon knows which generation a container belongs to: the one that its predecessor was stopped, or had ended by itself, for. The
-//! first of a pod, and one whose predecessor ended at the present generation, belong to none until the coordinator says so.
+//! The node daemon knows the generation of a container: the one for which its predecessor was
+//! stopped or had ended by itself. The first container of a pod, and one whose predecessor ended at
+//! the current generation, have none until the coordinator says so.
 
 use lockstep_mutants::mutant;
 
@@ -9,7 +11,6 @@ use super::super::view::{Slot, View};
 use super::super::{
     Cause, Desired, Identity, Incarnation, Observed, Phase, Reason, Report, RestartLevel, UnixNanos,
 };
-use super::evidence::MakeCause;
 use super::{Coordinator, State};
 
 impl Coordinator {
@@ -17,57 +18,62 @@ impl Coordinator {
         matches!(self.state, State::Releasing { .. })
     }
 
-    /// Whether a worker runs as released. A container that is out of sight may still be one of before the restart, or one that waits to be told
-    /// its generation, unless this leader has seen it follow.
+    /// True if a worker runs as released. A container that is out of sight may be from before the
+    /// restart, or wait for its generation, unless this leader has seen it follow.
     pub(super) fn has_followed(&self, identity: &Identity, slot: &Slot<'_>) -> bool {
         if !slot.running_at(self.wanted(identity)) {
             return false;
         }
-        let is_seated = || slot.current.map(|(incarnation, _)| incarnation) == self.seats.get(identity);
+        let is_released =
+            || slot.current.map(|(incarnation, _)| incarnation) == self.released_in.get(identity);
         slot.worker.level != RestartLevel::Container
             || slot.seen_running()
-            || is_seated() && !self.newcomers.contains(identity)
+            || is_released() && !self.newcomers.contains(identity)
     }
 
-    /// Only a container of the present generation can fail: those of older ones end because they are stopped.
+    /// Only a container of the current generation can fail: those of older ones end because they
+    /// are stopped.
     pub(super) fn evidence_of_container(
         &self,
         identity: &Identity,
         slot: &Slot<'_>,
         observed: &Observed,
-        cause: &MakeCause<'_>,
     ) -> Option<Cause> {
-        let seat = self.seats.get(identity);
-        if let Some(report) = seat.and_then(|seat| observed.reports.get(seat))
+        let released = self.released_in.get(identity);
+        if let Some(report) = released.and_then(|released| observed.reports.get(released))
             && let Phase::Lost(exit) = report.phase
             && report.generation == self.generation
         {
-            let (pod, node, at) = (&report.pod_name, &report.node, Some(report.since));
-            return Some(cause(Reason::WorkerExited, pod, node, Some(exit), at));
+            return Some(Cause::reported(
+                Reason::WorkerExited,
+                identity,
+                report,
+                Some(exit),
+            ));
         }
         let started = self.started.contains(&slot.worker.stage);
         let pods = &slot.worker.pods;
-        let lost = match seat {
-            Some(seat) => !pods.iter().any(|pod| pod.uid == seat.pod_uid),
-            // While a group is being released it is what is waited for, and its pod may go before that.
+        let lost = match released {
+            Some(released) => !pods.iter().any(|pod| pod.uid == released.pod_uid),
+            // While a group is being released, that worker is waited for, and its pod may go before
+            // it comes.
             None => started && pods.is_empty() && (!self.is_releasing() || mutant!(CountAwaited)),
         };
         if lost {
-            return Some(cause(Reason::PodLost, "", "", None, None));
+            return Some(Cause::unreported(Reason::PodLost, identity));
         }
-        // Kubelet has started it again, and nobody has seen why. While a group is being released that is what is waited for.
+        // The kubelet has started it again, and no daemon has seen why. While a group is being
+        // released, that is what it waits for.
         let (current, report) = slot.current?;
-        let again = match seat {
-            Some(seat) => current != seat,
+        let again = match released {
+            Some(released) => current != released,
             None => started && !self.is_releasing(),
         };
-        (report.phase == Phase::Fresh && again).then(|| {
-            let (pod, node, at) = (&report.pod_name, &report.node, Some(report.since));
-            cause(Reason::ContainerLost, pod, node, None, at)
-        })
+        (report.phase == Phase::Fresh && again)
+            .then(|| Cause::reported(Reason::ContainerLost, identity, report, None))
     }
 
-    /// Whether no container of an earlier generation is left, as far as anybody can see.
+    /// True if no container of an earlier generation is left, as far as the reports tell.
     pub(super) fn all_stopped(&self, view: &View<'_>) -> bool {
         let containers = view
             .slots
@@ -82,7 +88,7 @@ impl Coordinator {
             })
     }
 
-    /// When the last container of an earlier generation ended, as far as anybody can see.
+    /// When the last container of an earlier generation ended, as far as the reports tell.
     pub(super) fn last_stopped(&self, observed: &Observed) -> Option<UnixNanos> {
         let ended = observed.reports.values().filter(|report| {
             matches!(report.phase, Phase::Lost(_) | Phase::Done) && report.generation < self.generation
@@ -90,9 +96,10 @@ impl Coordinator {
         ended.map(|report| report.since).max()
     }
 
-    /// For a new leader: the container that was the worker last, at the present generation. One that has ended was not dealt with yet, unless
-    /// `absorbed`: others are still being stopped. The same where it may have ended before the last of those was (`stopped_at`, by another node's
-    /// clock): the leader before has passed over it, and kubelet starts it again.
+    /// For a new leader: the latest container of the worker, at the current generation. One that
+    /// has ended is still to be dealt with, unless `absorbed`: others are still being stopped. Nor
+    /// is it if it may have ended before the last of those did (`stopped_at`, by another node's
+    /// clock): the former leader has passed over it, and the kubelet starts it again.
     pub(super) fn container_before<'a>(
         &self,
         slot: &Slot<'a>,
@@ -110,8 +117,8 @@ impl Coordinator {
         last.filter(|(_, report)| report.generation == self.generation)
     }
 
-    /// During a restart, containers that belong to no generation: those that began since, or in the place of others, belong to the new one; the
-    /// others are stopped for it.
+    /// Sorts containers without a generation during a restart. Those that began since, or replace
+    /// others, belong to the new one; the others are stopped for it.
     pub(super) fn sort_unassigned(&self, view: &View<'_>, desired: &mut Desired) {
         if !matches!(self.state, State::Stopping { .. } | State::Parked { .. }) {
             return;

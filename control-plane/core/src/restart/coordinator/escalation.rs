@@ -1,9 +1,11 @@
-//! Workers that fail again and again where they are: their pod is deleted, so that the scheduler may put the next one elsewhere.
+//! Deletes the pods of workers that fail repeatedly, so that the scheduler may place them
+//! elsewhere.
 //!
-//! The same happens to a pod in which a worker that is restarted alone does not come up in time, or fails soon after a restart in place ([`super::climb`]).
+//! It also deletes the pod of a single worker that does not restart in time, or fails soon after a
+//! restart in place ([`super::climb`]).
 //!
-//! Failures are counted from the restarts that this leader has begun; the next leader begins anew. Nothing is counted twice for it: the deletion
-//! belongs to the restart that it happens in.
+//! Failures count from the restarts that this leader has begun; the next leader starts from zero. A
+//! deletion is not counted again: it belongs to the restart that it happens in.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -19,7 +21,7 @@ pub(super) struct Escalation {
 }
 
 impl Escalation {
-    /// A failure that begins a restart. Returns the pod that is to go, where this was one too many.
+    /// Notes a failure that begins a restart. Returns the pod to delete if it is one too many.
     pub(super) fn failed(
         &mut self,
         cause: &Cause,
@@ -29,7 +31,7 @@ impl Escalation {
     ) -> Option<Condemned> {
         let identity = cause.identity.as_ref().filter(|_| !slot.worker.keeps_pod)?;
         if cause.reason == Reason::PodLost {
-            // It has moved already.
+            // The worker has moved already.
             self.failures.remove(identity);
             return None;
         }
@@ -42,7 +44,7 @@ impl Escalation {
         self.condemn(identity, slot)
     }
 
-    /// Has the pod of this worker deleted, where it has one, and may lose it.
+    /// Condemns the pod of this worker, if it has one and may lose it.
     pub(super) fn condemn(&mut self, identity: &Identity, slot: &Slot<'_>) -> Option<Condemned> {
         let pod = slot.pod.filter(|_| !slot.worker.keeps_pod)?;
         self.failures.remove(identity);
@@ -56,7 +58,8 @@ impl Escalation {
         Some(condemned)
     }
 
-    /// Pods that are gone, or whose worker is done, need not be deleted any more, and workers that are not expected any more are not counted.
+    /// Forgets pods that are gone or whose worker is done, and failures of workers that are no
+    /// longer expected.
     pub(super) fn tidy(&mut self, slots: &Slots<'_>) {
         self.failures.retain(|identity, _| slots.contains_key(identity));
         self.condemned.retain(|pod_uid, condemned| {
@@ -66,7 +69,7 @@ impl Escalation {
         });
     }
 
-    /// Whether a pod of this worker is to go: it is not released there.
+    /// True if a pod of this worker is condemned: the worker is not released there.
     pub(super) fn condemns(&self, slot: &Slot<'_>) -> bool {
         let pods = &slot.worker.pods;
         !self.condemned.is_empty() && pods.iter().any(|pod| self.condemned.contains_key(&pod.uid))

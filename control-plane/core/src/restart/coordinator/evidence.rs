@@ -1,28 +1,33 @@
-//! What counts as a failure: evidence about an incarnation that is released at the current generation.
+//! What counts as a failure: evidence about an incarnation that is released at the current
+//! generation.
 
 use lockstep_mutants::mutant;
 
-use super::super::view::{Slot, View};
+use super::super::view::Slot;
 use super::super::{
     Cause, Exit, Generation, Identity, Observed, Phase, Reason, Report, RestartLevel, Scope, TerminalAction,
     UnixNanos,
 };
 use super::Coordinator;
+use super::step::Step;
 
-/// How much later than this clock that of the Job controller may be, milliseconds.
+/// How far the Job controller's clock may be behind this one, milliseconds.
 pub(super) const CLOCKS_APART_MS: u64 = 2_000;
-/// How soon a Job that ends its pods says so, milliseconds.
+/// How soon a Job that ends its pods reports it, milliseconds.
 const JOB_SAYS_WITHIN_MS: u64 = 30_000;
-/// For so long after its time is over a Job is waited for that has not said so, milliseconds. After that it is this clock that is wrong.
+/// How long to wait for a Job past its deadline to report failure, milliseconds. After that this
+/// clock is taken to be wrong.
 const JOB_IS_OVERDUE_MS: u64 = 60_000;
-/// How long a Job whose time is limited is waited for, where it is not over by this clock: that may be wrong, milliseconds.
+/// How long to wait for a Job with a deadline that this clock has not reached, milliseconds: the
+/// clock may be wrong.
 const JOB_MAY_SAY_WITHIN_MS: u64 = 2_000;
 
-pub(super) type MakeCause<'a> = dyn Fn(Reason, &str, &str, Option<Exit>, Option<UnixNanos>) -> Cause + 'a;
-
 impl Coordinator {
-    /// The failures of incarnations that are released now, the earliest first.
-    pub(super) fn evidence(&mut self, observed: &Observed, view: &View<'_>, now: UnixNanos) -> Vec<Cause> {
+    /// The failures of released incarnations, the earliest first.
+    pub(super) fn evidence(&mut self, step: &Step<'_>) -> Vec<Cause> {
+        let Step {
+            observed, view, now, ..
+        } = *step;
         let mut causes: Vec<(Identity, Cause)> = Vec::new();
         let judged =
             |identity: &Identity, slot: &Slot<'_>| slot.counts() && !self.worker_restarts.covers(identity);
@@ -38,7 +43,7 @@ impl Coordinator {
         }
         self.held
             .retain(|identity, _| view.slots.get(identity).is_some_and(Slot::counts));
-        let deadline = now.plus_millis(observed.policy.timeout_ms);
+        let deadline = step.deadline();
         let mut found: Vec<Cause> = Vec::new();
         for (identity, cause) in causes {
             let action = cause
@@ -46,7 +51,10 @@ impl Coordinator {
                 .and_then(|exit| observed.policy.terminal_action(&identity, exit.code));
             match action {
                 Some(TerminalAction::FailIndex) => {
-                    let pod = self.seats.get(&identity).map(|seat| seat.pod_uid.clone());
+                    let pod = self
+                        .released_in
+                        .get(&identity)
+                        .map(|released| released.pod_uid.clone());
                     self.done.insert(identity, pod.unwrap_or_default());
                     continue;
                 }
@@ -54,7 +62,7 @@ impl Coordinator {
                     self.held.entry(identity).or_insert(deadline);
                 }
                 Some(TerminalAction::Replace) | None => {
-                    if let Some(within_ms) = Self::may_be_ended(&cause, view, now) {
+                    if let Some(within_ms) = Self::may_be_ended(&cause, step) {
                         let soon = now.plus_millis(observed.policy.timeout_ms.min(within_ms));
                         self.held.entry(identity).or_insert(soon);
                     }
@@ -63,22 +71,21 @@ impl Coordinator {
             found.push(cause);
         }
         found.sort_by_key(|cause| cause.at.unwrap_or(UnixNanos(i64::MAX)));
-        // A Job is being failed: its controller ends the other pods too, and the JobSet's failure policy decides. Where the Job does not say so
-        // itself that is not believed for ever.
+        // A Job is being failed: its controller ends the other pods too, and the JobSet's failure
+        // policy decides. That is not believed for ever if the Job does not report it.
         if view.is_failing() || self.held.values().any(|until| now < *until) {
             return Vec::new();
         }
         found
     }
 
-    /// Whether the Job controller may be ending the pods of this worker's Job, which it does before the Job says so, and within how many
-    /// milliseconds that is known. The clocks of the two may differ by anything: what this one says decides about the wait alone.
-    fn may_be_ended(cause: &Cause, view: &View<'_>, now: UnixNanos) -> Option<u64> {
-        mutant!(CountEndedPods => None);
-        let identity = cause.identity.as_ref();
-        let slot = identity.and_then(|identity| view.slots.get_key_value(identity));
-        let (identity, slot) = slot?;
-        // A worker that fails by itself, with its agent there to tell, was not ended by anybody.
+    /// How many milliseconds to wait, if the Job controller may be ending the pods of this worker's
+    /// Job: it does so before the Job reports it. The clocks may differ by anything, so this one
+    /// decides only about the wait.
+    fn may_be_ended(cause: &Cause, step: &Step<'_>) -> Option<u64> {
+        let Step { view, now, .. } = *step;
+        let (identity, slot) = cause.identity.as_ref().zip(step.slot_of(cause))?;
+        // No other process ends a worker that fails by itself while its agent reports it.
         let from_outside = match cause.reason {
             Reason::ContainerLost | Reason::PodLost => true,
             Reason::WorkerExited => slot.worker.level == RestartLevel::Container,
@@ -88,7 +95,7 @@ impl Coordinator {
             return None;
         }
         let mut slots = view.slots.iter();
-        // What has failed for good lets no Job succeed.
+        // An index that has failed for good lets no Job succeed.
         let early =
             |(of, slot): (&Identity, &Slot<'_>)| of.job == identity.job && slot.done && !slot.worker.failed;
         if slot.worker.ends_early && slots.any(early) {
@@ -105,79 +112,64 @@ impl Coordinator {
     }
 
     fn evidence_of(&self, identity: &Identity, slot: &Slot<'_>, observed: &Observed) -> Option<Cause> {
-        let cause = |reason, pod: &str, node: &str, exit: Option<Exit>, at: Option<UnixNanos>| Cause {
-            reason,
-            identity: Some(identity.clone()),
-            pod: pod.to_owned(),
-            node: node.to_owned(),
-            exit,
-            at,
-        };
         if slot.worker.level == RestartLevel::Container {
-            return self.evidence_of_container(identity, slot, observed, &cause);
+            return self.evidence_of_container(identity, slot, observed);
         }
         if let Some((report, exit)) = self.failed_without_agent(identity, slot) {
-            let (pod, node, at) = (&report.pod_name, &report.node, Some(report.since));
-            return Some(cause(Reason::ContainerLost, pod, node, Some(exit), at));
+            return Some(Cause::reported(
+                Reason::ContainerLost,
+                identity,
+                report,
+                Some(exit),
+            ));
         }
-        let Some(seat) = self.seats.get(identity) else {
-            return self.evidence_without_seat(identity, slot, &cause);
+        let Some(released) = self.released_in.get(identity) else {
+            return self.evidence_after_takeover(identity, slot);
         };
-        let current = slot.current.filter(|(incarnation, _)| *incarnation == seat);
-        if let Some(report) = current.map_or_else(|| observed.reports.get(seat), |(_, report)| Some(report)) {
+        let current = slot.current.filter(|(incarnation, _)| *incarnation == released);
+        if let Some(report) =
+            current.map_or_else(|| observed.reports.get(released), |(_, report)| Some(report))
+        {
             match report.phase {
                 Phase::Unlinked if mutant!(UnlinkedIsLost) => {
-                    return Some(cause(
-                        Reason::ContainerLost,
-                        &report.pod_name,
-                        &report.node,
-                        None,
-                        None,
-                    ));
+                    return Some(Cause {
+                        at: None,
+                        ..Cause::reported(Reason::ContainerLost, identity, report, None)
+                    });
                 }
                 Phase::Exited(exit)
                     if report.generation == self.wanted(identity) || mutant!(CountStaleFailures) =>
                 {
-                    let at = Some(report.since);
-                    return Some(cause(
+                    return Some(Cause::reported(
                         Reason::WorkerExited,
-                        &report.pod_name,
-                        &report.node,
+                        identity,
+                        report,
                         Some(exit),
-                        at,
                     ));
                 }
                 Phase::Lost(exit) => {
-                    let at = Some(report.since);
-                    return Some(cause(
+                    return Some(Cause::reported(
                         Reason::ContainerLost,
-                        &report.pod_name,
-                        &report.node,
+                        identity,
+                        report,
                         Some(exit),
-                        at,
                     ));
                 }
                 _ => {}
             }
         }
-        if !slot.worker.pods.iter().any(|pod| pod.uid == seat.pod_uid) {
-            return Some(cause(Reason::PodLost, "", "", None, None));
+        if !slot.worker.pods.iter().any(|pod| pod.uid == released.pod_uid) {
+            return Some(Cause::unreported(Reason::PodLost, identity));
         }
         let (current, report) = slot.current?;
-        (current != seat && report.phase != Phase::Unlinked).then(|| {
-            cause(
-                Reason::ContainerLost,
-                &report.pod_name,
-                &report.node,
-                None,
-                Some(report.since),
-            )
-        })
+        (current != released && report.phase != Phase::Unlinked)
+            .then(|| Cause::reported(Reason::ContainerLost, identity, report, None))
     }
 
-    /// How this worker failed, in a container that was made without its agent, while its group ran at the present generation. Whatever came after
-    /// that container: its peers have not been told. A worker that is restarted alone has none that wait for it, and kubelet has started it again; an
-    /// optional worker may have failed before it joined.
+    /// How this worker failed in a container that was made without its agent, while its group ran
+    /// at the current generation. Whatever followed that container, its peers were not told. A
+    /// worker that restarts by itself has no peers that wait for it, and the kubelet has started it
+    /// again. An optional worker may have failed before it joined.
     fn failed_without_agent<'a>(&self, identity: &Identity, slot: &Slot<'a>) -> Option<(&'a Report, Exit)> {
         mutant!(IgnoreUnsupervisedFailure => None);
         if slot.worker.scope == Scope::Worker || slot.worker.optional {
@@ -188,13 +180,9 @@ impl Coordinator {
             .filter(|(report, _)| report.released_at == wanted)
     }
 
-    /// A new leader does not remember whom it released: a worker of a fully started stage that is unstarted or gone was.
-    fn evidence_without_seat(
-        &self,
-        identity: &Identity,
-        slot: &Slot<'_>,
-        cause: &MakeCause<'_>,
-    ) -> Option<Cause> {
+    /// A new leader does not know which workers were released. A worker of a started stage that is
+    /// unstarted or gone was.
+    fn evidence_after_takeover(&self, identity: &Identity, slot: &Slot<'_>) -> Option<Cause> {
         let wanted = self.wanted(identity);
         let started = self.started.contains(&slot.worker.stage);
         let Some((_, report)) = slot.current else {
@@ -202,49 +190,37 @@ impl Coordinator {
                 return None;
             }
             if slot.worker.pods.is_empty() {
-                return Some(cause(Reason::PodLost, "", "", None, None));
+                return Some(Cause::unreported(Reason::PodLost, identity));
             }
             let (_, ended) = slot.ended.filter(|(_, ended)| ended.generation == wanted)?;
             let is_heard_of = ended.generation > Generation::default();
             if slot.worker.scope == Scope::Worker && self.worker_restarts.latest > wanted && !is_heard_of {
-                // Daemons say 0 of containers whose agents they never heard, too. It may have been restarted alone since, and run in a container
-                // whose agent has not come back to its daemon yet. The present container tells: where it was not restarted since, it is fresh.
+                // Daemons also report 0 for containers whose agents they never heard. The worker
+                // may have restarted since, in a container whose agent has not come back to its
+                // daemon yet. The current container tells: it is fresh if the worker has not
+                // restarted.
                 return None;
             }
             let Phase::Lost(exit) = ended.phase else {
                 return None;
             };
-            let at = Some(ended.since);
-            return Some(cause(
+            return Some(Cause::reported(
                 Reason::ContainerLost,
-                &ended.pod_name,
-                &ended.node,
+                identity,
+                ended,
                 Some(exit),
-                at,
             ));
         };
-        let at = Some(report.since);
         match report.phase {
-            Phase::Parked if report.generation == wanted && self.has_all_run(slot) => Some(cause(
-                Reason::ContainerLost,
-                &report.pod_name,
-                &report.node,
-                None,
-                at,
-            )),
-            Phase::Fresh if started => Some(cause(
-                Reason::ContainerLost,
-                &report.pod_name,
-                &report.node,
-                None,
-                at,
-            )),
-            Phase::Exited(exit) if report.generation == wanted => Some(cause(
+            Phase::Parked if report.generation == wanted && self.has_all_run(slot) => {
+                Some(Cause::reported(Reason::ContainerLost, identity, report, None))
+            }
+            Phase::Fresh if started => Some(Cause::reported(Reason::ContainerLost, identity, report, None)),
+            Phase::Exited(exit) if report.generation == wanted => Some(Cause::reported(
                 Reason::WorkerExited,
-                &report.pod_name,
-                &report.node,
+                identity,
+                report,
                 Some(exit),
-                at,
             )),
             _ => None,
         }

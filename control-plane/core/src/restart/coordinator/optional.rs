@@ -1,7 +1,9 @@
-//! Pods above the minimum of a gang. They may come late or never: who has not joined is not waited for, and who joins does so without a restart.
+//! Pods above the minimum of a gang. They may come late or never: a restart waits only for those
+//! that have joined, and joining needs no restart.
 //!
-//! An optional worker joins when it is released, and that it runs is written, so that a later leader tells one that was lost from one that never came. One
-//! that is lost is a failure like any other; but the restart that follows does not wait for it, for it may not find room again.
+//! An optional worker joins when it is released. That it runs is written, so that a later leader
+//! can tell a lost worker from one that never came. A lost one is a failure like any other, but the
+//! restart that follows does not wait for it: it may not find room again.
 
 use std::collections::BTreeMap;
 
@@ -11,16 +13,16 @@ use super::super::{Identity, Observed};
 use super::{Coordinator, State};
 
 impl Coordinator {
-    /// Whether an optional worker takes part.
+    /// True if an optional worker takes part.
     pub(super) fn has_joined(&self, identity: &Identity) -> bool {
-        mutant!(OptionalAreExpected => true);
-        self.seats.contains_key(identity)
+        self.released_in.contains_key(identity)
             || self.joined.contains(&identity.place())
-            || self.worker_restarts.concerns(identity)
+            || self.worker_restarts.contains(identity)
+            || mutant!(OptionalAreExpected)
     }
 
-    /// Forgets optional workers that are no longer wanted. If they are wanted again, they join like new ones. What belongs to a Job that is away for a
-    /// while is lost with it.
+    /// Forgets optional workers that are no longer wanted. If they are wanted again, they join like
+    /// new ones. What belongs to a Job that is away for a while is lost with it.
     pub(super) fn forget_unwanted_optional(&mut self, observed: &Observed) {
         let none = self.joined.is_empty() && !observed.workers.values().any(|worker| worker.optional);
         if none {
@@ -45,13 +47,13 @@ impl Coordinator {
             *jobs.entry(job.to_owned()).or_insert_with(is_sized)
         };
         let unwanted: Vec<Identity> = self
-            .seats
+            .released_in
             .keys()
             .filter(|identity| !observed.workers.contains_key(*identity) && sized(&identity.job))
             .cloned()
             .collect();
         for identity in &unwanted {
-            self.seats.remove(identity);
+            self.released_in.remove(identity);
             self.newcomers.remove(identity);
             self.unseen.remove(identity);
         }
@@ -65,7 +67,7 @@ impl Coordinator {
         });
     }
 
-    /// During a restart: optional workers without a pod on a node are not waited for.
+    /// During a restart, forgets optional workers without a pod on a node.
     pub(super) fn forget_lost_optional(&mut self, observed: &Observed) {
         if !matches!(self.state, State::Stopping { .. } | State::Parked { .. }) {
             return;
@@ -73,7 +75,7 @@ impl Coordinator {
         let optional = observed.workers.iter().filter(|(_, worker)| worker.optional);
         for (identity, _) in optional.filter(|(_, worker)| worker.pods.iter().all(|pod| pod.node.is_none())) {
             self.joined.remove(&identity.place());
-            self.seats.remove(identity);
+            self.released_in.remove(identity);
             self.newcomers.remove(identity);
             self.unseen.remove(identity);
         }

@@ -1,18 +1,22 @@
-//! Pods that were lost in a restart: who replaces them, and when it is not worth the wait.
+//! Pods that are lost in a restart: when they may be replaced, and when waiting is not worth it.
 
 use super::super::blocked::{Blockage, Watchdog};
 use super::super::view::View;
-use super::super::{Announcement, Cause, Identity, Incarnation, Observed, Output, Reason, UnixNanos};
+use super::super::{Announcement, Cause, Identity, Incarnation, Observed, Reason, UnixNanos};
+use super::climb::Recreated;
+use super::step::Step;
 use super::{Coordinator, State};
 
 impl Coordinator {
-    /// Whether lost pods may be replaced. Not where workers do not run in the end, and not while the failure policy of a Job decides what becomes of it.
+    /// True if lost pods may be replaced: not if the workers are not to run, nor while the failure
+    /// policy of a Job decides.
     pub(super) fn may_replace(&self, view: &View<'_>, now: UnixNanos) -> bool {
         let runs = !matches!(self.state, State::Recreating | State::Suspended | State::Failed);
         runs && !view.is_failing() && self.held.values().all(|until| *until <= now)
     }
 
-    /// Whether the Job controller, where lost pods are left to it, would let the time-out pass before it replaces one that is waited for.
+    /// True if the Job controller replaces lost pods, and would replace one that is waited for only
+    /// after the time-out.
     pub(super) fn replacement_is_late(&self, observed: &Observed, view: &View<'_>) -> bool {
         !observed.policy.replaces_pods
             && self.barrier(view).any(|(_, slot)| {
@@ -20,53 +24,41 @@ impl Coordinator {
             })
     }
 
-    /// Condemns the pod of a worker that has failed too often. Whether it has.
-    pub(super) fn escalate(
-        &mut self,
-        cause: &Cause,
-        observed: &Observed,
-        view: &View<'_>,
-        now: UnixNanos,
-        out: &mut Output,
-    ) -> bool {
-        let (Some(after), Some(identity)) = (observed.policy.escalate_after, &cause.identity) else {
-            return false;
+    /// Condemns the pod of a worker that has failed too often.
+    pub(super) fn escalate(&mut self, cause: &Cause, step: &mut Step<'_>) -> Recreated {
+        let Some(after) = step.observed.policy.escalate_after else {
+            return Recreated::InPlace;
         };
-        let slot = view.slots.get(identity);
-        let condemned = slot.and_then(|slot| self.escalation.failed(cause, after, slot, now));
+        let slot = step.slot_of(cause);
+        let condemned = slot.and_then(|slot| self.escalation.failed(cause, after, slot, step.now));
         let Some(condemned) = condemned else {
-            return false;
+            return Recreated::InPlace;
         };
         let after = Some(after);
-        out.announcements
-            .push(Announcement::Escalated { condemned, after });
-        true
+        step.announce(Announcement::Escalated { condemned, after });
+        Recreated::Pod
     }
 
-    /// Says what the group waits for that nobody brings about. Returns when to look again.
-    pub(super) fn look_for_blockage(
-        &mut self,
-        observed: &Observed,
-        view: &View<'_>,
-        now: UnixNanos,
-        out: &mut Output,
-    ) -> Option<UnixNanos> {
+    /// Says what the group waits for and nothing resolves. Returns when to look again.
+    pub(super) fn look_for_blockage(&mut self, step: &mut Step<'_>) -> Option<UnixNanos> {
         match self.state {
             State::Recovering { .. } => return None,
             State::Suspended | State::Failed => {
                 self.watchdog = Watchdog::default();
-                out.blocked = Blockage::Clear;
+                step.out.blocked = Blockage::Clear;
                 return None;
             }
             _ => {}
         }
         let before = self.watchdog.said.clone();
-        let (blocked, look_again) = self.watchdog.look(observed, view, &self.unseen, now);
-        out.blocked = match blocked {
+        let (blocked, look_again) = self
+            .watchdog
+            .look(step.observed, step.view, &self.unseen, step.now);
+        step.out.blocked = match blocked {
             None => Blockage::Clear,
             Some(blocked) => {
                 if before.is_none() {
-                    out.announcements.push(Announcement::Blocked(blocked.clone()));
+                    step.announce(Announcement::Blocked(blocked.clone()));
                 }
                 Blockage::By(blocked)
             }
@@ -74,10 +66,11 @@ impl Coordinator {
         look_again
     }
 
-    /// Whether a worker that is about to be released runs in another pod than before. A new leader knows that only of the pod that the restart is about.
+    /// True if a worker that is about to be released runs in another pod than before. A new leader
+    /// knows that only of the pod that the restart is about.
     pub(super) fn is_in_another_pod(&self, identity: &Identity, incarnation: &Incarnation) -> bool {
-        match self.seats.get(identity) {
-            Some(seat) => seat.pod_uid != incarnation.pod_uid,
+        match self.released_in.get(identity) {
+            Some(released) => released.pod_uid != incarnation.pod_uid,
             None => self.cause.as_ref().is_some_and(|cause| {
                 cause.reason == Reason::PodLost && cause.identity.as_ref() == Some(identity)
             }),

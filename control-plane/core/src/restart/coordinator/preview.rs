@@ -1,7 +1,7 @@
 //! What a request for a restart would do now, tried on a copy.
 //!
-//! Promises: nothing is changed, and nothing is decided here: a copy of the coordinator takes one step with the request, and another one
-//! without it. What differs is what the request does.
+//! Promises: it changes nothing and decides nothing. One copy of the coordinator takes a step with
+//! the request, and one without it. The difference is what the request does.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use super::{Coordinator, State};
 pub struct Preview {
     /// What would be done.
     pub effect: Effect,
-    /// What would become of each worker; empty where nothing would be done.
+    /// What would happen to each worker; empty if nothing would be done.
     pub workers: BTreeMap<Identity, Fate>,
 }
 
@@ -34,7 +34,7 @@ pub enum Effect {
     Recreate {
         /// The restart attempt that it would lead to.
         generation: Generation,
-        /// Why it would not be in place.
+        /// Why it would not restart in place.
         reason: Reason,
     },
 }
@@ -42,11 +42,11 @@ pub enum Effect {
 /// Why nothing would be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unmoved {
-    /// This very request has been acted upon.
+    /// This request has been acted upon.
     Handled,
     /// A new leader decides nothing yet.
     Recovering,
-    /// The workers are being restarted, or made anew, anyway.
+    /// The workers restart, or the Jobs are recreated, anyway.
     UnderWay,
     /// No worker runs yet.
     NoneRuns,
@@ -54,24 +54,24 @@ pub enum Unmoved {
     Suspended,
     /// maxRestarts is used up.
     Failed,
-    /// As many workers as may be are being restarted alone: it waits for its turn.
+    /// Too many worker restarts are under way: it waits for its turn.
     NoRoom,
 }
 
-/// What would become of a worker.
+/// What would happen to a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fate {
-    /// It would be stopped, and started again.
+    /// It would stop and start again.
     Stopped,
-    /// Left alone: it is done.
+    /// Not touched: it is done.
     Done,
-    /// Left alone: its replicatedJob has finished.
+    /// Not touched: its replicatedJob has finished.
     Finished,
-    /// Left alone: it has not started, so there is nothing to stop.
+    /// Not touched: it has not started, so there is nothing to stop.
     NotStarted,
-    /// Left alone: the request does not name it.
+    /// Not touched: the request does not name it.
     NotNamed,
-    /// Left alone by this request: it is being restarted alone anyway.
+    /// Not touched by this request: it is restarting anyway.
     UnderWay,
 }
 
@@ -120,7 +120,13 @@ impl Coordinator {
                 level: with.level.unwrap_or_default(),
             }
         };
-        let fate = |slot: &Slot<'_>| if recreates { anew(slot) } else { in_place(slot) };
+        let fate = |slot: &Slot<'_>| {
+            if recreates {
+                recreated(slot)
+            } else {
+                in_place(slot)
+            }
+        };
         let workers = view.slots.iter();
         Preview {
             effect,
@@ -143,8 +149,8 @@ pub(super) fn in_place(slot: &Slot<'_>) -> Fate {
     }
 }
 
-/// Where Jobs are made anew, what is done is run again.
-fn anew(slot: &Slot<'_>) -> Fate {
+/// If Jobs are recreated, workers that are done run again.
+fn recreated(slot: &Slot<'_>) -> Fate {
     if slot.done || !slot.worker.pods.is_empty() {
         Fate::Stopped
     } else {
@@ -152,7 +158,8 @@ fn anew(slot: &Slot<'_>) -> Fate {
     }
 }
 
-/// A worker without an agent runs from the beginning. Where nobody says anything it may run.
+/// True if a worker has started. One without an agent runs from the beginning. An unreported one
+/// may run.
 fn has_started(slot: &Slot<'_>) -> bool {
     match slot.current {
         Some((_, report)) => report.phase != Phase::Fresh || slot.worker.level != RestartLevel::Process,

@@ -1,7 +1,9 @@
-//! Workers that run and yet do not work: those that give no heartbeat any more, and those that gave no first one in time.
+//! Workers that run but do not work: those whose heartbeat has stopped, and those whose first one
+//! is late.
 //!
-//! Their agents judge that (`lockstep.dev/heartbeat-timeout`, `lockstep.dev/ready-timeout`): they see the worker, and no news that is held up
-//! on its way can make them wrong. A worker that was not started is waited for as long as `inplace-timeout` allows.
+//! Their agents judge that (`lockstep.dev/heartbeat-timeout`, `lockstep.dev/ready-timeout`): they
+//! see the worker, so a delayed report cannot make them wrong. `inplace-timeout` bounds the wait
+//! for a worker that was not started.
 
 use lockstep_mutants::mutant;
 
@@ -10,7 +12,7 @@ use super::super::{Cause, Heartbeat, Identity, Phase, Reason};
 use super::Coordinator;
 
 impl Coordinator {
-    /// Whether this worker runs at the current generation without being alive.
+    /// The failure of a worker that runs at the current generation and is not alive.
     pub(super) fn not_alive(&self, identity: &Identity, slot: &Slot<'_>) -> Option<Cause> {
         let (incarnation, report) = slot
             .current
@@ -21,14 +23,7 @@ impl Coordinator {
             _ => return None,
         };
         let is_released =
-            report.generation == self.wanted(identity) && self.seats.get(identity) == Some(incarnation);
-        is_released.then(|| Cause {
-            reason,
-            identity: Some(identity.clone()),
-            pod: report.pod_name.clone(),
-            node: report.node.clone(),
-            exit: None,
-            at: Some(report.since),
-        })
+            report.generation == self.wanted(identity) && self.released_in.get(identity) == Some(incarnation);
+        is_released.then(|| Cause::reported(reason, identity, report, None))
     }
 }

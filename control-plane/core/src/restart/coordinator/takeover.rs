@@ -1,5 +1,5 @@
-//! What others know better: the status that somebody else wrote, the generation that workers have heard of, and, for a new leader, where
-//! the group stands.
+//! Follows what others know: the status that another process wrote, the generation that workers
+//! have heard of and, for a new leader, the state of the group.
 
 use lockstep_mutants::mutant;
 
@@ -8,25 +8,28 @@ use super::super::{
     Cause, Durable, DurablePhase, Generation, Observed, Phase, Reason, RestartLevel, UnixNanos,
 };
 use super::climb::Climb;
+use super::step::Step;
 use super::worker_restarts::WorkerRestarts;
 use super::{Coordinator, State};
 
 /// The highest counter that a status can hold.
 const MOST_COUNTED: u32 = u32::MAX >> 1;
 
-/// Whether a restart in place was under way when this was written: it ends with those who take part, whoever leads then.
+/// True if a restart in place was under way at this write. It ends with the workers that take part,
+/// whichever leader runs then.
 pub(super) fn is_in_place(durable: &Durable) -> bool {
     durable.phase == DurablePhase::Stopping
         && durable.level.is_some_and(|level| level < RestartLevel::Recreate)
 }
 
 impl Coordinator {
-    /// Somebody else has written: the reconciler, which recreates Jobs on its own account when one has failed, or a former leader with its last
-    /// breath. What is durable is followed.
+    /// Follows a write of another process: of the reconciler, which recreates Jobs by itself when
+    /// one has failed, or the last one of a former leader.
     pub(super) fn adopt_durable(&mut self, observed: &Observed, now: UnixNanos) {
         let durable = &observed.durable;
         let recreates = durable.phase == DurablePhase::Recreating;
-        // The reconciler was faster, with the very generation that this group was about to write, or that a new leader has heard of from workers first.
+        // The reconciler was faster, with the generation that this group was about to write, or
+        // that a new leader knows from workers.
         let contested = durable.generation == self.generation
             && recreates
             && matches!(
@@ -37,7 +40,7 @@ impl Coordinator {
             if durable.generation == self.generation {
                 self.follow_worker_restarts(durable);
             } else if durable.latest >= self.generation {
-                // A former leader has given this number to one worker alone.
+                // A former leader has given this number to one worker only.
                 self.worker_restarts.latest = durable.latest;
                 self.handled_worker_restart
                     .clone_from(&durable.handled_worker_restart);
@@ -76,7 +79,8 @@ impl Coordinator {
         }
     }
 
-    /// Workers may know of a generation that its leader could not write any more. It counts; only its write is made good.
+    /// Follows a generation that workers know and its leader could not write. It counts; only its
+    /// write is made up for.
     pub(super) fn adopt_reports(&mut self, observed: &Observed, now: UnixNanos) {
         mutant!(IgnoreReportedGeneration => ());
         if matches!(self.state, State::Failed | State::Suspended) {
@@ -103,14 +107,8 @@ impl Coordinator {
         self.timeline = None;
         self.climb = Climb::in_place();
         self.in_place = true;
-        self.cause.get_or_insert(Cause {
-            reason: Reason::ProtocolError,
-            identity: None,
-            pod: String::new(),
-            node: String::new(),
-            exit: None,
-            at: None,
-        });
+        self.cause
+            .get_or_insert_with(|| Cause::of_group(Reason::ProtocolError));
         if !matches!(self.state, State::Recovering { .. } | State::Recreating) {
             self.state = State::Stopping {
                 deadline: now.plus_millis(observed.policy.timeout_ms),
@@ -118,13 +116,10 @@ impl Coordinator {
         }
     }
 
-    pub(super) fn recovering(
-        &mut self,
-        observed: &Observed,
-        view: &View<'_>,
-        until: UnixNanos,
-        now: UnixNanos,
-    ) {
+    pub(super) fn recovering(&mut self, step: &Step<'_>, until: UnixNanos) {
+        let Step {
+            observed, view, now, ..
+        } = *step;
         let heard = view
             .slots
             .values()
@@ -138,7 +133,7 @@ impl Coordinator {
             .values()
             .filter(|slot| slot.counts() && self.started.contains(&slot.worker.stage))
             .all(|slot| !slot.worker.pods.is_empty());
-        // The agents of a daemon that has just started come back to it one after another.
+        // The agents of a daemon that has just started reconnect one after another.
         let seen = !view
             .slots
             .values()
@@ -146,16 +141,17 @@ impl Coordinator {
         if !(heard && known && seen) && now < until && !mutant!(DecideBeforeReports) {
             return;
         }
-        let deadline = now.plus_millis(observed.policy.timeout_ms);
+        let deadline = step.deadline();
         let released = self.was_released(view);
-        // Left over from before the JobSet was suspended, or not reached yet by a restart that is.
+        // The worker is left over from before the JobSet was suspended, or a restart has not
+        // reached it yet.
         let behind = |slot: &Slot<'_>| {
             slot.current.is_some_and(|(_, report)| {
                 let runs = !matches!(report.phase, Phase::Fresh | Phase::Parked | Phase::Unlinked);
                 runs && report.generation < self.generation
             })
         };
-        // Where all have run already, who is parked has come in the place of one who was lost, and waits for the next restart.
+        // If all have run, a parked worker has replaced a lost one, and waits for the next restart.
         let waits = |slot: &Slot<'_>| self.phase_here(slot) == Some(Phase::Parked) && !self.has_all_run(slot);
         let under_way = observed.durable.phase == DurablePhase::Stopping
             || view.slots.values().any(behind)
@@ -169,17 +165,17 @@ impl Coordinator {
         let absorbed = under_way && !self.all_stopped(view);
         let stopped_at = self.last_stopped(observed).filter(|_| under_way);
         for (identity, slot) in view.slots.iter() {
-            let seat = match slot.worker.level {
+            let released = match slot.worker.level {
                 RestartLevel::Container => self.container_before(slot, absorbed, stopped_at),
                 _ => slot
                     .current
-                    // Who is parked may never have run.
+                    // A parked worker may never have run.
                     .filter(|(_, report)| {
                         !matches!(report.phase, Phase::Fresh | Phase::Parked | Phase::Unlinked)
                     }),
             };
-            if let Some((incarnation, _)) = seat {
-                self.seats.insert(identity.clone(), incarnation.clone());
+            if let Some((incarnation, _)) = released {
+                self.released_in.insert(identity.clone(), incarnation.clone());
             }
         }
         self.state = match (under_way, released) {
@@ -189,14 +185,15 @@ impl Coordinator {
         };
     }
 
-    /// The phase of a worker that is at the present generation.
+    /// The phase of a worker at the current generation.
     fn phase_here(&self, slot: &Slot<'_>) -> Option<Phase> {
         slot.current
             .filter(|(_, report)| report.generation == self.generation)
             .map(|(_, report)| report.phase)
     }
 
-    /// Whether workers tell that the present generation was released. Kubelet starts containers without that: they tell of it only where nobody has an agent.
+    /// True if workers show that the current generation was released. The kubelet starts containers
+    /// without a release, so those tell only in a group without agents.
     fn was_released(&self, view: &View<'_>) -> bool {
         let has_agent = |slot: &Slot<'_>| slot.worker.level == RestartLevel::Process;
         let have_agents = view.slots.values().any(|slot| slot.counts() && has_agent(slot));
@@ -209,17 +206,19 @@ impl Coordinator {
             matches!(phase, Some(Phase::Starting | Phase::Running | Phase::Exited(_)))
         };
         let mut slots = view.slots.values();
-        // Nobody is restarted alone at a generation that was not released.
+        // No single worker restarts at a generation that was not released.
         !self.worker_restarts.is_empty() || slots.any(|slot| tells(slot) && runs(slot))
     }
 
-    /// Whether all of this worker's stage were seen to run at the present generation, so that no barrier is left to wait at.
+    /// True if all workers of this worker's stage were seen to run at the current generation, so
+    /// that no barrier is left.
     pub(super) fn has_all_run(&self, slot: &Slot<'_>) -> bool {
         let released = self.generation > Generation::default() && self.released == self.generation;
         released && self.started.contains(&slot.worker.stage)
     }
 
-    /// What should be durable, where it differs from what is. A healthy group writes nothing; a restart writes when it begins and when it ends.
+    /// What should be durable, if it differs from what is. A healthy group writes nothing; a
+    /// restart writes when it begins and when it ends.
     pub(super) fn status(&self, durable: &Durable) -> Option<Durable> {
         let phase = match self.state {
             State::Recovering { .. } => return None,
@@ -235,10 +234,11 @@ impl Coordinator {
             && durable.latest.max(durable.generation) == latest
             && durable.worker_restarts == worker_restarts
         {
-            // Recreated, and not all run yet: the phase stays Recreating until they do.
+            // The Jobs are recreated, and not all workers run yet: the phase stays Recreating until
+            // they do.
             return None;
         }
-        // What is restarted alone meanwhile does not wait for that.
+        // Worker restarts do not wait for that.
         let (phase, started, joined) = if starting_up {
             (durable.phase, durable.started.clone(), durable.joined.clone())
         } else {
@@ -266,7 +266,8 @@ impl Coordinator {
                 .filter(|_| !self.handled_is_lost),
             level: self.level,
         };
-        // Only a write that must precede a release has to carry this leader's epoch. The cause rides along.
+        // Only a write that must precede a release needs this leader's epoch. The cause does not
+        // trigger a write.
         let epoch_matters = matches!(
             self.state,
             State::Stopping { .. } | State::Parked { .. } | State::Recreating

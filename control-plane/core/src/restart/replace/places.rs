@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::batch::v1::Job;
 use lockstep_api::labels;
 
-use super::{Occupancy, Place};
+use super::{Occupancy, PodPlace};
 use crate::jobset::children::label;
 use crate::jobset::job_status::{completed_indexes, has_condition};
 use crate::jobset::jobs::IN_PLACE_BACKOFF_LIMIT;
@@ -17,14 +17,15 @@ use crate::restart::gather::attempt;
 /// Value of `managedBy` that means the same as none.
 const JOB_CONTROLLER: &str = "kubernetes.io/job-controller";
 
-/// The places of the Jobs of the present recreation. `recreations` is `status.restarts`; `started` names the stages all of whose workers have run.
+/// The places of the Jobs of the present recreation. `recreations` is `status.restarts`; `started`
+/// names the stages all of whose workers have run.
 #[must_use]
 pub fn places<'a>(
     jobs: &[Arc<Job>],
     pods: impl IntoIterator<Item = &'a PodSummary>,
     recreations: i32,
     started: &BTreeSet<String>,
-) -> BTreeMap<Place, Occupancy> {
+) -> BTreeMap<PodPlace, Occupancy> {
     let mut places = BTreeMap::new();
     for job in jobs {
         if attempt(job.metadata.labels.as_ref()) != Some(recreations) {
@@ -42,7 +43,7 @@ pub fn places<'a>(
                 break;
             }
             if !completed.iter().any(|range| range.contains(&index)) {
-                let place = Place {
+                let place = PodPlace {
                     job: name.clone(),
                     index,
                 };
@@ -61,10 +62,12 @@ pub fn places<'a>(
     places
 }
 
-/// Whether the Job wants a pod at this index and lets others than its controller create it: an Indexed Job with as many pods as indexes, which has
-/// nothing against another failure, is not suspended, not ending, and has not completed the index.
+/// True if the Job wants a pod at this index and lets others than its controller create it: an
+/// Indexed Job with as many pods as indexes, which has nothing against another failure, is not
+/// suspended, not ending, and has not completed the index.
 ///
-/// Jobs with `backoffLimitPerIndex` are left to the Job controller: it counts the failures of an index in the pod that comes next.
+/// Jobs with `backoffLimitPerIndex` are left to the Job controller: it counts the failures of an
+/// index in the pod that comes next.
 #[must_use]
 pub fn is_open(job: &Job, index: u32) -> bool {
     let completed = || completed_indexes(job).iter().any(|range| range.contains(&index));
@@ -95,11 +98,11 @@ fn open_indexes(job: &Job) -> u32 {
         .unwrap_or(0)
 }
 
-fn put(pod: &PodSummary, places: &mut BTreeMap<Place, Occupancy>) {
+fn put(pod: &PodSummary, places: &mut BTreeMap<PodPlace, Occupancy>) {
     let (Some(job), Some(index)) = (&pod.job, pod.index) else {
         return;
     };
-    let place = Place {
+    let place = PodPlace {
         job: job.clone(),
         index,
     };

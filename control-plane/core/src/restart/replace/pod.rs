@@ -5,11 +5,12 @@ use k8s_openapi::api::core::v1::{Container, EnvVar, EnvVarSource, ObjectFieldSel
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use lockstep_api::{labels, naming};
 
-/// Environment variable with the completion index, which the Job controller adds where a container has none of this name.
+/// Environment variable with the completion index, which the Job controller adds where a container
+/// has none of this name.
 const INDEX_VARIABLE: &str = "JOB_COMPLETION_INDEX";
 
-/// A pod of an Indexed Job that the Job controller takes for its own: it goes by owner, labels, index and finalizer. `None`: the Job has no spec,
-/// name or UID.
+/// A pod of an Indexed Job that the Job controller takes for its own: it goes by owner, labels,
+/// index and finalizer. `None`: the Job has no spec, name or UID.
 #[must_use]
 pub fn replacement_pod(job: &Job, index: u32, name: &str) -> Option<Pod> {
     let (job_name, uid) = (job.metadata.name.as_ref()?, job.metadata.uid.as_ref()?);

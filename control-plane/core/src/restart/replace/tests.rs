@@ -8,8 +8,8 @@ use lockstep_api::RestartStrategy;
 use super::*;
 use crate::common::testing::{JobSetBuild, at, jobset, replicated_job};
 use crate::jobset::in_place::Agents;
-use crate::jobset::observed::AgentPod;
 use crate::jobset::pod::PodSummary;
+use crate::jobset::upstream_agent::AgentPod;
 use crate::reconcile::jobs::Jobs;
 
 /// The Job `js-a-0` of an in-place JobSet, with this many workers.
@@ -49,8 +49,8 @@ fn pod(index: u32, uid: &str, phase: &str) -> PodSummary {
     }
 }
 
-fn place(index: u32) -> Place {
-    Place {
+fn place(index: u32) -> PodPlace {
+    PodPlace {
         job: "js-a-0".to_owned(),
         index,
     }

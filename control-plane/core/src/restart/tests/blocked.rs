@@ -156,7 +156,8 @@ fn a_container_that_ended_says_nothing_of_the_one_after_it_that_has_no_agent() {
 fn a_worker_that_came_up_without_its_agent_is_named_and_holds_a_restart_no_longer_than_the_time_out() {
     for leader in [1, 2] {
         let mut world = World::running(2, 3);
-        // Its container was created while nobody was there to put an agent in front: it runs, and no daemon has anything to say of it.
+        // Its container was created while nobody was there to put an agent in front: it runs, and
+        // no daemon has anything to say of it.
         let name = unreport(&mut world, 1);
         world.step();
         world.fail(0);

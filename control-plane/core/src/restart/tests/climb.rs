@@ -1,4 +1,5 @@
-//! Workers that fail soon after a restart in place: what outlives one is made anew before it uses up `maxRestarts`.
+//! Workers that fail soon after a restart in place: what outlives one is recreated before it uses
+//! up `maxRestarts`.
 
 use proptest::prelude::*;
 
@@ -15,7 +16,8 @@ fn exits(world: &mut World, index: u32) {
     wait(world);
 }
 
-/// Until nothing happens any more: pods come and go as they are to, Jobs are made anew, back-off is waited out.
+/// Until nothing happens any more: pods come and go as they are to, Jobs are recreated, back-off is
+/// waited out.
 fn wait(world: &mut World) {
     world.settle();
     for _ in 0..4 {
@@ -118,7 +120,7 @@ fn who_ended_by_itself_together_with_another_climbs_from_its_restart() {
     }
     wait(&mut world);
     assert_eq!((counted(&world), climbs(&world)), (1, 0));
-    // Worker 1 fails again first. Its pod is made anew, and nobody else's.
+    // Worker 1 fails again first. Its pod is recreated, and nobody else's.
     exits(&mut world, 1);
     assert_eq!((counted(&world), climbs(&world)), (1, 1));
     assert_eq!((&before[0], &before[2]), (&pods(&world)[0], &pods(&world)[2]));

@@ -1,4 +1,4 @@
-//! Groups without agents: containers are killed, and kubelet starts them again.
+//! Groups without agents: containers are killed, and the kubelet starts them again.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,5 @@
-//! Workers that are done: nobody waits for them, their work is not run again, and what only looks like it is no end.
+//! Workers that are done: nobody waits for them, their work is not run again, and what only looks
+//! like it is no end.
 
 use super::world::{World, id};
 use crate::restart::{Announcement, Exit, Generation, Phase, Reason, RestartLevel, UnixNanos};
@@ -95,7 +96,8 @@ fn a_finished_stage_is_left_alone() {
 #[test]
 fn exit_0_in_a_pod_that_is_replaced_is_not_done() {
     let mut world = World::running(2, 3);
-    // An evicted worker answers SIGTERM with exit 0; Kubernetes does not count that and replaces the pod.
+    // An evicted worker answers SIGTERM with exit 0; Kubernetes does not count that and replaces
+    // the pod.
     let (old, report) = world.current(0);
     world.report(
         &old,
@@ -117,7 +119,7 @@ fn exit_0_in_a_pod_that_is_replaced_is_not_done() {
 fn exit_0_is_not_done_where_kubelet_starts_the_container_again() {
     for phase in [Phase::Done, Phase::Lost(Exit { code: 0, signal: 0 })] {
         for leader_changes in [false, true] {
-            // A probe has failed, and the worker answers kubelet's SIGTERM with 0.
+            // A probe has failed, and the worker answers the kubelet's SIGTERM with 0.
             let mut world = World::running(3, 3);
             world.set_phase(0, phase);
             world.settle();

@@ -1,4 +1,5 @@
-//! Jobs that end their workers themselves: being failed, by their own successPolicy, or because their time is over. That is no failure.
+//! Jobs that end their workers themselves: being failed, by their own successPolicy, or because
+//! their time is over. That is no failure.
 
 use super::world::{World, id};
 use crate::restart::{Exit, Phase, TerminalAction, TerminalRule, UnixNanos};

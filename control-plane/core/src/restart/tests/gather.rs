@@ -10,8 +10,8 @@ use serde_json::json;
 use crate::common::features::Features;
 use crate::common::testing::{JobSetBuild, jobset, replicated_job};
 use crate::jobset::in_place::{Agents, Obstacle};
-use crate::jobset::observed::AgentPod;
 use crate::jobset::pod::PodSummary;
+use crate::jobset::upstream_agent::AgentPod;
 use crate::reconcile::jobs::Jobs;
 use crate::restart::{RestartLevel, Scope, UnixNanos, gather};
 
@@ -96,7 +96,7 @@ fn nobody_works_before_the_gang_is_bound() {
 fn a_pod_that_was_made_anew_has_to_wait_until_the_status_tells_of_it() {
     let js = jobset([replicated_job("a", 2)]).restarting(RestartStrategy::InPlaceRestart, 3);
     let jobs = Jobs::new(&js, Features::default(), &Agents::ByNode);
-    // The watch of JobSets lags behind: of the two Jobs one has been made anew already.
+    // The watch of JobSets lags behind: of the two Jobs one has been recreated already.
     let jobs = [Arc::new(jobs.make(&js.spec.replicated_jobs[0], 1))];
     let pods = |attempt| {
         let pod = PodSummary {
@@ -368,11 +368,13 @@ fn a_pod_that_no_job_controls_is_in_the_way_and_has_done_nobodys_work() {
     let own = || pod("own", Some("job"), 0, false);
     assert_eq!(seen(&[own()]), ("own".to_owned(), false));
     assert_eq!(seen(&[pod("own", Some("job"), 0, true)]), (String::new(), true));
-    // One that has succeeded makes no work done. The worker of one that lives may still run: its Job may have been deleted without it.
+    // One that has succeeded makes no work done. The worker of one that lives may still run: its
+    // Job may have been deleted without it.
     let left = |succeeded| pod("left", None, 0, succeeded);
     assert_eq!(seen(&[own(), left(true)]), ("own".to_owned(), false));
     assert_eq!(seen(&[own(), left(false)]), ("own left".to_owned(), false));
-    // The Job was made anew by the same name: its former pods may still work, but have not done the new one's work.
+    // The Job was recreated by the same name: its former pods may still work, but have not done the
+    // new one's work.
     let before = |succeeded| pod("before", Some("job before"), 0, succeeded);
     assert_eq!(seen(&[own(), before(false)]), ("own before".to_owned(), false));
     assert_eq!(seen(&[own(), before(true)]), ("own".to_owned(), false));

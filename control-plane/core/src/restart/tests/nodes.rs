@@ -22,7 +22,7 @@ pub(super) struct Nodes {
     pub(super) world: World,
     workers: u32,
     records: BTreeMap<String, Record>,
-    /// Workers whose container has ended: kubelet is to start the next.
+    /// Workers whose container has ended: the kubelet is to start the next.
     ended: BTreeSet<u32>,
     /// Containers that the daemons have stopped.
     pub(super) stops: u32,
@@ -155,7 +155,7 @@ impl Nodes {
         self.end(index, KILLED);
     }
 
-    /// Kubelet starts the next container of this index, if the last one has ended.
+    /// The kubelet starts the next container of this index, if the last one has ended.
     pub(super) fn kubelet(&mut self, index: u32) {
         let Some(pod) = self.pod_of(index) else { return };
         if !self.ended.remove(&index) {

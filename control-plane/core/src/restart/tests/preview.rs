@@ -51,7 +51,8 @@ fn who_is_done_or_has_not_started_is_left_alone() {
         world.pod(index);
     }
     world.settle();
-    // The stage `early` has finished: one worker of it is done, the other one was not needed. That of `late` has no pod yet.
+    // The stage `early` has finished: one worker of it is done, the other one was not needed. That
+    // of `late` has no pod yet.
     world.observed.workers.get_mut(&id(0)).unwrap().completed = true;
     world.observed.finished_stages.insert("early".into());
     world.settle();

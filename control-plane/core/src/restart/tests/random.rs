@@ -33,7 +33,7 @@ enum Event {
     Unlink(u32),
     Relink(u32),
     NewLeader,
-    /// A restart of this worker alone is asked for.
+    /// A restart of this worker is requested.
     Ask(u32),
     /// Writes are confirmed from now on, or lost.
     Confirm(bool),
@@ -300,7 +300,8 @@ proptest! {
         prop_assert!(world.observed.durable.worker_restarts.is_empty());
         for (incarnation, count) in &world.starts {
             let index = world.observed.reports[incarnation].identity.index;
-            // Worker 0 is not restarted alone, whoever asks for it. A pod in which a worker did not come up in time is another incarnation.
+            // Worker 0 does not restart by itself, even on request. A pod in which a worker did not
+            // come up in time is another incarnation.
             let most = if index == 0 { 0 } else { named[index as usize] };
             let before = starts.get(incarnation).copied().unwrap_or_default();
             prop_assert!(*count <= before + most, "worker {index} was started {count} times");

@@ -204,7 +204,8 @@ fn nobody_starts_beside_a_worker_whose_gang_has_yet_to_come_together_again() {
         let mut world = World::running(2, 3);
         world.observed.suspended = true;
         world.step();
-        // Resumed at once. The second worker is of a gang of its own, which has lost its pods with the others.
+        // Resumed at once. The second worker is of a gang of its own, which has lost its pods with
+        // the others.
         world.observed.suspended = false;
         world.lose_pod(0);
         world.observed.workers.remove(&id(1));

@@ -342,7 +342,8 @@ fn whatever_generation_is_reported_can_become_durable_and_counts_no_more_restart
     (report.generation, report.counter) = (Generation(2), u32::MAX);
     world.observed.reports.insert(incarnation, report);
     let wanted = world.step().status.unwrap();
-    // It says that it runs, at a generation that nobody was let start at: they meet at the next one.
+    // It says that it runs, at a generation that nobody was let start at: they meet at the next
+    // one.
     assert_eq!((wanted.generation, wanted.counter), (Generation(3), 2));
 }
 

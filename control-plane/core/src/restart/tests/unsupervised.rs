@@ -1,4 +1,5 @@
-//! Workers whose agents are missing, all of them: no daemon has anything to say of them until one ends.
+//! Workers whose agents are missing, all of them: no daemon has anything to say of them until one
+//! ends.
 
 use super::world::{World, id};
 use crate::restart::{Exit, Generation, Incarnation, Phase, PodFact, Scope, Worker};
@@ -21,7 +22,7 @@ fn ends(world: &mut World, index: u32, container: &Incarnation, code: i32, relea
     report.released_at = released_at.map(Generation);
 }
 
-/// Kubelet has started both again, with their agents.
+/// The kubelet has started both again, with their agents.
 fn come_again(world: &mut World) {
     world.container(0);
     world.container(1);

@@ -1,4 +1,4 @@
-//! Workers that are restarted alone: nobody else is touched, and each failure counts once, whoever leads.
+//! Worker restarts: no other worker is touched, and each failure counts once, whoever leads.
 
 mod pod_mates;
 mod takeover;
@@ -9,7 +9,7 @@ use crate::restart::{
     TerminalAction, TerminalRule,
 };
 
-/// All workers are restarted alone but the first `head`.
+/// All workers but the first `head` have a restart scope of their own.
 fn scoped(mut world: World, head: u32) -> World {
     for (identity, worker) in &mut world.observed.workers {
         if identity.index >= head {

@@ -1,4 +1,5 @@
-//! A tiny world for the coordinator: pods, agents that obey, and an API server that confirms writes when told to.
+//! A tiny world for the coordinator: pods, agents that obey, and an API server that confirms writes
+//! when told to.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,12 +12,12 @@ pub(super) struct World {
     pub(super) coordinator: Coordinator,
     pub(super) observed: Observed,
     pub(super) now: UnixNanos,
-    /// status.restarts: how often the Jobs were made anew.
+    /// status.restarts: how often the Jobs were recreated.
     pub(super) recreations: u32,
     pub(super) writes: usize,
     pub(super) announcements: Vec<Announcement>,
     pub(super) desired: Option<Desired>,
-    /// Whether lost pods may be replaced, and which pods are to be deleted.
+    /// True if lost pods may be replaced, and which pods are to be deleted.
     pub(super) replace: bool,
     pub(super) condemned: Vec<Condemned>,
     /// Confirm status writes at once.
@@ -35,7 +36,8 @@ pub(super) fn id(index: u32) -> Identity {
 }
 
 impl World {
-    /// A JobSet of `workers` that may restart `max` times, with all workers running at generation 0.
+    /// A JobSet of `workers` that may restart `max` times, with all workers running at generation
+    /// 0.
     pub(super) fn running(workers: u32, max: u32) -> Self {
         let mut world = Self::created(workers, max);
         for index in 0..workers {
@@ -304,7 +306,8 @@ impl World {
         panic!("the group does not settle: {}", self.coordinator.state_name());
     }
 
-    /// The control plane deletes the pods that are to go, and replaces those that are missing, where it may.
+    /// The control plane deletes the pods that are to go, and replaces those that are missing,
+    /// where it may.
     pub(super) fn tend_pods(&mut self) {
         for condemned in std::mem::take(&mut self.condemned) {
             let worker = &self.observed.workers[&condemned.identity];

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use super::super::Identity;
 use super::Slot;
 
-/// A map from workers to their slots. A Job's workers lie side by side, each pod's containers in the same number, so a worker's index tells where it is.
+/// A map from workers to their slots. A Job's workers lie side by side, each pod's containers in
+/// the same number, so a worker's index tells where it is.
 pub(in super::super) struct Slots<'a> {
     entries: Vec<(&'a Identity, Slot<'a>)>,
     /// Where each Job begins.

@@ -30,7 +30,7 @@ fn pods_of_a_job_that_is_hardly_large_are_made_many_at_a_time() {
 
 #[test]
 fn what_is_made_of_a_large_job_is_what_is_made_of_any() {
-    let place = Place {
+    let place = PodPlace {
         job: "js-w-0".into(),
         index: 1,
     };

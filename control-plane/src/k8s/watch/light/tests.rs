@@ -62,7 +62,7 @@ fn it_is_judged_as_the_whole_one() {
         let whole = jobset(pod);
         for agents in [Agents::ByNode, Agents::ByTemplate("image".into())] {
             let judged = |jobset: &JobSet| {
-                let group = in_place::judge(jobset, &agents);
+                let group = in_place::mode_of_new_jobs(jobset, &agents);
                 group.map(|group| (group.kind, group.level, group.reasons))
             };
             assert_eq!(judged(&light(whole.clone())), judged(&whole), "{pod}");

@@ -1,4 +1,5 @@
-//! What is around the controllers of the model: the Job controller, kube-scheduler and the kubelets.
+//! What is around the controllers of the model: the Job controller, kube-scheduler and the
+//! kubelets.
 
 use std::collections::{BTreeMap, BTreeSet};
 

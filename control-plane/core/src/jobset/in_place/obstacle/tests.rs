@@ -1,4 +1,6 @@
 use super::*;
+use crate::jobset::in_place::Changed;
+use crate::jobset::pod::PodSummary;
 
 fn pod(job: &str, recreation: i32, obstacle: Option<Obstacle>) -> PodSummary {
     PodSummary {

@@ -1,4 +1,5 @@
-//! A control plane that is killed between any two writes: each attempt is submitted once, and none beside another.
+//! A control plane that is killed between any two writes: each attempt is submitted once, and none
+//! beside another.
 
 use std::collections::BTreeMap;
 
@@ -57,7 +58,7 @@ impl Model {
 struct Fuse(Option<usize>);
 
 impl Fuse {
-    /// Whether this write is made.
+    /// True if this write is made.
     fn burns(&mut self) -> bool {
         match &mut self.0 {
             Some(0) => {
@@ -105,7 +106,7 @@ fn act(stage: &mut Stage, model: &mut Model, plan: JobPlan, fuse: &mut Fuse) {
             ..JobPlan::default()
         },
         JobPlan {
-            memory: plan.memory,
+            status_annotation: plan.status_annotation,
             ..JobPlan::default()
         },
         JobPlan {
@@ -161,7 +162,8 @@ fn submitter(stage: &Stage, model: &mut Model) {
     }
 }
 
-/// A job whose first attempt fails and whose second succeeds, with a control plane that is killed at one write. Whether it was.
+/// A job whose first attempt fails and whose second succeeds, with a control plane that is killed
+/// at one write. Whether it was.
 fn killed_at(write: usize, spec: &Value, is_kuberays: bool) -> bool {
     let told = format!("killed at write {write}, {spec}, {is_kuberays}");
     let mut stage = Stage::new(spec.clone());

@@ -330,7 +330,7 @@ fn the_cluster_has_the_jobs_labels() {
     assert_eq!(json!(labels), expected);
 }
 
-/// A text as kubelet hands it on as the value of a variable.
+/// A text as the kubelet hands it on as the value of a variable.
 fn expanded(text: &str) -> String {
     let mut expanded = String::new();
     let mut rest = text;

@@ -1,4 +1,5 @@
-//! Workers of one pod, each restarted alone: where the pod goes because of one of them, the others go along and have not failed.
+//! Workers of one pod, each with a restart scope of its own: if the pod goes because of one of
+//! them, the others go along and have not failed.
 
 use super::super::world::{World, id};
 use super::scoped;

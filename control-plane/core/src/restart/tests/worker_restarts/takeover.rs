@@ -1,4 +1,4 @@
-//! Leaders that find workers restarted alone.
+//! New leaders that find worker restarts.
 
 use super::*;
 
@@ -133,7 +133,8 @@ fn a_restart_of_all_that_could_not_be_written_is_still_known_for_one() {
     assert_eq!(world.coordinator.state_name(), "InSync");
 }
 
-/// Its daemon is new too: it finds at once how the container before has ended, and hears the agent of the present one later.
+/// Its daemon is new too: it finds at once how the container before has ended, and hears the agent
+/// of the present one later.
 #[test]
 fn a_new_leader_does_not_take_a_container_that_was_replaced_long_ago_for_a_failure() {
     let mut world = running(3, 9);

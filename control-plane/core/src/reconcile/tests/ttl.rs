@@ -1,7 +1,6 @@
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use super::*;
-use crate::common::testing::{JobSetBuild, at, jobset};
 
 #[test]
 fn time_runs_from_the_moment_the_jobset_finished() {
@@ -17,10 +16,10 @@ fn time_runs_from_the_moment_the_jobset_finished() {
                 observed_generation: None,
             });
         });
-    assert_eq!(left(&finished, at(10)), Some(SignedDuration::from_secs(20)));
-    assert_eq!(left(&finished, at(30)), Some(SignedDuration::ZERO));
+    assert_eq!(ttl_left(&finished, at(10)), Some(SignedDuration::from_secs(20)));
+    assert_eq!(ttl_left(&finished, at(30)), Some(SignedDuration::ZERO));
     assert_eq!(
-        left(
+        ttl_left(
             &finished
                 .clone()
                 .with(|js| js.spec.ttl_seconds_after_finished = None),
@@ -28,5 +27,5 @@ fn time_runs_from_the_moment_the_jobset_finished() {
         ),
         None
     );
-    assert_eq!(left(&finished.with(|js| js.status = None), at(30)), None);
+    assert_eq!(ttl_left(&finished.with(|js| js.status = None), at(30)), None);
 }

@@ -1,14 +1,14 @@
-//! What nodes may say of generations and counters.
+//! Which generations and counters of nodes are plausible.
 //!
-//! Promises: what an honest node says is never taken for impossible, not even where the store was restored from an old backup; and whatever is
-//! believed fits into the status, so that it can become durable.
+//! Promises: a report of an honest node is always plausible, even after the store was restored from
+//! an old backup; a believed report fits into the status, so that it can become durable.
 
 use lockstep_mutants::mutant;
 
 use super::{Durable, Generation, Report};
 
-/// How far a report may be above what is durable: leaders are ahead by a few, and a restored status is behind by as many restarts as there were
-/// since its backup. Nobody restarts so often.
+/// How far a report may be above what is durable: leaders are ahead by a few, and a restored status
+/// is behind by as many restarts as there were since its backup. No group restarts this often.
 const FARTHEST: u64 = 1 << 32;
 /// Counted restarts that may be missing in the status beside one for each generation.
 const UNCOUNTED: u64 = 1024;
@@ -23,7 +23,7 @@ pub enum Impossible {
 }
 
 impl Durable {
-    /// Whether a report cannot be true, where this is durable.
+    /// Why a report cannot be true, given that this is durable.
     #[must_use]
     pub fn contradicts(&self, report: &Report) -> Option<Impossible> {
         mutant!(BelieveImpossible => None);

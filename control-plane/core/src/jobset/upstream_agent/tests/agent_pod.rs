@@ -1,6 +1,6 @@
 use k8s_openapi::api::core::v1::{ContainerStatus, PodStatus};
 
-use super::*;
+use super::super::*;
 
 fn pod(attempt: &str) -> Pod {
     let restarted = |restart_count| {

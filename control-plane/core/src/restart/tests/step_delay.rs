@@ -1,7 +1,7 @@
-//! Who is awaited in a restart, and that nothing depends on how often it is looked.
+//! Who is delay in a restart, and that nothing depends on how often it is looked.
 
 use super::world::World;
-use crate::restart::{Awaited, Exit, Generation, Heartbeat, Phase};
+use crate::restart::{Exit, Generation, Heartbeat, Phase, StepDelay};
 
 /// The group after a worker has failed, its restart durable: all are to stop.
 fn stopping(workers: u32) -> World {
@@ -14,34 +14,34 @@ fn stopping(workers: u32) -> World {
 }
 
 /// The worker reports this; whether that calls for no step.
-fn passes(world: &mut World, awaited: &mut Awaited, index: u32, phase: Phase, generation: u64) -> bool {
+fn passes(world: &mut World, delay: &mut StepDelay, index: u32, phase: Phase, generation: u64) -> bool {
     let (incarnation, before) = world.current(index);
     world.report(&incarnation, index, phase, Generation(generation));
     let report = &world.observed.reports[&incarnation];
-    awaited.passes_over((before.phase, before.generation), report)
+    delay.defers((before.phase, before.generation), report)
 }
 
 #[test]
 fn only_the_last_worker_to_stop_and_to_start_calls_for_a_step() {
     let mut world = stopping(4);
-    let mut awaited = world.step().awaited.unwrap();
+    let mut delay = world.step().step_delay.unwrap();
     for index in 0..4 {
         for (phase, generation) in [(Phase::Stopping, 0), (Phase::Parked, 1)] {
             let is_last = index == 3 && phase == Phase::Parked;
-            let passes = passes(&mut world, &mut awaited, index, phase, generation);
+            let passes = passes(&mut world, &mut delay, index, phase, generation);
             assert_eq!(passes, !is_last, "{index} {phase:?}");
         }
     }
-    let mut awaited = world.step().awaited.unwrap();
+    let mut delay = world.step().step_delay.unwrap();
     assert_eq!(world.coordinator.state_name(), "Releasing");
     for index in 0..4 {
         for phase in [Phase::Starting, Phase::Running] {
             let is_last = index == 3 && phase == Phase::Running;
-            let passes = passes(&mut world, &mut awaited, index, phase, 1);
+            let passes = passes(&mut world, &mut delay, index, phase, 1);
             assert_eq!(passes, !is_last, "{index} {phase:?}");
         }
     }
-    assert_eq!(world.step().awaited, None);
+    assert_eq!(world.step().step_delay, None);
     assert_eq!(world.coordinator.state_name(), "InSync");
 }
 
@@ -58,8 +58,8 @@ fn what_nobody_waits_for_calls_for_a_step() {
         (Phase::Parked, 2),
     ] {
         let mut world = stopping(4);
-        let mut awaited = world.step().awaited.unwrap();
-        let passes = passes(&mut world, &mut awaited, 2, phase, generation);
+        let mut delay = world.step().step_delay.unwrap();
+        let passes = passes(&mut world, &mut delay, 2, phase, generation);
         assert!(!passes, "{phase:?} {generation}");
     }
 }
@@ -71,29 +71,29 @@ fn a_worker_that_runs_and_is_not_alive_calls_for_a_step() {
         let (incarnation, _) = world.current(index);
         world.report(&incarnation, index, Phase::Parked, Generation(1));
     }
-    let mut awaited = world.step().awaited.unwrap();
+    let mut delay = world.step().step_delay.unwrap();
     let (incarnation, before) = world.current(0);
     world.report(&incarnation, 0, Phase::Running, Generation(1));
     world.beat(0, Heartbeat::Overdue);
     let report = &world.observed.reports[&incarnation];
-    assert!(!awaited.passes_over((before.phase, before.generation), report));
+    assert!(!delay.defers((before.phase, before.generation), report));
 }
 
 #[test]
 fn nobody_is_awaited_while_nothing_is_restarted() {
     let mut world = World::running(3, 3);
-    assert_eq!(world.step().awaited, None);
+    assert_eq!(world.step().step_delay, None);
 }
 
 #[test]
 fn who_was_out_of_sight_calls_for_a_step() {
     let mut world = stopping(3);
     world.set_phase(1, Phase::Unlinked);
-    let mut awaited = world.step().awaited.unwrap();
-    assert!(!passes(&mut world, &mut awaited, 1, Phase::Parked, 1));
-    assert!(passes(&mut world, &mut awaited, 0, Phase::Parked, 1));
+    let mut delay = world.step().step_delay.unwrap();
+    assert!(!passes(&mut world, &mut delay, 1, Phase::Parked, 1));
+    assert!(passes(&mut world, &mut delay, 0, Phase::Parked, 1));
     assert!(
-        !passes(&mut world, &mut awaited, 2, Phase::Parked, 1),
+        !passes(&mut world, &mut delay, 2, Phase::Parked, 1),
         "it is the last one in sight"
     );
 }

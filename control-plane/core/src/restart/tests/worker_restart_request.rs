@@ -1,4 +1,4 @@
-//! Requests to restart some workers alone: exactly those, once, whoever leads.
+//! Requests to restart some workers: exactly those, once, whichever leader runs.
 
 use lockstep_api::WorkerRestartRequest;
 
@@ -7,7 +7,7 @@ use crate::restart::{
     Durable, Effect, Exit, Fate, Generation, Phase, Preview, Reason, RestartLevel, Scope, Unmoved,
 };
 
-/// Workers 0 and 1 belong to the synchronous part; the others are restarted alone.
+/// Workers 0 and 1 belong to the synchronous part; the others have a restart scope of their own.
 fn running(workers: u32) -> World {
     let mut world = World::running(workers, 9);
     for (identity, worker) in &mut world.observed.workers {

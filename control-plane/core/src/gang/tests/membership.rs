@@ -289,7 +289,8 @@ fn a_minimum_that_is_replaced_is_told() {
 }
 
 proptest! {
-    /// What is admitted has one meaning: the parts add up to the whole, and none is more than its pods.
+    /// What is admitted has one meaning: the parts add up to the whole, and none is more than its
+    /// pods.
     #[test]
     fn what_is_admitted_adds_up(
         minimum in prop::option::of(-1_i32..10),

@@ -1,11 +1,13 @@
 //! The status of a RayJob where its definition does not keep all of it.
 //!
-//! The definition of RayJobs that is installed may be KubeRay's: the API server then drops the parts of the status that KubeRay does not have.
-//! The whole status is written to an annotation in that case, before it is written as the status: whoever dies in between, what is decided
-//! next follows from the annotation. What is shown is brought up to it.
+//! The definition of RayJobs that is installed may be KubeRay's: the API server then drops the
+//! parts of the status that KubeRay does not have. The whole status is written to an annotation in
+//! that case, before it is written as the status: whatever dies in between, what is decided next
+//! follows from the annotation. What is shown is brought up to it.
 //!
-//! Where the definition keeps the whole status the annotation is not made, not believed, and taken away. Where the dashboard is never stands in it: who
-//! may write annotations, but no status, is not to choose whom the control plane talks to.
+//! If the definition keeps the whole status the annotation is not made, not believed, and taken
+//! away. Where the dashboard is never stands in it: a user who may write annotations, but no
+//! status, must not choose where the control plane connects to.
 
 use std::sync::Arc;
 
@@ -22,9 +24,9 @@ const LONGEST: usize = 4096;
 pub struct Recalled {
     /// The RayJob with its whole status.
     pub job: Arc<RayJob>,
-    /// Whether the status that users see is older than that.
+    /// True if the status that users see is older than that.
     pub is_behind: bool,
-    /// Whether the definition has kept the whole of the last status.
+    /// True if the definition has kept the whole of the last status.
     pub is_whole: bool,
 }
 
@@ -41,7 +43,7 @@ pub fn recall(job: &Arc<RayJob>) -> Recalled {
     if is_whole {
         return as_it_is(Arc::clone(job));
     }
-    // Somebody else has begun it since: what is shown is newer than what is remembered.
+    // Another controller has begun it since: what is shown is newer than what is remembered.
     if !shown.ray_cluster_name.is_empty() && !is_begun(job) {
         return as_it_is(Arc::clone(job));
     }
@@ -66,7 +68,8 @@ pub fn recall(job: &Arc<RayJob>) -> Recalled {
     }
 }
 
-/// What is known of a job that has no annotation: KubeRay's definition keeps how many attempts have failed.
+/// What is known of a job that has no annotation: KubeRay's definition keeps how many attempts have
+/// failed.
 fn without(job: &Arc<RayJob>, shown: RayJobStatus) -> Arc<RayJob> {
     let is_live = matches!(
         shown.job_deployment_status,
@@ -85,9 +88,9 @@ fn without(job: &Arc<RayJob>, shown: RayJobStatus) -> Arc<RayJob> {
     })
 }
 
-/// The value of the annotation that is to be written before this status. `None`: the definition keeps all of it, as it has `is_whole` kept the
-/// last one.
-pub(super) fn memory(job: &RayJob, status: &RayJobStatus, is_whole: bool) -> Option<String> {
+/// The value of the annotation that is to be written before this status. `None`: the definition
+/// keeps all of it, as it has `is_whole` kept the last one.
+pub(super) fn value(job: &RayJob, status: &RayJobStatus, is_whole: bool) -> Option<String> {
     if is_whole {
         return None;
     }
@@ -112,7 +115,7 @@ pub(super) fn memory(job: &RayJob, status: &RayJobStatus, is_whole: bool) -> Opt
     Some(json!({"uid": job.uid_str(), "status": status}).to_string())
 }
 
-/// Whether the annotation is there, and about this RayJob. What somebody else has written stays.
+/// True if the annotation is there, and about this RayJob. What others have written stays.
 pub(super) fn is_there(job: &RayJob) -> bool {
     own(job).is_some()
 }
@@ -122,10 +125,11 @@ fn read(job: &RayJob) -> Option<RayJobStatus> {
     serde_json::from_value(own(job)?["status"].take()).ok()
 }
 
-/// The annotation, if that is about this RayJob: a manifest may be made from another one, with its annotations.
+/// The annotation, if that is about this RayJob: a manifest may be made from another one, with its
+/// annotations.
 fn own(job: &RayJob) -> Option<Value> {
-    let memory: Value = serde_json::from_str(job.annotation(keys::JOB_STATUS)?).ok()?;
-    (memory["uid"] == job.uid_str()).then_some(memory)
+    let recorded: Value = serde_json::from_str(job.annotation(keys::JOB_STATUS)?).ok()?;
+    (recorded["uid"] == job.uid_str()).then_some(recorded)
 }
 
 fn cut(text: &mut String) {

@@ -1,4 +1,4 @@
-//! Where the definition of RayJobs is KubeRay's, and drops what is ours of the status.
+//! The definition of RayJobs is KubeRay's, and drops what is ours of the status.
 
 use proptest::prelude::*;
 
@@ -73,7 +73,7 @@ fn whoever_dies_before_the_status_is_written_has_decided() {
     stage.settle();
     assert_eq!((stage.phase(), stage.status().failed), (Phase::Retrying, 1));
     assert_eq!(recalled(&stage).num_retries, 1);
-    // What was decided is shown also where nothing else is to be done.
+    // What was decided is shown also if nothing else is to be done.
     stage.session("s1").says("SUCCEEDED");
     let shown = stage.job.status.clone();
     stage.job.status.as_mut().unwrap().job_deployment_status = Some(Phase::Running);
@@ -118,7 +118,7 @@ fn what_is_not_this_jobs_is_not_believed() {
     assert_eq!((stage.phase(), stage.clusters.len()), (Phase::Initializing, 1));
     let copied = stage.cluster.as_ref().unwrap().metadata.annotations.clone();
     assert!(!copied.unwrap_or_default().contains_key(keys::JOB_STATUS));
-    // Where the definition keeps the whole status that is what counts.
+    // If the definition keeps the whole status that is what counts.
     let mut stage = running(json!({}));
     stage.job.metadata.annotations = annotations;
     stage.says("RUNNING");
@@ -181,7 +181,7 @@ fn the_annotation_goes_once_the_definition_keeps_the_status() {
     let mut stage = runs(json!({"backoffLimit": 1}));
     stage.says("FAILED");
     assert!(stage.job.annotation(keys::JOB_STATUS).is_some());
-    // Ours takes the place of KubeRay's. What is dropped already stands in the annotation alone.
+    // Ours takes the place of KubeRay's. What is dropped already stands only in the annotation.
     stage.is_kuberays = false;
     assert!(!stage.plan().forget);
     stage.session("s1").says("RUNNING");

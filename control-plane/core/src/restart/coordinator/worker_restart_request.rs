@@ -1,7 +1,8 @@
-//! Requests to restart some workers alone (`lockstep.dev/restart-workers`).
+//! Requests to restart some workers (`lockstep.dev/restart-workers`).
 //!
-//! Promises: each worker that is named, runs, and is restarted alone when it fails, is restarted alone, and nobody else is touched; a request is
-//! acted upon once, and is durable as such before anybody is told anything. Where all are being restarted anyway it is fulfilled by that.
+//! Promises: each worker that is named, runs and has a restart scope of its own restarts, and no
+//! other; a request is acted upon once, and that is durable before any worker is told. A restart of
+//! the group fulfils the request.
 
 use std::collections::BTreeMap;
 
@@ -9,58 +10,55 @@ use lockstep_api::WorkerRestartRequest;
 use lockstep_mutants::mutant;
 
 use super::super::view::{Slot, View};
-use super::super::{Cause, Identity, Observed, Output, Reason, RestartLevel, Scope, UnixNanos};
+use super::super::{Cause, Identity, Observed, Reason, RestartLevel, Scope, UnixNanos};
 use super::preview::{Effect, Fate, Preview, Unmoved, in_place};
+use super::step::Step;
 use super::worker_restarts::WORKER_RESTARTS_AT_ONCE;
 use super::{Coordinator, State};
 
 impl Coordinator {
-    pub(super) fn hear_worker_restart_request(
-        &mut self,
-        observed: &Observed,
-        view: &View<'_>,
-        now: UnixNanos,
-        out: &mut Output,
-    ) {
-        let Some(request) = &observed.worker_restart_request else {
+    /// Acts on a request to restart some workers, once.
+    pub(super) fn handle_worker_restart_request(&mut self, step: &mut Step<'_>) {
+        let Some(request) = &step.observed.worker_restart_request else {
             return;
         };
-        let said = request.to_string();
-        if self.handled_worker_restart.as_ref() == Some(&said)
+        let token = request.to_string();
+        if self.handled_worker_restart.as_ref() == Some(&token)
             || matches!(self.state, State::Failed | State::Recovering { .. })
         {
             return;
         }
         if matches!(self.state, State::InSync | State::Releasing { .. }) {
-            let stopped: Vec<(Identity, Cause)> = view
+            let stopped: Vec<(Identity, Cause)> = step
+                .view
                 .slots
                 .iter()
                 .filter(|(identity, slot)| self.is_asked(request, identity, slot))
-                .map(|(identity, slot)| ((*identity).clone(), asked(identity, slot)))
+                .map(|(identity, slot)| ((*identity).clone(), requested(identity, slot)))
                 .collect();
             let fit = stopped.len() <= self.worker_restarts.room();
             if !fit && stopped.len() <= WORKER_RESTARTS_AT_ONCE {
-                // All of them, and not yet.
+                // There is room for all of them, but not yet.
                 return;
             }
             for (identity, cause) in stopped.into_iter().filter(|_| fit) {
-                self.begin_worker_restarts(identity, cause, now, out);
+                self.begin_worker_restart(identity, cause, step);
             }
         }
-        self.handled_worker_restart = Some(said);
+        self.handled_worker_restart = Some(token);
     }
 
-    /// Whether the request restarts this worker now.
+    /// True if the request restarts this worker now.
     fn is_asked(&self, request: &WorkerRestartRequest, identity: &Identity, slot: &Slot<'_>) -> bool {
         (names(request, identity, slot) || mutant!(WidenRequest))
             && slot.worker.scope == Scope::Worker
             && slot.counts()
             && !slot.worker.ending
-            && !self.worker_restarts.concerns(identity)
+            && !self.worker_restarts.contains(identity)
             && slot.running_at(self.wanted(identity))
     }
 
-    /// What this request to restart some workers alone would do if it came now.
+    /// What this request to restart some workers would do if it came now.
     #[must_use]
     pub fn preview_worker_restarts(
         &self,
@@ -72,8 +70,8 @@ impl Coordinator {
             effect: Effect::Nothing(why),
             workers: BTreeMap::new(),
         };
-        let said = request.to_string();
-        if self.handled_worker_restart.as_ref() == Some(&said) {
+        let token = request.to_string();
+        if self.handled_worker_restart.as_ref() == Some(&token) {
             return nothing(Unmoved::Handled);
         }
         let mut without = self.clone();
@@ -87,7 +85,7 @@ impl Coordinator {
         let view = View::new(observed, &self.done, |identity| self.has_joined(identity));
         let stopped =
             |identity: &Identity| with.worker_restarts.has_begun(identity, &without.worker_restarts);
-        let concerned = |identity: &Identity| without.worker_restarts.concerns(identity);
+        let concerned = |identity: &Identity| without.worker_restarts.contains(identity);
         let named = || {
             let slots = view.slots.iter();
             slots.filter(|(identity, slot)| names(request, identity, slot))
@@ -134,14 +132,13 @@ fn names(request: &WorkerRestartRequest, identity: &Identity, slot: &Slot<'_>) -
     request.target.takes(&slot.worker.stage, job, *index, container)
 }
 
-fn asked(identity: &Identity, slot: &Slot<'_>) -> Cause {
-    let report = slot.current.map(|(_, report)| report);
-    Cause {
-        reason: Reason::ManualRequest,
-        identity: Some(identity.clone()),
-        pod: report.map(|report| report.pod_name.clone()).unwrap_or_default(),
-        node: report.map(|report| report.node.clone()).unwrap_or_default(),
-        exit: None,
-        at: None,
-    }
+fn requested(identity: &Identity, slot: &Slot<'_>) -> Cause {
+    let reason = Reason::ManualRequest;
+    slot.current.map_or_else(
+        || Cause::unreported(reason, identity),
+        |(_, report)| Cause {
+            at: None,
+            ..Cause::reported(reason, identity, report, None)
+        },
+    )
 }

@@ -1,17 +1,19 @@
-//! Who is released: which incarnation holds the seat of each worker, and when a stage has started.
+//! Which incarnation of each worker is released, and when a stage has started.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use lockstep_mutants::mutant;
 
 use super::super::view::{Slot, View};
-use super::super::{Announcement, Desired, Observed, Output, Phase, Reason, RestartLevel, Scope, UnixNanos};
+use super::super::{Announcement, Cause, Desired, Observed, Phase, Reason, RestartLevel, Scope};
 use super::advance::old_pods_are_gone;
+use super::step::Step;
 use super::{Coordinator, State};
 
 impl Coordinator {
-    /// Who is released now: the workers that run or are parked at the generation, and fresh ones of stages that are still starting.
-    pub(super) fn take_seats(&mut self, observed: &Observed, view: &View<'_>) {
+    /// Notes which incarnations are released now: those that run or are parked at the generation,
+    /// and fresh ones of stages that are still starting.
+    pub(super) fn note_released(&mut self, observed: &Observed, view: &View<'_>) {
         if !self.may_release(observed) {
             return;
         }
@@ -19,12 +21,12 @@ impl Coordinator {
             let Some((incarnation, report)) = slot.current else {
                 continue;
             };
-            if self.worker_restarts.concerns(identity) {
+            if self.worker_restarts.contains(identity) {
                 continue;
             }
             let container = slot.worker.level == RestartLevel::Container;
-            // Whoever joins late does so when nobody is waited for, and not in a pod that is on its way out: who was let go, and is wanted again
-            // meanwhile, comes anew.
+            // A late worker joins only when the group waits for nothing, and not in a pod that is
+            // on its way out: a worker that was let go and is wanted again gets a new pod.
             let leaves = slot.pod.is_some_and(|pod| pod.deleting);
             if slot.absent && (slot.done || slot.finished || leaves || self.state != State::InSync) {
                 continue;
@@ -33,7 +35,8 @@ impl Coordinator {
                 && matches!(report.phase, Phase::Exited(_))
                 && report.generation == self.wanted(identity)
             {
-                // It has run, was not wanted for a moment, and failed then: it has to be started again like any other.
+                // It has run, was not wanted for a moment, and failed then: it restarts like any
+                // other.
                 self.joined.insert(identity.place());
             }
             let starts = match report.phase {
@@ -48,13 +51,14 @@ impl Coordinator {
                 }
                 _ => false,
             };
-            // A container that is followed by another at the same generation has ended, and that was dealt with.
+            // A container that is followed by another at the same generation has ended, which was
+            // dealt with.
             let follows = container && report.phase == Phase::Running;
-            if starts && (follows || !self.seats.contains_key(identity)) {
+            if starts && (follows || !self.released_in.contains_key(identity)) {
                 if container && report.phase == Phase::Fresh && slot.ended.is_none() && self.is_releasing() {
                     self.note_replaced(slot);
                 }
-                self.seats.insert(identity.clone(), incarnation.clone());
+                self.released_in.insert(identity.clone(), incarnation.clone());
                 self.newcomers.insert(identity.clone());
             }
             if matches!(report.phase, Phase::Starting | Phase::Running) {
@@ -69,7 +73,7 @@ impl Coordinator {
         }
     }
 
-    /// A container without an agent comes up in another pod than before.
+    /// Notes that a container without an agent comes up in another pod than before.
     fn note_replaced(&mut self, slot: &Slot<'_>) {
         if !self.started.contains(&slot.worker.stage) {
             return;
@@ -80,44 +84,43 @@ impl Coordinator {
         }
     }
 
-    /// Whether workers may start at the current generation. While a pod of before the Jobs were made anew lives, none may.
+    /// True if workers may start at the current generation: none may while a pod from before a
+    /// recreation lives.
     ///
-    /// Whose epoch the generation was written under does not matter here: a barrier opens under this leader's own ([`Self::is_durable`]), and where there
-    /// is none, each leader would let the same incarnations start at the same number, once.
+    /// The epoch of the write does not matter here. A barrier opens under this leader's own epoch
+    /// ([`Self::is_durable`]). Without a barrier each leader would let the same incarnations start
+    /// at the same number, once.
     pub(super) fn may_release(&self, observed: &Observed) -> bool {
         matches!(self.state, State::InSync | State::Releasing { .. })
             && (observed.durable.generation >= self.generation || mutant!(SkipWriteAhead))
             && old_pods_are_gone(observed)
     }
 
-    /// Marks stages all of whose workers run or are done, and says so when that ends a restart.
-    pub(super) fn note_started(
-        &mut self,
-        observed: &Observed,
-        view: &View<'_>,
-        now: UnixNanos,
-        out: &mut Output,
-    ) {
+    /// Marks stages whose workers all run or are done, and announces the end of a restart.
+    pub(super) fn note_started(&mut self, step: &mut Step<'_>) {
+        let Step {
+            observed, view, now, ..
+        } = *step;
         if self.state != State::InSync || !self.may_release(observed) {
             return;
         }
-        // A restart in place ends with those who took part in it. A worker of a stage that has never
-        // started takes part once it comes.
+        // A restart in place ends with the workers that take part in it. A worker of a stage that
+        // has never started takes part once it comes.
         let in_place = self.in_place && !mutant!(WaitForUnstarted);
         let mut waits = false;
         let mut takes_part = false;
         let mut stages: BTreeMap<&str, bool> = BTreeMap::new();
         for (identity, slot) in view.slots.iter() {
-            // Out of sight is good enough for a worker that has run before, not for the first start.
+            // A worker that has run before may be out of sight, but not at its first start.
             let seen =
                 self.started.contains(&slot.worker.stage) || slot.seen_running() || mutant!(StartedUnseen);
-            let seated = self.seats.contains_key(identity);
-            let restarts_alone = self.worker_restarts.concerns(identity);
+            let is_released = self.released_in.contains_key(identity);
+            let is_restarting = self.worker_restarts.contains(identity);
             let runs = slot.done
                 || slot.absent
-                || restarts_alone
-                || (seen && seated && slot.running_at(self.wanted(identity)));
-            let is_part = seated || slot.current.is_some() || self.started.contains(&slot.worker.stage);
+                || is_restarting
+                || (seen && is_released && slot.running_at(self.wanted(identity)));
+            let is_part = is_released || slot.current.is_some() || self.started.contains(&slot.worker.stage);
             takes_part |= is_part;
             waits |= !runs && (is_part || !in_place);
             *stages.entry(&slot.worker.stage).or_insert(true) &= runs;
@@ -131,7 +134,7 @@ impl Coordinator {
         if waits || stages.is_empty() || in_place && !takes_part {
             return;
         }
-        // Who is out of sight since its release may not have heard of it.
+        // A worker that is out of sight since its release may not have heard of it.
         let all_seen = view.slots.iter().all(|(identity, slot)| {
             !slot.counts() || !self.unseen.contains(identity) && !self.newcomers.contains(identity)
         });
@@ -153,8 +156,8 @@ impl Coordinator {
         let cause = self
             .cause
             .clone()
-            .unwrap_or_else(|| Self::cause_of(Reason::ProtocolError));
-        out.announcements.push(Announcement::Restarted {
+            .unwrap_or_else(|| Cause::of_group(Reason::ProtocolError));
+        step.announce(Announcement::Restarted {
             scope: Scope::Group,
             timeline,
             cause,
@@ -177,7 +180,7 @@ impl Coordinator {
             .filter_map(|identity| {
                 let (incarnation, report) = view.slots.get(identity)?.current?;
                 let waits = matches!(report.phase, Phase::Fresh | Phase::Parked);
-                (waits && self.seats.get(identity) == Some(incarnation)).then(|| incarnation.clone())
+                (waits && self.released_in.get(identity) == Some(incarnation)).then(|| incarnation.clone())
             })
             .collect();
         let mut desired = Desired {

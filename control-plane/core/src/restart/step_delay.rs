@@ -1,25 +1,25 @@
-//! Whom a restart waits for.
+//! Puts off steps that would decide nothing.
 //!
-//! While all workers stop, or start, thousands of reports come of which only the last one lets the restart go on. Each step looks at all workers, so
-//! it is put off until then. That is safe, as it is that reports are late: a step decides on what there is when it comes. Whoever puts steps off
-//! bounds for how long, should the count be wrong.
+//! While all workers stop or start, thousands of reports arrive, and only the last one lets the
+//! restart go on. Each step looks at all workers, so it waits for that report. That is safe: a late
+//! step is like late reports. The caller bounds the delay, in case the count is wrong.
 
 use super::{Generation, Heartbeat, Phase, Report};
 
-/// How many workers have yet to stop, or to start, at a generation.
+/// Counts the workers that have yet to park or to run at a generation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Awaited {
+pub struct StepDelay {
     generation: Generation,
     goal: Goal,
     left: usize,
 }
 
-/// Where they are awaited.
+/// The phase that ends the delay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Goal {
-    /// At the barrier.
+    /// All wait at the barrier.
     Parked,
-    /// On the other side of it.
+    /// All run past it.
     Running,
 }
 
@@ -31,7 +31,7 @@ impl Goal {
         }
     }
 
-    /// What is reported on the way there.
+    /// The phase before it.
     fn phase_before(self) -> Phase {
         match self {
             Self::Parked => Phase::Stopping,
@@ -40,8 +40,8 @@ impl Goal {
     }
 }
 
-impl Awaited {
-    /// Nobody yet.
+impl StepDelay {
+    /// Counts no worker yet.
     pub(super) fn new(generation: Generation, goal: Goal) -> Self {
         Self {
             generation,
@@ -50,13 +50,13 @@ impl Awaited {
         }
     }
 
-    /// The same with this worker, if it is on its way. Who is out of sight is not, as far as anybody can see.
+    /// Counts this worker if it is on its way. A worker that is out of sight is not.
     pub(super) fn and(mut self, report: &Report) -> Self {
         self.left += usize::from(self.awaits(report.phase, report.generation));
         self
     }
 
-    /// `None`: nobody is left.
+    /// `None` if no worker is left.
     pub(super) fn if_any(self) -> Option<Self> {
         (self.left > 0).then_some(self)
     }
@@ -73,9 +73,9 @@ impl Awaited {
         lives && generation <= self.generation && !self.has_arrived(phase, generation)
     }
 
-    /// Whether what an incarnation reports now, where it was in this phase at this generation before, calls for no step: it is on its way, or has got there
-    /// and is not the last one.
-    pub fn passes_over(&mut self, before: (Phase, Generation), report: &Report) -> bool {
+    /// True if this report needs no step: the worker, which was in the phase and at the generation
+    /// of `before`, is on its way, or has arrived and is not the last one.
+    pub fn defers(&mut self, before: (Phase, Generation), report: &Report) -> bool {
         let (phase, generation) = before;
         let is_well = matches!(report.heartbeat, Heartbeat::Well | Heartbeat::Awaited);
         if !is_well || !self.awaits(phase, generation) {

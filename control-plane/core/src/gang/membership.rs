@@ -2,7 +2,8 @@
 
 use lockstep_api::JobSet;
 
-/// Whether the replicatedJobs of a JobSet start one after another, so that each is a gang of its own.
+/// True if the replicatedJobs of a JobSet start one after another, so that each is a gang of its
+/// own.
 #[must_use]
 pub fn dependent(jobset: &JobSet) -> bool {
     jobset.executes_in_order().is_some()
@@ -14,7 +15,8 @@ pub fn dependent(jobset: &JobSet) -> bool {
             .any(|job| !job.depends_on.is_empty())
 }
 
-/// Name of the gang that a replicatedJob belongs to: its own where it starts by itself, else that of the first one.
+/// Name of the gang that a replicatedJob belongs to: its own where it starts by itself, else that
+/// of the first one.
 #[must_use]
 pub fn gang_name<'a>(jobset: &'a JobSet, replicated_job: &'a str) -> &'a str {
     let first = jobset.spec.replicated_jobs.first();

@@ -1,29 +1,33 @@
-//! How many workers are restarted alone at a time, and whose turn it is.
+//! How many worker restarts may be under way, and which comes next.
 
 use super::super::super::view::View;
-use super::super::super::{Cause, Identity, Output, Phase, Reason, Scope, UnixNanos};
+use super::super::super::{Cause, Identity, Phase, Reason, Scope};
 use super::super::Coordinator;
-use super::{UnderWay, WORKER_RESTARTS_AT_ONCE, WorkerRestarts};
+use super::super::step::Step;
+use super::under_way::UnderWay;
+use super::{WORKER_RESTARTS_AT_ONCE, WorkerRestarts};
 
-/// So many of those that are restarted alone at a time are workers that are reported.
-const KEPT_FOR_PRESENT: usize = 64;
+/// Worker restarts that are reserved for workers that a daemon reports.
+const RESERVED_FOR_PRESENT: usize = 64;
 
 impl WorkerRestarts {
-    /// How many such restarts may begin now.
+    /// How many restarts may begin now.
     pub(in super::super) fn room(&self) -> usize {
         WORKER_RESTARTS_AT_ONCE.saturating_sub(self.under_way.len())
     }
 
-    /// The same for a worker that nobody reports: its pod may never find a node, and those that are there must not wait for that.
+    /// How many restarts of unreported workers may begin now: their pods may never find a node, and
+    /// the others must not wait for that.
     pub(in super::super) fn room_for_absent(&self) -> usize {
-        self.room().saturating_sub(KEPT_FOR_PRESENT)
+        self.room().saturating_sub(RESERVED_FOR_PRESENT)
     }
 
-    /// Of workers that nobody reports any more no more stay than may begin. The restarts of the others wait for their turn again.
+    /// Postpones the restarts of unreported workers above their limit. They wait for their turn
+    /// again.
     pub(super) fn make_room(&mut self, view: &View<'_>) {
-        self.put_off.retain(|identity, restart| {
+        self.postponed.retain(|identity, restart| {
             view.slots.get(identity).is_some_and(|slot| {
-                // Whoever led before has released it.
+                // A former leader has released it.
                 let has_run = slot.current.is_some_and(|(_, report)| {
                     restart.is_reached(report)
                         && matches!(report.phase, Phase::Starting | Phase::Running | Phase::Exited(_))
@@ -36,24 +40,24 @@ impl WorkerRestarts {
             slot.is_some_and(|slot| slot.current.is_none())
         };
         // One that has ended since it was released is another failure.
-        let waits = |restart: &UnderWay| restart.durable && !restart.released;
+        let waits = |restart: &UnderWay| restart.is_durable() && !restart.is_released();
         let written = self.under_way.iter().filter(|(_, restart)| waits(restart));
         let absent = written.map(|(identity, _)| identity).filter(is_absent);
         let too_many: Vec<Identity> = absent
-            .skip(WORKER_RESTARTS_AT_ONCE - KEPT_FOR_PRESENT)
+            .skip(WORKER_RESTARTS_AT_ONCE - RESERVED_FOR_PRESENT)
             .cloned()
             .collect();
         for identity in too_many {
             if let Some(restart) = self.under_way.remove(&identity) {
-                self.put_off.insert(identity, restart);
+                self.postponed.insert(identity, restart);
             }
         }
     }
 
-    /// Those of them that there is room for now.
-    fn whose_turn_it_is(&self, view: &View<'_>) -> Vec<Identity> {
+    /// The postponed restarts that there is room for now.
+    fn next_in_turn(&self, view: &View<'_>) -> Vec<Identity> {
         let (mut room, mut for_absent) = (self.room(), self.room_for_absent());
-        let waiting = self.put_off.keys().filter(|identity| {
+        let waiting = self.postponed.keys().filter(|identity| {
             let slot = view.slots.get(identity);
             let is_there = slot.is_some_and(|slot| slot.current.is_some());
             let fits = if is_there { room > 0 } else { for_absent > 0 };
@@ -68,19 +72,17 @@ impl WorkerRestarts {
 }
 
 impl Coordinator {
-    /// Begins anew, with the next number each, what waits for its turn. That is not counted again.
-    pub(in super::super) fn take_turns(&mut self, view: &View<'_>, now: UnixNanos, out: &mut Output) {
-        for identity in self.worker_restarts.whose_turn_it_is(view) {
-            let before = self.worker_restarts.put_off.remove(&identity);
+    /// Begins the postponed restarts that there is room for, each with the next generation. They
+    /// are not counted again.
+    pub(in super::super) fn begin_postponed(&mut self, step: &mut Step<'_>) {
+        for identity in self.worker_restarts.next_in_turn(step.view) {
+            let before = self.worker_restarts.postponed.remove(&identity);
             let begun = before.and_then(|restart| restart.begun);
             let cause = begun.map_or_else(
-                || Cause {
-                    identity: Some(identity.clone()),
-                    ..Self::cause_of(Reason::PodLost)
-                },
+                || Cause::unreported(Reason::PodLost, &identity),
                 |begun| begun.cause,
             );
-            self.begin_worker_restarts(identity, cause, now, out);
+            self.begin_worker_restart(identity, cause, step);
         }
     }
 }

@@ -1,0 +1,196 @@
+//! What the spec of a RayJob must fulfil.
+
+use lockstep_api::ray::{RayJobSpec, RayJobSubmissionMode};
+
+use super::options::Annotations;
+use super::{groups, options, pods};
+use crate::common::violation::Violation;
+use crate::ray::{submitter, text};
+
+/// What is wrong with the spec of a job, at `path`, whose object has these annotations.
+pub(super) fn spec(
+    path: &str,
+    spec: &RayJobSpec,
+    annotations: Annotations<'_>,
+    violations: &mut Vec<Violation>,
+) {
+    let mut wrong =
+        |field: &str, message: &str| violations.push(Violation::new(format!("{path}.{field}"), message));
+    identity(spec, &mut wrong);
+    times(spec, &mut wrong);
+    deletion(spec, &mut wrong);
+    retries(spec, &mut wrong);
+    entrypoint(spec, &mut wrong);
+    submitter_config(spec, &mut wrong);
+    if let Some(template) = &spec.submitter_pod_template {
+        let path = format!("{path}.submitterPodTemplate");
+        pods::template(&path, template, violations);
+    }
+    if let Some(cluster) = &spec.ray_cluster_spec {
+        if cluster.is_suspended() {
+            violations.push(Violation::new(
+                format!("{path}.rayClusterSpec.suspend"),
+                "is the RayJob's to say, by spec.suspend",
+            ));
+        }
+        let path = format!("{path}.rayClusterSpec");
+        groups::validate(&path, cluster, annotations, violations);
+        options::validate(
+            &path,
+            cluster,
+            annotations,
+            options::CreatedBy::RayJob,
+            violations,
+        );
+        pods::validate(&path, cluster, violations);
+    }
+}
+
+/// How the job is submitted, its id and its cluster.
+fn identity(spec: &RayJobSpec, wrong: &mut impl FnMut(&str, &str)) {
+    match spec.submission_mode() {
+        RayJobSubmissionMode::K8sJobMode | RayJobSubmissionMode::HTTPMode => {}
+        mode => wrong(
+            "submissionMode",
+            &format!("{mode} is not supported; use K8sJobMode or HTTPMode"),
+        ),
+    }
+    // It is a part of paths of Ray's API.
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || ".-_".contains(c);
+    if !spec.job_id.chars().all(is_plain) || [".", ".."].contains(&spec.job_id.as_str()) {
+        wrong(
+            "jobId",
+            "must consist of letters, digits, '-', '_' and '.', and not of '.' alone",
+        );
+    }
+    if !spec.cluster_selector.is_empty() {
+        wrong(
+            "clusterSelector",
+            "is not supported: a RayJob has a cluster of its own",
+        );
+    } else if spec.ray_cluster_spec.is_none() {
+        wrong(
+            "rayClusterSpec",
+            "one of RayClusterSpec or ClusterSelector must be set",
+        );
+    }
+    if spec.is_suspended() && !spec.shuts_down() {
+        wrong(
+            "suspend",
+            "a RayJob with shutdownAfterJobFinishes set to false is not allowed to be suspended",
+        );
+    }
+}
+
+fn times(spec: &RayJobSpec, wrong: &mut impl FnMut(&str, &str)) {
+    let ttl = spec.ttl_seconds_after_finished.unwrap_or(0);
+    if ttl < 0 {
+        wrong(
+            "ttlSecondsAfterFinished",
+            "TTLSecondsAfterFinished must be a non-negative integer",
+        );
+    } else if ttl > 0 && !spec.shuts_down() {
+        wrong(
+            "ttlSecondsAfterFinished",
+            "a RayJob with shutdownAfterJobFinishes set to false cannot have TTLSecondsAfterFinished",
+        );
+    }
+    for (field, value) in [
+        ("activeDeadlineSeconds", spec.active_deadline_seconds),
+        ("preRunningDeadlineSeconds", spec.pre_running_deadline_seconds),
+    ] {
+        if value.is_some_and(|seconds| seconds <= 0) {
+            wrong(field, &format!("{field} must be a positive integer"));
+        }
+    }
+}
+
+fn deletion(spec: &RayJobSpec, wrong: &mut impl FnMut(&str, &str)) {
+    if let Some(strategy) = spec
+        .other
+        .0
+        .get("deletionStrategy")
+        .filter(|value| value.is_object())
+    {
+        for message in options::deletion(strategy, spec.shuts_down()) {
+            wrong("deletionStrategy", &message);
+        }
+    }
+}
+
+fn retries(spec: &RayJobSpec, wrong: &mut impl FnMut(&str, &str)) {
+    if spec.backoff_limit.is_some_and(|retries| retries > 0) {
+        if !spec.cluster_selector.is_empty() {
+            wrong(
+                "backoffLimit",
+                "BackoffLimit is incompatible with ClusterSelector mode",
+            );
+        }
+        if spec.submission_mode() == RayJobSubmissionMode::InteractiveMode {
+            wrong(
+                "backoffLimit",
+                "BackoffLimit is incompatible with InteractiveMode",
+            );
+        }
+    }
+    for (field, value) in [
+        ("backoffLimit", spec.backoff_limit),
+        ("maxRetries", spec.max_retries),
+    ] {
+        if value.is_some_and(|retries| retries < 0) {
+            wrong(field, &format!("{field} must be a positive integer"));
+        }
+    }
+    if spec.backoff_limit.unwrap_or(0) > 0
+        && spec.max_retries.is_some()
+        && spec.max_retries != spec.backoff_limit
+    {
+        wrong("maxRetries", "must be as backoffLimit says, where both are set");
+    }
+}
+
+/// What is run, and with what.
+fn entrypoint(spec: &RayJobSpec, wrong: &mut impl FnMut(&str, &str)) {
+    if let Err(error) = submitter::stated_environment(spec) {
+        wrong(
+            "runtimeEnvYAML",
+            &format!(
+                "failed to unmarshal RuntimeEnvYAML: {}: {error}",
+                text::beginning(&spec.runtime_env_yaml)
+            ),
+        );
+    }
+    let resources = &spec.entrypoint_resources;
+    if !resources.is_empty() {
+        match text::json(resources) {
+            Err(error) => wrong("entrypointResources", &format!("must be JSON: {error}")),
+            // Ray takes no other, however often it is asked.
+            Ok(stated) if !stated.is_object() => wrong("entrypointResources", "must be a JSON object"),
+            Ok(_) => {}
+        }
+    }
+    // A submitter with a command of its own may state it there.
+    let is_said_elsewhere =
+        spec.submission_mode() == RayJobSubmissionMode::K8sJobMode && submitter::is_stated(spec);
+    if spec.entrypoint.trim().is_empty() && !is_said_elsewhere {
+        wrong("entrypoint", "must be set");
+    }
+}
+
+fn submitter_config(spec: &RayJobSpec, wrong: &mut impl FnMut(&str, &str)) {
+    let submitter = spec.submitter_config.as_ref();
+    if submitter
+        .and_then(|config| config.backoff_limit)
+        .is_some_and(|limit| limit < 0)
+    {
+        wrong(
+            "submitterConfig.backoffLimit",
+            "must be greater than or equal to 0",
+        );
+    }
+    if let Some(template) = &spec.submitter_pod_template
+        && template.spec.as_ref().is_none_or(|pod| pod.containers.is_empty())
+    {
+        wrong("submitterPodTemplate", "should have at least one container");
+    }
+}

@@ -1,0 +1,106 @@
+//! How the workers of a JobSet restart, and what decides it.
+
+use lockstep_api::{InPlaceKind, JobSetStatus};
+
+use super::failure_policy::Restarts;
+use crate::jobset::in_place::InPlaceMode;
+use crate::jobset::observed::Observed;
+use crate::jobset::upstream_agent;
+
+#[cfg(test)]
+mod tests;
+
+/// How the workers of a JobSet restart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum RestartMode {
+    /// With new Jobs.
+    Recreate,
+    /// In place, by upstream's agents that its pod templates bring along (KEP-467).
+    UpstreamAgents,
+    /// In place, by upstream's agents if its pods report any: node daemons take no part.
+    UpstreamReports,
+    /// In place, by the kubelet only: no node daemon is connected, and none has started its
+    /// workers.
+    KubeletOnly(InPlaceMode),
+    /// In place, by the group's coordinator.
+    Coordinated(InPlaceMode),
+    /// In place, by the group's coordinator. That is away with the hub, and comes back to what was
+    /// done meanwhile.
+    CoordinatorAway(InPlaceKind),
+    /// With new Jobs, and formerly by the group's coordinator: it no longer asks for restarts in
+    /// place, or their feature gate is off. The coordinator may come back.
+    FormerlyCoordinated(InPlaceKind),
+}
+
+impl RestartMode {
+    /// The mode of a JobSet. `in_place` is what its templates and its status say.
+    pub(super) fn of(observed: &Observed, in_place: Option<InPlaceMode>, status: &JobSetStatus) -> Self {
+        let reports_upstream = upstream_agent::reports(&observed.agent_pods);
+        let before = coordinated_kind(status).filter(|_| !reports_upstream);
+        match in_place {
+            None => before.map_or(Self::Recreate, Self::FormerlyCoordinated),
+            Some(in_place) if in_place.kind == InPlaceKind::UpstreamAgent => Self::UpstreamAgents,
+            Some(_) if reports_upstream => Self::UpstreamReports,
+            Some(_) if !observed.has_daemons => before.map_or(Self::UpstreamReports, Self::CoordinatorAway),
+            Some(in_place) if observed.is_attended || was_attended(status) => Self::Coordinated(in_place),
+            Some(in_place) => Self::KubeletOnly(in_place),
+        }
+    }
+
+    /// How it restarts in place, if its group has a coordinator now.
+    pub(super) fn coordinated(&self) -> Option<&InPlaceMode> {
+        match self {
+            Self::Coordinated(in_place) | Self::KubeletOnly(in_place) => Some(in_place),
+            _ => None,
+        }
+    }
+
+    /// Its kind, if its group had a coordinator before and has none now.
+    pub(super) fn coordinated_before(&self) -> Option<&InPlaceKind> {
+        match self {
+            Self::CoordinatorAway(kind) | Self::FormerlyCoordinated(kind) => Some(kind),
+            _ => None,
+        }
+    }
+
+    /// True if a coordinator counts its restarts, now or when it comes back.
+    pub(super) fn is_coordinated_or_was(&self) -> bool {
+        self.coordinated().is_some() || self.coordinated_before().is_some()
+    }
+
+    /// True if the reports of upstream's agents decide.
+    pub(super) fn follows_upstream(&self) -> bool {
+        matches!(
+            self,
+            Self::UpstreamAgents | Self::UpstreamReports | Self::CoordinatorAway(_)
+        )
+    }
+
+    /// What a restart may recreate. All workers of a group restart at a failure: its coordinator,
+    /// or the next one, would take the recreation of a single Job for another failure, and count it
+    /// again.
+    pub(super) fn restarts(&self) -> Restarts {
+        let is_of_group = match self {
+            Self::Coordinated(in_place) | Self::KubeletOnly(in_place) => in_place.level.is_some(),
+            Self::CoordinatorAway(_) | Self::FormerlyCoordinated(_) => true,
+            Self::Recreate | Self::UpstreamAgents | Self::UpstreamReports => false,
+        };
+        if is_of_group {
+            Restarts::OfAllJobs
+        } else {
+            Restarts::OfSingleJobs
+        }
+    }
+}
+
+/// True if node daemons have started workers of it.
+fn was_attended(status: &JobSetStatus) -> bool {
+    let in_place = status.in_place_restart.as_ref();
+    in_place.is_some_and(|in_place| !in_place.started.is_empty())
+}
+
+/// Its kind, if a coordinator of its group has ever restarted it, or could have: that counts on.
+fn coordinated_kind(status: &JobSetStatus) -> Option<InPlaceKind> {
+    let kind = status.in_place_restart.as_ref()?.kind.clone()?;
+    matches!(kind, InPlaceKind::Supervised | InPlaceKind::Plain).then_some(kind)
+}

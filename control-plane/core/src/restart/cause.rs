@@ -1,0 +1,135 @@
+//! Why a group restarts.
+
+use super::{Exit, Identity, Report, UnixNanos};
+
+/// Why a group restarts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cause {
+    /// Kind of evidence.
+    pub reason: Reason,
+    /// The worker that it concerns.
+    pub identity: Option<Identity>,
+    /// Name of its pod, empty if unknown.
+    pub pod: String,
+    /// Its node, empty if unknown.
+    pub node: String,
+    /// How it ended, if known.
+    pub exit: Option<Exit>,
+    /// When it happened by the node's clock, if known.
+    pub at: Option<UnixNanos>,
+}
+
+impl Cause {
+    /// A cause that concerns no worker in particular.
+    pub(super) fn of_group(reason: Reason) -> Self {
+        Self {
+            reason,
+            identity: None,
+            pod: String::new(),
+            node: String::new(),
+            exit: None,
+            at: None,
+        }
+    }
+
+    /// A cause that concerns a worker, and comes from no report.
+    pub(super) fn unreported(reason: Reason, identity: &Identity) -> Self {
+        Self {
+            identity: Some(identity.clone()),
+            ..Self::of_group(reason)
+        }
+    }
+
+    /// A cause that the report of a worker shows.
+    pub(super) fn reported(reason: Reason, identity: &Identity, report: &Report, exit: Option<Exit>) -> Self {
+        Self {
+            reason,
+            identity: Some(identity.clone()),
+            pod: report.pod_name.clone(),
+            node: report.node.clone(),
+            exit,
+            at: Some(report.since),
+        }
+    }
+}
+
+/// Kinds of evidence that start a restart or a recreation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// The worker process exited by itself.
+    WorkerExited,
+    /// The container went away under the worker.
+    ContainerLost,
+    /// The pod was deleted, evicted or failed.
+    PodLost,
+    /// Not all workers were running again within `inplace-timeout`.
+    TimedOut,
+    /// A worker of an unfinished stage is already done and cannot be run again in place.
+    WorkDone,
+    /// A worker's pod was changed so that it has no agent, which would start it at a release.
+    StaysDown,
+    /// A person or a platform has asked for it.
+    ManualRequest,
+    /// A report contradicts the protocol.
+    ProtocolError,
+    /// The Job controller would replace a lost pod only after `inplace-timeout`.
+    ReplacementLate,
+    /// The worker runs, but has given no heartbeat within `lockstep.dev/heartbeat-timeout`.
+    HeartbeatMissed,
+    /// The worker was started, but was not up within `lockstep.dev/ready-timeout`.
+    ReadyTimeout,
+    /// The worker exited by itself soon after the restart in place for its failure: its pod is
+    /// recreated.
+    FailedAgain,
+    /// The worker exited by itself soon after its pod was recreated: all Jobs are recreated.
+    FailedInNewPod,
+    /// A worker failed soon after a restart in place, and `maxRestarts` is used up: all Jobs are
+    /// recreated once.
+    LastResort,
+}
+
+impl Reason {
+    /// The name used in status, events and metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::WorkerExited => "WorkerExited",
+            Self::ContainerLost => "ContainerLost",
+            Self::PodLost => "PodLost",
+            Self::TimedOut => "TimedOut",
+            Self::WorkDone => "WorkDone",
+            Self::StaysDown => "StaysDown",
+            Self::ManualRequest => "ManualRequest",
+            Self::ProtocolError => "ProtocolError",
+            Self::ReplacementLate => "ReplacementLate",
+            Self::HeartbeatMissed => "HeartbeatMissed",
+            Self::ReadyTimeout => "ReadyTimeout",
+            Self::FailedAgain => "FailedAgain",
+            Self::FailedInNewPod => "FailedInNewPod",
+            Self::LastResort => "LastResort",
+        }
+    }
+
+    /// The reason of this name, if there is one.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        [
+            Self::WorkerExited,
+            Self::ContainerLost,
+            Self::PodLost,
+            Self::TimedOut,
+            Self::WorkDone,
+            Self::StaysDown,
+            Self::ManualRequest,
+            Self::ProtocolError,
+            Self::ReplacementLate,
+            Self::HeartbeatMissed,
+            Self::ReadyTimeout,
+            Self::FailedAgain,
+            Self::FailedInNewPod,
+            Self::LastResort,
+        ]
+        .into_iter()
+        .find(|reason| reason.as_str() == name)
+    }
+}

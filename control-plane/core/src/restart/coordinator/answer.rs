@@ -1,0 +1,113 @@
+//! What a failure leads to: a counted restart, one that recreates more, or the end.
+
+use lockstep_mutants::mutant;
+
+use super::super::view::View;
+use super::super::{Announcement, Cause, Identity, Observed, Reason, RestartLevel};
+use super::Coordinator;
+use super::climb::{Climb, Recreated};
+use super::step::Step;
+
+/// What a failure leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// A counted restart.
+    Counted,
+    /// A restart that recreates the worker's pod. It is not counted.
+    Pod,
+    /// All Jobs are recreated, for this reason. It is not counted.
+    Jobs(Reason),
+    /// The end: no restart is left.
+    Fail,
+}
+
+impl Coordinator {
+    fn restarts_are_left(&self, observed: &Observed) -> bool {
+        self.counter < observed.policy.max_restarts || mutant!(IgnoreMaxRestarts)
+    }
+
+    /// What the failure of a worker leads to if it restarts the group.
+    pub(super) fn answer(&self, cause: &Cause, step: &Step<'_>) -> Answer {
+        let Step {
+            observed, view, now, ..
+        } = *step;
+        // Without agents the kubelet's own back-off grows, and soon exceeds `inplace-timeout`.
+        let has_agents = view.level() == RestartLevel::Process;
+        let climb = &self.climb;
+        if has_agents && !mutant!(NeverClimb) {
+            match climb.next(cause, now) {
+                Some(Recreated::Pod) if may_lose_pod(cause, view) => return Answer::Pod,
+                Some(Recreated::Jobs) => return Answer::Jobs(Reason::FailedInNewPod),
+                _ => {}
+            }
+        }
+        if self.restarts_are_left(observed) {
+            return Answer::Counted;
+        }
+        if climb.may_outlive(Recreated::Jobs, cause, now) && !mutant!(FailInPlace) {
+            return Answer::Jobs(Reason::LastResort);
+        }
+        Answer::Fail
+    }
+
+    /// What the failure of a worker leads to if only that worker restarts. Other workers are not
+    /// touched, unless its pod must stay: then all Jobs are the last resort.
+    pub(super) fn answer_worker_failure(&self, cause: &Cause, step: &Step<'_>) -> Answer {
+        let Step {
+            observed, view, now, ..
+        } = *step;
+        let own = cause
+            .identity
+            .as_ref()
+            .and_then(|identity| self.worker_restarts.climb(identity));
+        let next = own.and_then(|own| own.next(cause, now));
+        if next == Some(Recreated::Pod) && may_lose_pod(cause, view) && !mutant!(NeverClimb) {
+            return Answer::Pod;
+        }
+        if self.restarts_are_left(observed) {
+            return Answer::Counted;
+        }
+        let outlives = own.unwrap_or(&self.climb).may_outlive(Recreated::Pod, cause, now);
+        match outlives && !mutant!(FailInPlace) {
+            true if may_lose_pod(cause, view) => Answer::Pod,
+            true => Answer::Jobs(Reason::LastResort),
+            false => Answer::Fail,
+        }
+    }
+
+    /// Notes that the restart for this failure has begun: the next failure is judged by it.
+    pub(super) fn note_begun(&mut self, cause: &Cause, recreated: Recreated) {
+        self.climb = Climb::begun(cause, recreated);
+        if recreated == Recreated::Pod {
+            self.level = self.level.max(Some(RestartLevel::Pod));
+        }
+    }
+
+    /// Notes that the restart of this worker has begun.
+    pub(super) fn note_worker_restart_begun(
+        &mut self,
+        identity: &Identity,
+        cause: &Cause,
+        recreated: Recreated,
+    ) {
+        self.worker_restarts
+            .set_climb(identity, Climb::begun(cause, recreated));
+    }
+
+    /// Condemns the pod of the worker that has failed.
+    pub(super) fn recreate_pod(&mut self, cause: &Cause, step: &mut Step<'_>) {
+        let slot = cause.identity.as_ref().zip(step.slot_of(cause));
+        let condemned = slot.and_then(|(identity, slot)| self.escalation.condemn(identity, slot));
+        step.out
+            .announcements
+            .extend(condemned.map(|condemned| Announcement::Climbed { condemned }));
+    }
+}
+
+fn may_lose_pod(cause: &Cause, view: &View<'_>) -> bool {
+    let slot = cause
+        .identity
+        .as_ref()
+        .and_then(|identity| view.slots.get(identity));
+    slot.is_some_and(|slot| slot.pod.is_some() && !slot.worker.keeps_pod)
+}
