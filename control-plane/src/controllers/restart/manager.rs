@@ -17,8 +17,8 @@ use tracing::Instrument;
 use super::board::Board;
 use super::budget::Budget;
 use super::clock::Clock;
+use super::pod_replacer;
 use super::recorder::RestartRecorder;
-use super::replace;
 use super::task::{Context, End, Task};
 use crate::hub::Registry;
 use crate::k8s::backwards::Backwards;
@@ -102,7 +102,7 @@ impl Manager {
             agents: means.agents,
             replacements: means
                 .replaces_pods
-                .then(|| Arc::new(Semaphore::new(replace::AT_ONCE))),
+                .then(|| Arc::new(Semaphore::new(pod_replacer::AT_ONCE))),
             board,
             backwards: means.backwards,
             registry: Arc::clone(&registry),

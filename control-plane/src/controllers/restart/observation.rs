@@ -12,7 +12,7 @@ use lockstep_core::restart::{
 use lockstep_mutants::{self as mutants, Mutant};
 
 use super::clock::{gather, rest, sleep_until};
-use super::observe::View;
+use super::view::View;
 use crate::hub::{GroupLink, News, Unbelieved};
 use crate::k8s::client::SILENCE;
 

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::blocked_condition;
 use super::convert::sentence;
 use super::metrics::RestartMetrics;
-use super::replace::News;
+use super::pod_replacer::News;
 use super::traces::RestartTraces;
 use crate::k8s::apply::events;
 use crate::k8s::event_queue;

@@ -20,13 +20,13 @@ use super::clock::{Clock, sleep_until};
 use super::convert;
 use super::input_version::InputVersion;
 use super::observation::Observation;
-use super::observe;
 use super::pace;
 use super::pod_deleter::PodDeleter;
+use super::pod_replacer::{News, Replacer};
 use super::recorder::RestartRecorder;
-use super::replace::{News, Replacer};
 use super::restart_count_annotation::RestartCountAnnotation;
-use super::write::{self, Change, WriteError};
+use super::status_writer::{self, Change, WriteError};
+use super::view;
 use crate::hub::{GroupLink, Registry};
 use crate::k8s::backwards::Backwards;
 use crate::k8s::watch::light::light;
@@ -167,7 +167,7 @@ impl Task {
             }
             if let Some(desired) = out.desired {
                 let generation = desired.generation;
-                self.link.publish(observe::published(view, desired));
+                self.link.publish(view::published(view, desired));
                 if generation > pushed.0 {
                     pushed = (generation, self.context.clock.now());
                 }
@@ -184,7 +184,7 @@ impl Task {
                     .announce(&known, announcement, why_without_agents);
             }
             let change = Change {
-                kind: write::kind(&known, out.status.as_ref(), &self.context.agents),
+                kind: status_writer::kind(&known, out.status.as_ref(), &self.context.agents),
                 durable: out.status,
                 conditions: blocked_condition::conditions(
                     &known,
@@ -328,7 +328,7 @@ impl Task {
             observation.renew(&self.link, durable);
             return observation;
         }
-        let view = observe::view(&self.context.stores, known, &durable);
+        let view = view::view(&self.context.stores, known, &durable);
         Observation::new(view, known, &self.link, durable, replaces_pods)
     }
 
@@ -336,7 +336,7 @@ impl Task {
         if let Some(wanted) = &change.durable {
             tracing::info!(generation = %wanted.generation, phase = ?wanted.phase, "writing status");
         }
-        Writing::Under(Box::pin(write::write(
+        Writing::Under(Box::pin(status_writer::write(
             self.context.client.clone(),
             Arc::clone(known),
             change,

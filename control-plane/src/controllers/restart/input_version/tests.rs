@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::convert::durable_of;
-use super::super::observe::{View, view_of};
+use super::super::view::{View, view_of};
 use super::*;
 
 /// A JobSet with these fields besides, or instead.
