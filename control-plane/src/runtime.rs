@@ -35,7 +35,7 @@ use crate::controllers::placement::Placement;
 use crate::controllers::restart::Board;
 use crate::k8s::watch::notify;
 use crate::k8s::watch::{self, Watchers};
-use crate::leader::lease;
+use crate::leader;
 use crate::net::serve;
 use crate::net::tls::HubIdentity;
 use crate::telemetry::metrics::Metrics;
@@ -145,8 +145,8 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         let (told, metrics, until) = (Arc::clone(&identity), Arc::clone(&metrics), shutdown.clone());
         watches.spawn(async move { told.tell(&metrics, until).await });
     }
-    let own = lease::Identity::read()?;
-    let (leader_address, follow) = lease::follow(
+    let own = leader::Identity::read()?;
+    let (leader_address, follow) = leader::follow(
         &client,
         &settings.leader_election,
         &own,

@@ -28,7 +28,7 @@ use crate::k8s::namespace;
 use crate::k8s::watch::Stores;
 use crate::k8s::watch::members::JobRef;
 use crate::k8s::watch::notify::Notified;
-use crate::leader::lease::{Identity, Leadership, LeaseError};
+use crate::leader::{Identity, Leadership, LeaseError};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::traces::Traces;
 
