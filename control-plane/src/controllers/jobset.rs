@@ -41,8 +41,8 @@ const CONCURRENCY: u16 = 32;
 #[error(transparent)]
 pub struct ReconcileError(#[from] ApplyError);
 
-/// What there is to work with.
-pub(crate) struct Means {
+/// What JobSets are reconciled with.
+pub(crate) struct Dependencies {
     pub(crate) setting: Setting,
     pub(crate) pod_groups: PodGroups,
     /// Knows which node daemons are connected.
@@ -54,7 +54,7 @@ pub(crate) async fn run(
     client: Client,
     stores: Stores,
     metrics: Arc<Metrics>,
-    means: Means,
+    dependencies: Dependencies,
     changes: Notified<ObjectRef<JobSet>>,
     shutdown: CancellationToken,
 ) {
@@ -65,7 +65,7 @@ pub(crate) async fn run(
         applier,
         queue: metrics.queue(),
         metrics,
-        means,
+        dependencies,
         failures: Failures::default(),
         complaints: Told::default(),
         counts: Counts::default(),
@@ -86,7 +86,7 @@ struct Reconciler {
     applier: Applier,
     queue: Queue,
     metrics: Arc<Metrics>,
-    means: Means,
+    dependencies: Dependencies,
     failures: Failures<ObjectRef<JobSet>>,
     complaints: Told<JobSet>,
     counts: Counts,
@@ -137,11 +137,11 @@ impl Reconciler {
         if let Some(left) = self.failures.rests(key) {
             return Ok(Some(left));
         }
-        let attended = self.means.registry.is_attended();
+        let attended = self.dependencies.registry.is_attended();
         let look = Look {
             stores: self.stores.clone(),
-            setting: self.means.setting.clone(),
-            pod_groups: self.means.pod_groups.are_served(),
+            setting: self.dependencies.setting.clone(),
+            pod_groups: self.dependencies.pod_groups.are_served(),
             is_attended: attended.unwrap_or(true),
         };
         let decided = match self.looks.decide(key, look).await {

@@ -28,7 +28,7 @@ pub use board::question::Question;
 pub use board::{Board, Post, Snapshot};
 pub use clock::Clock;
 pub use convert::durable_from;
-pub use manager::{Manager, Means, is_group, taken_over};
+pub use manager::{Dependencies, Manager, is_group, taken_over};
 pub use observation::{Heard, Observation};
 pub use recorder::RestartRecorder;
 pub use status_writer::{Change, patch};

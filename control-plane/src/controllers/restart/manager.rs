@@ -19,7 +19,7 @@ use super::budget::Budget;
 use super::clock::Clock;
 use super::pod_replacer;
 use super::recorder::RestartRecorder;
-use super::task::{Context, End, Task};
+use super::task::{self, Assignment, Context, End};
 use crate::hub::Registry;
 use crate::k8s::backwards::Backwards;
 use crate::k8s::watch::Stores;
@@ -51,7 +51,7 @@ const AT_ONCE: usize = 100;
 pub struct Manager {
     context: Context,
     registry: Arc<Registry>,
-    groups: HashMap<ObjectRef<JobSet>, Group>,
+    groups: HashMap<ObjectRef<JobSet>, TaskHandle>,
     budget: Budget<ObjectRef<JobSet>>,
     /// JobSets that would be groups, and for which there is no room.
     without_room: BTreeSet<(String, String)>,
@@ -63,48 +63,59 @@ pub struct Manager {
     shutdown: CancellationToken,
 }
 
-/// What groups may make use of, as the flags say.
-#[derive(Debug)]
-pub struct Means {
+/// What the groups work with.
+pub struct Dependencies {
+    /// Client of the API server.
+    pub client: kube::Client,
+    /// What the watches show.
+    pub stores: Stores,
+    /// The node daemons, and what they report.
+    pub registry: Arc<Registry>,
+    /// Tells people of restarts.
+    pub recorder: RestartRecorder,
     /// How agents get into containers.
     pub agents: Agents,
-    /// Whether lost pods are not left to the Job controller.
+    /// Lost pods are replaced here, not by the Job controller.
     pub replaces_pods: bool,
-    /// Told where the API server has gone back.
+    /// Hears of an API server that has gone back.
     pub backwards: Backwards,
+    /// Shows the groups to the platform API.
+    pub board: Arc<Board>,
 }
 
-struct Group {
+/// The running task of a group.
+struct TaskHandle {
     uid: String,
-    /// Tells its task from others of this JobSet.
+    /// Tells this task from others of the same JobSet.
     serial: u64,
     changed: Arc<Notify>,
     stop: CancellationToken,
 }
 
 impl Manager {
-    /// A manager without groups. Its tasks run on the runtime in which it is made, wherever itself runs, and end with `shutdown`.
+    /// A manager without groups. Its tasks run on the runtime in which this is called, not on the one
+    /// that polls the manager, and end with `shutdown`.
     #[must_use]
-    pub fn new(
-        client: kube::Client,
-        stores: Stores,
-        registry: Arc<Registry>,
-        announcer: RestartRecorder,
-        means: Means,
-        board: Arc<Board>,
-        shutdown: CancellationToken,
-    ) -> Self {
+    pub fn new(dependencies: Dependencies, shutdown: CancellationToken) -> Self {
+        let Dependencies {
+            client,
+            stores,
+            registry,
+            recorder,
+            agents,
+            replaces_pods,
+            backwards,
+            board,
+        } = dependencies;
         let context = Context {
             client,
             stores,
             clock: Clock::start(),
-            announcer,
-            agents: means.agents,
-            replacements: means
-                .replaces_pods
-                .then(|| Arc::new(Semaphore::new(pod_replacer::AT_ONCE))),
+            recorder,
+            agents,
+            replacements: replaces_pods.then(|| Arc::new(Semaphore::new(pod_replacer::AT_ONCE))),
             board,
-            backwards: means.backwards,
+            backwards,
             registry: Arc::clone(&registry),
         };
         Self {
@@ -206,28 +217,29 @@ impl Manager {
         let uid = jobset.uid_str().to_owned();
         let changed = Arc::new(Notify::new());
         let stop = CancellationToken::new();
-        let task = Task {
-            context: self.context.clone(),
+        let assignment = Assignment {
             key: key.clone(),
             uid: uid.clone(),
             link: self.registry.claim(&uid),
             changed: Arc::clone(&changed),
+            stop: stop.clone(),
+            shutdown: self.shutdown.clone(),
         };
         // Of the highest level: it says of every line whose it is.
         let span = tracing::error_span!("group", namespace = jobset.ns(), jobset = jobset.name());
         let (stopped, shutdown) = (stop.clone(), self.shutdown.clone());
         self.started += 1;
         let serial = self.started;
-        let of = key.clone();
+        let (context, of) = (self.context.clone(), key.clone());
         let looked_after = async move {
-            let end = task.run(stopped.clone(), shutdown.clone()).await;
+            let end = task::run(context, assignment).await;
             let pause = async {
                 match end {
                     // Taken up again, should there be reason to.
                     End::Gone => tokio::time::sleep(GIVEN_UP).await,
                     // Workers would be stopped for a restart whose status cannot be kept.
                     End::Pruned => std::future::pending().await,
-                    End::Told => {}
+                    End::Stopped => {}
                 }
             };
             tokio::select! {
@@ -238,7 +250,7 @@ impl Manager {
             (of, serial)
         };
         self.tasks.spawn_on(looked_after.instrument(span), &self.on);
-        let group = Group {
+        let group = TaskHandle {
             uid,
             serial,
             changed,

@@ -8,7 +8,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 
 use super::phases::{Phase, phases, total};
-use super::pod_replacer::News;
+use super::pod_replacer::Replaced;
 use crate::telemetry::metrics::Metrics;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -119,10 +119,10 @@ impl RestartMetrics {
         }
     }
 
-    pub(super) fn pod(&self, news: &News) {
-        let result = match news {
-            News::Created(_) => "created",
-            News::Failed(..) => "failed",
+    pub(super) fn pod(&self, replaced: &Replaced) {
+        let result = match replaced {
+            Replaced::Created(_) => "created",
+            Replaced::Failed(..) => "failed",
         };
         self.pods.get_or_create(&PodLabels { result }).inc();
     }

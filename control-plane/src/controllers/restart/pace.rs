@@ -3,7 +3,7 @@
 //!
 //! Promises: what takes long blocks none of the runtime's threads, and is not begun again by a change before five times as long has passed.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::block_in_place;
@@ -30,6 +30,28 @@ pub(crate) fn rest(took: Duration) -> Duration {
         Duration::ZERO
     } else {
         took.saturating_mul(ONE_IN).min(LONGEST_REST)
+    }
+}
+
+/// When some work was last begun, and how long it took.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LastRun {
+    pub(super) began: Instant,
+    pub(super) took: Duration,
+}
+
+impl LastRun {
+    /// Nothing to rest from.
+    pub(super) fn none() -> Self {
+        Self {
+            began: Instant::now(),
+            took: Duration::ZERO,
+        }
+    }
+
+    /// When the work may begin again.
+    pub(super) fn rested(&self) -> Instant {
+        self.began + rest(self.took)
     }
 }
 

@@ -45,8 +45,9 @@ const OF_LARGE: usize = 16 * AT_ONCE;
 const OF_A_PLACE: usize = 327;
 /// Pods of a Job that are listed at once.
 const PAGE: u32 = 500;
-/// So many failures in a row are news. A follower's pod is refused until its leader is scheduled, which is none.
-const NEWS: u32 = 6;
+/// Failures in a row that are reported. The pod of a follower is refused until its leader is
+/// scheduled, which is no failure worth a report.
+const REPORTED: u32 = 6;
 
 /// Why a pod was not created.
 #[derive(Debug, Error)]
@@ -59,8 +60,8 @@ pub(super) enum ReplaceError {
     Job(Arc<kube::Error>),
 }
 
-/// What has become of a place, for people.
-pub(super) enum News {
+/// How the replacement of a lost pod went, for events and metrics.
+pub(super) enum Replaced {
     /// This pod was created.
     Created(Replacement),
     /// It could not be, so many times now.
@@ -95,14 +96,14 @@ enum State {
 }
 
 /// Creates the pods of one group.
-pub(super) struct Replacer {
+pub(super) struct PodReplacer {
     client: Client,
     permits: Arc<Semaphore>,
     attempts: BTreeMap<Place, Attempt>,
     batches: FuturesUnordered<Batch>,
 }
 
-impl Replacer {
+impl PodReplacer {
     /// One that shares `permits` with those of the other groups.
     pub(super) fn new(client: Client, permits: Arc<Semaphore>) -> Self {
         Self {
@@ -150,7 +151,7 @@ impl Replacer {
     }
 
     /// Resolves when some of it is done or has failed. Cancel-safe: requests stay where they are.
-    pub(super) async fn progress(&mut self) -> Vec<News> {
+    pub(super) async fn progress(&mut self) -> Vec<Replaced> {
         let Some(results) = self.batches.next().await else {
             return future::pending().await;
         };
@@ -160,7 +161,7 @@ impl Replacer {
             .collect()
     }
 
-    fn ended(&mut self, wanted: Replacement, result: Result<Outcome, ReplaceError>) -> Option<News> {
+    fn ended(&mut self, wanted: Replacement, result: Result<Outcome, ReplaceError>) -> Option<Replaced> {
         let attempt = self.attempts.get_mut(&wanted.place)?;
         match result {
             Ok(outcome) => {
@@ -173,7 +174,7 @@ impl Replacer {
                 attempt.state = State::Rests {
                     until: Instant::now() + rest,
                 };
-                matches!(outcome, Outcome::Created).then_some(News::Created(wanted))
+                matches!(outcome, Outcome::Created).then_some(Replaced::Created(wanted))
             }
             Err(error) => {
                 attempt.failures = attempt.failures.saturating_add(1);
@@ -182,7 +183,7 @@ impl Replacer {
                     until: Instant::now() + after,
                 };
                 tracing::debug!(pod = wanted.name, %error, ?after, "lost pod not replaced, will retry");
-                (attempt.failures == NEWS).then_some(News::Failed(wanted, error))
+                (attempt.failures == REPORTED).then_some(Replaced::Failed(wanted, error))
             }
         }
     }

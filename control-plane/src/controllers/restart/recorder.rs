@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::blocked_condition;
 use super::convert::sentence;
 use super::metrics::RestartMetrics;
-use super::pod_replacer::News;
+use super::pod_replacer::Replaced;
 use super::traces::RestartTraces;
 use crate::k8s::apply::events;
 use crate::k8s::event_queue;
@@ -153,10 +153,10 @@ impl RestartRecorder {
     }
 
     /// The same of a lost pod.
-    pub(super) fn pod(&self, jobset: &JobSet, news: &News) {
-        self.metrics.pod(news);
-        match news {
-            News::Created(pod) => {
+    pub(super) fn pod(&self, jobset: &JobSet, replaced: &Replaced) {
+        self.metrics.pod(replaced);
+        match replaced {
+            Replaced::Created(pod) => {
                 let (job, index) = (&pod.place.job, pod.place.index);
                 let note = format!(
                     "Created pod {} in the place of a lost pod of {job}[{index}]",
@@ -164,7 +164,7 @@ impl RestartRecorder {
                 );
                 self.tell(jobset, false, "ReplacedPod", note, None);
             }
-            News::Failed(pod, error) => {
+            Replaced::Failed(pod, error) => {
                 let (job, index) = (&pod.place.job, pod.place.index);
                 let note = format!(
                     "A lost pod of {job}[{index}] cannot be replaced, the Job controller may do it later: {error}"

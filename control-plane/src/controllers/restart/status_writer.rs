@@ -1,10 +1,13 @@
 //! Writes `status.inPlaceRestart`, fenced by resourceVersion.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::api::{Api, Patch, PatchParams};
 use lockstep_api::{InPlaceKind, InPlaceRestartStatus, JobSet};
+use lockstep_core::common::retry::StatusWrites;
 use lockstep_core::jobset::in_place::{self, Agents};
 use lockstep_core::restart::{Durable, DurablePhase};
 use serde_json::{Value, json};
@@ -66,12 +69,100 @@ impl Change {
     }
 }
 
-/// Writes `change` on top of exactly `known`.
-pub(super) async fn write(
+type Write = Pin<Box<dyn Future<Output = Result<JobSet, WriteError>> + Send>>;
+
+/// Writes the status of one group, one change at a time.
+pub(super) struct StatusWriter {
     client: kube::Client,
-    known: Arc<JobSet>,
-    change: Change,
-) -> Result<JobSet, WriteError> {
+    state: State,
+    writes: StatusWrites,
+}
+
+enum State {
+    Idle,
+    Writing(Write),
+    /// After a failure or a conflict.
+    Pausing {
+        until: Instant,
+    },
+}
+
+impl StatusWriter {
+    pub(super) fn new(client: kube::Client) -> Self {
+        Self {
+            client,
+            state: State::Idle,
+            writes: StatusWrites::default(),
+        }
+    }
+
+    /// Begins to write `change` unless another write is under way, or paused. True: the status is up
+    /// to date.
+    pub(super) fn want(&mut self, known: &Arc<JobSet>, change: Change) -> bool {
+        match (&self.state, change.is_empty()) {
+            (State::Idle, true) => return true,
+            (State::Idle, false) => {
+                if let Some(wanted) = &change.durable {
+                    tracing::info!(generation = %wanted.generation, phase = ?wanted.phase, "writing status");
+                }
+                let write = write(self.client.clone(), Arc::clone(known), change);
+                self.state = State::Writing(Box::pin(write));
+            }
+            (State::Pausing { until }, true) if *until <= Instant::now() => self.state = State::Idle,
+            (State::Writing(_) | State::Pausing { .. }, _) => {}
+        }
+        false
+    }
+
+    /// Resolves when a write has ended, with its result, or when a pause is over, with nothing.
+    /// Cancel-safe: the write stays here.
+    pub(super) async fn progress(&mut self) -> Option<Result<JobSet, WriteError>> {
+        let written = match &mut self.state {
+            State::Idle => std::future::pending().await,
+            State::Writing(write) => Some(write.as_mut().await),
+            State::Pausing { until } => {
+                tokio::time::sleep_until((*until).into()).await;
+                None
+            }
+        };
+        let pause = written
+            .as_ref()
+            .map_or(Duration::ZERO, |written| self.pause_after(written));
+        self.state = if pause.is_zero() {
+            State::Idle
+        } else {
+            State::Pausing {
+                until: Instant::now() + pause,
+            }
+        };
+        written
+    }
+
+    fn pause_after(&mut self, written: &Result<JobSet, WriteError>) -> Duration {
+        match written {
+            Ok(_) => {
+                self.writes.done();
+                Duration::ZERO
+            }
+            Err(WriteError::Conflict(_)) => self.writes.conflicted(),
+            // The group's task ends.
+            Err(WriteError::Gone | WriteError::Pruned) => Duration::ZERO,
+            Err(
+                error @ (WriteError::WentBack { .. }
+                | WriteError::Api(_)
+                | WriteError::Outdated
+                | WriteError::Unchanged),
+            ) => {
+                let pause = self.writes.failed();
+                tracing::warn!(%error, ?pause, "status not written, will retry");
+                pause
+            }
+        }
+    }
+}
+
+/// Writes `change` on top of exactly `known`.
+async fn write(client: kube::Client, known: Arc<JobSet>, change: Change) -> Result<JobSet, WriteError> {
     let api: Api<JobSet> = Api::namespaced(client, known.ns());
     let patch = patch(&known, &change, jiff::Timestamp::now());
     let patched = api
