@@ -48,7 +48,7 @@ pub enum PlacementError {
     Late,
 }
 
-/// WatchSlots pods. Cheap to clone; all clones share what they know.
+/// Places pods. Cheap to clone; all clones share what they know.
 #[derive(Clone)]
 pub struct Placement {
     client: Client,

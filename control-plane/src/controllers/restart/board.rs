@@ -12,7 +12,7 @@ use lockstep_core::restart::{Announcement, Cause, Generation, Observed, RestartL
 use tokio::sync::{mpsc, watch};
 
 use history::History;
-use question::{Asks, Question};
+use question::{Question, QuestionSender};
 
 /// Namespace and name of a JobSet.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -65,7 +65,7 @@ type Shared = Arc<Mutex<History>>;
 struct Posted {
     /// Which [`Post`] shows it.
     owner: u64,
-    asks: Asks,
+    asks: QuestionSender,
     history: Shared,
     change: u64,
     state: Arc<Snapshot>,
@@ -153,7 +153,7 @@ impl Board {
     }
 
     /// The way to the task that looks after a group.
-    pub(crate) fn asks(&self, key: &Key) -> Option<Asks> {
+    pub(crate) fn asks(&self, key: &Key) -> Option<QuestionSender> {
         Some(self.lock().groups.get(key)?.asks.clone())
     }
 
@@ -236,7 +236,7 @@ pub struct Post {
     board: Arc<Board>,
     key: Key,
     owner: u64,
-    asks: Asks,
+    asks: QuestionSender,
     questions: mpsc::Receiver<Question>,
     history: Shared,
 }

@@ -39,7 +39,7 @@ static READ: LazyLock<Turns> = LazyLock::new(|| Turns::new(8, 2));
 /// What Jobs take from which pods are made, in KiB, and those of one namespace; and how often as much as its text one takes.
 static HELD: LazyLock<Turns> = LazyLock::new(|| Turns::new(64 << 10, 16 << 10));
 const TIMES: u32 = 3;
-/// WatchSlots of pods of a large Job that are made of one look at it.
+/// Permits that the pods take which are made from one read of a large Job.
 const OF_LARGE: usize = 16 * AT_ONCE;
 /// Objects of a template for which a pod takes one place more: [`AT_ONCE`] places together take 64 MB.
 const OF_A_PLACE: usize = 327;
@@ -194,7 +194,7 @@ struct Source {
     text: Box<RawValue>,
     /// Read, where that takes little.
     read: Option<Job>,
-    /// WatchSlots that one pod of it takes of [`AT_ONCE`].
+    /// Permits that one pod of it takes of [`AT_ONCE`].
     places: u32,
 }
 

@@ -14,16 +14,16 @@ pub(crate) const WAITING: usize = 8;
 
 /// The request that would be made.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Wish {
+pub(crate) enum RequestedRestart {
     /// To restart all workers, with this token.
     All(String),
-    /// To restart some of them alone.
-    Some(WorkerRestartRequest),
+    /// To restart some of them, and no others.
+    Workers(WorkerRestartRequest),
 }
 
 /// What a restart would do, for somebody who waits for the answer.
 pub struct Question {
-    wish: Wish,
+    wish: RequestedRestart,
     asker: oneshot::Sender<Answer>,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Answer {
 }
 
 /// Why there is no answer.
-pub(crate) enum Unanswered {
+pub(crate) enum AskError {
     /// As many wait as may.
     TooMany,
     /// The group's task has ended.
@@ -46,13 +46,13 @@ impl Question {
     #[must_use]
     pub fn preview(&self, coordinator: &Coordinator, observed: &Observed, now: UnixNanos) -> Preview {
         match &self.wish {
-            Wish::All(token) => coordinator.preview(observed, token, now),
-            Wish::Some(request) => coordinator.preview_worker_restarts(observed, request, now),
+            RequestedRestart::All(token) => coordinator.preview(observed, token, now),
+            RequestedRestart::Workers(request) => coordinator.preview_worker_restarts(observed, request, now),
         }
     }
 
     #[cfg(test)]
-    pub(crate) fn wish(&self) -> &Wish {
+    pub(crate) fn wish(&self) -> &RequestedRestart {
         &self.wish
     }
 
@@ -63,22 +63,22 @@ impl Question {
 }
 
 /// The way to a group's task.
-pub(crate) type Asks = mpsc::Sender<Question>;
+pub(crate) type QuestionSender = mpsc::Sender<Question>;
 
-pub(super) fn channel() -> (Asks, mpsc::Receiver<Question>) {
+pub(super) fn channel() -> (QuestionSender, mpsc::Receiver<Question>) {
     mpsc::channel(WAITING)
 }
 
 /// Asks, and waits for the answer. Cancel-safe.
 ///
 /// # Errors
-/// [`Unanswered`].
-pub(crate) async fn ask(asks: &Asks, wish: Wish) -> Result<Answer, Unanswered> {
+/// [`AskError`].
+pub(crate) async fn ask(asks: &QuestionSender, wish: RequestedRestart) -> Result<Answer, AskError> {
     let (asker, answer) = oneshot::channel();
     asks.try_send(Question { wish, asker })
         .map_err(|error| match error {
-            TrySendError::Full(_) => Unanswered::TooMany,
-            TrySendError::Closed(_) => Unanswered::GivenUp,
+            TrySendError::Full(_) => AskError::TooMany,
+            TrySendError::Closed(_) => AskError::GivenUp,
         })?;
-    answer.await.map_err(|_| Unanswered::GivenUp)
+    answer.await.map_err(|_| AskError::GivenUp)
 }
