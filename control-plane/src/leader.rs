@@ -7,6 +7,7 @@ mod candidate;
 mod epoch;
 mod expiry;
 mod guard;
+mod held;
 mod leader_address;
 mod process;
 #[cfg(test)]
@@ -17,34 +18,27 @@ use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, Patch, PatchParams};
-use kube_lease_manager::{LeaseManager, LeaseManagerBuilder, LeaseManagerError};
 use lockstep_core::restart::Epoch;
 use serde_json::json;
 use thiserror::Error;
-use tokio::sync::watch;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::AbortOnDropHandle;
 
 use crate::config::settings::LeaderElection;
 use crate::k8s::apply::is_status;
 use crate::k8s::namespace;
 
-use candidate::Candidate;
 use epoch::{floor, new_epoch, raise};
-use expiry::{Highest, fallen, time_to_renew, unrenewed, unseen};
+use expiry::{time_to_renew, unrenewed};
+use held::Held;
 pub use leader_address::LeaderAddress;
 pub(crate) use leader_address::follow;
-pub use process::{Identity, Nameless};
+pub use process::{Identity, NoName};
 
 /// Who writes the epoch.
 const FIELD_MANAGER: &str = "lockstep-control-plane";
 
 /// How often a replica that waits looks whether the lease was given up, or is renewed.
 const LOOK: Duration = Duration::from_millis(500);
-
-/// How long it may take to give the Lease up: hardly longer than the next leader would else wait for its end.
-const GIVE_UP: Duration = Duration::from_secs(10);
 
 /// How often others may write the Lease between two writes that belong together, before it is given up.
 const RACES: u32 = 10;
@@ -69,7 +63,7 @@ pub enum LeaseError {
     WentBack(#[from] WentBack),
     /// The API server was silent, or slow, while it was to be given up.
     #[error("the lease could not be given up in time")]
-    Kept,
+    NotReleased,
 }
 
 /// The API server shows an older Lease than it did: its store was restored from a backup, and all that is known may be of what is no more.
@@ -93,23 +87,6 @@ pub struct Leadership {
     held: Option<Held>,
 }
 
-/// A lease that is held, and renewed in a task of its own.
-struct Held {
-    held: watch::Receiver<bool>,
-    /// When it was last renewed.
-    renewed: watch::Receiver<Instant>,
-    went_back: watch::Receiver<Option<WentBack>>,
-    leases: Api<Lease>,
-    election: LeaderElection,
-    identity: String,
-    process: String,
-    manager: Managing,
-    highest: Highest,
-}
-
-/// A manager at work. It ends with this, wherever it is.
-type Managing = AbortOnDropHandle<Result<LeaseManager, LeaseManagerError>>;
-
 impl Leadership {
     /// Waits until this replica leads; nothing where it is told to end before. What it has taken by then is given up.
     ///
@@ -125,7 +102,7 @@ impl Leadership {
         hub: Option<SocketAddr>,
         shutdown: &CancellationToken,
     ) -> Result<Option<Self>, LeaseError> {
-        let Some(held) = Box::pin(Held::stand(client, election, own, shutdown)).await? else {
+        let Some(held) = Box::pin(Held::campaign(client, election, own, shutdown)).await? else {
             return Ok(None);
         };
         let claim = (held.process.as_str(), hub);
@@ -192,8 +169,8 @@ impl Leadership {
     ///
     /// # Errors
     /// [`LeaseError::Lost`] where that epoch is simply that of the present leader, which is another replica; else where the API server refuses.
-    pub async fn outlive(&self, epoch: Epoch) -> Result<(), LeaseError> {
-        unless_raced(|| async {
+    pub async fn reserve_epoch(&self, epoch: Epoch) -> Result<(), LeaseError> {
+        retry_on_conflict(|| async {
             let lease = self.leases.get(&self.name).await.map_err(Box::new)?;
             if self.held.as_ref().is_some_and(|held| !held.is_ours(&lease)) {
                 return Err(LeaseError::Lost);
@@ -218,154 +195,10 @@ impl Leadership {
     }
 }
 
-impl Held {
-    /// Waits until the lease is this process's; nothing where it is told to end before. Cancelled in another way it might keep the lease.
-    async fn stand(
-        client: &kube::Client,
-        election: &LeaderElection,
-        own: &Identity,
-        shutdown: &CancellationToken,
-    ) -> Result<Option<Self>, LeaseError> {
-        let LeaderElection { lease, namespace, .. } = election;
-        let (identity, process) = (own.holder(), own.process());
-        let prepared = async {
-            let leases = leases(client, namespace).await?;
-            unless_raced(|| bury(&leases, lease, own)).await?;
-            Ok::<_, LeaseError>(leases)
-        };
-        let Some(leases) = shutdown.run_until_cancelled(prepared).await.transpose()? else {
-            return Ok(None);
-        };
-        let (manager_client, seen) = guard::guarded(client, election, &identity);
-        let mut candidate = Candidate::new(leases.clone(), election, &identity);
-        tracing::info!(lease, namespace, identity, "waiting for leadership");
-        loop {
-            let manager = async {
-                loop {
-                    candidate.until_free().await?;
-                    match manager(&manager_client, election, &identity).await {
-                        Ok(manager) => return Ok::<_, LeaseError>(manager),
-                        // Who waits has time.
-                        Err(error) => {
-                            tracing::warn!(lease, %error, "the lease cannot be waited for now, will retry");
-                            tokio::time::sleep(election.retry).await;
-                        }
-                    }
-                }
-            };
-            let Some(manager) = shutdown.run_until_cancelled(manager).await.transpose()? else {
-                return Ok(None);
-            };
-            let (mut leads, task) = manager.watch().await;
-            let mut held = Self {
-                held: leads.clone(),
-                renewed: seen.renewed.clone(),
-                went_back: seen.went_back.clone(),
-                leases: leases.clone(),
-                election: election.clone(),
-                identity: identity.clone(),
-                process: process.clone(),
-                manager: AbortOnDropHandle::new(task),
-                highest: candidate.highest,
-            };
-            tokio::select! {
-                leads = async { leads.wait_for(|held| *held).await.is_ok() } => {
-                    held.highest = candidate.highest;
-                    return if leads { Ok(Some(held)) } else { Err(LeaseError::Lost) };
-                }
-                fallen = fallen(seen.went_back.clone()) => return Err(fallen.into()),
-                // Another was quicker, and the manager would wait for the end of the lease by the wall clock.
-                stands = candidate.until_held() => {
-                    let released = held.release().await;
-                    stands?;
-                    if let Err(error) = released {
-                        // Had it taken the lease after all, that is seen next.
-                        tracing::warn!(%error, "the lease cannot be given up now");
-                    }
-                }
-                () = shutdown.cancelled() => {
-                    // What the API server was asked for may be done after a look at the lease. So it may first answer.
-                    let _ = tokio::time::timeout(LOOK, held.held.wait_for(|held| *held)).await;
-                    return held.release().await.map(|()| None);
-                }
-            }
-        }
-    }
-
-    async fn release(self) -> Result<(), LeaseError> {
-        // By itself it would give up whatever it finds, and first sleep for up to half a minute where a renewal has failed.
-        end(self.manager).await;
-        let freed = unless_raced(|| async {
-            let lease = self
-                .leases
-                .get_opt(&self.election.lease)
-                .await
-                .map_err(Box::new)?;
-            if let Some(lease) = lease.filter(|lease| holder(lease) == Some(&self.identity)) {
-                set_free(&self.leases, &lease).await.map_err(Box::new)?;
-            }
-            Ok(())
-        });
-        let freed = tokio::time::timeout(GIVE_UP, freed).await;
-        freed.unwrap_or(Err(LeaseError::Kept))
-    }
-
-    fn is_ours(&self, lease: &Lease) -> bool {
-        holder(lease) == Some(&self.identity) && leader_process(lease) == Some(&self.process)
-    }
-
-    async fn lost(&mut self) -> LeaseError {
-        tokio::select! {
-            // An ended sender means that the renewing task is gone: as good as lost.
-            _ = self.held.wait_for(|held| !*held) => {}
-            why = unseen(&self.leases, &self.election, (&self.identity, &self.process), &mut self.highest) => return why,
-            fallen = fallen(self.went_back.clone()) => return fallen.into(),
-            () = unrenewed(self.renewed.clone(), time_to_renew(&self.election)) => {
-                tracing::error!("the lease was not renewed in time");
-            }
-        }
-        LeaseError::Lost
-    }
-}
-
-/// Who takes the lease, and renews it.
-async fn manager(
-    client: &kube::Client,
-    election: &LeaderElection,
-    identity: &str,
-) -> Result<LeaseManager, LeaseManagerError> {
-    LeaseManagerBuilder::new(client.clone(), &election.lease)
-        .with_namespace(&election.namespace)
-        .with_identity(identity)
-        .with_duration(election.duration.as_secs())
-        // Tried as early as client-go tries, so that one attempt may fail, or take its time.
-        .with_grace(election.duration.saturating_sub(election.retry).as_secs())
-        .build()
-        .await
-}
-
-/// Ends a manager wherever it is: it writes nothing any more.
-async fn end(manager: Managing) {
-    manager.abort();
-    // It was cancelled, which is no news.
-    let _ = manager.await;
-}
-
 /// The Leases of a namespace, which is made where it is missing.
 async fn leases(client: &kube::Client, namespace: &str) -> Result<Api<Lease>, LeaseError> {
     namespace::ensure(client, namespace).await.map_err(Box::new)?;
     Ok(Api::namespaced(client.clone(), namespace))
-}
-
-/// Frees the lease where the process has ended that holds it, and this one follows it.
-async fn bury(leases: &Api<Lease>, name: &str, own: &Identity) -> Result<(), LeaseError> {
-    let present = leases.get_opt(name).await.map_err(Box::new)?;
-    let Some(lease) = present.filter(|lease| own.follows(lease)) else {
-        return Ok(());
-    };
-    tracing::info!(former = holder(&lease), "the process that led has ended");
-    set_free(leases, &lease).await.map_err(Box::new)?;
-    Ok(())
 }
 
 /// Makes exactly this version of the Lease one that nobody holds.
@@ -382,7 +215,7 @@ async fn set_free(leases: &Api<Lease>, lease: &Lease) -> Result<(), kube::Error>
 }
 
 /// Does it again where somebody else, most likely the manager that renews it, has written the Lease in between.
-async fn unless_raced<T, F>(act: impl Fn() -> F) -> Result<T, LeaseError>
+async fn retry_on_conflict<T, F>(act: impl Fn() -> F) -> Result<T, LeaseError>
 where
     F: Future<Output = Result<T, LeaseError>>,
 {

@@ -11,7 +11,7 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use kube::api::Api;
 use tokio::time::Instant;
 
-use super::expiry::Highest;
+use super::expiry::HighestVersion;
 use super::{LOOK, LeaseError, holder, set_free};
 use crate::config::settings::LeaderElection;
 use crate::k8s::apply::is_status;
@@ -22,22 +22,29 @@ pub(super) struct Candidate {
     leases: Api<Lease>,
     election: LeaderElection,
     identity: String,
-    seen: Option<Seen>,
-    pub(super) highest: Highest,
+    seen: Option<LastSeen>,
+    pub(super) highest: HighestVersion,
 }
 
 /// What a Lease that somebody else holds says, and since when it was seen to say just that, or to be gone. Its annotations do not count: who renews it
 /// changes the times.
 #[derive(Debug)]
-struct Seen {
+struct LastSeen {
     spec: LeaseSpec,
-    is_gone: bool,
+    presence: Presence,
     since: Instant,
+}
+
+/// Whether a Lease that somebody held is still there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Presence {
+    There,
+    Deleted,
 }
 
 /// What a Lease is to a replica that would like to lead.
 #[derive(Debug, PartialEq, Eq)]
-enum Standing {
+enum LeaseState {
     /// Nobody's, or missing where nobody was seen to hold it.
     Free,
     /// It belongs to nobody any more, but says otherwise; or to this one, which has given up to take it.
@@ -53,7 +60,7 @@ impl Candidate {
             election: election.clone(),
             identity: identity.to_owned(),
             seen: None,
-            highest: Highest::default(),
+            highest: HighestVersion::default(),
         }
     }
 
@@ -64,9 +71,9 @@ impl Candidate {
     pub(super) async fn until_free(&mut self) -> Result<(), LeaseError> {
         loop {
             let next = match self.look().await? {
-                Some((Standing::Free, _)) => return Ok(()),
-                Some((Standing::Over, Some(lease))) if self.freed(&lease).await => return Ok(()),
-                Some((Standing::Held(until), _)) => until.min(Instant::now() + LOOK),
+                Some((LeaseState::Free, _)) => return Ok(()),
+                Some((LeaseState::Over, Some(lease))) if self.freed(&lease).await => return Ok(()),
+                Some((LeaseState::Held(until), _)) => until.min(Instant::now() + LOOK),
                 _ => Instant::now() + LOOK,
             };
             tokio::time::sleep_until(next).await;
@@ -82,7 +89,7 @@ impl Candidate {
         while began.elapsed() < self.election.duration {
             tokio::time::sleep(LOOK).await;
             // Without a Lease the manager has nothing to take.
-            if let Some((Standing::Held(_), _) | (_, None)) = self.look().await? {
+            if let Some((LeaseState::Held(_), _) | (_, None)) = self.look().await? {
                 break;
             }
         }
@@ -90,7 +97,7 @@ impl Candidate {
     }
 
     /// Nothing where the lease cannot be read.
-    async fn look(&mut self) -> Result<Option<(Standing, Option<Lease>)>, LeaseError> {
+    async fn look(&mut self) -> Result<Option<(LeaseState, Option<Lease>)>, LeaseError> {
         // One that is answered late only makes the lease seem younger.
         let look = self.leases.get_opt(&self.election.lease);
         match tokio::time::timeout(self.election.duration, look).await {
@@ -106,14 +113,14 @@ impl Candidate {
         Ok(None)
     }
 
-    fn judge(&mut self, lease: Option<&Lease>) -> Standing {
+    fn judge(&mut self, lease: Option<&Lease>) -> LeaseState {
         let Some(lease) = lease else {
             return self.gone();
         };
         let holder = holder(lease);
         match &lease.spec {
             Some(spec) if holder.is_some_and(|holder| holder != self.identity) => {
-                self.held(spec.clone(), false)
+                self.held(spec.clone(), Presence::There)
             }
             spec => {
                 self.seen = None;
@@ -124,40 +131,48 @@ impl Candidate {
                         && spec.acquire_time.is_none()
                         && spec.lease_duration_seconds.is_none()
                 });
-                if is_clean { Standing::Free } else { Standing::Over }
+                if is_clean {
+                    LeaseState::Free
+                } else {
+                    LeaseState::Over
+                }
             }
         }
     }
 
     /// What a Lease is that is not there: what was seen of it has still to pass, and then there is nothing to free.
-    fn gone(&mut self) -> Standing {
+    fn gone(&mut self) -> LeaseState {
         let Some(seen) = &self.seen else {
-            return Standing::Free;
+            return LeaseState::Free;
         };
-        match self.held(seen.spec.clone(), true) {
-            Standing::Over => {
+        match self.held(seen.spec.clone(), Presence::Deleted) {
+            LeaseState::Over => {
                 self.seen = None;
-                Standing::Free
+                LeaseState::Free
             }
             held => held,
         }
     }
 
     /// What a Lease is that somebody else holds, or held when it was deleted.
-    fn held(&mut self, spec: LeaseSpec, is_gone: bool) -> Standing {
+    fn held(&mut self, spec: LeaseSpec, presence: Presence) -> LeaseState {
         let now = Instant::now();
         let since = match &self.seen {
-            Some(seen) if seen.spec == spec && seen.is_gone == is_gone => seen.since,
+            Some(seen) if seen.spec == spec && seen.presence == presence => seen.since,
             _ => now,
         };
         let lasts = spec
             .lease_duration_seconds
             .and_then(|lasts| u64::try_from(lasts).ok());
         let lasts = lasts.map_or(self.election.duration, Duration::from_secs);
-        self.seen = Some(Seen { spec, is_gone, since });
+        self.seen = Some(LastSeen {
+            spec,
+            presence,
+            since,
+        });
         match since + lasts {
-            until if until <= now => Standing::Over,
-            until => Standing::Held(until),
+            until if until <= now => LeaseState::Over,
+            until => LeaseState::Held(until),
         }
     }
 

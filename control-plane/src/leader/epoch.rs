@@ -10,7 +10,7 @@ use lockstep_core::restart::Epoch;
 use serde_json::json;
 
 use super::leader_address::HUB_ADDRESS;
-use super::{LEADER_PROCESS, LeaseError, unless_raced};
+use super::{LEADER_PROCESS, LeaseError, retry_on_conflict};
 
 /// Annotation of the Lease: the highest epoch that anybody is known to have acted under. There only where the store was restored from a backup,
 /// so that its versions, from which epochs are taken, begin below those that nodes have seen.
@@ -34,7 +34,7 @@ where
         "kind": "Lease",
         "metadata": {"name": name, "annotations": {LEADER_PROCESS: process, HUB_ADDRESS: hub}},
     });
-    unless_raced(|| async {
+    retry_on_conflict(|| async {
         let lease = leases
             .patch(name, params, &patch(claim.clone()))
             .await

@@ -39,9 +39,9 @@ pub(super) async fn unrenewed(mut renewed: watch::Receiver<Instant>, limit: Dura
 /// Each look is answered from etcd, by a read that sees what was written before it, and is begun after the answer to the one before: no cache, and none of
 /// several API servers, can show an older one unless the store has gone back.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Highest(u64);
+pub(super) struct HighestVersion(u64);
 
-impl Highest {
+impl HighestVersion {
     /// Takes another look into account. A version that is no number tells nothing.
     ///
     /// # Errors
@@ -78,7 +78,7 @@ pub(super) async fn unseen(
     leases: &Api<Lease>,
     election: &LeaderElection,
     (identity, process): (&str, &str),
-    highest: &mut Highest,
+    highest: &mut HighestVersion,
 ) -> LeaseError {
     let deadline = election.renew_deadline;
     // One look that fails, or takes its time, leaves time for others.

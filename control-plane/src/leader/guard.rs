@@ -37,7 +37,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tower::BoxError;
 
-use super::expiry::{Highest, time_to_renew};
+use super::expiry::{HighestVersion, time_to_renew};
 use super::{RACES, WentBack, holder};
 use crate::config::settings::LeaderElection;
 
@@ -71,13 +71,13 @@ struct Guard {
     identity: String,
     renewed: watch::Sender<Instant>,
     /// Of the manager's own looks: it asks for one thing after the other.
-    highest: Mutex<Highest>,
+    highest: Mutex<HighestVersion>,
     went_back: watch::Sender<Option<WentBack>>,
-    pace: Pace,
+    pace: RetryPolicy,
 }
 
 /// What the guard knows of the Lease.
-pub(super) struct Seen {
+pub(super) struct LeaseSignals {
     /// When the manager last wrote it: before it was sent, so that nobody has seen it earlier.
     pub(super) renewed: watch::Receiver<Instant>,
     /// Whether its version has fallen.
@@ -85,7 +85,7 @@ pub(super) struct Seen {
 }
 
 /// How what fails is tried again.
-struct Pace {
+struct RetryPolicy {
     /// For how long in all: a leader that has renewed nothing for that long has stopped.
     limit: Duration,
     /// For how long one request may be without an answer, so that it leaves time for others. An attempt to write is two of them.
@@ -94,7 +94,7 @@ struct Pace {
     pause: Duration,
 }
 
-impl Pace {
+impl RetryPolicy {
     fn new(election: &LeaderElection) -> Self {
         let limit = time_to_renew(election);
         Self {
@@ -106,7 +106,7 @@ impl Pace {
 }
 
 /// A client for the manager of this Lease alone, and what is seen of the Lease meanwhile.
-pub(super) fn guarded(client: &Client, election: &LeaderElection, identity: &str) -> (Client, Seen) {
+pub(super) fn guarded(client: &Client, election: &LeaderElection, identity: &str) -> (Client, LeaseSignals) {
     let (renewed, seen_renewed) = watch::channel(Instant::now());
     let (went_back, seen_back) = watch::channel(None);
     let guard = Arc::new(Guard {
@@ -117,9 +117,9 @@ pub(super) fn guarded(client: &Client, election: &LeaderElection, identity: &str
         renewed,
         highest: Mutex::default(),
         went_back,
-        pace: Pace::new(election),
+        pace: RetryPolicy::new(election),
     });
-    let seen = Seen {
+    let seen = LeaseSignals {
         renewed: seen_renewed,
         went_back: seen_back,
     };

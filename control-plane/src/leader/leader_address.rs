@@ -26,13 +26,13 @@ pub(super) const HUB_ADDRESS: &str = "lockstep.dev/hub-address";
 /// The leader's address, kept up to date by [`follow`].
 #[derive(Debug, Clone)]
 pub struct LeaderAddress {
-    known: watch::Receiver<Option<Known>>,
-    own: Own,
+    known: watch::Receiver<Option<KnownLeader>>,
+    own: OwnReplica,
 }
 
 /// This replica: it sends nobody to itself.
 #[derive(Debug, Clone, Default)]
-struct Own {
+struct OwnReplica {
     /// As which it holds the Lease.
     holder: String,
     /// Where its hub is.
@@ -40,7 +40,7 @@ struct Own {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Known {
+struct KnownLeader {
     holder: String,
     hub: Hub,
     /// The leader has most likely died where the Lease has not been renewed by then.
@@ -52,10 +52,10 @@ struct Known {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Hub {
     /// The holder has not written anything down yet.
-    Unsaid,
+    NotWrittenYet,
     /// The holder does not say where it is found, and never will.
-    Unnamed,
-    At(SocketAddr),
+    NotPublished,
+    Address(SocketAddr),
 }
 
 /// How late a renewal may be.
@@ -67,7 +67,7 @@ impl LeaderAddress {
     pub fn unknown() -> Self {
         Self {
             known: watch::channel(None).1,
-            own: Own::default(),
+            own: OwnReplica::default(),
         }
     }
 
@@ -76,14 +76,14 @@ impl LeaderAddress {
     pub(crate) fn at(address: SocketAddr) -> Self {
         let until = Instant::now() + Duration::from_secs(3600);
         Self {
-            known: watch::channel(Some(Known {
+            known: watch::channel(Some(KnownLeader {
                 holder: "leader".to_owned(),
-                hub: Hub::At(address),
+                hub: Hub::Address(address),
                 renewed_until: until,
                 until,
             }))
             .1,
-            own: Own::default(),
+            own: OwnReplica::default(),
         }
     }
 
@@ -91,20 +91,20 @@ impl LeaderAddress {
     #[must_use]
     pub fn get(&self) -> Option<SocketAddr> {
         match self.look(|known| known.hub)? {
-            Hub::At(address) => Some(address).filter(|address| Some(*address) != self.own.hub),
-            Hub::Unsaid | Hub::Unnamed => None,
+            Hub::Address(address) => Some(address).filter(|address| Some(*address) != self.own.hub),
+            Hub::NotWrittenYet | Hub::NotPublished => None,
         }
     }
 
     /// Resolves once another replica leads that has renewed the Lease when it should, and has said where it is, or that it does not. Cancel-safe.
     pub(crate) async fn renewed(&self) {
-        let is_other = |known: &Known| match known.hub {
-            Hub::At(address) => Some(address) != self.own.hub,
+        let is_other = |known: &KnownLeader| match known.hub {
+            Hub::Address(address) => Some(address) != self.own.hub,
             // Who looks for it finds it sooner by himself than by waiting here.
-            Hub::Unnamed => known.holder != self.own.holder,
-            Hub::Unsaid => false,
+            Hub::NotPublished => known.holder != self.own.holder,
+            Hub::NotWrittenYet => false,
         };
-        let is_renewed = |known: &Known| is_other(known) && Instant::now() < known.renewed_until;
+        let is_renewed = |known: &KnownLeader| is_other(known) && Instant::now() < known.renewed_until;
         let mut known = self.known.clone();
         if known
             .wait_for(|known| known.as_ref().is_some_and(is_renewed))
@@ -129,7 +129,7 @@ impl LeaderAddress {
         self.look(|known| name(&known.holder))
     }
 
-    fn look<T>(&self, at: impl FnOnce(&Known) -> T) -> Option<T> {
+    fn look<T>(&self, at: impl FnOnce(&KnownLeader) -> T) -> Option<T> {
         let known = self.known.borrow();
         known
             .as_ref()
@@ -160,9 +160,9 @@ pub(crate) fn follow(
                         let known = read(&lease, lasts, every)?;
                         let hub = match claim.is_taken_by(&lease) {
                             true => known.hub,
-                            false => Hub::Unsaid,
+                            false => Hub::NotWrittenYet,
                         };
-                        Some(Known { hub, ..known })
+                        Some(KnownLeader { hub, ..known })
                     });
                     sender.send_replace(known);
                 }
@@ -170,7 +170,7 @@ pub(crate) fn follow(
             }
         }
     };
-    let own = Own {
+    let own = OwnReplica {
         holder: own.holder(),
         hub,
     };
@@ -202,15 +202,15 @@ impl Claim {
 }
 
 /// What a Lease that has just changed says. It is renewed each `every`, long before it has run out.
-fn read(lease: &Lease, lasts: Duration, every: Duration) -> Option<Known> {
+fn read(lease: &Lease, lasts: Duration, every: Duration) -> Option<KnownLeader> {
     let holder = super::holder(lease)?;
     let annotations = lease.metadata.annotations.as_ref();
     let address = annotations.and_then(|annotations| annotations.get(HUB_ADDRESS));
-    Some(Known {
+    Some(KnownLeader {
         holder: holder.to_owned(),
         hub: address
             .and_then(|address| address.parse().ok())
-            .map_or(Hub::Unnamed, Hub::At),
+            .map_or(Hub::NotPublished, Hub::Address),
         renewed_until: Instant::now() + every + LATE,
         until: Instant::now() + lasts,
     })

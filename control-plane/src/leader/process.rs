@@ -20,7 +20,7 @@ mod tests;
 /// Neither `POD_NAME` nor the host's name can be read.
 #[derive(Debug, Error)]
 #[error("neither POD_NAME nor the host's name can be read")]
-pub struct Nameless;
+pub struct NoName;
 
 /// This process, as a Lease names it.
 #[derive(Debug, Clone)]
@@ -35,13 +35,13 @@ impl Identity {
     /// That of this process, in the pod that `POD_NAME` names, else on this host.
     ///
     /// # Errors
-    /// [`Nameless`].
-    pub fn read() -> Result<Self, Nameless> {
+    /// [`NoName`].
+    pub fn read() -> Result<Self, NoName> {
         let pod = env::var("POD_NAME").ok().filter(|name| !name.is_empty());
         let is_pod = pod.is_some();
         let name = pod.or_else(|| nix::unistd::gethostname().ok()?.into_string().ok());
         Ok(Self {
-            name: name.ok_or(Nameless)?,
+            name: name.ok_or(NoName)?,
             is_pod,
             process: Process::this(),
         })

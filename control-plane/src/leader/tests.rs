@@ -9,7 +9,10 @@ use kube::Client;
 use kube::client::Body;
 use serde_json::Value;
 
+use tokio::time::Instant;
+
 use super::epoch::EPOCH;
+use super::expiry::{HighestVersion, unseen};
 use super::*;
 
 mod clocks;
@@ -85,14 +88,14 @@ async fn begin(leases: &Api<Lease>) -> Result<Epoch, LeaseError> {
     new_epoch(leases, "lease", ("process", None), &params, Patch::Merge).await
 }
 
-async fn outlive(leases: Api<Lease>, epoch: u64) -> Result<(), LeaseError> {
+async fn reserve_epoch(leases: Api<Lease>, epoch: u64) -> Result<(), LeaseError> {
     let leadership = Leadership {
         epoch: Epoch(1),
         name: "lease".to_owned(),
         leases,
         held: None,
     };
-    leadership.outlive(Epoch(epoch)).await
+    leadership.reserve_epoch(Epoch(epoch)).await
 }
 
 fn is_conflict<T>(done: Result<T, LeaseError>) -> bool {
@@ -107,18 +110,20 @@ async fn an_epoch_is_written_down_although_the_lease_is_renewed_meanwhile() {
         assert_eq!(after.lock().unwrap().epoch.as_deref(), Some("101"));
 
         let (leases, after) = played(7, "100", races);
-        outlive(leases, 500).await.unwrap();
+        reserve_epoch(leases, 500).await.unwrap();
         assert_eq!(after.lock().unwrap().epoch.as_deref(), Some("500"));
     }
     // Not for ever.
     assert!(is_conflict(begin(&played(7, "100", u32::MAX).0).await));
-    assert!(is_conflict(outlive(played(7, "100", u32::MAX).0, 500).await));
+    assert!(is_conflict(
+        reserve_epoch(played(7, "100", u32::MAX).0, 500).await
+    ));
 }
 
 #[tokio::test]
 async fn an_epoch_that_is_known_already_is_not_written() {
     let (leases, after) = played(7, "100", 0);
-    outlive(leases, 100).await.unwrap();
+    reserve_epoch(leases, 100).await.unwrap();
     assert_eq!(after.lock().unwrap().version, 7);
     let (leases, after) = played(200, "100", 0);
     assert_eq!(begin(&leases).await.unwrap(), Epoch(201));
@@ -160,14 +165,20 @@ async fn one_look_that_takes_its_time_costs_no_leadership() {
         let election = election(deadline, retry);
         for takes in [Duration::ZERO, election.renew_deadline * 2 / 5] {
             let leases = slow(&[takes]);
-            let mut highest = Highest::default();
+            let mut highest = HighestVersion::default();
             let watch = unseen(&leases, &election, ("own", "process"), &mut highest);
             let given_up = tokio::time::timeout(election.duration * 20, watch).await;
             assert!(given_up.is_err(), "{election:?}, {takes:?}");
         }
         let leases = slow(&[Duration::MAX / 4; 100]);
         let began = Instant::now();
-        unseen(&leases, &election, ("own", "process"), &mut Highest::default()).await;
+        unseen(
+            &leases,
+            &election,
+            ("own", "process"),
+            &mut HighestVersion::default(),
+        )
+        .await;
         assert_eq!(began.elapsed().as_secs(), deadline, "{election:?}");
     }
 }
@@ -198,7 +209,7 @@ async fn a_version_of_the_lease_that_falls_ends_the_leadership_and_nothing_else_
     let election = election(10, 2);
     let began = Instant::now();
     let leases = at_versions(&["100", "101", "99"]);
-    let mut highest = Highest::default();
+    let mut highest = HighestVersion::default();
     let why = unseen(&leases, &election, ("own", "process"), &mut highest).await;
     assert_eq!(
         why.to_string(),
@@ -207,7 +218,7 @@ async fn a_version_of_the_lease_that_falls_ends_the_leadership_and_nothing_else_
     );
     assert_eq!(began.elapsed(), 3 * election.retry);
     // What was seen while it waited counts.
-    let mut highest = Highest::default();
+    let mut highest = HighestVersion::default();
     unseen(
         &at_versions(&["200", "199"]),
         &election,
@@ -240,7 +251,7 @@ async fn a_version_of_the_lease_that_falls_ends_the_leadership_and_nothing_else_
         &["", "0"],
     ] {
         let leases = at_versions(versions);
-        let mut highest = Highest::default();
+        let mut highest = HighestVersion::default();
         let watch = unseen(&leases, &election, ("own", "process"), &mut highest);
         let given_up = tokio::time::timeout(election.duration * 20, watch).await;
         assert!(given_up.is_err(), "{versions:?}: {given_up:?}");

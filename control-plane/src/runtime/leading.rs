@@ -34,7 +34,7 @@ pub(super) struct Leader {
 }
 
 /// How long it may take to write an epoch down. Without that the next leader hears of it again.
-const OUTLIVE: Duration = Duration::from_secs(10);
+const RESERVE_WITHIN: Duration = Duration::from_secs(10);
 
 impl Leader {
     /// Waits for the caches and the lease, then leads until the shutdown or the first failure.
@@ -80,10 +80,10 @@ impl Leader {
         }
         // What a few nodes have said was no reason to go. It costs nothing that the next leader is above it, so that those obey if it was true.
         // After the store has gone back nodes have seen this one's epoch, and the next may be below it.
-        let outlived = registry.rival().max(went_back.then_some(leadership.epoch));
-        if let Some(epoch) = outlived {
-            let outlive = tokio::time::timeout(OUTLIVE, leadership.outlive(epoch)).await;
-            if let Err(error) = outlive.map_err(anyhow::Error::from).and_then(|done| Ok(done?)) {
+        let reserve = registry.rival().max(went_back.then_some(leadership.epoch));
+        if let Some(epoch) = reserve {
+            let reserved = tokio::time::timeout(RESERVE_WITHIN, leadership.reserve_epoch(epoch)).await;
+            if let Err(error) = reserved.map_err(anyhow::Error::from).and_then(|done| Ok(done?)) {
                 tracing::warn!(%error, "the epoch was not written down");
             }
         }

@@ -23,8 +23,8 @@ fn leader_address(lease: &Lease, own: Option<&str>) -> LeaderAddress {
     }
 }
 
-fn this(hub: Option<&str>) -> Own {
-    Own {
+fn this(hub: Option<&str>) -> OwnReplica {
+    OwnReplica {
         holder: "this_1".to_owned(),
         hub: hub.map(|hub| hub.parse().unwrap()),
     }
@@ -61,7 +61,7 @@ async fn a_leader_is_doubted_once_it_does_not_renew_its_lease() {
     let (mut new, mut own) = (held(""), held(""));
     // This one, nobody, or one that has just taken the Lease.
     if let (Some(new), Some(own)) = (&mut new, &mut own) {
-        new.hub = Hub::Unsaid;
+        new.hub = Hub::NotWrittenYet;
         own.holder = "this_1".to_owned();
     }
     for next in [held("10.0.0.2:9444"), None, new, own] {
