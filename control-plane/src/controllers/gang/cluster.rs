@@ -28,7 +28,7 @@ pub(super) struct Cluster {
     nodes: Nodes,
     pods: Pods,
     listed_nodes: BTreeMap<String, Node>,
-    listed_pods: HashMap<Uid, Kept>,
+    listed_pods: HashMap<Uid, TrackedPod>,
     /// What those need, where it is much: the last of each JobSet.
     listed_needs: HashMap<Uid, Arc<Needs>>,
     listed_room: NeedsRoom,
@@ -117,14 +117,14 @@ struct Nodes {
 
 #[derive(Debug, Default)]
 struct Pods {
-    known: HashMap<Uid, Known>,
+    known: HashMap<Uid, PodEntry>,
     /// Those of gangs, by the UID of their JobSet.
     members: HashMap<Uid, BTreeMap<Uid, Arc<Pod>>>,
 }
 
 /// Where a pod is to be found here.
 #[derive(Debug)]
-struct Known {
+struct PodEntry {
     revision: u64,
     /// The node that it takes something of.
     node: Option<String>,
@@ -136,13 +136,13 @@ struct Known {
 
 /// What is kept of a pod.
 #[derive(Debug, PartialEq)]
-struct Kept {
+struct TrackedPod {
     revision: u64,
     footprint: Option<Footprint>,
     member: Option<Pod>,
 }
 
-impl Kept {
+impl TrackedPod {
     /// `None`: it takes nothing and is in no gang.
     fn of(SeenPod(pod): &SeenPod) -> Option<(Uid, Self)> {
         let annotations = pod.metadata.annotations.as_ref();
@@ -296,7 +296,7 @@ impl Cluster {
                 false
             }
             Event::InitApply(pod) => {
-                let kept = Kept::of(pod).map(|(uid, kept)| (uid, self.listed(kept)));
+                let kept = TrackedPod::of(pod).map(|(uid, kept)| (uid, self.listed(kept)));
                 self.listed_pods.extend(kept);
                 false
             }
@@ -334,7 +334,7 @@ impl Cluster {
 
     fn saw(&mut self, pod: &SeenPod) -> bool {
         let uid = pod.0.metadata.uid.as_deref().unwrap_or_default();
-        let seen = Kept::of(pod);
+        let seen = TrackedPod::of(pod);
         match (self.pods.known.get(uid), &seen) {
             (None, None) => return false,
             (Some(known), _) if known.revision > version(&pod.0.metadata) => return false,
@@ -353,7 +353,7 @@ impl Cluster {
     }
 
     /// A pod of a list: what it needs is shared with the one before of its JobSet where it is the same, and has room, as it has later.
-    fn listed(&mut self, mut kept: Kept) -> Kept {
+    fn listed(&mut self, mut kept: TrackedPod) -> TrackedPod {
         let Some(pod) = kept.member.as_mut().filter(|pod| pod.needs.bytes() > 0) else {
             return kept;
         };
@@ -369,7 +369,7 @@ impl Cluster {
     }
 
     /// Whether what is known of a pod is what is seen, but for the revision.
-    fn is_same(&self, uid: &str, known: &Known, seen: &Kept) -> bool {
+    fn is_same(&self, uid: &str, known: &PodEntry, seen: &TrackedPod) -> bool {
         let node = known.node.as_ref();
         let footprint = node.and_then(|node| self.nodes.taken.get(node)?.get(uid));
         let jobset = known.jobset.as_ref();
@@ -385,8 +385,8 @@ impl Cluster {
     }
 
     /// Puts a pod in; returns its node.
-    fn put(&mut self, uid: Uid, kept: Kept) -> Option<String> {
-        let mut known = Known {
+    fn put(&mut self, uid: Uid, kept: TrackedPod) -> Option<String> {
+        let mut known = PodEntry {
             bytes: 0,
             revision: kept.revision,
             node: kept.footprint.as_ref().map(|footprint| footprint.node.clone()),

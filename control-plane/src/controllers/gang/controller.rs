@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::PodGroups;
 use super::metrics::GangMetrics;
-use super::task::{Done, Key, Task, carry_out};
+use super::task::{Key, Outcome, Task, carry_out};
 use super::watch::Watched;
 use super::write_failures::WriteFailures;
 use super::writer::Writer;
@@ -55,7 +55,7 @@ pub(crate) struct Controller {
 /// What is known of JobSets with gangs.
 struct View {
     stores: Stores,
-    jobsets: BTreeMap<Key, Known>,
+    jobsets: BTreeMap<Key, GangJobSet>,
     room: Room,
     /// JobSets for which there is no room, and what they weigh.
     without_room: BTreeMap<Key, usize>,
@@ -66,24 +66,24 @@ struct View {
     /// When the message of a JobSet was last written.
     written: HashMap<Key, Instant>,
     /// The PodGroups of a JobSet that were made, by name.
-    groups: HashMap<Key, HashMap<String, Made>>,
+    groups: HashMap<Key, HashMap<String, MadePodGroup>>,
     write_failures: WriteFailures,
 }
 
 /// A PodGroup that was made, or found.
-struct Made {
+struct MadePodGroup {
     /// As far as it is known.
     policy: Option<GroupPolicy>,
     at: Instant,
 }
 
-impl Made {
+impl MadePodGroup {
     fn is(&self, wanted: &PodGroupRef) -> bool {
         !wanted.exact || self.policy == Some(wanted.policy)
     }
 }
 
-struct Known {
+struct GangJobSet {
     jobset: Arc<JobSet>,
     jobs: Vec<Arc<Job>>,
     /// What it takes, with its Jobs.
@@ -267,7 +267,7 @@ impl View {
         let before = self.jobsets.get(&key).map(|known| known.weight);
         if self.room.takes(&key.0, before, weight) {
             self.without_room.remove(&key);
-            self.jobsets.insert(key, Known { jobset, jobs, weight });
+            self.jobsets.insert(key, GangJobSet { jobset, jobs, weight });
             return;
         }
         self.drop(&key);
@@ -288,7 +288,7 @@ impl View {
     fn decide(&self, writer: &Writer) -> Option<Decided> {
         let world = writer.watched.with(|cluster| {
             cluster.is_ready().then(|| {
-                let members = |known: &Known| {
+                let members = |known: &GangJobSet| {
                     let uid = known.jobset.metadata.uid.as_deref().unwrap_or_default();
                     gang::members(&known.jobset, &known.jobs, &cluster.members(uid))
                 };
@@ -359,7 +359,7 @@ impl View {
     }
 
     /// Returns what the user of the JobSet is to be told.
-    fn done(&mut self, done: Done) -> Vec<(Arc<JobSet>, Event)> {
+    fn done(&mut self, done: Outcome) -> Vec<(Arc<JobSet>, Event)> {
         let now = Instant::now();
         if done.held_up {
             self.written.remove(&done.key);
@@ -368,7 +368,11 @@ impl View {
         for what in &done.worked {
             self.write_failures.worked(&object, what);
         }
-        self.write_failures.settled(&object, done.conflicted);
+        if done.conflicted {
+            self.write_failures.conflicted(&object);
+        } else {
+            self.write_failures.settled(&object);
+        }
         let mut news = Vec::new();
         if let Some(known) = self.jobsets.get(&done.key) {
             let told = done
@@ -379,7 +383,7 @@ impl View {
         }
         if let Some(made) = self.groups.get_mut(&done.key) {
             let groups = done.groups.into_iter();
-            made.extend(groups.map(|(name, policy)| (name, Made { policy, at: now })));
+            made.extend(groups.map(|(name, policy)| (name, MadePodGroup { policy, at: now })));
         }
         // What was written is decided on next, whether or not the watch shows it yet.
         self.look(&object);
@@ -419,7 +423,7 @@ async fn act(writer: &Writer, view: &mut View, decisions: Vec<Decision>) -> bool
         tasks.retain(|task| !task.only_tells());
     }
     tasks.iter().for_each(|task| view.begins(task));
-    let done: Vec<Done> = stream::iter(tasks)
+    let done: Vec<Outcome> = stream::iter(tasks)
         .map(|task| carry_out(writer, task))
         .buffer_unordered(AT_ONCE)
         .collect()

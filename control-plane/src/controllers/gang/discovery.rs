@@ -31,13 +31,13 @@ const DOUBTED: Duration = Duration::from_secs(5);
 /// What is known of PodGroups. Clones know the same.
 #[derive(Clone)]
 pub(crate) struct PodGroups {
-    answer: watch::Sender<Option<Answer>>,
+    answer: watch::Sender<Option<ApiSupport>>,
     doubt: Arc<Notify>,
 }
 
 /// What the API server says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Answer {
+enum ApiSupport {
     Served,
     NotServed,
     /// That one may not ask.
@@ -55,12 +55,12 @@ impl PodGroups {
 
     /// Whether they can be had.
     pub(crate) fn are_served(&self) -> bool {
-        *self.answer.borrow() == Some(Answer::Served)
+        *self.answer.borrow() == Some(ApiSupport::Served)
     }
 
     /// Whether the API server has said that it has none. Of who may not ask that is not known.
     pub(super) fn are_gone(&self) -> bool {
-        *self.answer.borrow() == Some(Answer::NotServed)
+        *self.answer.borrow() == Some(ApiSupport::NotServed)
     }
 
     /// One could not be made: it may be time to ask again.
@@ -99,15 +99,15 @@ impl PodGroups {
         }
     }
 
-    fn learn(&self, answer: Answer) {
+    fn learn(&self, answer: ApiSupport) {
         let before = self.answer.send_replace(Some(answer));
         if before == Some(answer) {
             return;
         }
         match answer {
-            Answer::Served => tracing::info!(api = API, "kube-scheduler can start gangs"),
-            Answer::NotServed => tracing::info!(api = API, "not served: gangs are started by gates"),
-            Answer::Forbidden => tracing::warn!(
+            ApiSupport::Served => tracing::info!(api = API, "kube-scheduler can start gangs"),
+            ApiSupport::NotServed => tracing::info!(api = API, "not served: gangs are started by gates"),
+            ApiSupport::Forbidden => tracing::warn!(
                 api = API,
                 "gangs are started by gates: no right to `get` the nonResourceURL /apis/{API}, which the ClusterRole system:discovery gives"
             ),
@@ -116,18 +116,18 @@ impl PodGroups {
 }
 
 /// Reads an answer. An error is none.
-fn read(answer: Result<APIResourceList, kube::Error>) -> Result<Answer, kube::Error> {
+fn read(answer: Result<APIResourceList, kube::Error>) -> Result<ApiSupport, kube::Error> {
     match answer {
         Ok(served) => {
             let is_served = |kind: &&str| served.resources.iter().any(|resource| resource.name == **kind);
             Ok(if KINDS.iter().all(is_served) {
-                Answer::Served
+                ApiSupport::Served
             } else {
-                Answer::NotServed
+                ApiSupport::NotServed
             })
         }
-        Err(error) if is_status(&error, 404) => Ok(Answer::NotServed),
-        Err(error) if is_status(&error, 403) => Ok(Answer::Forbidden),
+        Err(error) if is_status(&error, 404) => Ok(ApiSupport::NotServed),
+        Err(error) if is_status(&error, 403) => Ok(ApiSupport::Forbidden),
         Err(error) => Err(error),
     }
 }

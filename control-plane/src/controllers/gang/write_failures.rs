@@ -34,12 +34,12 @@ const NOT_UPDATED: &str = "GangNotUpdated";
 /// Failures by JobSet: nothing is done for them for a while.
 #[derive(Default)]
 pub(super) struct WriteFailures {
-    by_jobset: HashMap<ObjectRef<JobSet>, OfJobSet>,
+    by_jobset: HashMap<ObjectRef<JobSet>, JobSetFailures>,
 }
 
 /// What is to be written of a JobSet's gangs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum What {
+pub(super) enum WriteTarget {
     /// The status of the JobSet.
     Status,
     /// The gates of its pods.
@@ -52,17 +52,17 @@ pub(super) enum What {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Failure {
     /// What was to be written.
-    pub(super) what: What,
+    pub(super) what: WriteTarget,
     /// Whether that is of gangs that have started.
     pub(super) has_started: bool,
     /// What the user is told.
-    pub(super) said: String,
+    pub(super) message: String,
 }
 
 #[derive(Default)]
-struct OfJobSet {
+struct JobSetFailures {
     uid: Option<String>,
-    by_what: HashMap<What, Setback>,
+    by_what: HashMap<WriteTarget, FailureStreak>,
     conflicts: Conflicts,
 }
 
@@ -74,7 +74,7 @@ struct Conflicts {
 }
 
 /// Failures of the same, none of which was followed by success.
-struct Setback {
+struct FailureStreak {
     count: u32,
     since: Instant,
     last: Instant,
@@ -83,7 +83,7 @@ struct Setback {
     told: Option<(&'static str, Instant)>,
 }
 
-impl Setback {
+impl FailureStreak {
     fn new(now: Instant) -> Self {
         Self {
             count: 0,
@@ -115,10 +115,10 @@ impl Setback {
     }
 }
 
-impl OfJobSet {
+impl JobSetFailures {
     /// Until when nothing is done.
     fn waits(&self) -> impl Iterator<Item = Instant> {
-        let write_failures = self.by_what.values().map(|setback| setback.until);
+        let write_failures = self.by_what.values().map(|streak| streak.until);
         write_failures.chain(self.conflicts.until)
     }
 }
@@ -131,16 +131,20 @@ impl WriteFailures {
         of_jobset.is_some_and(|all| all.waits().any(|until| until > now))
     }
 
-    /// A task for this JobSet has ended. The first conflict is retried at once; each further one in a row doubles the wait, up to a second.
-    pub(super) fn settled(&mut self, object: &ObjectRef<JobSet>, conflicted: bool) {
-        if conflicted {
-            let conflicts = &mut self.by_jobset.entry(object.clone()).or_default().conflicts;
-            if conflicts.until.is_some_and(|until| until.elapsed() > IN_A_ROW) {
-                conflicts.count = 0;
-            }
-            conflicts.count = conflicts.count.saturating_add(1);
-            conflicts.until = Some(Instant::now() + rest(conflicts.count));
-        } else if let Some(all) = self.by_jobset.get_mut(object) {
+    /// A task for this JobSet has ended with a conflict. The first conflict is retried at once; each
+    /// further one in a row doubles the wait, up to a second.
+    pub(super) fn conflicted(&mut self, object: &ObjectRef<JobSet>) {
+        let conflicts = &mut self.by_jobset.entry(object.clone()).or_default().conflicts;
+        if conflicts.until.is_some_and(|until| until.elapsed() > IN_A_ROW) {
+            conflicts.count = 0;
+        }
+        conflicts.count = conflicts.count.saturating_add(1);
+        conflicts.until = Some(Instant::now() + rest(conflicts.count));
+    }
+
+    /// A task for this JobSet has ended without a conflict.
+    pub(super) fn settled(&mut self, object: &ObjectRef<JobSet>) {
+        if let Some(all) = self.by_jobset.get_mut(object) {
             all.conflicts = Conflicts::default();
             self.drop_empty(object);
         }
@@ -152,33 +156,33 @@ impl WriteFailures {
         let all = self.by_jobset.entry(ObjectRef::from_obj(jobset)).or_default();
         // Another one of the same name has been told nothing.
         if all.uid != jobset.metadata.uid {
-            *all = OfJobSet {
+            *all = JobSetFailures {
                 uid: jobset.metadata.uid.clone(),
-                ..OfJobSet::default()
+                ..JobSetFailures::default()
             };
         }
         // Each restart attempt has other PodGroups: those of before are not tried again.
         all.by_what
-            .retain(|_, setback| now.duration_since(setback.last) < AGAIN);
-        let setback = all
+            .retain(|_, streak| now.duration_since(streak.last) < AGAIN);
+        let streak = all
             .by_what
             .entry(failure.what)
-            .or_insert_with(|| Setback::new(now));
-        setback.again(now);
+            .or_insert_with(|| FailureStreak::new(now));
+        streak.again(now);
         let reason = if failure.has_started {
             NOT_UPDATED
         } else {
             NOT_STARTED
         };
-        setback.is_news(reason, now).then(|| Event {
+        streak.is_news(reason, now).then(|| Event {
             severity: Severity::Warning,
             reason: reason.to_owned(),
-            message: failure.said,
+            message: failure.message,
         })
     }
 
     /// This has worked.
-    pub(super) fn worked(&mut self, object: &ObjectRef<JobSet>, what: &What) {
+    pub(super) fn worked(&mut self, object: &ObjectRef<JobSet>, what: &WriteTarget) {
         if let Some(all) = self.by_jobset.get_mut(object) {
             all.by_what.remove(what);
             self.drop_empty(object);
@@ -200,7 +204,7 @@ impl WriteFailures {
     /// How soon something is tried again.
     pub(super) fn next(&self) -> Option<Duration> {
         let now = Instant::now();
-        let waits = self.by_jobset.values().flat_map(OfJobSet::waits);
+        let waits = self.by_jobset.values().flat_map(JobSetFailures::waits);
         let next = waits.filter(|until| *until > now).min();
         next.map(|until| until - now)
     }

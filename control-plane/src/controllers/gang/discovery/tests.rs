@@ -32,15 +32,15 @@ fn refused(code: u16) -> Result<APIResourceList, kube::Error> {
 fn both_kinds_must_be_served() {
     assert_eq!(
         read(serving(&["workloads", "podgroups"])).unwrap(),
-        Answer::Served
+        ApiSupport::Served
     );
-    assert_eq!(read(serving(&["workloads"])).unwrap(), Answer::NotServed);
-    assert_eq!(read(refused(404)).unwrap(), Answer::NotServed);
+    assert_eq!(read(serving(&["workloads"])).unwrap(), ApiSupport::NotServed);
+    assert_eq!(read(refused(404)).unwrap(), ApiSupport::NotServed);
 }
 
 #[test]
 fn who_may_not_ask_does_not_ask_for_ever() {
-    assert_eq!(read(refused(403)).unwrap(), Answer::Forbidden);
+    assert_eq!(read(refused(403)).unwrap(), ApiSupport::Forbidden);
     assert!(read(refused(500)).is_err(), "asked again");
 }
 
