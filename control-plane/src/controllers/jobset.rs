@@ -4,7 +4,7 @@
 //! a shutdown lets what is under way finish.
 
 mod counts;
-mod long;
+mod decider;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +31,7 @@ use crate::k8s::watch::{PackedJobSet, Stores, packed};
 use crate::telemetry::metrics::{Metrics, Outcome, Queue};
 
 use counts::Counts;
-use long::{Decided, IN_PART, Look, Looked, Looks};
+use decider::{Decided, Decider, Decision, DecisionInput, IN_PART};
 
 /// JobSets that are worked on at the same time.
 const CONCURRENCY: u16 = 32;
@@ -69,7 +69,7 @@ pub(crate) async fn run(
         failures: Failures::default(),
         complaints: Told::default(),
         counts: Counts::default(),
-        looks: Looks::default(),
+        decider: Decider::default(),
     });
     let queue = reconciler.queue.clone();
     let changes = changes.map(|key| {
@@ -80,7 +80,7 @@ pub(crate) async fn run(
     tokio::join!(work, publisher.run());
 }
 
-/// Looks at JobSets and acts.
+/// Decider at JobSets and acts.
 struct Reconciler {
     stores: Stores,
     applier: Applier,
@@ -90,7 +90,7 @@ struct Reconciler {
     failures: Failures<ObjectRef<JobSet>>,
     complaints: Told<JobSet>,
     counts: Counts,
-    looks: Looks,
+    decider: Decider,
 }
 
 impl Reconcile for Reconciler {
@@ -131,27 +131,27 @@ impl Reconcile for Reconciler {
 }
 
 impl Reconciler {
-    /// Looks at a JobSet once and acts; says after which time to look again.
+    /// Decider at a JobSet once and acts; says after which time to look again.
     async fn look(&self, key: &ObjectRef<JobSet>) -> Result<Option<Duration>, ReconcileError> {
         let started = std::time::Instant::now();
         if let Some(left) = self.failures.rests(key) {
             return Ok(Some(left));
         }
         let attended = self.dependencies.registry.is_attended();
-        let look = Look {
+        let input = DecisionInput {
             stores: self.stores.clone(),
             setting: self.dependencies.setting.clone(),
             pod_groups: self.dependencies.pod_groups.are_served(),
             is_attended: attended.unwrap_or(true),
         };
-        let decided = match self.looks.decide(key, look).await {
-            Looked::Decided(decided) => decided,
-            Looked::Busy(later) => return Ok(Some(later)),
-            Looked::InPart => {
+        let decided = match self.decider.decide(key, input).await {
+            Decision::Decided(decided) => decided,
+            Decision::Busy(later) => return Ok(Some(later)),
+            Decision::InPart => {
                 self.tell_in_part(key);
                 return Ok(Some(IN_PART));
             }
-            Looked::Gone => {
+            Decision::Gone => {
                 self.forget(key);
                 return Ok(None);
             }

@@ -1,4 +1,4 @@
-//! Looks at JobSets that may take long, away from the thread on which all of them are looked at.
+//! Decider at JobSets that may take long, away from the thread on which all of them are looked at.
 //!
 //! Promises: [`AT_ONCE`] of them are taken at a time, so that they leave cores to others, and
 //! [`WAITING`] wait for that, so that most places of those that are worked on are left to others;
@@ -27,11 +27,11 @@ use crate::k8s::watch::light::light;
 #[cfg(test)]
 mod tests;
 
-/// Looks at a time.
+/// Decider at a time.
 const AT_ONCE: u32 = 2;
 /// JobSets that wait for one. What comes beyond is looked at later.
 const WAITING: u32 = 8;
-/// Looks of one namespace, under way and waiting.
+/// Decider of one namespace, under way and waiting.
 const OF_ONE: u32 = (AT_ONCE + WAITING) / 2;
 /// How much later.
 const LATER: Duration = Duration::from_millis(200);
@@ -44,15 +44,23 @@ const LARGE: usize = 256 << 10;
 const KEPT: usize = 32;
 
 /// What a JobSet is looked at with.
-pub(super) struct Look {
+pub(super) struct DecisionInput {
     pub(super) stores: Stores,
     pub(super) setting: Setting,
     pub(super) pod_groups: bool,
     pub(super) is_attended: bool,
 }
 
+/// How much work a JobSet is that may take long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Size {
+    Large,
+    /// One that is decided on while no other is.
+    Huge,
+}
+
 /// What came of a look.
-pub(super) enum Looked {
+pub(super) enum Decision {
     /// A decision.
     Decided(Box<Decided>),
     /// There is no such JobSet, or the process ends.
@@ -74,7 +82,7 @@ pub(super) struct Decided {
     pub(super) new_jobs: Vec<NewJob>,
 }
 
-impl Look {
+impl DecisionInput {
     fn observe(&self, key: &ObjectRef<JobSet>) -> Option<(Observed, bool)> {
         let seen = self.stores.observe(key, &self.setting, jiff::Timestamp::now());
         let (mut observed, unconfirmed) = seen?;
@@ -84,14 +92,14 @@ impl Look {
     }
 }
 
-/// Looks at JobSets.
-pub(super) struct Looks {
+/// Decider at JobSets.
+pub(super) struct Decider {
     turns: Semaphore,
     line: Turns,
     patterns: Arc<KeptPatterns>,
 }
 
-impl Default for Looks {
+impl Default for Decider {
     fn default() -> Self {
         Self {
             turns: Semaphore::new(AT_ONCE as usize),
@@ -101,63 +109,70 @@ impl Default for Looks {
     }
 }
 
-impl Looks {
-    /// Looks at a JobSet and decides.
-    pub(super) async fn decide(&self, key: &ObjectRef<JobSet>, look: Look) -> Looked {
+impl Decider {
+    /// Decider at a JobSet and decides.
+    pub(super) async fn decide(&self, key: &ObjectRef<JobSet>, look: DecisionInput) -> Decision {
         if look.stores.is_seen_in_part(key) {
-            return Looked::InPart;
+            return Decision::InPart;
         }
         if look.stores.weight(key) > LARGE {
             let (of, stores) = (key.clone(), look.stores.clone());
-            let is_huge = stores.is_huge(key);
+            let size = match stores.is_huge(key) {
+                true => Size::Huge,
+                false => Size::Large,
+            };
             let looked = self
-                .elsewhere(key, is_huge, move |patterns| {
+                .elsewhere(key, size, move |patterns| {
                     let (observed, unconfirmed) = look.observe(&of)?;
                     Some(decided(observed, unconfirmed, patterns))
                 })
                 .await;
             return if stores.is_seen_in_part(key) {
-                Looked::InPart
+                Decision::InPart
             } else {
                 looked
             };
         }
         let Some((observed, unconfirmed)) = look.observe(key) else {
-            return Looked::Gone;
+            return Decision::Gone;
         };
         // Some of it may have been left out meanwhile.
         if look.stores.is_seen_in_part(key) {
-            return Looked::InPart;
+            return Decision::InPart;
         }
         if may_take_long(&observed) {
             return self
-                .elsewhere(key, false, move |patterns| {
+                .elsewhere(key, Size::Large, move |patterns| {
                     Some(decided(observed, unconfirmed, patterns))
                 })
                 .await;
         }
-        Looked::Decided(Box::new(decided(observed, unconfirmed, &self.patterns)))
+        Decision::Decided(Box::new(decided(observed, unconfirmed, &self.patterns)))
     }
 
     async fn elsewhere(
         &self,
         key: &ObjectRef<JobSet>,
-        is_huge: bool,
+        size: Size,
         decide: impl FnOnce(&KeptPatterns) -> Option<Decided> + Send + 'static,
-    ) -> Looked {
+    ) -> Decision {
         let namespace = key.namespace.as_deref().unwrap_or_default();
         let Some(_place) = self.line.try_take(namespace, 1) else {
-            return Looked::Busy(LATER);
+            return Decision::Busy(LATER);
         };
         // Before the places, which others need that are not huge.
-        let _alone = huge_lock::turn_if(is_huge).await;
-        let Ok(_turns) = self.turns.acquire_many(if is_huge { AT_ONCE } else { 1 }).await else {
-            return Looked::Gone;
+        let _alone = huge_lock::turn_if(size == Size::Huge).await;
+        let turns = match size {
+            Size::Large => 1,
+            Size::Huge => AT_ONCE,
+        };
+        let Ok(_turns) = self.turns.acquire_many(turns).await else {
+            return Decision::Gone;
         };
         let patterns = Arc::clone(&self.patterns);
         match spawn_blocking(move || decide(&patterns)).await {
-            Ok(Some(decided)) => Looked::Decided(Box::new(decided)),
-            Ok(None) | Err(_) => Looked::Gone,
+            Ok(Some(decided)) => Decision::Decided(Box::new(decided)),
+            Ok(None) | Err(_) => Decision::Gone,
         }
     }
 }

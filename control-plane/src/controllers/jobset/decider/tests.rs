@@ -25,8 +25,8 @@ fn jobset(uid: &str, generation: i64) -> JobSet {
     .unwrap()
 }
 
-fn look_at(stores: Stores) -> Look {
-    Look {
+fn look_at(stores: Stores) -> DecisionInput {
+    DecisionInput {
         stores,
         setting: Setting {
             features: Features::default(),
@@ -39,7 +39,7 @@ fn look_at(stores: Stores) -> Look {
 }
 
 /// A look at one of which a Job has failed.
-fn look() -> Look {
+fn look() -> DecisionInput {
     let failed: Job = serde_json::from_value(json!({
         "metadata": {
             "name": "js-w-0", "namespace": "ns", "uid": "j", "resourceVersion": "1",
@@ -63,7 +63,7 @@ fn key() -> ObjectRef<JobSet> {
 
 #[tokio::test]
 async fn a_pattern_that_is_within_the_budget_decides_and_one_beyond_is_told_of() {
-    let Looked::Decided(decided) = Looks::default().decide(&key(), look()).await else {
+    let Decision::Decided(decided) = Decider::default().decide(&key(), look()).await else {
         panic!("decides");
     };
     let status = decided.plan.status.unwrap();
@@ -115,7 +115,7 @@ fn hold(patterns: &Arc<KeptPatterns>) -> mpsc::Sender<()> {
 
 #[tokio::test]
 async fn one_that_takes_long_leaves_the_thread_and_most_places_to_others() {
-    let looks = Looks::default();
+    let looks = Decider::default();
     let release = hold(&looks.patterns);
     let (key, mut waiting) = (key(), Vec::new());
     for _ in 0..OF_ONE {
@@ -128,13 +128,13 @@ async fn one_that_takes_long_leaves_the_thread_and_most_places_to_others() {
     assert!(others.iter().all(Option::is_some));
     drop(others);
     // Neither does another one wait, nor one that is not there.
-    assert!(matches!(looks.decide(&key, look()).await, Looked::Busy(_)));
+    assert!(matches!(looks.decide(&key, look()).await, Decision::Busy(_)));
     let other = ObjectRef::new("other").within("ns");
-    assert!(matches!(looks.decide(&other, look()).await, Looked::Gone));
+    assert!(matches!(looks.decide(&other, look()).await, Decision::Gone));
     drop(release);
     let all = futures::future::join_all(waiting);
     let all = timeout(Duration::from_secs(60), all).await.expect("in time");
-    assert!(all.iter().all(|looked| matches!(looked, Looked::Decided(_))));
+    assert!(all.iter().all(|looked| matches!(looked, Decision::Decided(_))));
 }
 
 #[tokio::test]
@@ -144,7 +144,7 @@ async fn a_huge_one_is_looked_at_alone_and_only_texts_are_kept_of_it() {
     let volumes = (0..3_000).map(|n| json!({"name": format!("v{n}")})).collect();
     pod.template.spec.as_mut().unwrap().volumes = serde_json::from_value(Value::Array(volumes)).unwrap();
     let stores = Stores::showing(&huge);
-    let looks = Looks::default();
+    let looks = Decider::default();
     // While another one is looked at, this one waits.
     let other = looks.turns.acquire().await.unwrap();
     let key = key();
@@ -152,7 +152,7 @@ async fn a_huge_one_is_looked_at_alone_and_only_texts_are_kept_of_it() {
     assert!(futures::poll!(look.as_mut()).is_pending());
     assert!(futures::poll!(look.as_mut()).is_pending());
     drop(other);
-    let Looked::Decided(decided) = look.await else {
+    let Decision::Decided(decided) = look.await else {
         panic!("decides");
     };
     assert!(decided.plan.create_jobs.is_empty());
