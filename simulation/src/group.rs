@@ -181,7 +181,7 @@ impl World {
         // Only what nodes have said is news where nothing else has changed.
         let kept = group.sight.take();
         let kept = kept.filter(|(sight, known)| *sight.view() == view && Arc::ptr_eq(known, &group.known));
-        let mut heard = real::Heard::News;
+        let mut heard = real::Urgency::Step;
         let news = kept.map(|(mut sight, _)| {
             heard = sight.listen(&group.link);
             sight
@@ -192,7 +192,7 @@ impl World {
             .is_some_and(|news| news.observed() != whole.observed());
         let mut sight = news.unwrap_or(whole);
         let is_due = group.again_at.is_some_and(|at| at <= now);
-        if heard < real::Heard::Hello && !owes_step && !is_due {
+        if heard < real::Urgency::Hello && !owes_step && !is_due {
             group.sight = Some((sight, Arc::clone(&group.known)));
             let again_at = group.again_at;
             if missed {

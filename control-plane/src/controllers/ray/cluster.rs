@@ -72,13 +72,13 @@ fn jobset_of(
 }
 
 /// What is seen of a cluster. It has little of the cluster and of its JobSet, which may be large, but while it decides.
-struct Seen {
+struct Observation {
     observed: ObservedCluster,
     /// Its own JobSet.
     jobset: Option<Arc<PackedJobSet>>,
 }
 
-impl Seen {
+impl Observation {
     /// Reads all of the cluster and of its JobSet, decides, and forgets them again: what is large is text in what is decided.
     ///
     /// # Errors
@@ -161,7 +161,7 @@ impl Reconciler {
             .map(|cluster| ObjectRef::from_obj(&**cluster))
     }
 
-    async fn observe(&self, packed: &Packed<RayCluster>) -> Result<Seen, RayError> {
+    async fn observe(&self, packed: &Packed<RayCluster>) -> Result<Observation, RayError> {
         let cluster = Arc::new(packed.without_spec());
         let namespace = cluster.ns();
         let (jobset, seen, kept) = jobset_of(&self.stores, packed, &cluster);
@@ -190,7 +190,7 @@ impl Reconciler {
             now: jiff::Timestamp::now(),
             cluster,
         };
-        Ok(Seen {
+        Ok(Observation {
             observed,
             jobset: kept,
         })
@@ -211,7 +211,7 @@ impl Reconciler {
     }
 
     /// Sees a cluster, and decides on all of it.
-    async fn see(&self, packed: &Packed<RayCluster>) -> Result<(Seen, Decided), RayError> {
+    async fn see(&self, packed: &Packed<RayCluster>) -> Result<(Observation, Decided), RayError> {
         let mut seen = self.observe(packed).await?;
         let mut decided = match seen.decide(packed).await {
             Ok(decided) => decided,
@@ -303,7 +303,7 @@ impl Reconciler {
     async fn apply(
         &self,
         packed: &Packed<RayCluster>,
-        mut seen: Seen,
+        mut seen: Observation,
         mut decided: Decided,
     ) -> Result<(), RayError> {
         let cluster = &Arc::clone(&seen.observed.cluster);

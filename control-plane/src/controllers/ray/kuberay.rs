@@ -37,11 +37,11 @@ const REMEMBERED: usize = 4_096;
 /// Knows whether KubeRay's controller runs.
 pub(crate) struct KubeRay {
     client: Client,
-    known: Mutex<Known>,
+    known: Mutex<CachedAnswers>,
 }
 
 #[derive(Default)]
-struct Known {
+struct CachedAnswers {
     holders: Option<(Instant, Vec<Holder>)>,
     /// Whether a holder may act in a namespace; in all, where that is empty.
     rights: HashMap<(Holder, String), (Instant, bool)>,
@@ -131,7 +131,12 @@ impl KubeRay {
     }
 
     /// Whether a holder may write the status of RayClusters there, as KubeRay does.
-    async fn may_act(&self, known: &mut Known, holder: &Holder, namespace: &str) -> kube::Result<bool> {
+    async fn may_act(
+        &self,
+        known: &mut CachedAnswers,
+        holder: &Holder,
+        namespace: &str,
+    ) -> kube::Result<bool> {
         let key = (holder.clone(), namespace.to_owned());
         if let Some((at, may)) = known.rights.get(&key)
             && at.elapsed() < HOLDS

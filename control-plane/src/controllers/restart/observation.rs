@@ -33,17 +33,17 @@ pub struct Observation {
     restarts_workers: bool,
 }
 
-/// What the nodes have said.
+/// What the reports since the last time call for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Heard {
-    /// Nothing that was not known.
+pub enum Urgency {
+    /// Nothing: there was no news.
     Nothing,
-    /// That workers have come nearer to where all are awaited: that calls for no step yet.
+    /// No step yet: workers have come nearer to where all are awaited.
     Progress,
-    /// That nodes have come, or come back: that calls for a step, and where the group is large others will come with them.
+    /// A step, but others may report soon: nodes have said hello.
     Hello,
-    /// What calls for a step.
-    News,
+    /// A step.
+    Step,
 }
 
 impl Observation {
@@ -111,14 +111,14 @@ impl Observation {
     }
 
     /// Takes in what the nodes have said since the last time. Says what that calls for.
-    pub fn listen(&mut self, link: &GroupLink) -> Heard {
+    pub fn listen(&mut self, link: &GroupLink) -> Urgency {
         let news = link.news();
         if news == News::None {
-            return Heard::Nothing;
+            return Urgency::Nothing;
         }
         let view = &self.view;
         let observed = Arc::make_mut(&mut self.observed);
-        let mut heard = Heard::Nothing;
+        let mut heard = Urgency::Nothing;
         let mut greeted = BTreeSet::new();
         if news == News::Hello {
             // Before all else: what these nodes have said is among the reports, and a hello that comes later is news.
@@ -127,7 +127,7 @@ impl Observation {
             if self.restarts_workers {
                 observed.workers = workers(view, link);
             }
-            heard = Heard::Hello;
+            heard = Urgency::Hello;
         }
         let Observed {
             reports,
@@ -147,15 +147,15 @@ impl Observation {
                 }
             };
             let passes = match (&said, awaited.as_mut()) {
-                (Said::After(before), Some(awaited)) => awaited.passes_over(*before, report),
+                (ReportChange::PhaseFrom(before), Some(awaited)) => awaited.passes_over(*before, report),
                 _ => false,
             };
             heard = heard.max(match said {
-                Said::Nothing => Heard::Nothing,
-                _ if passes => Heard::Progress,
+                ReportChange::Nothing => Urgency::Nothing,
+                _ if passes => Urgency::Progress,
                 // What a node has said with its hello.
-                _ if greeted.contains(&report.node) => Heard::Hello,
-                Said::After(_) | Said::News => Heard::News,
+                _ if greeted.contains(&report.node) => Urgency::Hello,
+                ReportChange::PhaseFrom(_) | ReportChange::Other => Urgency::Step,
             });
         });
         self.disbelieves |= !lies.is_empty();
@@ -177,10 +177,10 @@ impl Observation {
             }
             let began = Instant::now();
             let put_off = match self.listen(link) {
-                Heard::Nothing => None,
-                Heard::Progress => Some(PUT_OFF),
-                Heard::Hello => Some(gather(took)),
-                Heard::News => return,
+                Urgency::Nothing => None,
+                Urgency::Progress => Some(PUT_OFF),
+                Urgency::Hello => Some(gather(took)),
+                Urgency::Step => return,
             };
             // No timer is as fine as that.
             if put_off.is_some_and(|put_off| put_off.is_zero()) {
@@ -207,12 +207,13 @@ impl Observation {
     }
 }
 
-/// What a report says beside what was known.
-enum Said {
+/// What a report changes.
+enum ReportChange {
     Nothing,
-    /// That an incarnation which was in this phase at this generation is in another.
-    After((Phase, Generation)),
-    News,
+    /// The phase of an incarnation, which was this one at this generation.
+    PhaseFrom((Phase, Generation)),
+    /// Anything else.
+    Other,
 }
 
 /// Takes in what is believed.
@@ -221,28 +222,32 @@ fn take_in(
     workers: &BTreeMap<Identity, Worker>,
     incarnation: &Incarnation,
     report: &Report,
-) -> Said {
+) -> ReportChange {
     let Some(known) = reports.get_mut(incarnation) else {
         let report = shared(report.clone(), workers);
         reports.insert(incarnation.clone(), report);
-        return Said::News;
+        return ReportChange::Other;
     };
     let before = (known.phase, known.generation);
     if known.follow(report) {
-        Said::After(before)
+        ReportChange::PhaseFrom(before)
     } else {
-        Said::Nothing
+        ReportChange::Nothing
     }
 }
 
 /// What a node has said before a lie about its own pod is out of date.
-fn retract(reports: &mut BTreeMap<Incarnation, Report>, incarnation: &Incarnation, lie: &Report) -> Said {
+fn retract(
+    reports: &mut BTreeMap<Incarnation, Report>,
+    incarnation: &Incarnation,
+    lie: &Report,
+) -> ReportChange {
     let before = reports.get(incarnation);
     if before.is_none_or(|before| before.node != lie.node) {
-        return Said::Nothing;
+        return ReportChange::Nothing;
     }
     reports.remove(incarnation);
-    Said::News
+    ReportChange::Other
 }
 
 impl View {

@@ -10,6 +10,7 @@ use kube::Resource;
 use kube::api::{Api, ObjectMeta, PostParams};
 use lockstep_api::events::TIMELINE;
 use lockstep_api::{JobSet, conditions};
+use lockstep_core::jobset::plan::Severity;
 use lockstep_core::restart::{Announcement, Cause, Condemned, RestartLevel, Scope, Timeline};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -87,7 +88,7 @@ impl RestartRecorder {
     ) {
         self.metrics.announced(jobset, &announcement);
         self.traces.announced(jobset, &announcement);
-        let (warning, reason, note, timeline) = match announcement {
+        let (severity, reason, note, timeline) = match announcement {
             Announcement::Restarting {
                 scope,
                 generation,
@@ -107,7 +108,7 @@ impl RestartRecorder {
                     RestartLevel::Process | RestartLevel::Container | RestartLevel::Pod => "RestartedInPlace",
                 };
                 (
-                    false,
+                    Severity::Normal,
                     how,
                     restarted(scope, &timeline, &cause, level),
                     Some(to_json(scope, &timeline, &cause, level)),
@@ -118,10 +119,10 @@ impl RestartRecorder {
                     "All Jobs are made anew for restart attempt {generation}: {}",
                     sentence(&cause)
                 );
-                (true, "RecreatingJobs", note, None)
+                (Severity::Warning, "RecreatingJobs", note, None)
             }
             Announcement::Blocked(blocked) => (
-                true,
+                Severity::Warning,
                 conditions::RESTART_BLOCKED,
                 blocked_condition::message(&blocked, why_without_agents),
                 None,
@@ -137,11 +138,21 @@ impl RestartRecorder {
                         format!("has failed {} times within {within:?}", after.failures)
                     },
                 );
-                (true, "WorkerEscalated", escalated(&condemned, &why), None)
+                (
+                    Severity::Warning,
+                    "WorkerEscalated",
+                    escalated(&condemned, &why),
+                    None,
+                )
             }
             Announcement::Climbed { condemned } => {
                 let why = "failed again within 60 s of a restart in place";
-                (true, "WorkerEscalated", escalated(&condemned, why), None)
+                (
+                    Severity::Warning,
+                    "WorkerEscalated",
+                    escalated(&condemned, why),
+                    None,
+                )
             }
             // The event comes with the condition Failed, once that is written.
             Announcement::Exhausted { cause } => {
@@ -149,7 +160,7 @@ impl RestartRecorder {
                 return;
             }
         };
-        self.tell(jobset, warning, reason, note, timeline);
+        self.tell(jobset, severity, reason, note, timeline);
     }
 
     /// The same of a lost pod.
@@ -162,14 +173,14 @@ impl RestartRecorder {
                     "Created pod {} in the place of a lost pod of {job}[{index}]",
                     pod.name
                 );
-                self.tell(jobset, false, "ReplacedPod", note, None);
+                self.tell(jobset, Severity::Normal, "ReplacedPod", note, None);
             }
             Replaced::Failed(pod, error) => {
                 let (job, index) = (&pod.place.job, pod.place.index);
                 let note = format!(
                     "A lost pod of {job}[{index}] cannot be replaced, the Job controller may do it later: {error}"
                 );
-                self.tell(jobset, true, "PodNotReplaced", note, None);
+                self.tell(jobset, Severity::Warning, "PodNotReplaced", note, None);
             }
         }
     }
@@ -177,7 +188,7 @@ impl RestartRecorder {
     fn tell(
         &self,
         jobset: &JobSet,
-        warning: bool,
+        severity: Severity,
         reason: &str,
         note: String,
         timeline: Option<serde_json::Value>,
@@ -188,7 +199,7 @@ impl RestartRecorder {
             timeline = timeline.as_ref().map(ToString::to_string),
             "announced"
         );
-        let event = event(jobset, warning, reason, events::short(note), timeline);
+        let event = event(jobset, severity, reason, events::short(note), timeline);
         let (namespace, name) = (jobset.ns(), jobset.name());
         if self
             .events
@@ -262,11 +273,15 @@ fn to_json(scope: Scope, timeline: &Timeline, cause: &Cause, level: RestartLevel
 
 fn event(
     jobset: &JobSet,
-    warning: bool,
+    severity: Severity,
     reason: &str,
     note: String,
     timeline: Option<serde_json::Value>,
 ) -> Event {
+    let kind = match severity {
+        Severity::Normal => "Normal",
+        Severity::Warning => "Warning",
+    };
     let annotations = timeline.map(|timeline| [(TIMELINE.to_owned(), timeline.to_string())].into());
     Event {
         metadata: ObjectMeta {
@@ -284,7 +299,7 @@ fn event(
             ..jobset.object_ref(&())
         }),
         reporting_controller: Some(CONTROLLER.to_owned()),
-        type_: Some(if warning { "Warning" } else { "Normal" }.to_owned()),
+        type_: Some(kind.to_owned()),
         ..Event::default()
     }
 }

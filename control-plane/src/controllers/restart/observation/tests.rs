@@ -116,14 +116,18 @@ fn only_what_has_changed_is_news() {
     let link = registry.claim("u");
     let mut observation = look(&link, &[("p1", Some("n1"))]);
     let session = connect(&registry, "n1");
-    assert_eq!(observation.listen(&link), Heard::Hello);
+    assert_eq!(observation.listen(&link), Urgency::Hello);
     assert_eq!(observation.observed().heard_nodes.len(), 1);
-    assert_eq!(observation.listen(&link), Heard::Nothing);
+    assert_eq!(observation.listen(&link), Urgency::Nothing);
     let says = |revision| registry.report("n1", session, vec![worker("p1", pb::Phase::Running, revision)]);
     says(1);
-    assert_eq!(observation.listen(&link), Heard::News);
+    assert_eq!(observation.listen(&link), Urgency::Step);
     says(1);
-    assert_eq!(observation.listen(&link), Heard::Nothing, "it is what was known");
+    assert_eq!(
+        observation.listen(&link),
+        Urgency::Nothing,
+        "it is what was known"
+    );
 }
 
 #[test]
