@@ -4,17 +4,18 @@
 //! is gone takes nothing; a new list takes the place of everything that was known before, at once; what pods state that they need has a bound in each
 //! namespace, beyond which a pod may go anywhere, as far as is known here.
 
+mod needs_room;
+
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use kube::runtime::watcher::Event;
 use lockstep_api::annotations;
 use lockstep_core::gang::{Footprint, Needs, Node, Pod};
 
 use super::lean_objects::{SeenNode, SeenPod};
-use crate::k8s::memory_limit;
-use crate::k8s::watch::namespace_budget::Room;
 use crate::k8s::watch::own_writes::version;
+use needs_room::NeedsRoom;
 
 #[cfg(test)]
 mod tests;
@@ -35,68 +36,6 @@ pub(super) struct Cluster {
     ready: Ready,
     room: NeedsRoom,
 }
-
-/// Room for what pods of gangs need of nodes, where they state long lists, in bytes.
-#[derive(Debug)]
-struct NeedsRoom {
-    room: Room,
-    /// What was taken for pods that are gone, and others have in common with them: namespace and bytes.
-    shared: Vec<(Weak<Needs>, String, usize)>,
-}
-
-impl Default for NeedsRoom {
-    fn default() -> Self {
-        let memory = memory_limit::limit();
-        Self {
-            room: Room::new(memory / 64, memory / 16),
-            shared: Vec::new(),
-        }
-    }
-}
-
-impl NeedsRoom {
-    /// Takes room for what a pod needs, and returns how much, or leaves its lists out.
-    fn take(&mut self, pod: &mut Pod) -> usize {
-        let bytes = pod.needs.bytes();
-        if bytes == 0 || self.room.takes(&pod.namespace, None, bytes) {
-            return bytes;
-        }
-        self.sweep();
-        if self.room.takes(&pod.namespace, None, bytes) {
-            return bytes;
-        }
-        pod.needs = Arc::new(pod.needs.in_short());
-        0
-    }
-
-    /// A pod is gone for which room was taken: others may still need the very same.
-    fn give_back(&mut self, pod: Arc<Pod>, bytes: usize) {
-        let (needs, namespace) = (Arc::downgrade(&pod.needs), pod.namespace.clone());
-        drop(pod);
-        if needs.strong_count() == 0 {
-            self.room.release(&namespace, bytes);
-            return;
-        }
-        self.shared.push((needs, namespace, bytes));
-        if self.shared.len() >= MOST_SHARED {
-            self.sweep();
-        }
-    }
-
-    fn sweep(&mut self) {
-        let room = &self.room;
-        self.shared.retain(|(needs, namespace, bytes)| {
-            let is_there = needs.strong_count() > 0;
-            if !is_there {
-                room.release(namespace, *bytes);
-            }
-            is_there
-        });
-    }
-}
-
-/// So many that are gone are looked at again at the latest.
-const MOST_SHARED: usize = 1_024;
 
 /// Which lists were complete once.
 #[derive(Debug, Default)]

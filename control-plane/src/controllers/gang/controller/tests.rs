@@ -4,11 +4,13 @@ use axum::body::Body;
 use axum::http::{Method, Request, Response};
 use http_body_util::BodyExt as _;
 use lockstep_api::{Gang, GangPhase, GangStatus, JobSetStatus};
-use lockstep_core::gang::{PodRef, Write};
+use lockstep_core::gang::{GroupPolicy, PodGroupRef, PodRef, Write};
 use serde_json::{Value, json};
 use tower::service_fn;
 
+use super::view::{NO_ROOM, REPEAT, object};
 use super::*;
+use crate::k8s::watch::namespace_budget::Room;
 
 /// What was asked of an API server: how, and where.
 type Asked = Arc<Mutex<Vec<(Method, String)>>>;
@@ -117,7 +119,7 @@ impl Scene {
     }
 
     async fn act(&mut self, decision: Decision) {
-        act(&self.writer, &mut self.view, vec![decision]).await;
+        carry_out_all(&self.writer, &mut self.view, vec![decision]).await;
     }
 
     /// Acts on what `decide` says for so long, whenever something may be tried again.
@@ -128,10 +130,10 @@ impl Scene {
                 break;
             }
             let next = self.view.write_failures.next().unwrap_or(REPEAT);
-            tokio::time::sleep(next).await;
+            sleep(next).await;
         }
         // All is told, as time stands still while anything can be done.
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        sleep(Duration::from_millis(1)).await;
     }
 
     /// How often this was asked, by the end of its path.
