@@ -1,12 +1,12 @@
-//! The condition `RestartBlocked`: what a group waits for that an operator has to bring about.
+//! The condition `RestartBlocked`: what an operator has to do before a group's restart can go on.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use lockstep_api::JobSet;
 use lockstep_api::conditions::{RESTART_BLOCKED, messages, reasons};
 use lockstep_core::restart::{Blockage, Blocked, BlockedReason};
 
-/// The conditions to be, where what is said of the blockage changes them, and what the daemon of a node says of its agents. One that was never true is not
-/// added.
+/// The JobSet's conditions if the blockage changes them. The condition is not added before it is
+/// true for the first time. `why_without_agents` says what a node's daemon reports of its agents.
 pub(super) fn conditions(
     jobset: &JobSet,
     blockage: &Blockage,
@@ -55,7 +55,7 @@ pub(super) fn conditions(
     Some(conditions)
 }
 
-/// What is to be done about it, for people, with what the daemon of a node says of its agents.
+/// What an operator is to do about it, with what the node's daemon reports of its agents.
 pub(super) fn message(blocked: &Blocked, why_without_agents: impl FnOnce(&str) -> Option<String>) -> String {
     let sentence = sentence(blocked);
     let is_about_agents = blocked.reason == BlockedReason::WorkerNotReported;

@@ -1,26 +1,26 @@
-//! How many workers all groups together may expect of which there is nothing yet.
+//! How many workers without pods all groups together may expect.
 //!
 //! A JobSet of a kilobyte may ask for as many workers as a group can have
-//! ([`lockstep_core::jobset::limits`]), and without a quota there may be any number of such JobSets:
-//! suspended ones, or ones whose pods are refused. What a group takes of memory is to follow what
-//! there is of it.
+//! ([`lockstep_core::jobset::limits`]), and without a quota there may be any number of such
+//! JobSets: suspended ones, or ones whose pods are refused. The memory of a group must follow the
+//! pods that exist.
 //!
-//! Promises: workers that have pods cost nothing, with [`FOR_EACH_POD`] times as many beside them;
-//! the others of all groups are [`UNSEEN`] at most. A group for which there is no room has next to
-//! no pods: there is hardly anybody whom its task could restart, and it gets one as soon as its
-//! pods come. One that is a group stays one while its pods are gone, unless its own namespace has
-//! more than [`UNSEEN`].
+//! Promises: a worker with a pod costs nothing, and neither do [`FOR_EACH_POD`] workers without one
+//! for each pod. All other workers of all groups are at most [`UNSEEN`]. A group without room has
+//! almost no pods, so its task would have hardly any worker to restart. It gets a task when its
+//! pods come. A group keeps its task while its pods are gone, unless its own namespace has more
+//! than [`UNSEEN`].
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
 use lockstep_core::jobset::limits::MOST_WORKERS;
 
-/// The most workers without pods that all groups together expect; at 1.2 kB for each they take 130
-/// MB. A group of the largest size finds room before it has any pod, beside hundreds of small ones.
+/// The most workers without pods that all groups together may expect: at 1.2 kB each, 130 MB. A
+/// group of the largest size finds room before it has any pod, beside hundreds of small groups.
 pub(super) const UNSEEN: u64 = MOST_WORKERS as u64 * 11 / 10;
 
-/// So many workers may be expected for each pod that there is.
+/// Workers that a group may expect for each of its pods.
 pub(super) const FOR_EACH_POD: u64 = 10;
 
 /// The workers without pods of each group.
@@ -42,9 +42,9 @@ impl<K> Default for Budget<K> {
 }
 
 impl<K: Eq + Hash> Budget<K> {
-    /// Whether there is room for a group that expects so many workers and has so many pods; it then
-    /// has it until it is looked at again, or released. One that `is_group` already waits for no
-    /// other namespace's.
+    /// Takes room for a group that expects so many workers and has so many pods. False: there is no
+    /// room. The group keeps its room until the next call, or until it is released. If it has a
+    /// task already (`is_group`), only the workers of its own namespace count.
     pub(super) fn takes(
         &mut self,
         key: K,

@@ -1,4 +1,4 @@
-//! Between `status.inPlaceRestart` and what the core calls durable.
+//! Converts between `status.inPlaceRestart` and the core's durable state.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use lockstep_api::{
@@ -8,7 +8,7 @@ use lockstep_core::restart::{
     Cause, Durable, DurablePhase, Epoch, Exit, Generation, Identity, Reason, RestartLevel,
 };
 
-/// What the status says. Numbers that cannot be are read as 0: the generation then only rises from there.
+/// Reads the status. Impossible numbers are read as 0: the generation then only rises from there.
 #[must_use]
 pub fn durable_from(status: Option<&InPlaceRestartStatus>) -> Durable {
     let Some(status) = status else {
@@ -42,7 +42,7 @@ pub fn durable_from(status: Option<&InPlaceRestartStatus>) -> Durable {
     }
 }
 
-/// What the status of a JobSet says. Restarts of before it was coordinated count on.
+/// Reads the status of a JobSet. Restarts from before it was coordinated still count.
 pub(super) fn durable_of(status: Option<&JobSetStatus>) -> Durable {
     let mut durable = durable_from(status.and_then(|status| status.in_place_restart.as_ref()));
     if durable.generation == Generation(0) {
@@ -139,11 +139,12 @@ fn cause_to(cause: &Cause) -> RestartCause {
     }
 }
 
-/// What a code usually stands for, where everybody keeps to it: the agent for a program that it cannot start, and shells for those of their scripts,
-/// which is why it is a question. The worker's log names the program.
+/// What an exit code usually means. The agent uses these codes for a program that it cannot start,
+/// but shells also use them for commands of their scripts, hence the question mark. The worker's
+/// log names the program.
 fn hint(code: i32) -> &'static str {
     match code {
-        // What kubelet says of a container whose program could not be started, where there is no agent.
+        // The kubelet's code for a program that could not be started, without an agent.
         128 => " (could not be started: executable not found?)",
         126 => " (not executable, or permission denied?)",
         127 => " (executable not found?)",

@@ -1,5 +1,5 @@
-//! Whether what the API server shows of a group has to be gathered anew: for thousands of pods that takes milliseconds, and of what happens in a
-//! restart most is in the JobSet's status alone.
+//! Tells if the API server's part of a group has to be gathered again. For thousands of pods that
+//! takes milliseconds, and during a restart mostly the JobSet's status changes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,20 +7,20 @@ use std::sync::Arc;
 use lockstep_api::JobSet;
 use lockstep_core::restart::Durable;
 
-/// Domains of keys of annotations that are read.
+/// Domains of the annotation keys that matter.
 const DOMAINS: [&str; 3] = ["lockstep.dev/", "jobset.sigs.k8s.io/", "jobset.x-k8s.io/"];
 
-/// What a look at the API server was made from.
+/// The inputs of one look at the API server.
 pub(super) struct InputVersion {
-    /// Of the Jobs and pods.
+    /// Version of the Jobs and pods.
     version: (u64, u64),
     jobset: Arc<JobSet>,
-    /// Stages that have started, as its status says.
+    /// Stages that have started, from the status.
     started: BTreeSet<String>,
 }
 
 impl InputVersion {
-    /// Of Jobs and pods of this version, and a JobSet whose status says what is `durable`.
+    /// The inputs at this version of the Jobs and pods. `durable` is what the JobSet's status says.
     pub(super) fn new(version: (u64, u64), jobset: &Arc<JobSet>, durable: &Durable) -> Self {
         Self {
             version,
@@ -29,7 +29,7 @@ impl InputVersion {
         }
     }
 
-    /// Whether another look would show the same, but for what is durable.
+    /// True: another look would show the same, apart from the durable state.
     pub(super) fn is_same(&self, now: &Self) -> bool {
         let gangs = |jobset: &JobSet| jobset.status.as_ref().map(|status| status.gangs.clone());
         let completed = |jobset: &JobSet| jobset.status.as_ref().map(|status| status.completed_jobs.clone());
@@ -46,7 +46,7 @@ impl InputVersion {
     }
 }
 
-/// The annotations that anything is decided by: those of JobSet and of Lockstep.
+/// The annotations that decisions depend on: those of JobSet and of Lockstep.
 fn own(jobset: &JobSet) -> impl Iterator<Item = (&String, &String)> {
     let annotations = jobset.metadata.annotations.iter().flatten();
     annotations.filter(|(key, _)| DOMAINS.iter().any(|domain| key.contains(domain)))

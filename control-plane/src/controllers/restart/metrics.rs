@@ -1,4 +1,4 @@
-//! What Prometheus is told of restarts.
+//! Prometheus metrics of restarts.
 
 use lockstep_api::JobSet;
 use lockstep_core::restart::{Announcement, Reason, Timeline};
@@ -15,9 +15,9 @@ use crate::telemetry::metrics::Metrics;
 struct RestartLabels {
     /// `Supervised` or `Plain`.
     group: String,
-    /// `group`, or `worker` where it concerned one alone.
+    /// `group`, or `worker` for the restart of one worker.
     scope: &'static str,
-    /// The highest level that it took: `Process`, `Container`, `Pod` or `Recreate`.
+    /// The highest level that it reached: `Process`, `Container`, `Pod` or `Recreate`.
     level: &'static str,
     /// `crash` or `deliberate`.
     kind: &'static str,
@@ -53,7 +53,7 @@ fn histogram() -> Histogram {
 }
 
 impl RestartMetrics {
-    /// Registers them, anew for each term of a leader.
+    /// Registers them, once for each term of a leader.
     pub(super) fn register(metrics: &Metrics) -> Self {
         let restarts = Self {
             restarts: Family::default(),
@@ -138,7 +138,7 @@ impl RestartMetrics {
     }
 }
 
-/// Whether somebody has asked for a restart, or something has failed.
+/// `deliberate`: a user has asked for the restart; `crash`: something has failed.
 pub(super) fn crash_or_deliberate(reason: Reason) -> &'static str {
     match reason {
         Reason::ManualRequest => "deliberate",
@@ -146,7 +146,7 @@ pub(super) fn crash_or_deliberate(reason: Reason) -> &'static str {
     }
 }
 
-/// The kind of the group, as the restart itself has written it.
+/// The kind of the group, as the restart has written it.
 fn kind(jobset: &JobSet) -> String {
     let status = jobset
         .status

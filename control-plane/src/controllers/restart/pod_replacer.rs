@@ -1,8 +1,9 @@
 //! Creates pods in the place of lost ones, for the Job controller to adopt (the pod level).
 //!
-//! Promises: a Job is looked at by a quorum read before any of its pods is created, and a place that has a pod meanwhile, or needs none, gets none; a
-//! name is created once; what is refused (by a quota, a webhook) is tried again ever more slowly for as long as it is wanted, and the Job
-//! controller's own replacement or the group's time-out ends that; no more than [`AT_ONCE`] pods are created at the same time over all groups.
+//! Promises: a quorum read of the Job comes before any of its pods is created. A place that has a
+//! pod by then, or needs none, gets none. A name is created once. If a quota or a webhook refuses a
+//! pod, it is tried again with growing pauses, until the Job controller replaces the pod or the
+//! group's timeout ends. At most [`AT_ONCE`] pods are created at the same time over all groups.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
@@ -34,14 +35,17 @@ mod tests;
 
 /// Pods that are created at the same time, over all groups.
 pub(super) const AT_ONCE: usize = 50;
-/// Jobs that are read at the same time to make pods from, and those of one namespace. Pods of a large one are made meanwhile.
+/// Jobs that are read at the same time, in all and for one namespace. A large Job counts until its
+/// pods are created.
 static READ: LazyLock<Turns> = LazyLock::new(|| Turns::new(8, 2));
-/// What Jobs take from which pods are made, in KiB, and those of one namespace; and how often as much as its text one takes.
+/// Memory for Jobs from which pods are created, in KiB, in all and for one namespace. A Job takes
+/// its text so many times.
 static HELD: LazyLock<Turns> = LazyLock::new(|| Turns::new(64 << 10, 16 << 10));
 const TIMES: u32 = 3;
 /// Permits that the pods take which are made from one read of a large Job.
 const OF_LARGE: usize = 16 * AT_ONCE;
-/// Objects of a template for which a pod takes one place more: [`AT_ONCE`] places together take 64 MB.
+/// Objects of a template for which a pod takes one more permit: [`AT_ONCE`] permits together stand
+/// for 64 MB.
 const OF_A_PLACE: usize = 327;
 /// Pods of a Job that are listed at once.
 const PAGE: u32 = 500;
@@ -64,7 +68,7 @@ pub(super) enum ReplaceError {
 pub(super) enum Replaced {
     /// This pod was created.
     Created(Replacement),
-    /// It could not be, so many times now.
+    /// It could not be created several times in a row.
     Failed(Replacement, ReplaceError),
 }
 
@@ -73,14 +77,14 @@ enum Outcome {
     Created,
     /// Such a pod exists already, or none is needed.
     Needless,
-    /// Its Job is to be looked at again first.
+    /// Its Job has to be read again first.
     Later,
 }
 
 type Results = Vec<(Replacement, Result<Outcome, ReplaceError>)>;
 type Batch = Pin<Box<dyn Future<Output = Results> + Send>>;
 
-/// How far a replacement has come.
+/// The progress of a replacement.
 struct Attempt {
     name: String,
     failures: u32,
@@ -89,7 +93,7 @@ struct Attempt {
 
 enum State {
     UnderWay,
-    /// Done, and believed until then; or failed, and tried again then.
+    /// It is done, and believed until then; or it failed, and is tried again then.
     Rests {
         until: Instant,
     },
@@ -104,7 +108,7 @@ pub(super) struct PodReplacer {
 }
 
 impl PodReplacer {
-    /// One that shares `permits` with those of the other groups.
+    /// A replacer that shares `permits` with those of the other groups.
     pub(super) fn new(client: Client, permits: Arc<Semaphore>) -> Self {
         Self {
             client,
@@ -114,7 +118,8 @@ impl PodReplacer {
         }
     }
 
-    /// These and no others are wanted. Returns when to say so again, if they still are.
+    /// These pods and no others are to be created. Returns when to call this again if they still
+    /// are.
     pub(super) fn want(&mut self, namespace: &str, wanted: Vec<Replacement>) -> Option<Instant> {
         let now = Instant::now();
         let names: BTreeMap<&Place, &str> = wanted
@@ -166,7 +171,8 @@ impl PodReplacer {
         match result {
             Ok(outcome) => {
                 attempt.failures = 0;
-                // The watch shows it soon. If it does not, the pod is gone again, unseen.
+                // The watch shows the pod soon. If not, the pod was deleted before the watch saw
+                // it.
                 let rest = match outcome {
                     Outcome::Created | Outcome::Needless => BELIEVED,
                     Outcome::Later => Duration::ZERO,
@@ -189,10 +195,10 @@ impl PodReplacer {
     }
 }
 
-/// A Job, with the template that its pods are made from.
+/// A Job, with the template of its pods.
 struct Source {
     text: Box<RawValue>,
-    /// Read, where that takes little.
+    /// The parsed Job, if it is small.
     read: Option<Job>,
     /// Permits that one pod of it takes of [`AT_ONCE`].
     places: u32,
@@ -221,7 +227,8 @@ impl Source {
         }
     }
 
-    /// Pods that are created at the same time, and those of one look. What was looked at is old after many that take long.
+    /// Pods that are created at the same time, and in all, from one read of the Job. After many
+    /// large pods that read is old.
     fn at_once(&self) -> (usize, usize) {
         match self.places {
             1 => (AT_ONCE, usize::MAX),
@@ -272,7 +279,8 @@ fn parsed(text: &RawValue) -> Option<Job> {
     serde_json::from_str(text.get()).ok()
 }
 
-/// Creates pods of one Job, which is read first. A template may take 50 MB once it is read: each pod of a large one takes the places of many.
+/// Creates pods of one Job, which is read first. A parsed template may take 50 MB, so each pod of a
+/// large Job takes many permits.
 async fn of_one_job(
     client: Client,
     permits: &Semaphore,
@@ -300,7 +308,7 @@ async fn of_one_job(
     };
     let text = u32::try_from(job.text.get().len() / 1024).unwrap_or(u32::MAX);
     let _held = HELD.take(namespace, text.saturating_mul(TIMES)).await;
-    // As it nearly always is, others may be read from now on.
+    // A Job is nearly always small: others may be read from now on.
     let turn = (job.places > 1).then_some(turn);
     let (at_once, of_one_look) = job.at_once();
     let creations = wanted.into_iter().enumerate().map(|(number, wanted)| {
@@ -309,7 +317,8 @@ async fn of_one_job(
             if number >= of_one_look {
                 return (wanted, Ok(Outcome::Later));
             }
-            // Never closed; and if it were, the pod would only be created beside too many others.
+            // The semaphore is never closed. If it were, the pod would only be one too many at a
+            // time.
             let _permit = permits.acquire_many(job.places).await;
             let result = match job.pod(&wanted, present) {
                 Some(pod) => create(pods, &pod).await,

@@ -1,4 +1,4 @@
-//! Tells people: one log line and one Event per decision that changes the world.
+//! Records restarts for people: one log line and one Event per decision that changes the world.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +28,7 @@ use crate::telemetry::traces::Traces;
 
 const CONTROLLER: &str = "lockstep.dev/control-plane";
 
-/// Takes announcements from group tasks without ever making them wait.
+/// Takes announcements from group tasks. It never makes them wait.
 #[derive(Clone)]
 pub struct RestartRecorder {
     events: event_queue::Sender<String, Event>,
@@ -38,7 +38,7 @@ pub struct RestartRecorder {
 }
 
 impl RestartRecorder {
-    /// The announcer, and the future that writes its events until `shutdown` is cancelled.
+    /// The recorder, and the future that writes its events until `shutdown` is cancelled.
     pub fn new(
         client: kube::Client,
         instance: String,
@@ -76,7 +76,8 @@ impl RestartRecorder {
         )
     }
 
-    /// Logs the announcement and queues its Event and its trace; `why_without_agents`: what the daemon of a node says of its agents.
+    /// Logs the announcement and queues its Event and its trace. `why_without_agents` says what a
+    /// node's daemon reports of its agents.
     pub(super) fn announce(
         &self,
         jobset: &JobSet,
@@ -151,7 +152,7 @@ impl RestartRecorder {
                     None,
                 )
             }
-            // The event comes with the condition Failed, once that is written.
+            // The event follows with the condition Failed.
             Announcement::Exhausted { cause } => {
                 tracing::warn!(cause = sentence(&cause), "maxRestarts is used up");
                 return;
@@ -160,7 +161,7 @@ impl RestartRecorder {
         self.tell(jobset, severity, reason, note, timeline);
     }
 
-    /// The same of a lost pod.
+    /// Logs how the replacement of a lost pod went, and queues its Event.
     pub(super) fn pod(&self, jobset: &JobSet, replaced: &Replaced) {
         self.metrics.pod(replaced);
         match replaced {
@@ -214,7 +215,7 @@ impl RestartRecorder {
     }
 }
 
-/// That the pod of a worker is deleted, and why.
+/// Says that the pod of a worker is deleted, and why.
 fn escalated(condemned: &Condemned, why: &str) -> String {
     format!(
         "Worker {} {why} on node {}: its pod {} is deleted, to be replaced where the scheduler sees fit",
@@ -282,7 +283,7 @@ fn event(
     let annotations = timeline.map(|timeline| [(TIMELINE.to_owned(), timeline.to_string())].into());
     Event {
         metadata: ObjectMeta {
-            // Unique, and telling whose it is, as client-go names its events.
+            // Unique, and after its object, as client-go names events.
             name: Some(format!("{}.{}", jobset.name(), uuid::Uuid::new_v4().simple())),
             namespace: Some(jobset.ns().to_owned()),
             annotations,
@@ -319,7 +320,7 @@ mod tests {
         }
     }
 
-    /// The reasons and notes of the events that these announcements make, where node-7 has no agents.
+    /// The reasons and notes of the events that these announcements make, if node-7 has no agents.
     fn events(announcements: Vec<Announcement>) -> Vec<(String, String)> {
         let (events, mut queue) = event_queue::queue();
         let announcer = RestartRecorder {

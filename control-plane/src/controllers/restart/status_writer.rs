@@ -19,28 +19,31 @@ use crate::k8s::watch::own_writes::version;
 /// Why a write did not happen.
 #[derive(Debug, Error)]
 pub(super) enum WriteError {
-    /// Somebody else wrote in between: decide anew on what is there now.
+    /// Another client wrote in between: decide again on what is there now.
     #[error("the JobSet has changed")]
     Conflict(Box<JobSet>),
-    /// The API server has dropped what it does not know: its CustomResourceDefinition lacks `status.inPlaceRestart`.
+    /// The API server has dropped the state: its CustomResourceDefinition lacks
+    /// `status.inPlaceRestart`.
     #[error(
         "the API server drops status.inPlaceRestart: install Lockstep's CustomResourceDefinition of JobSets"
     )]
     Pruned,
-    /// The same of a field that came later: requests to restart some workers alone cannot be told from those that were acted upon.
+    /// The API server has dropped a newer field, so new worker restart requests look like handled
+    /// ones.
     #[error(
         "the API server drops status.inPlaceRestart.handledWorkerRestart: install Lockstep's CustomResourceDefinition of JobSets"
     )]
     Outdated,
-    /// The status cannot hold what was to be written: it is as it was before.
+    /// The status does not hold what was written: it is as before.
     #[error("the status is as it was before")]
     Unchanged,
-    /// The API server shows an older version than the one that was to be written on: all that is known may be of what is no more.
+    /// The API server shows an older version than the one that it has shown before: everything that
+    /// is cached may no longer exist.
     #[error("it was at resourceVersion {before}, and is at {now}")]
     WentBack {
-        /// What was to be written on, which the API server has shown.
+        /// The version that the write was based on.
         before: u64,
-        /// What it shows in the place of that.
+        /// The version that the API server shows now.
         now: u64,
     },
     /// The JobSet is gone.
@@ -56,14 +59,14 @@ pub(super) enum WriteError {
 pub struct Change {
     /// What should be durable.
     pub durable: Option<Durable>,
-    /// How the group restarts, as the status says it beside `durable`.
+    /// The kind of the group, written beside `durable`.
     pub kind: Option<InPlaceKind>,
-    /// All conditions, where one of them changes.
+    /// All conditions, if one of them changes.
     pub conditions: Option<Vec<Condition>>,
 }
 
 impl Change {
-    /// Whether there is nothing to write.
+    /// True: there is nothing to write.
     pub fn is_empty(&self) -> bool {
         self.durable.is_none() && self.conditions.is_none()
     }
@@ -96,8 +99,8 @@ impl StatusWriter {
         }
     }
 
-    /// Begins to write `change` unless another write is under way, or paused. True: the status is up
-    /// to date.
+    /// Begins to write `change` unless another write is under way, or paused. True: the status is
+    /// up to date.
     pub(super) fn want(&mut self, known: &Arc<JobSet>, change: Change) -> bool {
         match (&self.state, change.is_empty()) {
             (State::Idle, true) => return true,
@@ -193,7 +196,8 @@ async fn write(client: kube::Client, known: Arc<JobSet>, change: Change) -> Resu
         Err(kube::Error::Api(error)) if error.code == 404 => Err(WriteError::Gone),
         Err(kube::Error::Api(error)) if error.code == 409 => match api.get_opt(known.name()).await {
             Ok(Some(jobset)) if jobset.metadata.uid == known.metadata.uid => {
-                // It is read from etcd, after `known` was: only a store that has gone back holds an older one.
+                // It was read from etcd, after `known`: only a store that has gone back holds an
+                // older version.
                 let (before, now) = (version(&known.metadata), version(&jobset.metadata));
                 if (1..before).contains(&now) {
                     return Err(WriteError::WentBack { before, now });
@@ -207,7 +211,8 @@ async fn write(client: kube::Client, known: Arc<JobSet>, change: Change) -> Resu
     }
 }
 
-/// The merge patch that does it. A recreation raises `status.restarts` in the same write, once per generation.
+/// The merge patch for a change. A recreation raises `status.restarts` in the same write, once per
+/// generation.
 #[must_use]
 pub fn patch(known: &JobSet, change: &Change, now: jiff::Timestamp) -> Value {
     let before = known
@@ -232,7 +237,7 @@ pub fn patch(known: &JobSet, change: &Change, now: jiff::Timestamp) -> Value {
     json!({"metadata": {"resourceVersion": known.metadata.resource_version}, "status": status})
 }
 
-/// How the group restarts from this write on. Where it makes all Jobs anew, that is decided anew for them.
+/// The kind of the group from this write on. A recreation decides it again for the new Jobs.
 pub(super) fn kind(known: &JobSet, wanted: Option<&Durable>, agents: &Agents) -> Option<InPlaceKind> {
     let group = if wanted.is_some_and(|wanted| begins_recreation(known, wanted)) {
         in_place::judge(known, agents)
@@ -247,12 +252,13 @@ fn begins_recreation(known: &JobSet, wanted: &Durable) -> bool {
         .status
         .as_ref()
         .and_then(|status| status.in_place_restart.as_ref());
-    // As it is written.
+    // As the status holds it.
     let after = i64::try_from(wanted.generation.0).unwrap_or(i64::MAX);
     wanted.phase == DurablePhase::Recreating && after > before.map_or(0, |before| before.generation.max(0))
 }
 
-/// Every field of the status, the absent ones as null: a merge patch leaves alone what it does not name.
+/// Every field of the status, absent ones as null: a merge patch keeps a field that it does not
+/// name.
 fn whole(status: &InPlaceRestartStatus) -> Value {
     let mut value = json!(status);
     if let Some(fields) = value.as_object_mut() {
@@ -298,7 +304,7 @@ mod tests {
         jobset
     }
 
-    /// What comes of a write on version 20 that is refused, where the JobSet is at this version.
+    /// The error of a write on version 20 that is refused while the JobSet is at this version.
     async fn refused(shown: &'static str) -> WriteError {
         let service = tower::service_fn(move |request: Request<Body>| async move {
             let (code, answer) = if request.method() == Method::GET {

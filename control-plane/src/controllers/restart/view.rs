@@ -1,4 +1,4 @@
-//! The API server's part of what a group's task sees, and what it tells the nodes.
+//! What the API server shows of a group, and what the group's task tells the nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,27 +13,29 @@ use lockstep_core::restart::{self, Durable, Gathered, Occupancy, Place, Terminal
 use crate::hub::{GroupPolicy, Published, TerminalCode};
 use crate::k8s::watch::{Stores, WatchedPod};
 
-/// Rules of one group that a node is told, in bytes: it takes messages of 16 MiB, and one group is to leave room for others.
+/// The most bytes of rules that a node gets for one group: it takes messages of 16 MiB, and one
+/// group must leave room for others.
 const RULES: usize = 1 << 20;
-/// What a rule takes in a message beside its texts, and what one of its exit codes takes: one that processes can have, and any other.
+/// Bytes of a rule in a message beside its texts, of an exit code that processes can have, and of
+/// any other exit code.
 const RULE: usize = 16;
 const CODE: usize = 2;
 const LONG_CODE: usize = 10;
 
-/// The API server's part, with what the hub needs of it.
+/// What the API server shows, with what the hub needs of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct View {
     /// What the coordinator decides on.
     pub gathered: Gathered,
-    /// What the nodes need besides.
+    /// What else the nodes need.
     pub policy: GroupPolicy,
     /// Nodes that hold live pods of the group.
     pub nodes: Arc<BTreeSet<String>>,
-    /// Where there should be pods.
+    /// The places of the group's pods.
     pub places: BTreeMap<Place, Occupancy>,
 }
 
-/// Reads the stores for one JobSet, whose status says what is `durable`.
+/// Reads the stores for one JobSet. `durable` is what its status says.
 pub(super) fn view(stores: &Stores, jobset: &JobSet, durable: &Durable) -> View {
     let uid = jobset.uid_str();
     let key = ObjectRef::from_obj(jobset);
@@ -51,7 +53,8 @@ pub(super) fn view(stores: &Stores, jobset: &JobSet, durable: &Durable) -> View 
     view_of(jobset, jobs, &pods, durable)
 }
 
-/// The same of Jobs and pods that are known to be the JobSet's. Jobs that its status names as completed are part of it where they are gone.
+/// The view of these Jobs and pods, which belong to the JobSet. Jobs that its status names as
+/// completed are part of it even if they are gone.
 #[must_use]
 pub fn view_of(jobset: &JobSet, jobs: Vec<Arc<Job>>, pods: &[&PodSummary], durable: &Durable) -> View {
     let jobs = &completed::with_gone(jobset, jobs)[..];
@@ -59,7 +62,7 @@ pub fn view_of(jobset: &JobSet, jobs: Vec<Arc<Job>>, pods: &[&PodSummary], durab
     let pods = || pods.iter().copied();
     let gathered = restart::gather(jobset, jobs, pods(), recreations);
     let places = restart::places(jobs, pods(), recreations, &durable.started);
-    // Where only ended pods are left, nobody is left to be told anything.
+    // A node with only ended pods has no worker to be told anything.
     let nodes: BTreeSet<String> = pods()
         .filter(|pod| !pod.is_terminal())
         .filter_map(|pod| pod.node.clone())
@@ -67,7 +70,7 @@ pub fn view_of(jobset: &JobSet, jobs: Vec<Arc<Job>>, pods: &[&PodSummary], durab
     let policy = GroupPolicy {
         namespace: jobset.metadata.namespace.clone().unwrap_or_default(),
         grace_ms: u32::try_from(restart::grace_ms(jobset)).unwrap_or(u32::MAX),
-        // One that has completed and is gone states no rules.
+        // A Job that has completed and is gone has no rules.
         terminal: terminal(
             &gathered.policy.terminal,
             jobs.iter().filter(|job| job.metadata.uid.is_some()).count(),
@@ -83,8 +86,9 @@ pub fn view_of(jobset: &JobSet, jobs: Vec<Arc<Job>>, pods: &[&PodSummary], durab
     }
 }
 
-/// The rules for the nodes, each once: without a Job where it is one of all of them. Where the rest takes more room than [`RULES`], agents leave every
-/// exit to Kubernetes, which then decides by the rules themselves: no code that a rule names is missed, and failed workers get new containers or pods.
+/// The rules for the nodes, each once. A rule of all Jobs names no Job. If the rules take more than
+/// [`RULES`], agents leave every exit to Kubernetes, which applies the rules itself: no exit code
+/// that a rule names is missed, and failed workers get new containers or pods.
 fn terminal(rules: &[TerminalRule], jobs: usize) -> Vec<TerminalCode> {
     let mut jobs_of: BTreeMap<_, BTreeSet<&str>> = BTreeMap::new();
     for rule in rules {
@@ -174,7 +178,7 @@ mod tests {
     fn a_rule_of_all_jobs_is_told_once() {
         let mut rules: Vec<_> = (0..10_000).map(|job| rule(job, &[3; 200])).collect();
         assert_eq!(told(&rules, 10_000), [(String::new(), false, vec![3; 200])]);
-        // One that only some have is theirs alone.
+        // A rule that only some Jobs have names these Jobs.
         rules.truncate(2);
         rules.push(rule(1, &[4]));
         rules.push(rule(1, &[4]));

@@ -1,6 +1,7 @@
 //! Questions to group tasks: what a restart would do.
 //!
-//! The task that owns the coordinator answers between two of its steps, with what it sees. A few questions wait for it, and no more.
+//! The group's task, which owns the coordinator, answers between two of its steps. At most
+//! [`WAITING`] questions wait for it.
 
 use std::sync::Arc;
 
@@ -9,25 +10,25 @@ use lockstep_core::restart::{Coordinator, Observed, Preview, UnixNanos};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 
-/// Questions that wait for one group's task.
+/// Questions that may wait for one group's task.
 pub(crate) const WAITING: usize = 8;
 
-/// The request that would be made.
+/// The restart that a request would ask for.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum RequestedRestart {
-    /// To restart all workers, with this token.
+    /// All workers, with this token.
     All(String),
-    /// To restart some of them, and no others.
+    /// Only these workers.
     Workers(WorkerRestartRequest),
 }
 
-/// What a restart would do, for somebody who waits for the answer.
+/// Asks what a restart would do. The caller waits for the answer.
 pub struct Question {
     wish: RequestedRestart,
     asker: oneshot::Sender<Answer>,
 }
 
-/// What it would do, and what that was seen in.
+/// What the restart would do, and the observation that this is based on.
 pub(crate) struct Answer {
     pub(crate) preview: Preview,
     pub(crate) observed: Arc<Observed>,
@@ -35,7 +36,7 @@ pub(crate) struct Answer {
 
 /// Why there is no answer.
 pub(crate) enum AskError {
-    /// As many wait as may.
+    /// Too many questions wait already.
     TooMany,
     /// The group's task has ended.
     GivenUp,
@@ -56,13 +57,13 @@ impl Question {
         &self.wish
     }
 
-    /// Answers it. Who has gone is not waited for.
+    /// Answers it, if the caller still waits.
     pub fn answer(self, preview: Preview, observed: Arc<Observed>) {
         let _ = self.asker.send(Answer { preview, observed });
     }
 }
 
-/// The way to a group's task.
+/// Sends questions to a group's task.
 pub(crate) type QuestionSender = mpsc::Sender<Question>;
 
 pub(super) fn channel() -> (QuestionSender, mpsc::Receiver<Question>) {
