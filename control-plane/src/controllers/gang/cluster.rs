@@ -1,8 +1,9 @@
-//! The nodes, what is taken of them, and the pods of gangs, as the watches show them.
+//! The nodes, what pods take of them, and the pods of gangs, as the watches show them.
 //!
-//! Promises: what this process has written itself shows at once; an older state never takes the place of a newer one; a pod that has ended or
-//! is gone takes nothing; a new list takes the place of everything that was known before, at once; what pods state that they need has a bound in each
-//! namespace, beyond which a pod may go anywhere, as far as is known here.
+//! Promises: the controller's own writes show at once. An older state never replaces a newer one. A
+//! pod that has ended or is gone takes nothing. A new list replaces everything at once. The needs
+//! of pods have a memory limit in each namespace; a pod beyond it counts as one that may run
+//! anywhere.
 
 mod needs_room;
 
@@ -30,14 +31,14 @@ pub(super) struct Cluster {
     pods: Pods,
     listed_nodes: BTreeMap<String, Node>,
     listed_pods: HashMap<Uid, TrackedPod>,
-    /// What those need, where it is much: the last of each JobSet.
+    /// Large needs of listed pods: those of the last pod of each JobSet.
     listed_needs: HashMap<Uid, Arc<Needs>>,
     listed_room: NeedsRoom,
     ready: Ready,
     room: NeedsRoom,
 }
 
-/// Which lists were complete once.
+/// Which lists have been complete once.
 #[derive(Debug, Default)]
 struct Ready {
     nodes: bool,
@@ -46,30 +47,30 @@ struct Ready {
 
 #[derive(Debug, Default)]
 struct Nodes {
-    /// As they are without any pod.
+    /// Nodes without their pods.
     bare: BTreeMap<String, Node>,
-    /// What is taken of nodes, also of those that are not known (yet), by the pod's UID.
+    /// What pods take of each node, by the pod's UID. Nodes that are not known (yet) are included.
     taken: HashMap<String, HashMap<Uid, Footprint>>,
-    /// `bare` with what is taken of them.
+    /// `bare` less what pods take.
     loaded: BTreeMap<String, Node>,
 }
 
 #[derive(Debug, Default)]
 struct Pods {
     known: HashMap<Uid, PodEntry>,
-    /// Those of gangs, by the UID of their JobSet.
+    /// The pods of gangs, by the UID of their JobSet.
     members: HashMap<Uid, BTreeMap<Uid, Arc<Pod>>>,
 }
 
-/// Where a pod is to be found here.
+/// Where a pod is found in the other maps.
 #[derive(Debug)]
 struct PodEntry {
     revision: u64,
-    /// The node that it takes something of.
+    /// The node on which it takes something.
     node: Option<String>,
-    /// The UID of its JobSet, where it is in a gang.
+    /// The UID of its JobSet, if it is in a gang.
     jobset: Option<Uid>,
-    /// The room that was taken for what it needs.
+    /// The room that its needs take.
     bytes: usize,
 }
 
@@ -82,7 +83,7 @@ struct TrackedPod {
 }
 
 impl TrackedPod {
-    /// `None`: it takes nothing and is in no gang.
+    /// `None`: the pod takes nothing and is in no gang.
     fn of(SeenPod(pod): &SeenPod) -> Option<(Uid, Self)> {
         let annotations = pod.metadata.annotations.as_ref();
         let in_gang = annotations.is_some_and(|annotations| annotations.contains_key(annotations::GANG));
@@ -133,10 +134,10 @@ impl Nodes {
 }
 
 impl Pods {
-    /// Returns the room that what it needs takes.
+    /// Returns the room that its needs take.
     fn join(&mut self, uid: &str, mut pod: Pod, room: &mut NeedsRoom) -> usize {
         let siblings = self.members.entry(pod.jobset_uid.clone()).or_default();
-        // Most pods of a gang need the same.
+        // Most pods of a gang have the same needs.
         let same = siblings.values().map(|sibling| &sibling.needs);
         if let Some(needs) = same.take(2).find(|needs| **needs == pod.needs) {
             pod.needs = Arc::clone(needs);
@@ -159,7 +160,7 @@ impl Pods {
     }
 }
 
-/// Whether a pod is as it is kept without its lists.
+/// True: the pod is the known one, which is kept without its lists.
 fn is_same_in_short(known: &Pod, seen: &Pod) -> bool {
     let needs = Arc::clone(&known.needs);
     let is_short = seen.needs.bytes() > 0 && *needs == seen.needs.in_short();
@@ -172,12 +173,12 @@ fn is_same_in_short(known: &Pod, seen: &Pod) -> bool {
 }
 
 impl Cluster {
-    /// Whether both lists were complete once.
+    /// True: both lists have been complete once.
     pub(super) fn is_ready(&self) -> bool {
         self.ready.nodes && self.ready.pods
     }
 
-    /// The nodes, with what is taken of them, by name.
+    /// The nodes with what pods take of them, by name.
     pub(super) fn nodes(&self) -> &BTreeMap<String, Node> {
         &self.nodes.loaded
     }
@@ -188,7 +189,7 @@ impl Cluster {
         members.into_iter().flat_map(BTreeMap::values).cloned().collect()
     }
 
-    /// Updates the nodes. True: something is different.
+    /// Updates the nodes. True: something has changed.
     pub(super) fn apply_node(&mut self, event: &Event<SeenNode>) -> bool {
         let named = |SeenNode(node): &SeenNode| node.metadata.name.clone().unwrap_or_default();
         match event {
@@ -208,7 +209,7 @@ impl Cluster {
             }
             Event::Apply(node) => {
                 let (name, node) = (named(node), Node::of(&node.0));
-                // Kubelets report every few minutes, mostly that nothing has changed.
+                // Every kubelet reports every few minutes, mostly without a change.
                 if self.nodes.bare.get(&name) == Some(&node) {
                     return false;
                 }
@@ -225,7 +226,7 @@ impl Cluster {
         }
     }
 
-    /// Updates the pods. True: something is different.
+    /// Updates the pods. True: something has changed.
     pub(super) fn apply_pod(&mut self, event: &Event<SeenPod>) -> bool {
         match event {
             Event::Init => {
@@ -263,7 +264,7 @@ impl Cluster {
         }
     }
 
-    /// What the API server has answered to a write. A pod that is not known is gone.
+    /// Takes in the API server's answer to a write. A pod that is not known is gone.
     pub(super) fn wrote_pod(&mut self, pod: &SeenPod) {
         let uid = pod.0.metadata.uid.as_deref().unwrap_or_default();
         if self.pods.known.contains_key(uid) {
@@ -291,7 +292,8 @@ impl Cluster {
         true
     }
 
-    /// A pod of a list: what it needs is shared with the one before of its JobSet where it is the same, and has room, as it has later.
+    /// Takes in a pod of a list. If it needs the same as the last pod of its JobSet, the two share
+    /// it. Otherwise its needs take room, as they do later.
     fn listed(&mut self, mut kept: TrackedPod) -> TrackedPod {
         let Some(pod) = kept.member.as_mut().filter(|pod| pod.needs.bytes() > 0) else {
             return kept;
@@ -307,7 +309,7 @@ impl Cluster {
         kept
     }
 
-    /// Whether what is known of a pod is what is seen, but for the revision.
+    /// True: the pod is as it is known, apart from the revision.
     fn is_same(&self, uid: &str, known: &PodEntry, seen: &TrackedPod) -> bool {
         let node = known.node.as_ref();
         let footprint = node.and_then(|node| self.nodes.taken.get(node)?.get(uid));
@@ -323,7 +325,7 @@ impl Cluster {
         footprint == seen.footprint.as_ref() && is_same_member
     }
 
-    /// Puts a pod in; returns its node.
+    /// Adds a pod, and returns its node.
     fn put(&mut self, uid: Uid, kept: TrackedPod) -> Option<String> {
         let mut known = PodEntry {
             bytes: 0,
@@ -342,7 +344,7 @@ impl Cluster {
         node
     }
 
-    /// Takes a pod out; returns its node.
+    /// Removes a pod, and returns its node.
     fn remove(&mut self, uid: &str) -> Option<String> {
         let known = self.pods.known.remove(uid)?;
         let jobset = known.jobset.as_ref();

@@ -29,7 +29,8 @@ use view::{Decided, View};
 #[cfg(test)]
 mod tests;
 
-/// Between two decisions, or longer where they take long: what comes meanwhile is decided about at once.
+/// The pause between two decisions, or more after a long one: changes in between are decided on
+/// together.
 const PAUSE: Duration = Duration::from_millis(20);
 /// JobSets that are written at the same time.
 const AT_ONCE: usize = 32;
@@ -60,7 +61,8 @@ impl Controller {
         }
     }
 
-    /// Starts the gangs of the JobSets that `changes` names, until `shutdown` is cancelled; then finishes what is under way.
+    /// Starts the gangs of the JobSets that `changes` names until `shutdown` is cancelled, then
+    /// finishes what is under way.
     pub(crate) async fn run(self, changes: Notified<ObjectRef<JobSet>>, shutdown: CancellationToken) {
         let Self {
             writer,
@@ -146,7 +148,7 @@ async fn sleep_until(at: Option<Instant>) {
 /// Carries out decisions. Returns when to decide again if nothing changes.
 async fn act(writer: &Writer, view: &mut View, decided: Decided) -> Option<Instant> {
     let done = carry_out_all(writer, view, decided.jobsets).await;
-    // What was written may let something else be done, which the watches need not tell first.
+    // A write may allow the next decision at once, before the watches show it.
     let at_once = done.then_some(Duration::ZERO);
     [
         decided.wake,
@@ -163,7 +165,7 @@ async fn act(writer: &Writer, view: &mut View, decided: Decided) -> Option<Insta
 /// Carries out decisions. True: something was done.
 async fn carry_out_all(writer: &Writer, view: &mut View, decisions: Vec<Decision>) -> bool {
     let mut tasks: Vec<Task> = decisions.into_iter().filter_map(|one| view.task(one)).collect();
-    // Messages make no gang wait that can start: it is looked again at once.
+    // Messages do not hold up a gang that can start: the next decision follows at once.
     if !tasks.iter().all(Task::only_tells) {
         tasks.retain(|task| !task.only_tells());
     }

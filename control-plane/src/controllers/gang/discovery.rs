@@ -1,7 +1,7 @@
-//! Whether kube-scheduler can start gangs: the API server tells what it serves.
+//! Finds out if kube-scheduler can start gangs: the API server says if it serves PodGroups.
 //!
-//! Promises: it is asked once a minute, and sooner where a PodGroup cannot be made, but at the earliest five seconds after it has answered; what it said
-//! last holds until it says something else.
+//! Promises: it asks the API server once a minute. It asks sooner if a PodGroup cannot be created,
+//! but not within five seconds after an answer. An answer holds until the next one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,18 +14,18 @@ use tokio::time::sleep;
 
 use crate::k8s::apply::is_status;
 
-/// Where Workloads and PodGroups are served (Kubernetes KEP-4671).
+/// The API group of Workloads and PodGroups (Kubernetes KEP-4671).
 const API: &str = "scheduling.k8s.io/v1alpha2";
-/// What is needed of it.
+/// The resources that gangs need.
 const KINDS: [&str; 2] = ["workloads", "podgroups"];
-/// How long to wait before it is asked again, where it has not answered.
+/// The pause after a request without an answer.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 /// How long an answer is believed.
 const BELIEVED: Duration = Duration::from_secs(60);
-/// How long it is believed where a write tells otherwise.
+/// How long an answer is believed if a write contradicts it.
 const DOUBTED: Duration = Duration::from_secs(5);
 
-/// What is known of PodGroups. Clones know the same.
+/// What is known of PodGroups. Clones share it.
 #[derive(Clone)]
 pub(crate) struct PodGroups {
     answer: watch::Sender<Option<ApiSupport>>,
@@ -37,7 +37,7 @@ pub(crate) struct PodGroups {
 enum ApiSupport {
     Served,
     NotServed,
-    /// That one may not ask.
+    /// The control plane may not ask.
     Forbidden,
 }
 
@@ -50,17 +50,17 @@ impl PodGroups {
         }
     }
 
-    /// Whether they can be had.
+    /// True: the API server serves them.
     pub(crate) fn are_served(&self) -> bool {
         *self.answer.borrow() == Some(ApiSupport::Served)
     }
 
-    /// Whether the API server has said that it has none. Of who may not ask that is not known.
+    /// True: the API server has said that it does not serve them.
     pub(super) fn are_gone(&self) -> bool {
         *self.answer.borrow() == Some(ApiSupport::NotServed)
     }
 
-    /// One could not be made: it may be time to ask again.
+    /// A PodGroup could not be created: it may be time to ask again.
     pub(super) fn doubt(&self) {
         self.doubt.notify_one();
     }
@@ -71,7 +71,7 @@ impl PodGroups {
         let _ = self.answer.subscribe().wait_for(Option::is_some).await;
     }
 
-    /// Tells when that changes.
+    /// Yields when the answer changes.
     pub(super) fn changes(&self) -> impl Stream<Item = ()> + Unpin + use<> {
         let changes = self.answer.subscribe();
         Box::pin(stream::unfold(changes, |mut changes| async move {
@@ -112,7 +112,7 @@ impl PodGroups {
     }
 }
 
-/// Reads an answer. An error is none.
+/// Reads an answer. An error is no answer, unless it says that the API is missing or forbidden.
 fn read(answer: Result<APIResourceList, kube::Error>) -> Result<ApiSupport, kube::Error> {
     match answer {
         Ok(served) => {
@@ -177,7 +177,8 @@ mod tests {
         assert!(read(refused(500)).is_err(), "asked again");
     }
 
-    /// An API server that answers so, one after another, and the last for ever; and how often it was asked.
+    /// An API server that answers so, one after another, and the last for ever; and how often it
+    /// was asked.
     fn api_server(codes: &'static [u16]) -> (Client, Arc<AtomicUsize>) {
         let asked = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&asked);

@@ -1,4 +1,4 @@
-//! Carries out what is decided about one JobSet, and says what came of it.
+//! Carries out what is decided about one JobSet.
 
 use std::sync::Arc;
 
@@ -15,20 +15,20 @@ pub(super) type Key = (String, String);
 /// What is to be done about one JobSet.
 pub(super) struct Task {
     pub(super) key: Key,
-    /// As it was decided on.
+    /// The JobSet that the decision is based on.
     pub(super) jobset: Arc<JobSet>,
     pub(super) decision: Decision,
 }
 
 impl Task {
-    /// Whether nothing is to be done but to write a message.
+    /// True: only a message is to be written.
     pub(super) fn only_tells(&self) -> bool {
         let decision = &self.decision;
         let writes = decision.write.as_ref().is_some_and(|write| write.urgent);
         !writes && decision.ungate.is_empty() && decision.groups.is_empty()
     }
 
-    /// Whether a message is to be written, and no more of the status.
+    /// True: only the message of the status is to be written.
     pub(super) fn writes_message(&self) -> bool {
         let write = self.decision.write.as_ref();
         write.is_some_and(|write| !write.urgent)
@@ -46,7 +46,7 @@ pub(super) struct Outcome {
     pub(super) key: Key,
     /// The PodGroups that there are now.
     pub(super) groups: Vec<(String, Option<GroupPolicy>)>,
-    /// A message was not written, as somebody else has written the status in between.
+    /// A message was not written, because another client has written the status in between.
     pub(super) held_up: bool,
     /// At least one write hit a conflict and must be retried from a fresh decision.
     pub(super) conflicted: bool,
@@ -160,19 +160,19 @@ pub(super) async fn carry_out(writer: &Writer, task: Task) -> Outcome {
     done
 }
 
-/// Whether nothing of a status is to be different but of gangs that have started.
+/// True: the write changes only gangs that have started.
 fn only_started(jobset: &JobSet, write: &Write) -> bool {
     let before = gangs(jobset);
     let mut changed = write.gangs.iter().filter(|gang| !before.contains(gang));
     changed.all(|gang| gang.phase == GangPhase::Scheduled)
 }
 
-/// kube-scheduler is to bind the pods one by one then.
+/// True: the gang has started, so kube-scheduler is to bind its pods one by one.
 fn is_of_started(group: &PodGroupRef) -> bool {
     group.policy == GroupPolicy::Basic
 }
 
-/// Whether a gang has started whose pods may be those that keep their gates.
+/// True: a gang has started, and its pods may be those that keep their gates.
 fn any_started(jobset: &JobSet) -> bool {
     let restarts = jobset.restarts();
     let mut gangs = gangs(jobset).iter();

@@ -7,14 +7,14 @@ use lockstep_core::gang::{Needs, Pod};
 use crate::k8s::memory_limit;
 use crate::k8s::watch::namespace_budget::Room;
 
-/// So many that are gone are looked at again at the latest.
+/// After so many removed pods, room for shared needs is swept.
 const MOST_SHARED: usize = 1_024;
 
-/// Room for what pods of gangs need of nodes, where they state long lists, in bytes.
+/// Room for long lists in what pods of gangs need, in bytes.
 #[derive(Debug)]
 pub(super) struct NeedsRoom {
     pub(super) room: Room,
-    /// What was taken for pods that are gone, and others have in common with them: namespace and bytes.
+    /// Needs of pods that are gone, which other pods share, with their namespace and bytes.
     shared: Vec<(Weak<Needs>, String, usize)>,
 }
 
@@ -29,7 +29,8 @@ impl Default for NeedsRoom {
 }
 
 impl NeedsRoom {
-    /// Takes room for what a pod needs, and returns how much, or leaves its lists out.
+    /// Takes room for what a pod needs, and returns how much. Without room it drops the pod's
+    /// lists.
     pub(super) fn take(&mut self, pod: &mut Pod) -> usize {
         let bytes = pod.needs.bytes();
         if bytes == 0 || self.room.takes(&pod.namespace, None, bytes) {
@@ -43,7 +44,7 @@ impl NeedsRoom {
         0
     }
 
-    /// A pod is gone for which room was taken: others may still need the very same.
+    /// Gives back the room of a pod that is gone, unless other pods still share its needs.
     pub(super) fn give_back(&mut self, pod: Arc<Pod>, bytes: usize) {
         let (needs, namespace) = (Arc::downgrade(&pod.needs), pod.namespace.clone());
         drop(pod);

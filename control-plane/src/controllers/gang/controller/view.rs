@@ -22,11 +22,11 @@ use crate::k8s::watch::decode;
 use crate::k8s::watch::light::weight;
 use crate::k8s::watch::namespace_budget::Room;
 
-/// How often a status is written of which only the message has changed.
+/// How often a status is written if only its message has changed.
 pub(super) const REPEAT: Duration = Duration::from_secs(10);
-/// How often a PodGroup is made that is not known to be gone.
+/// How often a PodGroup is created again, in case it is gone.
 const MAKE_AGAIN: Duration = Duration::from_secs(300);
-/// How often JobSets are looked at again for which there was no room.
+/// How often JobSets without room are looked at again.
 pub(super) const NO_ROOM: Duration = Duration::from_secs(30);
 
 /// What is known of JobSets with gangs.
@@ -34,22 +34,22 @@ pub(super) struct View {
     stores: Stores,
     pub(super) jobsets: BTreeMap<Key, GangJobSet>,
     pub(super) room: Room,
-    /// JobSets for which there is no room, and what they weigh.
+    /// JobSets without room, and what they weigh.
     pub(super) without_room: BTreeMap<Key, usize>,
     /// When these are looked at again.
     look_again: Instant,
-    /// What users are to be told of them.
+    /// Events about them.
     pub(super) news: Vec<(ObjectReference, Event)>,
     /// When the message of a JobSet was last written.
     written: HashMap<Key, Instant>,
-    /// The PodGroups of a JobSet that were made, by name.
+    /// The PodGroups of a JobSet that exist, by name.
     groups: HashMap<Key, HashMap<String, MadePodGroup>>,
     pub(super) write_failures: WriteFailures,
 }
 
-/// A PodGroup that was made, or found.
+/// A PodGroup that was created or found.
 pub(super) struct MadePodGroup {
-    /// As far as it is known.
+    /// `None`: it is not known.
     policy: Option<GroupPolicy>,
     at: Instant,
 }
@@ -63,11 +63,11 @@ impl MadePodGroup {
 pub(super) struct GangJobSet {
     jobset: Arc<JobSet>,
     jobs: Vec<Arc<Job>>,
-    /// What it takes, with its Jobs.
+    /// What the JobSet and its Jobs take.
     weight: usize,
 }
 
-/// What is to be done, and how soon to look again.
+/// What is to be done, and how soon to decide again.
 pub(super) struct Decided {
     pub(super) jobsets: Vec<Decision>,
     pub(super) wake: Option<Duration>,
@@ -89,7 +89,8 @@ impl View {
         }
     }
 
-    /// Looks again at JobSets for which there was no room, where there may be some now; returns when that is due next.
+    /// Looks again at JobSets without room, if there may be some now. Returns when that is due
+    /// next.
     pub(super) fn look_again(&mut self) -> Option<Instant> {
         if self.without_room.is_empty() {
             return None;
@@ -105,7 +106,8 @@ impl View {
         Some(self.look_again)
     }
 
-    /// Looks at a JobSet again. One that is kept is not dropped for what it weighs, but beyond a quarter more than there is: what a gang that starts is told makes it heavier.
+    /// Looks at a JobSet again. One that is kept already may exceed the room by a quarter before it
+    /// is dropped: the status of a gang that starts makes it heavier.
     pub(super) fn look(&mut self, object: &ObjectRef<JobSet>) {
         let key = (object.namespace.clone().unwrap_or_default(), object.name.clone());
         let Some((jobset, jobs)) = self.stores.gang(object) else {
@@ -116,7 +118,7 @@ impl View {
             self.write_failures.forget(object);
             return;
         };
-        // Nothing is decided about one that is suspended.
+        // A suspended JobSet needs no decision.
         let (jobset, jobs) = match jobset.is_suspended() {
             true => (Arc::new(suspended(&jobset)), Vec::new()),
             false => (jobset, jobs),
@@ -142,7 +144,7 @@ impl View {
         }
     }
 
-    /// Decides about all gangs; `None`: not all of the cluster is known yet.
+    /// Decides about all gangs. `None`: not all of the cluster is known yet.
     pub(super) fn decide(&self, writer: &Writer) -> Option<Decided> {
         let world = writer.watched.with(|cluster| {
             cluster.is_ready().then(|| {
@@ -169,13 +171,14 @@ impl View {
         })
     }
 
-    /// How soon a message may be written again that may have been held back.
+    /// How soon a message that was held back can be written.
     pub(super) fn next_message(&self) -> Option<Duration> {
         let ages = self.written.values().map(Instant::elapsed);
         ages.filter_map(|age| REPEAT.checked_sub(age)).min()
     }
 
-    /// What of a decision is to be done now: not again what was done, and messages not all the time.
+    /// The part of a decision that is to be done now: without what was done before, and without
+    /// messages that come too soon.
     pub(super) fn task(&mut self, mut decision: Decision) -> Option<Task> {
         let key = (decision.namespace.clone(), decision.name.clone());
         let known = self.jobsets.get(&key)?;
@@ -195,7 +198,7 @@ impl View {
         });
         let is_made = |group: &PodGroupRef| made.get(&group.name).is_some_and(|made| made.is(group));
         decision.groups.retain(|group| !is_made(group));
-        // What is discarded is so before a write.
+        // PodGroups are discarded only before another write.
         if decision.write.is_none() && decision.ungate.is_empty() && decision.groups.is_empty() {
             return None;
         }
@@ -207,14 +210,14 @@ impl View {
         })
     }
 
-    /// Remembers when a message is written.
+    /// Notes that a message is being written.
     pub(super) fn begins(&mut self, task: &Task) {
         if task.writes_message() {
             self.written.insert(task.key.clone(), Instant::now());
         }
     }
 
-    /// Returns what the user of the JobSet is to be told.
+    /// Takes in what came of a task. Returns events for the user of the JobSet.
     pub(super) fn done(&mut self, done: Outcome) -> Vec<(Arc<JobSet>, Event)> {
         let now = Instant::now();
         if done.held_up {
@@ -241,14 +244,15 @@ impl View {
             let groups = done.groups.into_iter();
             made.extend(groups.map(|(name, policy)| (name, MadePodGroup { policy, at: now })));
         }
-        // What was written is decided on next, whether or not the watch shows it yet.
+        // The next decision takes the write into account, even if the watch does not show it yet.
         self.look(&object);
         news
     }
 }
 
-/// What a JobSet takes, in kB: itself, one for each of its Jobs that is there, and of what it asks for a quarter for each Job and a sixteenth for each pod, of which decisions
-/// make lists. Nothing of that is decided about one that is suspended.
+/// What a JobSet takes, in kB: itself, one for each existing Job, a quarter for each Job that it
+/// asks for, and a sixteenth for each pod, because decisions make lists of them. A suspended JobSet
+/// asks for none.
 fn weight_of(jobset: &JobSet, jobs: usize) -> usize {
     let asked = Size::of(jobset);
     let asked = usize::try_from(asked.jobs / 4 + asked.workers / 16).unwrap_or(usize::MAX);
