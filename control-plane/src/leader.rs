@@ -1,7 +1,8 @@
-//! Leadership: one replica acts, and its epoch fences the ones before it.
+//! Leadership: one replica acts, and its epoch fences former leaders.
 //!
-//! Promises: wall clocks do not matter, wherever they stand and however they are set. Whether a Lease is over is judged by how long it was seen
-//! unchanged (`sight`), and whether it was renewed by when that was sent (`guard`): both by the monotonic clock of the one who judges.
+//! Promises: wall clocks do not matter, whatever they show and however they are set. A Lease is
+//! over if a replica has seen it unchanged for long enough (`candidate`). A renewal counts from the
+//! time at which it was sent (`guard`). Both are measured by the replica's own monotonic clock.
 
 mod candidate;
 mod epoch;
@@ -34,19 +35,20 @@ pub use leader_address::LeaderAddress;
 pub(crate) use leader_address::follow;
 pub use process::{Identity, NoName};
 
-/// Who writes the epoch.
+/// The field manager of the epoch.
 const FIELD_MANAGER: &str = "lockstep-control-plane";
 
-/// How often a replica that waits looks whether the lease was given up, or is renewed.
+/// How often a waiting replica reads the lease.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// How often others may write the Lease between two writes that belong together, before it is given up.
+/// Conflicts in a row after which a write of the Lease fails.
 const RACES: u32 = 10;
 
-/// Annotation of the Lease: the process that leads. The latest to write it wins, where somebody leads without election.
+/// Annotation of the Lease: the process that leads. Without election the latest process to write it
+/// wins.
 const LEADER_PROCESS: &str = "lockstep.dev/leader-process";
 
-/// Why leadership could not be had or kept.
+/// Why leadership could not be acquired or kept.
 #[derive(Debug, Error)]
 pub enum LeaseError {
     /// The API server refused.
@@ -61,12 +63,13 @@ pub enum LeaseError {
     /// The API server shows an older Lease than it did.
     #[error(transparent)]
     WentBack(#[from] WentBack),
-    /// The API server was silent, or slow, while it was to be given up.
+    /// The API server did not answer in time when the lease was to be given up.
     #[error("the lease could not be given up in time")]
     NotReleased,
 }
 
-/// The API server shows an older Lease than it did: its store was restored from a backup, and all that is known may be of what is no more.
+/// The API server shows an older Lease than before: its store was restored from a backup, and
+/// everything that is cached may no longer exist.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error(
     "the API server went back to an older state: the lease was at resourceVersion {before}, and is at {now}; starting again from what it holds"
@@ -78,9 +81,10 @@ pub struct WentBack {
     pub now: u64,
 }
 
-/// The right to act.
+/// The right to act as leader.
 pub struct Leadership {
-    /// The epoch: the Lease's resourceVersion after the acquisition, higher than that of every leader before.
+    /// The epoch: the Lease's resourceVersion after the acquisition. It is higher than that of
+    /// every former leader.
     pub epoch: Epoch,
     name: String,
     leases: Api<Lease>,
@@ -88,10 +92,10 @@ pub struct Leadership {
 }
 
 impl Leadership {
-    /// Waits until this replica leads; nothing where it is told to end before. What it has taken by then is given up.
+    /// Waits until this replica leads. `None`: the shutdown came first, and the lease was given up.
     ///
-    /// A control plane that follows one that was killed in the same pod, or on the same host, need not wait for the lease's end. `hub` is where
-    /// node daemons find this replica.
+    /// A control plane that follows a killed one in the same pod, or on the same host, need not
+    /// wait for the lease's end. `hub` is the address at which node daemons find this replica.
     ///
     /// # Errors
     /// [`LeaseError`] where the API server refuses.
@@ -108,7 +112,7 @@ impl Leadership {
         let claim = (held.process.as_str(), hub);
         let params = PatchParams::default();
         let begun = tokio::select! {
-            // An answer that comes after a stall is no reason to act: the lease may be over.
+            // An answer after a stall is no reason to act: the lease may be over.
             biased;
             () = unrenewed(held.renewed.clone(), time_to_renew(election)) => Err(LeaseError::Lost),
             () = shutdown.cancelled() => Ok(None),
@@ -128,8 +132,9 @@ impl Leadership {
         }))
     }
 
-    /// Leads at once, whoever holds the lease: somebody else sees to it that no other replica acts. The Lease is written all the same, since
-    /// the epoch comes from it; who holds it is left as it is.
+    /// Leads at once, even if another process holds the lease: the operator makes sure that no
+    /// other replica acts. The Lease is still written, because the epoch comes from it. Its holder
+    /// stays as it is.
     ///
     /// # Errors
     /// [`LeaseError`] where the API server refuses.
@@ -156,8 +161,8 @@ impl Leadership {
         })
     }
 
-    /// Resolves when the lease is lost, or could not be seen to be ours for so long that another replica may hold it soon. Never without
-    /// election. Cancel-safe.
+    /// Resolves when the lease is lost, or when it has not been seen to be ours for so long that
+    /// another replica may hold it soon. Never without election. Cancel-safe.
     pub async fn lost(&mut self) -> LeaseError {
         match &mut self.held {
             Some(held) => held.lost().await,
@@ -165,10 +170,12 @@ impl Leadership {
         }
     }
 
-    /// Sees to it that the next to lead, most likely this replica, does so above an epoch that others have heard of.
+    /// Makes the next leader, most likely this replica, lead above an epoch that others have heard
+    /// of.
     ///
     /// # Errors
-    /// [`LeaseError::Lost`] where that epoch is simply that of the present leader, which is another replica; else where the API server refuses.
+    /// [`LeaseError::Lost`] if another replica leads now: the epoch is its own. Otherwise the API
+    /// server has refused.
     pub async fn reserve_epoch(&self, epoch: Epoch) -> Result<(), LeaseError> {
         retry_on_conflict(|| async {
             let lease = self.leases.get(&self.name).await.map_err(Box::new)?;
@@ -183,10 +190,11 @@ impl Leadership {
         .await
     }
 
-    /// Gives the lease up, so that another replica need not wait for its end. One that another replica holds already is left to it.
+    /// Gives the lease up, so that another replica need not wait for its end. A lease that another
+    /// replica holds stays as it is.
     ///
     /// # Errors
-    /// [`LeaseError`] where the API server refuses, or does not answer in time.
+    /// [`LeaseError`] if the API server refuses, or does not answer in time.
     pub async fn release(self) -> Result<(), LeaseError> {
         match self.held {
             Some(held) => held.release().await,
@@ -195,13 +203,13 @@ impl Leadership {
     }
 }
 
-/// The Leases of a namespace, which is made where it is missing.
+/// The Leases of a namespace, which is created if it is missing.
 async fn leases(client: &kube::Client, namespace: &str) -> Result<Api<Lease>, LeaseError> {
     namespace::ensure(client, namespace).await.map_err(Box::new)?;
     Ok(Api::namespaced(client.clone(), namespace))
 }
 
-/// Makes exactly this version of the Lease one that nobody holds.
+/// Removes the holder from exactly this version of the Lease.
 async fn set_free(leases: &Api<Lease>, lease: &Lease) -> Result<(), kube::Error> {
     let name = lease.metadata.name.as_deref().unwrap_or_default();
     let patch = json!({
@@ -214,7 +222,8 @@ async fn set_free(leases: &Api<Lease>, lease: &Lease) -> Result<(), kube::Error>
     Ok(())
 }
 
-/// Does it again where somebody else, most likely the manager that renews it, has written the Lease in between.
+/// Repeats `act` if another client, most likely the manager that renews the Lease, has written it
+/// in between.
 async fn retry_on_conflict<T, F>(act: impl Fn() -> F) -> Result<T, LeaseError>
 where
     F: Future<Output = Result<T, LeaseError>>,
@@ -233,7 +242,7 @@ fn leader_process(lease: &Lease) -> Option<&str> {
     annotations.get(LEADER_PROCESS).map(String::as_str)
 }
 
-/// Who holds it, if anybody does. To client-go one without a name is nobody.
+/// The holder of the Lease, if there is one. As in client-go, an empty name is none.
 fn holder(lease: &Lease) -> Option<&str> {
     let holder = lease.spec.as_ref()?.holder_identity.as_deref();
     holder.filter(|holder| !holder.is_empty())

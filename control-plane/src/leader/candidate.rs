@@ -1,9 +1,12 @@
-//! When a replica may stand for election: judged by what it saw itself, for how long, by its own monotonic clock.
+//! When a replica may take the Lease. It judges by what it has seen itself, and for how long, by
+//! its own monotonic clock.
 //!
-//! Promises: a Lease that is renewed is left to its holder, whatever times are written in it; one that is not is over once it was seen unchanged
-//! for as long as it says that it lasts. Nothing is written over a renewal that came in between. One that somebody deletes lasts as long too, where this
-//! replica saw it held: who held it may not know it yet. Who comes later finds none, and knows nothing of it. Nobody stands where the API server goes back to
-//! an older state: what this replica has cached meanwhile may be of what is no more.
+//! Promises: a Lease that is renewed stays with its holder, whatever times it states. A Lease that
+//! is not renewed is over when it was seen unchanged for its own duration. No write replaces a
+//! renewal that came in between. A deleted Lease that this replica saw held lasts as long too,
+//! because its holder may not know of the deletion. A replica that starts later finds no Lease, and
+//! takes it. No replica takes a Lease if the API server goes back to an older state: its caches may
+//! hold what no longer exists.
 
 use std::time::Duration;
 
@@ -16,7 +19,7 @@ use super::{LOOK, LeaseError, holder, set_free};
 use crate::config::settings::LeaderElection;
 use crate::k8s::apply::is_status;
 
-/// What a replica that waits has seen of the Lease.
+/// A waiting replica, and what it has seen of the Lease.
 #[derive(Debug)]
 pub(super) struct Candidate {
     leases: Api<Lease>,
@@ -26,8 +29,8 @@ pub(super) struct Candidate {
     pub(super) highest: HighestVersion,
 }
 
-/// What a Lease that somebody else holds says, and since when it was seen to say just that, or to be gone. Its annotations do not count: who renews it
-/// changes the times.
+/// The Lease of another holder as it was last seen, and since when it has been seen like this. Its
+/// annotations do not count: a renewal changes the times.
 #[derive(Debug)]
 struct LastSeen {
     spec: LeaseSpec,
@@ -35,7 +38,7 @@ struct LastSeen {
     since: Instant,
 }
 
-/// Whether a Lease that somebody held is still there.
+/// Tells if a Lease that was held still exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Presence {
     There,
@@ -45,11 +48,11 @@ enum Presence {
 /// What a Lease is to a replica that would like to lead.
 #[derive(Debug, PartialEq, Eq)]
 enum LeaseState {
-    /// Nobody's, or missing where nobody was seen to hold it.
+    /// Without a holder, or missing and never seen with one.
     Free,
-    /// It belongs to nobody any more, but says otherwise; or to this one, which has given up to take it.
+    /// It still names a holder, but is over; or it names this replica, which has given it up.
     Over,
-    /// Somebody else's, until then if it is not renewed.
+    /// Held by another replica, until this time if it is not renewed.
     Held(Instant),
 }
 
@@ -64,7 +67,7 @@ impl Candidate {
         }
     }
 
-    /// Resolves once the lease can be taken at once. One that is over is freed first.
+    /// Resolves when the lease can be taken at once. If it is over, it is freed first.
     ///
     /// # Errors
     /// [`LeaseError::WentBack`].
@@ -80,7 +83,8 @@ impl Candidate {
         }
     }
 
-    /// Resolves once somebody else holds the lease, it is gone, or nobody has taken it for long.
+    /// Resolves when another replica holds the lease, when it is gone, or when no replica has taken
+    /// it for long.
     ///
     /// # Errors
     /// [`LeaseError::WentBack`].
@@ -88,7 +92,7 @@ impl Candidate {
         let began = Instant::now();
         while began.elapsed() < self.election.duration {
             tokio::time::sleep(LOOK).await;
-            // Without a Lease the manager has nothing to take.
+            // Without a Lease the manager has nothing to acquire.
             if let Some((LeaseState::Held(_), _) | (_, None)) = self.look().await? {
                 break;
             }
@@ -96,9 +100,9 @@ impl Candidate {
         Ok(())
     }
 
-    /// Nothing where the lease cannot be read.
+    /// `None`: the lease cannot be read.
     async fn look(&mut self) -> Result<Option<(LeaseState, Option<Lease>)>, LeaseError> {
-        // One that is answered late only makes the lease seem younger.
+        // A late answer only makes the lease look younger.
         let look = self.leases.get_opt(&self.election.lease);
         match tokio::time::timeout(self.election.duration, look).await {
             Ok(Ok(lease)) => {
@@ -124,7 +128,7 @@ impl Candidate {
             }
             spec => {
                 self.seen = None;
-                // With what is left of its holder the manager would take it for one that is held.
+                // With traces of a holder the manager would take the lease for a held one.
                 let is_clean = spec.as_ref().is_none_or(|spec| {
                     spec.holder_identity.is_none()
                         && spec.renew_time.is_none()
@@ -140,7 +144,8 @@ impl Candidate {
         }
     }
 
-    /// What a Lease is that is not there: what was seen of it has still to pass, and then there is nothing to free.
+    /// The state of a missing Lease: the time that it was seen to last has still to pass. Then
+    /// there is nothing to free.
     fn gone(&mut self) -> LeaseState {
         let Some(seen) = &self.seen else {
             return LeaseState::Free;
@@ -154,7 +159,7 @@ impl Candidate {
         }
     }
 
-    /// What a Lease is that somebody else holds, or held when it was deleted.
+    /// The state of a Lease that another replica holds, or held when it was deleted.
     fn held(&mut self, spec: LeaseSpec, presence: Presence) -> LeaseState {
         let now = Instant::now();
         let since = match &self.seen {
@@ -176,7 +181,7 @@ impl Candidate {
         }
     }
 
-    /// Whether it could be freed. Not where it was written since it was read.
+    /// Frees the lease. False: it failed, or the lease was written since it was read.
     async fn freed(&self, lease: &Lease) -> bool {
         if let Some(former) = holder(lease).filter(|holder| *holder != self.identity) {
             tracing::warn!(former, "the lease was not renewed for as long as it lasts");

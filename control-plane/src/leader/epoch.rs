@@ -1,6 +1,7 @@
-//! The epoch of a leader, as the Lease gives it.
+//! The epoch of a leader, taken from the Lease.
 //!
-//! Promises: it is higher than that of every leader before, and than one that is written down there.
+//! Promises: it is higher than the epoch of every former leader, and than the epoch that the
+//! Lease's annotation states.
 
 use std::net::SocketAddr;
 
@@ -12,12 +13,13 @@ use serde_json::json;
 use super::leader_address::HUB_ADDRESS;
 use super::{LEADER_PROCESS, LeaseError, retry_on_conflict};
 
-/// Annotation of the Lease: the highest epoch that anybody is known to have acted under. There only where the store was restored from a backup,
-/// so that its versions, from which epochs are taken, begin below those that nodes have seen.
+/// Annotation of the Lease: the highest epoch that is known to have been used. It exists only after
+/// the store was restored from a backup: then resource versions, from which epochs are taken, begin
+/// below those that nodes have seen.
 pub(super) const EPOCH: &str = "lockstep.dev/epoch";
 
-/// Writes the Lease, so that its resourceVersion is higher than that of every leader before. After a restore that is not enough: then the epoch
-/// is one above the last, and is written down.
+/// Writes the Lease, so that its resourceVersion is higher than the epoch of every former leader.
+/// After a restore that is not enough: then the epoch is one above the last, and is written down.
 pub(super) async fn new_epoch<P>(
     leases: &Api<Lease>,
     name: &str,

@@ -1,7 +1,8 @@
-//! Whether a leader still leads.
+//! Tells when a leader no longer leads.
 //!
-//! Promises: it stops before another replica may take the lease, also where the API server is away, the lease is another's or gone, or nothing is
-//! renewed any more: by its own monotonic clock. It ends as well where the API server goes back to an older state.
+//! Promises: by its own monotonic clock, it stops before another replica may take the lease, even
+//! if the API server is away, the lease is gone or another's, or renewals have stopped. It also
+//! ends if the API server goes back to an older state.
 
 use std::time::Duration;
 
@@ -14,21 +15,22 @@ use super::{LeaseError, WentBack, holder, leader_process};
 use crate::config::settings::LeaderElection;
 use crate::k8s::watch::own_writes::version;
 
-/// For how long a leader acts that does not renew the lease: the time that it has for it, but at least until halfway between a renewal that is due
-/// and the lease's end.
+/// How long a leader acts without a renewal: its renew deadline, but at least until halfway between
+/// the due renewal and the lease's end.
 pub(super) fn time_to_renew(election: &LeaderElection) -> Duration {
     election
         .renew_deadline
         .max((election.duration + election.retry) / 2)
 }
 
-/// Resolves once the lease was not renewed for so long. That it can be read is not enough: others see that it stays as it is, and take it.
+/// Resolves when the lease has not been renewed for this long. Reading it is not enough: other
+/// replicas see an unchanged lease, and take it.
 pub(super) async fn unrenewed(mut renewed: watch::Receiver<Instant>, limit: Duration) {
     loop {
         let until = *renewed.borrow_and_update() + limit;
         match tokio::time::timeout_at(until, renewed.changed()).await {
             Ok(Ok(())) => {}
-            // Nobody renews it any more.
+            // The task that renews it is gone.
             Ok(Err(_)) | Err(_) => return tokio::time::sleep_until(until).await,
         }
     }
@@ -36,16 +38,17 @@ pub(super) async fn unrenewed(mut renewed: watch::Receiver<Instant>, limit: Dura
 
 /// The highest resourceVersion of the lease that was read.
 ///
-/// Each look is answered from etcd, by a read that sees what was written before it, and is begun after the answer to the one before: no cache, and none of
-/// several API servers, can show an older one unless the store has gone back.
+/// Each read is answered from etcd, sees all earlier writes, and begins after the answer to the one
+/// before. No cache, and none of several API servers, can show an older version unless the store
+/// has gone back.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct HighestVersion(u64);
 
 impl HighestVersion {
-    /// Takes another look into account. A version that is no number tells nothing.
+    /// Takes in a version that was read. A version that is no number is ignored.
     ///
     /// # Errors
-    /// It is older.
+    /// The version is older.
     pub(super) fn see(&mut self, lease: &Lease) -> Result<(), WentBack> {
         let now = version(&lease.metadata);
         if (1..self.0).contains(&now) {
@@ -56,7 +59,7 @@ impl HighestVersion {
     }
 }
 
-/// Resolves once the lease's manager has seen its version fall. Cancel-safe.
+/// Resolves when the lease's manager has seen its version fall. Cancel-safe.
 pub(super) async fn fallen(mut went_back: watch::Receiver<Option<WentBack>>) -> WentBack {
     let fallen = went_back
         .wait_for(Option::is_some)
@@ -65,15 +68,15 @@ pub(super) async fn fallen(mut went_back: watch::Receiver<Option<WentBack>>) -> 
         .and_then(|fallen| *fallen);
     match fallen {
         Some(fallen) => fallen,
-        // The manager has ended, which is seen elsewhere.
+        // The manager has ended: `held` shows that.
         None => std::future::pending().await,
     }
 }
 
-/// Resolves once the lease has not been seen to be ours for the time that a leader has to renew it, which is over before the lease is. The manager
-/// renews it, but says nothing while the API server is away.
+/// Resolves when the lease has not been seen to be ours for the renew deadline, which is shorter
+/// than the lease. The manager renews the lease, but reports nothing while the API server is away.
 ///
-/// Resolves too once its resourceVersion has fallen.
+/// It also resolves when the lease's resourceVersion has fallen.
 pub(super) async fn unseen(
     leases: &Api<Lease>,
     election: &LeaderElection,
@@ -81,7 +84,7 @@ pub(super) async fn unseen(
     highest: &mut HighestVersion,
 ) -> LeaseError {
     let deadline = election.renew_deadline;
-    // One look that fails, or takes its time, leaves time for others.
+    // One read that fails, or is slow, leaves time for others.
     let (every, patience) = (election.retry.min(deadline / 4), deadline / 3);
     let mut seen = Instant::now();
     loop {
@@ -102,7 +105,7 @@ pub(super) async fn unseen(
                 }
                 seen = asked;
             }
-            // It cannot be renewed, and whoever comes makes another.
+            // It cannot be renewed, and the next replica creates another.
             Ok(Ok(None)) => {
                 tracing::error!("the lease is gone");
                 return LeaseError::Lost;

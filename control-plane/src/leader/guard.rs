@@ -1,19 +1,25 @@
 //! The Lease as its manager reads and writes it.
 //!
-//! `kube-lease-manager` compares times that other machines wrote with the wall clock of this one, and writes without saying on which version of the
-//! Lease. Behind this guard neither does harm. Promises:
-//! - A write of the manager changes a Lease only while this replica holds it, or takes it while nobody does. It is made on exactly the version of
-//!   which that is true. Any other is left undone, and answered with the Lease as it is: the manager reads after each write, and sees whose it is.
-//!   Where there is no Lease nothing is written: whoever would like to lead makes one first.
-//! - To the manager our Lease was renewed as long ago as the monotonic clock says, and that of another just now. So it renews ours in time and lets
-//!   others have theirs, whatever the wall clocks say and however they are set.
-//! - It writes nothing on a version below one that it has read: the store was restored from a backup, and its own write could hide that from all who look.
-//! - While this replica leads the manager hears of no failure. Its pauses after failures only grow for as long as it leads, up to half a minute: a
-//!   few that are long past would keep it from a renewal that is due. What fails is tried again here, in the pace of a leader that renews.
+//! `kube-lease-manager` compares times that other machines wrote with the local wall clock, and
+//! writes without naming a version of the Lease. Behind this guard neither does harm. Promises:
+//! - The manager's write changes a Lease only while this replica holds it, or takes it while no
+//!   replica does. The write is made on exactly the version of which that is true. Any other write
+//!   is not made, and is answered with the Lease as it is: the manager reads after each write, and
+//!   sees the holder. If there is no Lease, nothing is written: a replica that wants to lead
+//!   creates it first.
+//! - The manager sees our Lease as renewed when the monotonic clock says so, and another's as
+//!   renewed just now. So it renews ours in time and respects the others, whatever the wall clocks
+//!   say and however they are set.
+//! - It writes nothing on a version below one that it has read: the store was restored from a
+//!   backup, and a write could hide that from other readers.
+//! - While this replica leads, the manager hears of no failure. Its pauses after failures grow up
+//!   to half a minute and never shrink: a few old failures would delay a due renewal. The guard
+//!   retries instead, at the pace of a leader that renews.
 //!
-//! Trying again never prolongs a leadership. Each attempt to write looks anew whose the Lease is and states a time of its own, so that others see it
-//! change. A leader counts the time since the last write that was done (`lost`). What is tried is begun after that one and given up after the time
-//! that a leader has to renew: by then it has stopped, before the Lease is over for others.
+//! Retries never prolong a leadership. Each attempt to write reads the holder again and states a
+//! time of its own, so that others see the Lease change. A leader counts the time since its last
+//! successful write (`expiry`). Retries begin after that write and end after the renew deadline. By
+//! then the leader has stopped, before the Lease is over for others.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -41,12 +47,12 @@ use super::expiry::{HighestVersion, time_to_renew};
 use super::{RACES, WentBack, holder};
 use crate::config::settings::LeaderElection;
 
-/// Others write the Lease again and again.
+/// Other clients write the Lease again and again.
 #[derive(Debug, Error)]
 #[error("others have written the lease between each reading and the write on top of it")]
 struct Raced;
 
-/// The API server refuses, and most often says why.
+/// The API server refuses, and usually says why.
 #[derive(Debug, Error)]
 #[error("{status}{}{message}", if .message.is_empty() { "" } else { ": " })]
 struct Refused {
@@ -54,12 +60,12 @@ struct Refused {
     message: String,
 }
 
-/// How near to the end nothing is tried any more.
+/// No attempt begins this close to the end.
 const LAST: Duration = Duration::from_millis(100);
-/// The longest refusal that is read: far more than the API server has to say.
+/// The longest refusal that is read: far more than the API server sends.
 const LONGEST_REFUSAL: usize = 64 << 10;
 
-/// The API server, or the way to it, is silent.
+/// The API server did not answer in time.
 #[derive(Debug, Error)]
 #[error("no answer in time")]
 struct Silent;
@@ -70,7 +76,7 @@ struct Guard {
     name: String,
     identity: String,
     renewed: watch::Sender<Instant>,
-    /// Of the manager's own looks: it asks for one thing after the other.
+    /// From the manager's own reads: it makes one request after the other.
     highest: Mutex<HighestVersion>,
     went_back: watch::Sender<Option<WentBack>>,
     pace: RetryPolicy,
@@ -78,17 +84,19 @@ struct Guard {
 
 /// What the guard knows of the Lease.
 pub(super) struct LeaseSignals {
-    /// When the manager last wrote it: before it was sent, so that nobody has seen it earlier.
+    /// The time of the manager's last write, taken before it was sent: no replica has seen it
+    /// earlier.
     pub(super) renewed: watch::Receiver<Instant>,
-    /// Whether its version has fallen.
+    /// Set when its version has fallen.
     pub(super) went_back: watch::Receiver<Option<WentBack>>,
 }
 
-/// How what fails is tried again.
+/// How failed requests are retried.
 struct RetryPolicy {
-    /// For how long in all: a leader that has renewed nothing for that long has stopped.
+    /// How long in all: a leader without a renewal has stopped by then.
     limit: Duration,
-    /// For how long one request may be without an answer, so that it leaves time for others. An attempt to write is two of them.
+    /// How long one request may stay unanswered, so that there is time for others. An attempt to
+    /// write is two requests.
     patience: Duration,
     /// Between two attempts.
     pause: Duration,
@@ -105,7 +113,7 @@ impl RetryPolicy {
     }
 }
 
-/// A client for the manager of this Lease alone, and what is seen of the Lease meanwhile.
+/// A client for the manager of this Lease only, and what it sees of the Lease.
 pub(super) fn guarded(client: &Client, election: &LeaderElection, identity: &str) -> (Client, LeaseSignals) {
     let (renewed, seen_renewed) = watch::channel(Instant::now());
     let (went_back, seen_back) = watch::channel(None);
@@ -231,11 +239,13 @@ impl Guard {
             }
             return Ok(answer);
         }
-        // Not a conflict, if it comes to that: the manager panics where it is told of one while it gives the Lease up.
+        // Not a conflict, if it comes to that: the manager panics where it is told of one while it
+        // gives the Lease up.
         Err(Raced.into())
     }
 
-    /// The answer to a write where there is no Lease: without a version of it the write would be made on whatever comes to be there meanwhile.
+    /// The answer to a write where there is no Lease: without a version of it the write would be
+    /// made on whatever comes to be there meanwhile.
     fn gone(&self) -> Result<Response<Body>, BoxError> {
         tracing::debug!("the lease is gone: nothing is written");
         let status = Status::failure(&format!("leases {:?} not found", self.name), "NotFound");
@@ -244,7 +254,8 @@ impl Guard {
         Ok(Response::builder().status(code).body(Body::from(body))?)
     }
 
-    /// Compares the Lease with the newest one read so far. Returns true, and tells the leader, if it is older.
+    /// Compares the Lease with the newest one read so far. Returns true, and tells the leader, if
+    /// it is older.
     fn goes_back(&self, lease: &Lease) -> bool {
         let mut highest = self.highest.lock().unwrap_or_else(PoisonError::into_inner);
         let fallen = highest.see(lease).err();
@@ -265,8 +276,9 @@ impl Guard {
     }
 }
 
-/// Has every write that does not give the Lease up renew it, at a time of its own. One before it may have been done without an answer: by the same
-/// time others would see nothing renewed now, while this replica counts from now.
+/// Has every write that does not give the Lease up renew it, at a time of its own. One before it
+/// may have been done without an answer: by the same time others would see nothing renewed now,
+/// while this replica counts from now.
 fn restamp(patch: &mut Map<String, Value>) {
     let Some(spec) = patch.get_mut("spec").and_then(Value::as_object_mut) else {
         return;
@@ -276,7 +288,8 @@ fn restamp(patch: &mut Map<String, Value>) {
     }
 }
 
-/// Whether trying again would not be better: it is done, or the Lease is not as the manager took it to be.
+/// Whether trying again would not be better: it is done, or the Lease is not as the manager took it
+/// to be.
 fn is_for_manager(status: StatusCode) -> bool {
     status.is_success() || matches!(status, StatusCode::NOT_FOUND | StatusCode::CONFLICT)
 }

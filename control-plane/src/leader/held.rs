@@ -1,4 +1,4 @@
-//! A Lease that this process holds: how it is taken, kept, and given up.
+//! A Lease that this process holds: how it is acquired, kept, and given up.
 
 use std::time::Duration;
 
@@ -17,10 +17,11 @@ use super::process::Identity;
 use super::{LOOK, LeaseError, WentBack, holder, leader_process, leases, retry_on_conflict, set_free};
 use crate::config::settings::LeaderElection;
 
-/// How long it may take to give the Lease up: hardly longer than the next leader would else wait for its end.
+/// How long it may take to give the Lease up. Otherwise the next leader waits about as long for its
+/// end.
 pub(super) const GIVE_UP: Duration = Duration::from_secs(10);
 
-/// A lease that is held, and renewed in a task of its own.
+/// A lease that this process holds. A task of its own renews it.
 pub(super) struct Held {
     held: watch::Receiver<bool>,
     /// When it was last renewed.
@@ -34,11 +35,12 @@ pub(super) struct Held {
     highest: HighestVersion,
 }
 
-/// A manager at work. It ends with this, wherever it is.
+/// A running manager. It ends when this is dropped.
 type Managing = AbortOnDropHandle<Result<LeaseManager, LeaseManagerError>>;
 
 impl Held {
-    /// Waits until the lease is this process's; nothing where it is told to end before. Cancelled in another way it might keep the lease.
+    /// Waits until this process holds the lease. `None`: the shutdown came first. If the future is
+    /// dropped instead, the process may keep the lease.
     pub(super) async fn campaign(
         client: &kube::Client,
         election: &LeaderElection,
@@ -64,7 +66,7 @@ impl Held {
                     candidate.until_free().await?;
                     match manager(&manager_client, election, &identity).await {
                         Ok(manager) => return Ok::<_, LeaseError>(manager),
-                        // Who waits has time.
+                        // A waiting replica has time.
                         Err(error) => {
                             tracing::warn!(lease, %error, "the lease cannot be waited for now, will retry");
                             tokio::time::sleep(election.retry).await;
@@ -93,17 +95,19 @@ impl Held {
                     return if leads { Ok(Some(held)) } else { Err(LeaseError::Lost) };
                 }
                 fallen = fallen(seen.went_back.clone()) => return Err(fallen.into()),
-                // Another was quicker, and the manager would wait for the end of the lease by the wall clock.
+                // Another replica was quicker, and the manager would wait for the lease's end by
+                // the wall clock.
                 stands = candidate.until_held() => {
                     let released = held.release().await;
                     stands?;
                     if let Err(error) = released {
-                        // Had it taken the lease after all, that is seen next.
+                        // If it has acquired the lease after all, the next look shows that.
                         tracing::warn!(%error, "the lease cannot be given up now");
                     }
                 }
                 () = shutdown.cancelled() => {
-                    // What the API server was asked for may be done after a look at the lease. So it may first answer.
+                    // A pending request may take effect after the lease is read. So its answer
+                    // comes first.
                     let _ = tokio::time::timeout(LOOK, held.held.wait_for(|held| *held)).await;
                     return held.release().await.map(|()| None);
                 }
@@ -112,7 +116,8 @@ impl Held {
     }
 
     pub(super) async fn release(self) -> Result<(), LeaseError> {
-        // By itself it would give up whatever it finds, and first sleep for up to half a minute where a renewal has failed.
+        // The manager itself would release any lease that it finds, and would first sleep for up to
+        // half a minute after a failed renewal.
         end(self.manager).await;
         let freed = retry_on_conflict(|| async {
             let lease = self
@@ -135,7 +140,7 @@ impl Held {
 
     pub(super) async fn lost(&mut self) -> LeaseError {
         tokio::select! {
-            // An ended sender means that the renewing task is gone: as good as lost.
+            // If the sender is gone, so is the task that renews: the lease is as good as lost.
             _ = self.held.wait_for(|held| !*held) => {}
             why = unseen(&self.leases, &self.election, (&self.identity, &self.process), &mut self.highest) => return why,
             fallen = fallen(self.went_back.clone()) => return fallen.into(),
@@ -147,7 +152,7 @@ impl Held {
     }
 }
 
-/// Who takes the lease, and renews it.
+/// The manager that acquires the lease, and renews it.
 async fn manager(
     client: &kube::Client,
     election: &LeaderElection,
@@ -157,20 +162,20 @@ async fn manager(
         .with_namespace(&election.namespace)
         .with_identity(identity)
         .with_duration(election.duration.as_secs())
-        // Tried as early as client-go tries, so that one attempt may fail, or take its time.
+        // It tries as early as client-go does, so that one attempt may fail, or be slow.
         .with_grace(election.duration.saturating_sub(election.retry).as_secs())
         .build()
         .await
 }
 
-/// Ends a manager wherever it is: it writes nothing any more.
+/// Ends a manager: it writes nothing after this.
 async fn end(manager: Managing) {
     manager.abort();
-    // It was cancelled, which is no news.
+    // It was cancelled, so its result says nothing.
     let _ = manager.await;
 }
 
-/// Frees the lease where the process has ended that holds it, and this one follows it.
+/// Frees the lease if its holder has ended and this process follows it in the same pod or host.
 async fn free_predecessor(leases: &Api<Lease>, name: &str, own: &Identity) -> Result<(), LeaseError> {
     let present = leases.get_opt(name).await.map_err(Box::new)?;
     let Some(lease) = present.filter(|lease| own.follows(lease)) else {

@@ -1,7 +1,8 @@
-//! Who leads, and where its hub is, as the Lease says.
+//! The leader and the address of its hub, from the Lease.
 //!
-//! Promises: it is the address that the process which leads has written down; none is known once its Lease has run out. An address may be
-//! old for a moment, while another replica takes over: who goes there is told again.
+//! Promises: the address is the one that the leading process has written. None is known after its
+//! Lease has expired. The address may be out of date for a moment while another replica takes over:
+//! that replica then redirects callers.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -30,12 +31,12 @@ pub struct LeaderAddress {
     own: OwnReplica,
 }
 
-/// This replica: it sends nobody to itself.
+/// This replica, which redirects nobody to itself.
 #[derive(Debug, Clone, Default)]
 struct OwnReplica {
-    /// As which it holds the Lease.
+    /// The identity with which it holds the Lease.
     holder: String,
-    /// Where its hub is.
+    /// The address of its hub.
     hub: Option<SocketAddr>,
 }
 
@@ -43,7 +44,7 @@ struct OwnReplica {
 struct KnownLeader {
     holder: String,
     hub: Hub,
-    /// The leader has most likely died where the Lease has not been renewed by then.
+    /// If the Lease is not renewed by then, the leader has most likely died.
     renewed_until: Instant,
     until: Instant,
 }
@@ -51,9 +52,9 @@ struct KnownLeader {
 /// The leader's hub, as far as the Lease says where it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Hub {
-    /// The holder has not written anything down yet.
+    /// The holder has not written its address yet.
     NotWrittenYet,
-    /// The holder does not say where it is found, and never will.
+    /// The holder publishes no address.
     NotPublished,
     Address(SocketAddr),
 }
@@ -62,7 +63,7 @@ enum Hub {
 const LATE: Duration = Duration::from_millis(500);
 
 impl LeaderAddress {
-    /// The leader is never known.
+    /// An address that never becomes known.
     #[must_use]
     pub fn unknown() -> Self {
         Self {
@@ -71,7 +72,7 @@ impl LeaderAddress {
         }
     }
 
-    /// It is there for good.
+    /// An address that stays.
     #[cfg(test)]
     pub(crate) fn at(address: SocketAddr) -> Self {
         let until = Instant::now() + Duration::from_secs(3600);
@@ -96,11 +97,12 @@ impl LeaderAddress {
         }
     }
 
-    /// Resolves once another replica leads that has renewed the Lease when it should, and has said where it is, or that it does not. Cancel-safe.
+    /// Resolves when another replica leads, has renewed the Lease in time, and has written its
+    /// address or publishes none. Cancel-safe.
     pub(crate) async fn renewed(&self) {
         let is_other = |known: &KnownLeader| match known.hub {
             Hub::Address(address) => Some(address) != self.own.hub,
-            // Who looks for it finds it sooner by himself than by waiting here.
+            // A caller finds it sooner by itself than by waiting here.
             Hub::NotPublished => known.holder != self.own.holder,
             Hub::NotWrittenYet => false,
         };
@@ -111,15 +113,15 @@ impl LeaderAddress {
             .await
             .is_err()
         {
-            // Nobody follows the Lease.
+            // The task that follows the Lease is gone.
             std::future::pending().await
         }
     }
 
-    /// Name of the replica that leads, be it this one or another, as far as is known now: that of its pod.
+    /// Name of the pod of the replica that leads, this one or another, as far as is known now.
     #[must_use]
     pub fn holder(&self) -> Option<String> {
-        // What follows tells one process of a pod from the next.
+        // The rest distinguishes the processes of a pod.
         let name = |holder: &str| {
             holder
                 .rsplit_once('_')
@@ -138,7 +140,7 @@ impl LeaderAddress {
     }
 }
 
-/// Follows the Lease until `end`. The second part must run for the first to know anything.
+/// Follows the Lease until `end`. The address stays unknown unless the future runs.
 pub(crate) fn follow(
     client: &kube::Client,
     election: &LeaderElection,
@@ -177,8 +179,8 @@ pub(crate) fn follow(
     (LeaderAddress { known, own }, task)
 }
 
-/// Who had the Lease, and the process that has written its address. A replica that takes it becomes its holder first, and puts its own address in the
-/// place of the former one's a moment later.
+/// The holder of the Lease, and the process that has written the address. A replica that takes the
+/// Lease becomes its holder first, and replaces the former address a moment later.
 #[derive(Debug, Default)]
 struct Claim {
     holder: String,
@@ -186,7 +188,7 @@ struct Claim {
 }
 
 impl Claim {
-    /// Whether the address that the Lease names now is that of its holder.
+    /// True: the address that the Lease names now is the holder's.
     fn is_taken_by(&mut self, lease: &Lease) -> bool {
         let holder = super::holder(lease).unwrap_or_default();
         let process = super::leader_process(lease);
@@ -201,7 +203,7 @@ impl Claim {
     }
 }
 
-/// What a Lease that has just changed says. It is renewed each `every`, long before it has run out.
+/// Reads a Lease that has just changed. It is renewed each `every`, long before it expires.
 fn read(lease: &Lease, lasts: Duration, every: Duration) -> Option<KnownLeader> {
     let holder = super::holder(lease)?;
     let annotations = lease.metadata.annotations.as_ref();

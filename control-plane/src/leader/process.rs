@@ -1,7 +1,8 @@
-//! Which process leads, and whether it still can.
+//! The processes that hold Leases, and how one that has ended is found out.
 //!
-//! Promises: no two processes have one identity, whatever their pods and hosts are called, so that a Lease has one holder. A process that was killed
-//! is followed at once by the next one of its pod or host; nobody takes a Lease from a process that may live.
+//! Promises: no two processes share an identity, whatever the names of their pods and hosts, so
+//! that a Lease has one holder. The next process of the same pod or host follows a killed one at
+//! once. No process takes a Lease from one that may still run.
 
 use std::env;
 
@@ -25,14 +26,14 @@ pub struct NoName;
 /// This process, as a Lease names it.
 #[derive(Debug, Clone)]
 pub struct Identity {
-    /// That of the pod, or of the host.
+    /// Name of the pod, or of the host.
     name: String,
     is_pod: bool,
     process: Process,
 }
 
 impl Identity {
-    /// That of this process, in the pod that `POD_NAME` names, else on this host.
+    /// The identity of this process, by the pod that `POD_NAME` names, or else by the host.
     ///
     /// # Errors
     /// [`NoName`].
@@ -47,37 +48,37 @@ impl Identity {
         })
     }
 
-    /// The holder's identity: no other process has had it. The name stands first, and ends with `_`.
+    /// The holder's identity, which no other process has had: the name, `_`, and a token.
     pub(super) fn holder(&self) -> String {
         format!("{}_{}", self.name, self.process.token)
     }
 
-    /// What the holder writes down about itself.
+    /// What the holder writes about itself.
     pub(super) fn process(&self) -> String {
         self.process.to_string()
     }
 
-    /// Whether a Lease is held by a process that ran where this one does, and has ended.
+    /// True: the Lease's holder ran in this process's pod or host, and has ended.
     pub(super) fn follows(&self, lease: &Lease) -> bool {
         let held = holder(lease).and_then(|holder| holder.rsplit_once('_'));
         let former = leader_process(lease).and_then(Process::parse);
-        // Another one may hold it that has not written down which process it is.
+        // The holder may not have written its process yet.
         let former = former.filter(|former| held == Some((&self.name, &former.token)));
         former.is_some_and(|former| self.process.has_seen_the_end_of(&former, self.is_pod))
     }
 }
 
-/// A process among all that have run anywhere. What cannot be read is empty.
+/// A process, distinct from all others anywhere. A part that cannot be read is empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Process {
     pid: u32,
-    /// When it was started, in the kernel's ticks.
+    /// When it started, in the kernel's ticks.
     started: String,
-    /// The PID namespace that `pid` is of.
+    /// The PID namespace of `pid`.
     namespace: String,
-    /// The run of the kernel, which no two hosts share.
+    /// The boot ID of the kernel, which no two hosts share.
     boot: String,
-    /// Chosen by it at random.
+    /// A random token.
     token: String,
 }
 
@@ -111,7 +112,7 @@ impl Process {
         })
     }
 
-    /// Whether another one, of the same pod or of a host of the same name, has ended for certain.
+    /// True: another process, of the same pod or of a host of the same name, has certainly ended.
     fn has_seen_the_end_of(&self, other: &Self, is_pod: bool) -> bool {
         let is_known = [&other.started, &other.namespace, &other.boot]
             .iter()
@@ -122,7 +123,7 @@ impl Process {
         if other.namespace == self.namespace {
             return has_ended(other.pid, &other.started);
         }
-        // The container before this one: kubelet starts the next when that has ended.
+        // It ran in the container before this one, which the kubelet has seen end.
         is_pod
     }
 }
@@ -140,13 +141,13 @@ impl std::fmt::Display for Process {
     }
 }
 
-/// When a process was started (proc(5), field 22 of stat).
+/// When a process started (proc(5), field 22 of stat).
 fn started(pid: u32) -> Option<String> {
     Some(stat(pid)?.starttime.to_string())
 }
 
-/// Whether the process that was started then has ended for certain. One that was not waited for has; of one that may not be looked at nothing is
-/// known but whether there is one of this id.
+/// True: the process that started then has certainly ended. A zombie has ended. If `/proc` may not
+/// be read, only the process ID tells.
 fn has_ended(pid: u32, since: &str) -> bool {
     match stat(pid) {
         Some(stat) => ['Z', 'X', 'x'].contains(&stat.state) || stat.starttime.to_string() != since,
