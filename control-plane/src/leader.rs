@@ -41,7 +41,7 @@ const FIELD_MANAGER: &str = "lockstep-control-plane";
 /// How often a waiting replica reads the lease.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Conflicts in a row after which a write of the Lease fails.
+/// How often a write of the Lease is retried after conflicts.
 const RACES: u32 = 10;
 
 /// Annotation of the Lease: the process that leads. Without election the latest process to write it
@@ -98,7 +98,7 @@ impl Leadership {
     /// wait for the lease's end. `hub` is the address at which node daemons find this replica.
     ///
     /// # Errors
-    /// [`LeaseError`] where the API server refuses.
+    /// [`LeaseError`] if the API server refuses.
     pub async fn acquire(
         client: &kube::Client,
         election: &LeaderElection,
@@ -137,7 +137,7 @@ impl Leadership {
     /// stays as it is.
     ///
     /// # Errors
-    /// [`LeaseError`] where the API server refuses.
+    /// [`LeaseError`] if the API server refuses.
     pub async fn without_election(
         client: &kube::Client,
         election: &LeaderElection,

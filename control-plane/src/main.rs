@@ -8,11 +8,11 @@ use lockstep_control_plane::telemetry::{logging, panics};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tikv_jemallocator::Jemalloc;
 
-/// Nearly all work here is parsing: many small objects, most of them short-lived.
+/// Nearly all work is parsing: many small, short-lived objects.
 #[global_allocator]
 static ALLOCATOR: Jemalloc = Jemalloc;
 
-/// Threads for what blocks. All that were ever needed stay ([`KEPT`]).
+/// Threads for blocking work. Once started, they stay ([`KEPT`]).
 const BLOCKING: usize = 64;
 
 fn main() -> anyhow::Result<()> {
@@ -35,19 +35,20 @@ fn main() -> anyhow::Result<()> {
     threads.block_on(runtime::run(settings))
 }
 
-/// Small objects, spread over huge pages, take nearly twice the memory. Where the kernel refuses there is no harm.
+/// Small objects on huge pages take nearly twice the memory. It does no harm if the kernel refuses.
 fn without_huge_pages() {
     let _ = nix::sys::prctl::set_thp_disable(true);
 }
 
-/// Each daemon's stream is an open file, and the limit that a container begins with is often 1,024. Where it cannot be raised, it stays.
+/// Each daemon's stream is an open file, and a container often begins with a limit of 1,024. If the
+/// limit cannot be raised, it stays.
 fn with_all_files() {
     if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
         let _ = setrlimit(Resource::RLIMIT_NOFILE, most, most);
     }
 }
 
-/// Nearly all time is waiting. More threads take memory and are no faster.
+/// The threads mostly wait. More threads take memory and are no faster.
 fn workers() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get().min(4))
 }

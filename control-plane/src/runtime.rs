@@ -1,7 +1,7 @@
 //! Wires everything: watches, servers, and what a leader does.
 //!
-//! Promises: every task is owned here, ends by the same token, and is awaited. A task that fails ends
-//! the process with its error.
+//! Promises: every task is owned here, ends by the same token, and is awaited. A task that fails
+//! ends the process with its error.
 //!
 //! ```text
 //! watches ──> Stores ─┬─> jobset::Reconciler ──> API server

@@ -1,7 +1,7 @@
-//! The loop that brings every JobSet closer to what it asks for: look, decide, act, again.
+//! The loop that brings every JobSet closer to its spec: look, decide, act, again.
 //!
-//! Promises: decisions about one JobSet are made one at a time; what failed is tried again, ever more slowly, and not at each change;
-//! a shutdown lets what is under way finish.
+//! Promises: decisions about one JobSet are made one at a time. Failures are retried with growing
+//! pauses, not at each change. A shutdown lets work under way finish.
 
 mod counts;
 mod decider;
@@ -33,10 +33,10 @@ use crate::telemetry::metrics::{Metrics, Outcome, Queue};
 use counts::Counts;
 use decider::{Decided, Decider, Decision, DecisionInput, IN_PART};
 
-/// JobSets that are worked on at the same time.
+/// JobSets that are reconciled at the same time.
 const CONCURRENCY: u16 = 32;
 
-/// Why a JobSet could not be brought closer to what it asks for.
+/// Why a JobSet could not be reconciled.
 #[derive(Debug, Error)]
 #[error(transparent)]
 pub struct ReconcileError(#[from] ApplyError);
@@ -49,7 +49,8 @@ pub(crate) struct Dependencies {
     pub(crate) registry: Arc<Registry>,
 }
 
-/// Reconciles the JobSets that `changes` names until `shutdown` is cancelled, then finishes what is under way.
+/// Reconciles the JobSets that `changes` names until `shutdown` is cancelled, then finishes what is
+/// under way.
 pub(crate) async fn run(
     client: Client,
     stores: Stores,
@@ -80,7 +81,7 @@ pub(crate) async fn run(
     tokio::join!(work, publisher.run());
 }
 
-/// Decider at JobSets and acts.
+/// Looks at JobSets and acts.
 struct Reconciler {
     stores: Stores,
     applier: Applier,
@@ -131,7 +132,7 @@ impl Reconcile for Reconciler {
 }
 
 impl Reconciler {
-    /// Decider at a JobSet once and acts; says after which time to look again.
+    /// Looks at a JobSet once and acts. Returns after which time to look again.
     async fn look(&self, key: &ObjectRef<JobSet>) -> Result<Option<Duration>, ReconcileError> {
         let started = std::time::Instant::now();
         if let Some(left) = self.failures.rests(key) {
@@ -162,7 +163,7 @@ impl Reconciler {
             mut plan,
             new_jobs,
         } = *decided;
-        // Whether anybody but kubelet restarts its containers matters to those that restart in place alone.
+        // Only JobSets that restart in place need an agent or daemon beside the kubelet.
         let ask_again = attended.err().filter(|_| jobset.in_place());
         let held = self.counts.hold_back(key, &jobset, &mut plan);
         let requeue_after = plan
@@ -190,7 +191,8 @@ impl Reconciler {
         Ok(requeue_after)
     }
 
-    /// Tells the user of a JobSet of which Jobs are left out, and nothing is done until they are seen.
+    /// Tells the user that some Jobs of the JobSet are left out, and that nothing is done until
+    /// they are seen.
     fn tell_in_part(&self, key: &ObjectRef<JobSet>) {
         let Some(jobset) = self.stores.without_spec(key) else {
             return;

@@ -1,9 +1,11 @@
-//! The front-end for Ray: RayCronJobs start RayJobs, RayJobs become RayClusters, and RayClusters JobSets, which the rest of the control plane runs.
+//! The front-end for Ray: RayCronJobs start RayJobs, RayJobs become RayClusters, and RayClusters
+//! become JobSets, which the rest of the control plane runs.
 //!
-//! What is decided stands in [`lockstep_core::ray`].
+//! Decisions are made in [`lockstep_core::ray`].
 //!
-//! Promises: decisions about one object are made one at a time, on what the watches show; every write names the version or the object that
-//! was decided about; what failed is tried again, ever more slowly; nothing is done about objects of other controllers.
+//! Promises: decisions about one object are made one at a time, on what the watches show. Every
+//! write names the version or the object that was decided on. Failures are retried with growing
+//! pauses. Objects of other controllers are left alone.
 //!
 //! ```text
 //!  watches (RayClusters, head Services) ─┐
@@ -55,17 +57,19 @@ use turns::Turns;
 
 /// `reportingController` of the events.
 const CONTROLLER: &str = "lockstep-ray";
-/// Requests of all of Ray's controllers. The Job controller keeps to 20 a second, too: three hundred jobs that begin at the same minute would else keep an API
-/// server so busy that restarts wait for it.
+/// Requests of all of Ray's controllers together. Without a limit, three hundred jobs that begin in
+/// the same minute would keep the API server so busy that restarts wait. The Job controller has a
+/// limit, too: 20 a second.
 const REQUESTS: RequestRate = RequestRate {
     per_second: 40.0,
     burst: 100,
 };
-/// Objects of each kind that are worked on at the same time.
+/// Objects of each kind that are reconciled at the same time.
 const CONCURRENCY: u16 = 16;
-/// RayJobs that are worked on at the same time: most of that is waiting for dashboards, and those that do not answer are not to hold up the rest.
+/// RayJobs that are reconciled at the same time. Most of them wait for dashboards, and a dashboard
+/// that does not answer must not hold up the rest.
 const CONCURRENT_JOBS: u16 = 128;
-/// Of these, those that ask dashboards.
+/// How many of these may ask dashboards.
 const CONCURRENT_QUESTIONS: usize = 96;
 
 /// Brings Ray's resources closer to what they ask for.
@@ -75,12 +79,13 @@ pub(crate) struct Controller {
     pub(crate) manage_crds: bool,
     /// See [`crate::config::settings::Ray::dashboard_proxy`].
     pub(crate) dashboard_proxy: Option<String>,
-    /// Host of the API server, at which no dashboard is.
+    /// Host of the API server, which is no dashboard.
     pub(crate) api_server: Option<String>,
 }
 
 impl Controller {
-    /// Works until `shutdown` is cancelled, then finishes what is under way. `jobsets` are those that have changed.
+    /// Works until `shutdown` is cancelled, then finishes what is under way. `jobsets` names
+    /// JobSets that have changed.
     pub(crate) async fn run(self, jobsets: Notified<ObjectRef<JobSet>>, shutdown: CancellationToken) {
         if self.manage_crds {
             self.ensure_crds(&shutdown).await;
@@ -96,7 +101,7 @@ impl Controller {
         let mut tasks = JoinSet::new();
         let (caches, changes) = watches.start(&mut tasks);
         let reconcilers = self.reconcilers(&client, &caches, events);
-        // Nothing is decided on what is not known yet.
+        // No decision is made before everything is listed.
         if shutdown.run_until_cancelled(caches.known()).await.is_none() {
             tracing::debug!("ends before Ray's resources are known");
         }

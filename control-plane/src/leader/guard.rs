@@ -152,7 +152,7 @@ impl Guard {
             };
             let left = left();
             if left <= LAST {
-                // No earlier: until then this replica may still lead.
+                // Not earlier: until then this replica may still lead.
                 tokio::time::sleep(left).await;
                 return Err(error);
             }
@@ -173,7 +173,7 @@ impl Guard {
         Err(self.refused(answer).await.into())
     }
 
-    /// What the API server says of a refusal. It is a failure without that too.
+    /// What the API server says of a refusal, if it says anything.
     async fn refused(&self, answer: Response<Body>) -> Refused {
         let status = answer.status();
         let body = Limited::new(answer.into_body(), LONGEST_REFUSAL).collect();
@@ -239,13 +239,12 @@ impl Guard {
             }
             return Ok(answer);
         }
-        // Not a conflict, if it comes to that: the manager panics where it is told of one while it
-        // gives the Lease up.
+        // Never a conflict: the manager panics on one while it gives the Lease up.
         Err(Raced.into())
     }
 
-    /// The answer to a write where there is no Lease: without a version of it the write would be
-    /// made on whatever comes to be there meanwhile.
+    /// The answer to a write if there is no Lease: without a version, the write could hit a Lease
+    /// that is created in between.
     fn gone(&self) -> Result<Response<Body>, BoxError> {
         tracing::debug!("the lease is gone: nothing is written");
         let status = Status::failure(&format!("leases {:?} not found", self.name), "NotFound");
@@ -269,15 +268,15 @@ impl Guard {
         holder(lease) == Some(&self.identity)
     }
 
-    /// Whether it makes a Lease ours that nobody holds.
+    /// True: it takes a Lease without a holder for this replica.
     fn takes(&self, patch: &Map<String, Value>, lease: &Lease) -> bool {
         let becomes = patch.get("spec").and_then(|spec| spec.get("holderIdentity"));
         holder(lease).is_none() && becomes.and_then(Value::as_str) == Some(&self.identity)
     }
 }
 
-/// Has every write that does not give the Lease up renew it, at a time of its own. One before it
-/// may have been done without an answer: by the same time others would see nothing renewed now,
+/// Makes every write that does not give the Lease up renew it, with a time of its own. An earlier
+/// write may have succeeded without an answer: with the same time, others would see no renewal now,
 /// while this replica counts from now.
 fn restamp(patch: &mut Map<String, Value>) {
     let Some(spec) = patch.get_mut("spec").and_then(Value::as_object_mut) else {
@@ -288,8 +287,8 @@ fn restamp(patch: &mut Map<String, Value>) {
     }
 }
 
-/// Whether trying again would not be better: it is done, or the Lease is not as the manager took it
-/// to be.
+/// True: a retry would not help, because the write is done, or the Lease is not what the manager
+/// expects.
 fn is_for_manager(status: StatusCode) -> bool {
     status.is_success() || matches!(status, StatusCode::NOT_FOUND | StatusCode::CONFLICT)
 }

@@ -19,7 +19,8 @@ mod clocks;
 mod faults;
 mod server;
 
-/// A Lease that somebody else writes before each of the next so many writes that rely on its version.
+/// A Lease that somebody else writes before each of the next so many writes that rely on its
+/// version.
 struct Played {
     version: u64,
     epoch: Option<String>,
@@ -130,7 +131,8 @@ async fn an_epoch_that_is_known_already_is_not_written() {
     assert_eq!(after.lock().unwrap().epoch.as_deref(), Some("100"));
 }
 
-/// The Lease of a leader, which takes its time to be read: the times of its first readings are these.
+/// The Lease of a leader, which takes its time to be read: the times of its first readings are
+/// these.
 fn slow(readings: &[Duration]) -> Api<Lease> {
     let readings = Arc::new(Mutex::new(VecDeque::from(readings.to_vec())));
     let service = tower::service_fn(move |_: Request<Body>| {
@@ -183,7 +185,8 @@ async fn one_look_that_takes_its_time_costs_no_leadership() {
     }
 }
 
-/// The Lease of a leader, at these versions from one reading to the next, and then at the last of them.
+/// The Lease of a leader, at these versions from one reading to the next, and then at the last of
+/// them.
 fn at_versions(versions: &[&str]) -> Api<Lease> {
     let mut readings: VecDeque<String> = versions.iter().map(|version| (*version).to_owned()).collect();
     let last = readings.pop_back();

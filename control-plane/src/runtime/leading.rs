@@ -1,7 +1,7 @@
-//! What only one replica does: reconcile, coordinate restarts, tell node daemons what to do.
+//! What only the leader does: reconcile, coordinate restarts, and tell node daemons what to do.
 //!
-//! Promises: nothing of it starts before the lease is held, and all of it has ended before the lease is given up. A lease that is lost ends
-//! the process: the next start begins from what is durable.
+//! Promises: nothing of it starts before the lease is held, and all of it ends before the lease is
+//! given up. A lost lease ends the process, which then starts again from what is durable.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,7 +33,8 @@ pub(super) struct Leader {
     pub(super) api: Handle,
 }
 
-/// How long it may take to write an epoch down. Without that the next leader hears of it again.
+/// How long it may take to write an epoch down. If it fails, the next leader hears of the epoch
+/// from the nodes.
 const RESERVE_WITHIN: Duration = Duration::from_secs(10);
 
 impl Leader {
@@ -78,8 +79,9 @@ impl Leader {
         while let Some(ended) = parts.join_next().await {
             result = result.and(ended.map_err(Into::into).flatten());
         }
-        // What a few nodes have said was no reason to go. It costs nothing that the next leader is above it, so that those obey if it was true.
-        // After the store has gone back nodes have seen this one's epoch, and the next may be below it.
+        // The reports of a few nodes were no reason to step down. But the next leader can cheaply
+        // lead above their epoch, so that these nodes obey if they were right. After the store has
+        // gone back, nodes have seen this leader's epoch, and the next one may be below it.
         let reserve = registry.rival().max(went_back.then_some(leadership.epoch));
         if let Some(epoch) = reserve {
             let reserved = tokio::time::timeout(RESERVE_WITHIN, leadership.reserve_epoch(epoch)).await;
@@ -90,7 +92,7 @@ impl Leader {
         result.and(leadership.release().await.map_err(Into::into))
     }
 
-    /// Nothing where the shutdown comes first.
+    /// `None`: the shutdown came first.
     async fn become_leader(&self) -> anyhow::Result<Option<Leadership>> {
         let Common {
             settings,

@@ -41,14 +41,15 @@ impl<'a> Servers<'a> {
             )),
             awaited: Awaited {
                 webhooks: settings.webhooks.as_ref().map(|_| Ready::default()),
-                // If nobody is told to connect here, as outside a cluster, this replica only has to reconcile.
+                // If nobody is told to connect here, as outside a cluster, this replica only has to
+                // reconcile.
                 hub: settings.hub.advertised.map(|_| Ready::default()),
             },
         }
     }
 
-    /// Starts them. Returns the role of the hub, which the leader takes, and the record of those that
-    /// the hub has refused.
+    /// Starts them. Returns the role of the hub, which the leader takes, and the record of those
+    /// that the hub has refused.
     pub(super) fn start(self, parts: &mut Parts, watches: &mut JoinSet<()>) -> (Arc<Role>, Arc<Refusals>) {
         self.serve_health(parts);
         self.serve_webhooks(parts);

@@ -94,7 +94,7 @@ impl From<SeenContainer> for Container {
 }
 
 impl SeenContainer {
-    /// Whether it keeps its pod from some node.
+    /// True: it keeps its pod off some nodes.
     fn needs_something(&self) -> bool {
         let resources = self.resources.iter();
         let mut amounts = resources.flat_map(|resources| [&resources.limits, &resources.requests]);
@@ -104,7 +104,7 @@ impl SeenContainer {
 }
 
 impl SeenVolume {
-    /// Whether it keeps its pod from some node.
+    /// True: it keeps its pod off some nodes.
     fn needs_something(&self) -> bool {
         self.persistent_volume_claim.is_some() || self.ephemeral.is_some()
     }

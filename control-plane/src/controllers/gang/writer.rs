@@ -137,7 +137,7 @@ impl Writer {
     /// Deletes an earlier PodGroup.
     ///
     /// # Errors
-    /// What the API server says, but that there is none.
+    /// What the API server says, except that there is none.
     pub(super) async fn discard(&self, jobset: &JobSet, name: &str) -> Result<(), GangWriteError> {
         let discarded = groups::discard(&self.client, &self.metrics, jobset, name).await;
         discarded.map_err(|error| GangWriteError::Api {

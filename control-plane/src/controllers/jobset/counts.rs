@@ -1,7 +1,9 @@
-//! Holds back statuses that differ from the present one in nothing but counts of Jobs, so that the many changes of many Jobs make few writes.
+//! Holds back statuses that differ from the present one only in counts of Jobs, so that many
+//! changes of many Jobs cause few writes.
 //!
-//! Promises: such a status is written at most [`HELD`] after the first look that wanted it; any other (a condition, a restart, an end, an event)
-//! is written at once, with the counts of that moment. No decision is made by these counts, so none is made later for it.
+//! Promises: such a status is written at most [`HELD`] after the first look that wanted it. Any
+//! other status (a condition, a restart, an end, an event) is written at once, with the counts of
+//! that moment. No decision depends on these counts, so none is delayed.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,7 +17,7 @@ use tokio::time::Instant;
 /// How long counts may be out of date.
 pub(super) const HELD: Duration = Duration::from_millis(200);
 
-/// Since when which JobSets have had other counts than their status says.
+/// Since when JobSets have had other counts than their status says.
 #[derive(Default)]
 pub(super) struct Counts {
     since: Mutex<HashMap<ObjectRef<JobSet>, Instant>>,
@@ -26,7 +28,7 @@ impl Counts {
         self.since.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the status out of the plan where it is to wait, and returns for how long.
+    /// Removes the status from the plan if it has to wait, and returns for how long.
     pub(super) fn hold_back(
         &self,
         key: &ObjectRef<JobSet>,
@@ -70,7 +72,7 @@ fn differ_in_counts(before: Option<&JobSetStatus>, after: &JobSetStatus) -> bool
         } = job.clone();
         (name, job_restarts, job_restarts_count_towards_max)
     };
-    // Restarts of single Jobs are no mere counts: decisions rest on them.
+    // Restarts of single Jobs are more than counts: decisions depend on them.
     let same_restarts = after.replicated_jobs_status.iter().all(|job| {
         let none = || ReplicatedJobStatus {
             name: job.name.clone(),
@@ -81,7 +83,8 @@ fn differ_in_counts(before: Option<&JobSetStatus>, after: &JobSetStatus) -> bool
     before
         .replicated_jobs_status
         .clone_from(&after.replicated_jobs_status);
-    // No mere count either, but who is removed meanwhile is seen until it is written.
+    // This is more than a count, too, but a Job that is removed in between stays visible until the
+    // write.
     before.completed_jobs.clone_from(&after.completed_jobs);
     same_restarts && before == *after
 }
@@ -138,7 +141,7 @@ mod tests {
         assert_eq!(counts.hold_back(&key(), &jobset, &mut third), None);
         assert_eq!(third, plan(counted(4)));
 
-        // What comes later waits anew.
+        // A later change waits again.
         let mut later = plan(counted(3));
         assert_eq!(counts.hold_back(&key(), &jobset, &mut later), Some(HELD));
     }

@@ -1,9 +1,9 @@
-//! Decider at JobSets that may take long, away from the thread on which all of them are looked at.
+//! Decides on JobSets. Large ones are decided on away from the thread of all others.
 //!
-//! Promises: [`AT_ONCE`] of them are taken at a time, so that they leave cores to others, and
-//! [`WAITING`] wait for that, so that most places of those that are worked on are left to others;
-//! a namespace has half of these, so that its JobSets keep no other's out; patterns are compiled
-//! once for each spec, and those of the last [`KEPT`] specs are kept.
+//! Promises: [`AT_ONCE`] large JobSets are decided on at a time, so that other work has cores.
+//! [`WAITING`] more may wait, so that most reconciles are free for other JobSets. A namespace has
+//! at most half of these. Patterns are compiled once for each spec, and those of the last [`KEPT`]
+//! specs are kept.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,23 +27,23 @@ use crate::k8s::watch::light::light;
 #[cfg(test)]
 mod tests;
 
-/// Decider at a time.
+/// Large JobSets at a time.
 const AT_ONCE: u32 = 2;
-/// JobSets that wait for one. What comes beyond is looked at later.
+/// JobSets that may wait. Any other is looked at later.
 const WAITING: u32 = 8;
-/// Decider of one namespace, under way and waiting.
+/// Large JobSets of one namespace, under way and waiting.
 const OF_ONE: u32 = (AT_ONCE + WAITING) / 2;
 /// How much later.
 const LATER: Duration = Duration::from_millis(200);
-/// How much later one is looked at of which not all is seen.
+/// How much later a JobSet is looked at again if not all of it is seen.
 pub(super) const IN_PART: Duration = Duration::from_secs(60);
-/// Bytes of a JobSet and its Jobs that are read where everybody waits: some hundred Jobs, in one or
-/// two milliseconds.
+/// Bytes of a JobSet and its Jobs that may be read while all others wait: some hundred Jobs, in one
+/// or two milliseconds.
 const LARGE: usize = 256 << 10;
-/// Specs whose patterns are kept: 16 MiB where each takes all that it may.
+/// Specs whose patterns are kept: 16 MiB if each takes its maximum.
 const KEPT: usize = 32;
 
-/// What a JobSet is looked at with.
+/// What a decision takes into account besides the JobSet's key.
 pub(super) struct DecisionInput {
     pub(super) stores: Stores,
     pub(super) setting: Setting,
@@ -51,27 +51,28 @@ pub(super) struct DecisionInput {
     pub(super) is_attended: bool,
 }
 
-/// How much work a JobSet is that may take long.
+/// The size of a JobSet that may take long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Size {
     Large,
-    /// One that is decided on while no other is.
+    /// No other large JobSet is decided on at the same time.
     Huge,
 }
 
-/// What came of a look.
+/// The result of a look at a JobSet.
 pub(super) enum Decision {
     /// A decision.
     Decided(Box<Decided>),
     /// There is no such JobSet, or the process ends.
     Gone,
-    /// Nothing: too many are looked at. To be tried again after this time.
+    /// None: too many JobSets wait. Try again after this time.
     Busy(Duration),
-    /// Nothing: Jobs of it are left out of what is seen.
+    /// None: some of its Jobs are not seen.
     InPart,
 }
 
-/// What was seen, and decided. It is kept while the API server is asked, and so has no more of a large JobSet than is needed for that.
+/// What was seen, and decided. It is kept while the API server is asked, so it has only the parts
+/// of a large JobSet that this needs.
 pub(super) struct Decided {
     /// Light.
     pub(super) jobset: JobSet,
@@ -92,7 +93,7 @@ impl DecisionInput {
     }
 }
 
-/// Decider at JobSets.
+/// Looks at JobSets, and decides on them.
 pub(super) struct Decider {
     turns: Semaphore,
     line: Turns,
@@ -110,7 +111,7 @@ impl Default for Decider {
 }
 
 impl Decider {
-    /// Decider at a JobSet and decides.
+    /// Looks at a JobSet and decides.
     pub(super) async fn decide(&self, key: &ObjectRef<JobSet>, look: DecisionInput) -> Decision {
         if look.stores.is_seen_in_part(key) {
             return Decision::InPart;
@@ -136,7 +137,7 @@ impl Decider {
         let Some((observed, unconfirmed)) = look.observe(key) else {
             return Decision::Gone;
         };
-        // Some of it may have been left out meanwhile.
+        // Some Jobs may have been left out in between.
         if look.stores.is_seen_in_part(key) {
             return Decision::InPart;
         }
@@ -160,7 +161,7 @@ impl Decider {
         let Some(_place) = self.line.try_take(namespace, 1) else {
             return Decision::Busy(LATER);
         };
-        // Before the places, which others need that are not huge.
+        // First, because other JobSets need the turns.
         let _alone = huge_lock::turn_if(size == Size::Huge).await;
         let turns = match size {
             Size::Large => 1,
@@ -182,7 +183,7 @@ fn decided(mut observed: Observed, unconfirmed: bool, patterns: &KeptPatterns) -
         observed.patterns = Some(patterns.of(&observed.jobset));
     }
     let mut plan = plan(&observed);
-    // One after the other: each may take many times its text.
+    // One after the other: each may take many times the memory of its text.
     let new_jobs = std::mem::take(&mut plan.create_jobs);
     let new_jobs = new_jobs.into_iter().map(|job| NewJob::of(&job)).collect();
     Decided {
@@ -193,15 +194,15 @@ fn decided(mut observed: Observed, unconfirmed: bool, patterns: &KeptPatterns) -
     }
 }
 
-/// What tells a spec from all others: the JobSet's UID and generation.
+/// Identifies a spec: the JobSet's UID and generation.
 type Spec = (String, Option<i64>);
 
-/// Patterns that were compiled lately, the latest last.
+/// Patterns that were compiled last, the latest at the end.
 #[derive(Default)]
 struct KeptPatterns(Mutex<VecDeque<(Spec, Arc<Patterns>)>>);
 
 impl KeptPatterns {
-    /// The patterns of a JobSet, which may have to be compiled.
+    /// The patterns of a JobSet. They are compiled if they are not kept.
     fn of(&self, jobset: &JobSet) -> Arc<Patterns> {
         let spec = (jobset.uid_str().to_owned(), jobset.metadata.generation);
         let locked = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -209,7 +210,7 @@ impl KeptPatterns {
         if let Some((_, patterns)) = known {
             return patterns;
         }
-        // Not while others wait for these.
+        // Without the lock, so that others need not wait.
         let patterns = Arc::new(Patterns::of(jobset));
         let mut kept = locked();
         kept.retain(|(of, _)| of.0 != spec.0);

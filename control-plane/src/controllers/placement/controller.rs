@@ -1,7 +1,9 @@
-//! Evicts followers that are not in the domain of their leader. Only the leader among the replicas does this.
+//! Evicts followers that are not in the domain of their leader pod. Only the leading replica does
+//! this.
 //!
-//! Promises: one Job is looked at by one task at a time; what failed is tried again, ever more slowly, for as long as the Job has pods; a
-//! shutdown lets what is under way finish; nothing is evicted on an answer that may be out of date.
+//! Promises: one task at a time looks at a Job. Failures are retried with growing pauses while the
+//! Job has pods. A shutdown lets work under way finish. No pod is evicted on an answer that may be
+//! out of date.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -23,7 +25,7 @@ use crate::telemetry::metrics::Metrics;
 /// Jobs that are looked at at the same time.
 const AT_ONCE: usize = 16;
 
-/// Why the pods of a Job could not be put right.
+/// Why the misplaced pods of a Job could not be evicted.
 #[derive(Debug, Error)]
 enum EnforceError {
     #[error(transparent)]
@@ -38,11 +40,11 @@ pub struct Controller {
     metrics: Arc<Metrics>,
 }
 
-/// What has gone wrong with one Job.
+/// Failures of one Job.
 #[derive(Default)]
 struct Failures {
     in_a_row: u32,
-    /// Whether a retry is under way already.
+    /// True: a retry is due already.
     waiting: bool,
 }
 
@@ -53,7 +55,8 @@ impl Controller {
         Self { placement, metrics }
     }
 
-    /// Looks at the Jobs that `changes` names until `shutdown` is cancelled, then finishes what is under way.
+    /// Looks at the Jobs that `changes` names until `shutdown` is cancelled, then finishes what is
+    /// under way.
     pub async fn run(self, mut changes: Notified<JobRef>, shutdown: CancellationToken) {
         let (mut looks, mut waits) = (FuturesUnordered::new(), FuturesUnordered::new());
         let (mut busy, mut again) = (HashSet::new(), HashSet::new());
@@ -162,7 +165,7 @@ async fn after(delay: Duration, job: JobRef) -> JobRef {
 
 fn told(job: &JobRef, error: &EnforceError, delay: Duration) {
     match error {
-        // Nodes come and go; nothing is done to pods while it is not known where their leader is.
+        // Nodes come and go. No pod is evicted while the domain of its leader is unknown.
         EnforceError::Domain(error) => {
             tracing::debug!(namespace = job.namespace(), %job, %error, ?delay, "domain of the leader unknown, will look again");
         }

@@ -1,4 +1,5 @@
-//! What is kept of the Jobs of submitters and of the Services of heads: what is read of them, as text.
+//! What is kept of the Jobs of submitters and of the Services of heads, as text: only the fields
+//! that are read.
 
 use std::marker::PhantomData;
 
@@ -26,11 +27,11 @@ pub(super) trait Belongs: Slim + Serialize {
     /// Name of what it belongs to, by its labels.
     fn owner(&self) -> Option<&str>;
 
-    /// The object, of which that is missing which is not read.
+    /// The object with only the fields that are read.
     fn into_object(self) -> Self::Object;
 }
 
-/// Says of a wrapper that it is an object of what it wraps.
+/// Makes a wrapper an object of the kind that it wraps.
 macro_rules! wraps {
     ($wrapper:ident, $kind:ty) => {
         impl Resource for $wrapper {
@@ -118,7 +119,7 @@ pub(super) struct SeenService {
     spec: SeenServiceSpec,
 }
 
-/// What a Service is compared by with the one that its cluster asks for, and the address that it has.
+/// The fields of a Service that its cluster determines, and its address.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct SeenServiceSpec {
@@ -172,7 +173,7 @@ impl Belongs for HeadService {
     }
 }
 
-/// An object in a cache, that belongs to one of Ray's resources. Reading it parses it.
+/// An object in a cache that belongs to one of Ray's resources. Reading it parses it.
 #[derive(Clone, Debug)]
 pub(super) struct Belonging<K> {
     name: Box<str>,

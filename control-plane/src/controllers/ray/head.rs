@@ -1,8 +1,10 @@
-//! Where the control plane finds a head: at the address of its pod.
+//! Finds the head of a cluster: at the address of its pod.
 //!
-//! The Service of the head, and the RayCluster's status, are a tenant's to write. A Service may stand for any name and any address, so that who follows it asks on
-//! somebody else's behalf. The pod is found by UIDs from the RayJob down to the Job instead, and its address is kubelet's word. Who may create pods can make one that
-//! claims to be that Job's: its address is its own, and it gains what its head could say as well.
+//! A tenant can write the Service of the head, and the RayCluster's status. A Service may stand for
+//! any name and any address, so following it would send requests on a tenant's behalf. The pod is
+//! found by UIDs from the RayJob down to the Job instead, and its address comes from the kubelet. A
+//! tenant can create a pod that claims to be that Job's, but the address is the pod's own, and it
+//! can answer only what the tenant's head could answer as well.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -21,16 +23,17 @@ use super::apply::RayError;
 use crate::k8s::watch::Stores;
 use crate::k8s::watch::lean::asked::{self, PodSeen};
 
-/// Addresses of heads, by RayJob: with the UID of the pod, which keeps its address for as long as its sandbox is there.
+/// Addresses of heads, by RayJob, with the UID of the pod. A pod keeps its address while its
+/// sandbox exists.
 pub(super) struct Heads {
     client: Client,
-    /// The API server's own address, where it has one.
+    /// The API server's address, if its host is one.
     api_server: Option<IpAddr>,
     known: Mutex<HashMap<ObjectRef<RayJob>, (String, IpAddr)>>,
 }
 
 impl Heads {
-    /// Nobody is asked at the address of `api_server`, a host name or an address.
+    /// Never asks at the address of `api_server`, a host name or an address.
     pub(super) fn new(client: Client, api_server: Option<&str>) -> Self {
         let host = api_server.map(|host| host.trim_start_matches('[').trim_end_matches(']'));
         Self {
@@ -40,7 +43,8 @@ impl Heads {
         }
     }
 
-    /// The address of the head of a job's cluster. `None`: it has no pod with an address, or one at which nobody is asked.
+    /// The address of the head of a job's cluster. `None`: its pod has no address, or one that may
+    /// not be asked.
     pub(super) async fn find(
         &self,
         stores: &Stores,
@@ -79,12 +83,12 @@ impl Heads {
         Ok(self.may_ask(ip).then_some(ip))
     }
 
-    /// Nobody answers there: a pod whose sandbox was made anew has another address.
+    /// The head did not answer: a pod with a new sandbox has another address.
     pub(super) fn forget(&self, job: &ObjectRef<RayJob>) {
         self.lock().remove(job);
     }
 
-    /// Whether a pod can be there, and not this process, its node or the API server.
+    /// True: a pod may have this address, and it is not this process, its node or the API server.
     fn may_ask(&self, ip: IpAddr) -> bool {
         let ip = ip.to_canonical();
         let is_nobodys = match ip {
@@ -112,12 +116,12 @@ fn pod_of_head(stores: &Stores, jobset: &JobSet) -> Option<(String, String, Stri
     let pods = stores.pods_of(&key);
     let own = pods.iter().map(|pod| &pod.summary);
     let own = own.filter(|pod| pod.job_uid.as_ref() == Some(&owner) && !pod.is_terminal());
-    // One that goes may be there beside one that comes.
+    // A new pod may exist beside one that is being deleted.
     let pod = own.max_by_key(|pod| (pod.running, !pod.deleting, pod.recreation))?;
     Some((pod.name.clone(), pod.uid.clone(), owner))
 }
 
-/// The address of a pod, as kubelet has stated it.
+/// The address of a pod, from the kubelet.
 fn address(pod: &Pod) -> Option<IpAddr> {
     pod.status.as_ref()?.pod_ip.as_ref()?.parse().ok()
 }

@@ -1,20 +1,23 @@
-//! Limits how many objects of one namespace are worked on at once, how many of its RayJobs wait for dashboards, and how many of its large objects are read. A tenant's pod can pose as a dashboard
-//! and never answer, which holds a place until the request times out; a large object takes many times its size in memory while it is read.
+//! Limits how many objects of one namespace are reconciled at once, how many of its RayJobs wait
+//! for dashboards, and how many of its large objects are read. A tenant's pod can pose as a
+//! dashboard and never answer, which holds a turn until the request times out. A large object takes
+//! many times its size in memory while it is read.
 //!
-//! Promises: a namespace takes no more than half of what is then free, so that what one may take shrinks as others take more, and no few of them take all.
+//! Promises: a namespace takes at most half of the turns that are free. So its share shrinks when
+//! others take more, and no few namespaces take all turns.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// When to look again at an object of a namespace that has all the turns that it may have.
+/// When to look again at an object whose namespace has as many turns as it may.
 pub(super) const NEXT_TURN: Duration = Duration::from_secs(1);
 
 /// Hands out turns.
 #[derive(Clone)]
 pub(super) struct Turns {
     most: usize,
-    /// By namespace. None is zero.
+    /// By namespace. No entry is zero.
     taken: Arc<Mutex<HashMap<String, usize>>>,
 }
 
@@ -28,7 +31,7 @@ pub(super) struct Turn {
 pub(super) struct NoTurn;
 
 impl Turns {
-    /// So many at the same time at most.
+    /// Hands out at most so many turns at the same time.
     pub(super) fn new(most: usize) -> Self {
         Self {
             most,
@@ -36,7 +39,7 @@ impl Turns {
         }
     }
 
-    /// A turn of a namespace; `None`: it has as many as it may.
+    /// A turn for a namespace. `None`: it has as many as it may.
     pub(super) fn take(&self, namespace: &str) -> Option<Turn> {
         let mut taken = self.locked();
         let own = taken.get(namespace).copied().unwrap_or(0);

@@ -299,7 +299,8 @@ impl Task {
                 return ControlFlow::Break(End::Gone);
             }
             Err(WriteError::Api(_) | WriteError::Outdated | WriteError::Unchanged) => {}
-            // Nothing can be made durable, so nothing may be decided: the Job controller takes over.
+            // Nothing can be made durable, so nothing may be decided: the Job controller takes
+            // over.
             Err(error @ WriteError::Pruned) => {
                 tracing::error!(%error, "group given up");
                 self.group.link.forget();

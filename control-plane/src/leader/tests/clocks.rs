@@ -1,6 +1,7 @@
 //! Clocks that differ, and clocks that are set, while replicas stand for election.
 //!
-//! The tests' time is paused, and the wall clock as good as stands still: where a lease ends in time, no wall clock has ended it.
+//! The tests' time is paused, and the wall clock as good as stands still: where a lease ends in
+//! time, no wall clock has ended it.
 
 use std::convert::Infallible;
 
@@ -12,7 +13,8 @@ use super::*;
 /// Of a lease that is given up.
 const SOON: Duration = Duration::from_millis(1200);
 
-/// Somebody who has taken the lease, and renews it by a clock that differs by so much. Nobody may take it from him.
+/// Somebody who has taken the lease, and renews it by a clock that differs by so much. Nobody may
+/// take it from him.
 async fn renew(server: &Shared, holder: &str, differs: SignedDuration) {
     loop {
         tokio::time::sleep(RETRY).await;
@@ -279,7 +281,8 @@ async fn the_manager_writes_nothing_on_a_lease_that_fell_back() {
     leases.get("lease").await.unwrap();
     let writes = server.lock().unwrap().writes;
     assert_eq!((writes, *seen.went_back.borrow()), (1, None));
-    // The store is restored, and the next write of anybody may be at a version above all that was read.
+    // The store is restored, and the next write of anybody may be at a version above all that was
+    // read.
     server.lock().unwrap().version = 500;
     server.lock().unwrap().put(&json!({}));
     server.lock().unwrap().version = 2000;

@@ -144,7 +144,8 @@ async fn a_leader_whose_renewals_all_fail_stops_before_another_may_lead() {
                 "{fault:?}, {election:?}: {:?}",
                 began.elapsed()
             );
-            // By its renewing alone: it is over for others no earlier than so long after the last one that was done.
+            // By its renewing alone: it is over for others no earlier than so long after the last
+            // one that was done.
             let writes = server.lock().unwrap().writes;
             tokio::time::sleep(LONG).await;
             assert_eq!(server.lock().unwrap().writes, writes, "{fault:?}, {election:?}");
@@ -199,7 +200,8 @@ async fn who_cannot_begin_gives_the_lease_up() {
     for (fault, ends) in [
         // What the API server refuses is an error.
         (Fault::Status(StatusCode::FORBIDDEN), false),
-        // What it does not answer is given up where nothing is renewed either, or when the process is told to end.
+        // What it does not answer is given up where nothing is renewed either, or when the process
+        // is told to end.
         (Fault::Silence, false),
         (Fault::Silence, true),
     ] {

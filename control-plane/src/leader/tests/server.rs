@@ -118,7 +118,8 @@ impl Server {
         let is_other = self
             .holder()
             .is_some_and(|holder| holder != body["spec"]["holderIdentity"]);
-        // Of server-side apply's rules one matters here: nobody applies a value over that of another.
+        // Of server-side apply's rules one matters here: nobody applies a value over that of
+        // another.
         if on.is_some_and(|on| on != self.version.to_string()) || is_apply && takes && is_other {
             return failure(StatusCode::CONFLICT, "Conflict");
         }

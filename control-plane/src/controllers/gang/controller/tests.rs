@@ -56,7 +56,8 @@ fn refused(code: u16, message: &str) -> (u16, Value) {
 }
 
 impl Scene {
-    /// The API server answers what `answer` says to a method, a path, and how often something was asked before; else as if all went well.
+    /// The API server answers what `answer` says to a method, a path, and how often something was
+    /// asked before; else as if all went well.
     fn new(
         jobset: &JobSet,
         answer: impl Fn(&Method, &str, usize) -> Option<(u16, Value)> + Send + Sync + 'static,

@@ -30,7 +30,8 @@ fn wanted(exact: bool) -> PodGroupRef {
     }
 }
 
-/// An API server whose quota lets nobody create an object of this resource, with this PodGroup; and what it was asked to do but to read.
+/// An API server whose quota lets nobody create an object of this resource, with this PodGroup; and
+/// what it was asked to do but to read.
 fn full(resource: &'static str, there: Option<Value>) -> (Client, Arc<Mutex<Vec<String>>>) {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let wrote = Arc::clone(&asked);

@@ -80,7 +80,8 @@ async fn failures_that_are_far_apart_are_not_one() {
     }
 }
 
-/// As where a message is written, or a gang has to let others go first: then its PodGroup is not tried.
+/// As where a message is written, or a gang has to let others go first: then its PodGroup is not
+/// tried.
 #[tokio::test(start_paused = true)]
 async fn nothing_but_the_same_makes_it_forgotten() {
     let (mut write_failures, object) = (WriteFailures::default(), ObjectRef::from_obj(&jobset()));

@@ -22,7 +22,8 @@ async fn enforce(placement: &Placement, done: impl Future<Output = ()>) {
     });
 }
 
-/// Longer than anything that is not tried again takes. Time is paused, so it passes when nothing else is left to do.
+/// Longer than anything that is not tried again takes. Time is paused, so it passes when nothing
+/// else is left to do.
 async fn quiet() {
     tokio::time::sleep(Duration::from_millis(50)).await;
 }

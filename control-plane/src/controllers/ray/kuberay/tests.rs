@@ -32,7 +32,8 @@ fn page(leases: &[Value], query: &str) -> Value {
     json!({"metadata": {"continue": next}, "items": leases[begin..end]})
 }
 
-/// A cluster with these Leases, in which `kuberay`'s operator may do everything and a team's own in `team` alone. Counts what is asked.
+/// A cluster with these Leases, in which `kuberay`'s operator may do everything and a team's own in
+/// `team` alone. Counts what is asked.
 fn cluster(leases: Vec<Value>) -> (KubeRay, Arc<AtomicUsize>) {
     let asked = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&asked);

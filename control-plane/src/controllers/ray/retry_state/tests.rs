@@ -23,7 +23,8 @@ fn retry_state() -> Ledger<RayJob> {
     Ledger::new(news)
 }
 
-/// A retry_state, what publishes its events once it is gone, and their notes. An event that is repeated has its note once more.
+/// A retry_state, what publishes its events once it is gone, and their notes. An event that is
+/// repeated has its note once more.
 fn told() -> (Ledger<RayJob>, Publisher, Arc<Mutex<Vec<String>>>) {
     let notes: Arc<Mutex<Vec<String>>> = Arc::default();
     let told = Arc::clone(&notes);
@@ -84,14 +85,16 @@ async fn what_is_due_is_looked_at_however_often_writes_have_failed() {
     assert_eq!(retry_state.rests(&job), None);
     retry_state.decided(&job, None);
     assert_eq!(fails(), Action::requeue(Duration::from_secs(300)));
-    // It cannot even be observed: what is due is still to come, and once that has been looked at says nothing.
+    // It cannot even be observed: what is due is still to come, and once that has been looked at
+    // says nothing.
     retry_state.decided(&job, Some(SignedDuration::from_secs(7)));
     retry_state.begins(&job);
     assert_eq!(fails(), Action::requeue(Duration::from_secs(7)));
     tokio::time::advance(Duration::from_secs(7)).await;
     retry_state.begins(&job);
     assert_eq!(fails(), Action::requeue(Duration::from_secs(300)));
-    // What was looked at but could not be decided, as others had the turn, does not wait for the failures before.
+    // What was looked at but could not be decided, as others had the turn, does not wait for the
+    // failures before.
     retry_state.begins(&job);
     assert_eq!(retry_state.postponed(&job), Action::requeue(NEXT_TURN));
     assert_eq!(retry_state.rests(&job), None);

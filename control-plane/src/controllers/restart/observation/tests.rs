@@ -188,7 +188,8 @@ fn a_node_is_believed_about_its_own_pods_alone() {
         registry.report(node, sessions[node], vec![worker(pod, phase, 9)]);
     };
     says("n1", "p1", pb::Phase::Running);
-    // A pod of another node, one that is on none yet, one that does not exist; and not a word of its own is taken over.
+    // A pod of another node, one that is on none yet, one that does not exist; and not a word of
+    // its own is taken over.
     says("n1", "p2", pb::Phase::Lost);
     says("n1", "p3", pb::Phase::Lost);
     says("n1", "forged", pb::Phase::Lost);
