@@ -116,7 +116,7 @@ impl Reconcile for Reconciler {
         let delay = delay(failures);
         let (namespace, name) = (key.namespace.as_deref(), &key.name);
         if matches!(error.0, ApplyError::Conflict(_)) {
-            tracing::debug!(namespace, jobset = name, %error, ?delay, "will decide anew");
+            tracing::debug!(namespace, jobset = name, %error, ?delay, "will decide again");
         } else {
             tracing::warn!(namespace, jobset = name, %error, failures, ?delay, "reconcile failed, will retry");
         }

@@ -80,7 +80,7 @@ pub(super) async fn create(
                     jobset = jobset.name(),
                     group = wanted.name,
                     policy = ?wanted.policy,
-                    "PodGroup is made anew, as kube-scheduler counts no pods that have ended"
+                    "recreating the PodGroup, because kube-scheduler does not count pods that have ended"
                 );
             }
             remove(&groups, metrics, jobset, &there).await?;

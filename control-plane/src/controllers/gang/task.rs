@@ -187,7 +187,7 @@ fn gangs(jobset: &JobSet) -> &[GangStatus] {
 fn log(jobset: &JobSet, has_started: bool, error: &GangWriteError) {
     let (namespace, name) = (jobset.ns(), jobset.name());
     if matches!(error, GangWriteError::Conflict) {
-        tracing::debug!(namespace, jobset = name, %error, "will decide anew");
+        tracing::debug!(namespace, jobset = name, %error, "will decide again");
     } else if has_started {
         tracing::warn!(namespace, jobset = name, %error, "gang not updated, will retry");
     } else {

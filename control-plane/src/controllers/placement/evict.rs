@@ -69,7 +69,7 @@ async fn one(api: &Api<Pod>, metrics: &Metrics, namespace: &str, pod: &Member) -
                 namespace,
                 pod = pod.name,
                 selected = pod.selected,
-                "pod is not where its leader is, evicted"
+                "pod evicted: it is not in the domain of its leader"
             );
             Ok(())
         }

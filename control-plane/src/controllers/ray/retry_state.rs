@@ -145,7 +145,7 @@ impl<K: Resource<DynamicType = ()>> Ledger<K> {
         let delay = delay(self.failures.add(key.clone())).min(self.until_due(&key));
         let (kind, namespace, name) = (K::kind(&()), key.namespace, key.name);
         if matches!(error, RayError::Conflict(_)) {
-            tracing::debug!(%kind, namespace, name, %error, ?delay, "will decide anew");
+            tracing::debug!(%kind, namespace, name, %error, ?delay, "will decide again");
         } else {
             tracing::warn!(%kind, namespace, name, %error, ?delay, "reconcile failed, will retry");
         }

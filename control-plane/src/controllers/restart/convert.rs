@@ -172,17 +172,17 @@ pub(crate) fn sentence(cause: &Cause) -> String {
         Reason::WorkerExited => format!("{worker} exited{ended}{place}"),
         Reason::FailedAgain => {
             format!(
-                "{worker} exited{ended}{place}: it failed within 60 s of a restart in place that was to answer this, so its pod is made anew"
+                "{worker} exited{ended}{place}: it failed again within 60 s of a restart in place, so its pod is replaced"
             )
         }
         Reason::FailedInNewPod => {
             format!(
-                "{worker} exited{ended}{place}: it failed within 60 s of a pod having been made anew for this, so all Jobs are"
+                "{worker} exited{ended}{place}: it failed again within 60 s of getting a new pod, so all Jobs are recreated"
             )
         }
         Reason::LastResort => {
             format!(
-                "{worker} failed{ended}{place} within 60 s of a restart in place, and maxRestarts is used up: all Jobs are made anew once"
+                "{worker} failed{ended}{place} within 60 s of a restart in place, and maxRestarts is used up: all Jobs are recreated once"
             )
         }
         Reason::ContainerLost => format!("the container of {worker} went away{ended}{place}"),

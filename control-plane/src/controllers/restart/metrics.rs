@@ -67,7 +67,7 @@ impl RestartMetrics {
         metrics.register(|registry| {
             registry.register(
                 "lockstep_restarts",
-                "Restarts of groups that have come to their end, all workers running",
+                "Restarts of groups that have ended with all workers running",
                 restarts.restarts.clone(),
             );
             registry.register(
@@ -77,7 +77,7 @@ impl RestartMetrics {
             );
             registry.register(
                 "lockstep_replacement_pods",
-                "Lost pods of groups that the control plane has replaced itself, or that it could not replace for seconds",
+                "Lost pods of groups that the control plane has replaced, or has failed to replace for several seconds",
                 restarts.pods.clone(),
             );
             registry.register(

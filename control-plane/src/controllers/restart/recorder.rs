@@ -114,7 +114,7 @@ impl RestartRecorder {
             }
             Announcement::Recreating { generation, cause } => {
                 let note = format!(
-                    "All Jobs are made anew for restart attempt {generation}: {}",
+                    "All Jobs are recreated for restart attempt {generation}: {}",
                     sentence(&cause)
                 );
                 (Severity::Warning, "RecreatingJobs", note, None)
@@ -128,7 +128,7 @@ impl RestartRecorder {
             Announcement::Escalated { condemned, after } => {
                 let why = after.map_or_else(
                     || {
-                        "was restarted alone and is not up within alpha.jobset.sigs.k8s.io/inplace-timeout"
+                        "was restarted without its group and is not up within alpha.jobset.sigs.k8s.io/inplace-timeout"
                             .to_owned()
                     },
                     |after| {
