@@ -177,7 +177,8 @@ impl World {
             group.writing = Writing::Idle;
         }
         let durable = durable_of(&group.known);
-        let view = real::view_of(&group.known, jobs, &pods, &durable);
+        let mut view = real::view_of(&group.known, jobs, &pods, &durable);
+        view.gathered.policy.replaces_pods = replaces_pods;
         // Only what nodes have said is news where nothing else has changed.
         let kept = group.sight.take();
         let kept = kept.filter(|(sight, known)| *sight.view() == view && Arc::ptr_eq(known, &group.known));
@@ -186,7 +187,7 @@ impl World {
             heard = sight.listen(&group.link);
             sight
         });
-        let whole = real::Observation::new(view, &group.known, &group.link, durable, replaces_pods);
+        let whole = real::Observation::new(view, &group.known, &group.link, durable);
         let missed = news
             .as_ref()
             .is_some_and(|news| news.observed() != whole.observed());

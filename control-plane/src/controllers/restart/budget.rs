@@ -23,6 +23,23 @@ pub(super) const UNSEEN: u64 = MOST_WORKERS as u64 * 11 / 10;
 /// Workers that a group may expect for each of its pods.
 pub(super) const FOR_EACH_POD: u64 = 10;
 
+/// What a group expects, and what it has of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Demand {
+    pub(super) workers: u64,
+    pub(super) pods: usize,
+}
+
+impl Demand {
+    /// Workers that have no pod, beyond those that may be expected for each pod.
+    fn unseen(self) -> u64 {
+        let seen = u64::try_from(self.pods)
+            .unwrap_or(u64::MAX)
+            .saturating_mul(FOR_EACH_POD);
+        self.workers.saturating_sub(seen)
+    }
+}
+
 /// The workers without pods of each group.
 #[derive(Debug)]
 pub(super) struct Budget<K> {
@@ -42,34 +59,39 @@ impl<K> Default for Budget<K> {
 }
 
 impl<K: Eq + Hash> Budget<K> {
-    /// Takes room for a group that expects so many workers and has so many pods. False: there is no
-    /// room. The group keeps its room until the next call, or until it is released. If it has a
-    /// task already (`is_group`), only the workers of its own namespace count.
-    pub(super) fn takes(
-        &mut self,
-        key: K,
-        namespace: &str,
-        (workers, pods): (u64, usize),
-        is_group: bool,
-    ) -> bool {
+    /// Takes room for a new group. False: there is no room. The group keeps its room until the next
+    /// call for it, or until it is released.
+    pub(super) fn takes(&mut self, key: K, namespace: &str, demand: Demand) -> bool {
         self.release(&key);
-        let seen = u64::try_from(pods)
-            .unwrap_or(u64::MAX)
-            .saturating_mul(FOR_EACH_POD);
-        let unseen = workers.saturating_sub(seen);
-        if unseen == 0 {
-            return true;
-        }
-        let sum = self.sum.saturating_add(unseen);
-        let own = self.by_namespace.get(namespace).copied().unwrap_or(0);
-        let own = own.saturating_add(unseen);
-        let fits = if is_group { own <= UNSEEN } else { sum <= UNSEEN };
+        let unseen = demand.unseen();
+        let fits = unseen == 0 || self.sum.saturating_add(unseen) <= UNSEEN;
         if fits {
-            self.sum = sum;
-            self.by_namespace.insert(namespace.to_owned(), own);
-            self.unseen.insert(key, (namespace.to_owned(), unseen));
+            self.insert(key, namespace, unseen);
         }
         fits
+    }
+
+    /// Like [`Budget::takes`], for a group that has a task already: only the workers of its own
+    /// namespace count.
+    pub(super) fn keeps(&mut self, key: K, namespace: &str, demand: Demand) -> bool {
+        self.release(&key);
+        let unseen = demand.unseen();
+        let own = self.by_namespace.get(namespace).copied().unwrap_or(0);
+        let fits = unseen == 0 || own.saturating_add(unseen) <= UNSEEN;
+        if fits {
+            self.insert(key, namespace, unseen);
+        }
+        fits
+    }
+
+    fn insert(&mut self, key: K, namespace: &str, unseen: u64) {
+        if unseen == 0 {
+            return;
+        }
+        self.sum = self.sum.saturating_add(unseen);
+        let own = self.by_namespace.entry(namespace.to_owned()).or_default();
+        *own = own.saturating_add(unseen);
+        self.unseen.insert(key, (namespace.to_owned(), unseen));
     }
 
     /// The group is given up.
@@ -94,7 +116,7 @@ mod tests {
     const LARGEST: u64 = MOST_WORKERS as u64;
 
     fn takes(budget: &mut Budget<&'static str>, key: &'static str, workers: u64, pods: usize) -> bool {
-        budget.takes(key, "ns", (workers, pods), false)
+        budget.takes(key, "ns", Demand { workers, pods })
     }
 
     #[test]
@@ -135,11 +157,12 @@ mod tests {
     #[test]
     fn a_group_whose_pods_are_gone_for_a_moment_stays_one_whatever_others_take() {
         let mut budget = Budget::default();
-        assert!(budget.takes("train", "good", (4, 4), false));
-        assert!(budget.takes("bomb", "evil", (UNSEEN, 0), false));
-        assert!(!budget.takes("new", "good", (4, 0), false));
-        assert!(budget.takes("train", "good", (4, 0), true));
+        let demand = |workers, pods| Demand { workers, pods };
+        assert!(budget.takes("train", "good", demand(4, 4)));
+        assert!(budget.takes("bomb", "evil", demand(UNSEEN, 0)));
+        assert!(!budget.takes("new", "good", demand(4, 0)));
+        assert!(budget.keeps("train", "good", demand(4, 0)));
         // Its own namespace has no more than all have.
-        assert!(!budget.takes("grown", "evil", (1, 0), true));
+        assert!(!budget.keeps("grown", "evil", demand(1, 0)));
     }
 }

@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::board::Board;
-use super::budget::Budget;
+use super::budget::{Budget, Demand};
 use super::clock::Clock;
 use super::pod_replacer;
 use super::recorder::RestartRecorder;
@@ -37,7 +37,8 @@ const AWAY: Duration = Duration::from_secs(3600);
 const NO_ROOM: Duration = Duration::from_secs(30);
 
 /// The usual weight of a JobSet, and what each of its pods adds.
-const USUAL: (usize, usize) = (64, 8);
+const USUAL: usize = 64;
+const USUAL_POD: usize = 8;
 
 /// How long after it was given up a group is looked at again whose JobSet the API server did not
 /// know.
@@ -188,7 +189,7 @@ impl Manager {
         };
         let pods = self.context.stores.pods_of(key).len();
         // A JobSet that is larger than usual for its pods pays for its own memory.
-        let usual = pods.saturating_mul(USUAL.1).saturating_add(USUAL.0);
+        let usual = pods.saturating_mul(USUAL_POD).saturating_add(USUAL);
         let own = weight(&jobset).saturating_sub(usual);
         let own = u64::try_from(own).unwrap_or(u64::MAX);
         let workers = Size::of(&jobset).workers.saturating_add(own);
@@ -197,10 +198,12 @@ impl Manager {
             .groups
             .get(key)
             .is_some_and(|group| group.uid == jobset.uid_str());
-        if self
-            .budget
-            .takes(key.clone(), jobset.ns(), (workers, pods), is_group)
-        {
+        let demand = Demand { workers, pods };
+        let has_room = match is_group {
+            true => self.budget.keeps(key.clone(), jobset.ns(), demand),
+            false => self.budget.takes(key.clone(), jobset.ns(), demand),
+        };
+        if has_room {
             self.without_room.remove(&name());
             return Some(jobset);
         }

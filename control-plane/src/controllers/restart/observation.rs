@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use lockstep_api::JobSet;
 use lockstep_core::restart::{
-    Awaited, Durable, Generation, Identity, Impossible, Incarnation, Observed, Phase, Placed, Policy, Report,
-    Scope, Worker,
+    Awaited, Durable, Generation, Identity, Impossible, Incarnation, Observed, Phase, Placed, Report, Scope,
+    Worker,
 };
 use lockstep_mutants::{self as mutants, Mutant};
 
@@ -50,7 +50,7 @@ pub enum Urgency {
 impl Observation {
     /// What there is now. `durable` is what the JobSet's status says.
     #[must_use]
-    pub fn new(view: View, jobset: &JobSet, link: &GroupLink, durable: Durable, replaces_pods: bool) -> Self {
+    pub fn new(view: View, jobset: &JobSet, link: &GroupLink, durable: Durable) -> Self {
         let gathered = &view.gathered;
         // First, so that a later hello counts as news.
         link.look_at(&view.nodes);
@@ -74,10 +74,7 @@ impl Observation {
             waiting_jobs: gathered.waiting_jobs.clone(),
             heard_nodes,
             durable,
-            policy: Policy {
-                replaces_pods,
-                ..gathered.policy.clone()
-            },
+            policy: gathered.policy.clone(),
             suspended: jobset.is_suspended(),
             // It is copied to the status, so one that is too long is ignored.
             manual_request: jobset.restart_request().ok().flatten().map(str::to_owned),
