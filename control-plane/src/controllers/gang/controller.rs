@@ -107,7 +107,7 @@ async fn follow(
             changed.push(key);
         }
         let began = Instant::now();
-        let look_again = pace::apart(took, || {
+        let look_again = pace::offload_if_slow(took, || {
             changed.iter().for_each(|key| view.look(key));
             view.look_again()
         });
@@ -122,7 +122,7 @@ async fn follow(
             if watches.is_empty() {
                 writer.watched.start(&writer.client, watches, end);
             }
-            let decided = pace::apart(took, || view.decide(writer));
+            let decided = pace::offload_if_slow(took, || view.decide(writer));
             took = began.elapsed();
             let again = match decided {
                 Some(decided) => act(writer, &mut view, decided).await,

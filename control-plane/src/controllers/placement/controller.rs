@@ -75,7 +75,7 @@ impl Controller {
                             if !std::mem::replace(&mut failures.waiting, true) {
                                 waits.push(after(delay, job.clone()));
                             }
-                            told(&job, &error, delay);
+                            log(&job, &error, delay);
                         }
                     }
                     if !again.remove(&job) {
@@ -111,7 +111,7 @@ impl Controller {
     async fn enforce(&self, job: &JobRef) -> Result<(), EnforceError> {
         let asked = self.placement.members.read(job, |members| {
             let asked = question(members.values())?;
-            Some(Asked {
+            Some(OwnedQuestion {
                 node: asked.node.to_owned(),
                 topology: asked.topology.to_owned(),
             })
@@ -133,7 +133,7 @@ impl Controller {
     }
 
     /// The pods to evict, if there are any.
-    fn misplaced(&self, job: &JobRef, asked: &Asked, domain: &str) -> Option<Vec<Member>> {
+    fn misplaced(&self, job: &JobRef, asked: &OwnedQuestion, domain: &str) -> Option<Vec<Member>> {
         let read = |members: &Members| {
             let pods = misplaced(members.values(), asked.as_question(), domain);
             let pods: Vec<Member> = pods.into_iter().cloned().collect();
@@ -144,12 +144,12 @@ impl Controller {
 }
 
 /// An owned [`lockstep_core::jobset::placement::Question`].
-struct Asked {
+struct OwnedQuestion {
     node: String,
     topology: String,
 }
 
-impl Asked {
+impl OwnedQuestion {
     fn as_question(&self) -> lockstep_core::jobset::placement::Question<'_> {
         lockstep_core::jobset::placement::Question {
             node: &self.node,
@@ -163,7 +163,7 @@ async fn after(delay: Duration, job: JobRef) -> JobRef {
     job
 }
 
-fn told(job: &JobRef, error: &EnforceError, delay: Duration) {
+fn log(job: &JobRef, error: &EnforceError, delay: Duration) {
     match error {
         // Nodes come and go. No pod is evicted while the domain of its leader is unknown.
         EnforceError::Domain(error) => {

@@ -17,7 +17,7 @@ const ONE_IN: u32 = 5;
 const LONGEST_REST: Duration = Duration::from_secs(2);
 
 /// Does some work; off the runtime's threads if the last time `took` long.
-pub(crate) fn apart<T>(took: Duration, work: impl FnOnce() -> T) -> T {
+pub(crate) fn offload_if_slow<T>(took: Duration, work: impl FnOnce() -> T) -> T {
     if took >= LONG && Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread {
         block_in_place(work)
     } else {
@@ -77,7 +77,7 @@ mod tests {
             .unwrap();
         let (told, heard) = std::sync::mpsc::channel();
         runtime.block_on(async {
-            let long = tokio::spawn(async move { apart(LONG, || heard.recv().is_ok()) });
+            let long = tokio::spawn(async move { offload_if_slow(LONG, || heard.recv().is_ok()) });
             let other = tokio::spawn(async move { told.send(()).is_ok() });
             assert!(long.await.unwrap() && other.await.unwrap());
         });

@@ -194,7 +194,7 @@ impl Task {
             Some((observation, Reobserve::All)) => Some(observation),
             None => None,
         };
-        let observation = pace::apart(self.full_step.took, || {
+        let observation = pace::offload_if_slow(self.full_step.took, || {
             self.jobset = self.freshest();
             self.observe_all(before)
         });
@@ -221,8 +221,9 @@ impl Task {
             observation.renew(link, durable);
             return observation;
         }
-        let view = view::view(&self.context.stores, &self.jobset, &durable);
-        Observation::new(view, &self.jobset, link, durable, self.pod_replacer.is_some())
+        let mut view = view::view(&self.context.stores, &self.jobset, &durable);
+        view.gathered.policy.replaces_pods = self.pod_replacer.is_some();
+        Observation::new(view, &self.jobset, link, durable)
     }
 
     /// The newer of the JobSet that this task knows and the one that the watch shows.
@@ -313,7 +314,7 @@ impl Task {
     /// Answers what a restart would do now.
     fn answer(&mut self, question: Question, observed: &Arc<Observed>) {
         let began = Instant::now();
-        let preview = pace::apart(self.step_took.max(self.last_preview.took), || {
+        let preview = pace::offload_if_slow(self.step_took.max(self.last_preview.took), || {
             question.preview(&self.coordinator, observed, self.context.clock.now())
         });
         self.last_preview = LastRun {

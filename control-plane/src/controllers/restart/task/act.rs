@@ -35,7 +35,7 @@ impl Task {
     pub(super) fn step(&mut self, observation: &mut Observation) -> Timers {
         let (view, observed) = (observation.view(), observation.observed());
         let now = self.context.clock.now();
-        let mut out = pace::apart(self.full_step.took, || self.coordinator.step(observed, now));
+        let mut out = pace::offload_if_slow(self.full_step.took, || self.coordinator.step(observed, now));
         if self.state != self.coordinator.state_name() {
             self.state = self.coordinator.state_name();
             tracing::info!(state = self.state, generation = %self.coordinator.generation(), "group state");
