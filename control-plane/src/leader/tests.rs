@@ -1,4 +1,4 @@
-//! What is written to the Lease while others write it too.
+//! Writes of the Lease while other clients write it, too.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -19,7 +19,7 @@ mod clocks;
 mod faults;
 mod server;
 
-/// A Lease that somebody else writes before each of the next so many writes that rely on its
+/// A Lease that another client writes before each of the next `races` writes that rely on its
 /// version.
 struct Played {
     version: u64,
@@ -37,7 +37,7 @@ impl Played {
         })
     }
 
-    /// The answer to a patch, or to a look where there is none.
+    /// The answer to a patch, or to a read if there is no patch.
     fn answer(&mut self, patch: &Value) -> (StatusCode, Value) {
         if patch.is_null() {
             return (StatusCode::OK, self.lease());
@@ -58,7 +58,7 @@ impl Played {
     }
 }
 
-/// A Lease of that version, under so many races, on which this epoch is written down.
+/// A Lease at this version, with so many races to come, and with this epoch in its annotation.
 fn played(version: u64, epoch: &str, races: u32) -> (Api<Lease>, Arc<Mutex<Played>>) {
     let played = Arc::new(Mutex::new(Played {
         version,
@@ -114,7 +114,7 @@ async fn an_epoch_is_written_down_although_the_lease_is_renewed_meanwhile() {
         reserve_epoch(leases, 500).await.unwrap();
         assert_eq!(after.lock().unwrap().epoch.as_deref(), Some("500"));
     }
-    // Not for ever.
+    // The retries end.
     assert!(is_conflict(begin(&played(7, "100", u32::MAX).0).await));
     assert!(is_conflict(
         reserve_epoch(played(7, "100", u32::MAX).0, 500).await
@@ -131,8 +131,7 @@ async fn an_epoch_that_is_known_already_is_not_written() {
     assert_eq!(after.lock().unwrap().epoch.as_deref(), Some("100"));
 }
 
-/// The Lease of a leader, which takes its time to be read: the times of its first readings are
-/// these.
+/// The Lease of a leader that is slow to read: these are the durations of the first reads.
 fn slow(readings: &[Duration]) -> Api<Lease> {
     let readings = Arc::new(Mutex::new(VecDeque::from(readings.to_vec())));
     let service = tower::service_fn(move |_: Request<Body>| {
@@ -185,8 +184,7 @@ async fn one_look_that_takes_its_time_costs_no_leadership() {
     }
 }
 
-/// The Lease of a leader, at these versions from one reading to the next, and then at the last of
-/// them.
+/// The Lease of a leader, at one of these versions for each read, and then always at the last one.
 fn at_versions(versions: &[&str]) -> Api<Lease> {
     let mut readings: VecDeque<String> = versions.iter().map(|version| (*version).to_owned()).collect();
     let last = readings.pop_back();
@@ -220,7 +218,7 @@ async fn a_version_of_the_lease_that_falls_ends_the_leadership_and_nothing_else_
          starting again from what it holds"
     );
     assert_eq!(began.elapsed(), 3 * election.retry);
-    // What was seen while it waited counts.
+    // The version that was seen while it waited counts.
     let mut highest = HighestVersion::default();
     unseen(
         &at_versions(&["200", "199"]),
@@ -246,7 +244,7 @@ async fn a_version_of_the_lease_that_falls_ends_the_leadership_and_nothing_else_
         ),
         "{why}"
     );
-    // The same for long, leaps, and what is no number.
+    // A version that stays, versions that leap, and one that is no number.
     for versions in [
         &["7"][..],
         &["7", "7", "100000", "100001"],

@@ -59,7 +59,7 @@ async fn a_leader_is_doubted_once_it_does_not_renew_its_lease() {
     sender.send_replace(held("10.0.0.1:9444"));
     assert!(is_renewed().await);
     let (mut new, mut own) = (held(""), held(""));
-    // This one, nobody, or one that has just taken the Lease.
+    // This replica, none, or one that has just taken the Lease.
     if let (Some(new), Some(own)) = (&mut new, &mut own) {
         new.hub = Hub::NotWrittenYet;
         own.holder = "this_1".to_owned();
@@ -70,7 +70,7 @@ async fn a_leader_is_doubted_once_it_does_not_renew_its_lease() {
     }
     sender.send_replace(held("10.0.0.3:9444"));
     assert!(is_renewed().await);
-    // Where it is nobody can say: nothing comes of waiting.
+    // Its address is not published, so waiting is of no use.
     sender.send_replace(held(""));
     assert!(is_renewed().await);
     assert_eq!(leader_address.get(), None);

@@ -10,7 +10,7 @@ fn here(name: &str, is_pod: bool) -> Identity {
     }
 }
 
-/// The Lease that this one holds.
+/// A Lease that this identity holds.
 fn held_by(holder: &str, process: &str) -> Lease {
     let lease: Value = json!({
         "metadata": {"annotations": {"lockstep.dev/leader-process": process}},
@@ -19,12 +19,12 @@ fn held_by(holder: &str, process: &str) -> Lease {
     serde_json::from_value(lease).unwrap()
 }
 
-/// What one of the same name has written that ran as this process.
+/// The Lease of an earlier holder of the same name that ran as this process.
 fn left_by(former: &Process) -> Lease {
     held_by(&format!("host_{}", former.token), &former.to_string())
 }
 
-/// A process that does not run: nobody has had this id at that time.
+/// A process that does not run: no process had this ID at that time.
 fn ended() -> Process {
     Process {
         started: "1".to_owned(),
@@ -57,7 +57,7 @@ fn one_that_lives_is_not_followed() {
         ..Process::this()
     };
     assert!(!next.follows(&left_by(&living)));
-    // Nor one whose id was taken by another since, which cannot be: it ended.
+    // Another process has its ID now, so it has ended.
     let reused = Process {
         started: format!("1{}", living.started),
         ..living

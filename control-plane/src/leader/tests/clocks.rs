@@ -1,7 +1,7 @@
-//! Clocks that differ, and clocks that are set, while replicas stand for election.
+//! Clocks that differ, and clocks that are set, while replicas wait for the Lease.
 //!
-//! The tests' time is paused, and the wall clock as good as stands still: where a lease ends in
-//! time, no wall clock has ended it.
+//! The tests' time is paused, so the wall clock hardly moves: if a lease ends in time, it was not
+//! by a wall clock.
 
 use std::convert::Infallible;
 
@@ -10,11 +10,11 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use super::server::*;
 use super::*;
 
-/// Of a lease that is given up.
+/// The duration of a lease that is given up.
 const SOON: Duration = Duration::from_millis(1200);
 
-/// Somebody who has taken the lease, and renews it by a clock that differs by so much. Nobody may
-/// take it from him.
+/// A holder that has taken the lease, and renews it by a clock that differs by so much. No replica
+/// may take it.
 async fn renew(server: &Shared, holder: &str, differs: SignedDuration) {
     loop {
         tokio::time::sleep(RETRY).await;
@@ -157,7 +157,7 @@ async fn a_leader_that_has_lost_the_lease_leaves_it_to_the_next() {
 async fn a_lease_that_is_given_up_is_taken_at_once() {
     let left =
         json!({"holderIdentity": null, "acquireTime": null, "renewTime": null, "leaseDurationSeconds": null});
-    // As client-go leaves it, and with what an hour ahead was written.
+    // As client-go leaves it, and as a clock that is an hour ahead leaves it.
     for left in [
         left,
         json!({"holderIdentity": ""}),
@@ -182,7 +182,7 @@ async fn a_lease_that_is_given_up_is_taken_at_once() {
     }
 }
 
-/// What the manager may write, and whether it is done.
+/// Writes of the manager, and which of them the guard carries out.
 #[tokio::test(start_paused = true)]
 async fn the_manager_writes_to_no_lease_but_its_own() {
     let free =
@@ -252,7 +252,7 @@ async fn a_lease_that_is_deleted_ends_its_leader_before_another_leads() {
         server.lock().unwrap().lease = None;
         let lost = tokio::time::timeout(RETRY * 2, leadership.lost()).await;
         assert!(lost.is_ok(), "it leads on");
-        // It is as good as dead, and says nothing more.
+        // It stops answering.
         drop(leadership);
         std::future::pending::<Infallible>().await
     };
@@ -281,8 +281,7 @@ async fn the_manager_writes_nothing_on_a_lease_that_fell_back() {
     leases.get("lease").await.unwrap();
     let writes = server.lock().unwrap().writes;
     assert_eq!((writes, *seen.went_back.borrow()), (1, None));
-    // The store is restored, and the next write of anybody may be at a version above all that was
-    // read.
+    // The store is restored, and the next write may get a version above all that were read.
     server.lock().unwrap().version = 500;
     server.lock().unwrap().put(&json!({}));
     server.lock().unwrap().version = 2000;

@@ -25,7 +25,7 @@ async fn failures_that_are_past_do_not_slow_the_next_renewals() {
             for round in 0..12 {
                 tokio::time::sleep(DURATION).await;
                 let mut server = server.lock().unwrap();
-                // Never both: then there would be too much of it for one renewal.
+                // Never both: that would be too much for one renewal.
                 (server.refuses, server.hides) = ((round + 1) % 2, round % 2);
             }
             tokio::time::sleep(DURATION).await;
@@ -71,7 +71,7 @@ async fn a_renewal_that_fails_is_tried_again_after_the_pause_of_a_leader() {
             lost = leadership.lost() => panic!("{fault:?}: {lost}"),
             took = renewed => took,
         };
-        // What is silent is given up in time for one more attempt, and another.
+        // An attempt without an answer ends in time for two more.
         let silent = match fault {
             Fault::Silence => election.renew_deadline / 3,
             _ => Duration::ZERO,
@@ -85,7 +85,7 @@ async fn a_renewal_that_fails_is_tried_again_after_the_pause_of_a_leader() {
     }
 }
 
-/// The guard's answer to one reading, while all fail for so long, and how long that took.
+/// The guard's answer to one read while all requests fail for so long, and how long it took.
 async fn read_after(fault: Fault, away: Duration) -> (Result<Lease, kube::Error>, Duration) {
     let (client, server) = server();
     {
@@ -144,8 +144,8 @@ async fn a_leader_whose_renewals_all_fail_stops_before_another_may_lead() {
                 "{fault:?}, {election:?}: {:?}",
                 began.elapsed()
             );
-            // By its renewing alone: it is over for others no earlier than so long after the last
-            // one that was done.
+            // Judged by its renewals only: for others it is over this long after the last one that
+            // succeeded, at the earliest.
             let writes = server.lock().unwrap().writes;
             tokio::time::sleep(LONG).await;
             assert_eq!(server.lock().unwrap().writes, writes, "{fault:?}, {election:?}");
@@ -172,7 +172,7 @@ async fn a_renewal_that_is_done_unheard_makes_no_leader_act_for_longer() {
     }
     let lost = tokio::time::timeout(LONG, leadership.lost()).await;
     assert!(lost.is_ok(), "it leads on");
-    // So long others have seen the lease unchanged.
+    // Other replicas have seen the lease unchanged for this long.
     let seen = server.lock().unwrap().changed.map(|changed| changed.elapsed());
     assert!(seen.is_some_and(|seen| seen < DURATION), "{seen:?}");
 }
@@ -185,7 +185,7 @@ async fn an_api_server_that_is_slow_costs_no_leader_its_lease_and_lets_another_f
     let lost = tokio::time::timeout(LONG, leadership.lost()).await;
     assert!(lost.is_err(), "{lost:?}");
     leadership.release().await.unwrap();
-    // Too slow to be waited for at first.
+    // Too slow for the first attempts.
     server.lock().unwrap().slow = Duration::from_secs(4);
     let (follows, becomes_faster) = (lead(&client, by_default()), async {
         tokio::time::sleep(LONG).await;
@@ -198,10 +198,9 @@ async fn an_api_server_that_is_slow_costs_no_leader_its_lease_and_lets_another_f
 #[tokio::test(start_paused = true)]
 async fn who_cannot_begin_gives_the_lease_up() {
     for (fault, ends) in [
-        // What the API server refuses is an error.
+        // A refusal of the API server is an error.
         (Fault::Status(StatusCode::FORBIDDEN), false),
-        // What it does not answer is given up where nothing is renewed either, or when the process
-        // is told to end.
+        // A request without an answer ends when the renewals fail, too, or at the shutdown.
         (Fault::Silence, false),
         (Fault::Silence, true),
     ] {
@@ -302,7 +301,7 @@ async fn who_is_told_to_end_while_it_takes_the_lease_does_not_keep_it() {
         let (acquired, ()) = tokio::join!(acquired, ends);
         assert!(acquired.unwrap().is_none(), "{fault:?}: it leads");
         assert!(began.elapsed() < RETRY, "{fault:?}: {:?}", began.elapsed());
-        // Nor does it take it later.
+        // It does not take it later, either.
         tokio::time::sleep(LONG).await;
         assert_eq!(server.lock().unwrap().holder(), None, "{fault:?}");
     }

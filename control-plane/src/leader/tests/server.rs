@@ -1,16 +1,16 @@
-//! An API server with one Lease, and replicas that stand for election there.
+//! An API server with one Lease, and replicas that wait for it.
 
 use http::Method;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::*;
 
-/// 15 s, renewed every 2 s.
+/// A lease of 15 s, renewed every 2 s.
 pub(super) const DURATION: Duration = Duration::from_secs(15);
 pub(super) const RETRY: Duration = Duration::from_secs(2);
-/// Several times as long as a lease.
+/// Several times the duration of a lease.
 pub(super) const LONG: Duration = Duration::from_secs(120);
-/// Shorter than it takes to see that somebody is silent.
+/// Shorter than it takes to notice a silent holder.
 const MOMENT: Duration = Duration::from_millis(100);
 pub(super) const HOUR: SignedDuration = SignedDuration::from_hours(1);
 
@@ -19,22 +19,22 @@ pub(super) const HOUR: SignedDuration = SignedDuration::from_hours(1);
 pub(super) struct Server {
     pub(super) lease: Option<Value>,
     pub(super) version: u64,
-    /// When whoever looks has seen something else than before.
+    /// The times at which a reader saw a change.
     pub(super) changed: Option<Instant>,
-    /// By how much the clock of whoever writes was ahead of now.
+    /// By how much the writer's clock was ahead.
     pub(super) ahead: SignedDuration,
     /// How many of its next renewals, and of its next readings, fail.
     pub(super) refuses: u32,
     pub(super) hides: u32,
-    /// And how.
+    /// How they fail.
     pub(super) fault: Fault,
-    /// What comes instead of an answer to whoever would write down which process leads.
+    /// What comes instead of an answer to a write of the leading process.
     pub(super) no_claims: Option<Fault>,
     /// How long each request takes.
     pub(super) slow: Duration,
-    /// Who takes the lease just before the next one who would write to it.
+    /// The holder that takes the lease just before the next write.
     pub(super) quicker: Option<&'static str>,
-    /// Writes of anybody that the server was asked for, and has done.
+    /// All writes that the server was asked for, and those that it has done.
     pub(super) writes: u32,
 }
 
@@ -46,9 +46,9 @@ pub(super) enum Fault {
     Wordless(StatusCode),
     CutOff,
     Silence,
-    /// It is done, and nobody is told.
+    /// The write is done, but not answered.
     Unheard,
-    /// It is done a moment later, and answered then: also where nobody waits for it any more.
+    /// The write is done a moment later, and answered then, even if the caller no longer waits.
     Late,
 }
 
@@ -61,7 +61,7 @@ impl Default for Fault {
 pub(super) type Shared = Arc<Mutex<Server>>;
 
 impl Server {
-    /// Puts the Lease of somebody there who renews it now, by a clock that differs by so much.
+    /// Stores the Lease of a holder that renews it now, by a clock that differs by so much.
     pub(super) fn hold(&mut self, holder: &str, differs: SignedDuration) {
         let now = (Timestamp::now() + differs).to_string();
         self.put(
@@ -87,7 +87,7 @@ impl Server {
         holder.map(str::to_owned)
     }
 
-    /// Whether this request is one of those that fail.
+    /// True: this request is one of those that fail.
     fn fails(&mut self, method: &Method, body: &Value) -> Option<Fault> {
         let left = match method {
             &Method::GET => &mut self.hides,
@@ -118,7 +118,7 @@ impl Server {
         let is_other = self
             .holder()
             .is_some_and(|holder| holder != body["spec"]["holderIdentity"]);
-        // Of server-side apply's rules one matters here: nobody applies a value over that of
+        // Of server-side apply's rules one matters here: no client applies a value over that of
         // another.
         if on.is_some_and(|on| on != self.version.to_string()) || is_apply && takes && is_other {
             return failure(StatusCode::CONFLICT, "Conflict");
@@ -191,7 +191,7 @@ pub(super) fn by_default() -> LeaderElection {
     }
 }
 
-/// A replica that stands for election, once it leads.
+/// A replica that has waited for the Lease, and leads.
 pub(super) async fn lead(client: &Client, election: LeaderElection) -> Leadership {
     let own = Identity::read().unwrap();
     let shutdown = CancellationToken::new();

@@ -19,7 +19,8 @@ fn failure(what: WriteTarget) -> Failure {
     }
 }
 
-/// Has the same fail whenever it is tried, for so long. Returns when what was told.
+/// Makes the same write fail whenever it is tried, for so long. Returns the events, and their
+/// times.
 async fn fail(
     write_failures: &mut WriteFailures,
     failure: &Failure,
@@ -80,8 +81,8 @@ async fn failures_that_are_far_apart_are_not_one() {
     }
 }
 
-/// As where a message is written, or a gang has to let others go first: then its PodGroup is not
-/// tried.
+/// For example, only a message is written, or a gang has to wait for others: then its PodGroup is
+/// not tried.
 #[tokio::test(start_paused = true)]
 async fn nothing_but_the_same_makes_it_forgotten() {
     let (mut write_failures, object) = (WriteFailures::default(), ObjectRef::from_obj(&jobset()));
