@@ -1,22 +1,20 @@
 //! Records restarts for people: one log line and one Event per decision that changes the world.
 
+mod note;
+
 use std::sync::Arc;
-use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::Resource;
 use kube::api::{Api, ObjectMeta, PostParams};
+use lockstep_api::JobSet;
 use lockstep_api::events::TIMELINE;
-use lockstep_api::{JobSet, conditions};
 use lockstep_core::jobset::plan::Severity;
-use lockstep_core::restart::{Announcement, Cause, Condemned, RestartLevel, Scope, Timeline};
-use serde_json::json;
+use lockstep_core::restart::Announcement;
 use tokio_util::sync::CancellationToken;
 
-use super::blocked_condition;
-use super::convert::sentence;
 use super::metrics::RestartMetrics;
 use super::pod_replacer::Replaced;
 use super::traces::RestartTraces;
@@ -25,6 +23,7 @@ use crate::k8s::event_queue;
 use crate::telemetry::log_limit::Lines;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::traces::Traces;
+use note::Note;
 
 const CONTROLLER: &str = "lockstep.dev/control-plane";
 
@@ -86,118 +85,26 @@ impl RestartRecorder {
     ) {
         self.metrics.announced(jobset, &announcement);
         self.traces.announced(jobset, &announcement);
-        let (severity, reason, note, timeline) = match announcement {
-            Announcement::Restarting {
-                scope,
-                generation,
-                cause,
-            } => {
-                tracing::info!(scope = scope.as_str(), %generation, cause = sentence(&cause), "restarting in place");
-                return;
-            }
-            Announcement::Restarted {
-                scope,
-                timeline,
-                cause,
-                level,
-            } => {
-                let how = match level {
-                    RestartLevel::Recreate => "Recreated",
-                    RestartLevel::Process | RestartLevel::Container | RestartLevel::Pod => "RestartedInPlace",
-                };
-                (
-                    Severity::Normal,
-                    how,
-                    restarted(scope, &timeline, &cause, level),
-                    Some(to_json(scope, &timeline, &cause, level)),
-                )
-            }
-            Announcement::Recreating { generation, cause } => {
-                let note = format!(
-                    "All Jobs are recreated for restart attempt {generation}: {}",
-                    sentence(&cause)
-                );
-                (Severity::Warning, "RecreatingJobs", note, None)
-            }
-            Announcement::Blocked(blocked) => (
-                Severity::Warning,
-                conditions::RESTART_BLOCKED,
-                blocked_condition::message(&blocked, why_without_agents),
-                None,
-            ),
-            Announcement::Escalated { condemned, after } => {
-                let why = after.map_or_else(
-                    || {
-                        "was restarted without its group and is not up within alpha.jobset.sigs.k8s.io/inplace-timeout"
-                            .to_owned()
-                    },
-                    |after| {
-                        let within = Duration::from_millis(after.within_ms);
-                        format!("has failed {} times within {within:?}", after.failures)
-                    },
-                );
-                (
-                    Severity::Warning,
-                    "WorkerEscalated",
-                    escalated(&condemned, &why),
-                    None,
-                )
-            }
-            Announcement::Climbed { condemned } => {
-                let why = "failed again within 60 s of a restart in place";
-                (
-                    Severity::Warning,
-                    "WorkerEscalated",
-                    escalated(&condemned, why),
-                    None,
-                )
-            }
-            // The event follows with the condition Failed.
-            Announcement::Exhausted { cause } => {
-                tracing::warn!(cause = sentence(&cause), "maxRestarts is used up");
-                return;
-            }
-        };
-        self.tell(jobset, severity, reason, note, timeline);
+        if let Some(note) = Note::of(announcement, why_without_agents) {
+            self.tell(jobset, note);
+        }
     }
 
     /// Logs how the replacement of a lost pod went, and queues its Event.
     pub(super) fn pod(&self, jobset: &JobSet, replaced: &Replaced) {
         self.metrics.pod(replaced);
-        match replaced {
-            Replaced::Created(pod) => {
-                let (job, index) = (&pod.place.job, pod.place.index);
-                let note = format!(
-                    "Created pod {} in the place of a lost pod of {job}[{index}]",
-                    pod.name
-                );
-                self.tell(jobset, Severity::Normal, "ReplacedPod", note, None);
-            }
-            Replaced::Failed(pod, error) => {
-                let (job, index) = (&pod.place.job, pod.place.index);
-                let note = format!(
-                    "A lost pod of {job}[{index}] cannot be replaced, the Job controller may do it later: {error}"
-                );
-                self.tell(jobset, Severity::Warning, "PodNotReplaced", note, None);
-            }
-        }
+        self.tell(jobset, Note::of_replacement(replaced));
     }
 
-    fn tell(
-        &self,
-        jobset: &JobSet,
-        severity: Severity,
-        reason: &str,
-        note: String,
-        timeline: Option<serde_json::Value>,
-    ) {
+    fn tell(&self, jobset: &JobSet, note: Note) {
+        let reason = note.reason;
         tracing::info!(
             reason,
-            note,
-            timeline = timeline.as_ref().map(ToString::to_string),
+            note = note.text,
+            timeline = note.timeline.as_ref().map(ToString::to_string),
             "announced"
         );
-        let event = event(jobset, severity, reason, events::short(note), timeline);
+        let event = event(jobset, note);
         let (namespace, name) = (jobset.ns(), jobset.name());
         if self
             .events
@@ -215,67 +122,13 @@ impl RestartRecorder {
     }
 }
 
-/// Says that the pod of a worker is deleted, and why.
-fn escalated(condemned: &Condemned, why: &str) -> String {
-    format!(
-        "Worker {} {why} on node {}: its pod {} is deleted, to be replaced where the scheduler sees fit",
-        condemned.identity, condemned.node, condemned.pod
-    )
-}
-
-fn restarted(scope: Scope, timeline: &Timeline, cause: &Cause, level: RestartLevel) -> String {
-    let how = match level {
-        RestartLevel::Process | RestartLevel::Pod => "in place",
-        RestartLevel::Container => "in place, by container,",
-        RestartLevel::Recreate => "by recreation",
-    };
-    let replaced = match timeline.replaced {
-        0 => String::new(),
-        pods => format!(" ({pods} in a new pod)"),
-    };
-    let who = match scope {
-        Scope::Group => format!("{} workers", timeline.workers),
-        Scope::Worker => "one worker alone".to_owned(),
-    };
-    format!(
-        "Restarted {who}{replaced} {how} to attempt {} in {:.1} ms: {}",
-        timeline.generation,
-        millis(timeline.running_at.0.saturating_sub(timeline.failed_at.0)),
-        sentence(cause)
-    )
-}
-
-#[expect(clippy::cast_precision_loss, reason = "shown to people with one decimal")]
-fn millis(nanos: i64) -> f64 {
-    nanos as f64 / 1e6
-}
-
-fn to_json(scope: Scope, timeline: &Timeline, cause: &Cause, level: RestartLevel) -> serde_json::Value {
-    json!({
-        "scope": scope.as_str(),
-        "level": level.as_str(),
-        "generation": timeline.generation.0,
-        "causePod": cause.pod,
-        "failedAt": timeline.failed_at.0,
-        "detectedAt": timeline.detected_at.0,
-        "stopPushedAt": timeline.pushed_at.0,
-        "writtenAt": timeline.written_at.0,
-        "stoppedAt": timeline.stopped_at.0,
-        "parkedAt": timeline.parked_at.0,
-        "releasedAt": timeline.released_at.0,
-        "runningAt": timeline.running_at.0,
-        "workers": timeline.workers,
-        "replacedPods": timeline.replaced,
-    })
-}
-
-fn event(
-    jobset: &JobSet,
-    severity: Severity,
-    reason: &str,
-    note: String,
-    timeline: Option<serde_json::Value>,
-) -> Event {
+fn event(jobset: &JobSet, note: Note) -> Event {
+    let Note {
+        severity,
+        reason,
+        text,
+        timeline,
+    } = note;
     let kind = match severity {
         Severity::Normal => "Normal",
         Severity::Warning => "Warning",
@@ -291,7 +144,7 @@ fn event(
         },
         action: Some("Restarting".to_owned()),
         event_time: Some(MicroTime(jiff::Timestamp::now())),
-        note: Some(note),
+        note: Some(events::short(text)),
         reason: Some(reason.to_owned()),
         regarding: Some(ObjectReference {
             ..jobset.object_ref(&())
@@ -305,7 +158,7 @@ fn event(
 #[cfg(test)]
 mod tests {
     use futures::FutureExt as _;
-    use lockstep_core::restart::{Blocked, BlockedReason, Generation, Reason};
+    use lockstep_core::restart::{Blocked, BlockedReason, Cause, Generation, Reason};
 
     use super::*;
 
