@@ -5,6 +5,8 @@
 //! pod, it is tried again with growing pauses, until the Job controller replaces the pod or the
 //! group's timeout ends. At most [`AT_ONCE`] pods are created at the same time over all groups.
 
+mod source;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
 use std::sync::{Arc, LazyLock};
@@ -14,14 +16,10 @@ use futures::stream::FuturesUnordered;
 use futures::{StreamExt, future, stream};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, GetParams, ListParams, PostParams};
-use kube::core::Request;
+use kube::api::{Api, ListParams, PostParams};
 use kube::{Client, ResourceExt};
 use lockstep_api::labels;
-use lockstep_core::common::extent::Extent;
-use lockstep_core::restart::{Place, Replacement, is_open, replacement_pod};
-use serde::Deserialize;
-use serde_json::value::RawValue;
+use lockstep_core::restart::{Place, Replacement};
 use thiserror::Error;
 use tokio::sync::Semaphore;
 
@@ -29,9 +27,7 @@ use crate::k8s::client::pages;
 use crate::k8s::retry::delay;
 use crate::k8s::turns::Turns;
 use crate::k8s::watch::own_writes::BELIEVED;
-
-#[cfg(test)]
-mod tests;
+use source::Source;
 
 /// Pods that are created at the same time, over all groups.
 pub(super) const AT_ONCE: usize = 50;
@@ -42,11 +38,6 @@ static READ: LazyLock<Turns> = LazyLock::new(|| Turns::new(8, 2));
 /// its text so many times.
 static HELD: LazyLock<Turns> = LazyLock::new(|| Turns::new(64 << 10, 16 << 10));
 const TIMES: u32 = 3;
-/// Permits that the pods take which are made from one read of a large Job.
-const OF_LARGE: usize = 16 * AT_ONCE;
-/// Objects of a template for which a pod takes one more permit: [`AT_ONCE`] permits together stand
-/// for 64 MB.
-const OF_A_PLACE: usize = 327;
 /// Pods of a Job that are listed at once.
 const PAGE: u32 = 500;
 /// Failures in a row that are reported. The pod of a follower is refused until its leader is
@@ -193,90 +184,6 @@ impl PodReplacer {
             }
         }
     }
-}
-
-/// A Job, with the template of its pods.
-struct Source {
-    text: Box<RawValue>,
-    /// The parsed Job, if it is small.
-    read: Option<Job>,
-    /// Permits that one pod of it takes of [`AT_ONCE`].
-    places: u32,
-}
-
-impl Source {
-    /// Reads a Job; `None`: there is none.
-    async fn get(client: &Client, jobs: &Api<Job>, name: &str) -> Result<Option<Self>, kube::Error> {
-        let request = Request::new(jobs.resource_url()).get(name, &GetParams::default());
-        let request = request.map_err(kube::Error::BuildRequest)?;
-        match client.request::<Box<RawValue>>(request).await {
-            Ok(text) => Ok(Some(Self::of(text))),
-            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    fn of(text: Box<RawValue>) -> Self {
-        let objects = template_of(&text).map_or(0, |template| Extent::of_text(template.as_bytes()).objects);
-        let places = 1 + objects / OF_A_PLACE;
-        let places = u32::try_from(places.min(AT_ONCE)).unwrap_or(1);
-        Self {
-            read: (places == 1).then(|| parsed(&text)).flatten(),
-            text,
-            places,
-        }
-    }
-
-    /// Pods that are created at the same time, and in all, from one read of the Job. After many
-    /// large pods that read is old.
-    fn at_once(&self) -> (usize, usize) {
-        match self.places {
-            1 => (AT_ONCE, usize::MAX),
-            places => {
-                let places = places as usize;
-                ((AT_ONCE / places).max(1), OF_LARGE / places)
-            }
-        }
-    }
-
-    /// The pod for this place, unless none is needed there.
-    fn pod(&self, wanted: &Replacement, present: &BTreeMap<u32, BTreeSet<String>>) -> Option<Pod> {
-        let read;
-        let job = match &self.read {
-            Some(job) => job,
-            None => {
-                read = parsed(&self.text)?;
-                &read
-            }
-        };
-        let others = present.get(&wanted.place.index);
-        let is_needed = job.metadata.uid.as_ref() == Some(&wanted.job_uid)
-            && is_open(job, wanted.place.index)
-            && others.is_none_or(|others| others.is_subset(&wanted.ended));
-        is_needed
-            .then(|| replacement_pod(job, wanted.place.index, &wanted.name))
-            .flatten()
-    }
-}
-
-/// The text of the template of a Job's pods.
-fn template_of(job: &RawValue) -> Option<&str> {
-    #[derive(Deserialize)]
-    struct OfJob<'t> {
-        #[serde(borrow)]
-        spec: OfSpec<'t>,
-    }
-    #[derive(Deserialize)]
-    struct OfSpec<'t> {
-        #[serde(borrow)]
-        template: &'t RawValue,
-    }
-    let job: OfJob<'_> = serde_json::from_str(job.get()).ok()?;
-    Some(job.spec.template.get())
-}
-
-fn parsed(text: &RawValue) -> Option<Job> {
-    serde_json::from_str(text.get()).ok()
 }
 
 /// Creates pods of one Job, which is read first. A parsed template may take 50 MB, so each pod of a
