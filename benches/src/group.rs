@@ -130,8 +130,9 @@ impl Group {
         );
         let mut writing: Option<(Instant, Durable)> = None;
         let mut in_sync = false;
-        let view = view_of(&jobset, jobs.to_vec(), &pods, &durable);
-        let mut observation = Observation::new(view, &jobset, &self.link, durable.clone(), false);
+        let mut view = view_of(&jobset, jobs.to_vec(), &pods, &durable);
+        view.gathered.policy.replaces_pods = false;
+        let mut observation = Observation::new(view, &jobset, &self.link, durable.clone());
         loop {
             let began = Instant::now();
             let out = coordinator.step(observation.observed(), clock.now());

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use lockstep_control_plane::hub::{Authenticator, Gate, Refusals, Registry, Role, serve_from_dir};
-use lockstep_control_plane::leader::lease::LeaderAddress;
+use lockstep_control_plane::leader::LeaderAddress;
 use lockstep_core::restart::{Epoch, Generation};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;

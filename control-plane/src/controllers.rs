@@ -1,4 +1,4 @@
-//! What the leader does: JobSets, restarts in place, gangs, placement and Ray.
+//! The leader's controllers: JobSets, restarts in place, gangs, placement and Ray.
 
 pub(crate) mod gang;
 pub mod jobset;

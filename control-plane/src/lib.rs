@@ -1,4 +1,5 @@
-//! The control plane: reconciles JobSets, coordinates restarts in place, and talks to the node daemons.
+//! The control plane: it reconciles JobSets, coordinates restarts in place, and talks to the node
+//! daemons.
 
 pub mod api;
 pub mod config;

@@ -7,11 +7,11 @@ use lockstep_control_plane::telemetry::logging;
 use lockstep_process::{panics, threads};
 use tikv_jemallocator::Jemalloc;
 
-/// Nearly all work here is parsing: many small objects, most of them short-lived.
+/// Nearly all work is parsing: many small, short-lived objects.
 #[global_allocator]
 static ALLOCATOR: Jemalloc = Jemalloc;
 
-/// Threads for blocking work. All that were ever needed stay ([`threads::KEEP_ALIVE`]).
+/// Threads for blocking work. Once started, they stay ([`threads::KEEP_ALIVE`]).
 const BLOCKING: usize = 64;
 
 fn main() -> anyhow::Result<()> {
@@ -27,12 +27,12 @@ fn main() -> anyhow::Result<()> {
     threads::runtime(workers(), BLOCKING)?.block_on(runtime::run(settings))
 }
 
-/// Small objects, spread over huge pages, take nearly twice the memory. Where the kernel refuses there is no harm.
+/// Small objects on huge pages take nearly twice the memory. It does no harm if the kernel refuses.
 fn without_huge_pages() {
     let _ = nix::sys::prctl::set_thp_disable(true);
 }
 
-/// Nearly all time is waiting. More threads take memory and are no faster.
+/// The threads mostly wait. More threads take memory and are no faster.
 fn workers() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get().min(4))
 }

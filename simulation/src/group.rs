@@ -56,7 +56,7 @@ struct Sight {
 struct Look {
     sight: real::Observation,
     /// How new it is.
-    heard: real::Heard,
+    heard: real::Urgency,
     /// What nodes have said, taken in piece by piece, is not what a full read shows.
     missed: bool,
 }
@@ -111,7 +111,7 @@ impl Group {
             Some(_) => kept,
             None => kept.filter(|sight| *sight.observation.view() == view),
         };
-        let mut heard = real::Heard::News;
+        let mut heard = real::Urgency::Step;
         let news = kept.map(|mut sight| {
             heard = sight.observation.listen(&self.link);
             sight.observation
@@ -242,7 +242,7 @@ impl World {
             missed,
         } = group.look(cache, replaces_pods);
         let is_due = group.again_at.is_some_and(|at| at <= now);
-        if heard < real::Heard::Hello && !owes_step && !is_due {
+        if heard < real::Urgency::Hello && !owes_step && !is_due {
             group.keep(sight, cache.changes);
             let again_at = group.again_at;
             if missed {

@@ -1,9 +1,10 @@
-//! Gangs start: looks at all nodes and all gangs of the cluster, and lets those go that fit.
+//! Starts gangs: looks at all nodes and all gangs of the cluster, and starts the gangs that fit.
 //!
-//! What is decided stands in [`lockstep_core::gang`].
+//! Decisions are made in [`lockstep_core::gang`].
 //!
-//! Promises: nothing is watched or asked before a JobSet has a gang; decisions about all gangs are made one after another, on what this
-//! process has written itself too; a write names the state that was decided on; what failed is tried again, ever more slowly.
+//! Promises: nothing is watched or asked before a JobSet has a gang. Decisions about all gangs are
+//! made one after another, and take the controller's own writes into account. A write names the
+//! state that it was decided on. Failures are retried with growing pauses.
 //!
 //! ```text
 //!  watches (JobSets, Jobs) ──> Stores ──┐

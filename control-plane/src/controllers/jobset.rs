@@ -1,10 +1,10 @@
-//! The loop that brings every JobSet closer to what it asks for: look, decide, act, again.
+//! The loop that brings every JobSet closer to its spec: look, decide, act, again.
 //!
-//! Promises: decisions about one JobSet are made one at a time; what failed is tried again, ever more slowly, and not at each change;
-//! a shutdown lets what is under way finish.
+//! Promises: decisions about one JobSet are made one at a time. Failures are retried with growing
+//! pauses, not at each change. A shutdown lets work under way finish.
 
 mod counts;
-mod long;
+mod decider;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,30 +31,31 @@ use crate::k8s::watch::{PackedJobSet, Stores, packed};
 use crate::telemetry::metrics::{Metrics, Outcome, Queue};
 
 use counts::Counts;
-use long::{Decided, IN_PART, Look, Looked, Looks};
+use decider::{Decided, Decider, Decision, DecisionInput, IN_PART};
 
-/// JobSets that are worked on at the same time.
+/// JobSets that are reconciled at the same time.
 const CONCURRENCY: u16 = 32;
 
-/// Why a JobSet could not be brought closer to what it asks for.
+/// Why a JobSet could not be reconciled.
 #[derive(Debug, Error)]
 #[error(transparent)]
 pub struct ReconcileError(#[from] ApplyError);
 
-/// What there is to work with.
-pub(crate) struct Means {
+/// What JobSets are reconciled with.
+pub(crate) struct Dependencies {
     pub(crate) setting: Setting,
     pub(crate) pod_groups: PodGroups,
     /// Knows which node daemons are connected.
     pub(crate) registry: Arc<Registry>,
 }
 
-/// Reconciles the JobSets that `changes` names until `shutdown` is cancelled, then finishes what is under way.
+/// Reconciles the JobSets that `changes` names until `shutdown` is cancelled, then finishes what is
+/// under way.
 pub(crate) async fn run(
     client: Client,
     stores: Stores,
     metrics: Arc<Metrics>,
-    means: Means,
+    dependencies: Dependencies,
     changes: Notified<ObjectRef<JobSet>>,
     shutdown: CancellationToken,
 ) {
@@ -65,11 +66,11 @@ pub(crate) async fn run(
         applier,
         queue: metrics.queue(),
         metrics,
-        means,
+        dependencies,
         failures: Failures::default(),
         complaints: Told::default(),
         counts: Counts::default(),
-        looks: Looks::default(),
+        decider: Decider::default(),
     });
     let queue = reconciler.queue.clone();
     let changes = changes.map(|key| {
@@ -86,11 +87,11 @@ struct Reconciler {
     applier: Applier,
     queue: Queue,
     metrics: Arc<Metrics>,
-    means: Means,
+    dependencies: Dependencies,
     failures: Failures<ObjectRef<JobSet>>,
     complaints: Told<JobSet>,
     counts: Counts,
-    looks: Looks,
+    decider: Decider,
 }
 
 impl Reconcile for Reconciler {
@@ -115,7 +116,7 @@ impl Reconcile for Reconciler {
         let delay = delay(failures);
         let (namespace, name) = (key.namespace.as_deref(), &key.name);
         if matches!(error.0, ApplyError::Conflict(_)) {
-            tracing::debug!(namespace, jobset = name, %error, ?delay, "will decide anew");
+            tracing::debug!(namespace, jobset = name, %error, ?delay, "will decide again");
         } else {
             tracing::warn!(namespace, jobset = name, %error, failures, ?delay, "reconcile failed, will retry");
         }
@@ -131,27 +132,27 @@ impl Reconcile for Reconciler {
 }
 
 impl Reconciler {
-    /// Looks at a JobSet once and acts; says after which time to look again.
+    /// Looks at a JobSet once and acts. Returns after which time to look again.
     async fn look(&self, key: &ObjectRef<JobSet>) -> Result<Option<Duration>, ReconcileError> {
         let started = std::time::Instant::now();
         if let Some(left) = self.failures.rests(key) {
             return Ok(Some(left));
         }
-        let attended = self.means.registry.is_attended();
-        let look = Look {
+        let attended = self.dependencies.registry.is_attended();
+        let input = DecisionInput {
             stores: self.stores.clone(),
-            setting: self.means.setting.clone(),
-            pod_groups: self.means.pod_groups.are_served(),
+            setting: self.dependencies.setting.clone(),
+            pod_groups: self.dependencies.pod_groups.are_served(),
             is_attended: attended.unwrap_or(true),
         };
-        let decided = match self.looks.decide(key, look).await {
-            Looked::Decided(decided) => decided,
-            Looked::Busy(later) => return Ok(Some(later)),
-            Looked::InPart => {
+        let decided = match self.decider.decide(key, input).await {
+            Decision::Decided(decided) => decided,
+            Decision::Busy(later) => return Ok(Some(later)),
+            Decision::InPart => {
                 self.tell_in_part(key);
                 return Ok(Some(IN_PART));
             }
-            Looked::Gone => {
+            Decision::Gone => {
                 self.forget(key);
                 return Ok(None);
             }
@@ -162,7 +163,7 @@ impl Reconciler {
             mut plan,
             new_jobs,
         } = *decided;
-        // Whether anybody but kubelet restarts its containers matters to those that restart in place alone.
+        // Only JobSets that restart in place need an agent or daemon beside the kubelet.
         let ask_again = attended.err().filter(|_| jobset.in_place());
         let held = self.counts.hold_back(key, &jobset, &mut plan);
         let requeue_after = plan
@@ -190,7 +191,8 @@ impl Reconciler {
         Ok(requeue_after)
     }
 
-    /// Tells the user of a JobSet of which Jobs are left out, and nothing is done until they are seen.
+    /// Tells the user that some Jobs of the JobSet are left out, and that nothing is done until
+    /// they are seen.
     fn tell_in_part(&self, key: &ObjectRef<JobSet>) {
         let Some(jobset) = self.stores.without_spec(key) else {
             return;

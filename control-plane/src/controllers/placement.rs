@@ -1,6 +1,8 @@
-//! Exclusive placement of pods: what the pod webhook answers, and the controller that puts right what went wrong.
+//! Exclusive placement of pods: the answers of the pod webhook, and the controller that evicts
+//! misplaced pods.
 //!
-//! What is decided stands in [`lockstep_core::jobset::placement`]. Pods that do not ask for it cost no request.
+//! Decisions are made in [`lockstep_core::jobset::placement`]. Pods without exclusive placement
+//! cost no request.
 
 mod controller;
 mod domains;
@@ -31,24 +33,24 @@ use domains::Domains;
 #[cfg(test)]
 mod tests;
 
-/// Why a pod is not let through. The text is what the user sees.
+/// Why a pod is refused. The user sees the text.
 #[derive(Debug, Error)]
 pub enum PlacementError {
     /// It may not be created, or not yet.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// It cannot be told where its leader is.
+    /// The domain of its leader is not known.
     #[error(transparent)]
     Domain(#[from] Arc<DomainError>),
-    /// Its leader could not be looked for.
+    /// The search for its leader failed.
     #[error("looking for the leader pod: {0}")]
     Api(#[from] kube::Error),
-    /// The look took too long.
+    /// The search took too long.
     #[error("looking for the leader pod: not found within {} s; try again", LOOK_WITHIN.as_secs())]
     Late,
 }
 
-/// WatchSlots pods. Cheap to clone; all clones share what they know.
+/// Places pods. Clones share what they know.
 #[derive(Clone)]
 pub struct Placement {
     client: Client,
@@ -57,17 +59,17 @@ pub struct Placement {
     turns: Arc<Turns>,
 }
 
-/// Pods that are asked for at once, and how often for more: whatever else bears the labels of one Job is no leader of it.
+/// Pods in a page, and pages at most: further pods with the labels of a Job are no leaders.
 const PAGE: u32 = 100;
 const PAGES: usize = 50;
-/// Reviews that look for a leader at the API server at the same time, and those of one namespace.
+/// Reviews that ask the API server for a leader at the same time, in all and for one namespace.
 const AT_ONCE: u32 = 8;
 const OF_ONE: u32 = 2;
-/// How long such a look may take, with the wait for a turn.
+/// How long such a search may take, with the wait for a turn.
 const LOOK_WITHIN: Duration = Duration::from_secs(5);
 
 impl Placement {
-    /// Placement by what the watch of pods shows and, where that lags, by what the API server says.
+    /// Placement by the watch of pods and, if that lags, by the API server.
     #[must_use]
     pub fn new(client: Client, stores: &Stores) -> Self {
         Self {
@@ -78,7 +80,7 @@ impl Placement {
         }
     }
 
-    /// Placement by what the API server says alone.
+    /// Placement by the API server only.
     #[cfg(test)]
     pub(crate) fn without_watch(client: Client) -> Self {
         Self {
@@ -89,12 +91,13 @@ impl Placement {
         }
     }
 
-    /// What the mutating webhook changes in a pod that is being created; `None`: nothing.
+    /// What the mutating webhook makes of a pod that is being created. `None`: the pod stays as it
+    /// is.
     ///
-    /// A follower whose leader has no place yet is left as it is: [`Placement::validate`] refuses it.
+    /// A follower whose leader has no node yet stays as it is: [`Placement::validate`] refuses it.
     ///
     /// # Errors
-    /// The leader is scheduled, but its domain cannot be told; or the API server does not answer.
+    /// The leader is scheduled, but its domain is unknown; or the API server does not answer.
     pub async fn mutate(&self, pod: &Pod) -> Result<Option<Pod>, PlacementError> {
         let domain = match LeaderSearch::of_follower(pod) {
             Ok(Some(search)) => self.domain(namespace(pod), &search).await?,
@@ -103,10 +106,10 @@ impl Placement {
         Ok(placement::mutate(pod, domain.as_deref()))
     }
 
-    /// Whether the pod may be created now.
+    /// Checks that the pod may be created now.
     ///
     /// # Errors
-    /// It may not; or the API server does not answer.
+    /// The pod may not be created; or the API server does not answer.
     pub async fn validate(&self, pod: &Pod) -> Result<(), PlacementError> {
         let Some(search) = placement::admission(pod)? else {
             return Ok(());
@@ -144,7 +147,7 @@ impl Placement {
         Ok(search.choose(&candidates)?.clone())
     }
 
-    /// The leaders that the API server shows, or the watch once there is a turn to ask.
+    /// Waits for a turn, then looks at the watch again, then asks the API server.
     async fn look(&self, namespace: &str, search: &LeaderSearch<'_>) -> Result<Vec<Member>, kube::Error> {
         let _turn = self.turns.take(namespace, 1).await;
         let candidates = self.seen(namespace, search);
@@ -161,14 +164,15 @@ impl Placement {
         search.job.map(of).unwrap_or_default()
     }
 
-    /// The leaders of Jobs of this name. A leader is created just before its followers, so the watch may not show it yet.
+    /// Asks for the leaders of Jobs of this name. A leader is created just before its followers, so
+    /// the watch may not show it yet.
     async fn ask(&self, namespace: &str, search: &LeaderSearch<'_>) -> Result<Vec<Member>, kube::Error> {
         let mut selector = vec![
             (labels::JOBSET_NAME, search.jobset),
             (labels::REPLICATED_JOB_NAME, search.replicated_job),
             (labels::JOB_INDEX, search.job_index),
         ];
-        // Not to be sent all the others.
+        // So that the other pods are not sent.
         if search.labelled {
             selector.push((labels::BATCH_JOB_COMPLETION_INDEX, "0"));
         }

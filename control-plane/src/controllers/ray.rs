@@ -1,9 +1,11 @@
-//! The front-end for Ray: RayCronJobs start RayJobs, RayJobs become RayClusters, and RayClusters JobSets, which the rest of the control plane runs.
+//! The front-end for Ray: RayCronJobs start RayJobs, RayJobs become RayClusters, and RayClusters
+//! become JobSets, which the rest of the control plane runs.
 //!
-//! What is decided stands in [`lockstep_core::ray`].
+//! Decisions are made in [`lockstep_core::ray`].
 //!
-//! Promises: decisions about one object are made one at a time, on what the watches show; every write names the version or the object that
-//! was decided about; what failed is tried again, ever more slowly; nothing is done about objects of other controllers.
+//! Promises: decisions about one object are made one at a time, on what the watches show. Every
+//! write names the version or the object that was decided on. Failures are retried with growing
+//! pauses. Objects of other controllers are left alone.
 //!
 //! ```text
 //!  watches (RayClusters, head Services) ─┐
@@ -18,6 +20,7 @@
 
 mod apply;
 mod belonging;
+mod caches;
 mod cluster;
 mod cron;
 mod dashboard;
@@ -32,20 +35,19 @@ mod watch;
 use std::sync::Arc;
 
 use futures::future::join_all;
-use kube::runtime::reflector::{self, ObjectRef};
-use kube::{Api, Client};
+use kube::Client;
+use kube::runtime::reflector::ObjectRef;
 use lockstep_api::JobSet;
-use lockstep_api::ray::{RayCluster, RayCronJob, RayJob, keys};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::settings::RequestRate;
-use crate::k8s::apply::events;
+use crate::k8s::apply::events::{self, Queue};
 use crate::k8s::client::{Rates, limited};
 use crate::k8s::crd::{Crd, RAY_DEFINITIONS};
 use crate::k8s::watch::Stores;
-use crate::k8s::watch::notify::{self, Notified};
-use belonging::{HeadService, Submitter};
+use crate::k8s::watch::notify::Notified;
+use caches::{Caches, Watches};
 use dashboard::Dashboards;
 use head::Heads;
 use kuberay::KubeRay;
@@ -55,17 +57,19 @@ use turns::Turns;
 
 /// `reportingController` of the events.
 const CONTROLLER: &str = "lockstep-ray";
-/// Requests of all of Ray's controllers. The Job controller keeps to 20 a second, too: three hundred jobs that begin at the same minute would else keep an API
-/// server so busy that restarts wait for it.
+/// Requests of all of Ray's controllers together. Without a limit, three hundred jobs that begin in
+/// the same minute would keep the API server so busy that restarts wait. The Job controller has a
+/// limit, too: 20 a second.
 const REQUESTS: RequestRate = RequestRate {
     per_second: 40.0,
     burst: 100,
 };
-/// Objects of each kind that are worked on at the same time.
+/// Objects of each kind that are reconciled at the same time.
 const CONCURRENCY: u16 = 16;
-/// RayJobs that are worked on at the same time: most of that is waiting for dashboards, and those that do not answer are not to hold up the rest.
+/// RayJobs that are reconciled at the same time. Most of them wait for dashboards, and a dashboard
+/// that does not answer must not hold up the rest.
 const CONCURRENT_JOBS: u16 = 128;
-/// Of these, those that ask dashboards.
+/// How many of these may ask dashboards.
 const CONCURRENT_QUESTIONS: usize = 96;
 
 /// Brings Ray's resources closer to what they ask for.
@@ -75,134 +79,98 @@ pub(crate) struct Controller {
     pub(crate) manage_crds: bool,
     /// See [`crate::config::settings::Ray::dashboard_proxy`].
     pub(crate) dashboard_proxy: Option<String>,
-    /// Host of the API server, at which no dashboard is.
+    /// Host of the API server, which is no dashboard.
     pub(crate) api_server: Option<String>,
 }
 
 impl Controller {
-    /// Works until `shutdown` is cancelled, then finishes what is under way. `jobsets` are those that have changed.
+    /// Works until `shutdown` is cancelled, then finishes what is under way. `jobsets` names
+    /// JobSets that have changed.
     pub(crate) async fn run(self, jobsets: Notified<ObjectRef<JobSet>>, shutdown: CancellationToken) {
         if self.manage_crds {
-            let ensured = RAY_DEFINITIONS.map(|definition| {
-                let crd = Crd::new(self.client.clone(), definition);
-                crd.ensure(shutdown.clone())
-            });
-            join_all(ensured).await;
+            self.ensure_crds(&shutdown).await;
         }
-        let client = &limited(self.client.clone(), Rates::together(REQUESTS, shutdown.clone()));
-        let rooms = self.stores.rooms();
-        let mut watches = JoinSet::new();
-        let (news, publisher) = events::queue_as(client.clone(), CONTROLLER);
-        let (changed, changes) = notify::channel();
-        let (job_changed, job_changes) = notify::channel();
-        let (cron_changed, cron_changes) = notify::channel();
-
-        let (clusters, writer) = reflector::store();
-        let (of_clusters, of_jobs) = (changed.clone(), job_changed.clone());
-        watches.spawn(watch::follow(
-            "RayCluster",
-            watch::readable::<RayCluster>(Api::all(client.clone()), rooms.written.clone(), news.clone()),
-            writer,
-            move |cluster| {
-                of_clusters.add(ObjectRef::from_obj(cluster));
-                of_jobs.extend(watch::originator(cluster));
-            },
-            shutdown.clone(),
-        ));
-        let (services, writer) = reflector::store();
-        watches.spawn(watch::follow(
-            "Service",
-            watch::labelled::<HeadService>("Service", Api::all(client.clone()), rooms, keys::CLUSTER),
-            writer,
-            move |service| changed.extend(service.owner()),
-            shutdown.clone(),
-        ));
-        let (jobs, writer) = reflector::store();
-        let (notifier, of_crons) = (job_changed.clone(), cron_changed.clone());
-        watches.spawn(watch::follow(
-            "RayJob",
-            watch::readable::<RayJob>(Api::all(client.clone()), rooms.written.clone(), news.clone()),
-            writer,
-            move |job| {
-                notifier.add(ObjectRef::from_obj(job));
-                of_crons.extend(watch::cron_of(job));
-            },
-            shutdown.clone(),
-        ));
-        let (crons, writer) = reflector::store();
-        watches.spawn(watch::follow(
-            "RayCronJob",
-            watch::readable::<RayCronJob>(Api::all(client.clone()), rooms.written.clone(), news.clone()),
-            writer,
-            move |cron| cron_changed.add(ObjectRef::from_obj(cron)),
-            shutdown.clone(),
-        ));
-        let (submitters, writer) = reflector::store();
-        watches.spawn(watch::follow(
-            "Job",
-            watch::labelled::<Submitter>("Job", Api::all(client.clone()), rooms, keys::ORIGINATED_FROM_NAME),
-            writer,
-            move |submitter| job_changed.extend(submitter.owner()),
-            shutdown.clone(),
-        ));
-
-        let (known_clusters, known_submitters, known_services) =
-            (clusters.clone(), submitters.clone(), services.clone());
-        let kuberay = Arc::new(KubeRay::new(self.client.clone()));
-        let large = LargeTurns::default();
-        let of_crons = cron::Reconciler {
-            client: client.clone(),
-            crons,
-            jobs: jobs.clone(),
-            kuberay: Arc::clone(&kuberay),
-            large: large.clone(),
-            at_work: Turns::new(CONCURRENCY.into()),
-            retry_state: Ledger::new(news.clone()),
+        let client = limited(self.client.clone(), Rates::together(REQUESTS, shutdown.clone()));
+        let (events, publisher) = events::queue_as(client.clone(), CONTROLLER);
+        let watches = Watches {
+            client: &client,
+            rooms: self.stores.rooms(),
+            events: &events,
+            shutdown: &shutdown,
         };
-        let of_jobs = job::Reconciler {
-            client: client.clone(),
-            stores: self.stores.clone(),
-            jobs,
-            clusters: clusters.clone(),
-            submitters,
-            dashboards: Dashboards {
-                proxy: self.dashboard_proxy,
-            },
-            questions: Turns::new(CONCURRENT_QUESTIONS),
-            at_work: Turns::new(CONCURRENT_JOBS.into()),
-            large: large.clone(),
-            heads: Heads::new(client.clone(), self.api_server.as_deref()),
-            kuberay: Arc::clone(&kuberay),
-            since: jiff::Timestamp::now(),
-            retry_state: Ledger::new(news.clone()),
-        };
-        let of_clusters = cluster::Reconciler {
-            client: client.clone(),
-            stores: self.stores,
-            clusters,
-            services,
-            kuberay,
-            large,
-            at_work: Turns::new(CONCURRENCY.into()),
-            retry_state: Ledger::new(news),
-        };
-        // Nothing is decided on what is not known yet.
-        let known = async {
-            tokio::join!(
-                known_clusters.wait_until_ready(),
-                known_submitters.wait_until_ready(),
-                known_services.wait_until_ready(),
-            )
-        };
-        if shutdown.run_until_cancelled(known).await.is_none() {
+        let mut tasks = JoinSet::new();
+        let (caches, changes) = watches.start(&mut tasks);
+        let reconcilers = self.reconcilers(&client, &caches, events);
+        // No decision is made before everything is listed.
+        if shutdown.run_until_cancelled(caches.known()).await.is_none() {
             tracing::debug!("ends before Ray's resources are known");
         }
         tokio::join!(
-            of_clusters.run(changes, jobsets, shutdown.clone()),
-            of_jobs.run(job_changes, shutdown.clone()),
-            of_crons.run(cron_changes, shutdown),
+            reconcilers
+                .clusters
+                .run(changes.clusters, jobsets, shutdown.clone()),
+            reconcilers.jobs.run(changes.jobs, shutdown.clone()),
+            reconcilers.crons.run(changes.crons, shutdown),
             publisher.run(),
         );
-        while watches.join_next().await.is_some() {}
+        while tasks.join_next().await.is_some() {}
     }
+
+    async fn ensure_crds(&self, shutdown: &CancellationToken) {
+        let ensured = RAY_DEFINITIONS.map(|definition| {
+            let crd = Crd::new(self.client.clone(), definition);
+            crd.ensure(shutdown.clone())
+        });
+        join_all(ensured).await;
+    }
+
+    fn reconcilers(self, client: &Client, caches: &Caches, events: Queue) -> Reconcilers {
+        let kuberay = Arc::new(KubeRay::new(self.client));
+        let large = LargeTurns::default();
+        Reconcilers {
+            crons: cron::Reconciler {
+                client: client.clone(),
+                crons: caches.crons.clone(),
+                jobs: caches.jobs.clone(),
+                kuberay: Arc::clone(&kuberay),
+                large: large.clone(),
+                at_work: Turns::new(CONCURRENCY.into()),
+                retry_state: Ledger::new(events.clone()),
+            },
+            jobs: job::Reconciler {
+                client: client.clone(),
+                stores: self.stores.clone(),
+                jobs: caches.jobs.clone(),
+                clusters: caches.clusters.clone(),
+                submitters: caches.submitters.clone(),
+                dashboards: Dashboards {
+                    proxy: self.dashboard_proxy,
+                },
+                questions: Turns::new(CONCURRENT_QUESTIONS),
+                at_work: Turns::new(CONCURRENT_JOBS.into()),
+                large: large.clone(),
+                heads: Heads::new(client.clone(), self.api_server.as_deref()),
+                kuberay: Arc::clone(&kuberay),
+                since: jiff::Timestamp::now(),
+                retry_state: Ledger::new(events.clone()),
+            },
+            clusters: cluster::Reconciler {
+                client: client.clone(),
+                stores: self.stores,
+                clusters: caches.clusters.clone(),
+                services: caches.services.clone(),
+                kuberay,
+                large,
+                at_work: Turns::new(CONCURRENCY.into()),
+                retry_state: Ledger::new(events),
+            },
+        }
+    }
+}
+
+/// One for each kind.
+struct Reconcilers {
+    clusters: cluster::Reconciler,
+    jobs: job::Reconciler,
+    crons: cron::Reconciler,
 }

@@ -12,7 +12,7 @@ use tokio_util::task::TaskTracker;
 
 use super::health::Daemon;
 use super::registry::Registry;
-use crate::leader::lease::LeaderAddress;
+use crate::leader::LeaderAddress;
 
 /// How long a daemon is kept waiting for a leader, from its first word on: shorter than it waits for an answer.
 pub(super) const HOLD: Duration = Duration::from_secs(4);

@@ -21,7 +21,7 @@ use tonic::{Code, Request, Status, Streaming};
 use super::auth::testing::Cluster;
 use super::service::serve_on;
 use super::{Gate, Outbox, Published, Refusals, Registry, Role};
-use crate::leader::lease::LeaderAddress;
+use crate::leader::LeaderAddress;
 use crate::net::tls;
 
 mod health;

@@ -4,21 +4,23 @@ use tonic::Status;
 
 use super::error_details::{CallError, Reason};
 use crate::controllers::restart::board::Key;
-use crate::controllers::restart::board::question::{self, Answer, Asks, Unanswered, WAITING, Wish};
+use crate::controllers::restart::board::question::{
+    self, Answer, AskError, QuestionSender, RequestedRestart, WAITING,
+};
 
 /// Asks, and waits for the answer.
 ///
 /// # Errors
 /// RESOURCE_EXHAUSTED where too many wait; ABORTED where the group is given up meanwhile.
-pub(super) async fn ask(asks: &Asks, key: &Key, wish: Wish) -> Result<Answer, Status> {
+pub(super) async fn ask(asks: &QuestionSender, key: &Key, wish: RequestedRestart) -> Result<Answer, Status> {
     let answer = question::ask(asks, wish).await;
     answer.map_err(|unanswered| match unanswered {
-        Unanswered::TooMany => {
+        AskError::TooMany => {
             let message = format!("more than {WAITING} dry runs of this group at once");
             let refused = CallError::new(Reason::TooManyDryRuns, message);
             refused.of_key(key).with("limit", WAITING.to_string()).into()
         }
-        Unanswered::GivenUp => given_up(key),
+        AskError::GivenUp => given_up(key),
     })
 }
 

@@ -35,7 +35,7 @@ use super::watching::Watching;
 use super::written::{self, Unwritten};
 use super::{convert, dry_run, fields, health, restart_workers};
 use crate::controllers::restart;
-use crate::controllers::restart::board::question::Wish;
+use crate::controllers::restart::board::question::RequestedRestart;
 use crate::controllers::restart::board::{Board, Key, Snapshot};
 use crate::hub::Role;
 use crate::k8s::watch::{self, PackedJobSet};
@@ -218,7 +218,7 @@ impl PlatformService {
         &self,
         key: &Key,
         state: Arc<Snapshot>,
-        wish: Wish,
+        wish: RequestedRestart,
     ) -> Result<(pb::DryRun, Option<Unread>), Status> {
         let asks = self.board.asks(key).ok_or_else(|| dry_run::given_up(key))?;
         let size = Size::of(&state, false);
@@ -410,7 +410,7 @@ impl Platform for PlatformService {
         let group = (asked.namespace, asked.name);
         let (key, token, state) = self.restartable(&caller, group, asked.token).await?;
         let uid = state.jobset.uid_str().to_owned();
-        let (dry_run, room) = self.try_out(&key, state, Wish::All(token)).await?;
+        let (dry_run, room) = self.try_out(&key, state, RequestedRestart::All(token)).await?;
         let dry_run = Some(dry_run);
         Ok(holding(room, pb::DryRunRestartResponse { uid, dry_run }))
     }
@@ -449,7 +449,7 @@ impl Platform for PlatformService {
             .restartable_workers(&caller, group, asked.token, asked.only)
             .await?;
         let uid = state.jobset.uid_str().to_owned();
-        let (dry_run, room) = self.try_out(&key, state, Wish::Some(wish)).await?;
+        let (dry_run, room) = self.try_out(&key, state, RequestedRestart::Workers(wish)).await?;
         let dry_run = Some(dry_run);
         Ok(holding(room, pb::DryRunRestartWorkersResponse { uid, dry_run }))
     }

@@ -32,7 +32,7 @@ use super::*;
 use crate::controllers::restart::board::{self, Board, Post, Snapshot};
 use crate::hub::Role;
 use crate::k8s::watch::PackedJobSet;
-use crate::leader::lease::LeaderAddress;
+use crate::leader::LeaderAddress;
 use crate::net::tls;
 
 mod dry_run;

@@ -1,20 +1,22 @@
-//! The nodes, what is taken of them, and the pods of gangs, as the watches show them.
+//! The nodes, what pods take of them, and the pods of gangs, as the watches show them.
 //!
-//! Promises: what this process has written itself shows at once; an older state never takes the place of a newer one; a pod that has ended or
-//! is gone takes nothing; a new list takes the place of everything that was known before, at once; what pods state that they need has a bound in each
-//! namespace, beyond which a pod may go anywhere, as far as is known here.
+//! Promises: the controller's own writes show at once. An older state never replaces a newer one. A
+//! pod that has ended or is gone takes nothing. A new list replaces everything at once. The needs
+//! of pods have a memory limit in each namespace; a pod beyond it counts as one that may run
+//! anywhere.
+
+mod needs_room;
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use kube::runtime::watcher::Event;
 use lockstep_api::annotations;
 use lockstep_core::gang::{Footprint, Needs, Node, Pod};
 
 use super::lean_objects::{SeenNode, SeenPod};
-use crate::k8s::memory_limit;
-use crate::k8s::watch::namespace_budget::Room;
 use crate::k8s::watch::own_writes::version;
+use needs_room::NeedsRoom;
 
 #[cfg(test)]
 mod tests;
@@ -28,77 +30,15 @@ pub(super) struct Cluster {
     nodes: Nodes,
     pods: Pods,
     listed_nodes: BTreeMap<String, Node>,
-    listed_pods: HashMap<Uid, Kept>,
-    /// What those need, where it is much: the last of each JobSet.
+    listed_pods: HashMap<Uid, TrackedPod>,
+    /// Large needs of listed pods: those of the last pod of each JobSet.
     listed_needs: HashMap<Uid, Arc<Needs>>,
     listed_room: NeedsRoom,
     ready: Ready,
     room: NeedsRoom,
 }
 
-/// Room for what pods of gangs need of nodes, where they state long lists, in bytes.
-#[derive(Debug)]
-struct NeedsRoom {
-    room: Room,
-    /// What was taken for pods that are gone, and others have in common with them: namespace and bytes.
-    shared: Vec<(Weak<Needs>, String, usize)>,
-}
-
-impl Default for NeedsRoom {
-    fn default() -> Self {
-        let memory = memory_limit::limit();
-        Self {
-            room: Room::new(memory / 64, memory / 16),
-            shared: Vec::new(),
-        }
-    }
-}
-
-impl NeedsRoom {
-    /// Takes room for what a pod needs, and returns how much, or leaves its lists out.
-    fn take(&mut self, pod: &mut Pod) -> usize {
-        let bytes = pod.needs.bytes();
-        if bytes == 0 || self.room.takes(&pod.namespace, None, bytes) {
-            return bytes;
-        }
-        self.sweep();
-        if self.room.takes(&pod.namespace, None, bytes) {
-            return bytes;
-        }
-        pod.needs = Arc::new(pod.needs.in_short());
-        0
-    }
-
-    /// A pod is gone for which room was taken: others may still need the very same.
-    fn give_back(&mut self, pod: Arc<Pod>, bytes: usize) {
-        let (needs, namespace) = (Arc::downgrade(&pod.needs), pod.namespace.clone());
-        drop(pod);
-        if needs.strong_count() == 0 {
-            self.room.release(&namespace, bytes);
-            return;
-        }
-        self.shared.push((needs, namespace, bytes));
-        if self.shared.len() >= MOST_SHARED {
-            self.sweep();
-        }
-    }
-
-    fn sweep(&mut self) {
-        let room = &self.room;
-        self.shared.retain(|(needs, namespace, bytes)| {
-            let is_there = needs.strong_count() > 0;
-            if !is_there {
-                room.release(namespace, *bytes);
-            }
-            is_there
-        });
-    }
-}
-
-/// So many that are gone are looked at again at the latest.
-const MOST_SHARED: usize = 1_024;
-
-/// Which lists were complete once.
+/// Which lists have been complete once.
 #[derive(Debug, Default)]
 struct Ready {
     nodes: bool,
@@ -107,43 +47,43 @@ struct Ready {
 
 #[derive(Debug, Default)]
 struct Nodes {
-    /// As they are without any pod.
+    /// Nodes without their pods.
     bare: BTreeMap<String, Node>,
-    /// What is taken of nodes, also of those that are not known (yet), by the pod's UID.
+    /// What pods take of each node, by the pod's UID. Nodes that are not known (yet) are included.
     taken: HashMap<String, HashMap<Uid, Footprint>>,
-    /// `bare` with what is taken of them.
+    /// `bare` less what pods take.
     loaded: BTreeMap<String, Node>,
 }
 
 #[derive(Debug, Default)]
 struct Pods {
-    known: HashMap<Uid, Known>,
-    /// Those of gangs, by the UID of their JobSet.
+    known: HashMap<Uid, PodEntry>,
+    /// The pods of gangs, by the UID of their JobSet.
     members: HashMap<Uid, BTreeMap<Uid, Arc<Pod>>>,
 }
 
-/// Where a pod is to be found here.
+/// Where a pod is found in the other maps.
 #[derive(Debug)]
-struct Known {
+struct PodEntry {
     revision: u64,
-    /// The node that it takes something of.
+    /// The node on which it takes something.
     node: Option<String>,
-    /// The UID of its JobSet, where it is in a gang.
+    /// The UID of its JobSet, if it is in a gang.
     jobset: Option<Uid>,
-    /// The room that was taken for what it needs.
+    /// The room that its needs take.
     bytes: usize,
 }
 
 /// What is kept of a pod.
 #[derive(Debug, PartialEq)]
-struct Kept {
+struct TrackedPod {
     revision: u64,
     footprint: Option<Footprint>,
     member: Option<Pod>,
 }
 
-impl Kept {
-    /// `None`: it takes nothing and is in no gang.
+impl TrackedPod {
+    /// `None`: the pod takes nothing and is in no gang.
     fn of(SeenPod(pod): &SeenPod) -> Option<(Uid, Self)> {
         let annotations = pod.metadata.annotations.as_ref();
         let in_gang = annotations.is_some_and(|annotations| annotations.contains_key(annotations::GANG));
@@ -194,10 +134,10 @@ impl Nodes {
 }
 
 impl Pods {
-    /// Returns the room that what it needs takes.
+    /// Returns the room that its needs take.
     fn join(&mut self, uid: &str, mut pod: Pod, room: &mut NeedsRoom) -> usize {
         let siblings = self.members.entry(pod.jobset_uid.clone()).or_default();
-        // Most pods of a gang need the same.
+        // Most pods of a gang have the same needs.
         let same = siblings.values().map(|sibling| &sibling.needs);
         if let Some(needs) = same.take(2).find(|needs| **needs == pod.needs) {
             pod.needs = Arc::clone(needs);
@@ -220,7 +160,7 @@ impl Pods {
     }
 }
 
-/// Whether a pod is as it is kept without its lists.
+/// True: the pod is the known one, which is kept without its lists.
 fn is_same_in_short(known: &Pod, seen: &Pod) -> bool {
     let needs = Arc::clone(&known.needs);
     let is_short = seen.needs.bytes() > 0 && *needs == seen.needs.in_short();
@@ -233,12 +173,12 @@ fn is_same_in_short(known: &Pod, seen: &Pod) -> bool {
 }
 
 impl Cluster {
-    /// Whether both lists were complete once.
+    /// True: both lists have been complete once.
     pub(super) fn is_ready(&self) -> bool {
         self.ready.nodes && self.ready.pods
     }
 
-    /// The nodes, with what is taken of them, by name.
+    /// The nodes with what pods take of them, by name.
     pub(super) fn nodes(&self) -> &BTreeMap<String, Node> {
         &self.nodes.loaded
     }
@@ -249,7 +189,7 @@ impl Cluster {
         members.into_iter().flat_map(BTreeMap::values).cloned().collect()
     }
 
-    /// Updates the nodes. True: something is different.
+    /// Updates the nodes. True: something has changed.
     pub(super) fn apply_node(&mut self, event: &Event<SeenNode>) -> bool {
         let named = |SeenNode(node): &SeenNode| node.metadata.name.clone().unwrap_or_default();
         match event {
@@ -269,7 +209,7 @@ impl Cluster {
             }
             Event::Apply(node) => {
                 let (name, node) = (named(node), Node::of(&node.0));
-                // Kubelets report every few minutes, mostly that nothing has changed.
+                // Every kubelet reports every few minutes, mostly without a change.
                 if self.nodes.bare.get(&name) == Some(&node) {
                     return false;
                 }
@@ -286,7 +226,7 @@ impl Cluster {
         }
     }
 
-    /// Updates the pods. True: something is different.
+    /// Updates the pods. True: something has changed.
     pub(super) fn apply_pod(&mut self, event: &Event<SeenPod>) -> bool {
         match event {
             Event::Init => {
@@ -296,7 +236,7 @@ impl Cluster {
                 false
             }
             Event::InitApply(pod) => {
-                let kept = Kept::of(pod).map(|(uid, kept)| (uid, self.listed(kept)));
+                let kept = TrackedPod::of(pod).map(|(uid, kept)| (uid, self.listed(kept)));
                 self.listed_pods.extend(kept);
                 false
             }
@@ -324,7 +264,7 @@ impl Cluster {
         }
     }
 
-    /// What the API server has answered to a write. A pod that is not known is gone.
+    /// Takes in the API server's answer to a write. A pod that is not known is gone.
     pub(super) fn wrote_pod(&mut self, pod: &SeenPod) {
         let uid = pod.0.metadata.uid.as_deref().unwrap_or_default();
         if self.pods.known.contains_key(uid) {
@@ -334,7 +274,7 @@ impl Cluster {
 
     fn saw(&mut self, pod: &SeenPod) -> bool {
         let uid = pod.0.metadata.uid.as_deref().unwrap_or_default();
-        let seen = Kept::of(pod);
+        let seen = TrackedPod::of(pod);
         match (self.pods.known.get(uid), &seen) {
             (None, None) => return false,
             (Some(known), _) if known.revision > version(&pod.0.metadata) => return false,
@@ -352,8 +292,9 @@ impl Cluster {
         true
     }
 
-    /// A pod of a list: what it needs is shared with the one before of its JobSet where it is the same, and has room, as it has later.
-    fn listed(&mut self, mut kept: Kept) -> Kept {
+    /// Takes in a pod of a list. If it needs the same as the last pod of its JobSet, the two share
+    /// it. Otherwise its needs take room, as they do later.
+    fn listed(&mut self, mut kept: TrackedPod) -> TrackedPod {
         let Some(pod) = kept.member.as_mut().filter(|pod| pod.needs.bytes() > 0) else {
             return kept;
         };
@@ -368,8 +309,8 @@ impl Cluster {
         kept
     }
 
-    /// Whether what is known of a pod is what is seen, but for the revision.
-    fn is_same(&self, uid: &str, known: &Known, seen: &Kept) -> bool {
+    /// True: the pod is as it is known, apart from the revision.
+    fn is_same(&self, uid: &str, known: &PodEntry, seen: &TrackedPod) -> bool {
         let node = known.node.as_ref();
         let footprint = node.and_then(|node| self.nodes.taken.get(node)?.get(uid));
         let jobset = known.jobset.as_ref();
@@ -384,9 +325,9 @@ impl Cluster {
         footprint == seen.footprint.as_ref() && is_same_member
     }
 
-    /// Puts a pod in; returns its node.
-    fn put(&mut self, uid: Uid, kept: Kept) -> Option<String> {
-        let mut known = Known {
+    /// Adds a pod, and returns its node.
+    fn put(&mut self, uid: Uid, kept: TrackedPod) -> Option<String> {
+        let mut known = PodEntry {
             bytes: 0,
             revision: kept.revision,
             node: kept.footprint.as_ref().map(|footprint| footprint.node.clone()),
@@ -403,7 +344,7 @@ impl Cluster {
         node
     }
 
-    /// Takes a pod out; returns its node.
+    /// Removes a pod, and returns its node.
     fn remove(&mut self, uid: &str) -> Option<String> {
         let known = self.pods.known.remove(uid)?;
         let jobset = known.jobset.as_ref();

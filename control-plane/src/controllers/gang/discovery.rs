@@ -1,7 +1,7 @@
-//! Whether kube-scheduler can start gangs: the API server tells what it serves.
+//! Finds out if kube-scheduler can start gangs: the API server says if it serves PodGroups.
 //!
-//! Promises: it is asked once a minute, and sooner where a PodGroup cannot be made, but at the earliest five seconds after it has answered; what it said
-//! last holds until it says something else.
+//! Promises: it asks the API server once a minute. It asks sooner if a PodGroup cannot be created,
+//! but not within five seconds after an answer. An answer holds until the next one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,33 +14,30 @@ use tokio::time::sleep;
 
 use crate::k8s::apply::is_status;
 
-#[cfg(test)]
-mod tests;
-
-/// Where Workloads and PodGroups are served (Kubernetes KEP-4671).
+/// The API group of Workloads and PodGroups (Kubernetes KEP-4671).
 const API: &str = "scheduling.k8s.io/v1alpha2";
-/// What is needed of it.
+/// The resources that gangs need.
 const KINDS: [&str; 2] = ["workloads", "podgroups"];
-/// How long to wait before it is asked again, where it has not answered.
+/// The pause after a request without an answer.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
 /// How long an answer is believed.
 const BELIEVED: Duration = Duration::from_secs(60);
-/// How long it is believed where a write tells otherwise.
+/// How long an answer is believed if a write contradicts it.
 const DOUBTED: Duration = Duration::from_secs(5);
 
-/// What is known of PodGroups. Clones know the same.
+/// What is known of PodGroups. Clones share it.
 #[derive(Clone)]
 pub(crate) struct PodGroups {
-    answer: watch::Sender<Option<Answer>>,
+    answer: watch::Sender<Option<ApiSupport>>,
     doubt: Arc<Notify>,
 }
 
 /// What the API server says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Answer {
+enum ApiSupport {
     Served,
     NotServed,
-    /// That one may not ask.
+    /// The control plane may not ask.
     Forbidden,
 }
 
@@ -53,17 +50,17 @@ impl PodGroups {
         }
     }
 
-    /// Whether they can be had.
+    /// True: the API server serves them.
     pub(crate) fn are_served(&self) -> bool {
-        *self.answer.borrow() == Some(Answer::Served)
+        *self.answer.borrow() == Some(ApiSupport::Served)
     }
 
-    /// Whether the API server has said that it has none. Of who may not ask that is not known.
+    /// True: the API server has said that it does not serve them.
     pub(super) fn are_gone(&self) -> bool {
-        *self.answer.borrow() == Some(Answer::NotServed)
+        *self.answer.borrow() == Some(ApiSupport::NotServed)
     }
 
-    /// One could not be made: it may be time to ask again.
+    /// A PodGroup could not be created: it may be time to ask again.
     pub(super) fn doubt(&self) {
         self.doubt.notify_one();
     }
@@ -74,7 +71,7 @@ impl PodGroups {
         let _ = self.answer.subscribe().wait_for(Option::is_some).await;
     }
 
-    /// Tells when that changes.
+    /// Yields when the answer changes.
     pub(super) fn changes(&self) -> impl Stream<Item = ()> + Unpin + use<> {
         let changes = self.answer.subscribe();
         Box::pin(stream::unfold(changes, |mut changes| async move {
@@ -99,15 +96,15 @@ impl PodGroups {
         }
     }
 
-    fn learn(&self, answer: Answer) {
+    fn learn(&self, answer: ApiSupport) {
         let before = self.answer.send_replace(Some(answer));
         if before == Some(answer) {
             return;
         }
         match answer {
-            Answer::Served => tracing::info!(api = API, "kube-scheduler can start gangs"),
-            Answer::NotServed => tracing::info!(api = API, "not served: gangs are started by gates"),
-            Answer::Forbidden => tracing::warn!(
+            ApiSupport::Served => tracing::info!(api = API, "kube-scheduler can start gangs"),
+            ApiSupport::NotServed => tracing::info!(api = API, "not served: gangs are started by gates"),
+            ApiSupport::Forbidden => tracing::warn!(
                 api = API,
                 "gangs are started by gates: no right to `get` the nonResourceURL /apis/{API}, which the ClusterRole system:discovery gives"
             ),
@@ -115,19 +112,114 @@ impl PodGroups {
     }
 }
 
-/// Reads an answer. An error is none.
-fn read(answer: Result<APIResourceList, kube::Error>) -> Result<Answer, kube::Error> {
+/// Reads an answer. An error is no answer, unless it says that the API is missing or forbidden.
+fn read(answer: Result<APIResourceList, kube::Error>) -> Result<ApiSupport, kube::Error> {
     match answer {
         Ok(served) => {
             let is_served = |kind: &&str| served.resources.iter().any(|resource| resource.name == **kind);
             Ok(if KINDS.iter().all(is_served) {
-                Answer::Served
+                ApiSupport::Served
             } else {
-                Answer::NotServed
+                ApiSupport::NotServed
             })
         }
-        Err(error) if is_status(&error, 404) => Ok(Answer::NotServed),
-        Err(error) if is_status(&error, 403) => Ok(Answer::Forbidden),
+        Err(error) if is_status(&error, 404) => Ok(ApiSupport::NotServed),
+        Err(error) if is_status(&error, 403) => Ok(ApiSupport::Forbidden),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use axum::body::Body;
+    use axum::http::{Request, Response};
+    use futures::StreamExt;
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIResource, APIResourceList};
+    use kube::core::Status;
+    use serde_json::json;
+    use tokio::time::Instant;
+    use tower::service_fn;
+
+    use super::*;
+
+    fn serving(kinds: &[&str]) -> Result<APIResourceList, kube::Error> {
+        let resource = |name: &&str| APIResource {
+            name: (*name).to_owned(),
+            ..APIResource::default()
+        };
+        Ok(APIResourceList {
+            resources: kinds.iter().map(resource).collect(),
+            ..APIResourceList::default()
+        })
+    }
+
+    fn refused(code: u16) -> Result<APIResourceList, kube::Error> {
+        let status = Status::failure("refused", "Reason").with_code(code);
+        Err(kube::Error::Api(status.boxed()))
+    }
+
+    #[test]
+    fn both_kinds_must_be_served() {
+        assert_eq!(
+            read(serving(&["workloads", "podgroups"])).unwrap(),
+            ApiSupport::Served
+        );
+        assert_eq!(read(serving(&["workloads"])).unwrap(), ApiSupport::NotServed);
+        assert_eq!(read(refused(404)).unwrap(), ApiSupport::NotServed);
+    }
+
+    #[test]
+    fn who_may_not_ask_does_not_ask_for_ever() {
+        assert_eq!(read(refused(403)).unwrap(), ApiSupport::Forbidden);
+        assert!(read(refused(500)).is_err(), "asked again");
+    }
+
+    /// An API server that answers so, one after another, and the last for ever; and how often it
+    /// was asked.
+    fn api_server(codes: &'static [u16]) -> (Client, Arc<AtomicUsize>) {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&asked);
+        let service = service_fn(move |_: Request<kube::client::Body>| {
+            let number = count.fetch_add(1, Ordering::SeqCst);
+            let code = codes[number.min(codes.len() - 1)];
+            let answer = match code {
+                200 => serde_json::to_value(serving(&KINDS).unwrap()).unwrap(),
+                _ => json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code}),
+            };
+            let answer = Response::builder()
+                .status(code)
+                .body(Body::from(answer.to_string()));
+            async move { Ok::<_, Infallible>(answer.unwrap()) }
+        });
+        (Client::new(service, "default"), asked)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_served_later_is_noticed() {
+        let (client, asked) = api_server(&[500, 404, 200, 404]);
+        let pod_groups = PodGroups::unknown();
+        assert!(!pod_groups.are_served() && !pod_groups.are_gone());
+        let mut changes = pod_groups.changes();
+        let task = tokio::spawn(pod_groups.clone().follow(client));
+        pod_groups.known().await;
+        changes.next().await;
+        assert!(pod_groups.are_gone(), "an answer that is none is none");
+        let start = Instant::now();
+        changes.next().await;
+        assert!(pod_groups.are_served());
+        assert_eq!(start.elapsed().as_secs(), BELIEVED.as_secs());
+        // A PodGroup that cannot be made: it is asked soon, but not for each of them.
+        let before = asked.load(Ordering::SeqCst);
+        for _ in 0..100 {
+            pod_groups.doubt();
+        }
+        changes.next().await;
+        assert!(pod_groups.are_gone());
+        assert_eq!(start.elapsed().as_secs(), (BELIEVED + DOUBTED).as_secs());
+        assert_eq!(asked.load(Ordering::SeqCst), before + 1);
+        task.abort();
     }
 }

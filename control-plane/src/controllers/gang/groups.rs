@@ -1,7 +1,8 @@
 //! The Workloads and PodGroups by which kube-scheduler starts gangs (Kubernetes KEP-4671).
 //!
-//! Promises: a group belongs to its JobSet, and goes with it; what is there already is left as it is, for neither kind can be changed. A group that
-//! has to be another one is made anew, under the same name: pods cannot be brought into another.
+//! Promises: a group belongs to its JobSet, and is deleted with it. Existing objects stay as they
+//! are, because neither kind can be changed. A group that needs another policy is recreated under
+//! the same name, because pods cannot move to another group.
 
 use k8s_openapi::api::scheduling::v1alpha2::{
     BasicSchedulingPolicy, GangSchedulingPolicy, PodGroup, PodGroupSchedulingPolicy, PodGroupSpec,
@@ -25,14 +26,15 @@ mod tests;
 /// Name of the only template of a Workload.
 const TEMPLATE: &str = "gang";
 
-/// Keeps a group from going while pods that have not ended name it (`PodGroupProtection`).
+/// Keeps a group while pods that have not ended name it (`PodGroupProtection`).
 const PROTECTION: &str = "scheduling.k8s.io/podgroup-protection";
 
-/// Creates a Workload and a PodGroup, or one in the place of another where it has to be exactly so. Returns the policy that it has, where that is known.
-/// Where a quota or a policy lets none be made what is there stays.
+/// Creates a Workload and a PodGroup. If the policy has to be exact, it replaces a PodGroup with
+/// another policy. It returns the PodGroup's policy, if that is known. If a quota or an admission
+/// policy forbids creation, existing objects stay.
 ///
 /// # Errors
-/// What the API server says, but that there are such objects already: a quota, or a policy, refuses those too.
+/// What the API server says, except that the objects exist already.
 pub(super) async fn create(
     client: &Client,
     metrics: &Metrics,
@@ -55,7 +57,8 @@ pub(super) async fn create(
     };
     match made {
         Ok(()) => return Ok(Some(wanted.policy)),
-        // Who refuses this one would refuse it in the place of another, too: the gang's pods would name one that is gone.
+        // What refuses this PodGroup would also refuse it after the old one is deleted, and the
+        // gang's pods would name a group that is gone.
         Err(error) if is_status(&error, 403) => {
             return match groups.get_opt(&wanted.name).await {
                 Ok(Some(_)) if !wanted.exact => Ok(None),
@@ -70,14 +73,14 @@ pub(super) async fn create(
     match groups.get_opt(&wanted.name).await? {
         Some(there) if is_wanted(&there) => return Ok(Some(wanted.policy)),
         Some(there) => {
-            // Nobody else's is deleted: that there is one is said then.
+            // A PodGroup of another owner is not deleted: creation then reports the conflict.
             if is_controlled_by(&there.metadata, jobset.uid_str()) {
                 tracing::info!(
                     namespace = jobset.ns(),
                     jobset = jobset.name(),
                     group = wanted.name,
                     policy = ?wanted.policy,
-                    "PodGroup is made anew, as kube-scheduler counts no pods that have ended"
+                    "recreating the PodGroup, because kube-scheduler does not count pods that have ended"
                 );
             }
             remove(&groups, metrics, jobset, &there).await?;
@@ -88,7 +91,7 @@ pub(super) async fn create(
 }
 
 /// # Errors
-/// What the API server says, but that there is one already.
+/// What the API server says, except that there is one already.
 async fn make_workload(
     client: &Client,
     metrics: &Metrics,
@@ -109,7 +112,7 @@ async fn make_workload(
 /// Deletes a PodGroup, if there is one, although pods may name it.
 ///
 /// # Errors
-/// What the API server says, but that there is none.
+/// What the API server says, except that there is none.
 pub(super) async fn discard(
     client: &Client,
     metrics: &Metrics,
@@ -123,8 +126,9 @@ pub(super) async fn discard(
     }
 }
 
-/// Pods that name the group are bound, or will find another one of the same name: it need not wait for their end. It is deleted first: the finalizer would
-/// be put back else. One that is not the JobSet's stays.
+/// Deletes a PodGroup if it is the JobSet's. Its pods are bound, or will find the next group of
+/// this name, so it need not wait for their end. The deletion comes first, because the finalizer
+/// would be put back otherwise.
 async fn remove(
     groups: &Api<PodGroup>,
     metrics: &Metrics,

@@ -1,5 +1,6 @@
-//! What is read of the cluster's nodes and pods: what there is to have, what is taken of it, and what is needed. Images, environments and commands,
-//! which is most of what the API server says, are skipped while it is parsed; a volume that nobody reads, of 30 bytes, would take 3 kB.
+//! What is read of the cluster's nodes and pods: capacity, what pods take of it, and what they
+//! need. Parsing skips images, environments and commands, which are most of the text. Even a volume
+//! of 30 bytes would take 3 kB.
 
 use std::collections::BTreeMap;
 
@@ -93,7 +94,7 @@ impl From<SeenContainer> for Container {
 }
 
 impl SeenContainer {
-    /// Whether it keeps its pod from some node.
+    /// True: it keeps its pod off some nodes.
     fn needs_something(&self) -> bool {
         let resources = self.resources.iter();
         let mut amounts = resources.flat_map(|resources| [&resources.limits, &resources.requests]);
@@ -103,7 +104,7 @@ impl SeenContainer {
 }
 
 impl SeenVolume {
-    /// Whether it keeps its pod from some node.
+    /// True: it keeps its pod off some nodes.
     fn needs_something(&self) -> bool {
         self.persistent_volume_claim.is_some() || self.ephemeral.is_some()
     }
@@ -124,7 +125,7 @@ fn containers(seen: Vec<SeenContainer>) -> Vec<Container> {
     seen.map(Container::from).collect()
 }
 
-/// One that keeps the pod from some node, if there is any.
+/// One volume that keeps the pod off some nodes, if there is any.
 fn volumes(seen: Vec<SeenVolume>) -> Vec<Volume> {
     let mut seen = seen.into_iter().filter(SeenVolume::needs_something);
     seen.next().map(Volume::from).into_iter().collect()
@@ -216,7 +217,7 @@ impl<'de> Deserialize<'de> for SeenNode {
     }
 }
 
-/// Has a type be known to the API server as the kind that it is read from.
+/// Makes a type known to the API server as the kind that it is read from.
 macro_rules! read_from {
     ($seen:ty, $kind:ty, $scope:ty) => {
         impl Resource for $seen {

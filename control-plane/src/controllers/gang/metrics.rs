@@ -1,4 +1,4 @@
-//! What Prometheus is told of gangs.
+//! Prometheus metrics of gangs.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ pub(super) struct GangMetrics {
 }
 
 impl GangMetrics {
-    /// Registers them, anew for each term of a leader.
+    /// Registers them, once for each term of a leader.
     pub(super) fn register(metrics: &Metrics) -> Self {
         let gangs = Self {
             // From a tenth of a second to an hour.
@@ -55,7 +55,7 @@ impl GangMetrics {
         self.timeouts.inc();
     }
 
-    /// How many gangs are not bound.
+    /// How many gangs are not bound yet.
     pub(super) fn waiting(&self, gangs: usize) {
         self.waiting.set(i64::try_from(gangs).unwrap_or(i64::MAX));
     }

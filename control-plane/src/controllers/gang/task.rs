@@ -1,4 +1,4 @@
-//! Carries out what is decided about one JobSet, and says what came of it.
+//! Carries out what is decided about one JobSet.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use kube::runtime::reflector::ObjectRef;
 use lockstep_api::{GangPhase, GangStatus, JobSet};
 use lockstep_core::gang::{Decision, GroupPolicy, PodGroupRef, Write};
 
-use super::write_failures::{Failure, What};
+use super::write_failures::{Failure, WriteTarget};
 use super::writer::{GangWriteError, Writer};
 
 /// Namespace and name of a JobSet.
@@ -15,40 +15,46 @@ pub(super) type Key = (String, String);
 /// What is to be done about one JobSet.
 pub(super) struct Task {
     pub(super) key: Key,
-    /// As it was decided on.
+    /// The JobSet that the decision is based on.
     pub(super) jobset: Arc<JobSet>,
     pub(super) decision: Decision,
 }
 
 impl Task {
-    /// Whether nothing is to be done but to write a message.
+    /// True: only a message is to be written.
     pub(super) fn only_tells(&self) -> bool {
         let decision = &self.decision;
         let writes = decision.write.as_ref().is_some_and(|write| write.urgent);
         !writes && decision.ungate.is_empty() && decision.groups.is_empty()
     }
 
-    /// Whether a message is to be written, and no more of the status.
+    /// True: only the message of the status is to be written.
     pub(super) fn writes_message(&self) -> bool {
         let write = self.decision.write.as_ref();
         write.is_some_and(|write| !write.urgent)
     }
 }
 
-/// What came of it.
-pub(super) struct Done {
+/// A write, and whether the gangs that it is for have started.
+struct PlannedWrite {
+    what: WriteTarget,
+    has_started: bool,
+}
+
+/// What came of a task.
+pub(super) struct Outcome {
     pub(super) key: Key,
     /// The PodGroups that there are now.
     pub(super) groups: Vec<(String, Option<GroupPolicy>)>,
-    /// A message was not written, as somebody else has written the status in between.
+    /// A message was not written, because another client has written the status in between.
     pub(super) held_up: bool,
     /// At least one write hit a conflict and must be retried from a fresh decision.
     pub(super) conflicted: bool,
-    pub(super) worked: Vec<What>,
+    pub(super) worked: Vec<WriteTarget>,
     pub(super) failures: Vec<Failure>,
 }
 
-impl Done {
+impl Outcome {
     fn new(key: Key) -> Self {
         Self {
             key,
@@ -60,8 +66,9 @@ impl Done {
         }
     }
 
-    /// Notes what came of a write.
-    fn note(&mut self, jobset: &JobSet, what: What, has_started: bool, result: Result<(), GangWriteError>) {
+    /// Takes in how a write has ended.
+    fn note(&mut self, jobset: &JobSet, write: PlannedWrite, result: Result<(), GangWriteError>) {
+        let PlannedWrite { what, has_started } = write;
         match result {
             Ok(()) => self.worked.push(what),
             Err(error) => {
@@ -70,11 +77,10 @@ impl Done {
                     self.conflicted = true;
                     return;
                 }
-                let said = error.to_string();
                 self.failures.push(Failure {
                     what,
                     has_started,
-                    said,
+                    message: error.to_string(),
                 });
             }
         }
@@ -82,18 +88,22 @@ impl Done {
 }
 
 /// Does what is to be done about one JobSet.
-pub(super) async fn carry_out(writer: &Writer, task: Task) -> Done {
+pub(super) async fn carry_out(writer: &Writer, task: Task) -> Outcome {
     let writes_message = task.writes_message();
     let Task {
         key,
         jobset,
         decision,
     } = task;
-    let mut done = Done::new(key);
+    let mut done = Outcome::new(key);
     for name in decision.discard {
         let discarded = writer.discard(&jobset, &name).await;
         if discarded.is_err() {
-            done.note(&jobset, What::PodGroup(name), false, discarded);
+            let write = PlannedWrite {
+                what: WriteTarget::PodGroup(name),
+                has_started: false,
+            };
+            done.note(&jobset, write, discarded);
             return done;
         }
     }
@@ -125,32 +135,44 @@ pub(super) async fn carry_out(writer: &Writer, task: Task) -> Done {
     let (written, made, ungated) = tokio::join!(write, make, ungate);
     if let Some(written) = written {
         done.held_up = writes_message && matches!(written, Err(GangWriteError::Conflict));
-        done.note(&jobset, What::Status, status_started, written);
+        let write = PlannedWrite {
+            what: WriteTarget::Status,
+            has_started: status_started,
+        };
+        done.note(&jobset, write, written);
     }
     for (group, made) in made {
         let name = group.name.clone();
         let made = made.map(|policy| done.groups.push((name.clone(), policy)));
-        done.note(&jobset, What::PodGroup(name), is_of_started(group), made);
+        let write = PlannedWrite {
+            what: WriteTarget::PodGroup(name),
+            has_started: is_of_started(group),
+        };
+        done.note(&jobset, write, made);
     }
     if ungates {
-        done.note(&jobset, What::Gates, any_started(&jobset), ungated);
+        let write = PlannedWrite {
+            what: WriteTarget::Gates,
+            has_started: any_started(&jobset),
+        };
+        done.note(&jobset, write, ungated);
     }
     done
 }
 
-/// Whether nothing of a status is to be different but of gangs that have started.
+/// True: the write changes only gangs that have started.
 fn only_started(jobset: &JobSet, write: &Write) -> bool {
     let before = gangs(jobset);
     let mut changed = write.gangs.iter().filter(|gang| !before.contains(gang));
     changed.all(|gang| gang.phase == GangPhase::Scheduled)
 }
 
-/// kube-scheduler is to bind the pods one by one then.
+/// True: the gang has started, so kube-scheduler is to bind its pods one by one.
 fn is_of_started(group: &PodGroupRef) -> bool {
     group.policy == GroupPolicy::Basic
 }
 
-/// Whether a gang has started whose pods may be those that keep their gates.
+/// True: a gang has started, and its pods may be those that keep their gates.
 fn any_started(jobset: &JobSet) -> bool {
     let restarts = jobset.restarts();
     let mut gangs = gangs(jobset).iter();
@@ -165,7 +187,7 @@ fn gangs(jobset: &JobSet) -> &[GangStatus] {
 fn log(jobset: &JobSet, has_started: bool, error: &GangWriteError) {
     let (namespace, name) = (jobset.ns(), jobset.name());
     if matches!(error, GangWriteError::Conflict) {
-        tracing::debug!(namespace, jobset = name, %error, "will decide anew");
+        tracing::debug!(namespace, jobset = name, %error, "will decide again");
     } else if has_started {
         tracing::warn!(namespace, jobset = name, %error, "gang not updated, will retry");
     } else {

@@ -16,11 +16,11 @@ use crate::k8s::watch::follow::{Health, patient};
 /// Objects that are listed at once.
 const PAGE: u32 = 500;
 
-/// What the watches show. Clones show the same.
+/// What the watches show. Clones share it.
 #[derive(Clone, Default)]
 pub(super) struct Watched {
     cluster: Arc<Mutex<Cluster>>,
-    /// Something is different.
+    /// Something has changed.
     pub(super) changed: Arc<Notify>,
 }
 
@@ -40,9 +40,10 @@ impl Watched {
         );
     }
 
-    /// Looks at the cluster, or changes what is known of it.
+    /// Reads the cluster, or changes what is known of it.
     pub(super) fn with<T>(&self, act: impl FnOnce(&mut Cluster) -> T) -> T {
-        // Nothing under this lock can leave it half-changed, so a panic elsewhere does not make it unusable.
+        // Nothing under this lock can leave it half-changed, so a panic elsewhere does not make it
+        // unusable.
         act(&mut self.cluster.lock().unwrap_or_else(PoisonError::into_inner))
     }
 

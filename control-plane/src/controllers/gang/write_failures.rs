@@ -1,7 +1,9 @@
-//! What of JobSets' gangs could not be written, and what their users are told of it.
+//! Failed writes for gangs, and what users are told of them.
 //!
-//! Promises: what fails is tried again ever more slowly, every half a minute at least; whoever waits for it is told why, once, and not of what lasts a moment.
-//! Conflicts back off too, but are not reported. A failure is forgotten when the same write succeeds, not because another one does, or because it was not due for a while.
+//! Promises: failures are retried with growing pauses of at most half a minute. The user is told
+//! the reason once, and not of a short failure. Conflicts back off too, but are not reported. A
+//! failure is forgotten when the same write succeeds, not when another one does, and not because it
+//! was not due for a while.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -20,26 +22,27 @@ mod tests;
 
 /// The longest wait after failures of one JobSet's writes.
 const LONGEST: Duration = Duration::from_secs(30);
-/// The user is told when it has not worked for so long: an API server that is restarted is mostly back by then.
+/// The user is told of a failure that lasts longer than this: a restarted API server is mostly back
+/// by then.
 const TELL_AFTER: Duration = Duration::from_secs(15);
-/// A failure so long after the last one is the first of others.
+/// A failure this long after the last one begins a new streak.
 const APART: Duration = Duration::from_secs(5 * 60);
-/// A conflict so long after the wait for the one before is the first of others.
+/// A conflict this long after the last pause begins a new streak.
 const IN_A_ROW: Duration = Duration::from_secs(5);
-/// Why a gang that waits has not started.
+/// Event reason: a gang that waits has not started.
 const NOT_STARTED: &str = "GangNotStarted";
-/// A gang runs, and something of it is not as it should be, as the gate of an optional worker.
+/// Event reason: a gang runs, but a write for it failed, such as the gate of an optional worker.
 const NOT_UPDATED: &str = "GangNotUpdated";
 
-/// Failures by JobSet: nothing is done for them for a while.
+/// Failures by JobSet. Nothing is written for these JobSets for a while.
 #[derive(Default)]
 pub(super) struct WriteFailures {
-    by_jobset: HashMap<ObjectRef<JobSet>, OfJobSet>,
+    by_jobset: HashMap<ObjectRef<JobSet>, JobSetFailures>,
 }
 
-/// What is to be written of a JobSet's gangs.
+/// What is written for a JobSet's gangs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum What {
+pub(super) enum WriteTarget {
     /// The status of the JobSet.
     Status,
     /// The gates of its pods.
@@ -48,21 +51,21 @@ pub(super) enum What {
     PodGroup(String),
 }
 
-/// That it was not.
+/// A failed write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Failure {
     /// What was to be written.
-    pub(super) what: What,
-    /// Whether that is of gangs that have started.
+    pub(super) what: WriteTarget,
+    /// True: the gangs have started.
     pub(super) has_started: bool,
     /// What the user is told.
-    pub(super) said: String,
+    pub(super) message: String,
 }
 
 #[derive(Default)]
-struct OfJobSet {
+struct JobSetFailures {
     uid: Option<String>,
-    by_what: HashMap<What, Setback>,
+    by_what: HashMap<WriteTarget, FailureStreak>,
     conflicts: Conflicts,
 }
 
@@ -73,17 +76,17 @@ struct Conflicts {
     until: Option<Instant>,
 }
 
-/// Failures of the same, none of which was followed by success.
-struct Setback {
+/// Failures of the same write, with no success in between.
+struct FailureStreak {
     count: u32,
     since: Instant,
     last: Instant,
     until: Instant,
-    /// The reason that was told, and when.
+    /// The last event's reason, and its time.
     told: Option<(&'static str, Instant)>,
 }
 
-impl Setback {
+impl FailureStreak {
     fn new(now: Instant) -> Self {
         Self {
             count: 0,
@@ -104,7 +107,8 @@ impl Setback {
         self.until = now + delay(self.count).min(LONGEST);
     }
 
-    /// Whether it is to be told for this reason now. What the API server says may be different each time: that is no news.
+    /// True: the user is to be told for this reason now. A different message of the API server is
+    /// no news.
     fn is_news(&mut self, reason: &'static str, now: Instant) -> bool {
         let known = |(told, at): (&str, Instant)| told == reason && now.duration_since(at) < AGAIN;
         let is_news = now.duration_since(self.since) >= TELL_AFTER && !self.told.is_some_and(known);
@@ -115,70 +119,74 @@ impl Setback {
     }
 }
 
-impl OfJobSet {
-    /// Until when nothing is done.
+impl JobSetFailures {
+    /// The times until which nothing is written.
     fn waits(&self) -> impl Iterator<Item = Instant> {
-        let write_failures = self.by_what.values().map(|setback| setback.until);
+        let write_failures = self.by_what.values().map(|streak| streak.until);
         write_failures.chain(self.conflicts.until)
     }
 }
 
 impl WriteFailures {
-    /// Whether nothing is to be done for the JobSet now.
+    /// True: nothing may be written for the JobSet now.
     pub(super) fn keeps_off(&self, object: &ObjectRef<JobSet>) -> bool {
         let now = Instant::now();
         let of_jobset = self.by_jobset.get(object);
         of_jobset.is_some_and(|all| all.waits().any(|until| until > now))
     }
 
-    /// A task for this JobSet has ended. The first conflict is retried at once; each further one in a row doubles the wait, up to a second.
-    pub(super) fn settled(&mut self, object: &ObjectRef<JobSet>, conflicted: bool) {
-        if conflicted {
-            let conflicts = &mut self.by_jobset.entry(object.clone()).or_default().conflicts;
-            if conflicts.until.is_some_and(|until| until.elapsed() > IN_A_ROW) {
-                conflicts.count = 0;
-            }
-            conflicts.count = conflicts.count.saturating_add(1);
-            conflicts.until = Some(Instant::now() + rest(conflicts.count));
-        } else if let Some(all) = self.by_jobset.get_mut(object) {
+    /// A task for this JobSet has ended with a conflict. The first conflict is retried at once;
+    /// each further one in a row doubles the wait, up to a second.
+    pub(super) fn conflicted(&mut self, object: &ObjectRef<JobSet>) {
+        let conflicts = &mut self.by_jobset.entry(object.clone()).or_default().conflicts;
+        if conflicts.until.is_some_and(|until| until.elapsed() > IN_A_ROW) {
+            conflicts.count = 0;
+        }
+        conflicts.count = conflicts.count.saturating_add(1);
+        conflicts.until = Some(Instant::now() + rest(conflicts.count));
+    }
+
+    /// A task for this JobSet has ended without a conflict.
+    pub(super) fn settled(&mut self, object: &ObjectRef<JobSet>) {
+        if let Some(all) = self.by_jobset.get_mut(object) {
             all.conflicts = Conflicts::default();
             self.drop_empty(object);
         }
     }
 
-    /// Counts one more. Returns what the user is to be told.
+    /// Counts a failure. Returns an event if the user is to be told.
     pub(super) fn add(&mut self, jobset: &JobSet, failure: Failure) -> Option<Event> {
         let now = Instant::now();
         let all = self.by_jobset.entry(ObjectRef::from_obj(jobset)).or_default();
-        // Another one of the same name has been told nothing.
+        // This may be another JobSet of the same name.
         if all.uid != jobset.metadata.uid {
-            *all = OfJobSet {
+            *all = JobSetFailures {
                 uid: jobset.metadata.uid.clone(),
-                ..OfJobSet::default()
+                ..JobSetFailures::default()
             };
         }
-        // Each restart attempt has other PodGroups: those of before are not tried again.
+        // Each restart attempt has its own PodGroups: earlier ones are not tried again.
         all.by_what
-            .retain(|_, setback| now.duration_since(setback.last) < AGAIN);
-        let setback = all
+            .retain(|_, streak| now.duration_since(streak.last) < AGAIN);
+        let streak = all
             .by_what
             .entry(failure.what)
-            .or_insert_with(|| Setback::new(now));
-        setback.again(now);
+            .or_insert_with(|| FailureStreak::new(now));
+        streak.again(now);
         let reason = if failure.has_started {
             NOT_UPDATED
         } else {
             NOT_STARTED
         };
-        setback.is_news(reason, now).then(|| Event {
+        streak.is_news(reason, now).then(|| Event {
             severity: Severity::Warning,
             reason: reason.to_owned(),
-            message: failure.said,
+            message: failure.message,
         })
     }
 
-    /// This has worked.
-    pub(super) fn worked(&mut self, object: &ObjectRef<JobSet>, what: &What) {
+    /// This write has succeeded.
+    pub(super) fn worked(&mut self, object: &ObjectRef<JobSet>, what: &WriteTarget) {
         if let Some(all) = self.by_jobset.get_mut(object) {
             all.by_what.remove(what);
             self.drop_empty(object);
@@ -197,10 +205,10 @@ impl WriteFailures {
         self.by_jobset.remove(object);
     }
 
-    /// How soon something is tried again.
+    /// How soon a write is tried again.
     pub(super) fn next(&self) -> Option<Duration> {
         let now = Instant::now();
-        let waits = self.by_jobset.values().flat_map(OfJobSet::waits);
+        let waits = self.by_jobset.values().flat_map(JobSetFailures::waits);
         let next = waits.filter(|until| *until > now).min();
         next.map(|until| until - now)
     }

@@ -1,4 +1,4 @@
-//! Carries out decisions about gangs: `status.gangs`, and the gates of pods.
+//! Writes for gangs: `status.gangs`, the gates of pods, and PodGroups.
 
 use std::sync::Arc;
 
@@ -25,10 +25,10 @@ use crate::telemetry::metrics::Metrics;
 /// Pods of one gang that are written at the same time.
 const AT_ONCE: usize = 50;
 
-/// Why something was not done.
+/// Why a write failed.
 #[derive(Debug, Error)]
 pub(super) enum GangWriteError {
-    /// Somebody else wrote in between: decide anew on what is there now.
+    /// Another client wrote in between: decide again on what is there now.
     #[error("the JobSet has changed")]
     Conflict,
     /// The API server has dropped what it does not know.
@@ -56,7 +56,7 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// Writes `status.gangs` on top of exactly `known`, then tells what has happened.
+    /// Writes `status.gangs` on top of exactly `known`, then reports what has happened.
     ///
     /// # Errors
     /// [`GangWriteError`]. After a conflict `Stores` shows the JobSet as it is now.
@@ -92,10 +92,11 @@ impl Writer {
         }
     }
 
-    /// Takes the gate away from pods, wave by wave.
+    /// Removes the gate from pods, wave by wave.
     ///
     /// # Errors
-    /// That of the first pod that it cannot be taken from. The others of its wave have been tried, and none of a later wave.
+    /// The error of the first pod that keeps its gate. The other pods of its wave have been tried,
+    /// and no pod of a later wave.
     pub(super) async fn ungate(
         &self,
         jobset: &ObjectRef<JobSet>,
@@ -122,7 +123,7 @@ impl Writer {
         while let Some((patched, pod)) = all.next().await {
             match patched {
                 Ok(seen) => self.watched.with(|cluster| cluster.wrote_pod(&seen)),
-                // It is gone, and another one may have its name.
+                // The pod is gone, and another one may have its name.
                 Err(error) if is_status(&error, 404) || is_status(&error, 409) => {}
                 Err(error) => {
                     let what = format!("gate of pod {namespace}/{}", pod.name);
@@ -133,10 +134,10 @@ impl Writer {
         result
     }
 
-    /// Has kube-scheduler know no more of a PodGroup of before.
+    /// Deletes an earlier PodGroup.
     ///
     /// # Errors
-    /// What the API server says, but that there is none.
+    /// What the API server says, except that there is none.
     pub(super) async fn discard(&self, jobset: &JobSet, name: &str) -> Result<(), GangWriteError> {
         let discarded = groups::discard(&self.client, &self.metrics, jobset, name).await;
         discarded.map_err(|error| GangWriteError::Api {
@@ -145,10 +146,11 @@ impl Writer {
         })
     }
 
-    /// Has kube-scheduler know of a gang. Returns the policy of its PodGroup, where that is known.
+    /// Creates the PodGroup of a gang. Returns its policy, if that is known.
     ///
     /// # Errors
-    /// What the API server says, but that it is known. Where it knows no PodGroups it is asked whether it has any.
+    /// What the API server says, except that there is one already. If it seems to serve no
+    /// PodGroups, it is asked again what it serves.
     pub(super) async fn make(
         &self,
         jobset: &JobSet,
@@ -202,7 +204,8 @@ fn status_patch(known: &JobSet, gangs: &[GangStatus]) -> Value {
     })
 }
 
-/// The strategic merge patch of a pod. Gates are told apart by their names, so it does nothing where the gate is gone already.
+/// The strategic merge patch of a pod. Gates are merged by name, so it changes nothing if the gate
+/// is gone already.
 fn gate_patch(pod: &PodRef) -> Value {
     json!({
         "metadata": {"uid": pod.uid},

@@ -1,7 +1,9 @@
-//! Holds back statuses that differ from the present one in nothing but counts of Jobs, so that the many changes of many Jobs make few writes.
+//! Holds back statuses that differ from the present one only in counts of Jobs, so that many
+//! changes of many Jobs cause few writes.
 //!
-//! Promises: such a status is written at most [`HELD`] after the first look that wanted it; any other (a condition, a restart, an end, an event)
-//! is written at once, with the counts of that moment. No decision is made by these counts, so none is made later for it.
+//! Promises: such a status is written at most [`HELD`] after the first look that wanted it. Any
+//! other status (a condition, a restart, an end, an event) is written at once, with the counts of
+//! that moment. No decision depends on these counts, so none is delayed.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,13 +14,10 @@ use lockstep_api::{JobSet, JobSetStatus, ReplicatedJobStatus};
 use lockstep_core::Plan;
 use tokio::time::Instant;
 
-#[cfg(test)]
-mod tests;
-
 /// How long counts may be out of date.
 pub(super) const HELD: Duration = Duration::from_millis(200);
 
-/// Since when which JobSets have had other counts than their status says.
+/// Since when JobSets have had other counts than their status says.
 #[derive(Default)]
 pub(super) struct Counts {
     since: Mutex<HashMap<ObjectRef<JobSet>, Instant>>,
@@ -29,7 +28,7 @@ impl Counts {
         self.since.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the status out of the plan where it is to wait, and returns for how long.
+    /// Removes the status from the plan if it has to wait, and returns for how long.
     pub(super) fn hold_back(
         &self,
         key: &ObjectRef<JobSet>,
@@ -73,7 +72,7 @@ fn differ_in_counts(before: Option<&JobSetStatus>, after: &JobSetStatus) -> bool
         } = job.clone();
         (name, job_restarts, job_restarts_count_towards_max)
     };
-    // Restarts of single Jobs are no mere counts: decisions rest on them.
+    // Restarts of single Jobs are more than counts: decisions depend on them.
     let same_restarts = after.replicated_jobs_status.iter().all(|job| {
         let none = || ReplicatedJobStatus {
             name: job.name.clone(),
@@ -84,7 +83,100 @@ fn differ_in_counts(before: Option<&JobSetStatus>, after: &JobSetStatus) -> bool
     before
         .replicated_jobs_status
         .clone_from(&after.replicated_jobs_status);
-    // No mere count either, but who is removed meanwhile is seen until it is written.
+    // This is more than a count, too, but a Job that is removed in between stays visible until the
+    // write.
     before.completed_jobs.clone_from(&after.completed_jobs);
     same_restarts && before == *after
+}
+
+#[cfg(test)]
+mod tests {
+    use lockstep_api::TerminalState;
+    use lockstep_core::jobset::plan::{Event, Severity};
+
+    use super::*;
+
+    fn counted(active: i32) -> JobSetStatus {
+        JobSetStatus {
+            replicated_jobs_status: vec![ReplicatedJobStatus {
+                name: "workers".to_owned(),
+                active,
+                ..ReplicatedJobStatus::default()
+            }],
+            ..JobSetStatus::default()
+        }
+    }
+
+    fn plan(status: JobSetStatus) -> Plan {
+        Plan {
+            status: Some(Box::new(status)),
+            ..Plan::default()
+        }
+    }
+
+    fn jobset(status: Option<JobSetStatus>) -> JobSet {
+        JobSet {
+            status,
+            ..JobSet::default()
+        }
+    }
+
+    fn key() -> ObjectRef<JobSet> {
+        ObjectRef::new("js").within("ns")
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn counts_wait_for_more_of_them_but_not_for_long() {
+        let (counts, jobset) = (Counts::default(), jobset(None));
+        let mut first = plan(counted(1));
+        assert_eq!(counts.hold_back(&key(), &jobset, &mut first), Some(HELD));
+        assert!(first.is_empty());
+
+        tokio::time::advance(HELD / 2).await;
+        let mut second = plan(counted(2));
+        assert_eq!(counts.hold_back(&key(), &jobset, &mut second), Some(HELD / 2));
+
+        tokio::time::advance(HELD / 2).await;
+        let mut third = plan(counted(4));
+        assert_eq!(counts.hold_back(&key(), &jobset, &mut third), None);
+        assert_eq!(third, plan(counted(4)));
+
+        // A later change waits again.
+        let mut later = plan(counted(3));
+        assert_eq!(counts.hold_back(&key(), &jobset, &mut later), Some(HELD));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_more_than_counts_is_written_at_once_and_takes_them_along() {
+        let before = counted(1);
+        let restarted = JobSetStatus {
+            restarts: 1,
+            ..counted(0)
+        };
+        let mut job_restarted = counted(0);
+        job_restarted.replicated_jobs_status[0].job_restarts = vec![1];
+        let event = Event {
+            severity: Severity::Normal,
+            reason: "News".to_owned(),
+            message: String::new(),
+        };
+        let with_event = Plan {
+            events: vec![event],
+            ..plan(counted(0))
+        };
+        let finished = Plan {
+            finished: Some(TerminalState::Failed),
+            ..plan(counted(0))
+        };
+        for whole in [plan(restarted), plan(job_restarted), with_event, finished] {
+            let (counts, jobset) = (Counts::default(), jobset(Some(before.clone())));
+            counts.hold_back(&key(), &jobset, &mut plan(counted(0)));
+            let mut kept = whole.clone();
+            assert_eq!(counts.hold_back(&key(), &jobset, &mut kept), None, "{whole:?}");
+            assert_eq!(kept, whole);
+            // And nothing of the wait is left.
+            let again = counts.hold_back(&key(), &jobset, &mut plan(counted(0)));
+            assert_eq!(again, Some(HELD));
+        }
+    }
 }

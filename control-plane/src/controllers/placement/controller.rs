@@ -1,7 +1,9 @@
-//! Evicts followers that are not in the domain of their leader. Only the leader among the replicas does this.
+//! Evicts followers that are not in the domain of their leader pod. Only the leading replica does
+//! this.
 //!
-//! Promises: one Job is looked at by one task at a time; what failed is tried again, ever more slowly, for as long as the Job has pods; a
-//! shutdown lets what is under way finish; nothing is evicted on an answer that may be out of date.
+//! Promises: one task at a time looks at a Job. Failures are retried with growing pauses while the
+//! Job has pods. A shutdown lets work under way finish. No pod is evicted on an answer that may be
+//! out of date.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -23,7 +25,7 @@ use crate::telemetry::metrics::Metrics;
 /// Jobs that are looked at at the same time.
 const AT_ONCE: usize = 16;
 
-/// Why the pods of a Job could not be put right.
+/// Why the misplaced pods of a Job could not be evicted.
 #[derive(Debug, Error)]
 enum EnforceError {
     #[error(transparent)]
@@ -38,11 +40,11 @@ pub struct Controller {
     metrics: Arc<Metrics>,
 }
 
-/// What has gone wrong with one Job.
+/// Failures of one Job.
 #[derive(Default)]
 struct Failures {
     in_a_row: u32,
-    /// Whether a retry is under way already.
+    /// True: a retry is due already.
     waiting: bool,
 }
 
@@ -53,7 +55,8 @@ impl Controller {
         Self { placement, metrics }
     }
 
-    /// Looks at the Jobs that `changes` names until `shutdown` is cancelled, then finishes what is under way.
+    /// Looks at the Jobs that `changes` names until `shutdown` is cancelled, then finishes what is
+    /// under way.
     pub async fn run(self, mut changes: Notified<JobRef>, shutdown: CancellationToken) {
         let (mut looks, mut waits) = (FuturesUnordered::new(), FuturesUnordered::new());
         let (mut busy, mut again) = (HashSet::new(), HashSet::new());
@@ -72,7 +75,7 @@ impl Controller {
                             if !std::mem::replace(&mut failures.waiting, true) {
                                 waits.push(after(delay, job.clone()));
                             }
-                            told(&job, &error, delay);
+                            log(&job, &error, delay);
                         }
                     }
                     if !again.remove(&job) {
@@ -108,7 +111,7 @@ impl Controller {
     async fn enforce(&self, job: &JobRef) -> Result<(), EnforceError> {
         let asked = self.placement.members.read(job, |members| {
             let asked = question(members.values())?;
-            Some(Asked {
+            Some(OwnedQuestion {
                 node: asked.node.to_owned(),
                 topology: asked.topology.to_owned(),
             })
@@ -130,7 +133,7 @@ impl Controller {
     }
 
     /// The pods to evict, if there are any.
-    fn misplaced(&self, job: &JobRef, asked: &Asked, domain: &str) -> Option<Vec<Member>> {
+    fn misplaced(&self, job: &JobRef, asked: &OwnedQuestion, domain: &str) -> Option<Vec<Member>> {
         let read = |members: &Members| {
             let pods = misplaced(members.values(), asked.as_question(), domain);
             let pods: Vec<Member> = pods.into_iter().cloned().collect();
@@ -141,12 +144,12 @@ impl Controller {
 }
 
 /// An owned [`lockstep_core::jobset::placement::Question`].
-struct Asked {
+struct OwnedQuestion {
     node: String,
     topology: String,
 }
 
-impl Asked {
+impl OwnedQuestion {
     fn as_question(&self) -> lockstep_core::jobset::placement::Question<'_> {
         lockstep_core::jobset::placement::Question {
             node: &self.node,
@@ -160,9 +163,9 @@ async fn after(delay: Duration, job: JobRef) -> JobRef {
     job
 }
 
-fn told(job: &JobRef, error: &EnforceError, delay: Duration) {
+fn log(job: &JobRef, error: &EnforceError, delay: Duration) {
     match error {
-        // Nodes come and go; nothing is done to pods while it is not known where their leader is.
+        // Nodes come and go. No pod is evicted while the domain of its leader is unknown.
         EnforceError::Domain(error) => {
             tracing::debug!(namespace = job.namespace(), %job, %error, ?delay, "domain of the leader unknown, will look again");
         }

@@ -10,16 +10,17 @@ use thiserror::Error;
 
 /// Answers that are remembered.
 const REMEMBERED: u64 = 1024;
-/// How long an answer is believed. Nodes are hardly ever moved between racks, but can be made anew under the same name.
+/// How long an answer is believed. Nodes hardly ever move between racks, but can be recreated under
+/// the same name.
 const BELIEVED: Duration = Duration::from_secs(10);
 
 /// Why the domain of a node is not known.
 #[derive(Debug, Error)]
 pub enum DomainError {
-    /// The node does not say.
+    /// The node has no such label.
     #[error("node does not have topology label: {0}")]
     NoLabel(String),
-    /// The node is gone, for now or for good.
+    /// There is no such node, for now or for good.
     #[error("nodes {0:?} not found")]
     NoNode(String),
     /// The API server did not answer, or refused.
@@ -38,7 +39,8 @@ struct Key {
     topology: String,
 }
 
-/// Asks nodes, and remembers what they say for a while: the followers of a leader come all at once.
+/// Reads the labels of nodes, and remembers them for a while: all followers of a leader come at
+/// once.
 #[derive(Clone)]
 pub(super) struct Domains {
     nodes: Api<Node>,
@@ -56,13 +58,13 @@ impl Domains {
         }
     }
 
-    /// The value of the node's label `topology`. Many who ask at once ask once.
+    /// The value of the node's label `topology`. Concurrent calls share one request.
     pub(super) async fn of(&self, node: &str, topology: &str) -> Result<Arc<str>, Arc<DomainError>> {
         let key = key(node, topology);
         self.known.try_get_with(key, self.ask(node, topology)).await
     }
 
-    /// The same, as it is now.
+    /// The value that the label has now.
     pub(super) async fn now(&self, node: &str, topology: &str) -> Result<Arc<str>, Arc<DomainError>> {
         self.known.invalidate(&key(node, topology)).await;
         self.of(node, topology).await

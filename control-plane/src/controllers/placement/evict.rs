@@ -1,4 +1,4 @@
-//! Takes a pod away from where it must not be.
+//! Evicts a misplaced pod.
 
 use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::Pod;
@@ -12,7 +12,7 @@ use crate::telemetry::metrics::Metrics;
 /// Pods of one Job that are written at the same time, as upstream has it.
 const AT_ONCE: usize = 50;
 
-/// Marks and deletes pods. Returns those that are done, and why the first of the others is not.
+/// Marks and deletes pods. Returns those that are done, and the first error of the others.
 pub(super) async fn evict(
     client: &Client,
     metrics: &Metrics,
@@ -34,7 +34,7 @@ pub(super) async fn evict(
     (done, result)
 }
 
-/// First the condition, so that a podFailurePolicy can tell the deletion from a failure.
+/// Writes the condition first, so that a podFailurePolicy can tell the deletion from a failure.
 async fn one(api: &Api<Pod>, metrics: &Metrics, namespace: &str, pod: &Member) -> Result<(), kube::Error> {
     if !pod.marked {
         let condition = json!({
@@ -69,7 +69,7 @@ async fn one(api: &Api<Pod>, metrics: &Metrics, namespace: &str, pod: &Member) -
                 namespace,
                 pod = pod.name,
                 selected = pod.selected,
-                "pod is not where its leader is, evicted"
+                "pod evicted: it is not in the domain of its leader"
             );
             Ok(())
         }
@@ -78,7 +78,7 @@ async fn one(api: &Api<Pod>, metrics: &Metrics, namespace: &str, pod: &Member) -
     }
 }
 
-/// Another pod of this name is a conflict: by the time of the next attempt the watch has shown it.
+/// Another pod of this name is a conflict, not gone: the watch shows it by the next attempt.
 fn is_gone(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404)
 }

@@ -22,19 +22,21 @@ use thiserror::Error;
 
 use crate::k8s::apply::{is_status, said};
 
-/// Why an object could not be brought closer to what it asks for.
+/// Why an object could not be reconciled.
 #[derive(Debug, Error)]
 pub(super) enum RayError {
-    /// Somebody else has written in between, or the watch is behind: the next decision will be about what is there then.
+    /// Another client has written in between, or the watch lags: the next decision takes it into
+    /// account.
     #[error("{0} has changed meanwhile")]
     Conflict(String),
     /// Ray's dashboard did not take a job.
     #[error("the dashboard: {0}")]
     Dashboard(String),
-    /// Ray's dashboard will not take the job, however often it is asked.
+    /// Ray's dashboard will never take the job.
     #[error("the dashboard: {0}")]
     Refused(String),
-    /// The API server would not have an object created: by a quota, a policy, or for want of a permission.
+    /// The API server refused to create an object: by a quota, a policy, or for lack of a
+    /// permission.
     #[error("{what} cannot be created: {}", said(error))]
     Create {
         /// Its kind.
@@ -44,7 +46,7 @@ pub(super) enum RayError {
         /// What the API server said.
         error: kube::Error,
     },
-    /// The API server, or a webhook, would not have an object changed.
+    /// The API server, or a webhook, refused to change an object.
     #[error("{what} cannot be changed: {}", said(error))]
     Change {
         /// Its kind.
@@ -76,12 +78,12 @@ impl RayError {
         }
     }
 
-    /// What users are to be told of it, by the reason that KubeRay gives.
+    /// The event for users, with KubeRay's reason.
     pub(super) fn event(&self) -> Option<plan::Event> {
         let reason = match self {
             Self::Create { kind, .. } => match kind.as_str() {
                 "Job" => "FailedToCreateRayJobSubmitter".to_owned(),
-                // Its RayCronJob is told by the word that CronJobs have for it.
+                // A RayCronJob's event has the reason that CronJobs use.
                 "RayJob" => return None,
                 kind => format!("FailedToCreate{kind}"),
             },
@@ -126,18 +128,18 @@ where
         .map(Arc::new))
 }
 
-/// Where objects of this kind are in a namespace.
+/// The URL of objects of this kind in a namespace.
 fn collection<K: Resource<DynamicType = ()>>(meta: &ObjectMeta) -> Request {
     Request::new(K::url_path(&(), meta.namespace.as_deref()))
 }
 
-/// Sends an object, or a part of one. The answer is as long as the object, and nothing of it is read.
+/// Sends an object, or a part of one. The answer is as long as the object, and is not parsed.
 async fn send(client: &Client, request: Result<http::Request<Vec<u8>>, request::Error>) -> kube::Result<()> {
     let request = request.map_err(kube::Error::BuildRequest)?;
     client.request::<IgnoredAny>(request).await.map(drop)
 }
 
-/// An object to be written, as the text that is sent: of a large one that is a small part of what it takes once it is read.
+/// An object to be written, as text: a large object takes far more memory when it is parsed.
 pub(super) struct Text {
     kind: String,
     /// Its kind and name.
@@ -173,7 +175,8 @@ pub(super) async fn create(client: &Client, text: Text) -> Result<(), RayError> 
     })
 }
 
-/// Replaces an object, on top of exactly the version that it was made from. If the object is gone, the caller decides again.
+/// Replaces an object, on top of exactly the version that it was made from. If the object is gone,
+/// the caller decides again.
 pub(super) async fn replace(client: &Client, text: Text) -> Result<(), RayError> {
     let Text { kind, what, .. } = text;
     let request = |body| text.collection.replace(&text.name, &PostParams::default(), body);
@@ -199,7 +202,8 @@ async fn write(
     Ok(())
 }
 
-/// Writes the status of an object with this metadata, on top of exactly its version. What is gone needs none. The endpoint looks at nothing else of the object.
+/// Writes the status of an object with this metadata, on top of exactly its version. An object that
+/// is gone needs no status. The endpoint ignores the rest of the object.
 pub(super) async fn write_status<K>(
     client: &Client,
     meta: &ObjectMeta,
@@ -228,7 +232,7 @@ where
     }
 }
 
-/// Deletes one object, and all that belongs to it before.
+/// Deletes one object, after everything that belongs to it.
 pub(super) async fn delete<K>(client: &Client, namespace: &str, object: &JobRef) -> Result<(), RayError>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + Debug,
@@ -275,7 +279,7 @@ where
     }
 }
 
-/// Has all workers of one JobSet started anew, once for each word.
+/// Requests a restart of all workers of a JobSet, once for each token.
 pub(super) async fn request_restart(
     client: &Client,
     namespace: &str,
@@ -284,7 +288,7 @@ pub(super) async fn request_restart(
 ) -> Result<(), RayError> {
     let api: Api<JobSet> = Api::namespaced(client.clone(), namespace);
     let patch = json!({"metadata": {"uid": jobset.uid, "annotations": {RESTART_REQUEST: word}}});
-    // The answer is not read, and of its metadata there is least.
+    // The answer is not read, and metadata is the shortest one.
     let patched = api
         .patch_metadata(&jobset.name, &PatchParams::default(), &Patch::Merge(patch))
         .await;
@@ -293,8 +297,8 @@ pub(super) async fn request_restart(
     Ok(())
 }
 
-/// Writes the annotation that stands for what the definition of RayJobs drops of the status, or takes it away, on top of exactly this version.
-/// Gives the version that it makes.
+/// Writes or removes the annotation for status fields that the CRD of RayJobs drops, on top of
+/// exactly this version. Returns the new version.
 pub(super) async fn remember(
     client: &Client,
     job: &RayJob,
@@ -317,7 +321,7 @@ pub(super) async fn remember(
     }
 }
 
-/// Puts the finalizer on a RayJob, or takes it away, on top of exactly this version.
+/// Adds or removes the finalizer of a RayJob, on top of exactly this version.
 pub(super) async fn set_finalizer(client: &Client, job: &RayJob, there: bool) -> Result<(), RayError> {
     let mut finalizers = job.metadata.finalizers.clone().unwrap_or_default();
     finalizers.retain(|name| name != FINALIZER);
@@ -329,7 +333,7 @@ pub(super) async fn set_finalizer(client: &Client, job: &RayJob, there: bool) ->
         "resourceVersion": job.metadata.resource_version,
         "finalizers": finalizers,
     }});
-    // Of its metadata alone: what there is of it otherwise may be nothing that can be read.
+    // Only of its metadata: the rest may be unreadable.
     let patched = api(client, job)
         .patch_metadata(job.name(), &PatchParams::default(), &Patch::Merge(patch))
         .await;

@@ -1,4 +1,4 @@
-//! The loop that brings every RayCluster closer to what it asks for.
+//! The loop that brings every RayCluster closer to its spec.
 
 use std::sync::Arc;
 
@@ -45,7 +45,7 @@ pub(super) struct Reconciler {
     pub(super) retry_state: Ledger<RayCluster>,
 }
 
-/// The JobSet that was made for a cluster, whatever it would be called now, without its spec.
+/// The JobSet that was created for a cluster, under whatever name, without its spec.
 pub(super) fn own_jobset(stores: &Stores, cluster: &RayCluster) -> Option<JobSet> {
     let names = names::jobsets(cluster.name());
     let mut found = names
@@ -54,7 +54,8 @@ pub(super) fn own_jobset(stores: &Stores, cluster: &RayCluster) -> Option<JobSet
     found.find(|jobset| is_controlled_by(&jobset.metadata, cluster.uid_str()))
 }
 
-/// The JobSet of a cluster: its own, else the one that has the name to take, without its spec. Its own also as it is kept.
+/// The JobSet of a cluster without its spec: its own, or else the one with the name that it would
+/// get. Its own JobSet is also returned as it is cached.
 fn jobset_of(
     stores: &Stores,
     packed_cluster: &Packed<RayCluster>,
@@ -71,15 +72,17 @@ fn jobset_of(
     (key, jobset, None)
 }
 
-/// What is seen of a cluster. It has little of the cluster and of its JobSet, which may be large, but while it decides.
-struct Seen {
+/// What is observed of a cluster. It holds the whole cluster and JobSet, which may be large, only
+/// during a decision.
+struct Observation {
     observed: ObservedCluster,
     /// Its own JobSet.
     jobset: Option<Arc<PackedJobSet>>,
 }
 
-impl Seen {
-    /// Reads all of the cluster and of its JobSet, decides, and forgets them again: what is large is text in what is decided.
+impl Observation {
+    /// Parses the cluster and its JobSet, decides, and drops them again. Large parts of the
+    /// decision are text.
     ///
     /// # Errors
     /// The JobSet cannot be read.
@@ -124,7 +127,8 @@ impl Decided {
 }
 
 impl Reconciler {
-    /// Reconciles the clusters that `changes` names, and those of `jobsets`, until `shutdown`; then finishes what is under way.
+    /// Reconciles the clusters that `changes` names, and those of `jobsets`, until `shutdown`; then
+    /// finishes what is under way.
     pub(super) async fn run(
         self,
         changes: Notified<Key>,
@@ -161,7 +165,7 @@ impl Reconciler {
             .map(|cluster| ObjectRef::from_obj(&**cluster))
     }
 
-    async fn observe(&self, packed: &Packed<RayCluster>) -> Result<Seen, RayError> {
+    async fn observe(&self, packed: &Packed<RayCluster>) -> Result<Observation, RayError> {
         let cluster = Arc::new(packed.without_spec());
         let namespace = cluster.ns();
         let (jobset, seen, kept) = jobset_of(&self.stores, packed, &cluster);
@@ -190,7 +194,7 @@ impl Reconciler {
             now: jiff::Timestamp::now(),
             cluster,
         };
-        Ok(Seen {
+        Ok(Observation {
             observed,
             jobset: kept,
         })
@@ -211,7 +215,7 @@ impl Reconciler {
     }
 
     /// Sees a cluster, and decides on all of it.
-    async fn see(&self, packed: &Packed<RayCluster>) -> Result<(Seen, Decided), RayError> {
+    async fn see(&self, packed: &Packed<RayCluster>) -> Result<(Observation, Decided), RayError> {
         let mut seen = self.observe(packed).await?;
         let mut decided = match seen.decide(packed).await {
             Ok(decided) => decided,
@@ -303,14 +307,14 @@ impl Reconciler {
     async fn apply(
         &self,
         packed: &Packed<RayCluster>,
-        mut seen: Seen,
+        mut seen: Observation,
         mut decided: Decided,
     ) -> Result<(), RayError> {
         let cluster = &Arc::clone(&seen.observed.cluster);
         let made = self.make(cluster, &mut decided).await;
         let mut decided = decided.plan;
         let refused = match made {
-            // All else that is known of the cluster is shown nonetheless, as that it is suspended no more.
+            // The rest of the status is still written, such as the end of a suspension.
             Err(error @ (RayError::Create { .. } | RayError::Change { .. })) => {
                 let mut undone = vec![CREATED, SCALED];
                 if let RayError::Create { kind, .. } = &error {

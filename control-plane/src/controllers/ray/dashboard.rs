@@ -1,8 +1,10 @@
-//! Ray's dashboard over HTTP: its Jobs REST API, and which run of Ray it belongs to.
+//! Ray's dashboard over HTTP: its Jobs REST API, and the run of Ray that it belongs to.
 //!
-//! Promises: a question is answered within [`TIME_OUT`], however many requests it takes; whatever goes wrong counts as "not reached",
-//! or "denied" where that is the answer; an answer is not read beyond 1 MiB, nor what stands around it beyond 64 KiB, and what is kept of it is not longer than a status bears. No redirect is
-//! followed, and no proxy of the environment asked: requests go to the address that is given, or by the proxy of the command line.
+//! Promises: a question is answered within [`TIME_OUT`], even if it takes several requests. Any
+//! error counts as "not reached", except an answer that denies access. At most 1 MiB of an answer
+//! is read, and 64 KiB of the HTTP around it. What is kept of it fits into a status. Requests go to
+//! the given address, or through the proxy of the command line: they follow no redirect, and no
+//! proxy of the environment.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -20,20 +22,19 @@ use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite};
 use tokio::net::TcpStream;
 
-#[cfg(test)]
-mod tests;
-
 /// How long one question may take.
 const TIME_OUT: Duration = Duration::from_secs(5);
-/// The most characters that are kept of a message: Ray's own have 20,000 of the driver's last words.
+/// The most characters that are kept of a message: Ray's own messages have up to 20,000 of the
+/// driver's output.
 const LONGEST_MESSAGE: usize = 32_000;
 /// The most characters that are kept of a word, such as a status or the name of a session.
 const LONGEST_WORD: usize = 256;
 /// The longest answer that is read.
 const LONGEST: usize = 1 << 20;
-/// What may stand around it: its head, those of answers before it, and the framing of its parts.
+/// The most bytes around an answer: its head, heads of answers before it, and the framing of its
+/// parts.
 const LONGEST_HEAD: usize = 64 << 10;
-/// Answers to a request that say nothing against it.
+/// Status codes that are no refusal of a request.
 const PASSING: [StatusCode; 3] = [
     StatusCode::REQUEST_TIMEOUT,
     StatusCode::TOO_EARLY,
@@ -62,8 +63,8 @@ pub(super) enum DashboardError {
 }
 
 impl DashboardError {
-    /// Why Ray will never take what was sent: it has read it, and does not like it. An id that it knows is no reason, and that it, or what
-    /// stands before it, has enough to do passes.
+    /// Why Ray will never take the request: it has read and refused it. A known id is no such
+    /// reason, and overload of the dashboard, or of a proxy, passes.
     pub(super) fn refusal(&self) -> Option<&str> {
         match self {
             Self::Refused { status, text }
@@ -78,7 +79,7 @@ impl DashboardError {
     }
 }
 
-/// Where a dashboard is, and what it is called.
+/// The address and the name of a dashboard.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
     /// The address of the head's pod. `None`: there is none to ask.
@@ -89,7 +90,8 @@ pub(super) struct Place<'a> {
 
 /// Asks dashboards.
 pub(super) struct Dashboards {
-    /// Host and port of an HTTP proxy that reaches their pods; they are reached by their own addresses without.
+    /// Host and port of an HTTP proxy to their pods. Without one they are reached at their own
+    /// addresses.
     pub(super) proxy: Option<String>,
 }
 
@@ -129,13 +131,15 @@ impl Dashboards {
             Some(text) => Some(read(&text)?),
             None => None,
         };
-        // After the job: a head that is started anew in between is noticed, and its ignorance of the job is not taken for the former's.
+        // After the job: this notices a head that was restarted in between, which does not know the
+        // job.
         let session = match self.get(place, "/api/version").await? {
             Some(version) => cut(
                 serde_json::from_slice::<Version>(&version)?.session_name,
                 LONGEST_WORD,
             ),
-            // KubeRay never asks for it, and what stands in for a dashboard may not have it: its sessions cannot be told apart.
+            // KubeRay never asks for it, and a substitute for a dashboard may lack it: then
+            // sessions cannot be told apart.
             None => String::new(),
         };
         Ok(Ray::Reached { session, job })
@@ -147,7 +151,7 @@ impl Dashboards {
         self.send(place, Method::POST, "/api/jobs/", body).await.map(drop)
     }
 
-    /// Has a job stopped.
+    /// Asks for a job to be stopped.
     pub(super) async fn stop(&self, place: Place<'_>, id: &str) -> Result<(), DashboardError> {
         let path = format!("/api/jobs/{id}/stop");
         self.send(place, Method::POST, &path, Vec::new()).await.map(drop)
@@ -192,7 +196,7 @@ impl Dashboards {
                 whole(response).await
             };
             let mut exchange = std::pin::pin!(exchange);
-            // The connection is driven beside, and goes with the exchange.
+            // The connection is driven here, and dropped with the exchange.
             tokio::select! {
                 answer = &mut exchange => answer,
                 ended = connection => match ended {
@@ -215,8 +219,8 @@ impl Dashboards {
     }
 }
 
-/// The stream, which ends after all that one answer may take. What an HTTP client reads before an answer, and between the parts of it, has else no bound, and it may
-/// read all that there is in one step.
+/// A stream that ends after the most bytes that one answer may take. Otherwise an HTTP client reads
+/// without a limit before an answer and between its parts, and possibly all in one step.
 fn bounded(stream: TcpStream) -> impl AsyncRead + AsyncWrite + Unpin {
     let (from, to) = stream.into_split();
     tokio::io::join(from.take((LONGEST + LONGEST_HEAD) as u64), to)
@@ -239,10 +243,77 @@ fn read(text: &[u8]) -> Result<RayInfo, DashboardError> {
     })
 }
 
-/// Ends a text that is too long.
+/// Truncates a text that is too long.
 fn cut(mut text: String, most: usize) -> String {
     if let Some((end, _)) = text.char_indices().nth(most) {
         text.truncate(end);
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    //! What answers in the place of a dashboard is a tenant's program, and may say anything.
+
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_an_error_or_an_answer_of_bounded_size(
+            garbage in prop::collection::vec(any::<u8>(), 0..200),
+            status in "\\PC{0,8}",
+            message in "\\PC{0,8}",
+            times in any::<(i64, Option<i64>)>(),
+            many in 0..5000_usize,
+            damage in (any::<prop::sample::Index>(), any::<u8>()),
+        ) {
+            let answer = json!({
+                "status": status.repeat(many),
+                "message": message.repeat(many),
+                "start_time": times.0,
+                "end_time": times.1,
+                "entrypoint": {"of": ["a", "later", "version"]},
+            });
+            let whole = serde_json::to_vec(&answer).unwrap();
+            let mut damaged = whole.clone();
+            damaged[damage.0.index(whole.len())] = damage.1;
+            for text in [&garbage, &damaged, &whole] {
+                if let Ok(info) = read(text) {
+                    prop_assert!(info.status.chars().count() <= LONGEST_WORD);
+                    prop_assert!(info.message.chars().count() <= LONGEST_MESSAGE);
+                }
+                let _ = serde_json::from_slice::<Version>(text);
+            }
+            let info = read(&whole).unwrap();
+            prop_assert!(status.repeat(many).starts_with(&info.status));
+            prop_assert!(message.repeat(many).starts_with(&info.message));
+            // At the edges of the calendar.
+            let millis = |time: Option<Timestamp>| time.map(Timestamp::as_millisecond);
+            prop_assert!(millis(info.start).is_none_or(|start| start == times.0 && start > 0));
+            prop_assert!(millis(info.end).is_none_or(|end| Some(end) == times.1 && end > 0));
+        }
+    }
+
+    #[tokio::test]
+    async fn one_that_never_comes_to_its_answer_is_not_listened_to_for_long() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let place = Place {
+            at: listener.local_addr().ok(),
+            name: "head:8265",
+        };
+        let hints = "HTTP/1.1 103 Early Hints\r\nLink: abc\r\n\r\n".repeat(1_000);
+        let head = async {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            while tokio::io::AsyncWriteExt::write_all(&mut stream, hints.as_bytes())
+                .await
+                .is_ok()
+            {}
+        };
+        let dashboards = Dashboards { proxy: None };
+        let (asked, ()) = tokio::join!(dashboards.get(place, "/api/version"), head);
+        assert!(matches!(asked, Err(DashboardError::Http(_))), "{asked:?}");
+    }
 }

@@ -1,8 +1,10 @@
-//! Where the control plane finds a head: at the address of its pod.
+//! Finds the head of a cluster: at the address of its pod.
 //!
-//! The Service of the head, and the RayCluster's status, are a tenant's to write. A Service may stand for any name and any address, so that who follows it asks on
-//! somebody else's behalf. The pod is found by UIDs from the RayJob down to the Job instead, and its address is kubelet's word. Who may create pods can make one that
-//! claims to be that Job's: its address is its own, and it gains what its head could say as well.
+//! A tenant can write the Service of the head, and the RayCluster's status. A Service may stand for
+//! any name and any address, so following it would send requests on a tenant's behalf. The pod is
+//! found by UIDs from the RayJob down to the Job instead, and its address comes from the kubelet. A
+//! tenant can create a pod that claims to be that Job's, but the address is the pod's own, and it
+//! can answer only what the tenant's head could answer as well.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -21,19 +23,17 @@ use super::apply::RayError;
 use crate::k8s::watch::Stores;
 use crate::k8s::watch::lean::asked::{self, PodSeen};
 
-#[cfg(test)]
-mod tests;
-
-/// Addresses of heads, by RayJob: with the UID of the pod, which keeps its address for as long as its sandbox is there.
+/// Addresses of heads, by RayJob, with the UID of the pod. A pod keeps its address while its
+/// sandbox exists.
 pub(super) struct Heads {
     client: Client,
-    /// The API server's own address, where it has one.
+    /// The API server's address, if its host is one.
     api_server: Option<IpAddr>,
     known: Mutex<HashMap<ObjectRef<RayJob>, (String, IpAddr)>>,
 }
 
 impl Heads {
-    /// Nobody is asked at the address of `api_server`, a host name or an address.
+    /// Never asks at the address of `api_server`, a host name or an address.
     pub(super) fn new(client: Client, api_server: Option<&str>) -> Self {
         let host = api_server.map(|host| host.trim_start_matches('[').trim_end_matches(']'));
         Self {
@@ -43,7 +43,8 @@ impl Heads {
         }
     }
 
-    /// The address of the head of a job's cluster. `None`: it has no pod with an address, or one at which nobody is asked.
+    /// The address of the head of a job's cluster. `None`: its pod has no address, or one that may
+    /// not be asked.
     pub(super) async fn find(
         &self,
         stores: &Stores,
@@ -82,12 +83,12 @@ impl Heads {
         Ok(self.may_ask(ip).then_some(ip))
     }
 
-    /// Nobody answers there: a pod whose sandbox was made anew has another address.
+    /// The head did not answer: a pod with a new sandbox has another address.
     pub(super) fn forget(&self, job: &ObjectRef<RayJob>) {
         self.lock().remove(job);
     }
 
-    /// Whether a pod can be there, and not this process, its node or the API server.
+    /// True: a pod may have this address, and it is not this process, its node or the API server.
     fn may_ask(&self, ip: IpAddr) -> bool {
         let ip = ip.to_canonical();
         let is_nobodys = match ip {
@@ -115,12 +116,69 @@ fn pod_of_head(stores: &Stores, jobset: &JobSet) -> Option<(String, String, Stri
     let pods = stores.pods_of(&key);
     let own = pods.iter().map(|pod| &pod.summary);
     let own = own.filter(|pod| pod.job_uid.as_ref() == Some(&owner) && !pod.is_terminal());
-    // One that goes may be there beside one that comes.
+    // A new pod may exist beside one that is being deleted.
     let pod = own.max_by_key(|pod| (pod.running, !pod.deleting, pod.recreation))?;
     Some((pod.name.clone(), pod.uid.clone(), owner))
 }
 
-/// The address of a pod, as kubelet has stated it.
+/// The address of a pod, from the kubelet.
 fn address(pod: &Pod) -> Option<IpAddr> {
     pod.status.as_ref()?.pod_ip.as_ref()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn heads(api_server: Option<&str>) -> Heads {
+        let service = tower::service_fn(|_: http::Request<kube::client::Body>| async {
+            Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("nobody is asked"))
+        });
+        Heads::new(Client::new(service, "ns"), api_server)
+    }
+
+    #[tokio::test]
+    async fn nobody_is_asked_where_no_pod_can_be() {
+        for (server, ip) in [
+            (None, "127.0.0.1"),
+            (None, "127.8.0.1"),
+            (None, "0.0.0.0"),
+            (None, "169.254.169.254"),
+            (None, "224.0.0.1"),
+            (None, "255.255.255.255"),
+            (None, "::1"),
+            (None, "::"),
+            (None, "fe80::1"),
+            (None, "ff02::1"),
+            (None, "::ffff:127.0.0.1"),
+            (None, "::ffff:169.254.169.254"),
+            (Some("10.96.0.1"), "10.96.0.1"),
+            (Some("10.96.0.1"), "::ffff:10.96.0.1"),
+            (Some("[fd00::1]"), "fd00::1"),
+        ] {
+            assert!(!heads(server).may_ask(ip.parse().unwrap()), "{server:?} {ip}");
+        }
+        for (server, ip) in [
+            (None, "10.244.1.7"),
+            (Some("10.96.0.1"), "10.96.0.2"),
+            (Some("kubernetes.default.svc"), "10.96.0.1"),
+            (Some("[fd00::1]"), "fd00::2"),
+            // Pods of some clusters have public addresses.
+            (None, "100.64.3.1"),
+            (None, "8.8.4.4"),
+        ] {
+            assert!(heads(server).may_ask(ip.parse().unwrap()), "{server:?} {ip}");
+        }
+    }
+
+    #[test]
+    fn an_address_is_one_or_none() {
+        let pod = |ip: &str| -> Pod {
+            serde_json::from_value(serde_json::json!({"status": {"podIP": ip}})).unwrap()
+        };
+        assert_eq!(address(&pod("fd00::7")), "fd00::7".parse().ok());
+        assert_eq!(address(&pod("metadata.internal")), None);
+        assert_eq!(address(&pod("10.0.0.1:80")), None);
+        assert_eq!(address(&Pod::default()), None);
+    }
 }

@@ -1,6 +1,7 @@
-//! Whether KubeRay's controller runs in this cluster: its leader holds a Lease.
+//! Finds out if KubeRay's controller runs in this cluster: its leader holds a Lease.
 //!
-//! Any tenant can create a Lease of that name. A Lease counts only for namespaces in which its holder's ServiceAccount may do what KubeRay does.
+//! Any tenant can create a Lease of that name. A Lease counts only for namespaces in which its
+//! holder's ServiceAccount has KubeRay's permissions.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -21,7 +22,8 @@ mod tests;
 
 /// Name of the Lease by which KubeRay's replicas elect one that acts.
 const LEASE: &str = "ray-operator-leader";
-/// The ServiceAccount of KubeRay's chart, where the holder's pod does not tell it: with the host's network it is called by its node.
+/// The ServiceAccount of KubeRay's chart, used if the holder's pod is not found: with the host's
+/// network the holder has the name of its node.
 const SERVICE_ACCOUNT: &str = "kuberay-operator";
 /// How long an answer holds.
 const HOLDS: Duration = Duration::from_secs(15);
@@ -29,21 +31,22 @@ const HOLDS: Duration = Duration::from_secs(15);
 const SILENCE: SignedDuration = SignedDuration::from_secs(60);
 /// Leases that are looked at.
 const MOST: u32 = 256;
-/// How the API server, or what stands before it, answers to what can be no pod's name. That there is none, 404, is no error.
+/// Status codes with which the API server, or a proxy before it, answers an impossible pod name.
+/// 404, for no such pod, is no error.
 const NO_NAME: [u16; 3] = [400, 414, 422];
 /// Answers that are remembered.
 const REMEMBERED: usize = 4_096;
 
-/// Knows whether KubeRay's controller runs.
+/// Knows if KubeRay's controller runs.
 pub(crate) struct KubeRay {
     client: Client,
-    known: Mutex<Known>,
+    known: Mutex<CachedAnswers>,
 }
 
 #[derive(Default)]
-struct Known {
+struct CachedAnswers {
     holders: Option<(Instant, Vec<Holder>)>,
-    /// Whether a holder may act in a namespace; in all, where that is empty.
+    /// True: the holder may act in the namespace; an empty one stands for all.
     rights: HashMap<(Holder, String), (Instant, bool)>,
 }
 
@@ -62,7 +65,7 @@ impl KubeRay {
         }
     }
 
-    /// Whether it looks after this namespace. Asks, where the last answer is old.
+    /// True: KubeRay looks after this namespace. Asks again if the last answer is old.
     ///
     /// # Errors
     /// The API server does not answer.
@@ -86,7 +89,7 @@ impl KubeRay {
         Ok(false)
     }
 
-    /// Who holds a Lease of KubeRay's name now.
+    /// The present holders of Leases with KubeRay's name.
     async fn holders(&self) -> kube::Result<Vec<Holder>> {
         let leases = Api::<DynamicObject>::all_with(self.client.clone(), &ApiResource::erase::<Lease>(&()));
         let mut named = ListParams::default()
@@ -117,7 +120,7 @@ impl KubeRay {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &lease.namespace().unwrap_or_default());
         let pod = match pod_of(lease) {
             Some(name) => match asked::get::<PodSeen, _>(&pods, name).await {
-                // Whatever is wrong with the name that somebody has written concerns nobody else: no pod has it.
+                // A tenant's bad name must not affect others: no pod has it.
                 Err(kube::Error::Api(status)) if NO_NAME.contains(&status.code) => None,
                 found => found?,
             },
@@ -130,8 +133,13 @@ impl KubeRay {
         Ok(named.unwrap_or_else(|| SERVICE_ACCOUNT.to_owned()))
     }
 
-    /// Whether a holder may write the status of RayClusters there, as KubeRay does.
-    async fn may_act(&self, known: &mut Known, holder: &Holder, namespace: &str) -> kube::Result<bool> {
+    /// True: the holder may write the status of RayClusters there, as KubeRay does.
+    async fn may_act(
+        &self,
+        known: &mut CachedAnswers,
+        holder: &Holder,
+        namespace: &str,
+    ) -> kube::Result<bool> {
         let key = (holder.clone(), namespace.to_owned());
         if let Some((at, may)) = known.rights.get(&key)
             && at.elapsed() < HOLDS
@@ -181,14 +189,15 @@ fn review(holder: &Holder, namespace: &str) -> SubjectAccessReview {
 }
 
 fn is_held(lease: &DynamicObject, now: Timestamp) -> bool {
-    // Read leniently: one that cannot be read keeps no other from being read.
+    // Read leniently: an unreadable Lease must not hide others.
     let renewed = lease.data["spec"]["renewTime"].as_str();
     let renewed = renewed.and_then(|renewed| renewed.parse::<Timestamp>().ok());
     let held = renewed.is_some_and(|renewed| now.duration_since(renewed).abs() < SILENCE);
     lease.name_any() == LEASE && held
 }
 
-/// Name of the pod that holds a Lease: leaders that controller-runtime elects are called by their host, and a UUID behind an underscore.
+/// Name of the pod that holds a Lease. Holders of controller-runtime are named by their host, an
+/// underscore, and a UUID.
 fn pod_of(lease: &DynamicObject) -> Option<&str> {
     let identity = lease.data["spec"]["holderIdentity"].as_str()?;
     let (name, _) = identity.rsplit_once('_')?;

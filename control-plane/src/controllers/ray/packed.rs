@@ -1,4 +1,5 @@
-//! Ray's resources as they are kept: as text, so that nobody's take more memory than they have bytes. One that cannot be read keeps no other from being read.
+//! Ray's resources as they are cached: as text, so that they take no more memory than they have
+//! bytes. An unreadable object does not affect others.
 
 use std::fmt::Debug;
 use std::marker::PhantomData;
@@ -26,13 +27,14 @@ use crate::k8s::watch::packed_parts::Parts;
 #[cfg(test)]
 mod tests;
 
-/// Larger objects take turns: reading one of these takes up to 1 MB.
+/// Larger objects take turns. Reading an object of this size takes up to 1 MB.
 const LARGE: Extent = Extent {
     objects: 256,
     elements: 2_048,
 };
 
-/// Large objects, of all kinds, that are read at the same time, and of these huge ones: one of a namespace.
+/// Large objects of all kinds that are read at the same time, and how many of these may be huge. A
+/// namespace has one.
 const LARGE_AT_ONCE: usize = 4;
 const HUGE_AT_ONCE: usize = 2;
 
@@ -76,30 +78,30 @@ impl Default for LargeTurns {
 pub(super) trait Kind:
     Resource<DynamicType = (), Scope = NamespaceResourceScope> + Clone + Debug + Send + Sync + 'static
 {
-    /// What is asked for.
+    /// The spec.
     type Spec: DeserializeOwned + Default;
-    /// What is observed.
+    /// The status.
     type Status: DeserializeOwned + Serialize;
 
-    /// An object of these parts.
+    /// Makes an object of these parts.
     fn of(metadata: ObjectMeta, spec: Self::Spec, status: Option<Self::Status>) -> Self;
 
-    /// A spec that says nothing else.
+    /// An otherwise empty spec with these fields.
     fn with(brief: Brief) -> Self::Spec;
 
-    /// Whether it states that somebody else looks after it.
+    /// True: it names another controller that manages it.
     fn is_others(&self) -> bool;
 
-    /// What is asked of an object of this name without reading the rest of its spec.
+    /// The parts of its spec that are needed without parsing the rest.
     fn extract(name: &str, spec: &Self::Spec) -> Extract;
 }
 
-/// What little is kept of a spec besides its text. Kinds that have no such thing have none of it.
+/// What is kept of a spec besides its text. Some kinds have nothing here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Extract {
     /// Port of a cluster's dashboard.
     pub(super) dashboard_port: Option<u16>,
-    /// Name of the JobSet to make for a cluster.
+    /// Name of the JobSet to create for a cluster.
     pub(super) jobset: Option<Box<str>>,
 }
 
@@ -187,7 +189,8 @@ struct Body<Spec, Status> {
     status: Option<Status>,
 }
 
-/// What is known of an object that cannot be read: who looks after it, and its status, if that can be read.
+/// What is known of an unreadable object: the controller that manages it, and its status, if that
+/// is readable.
 #[derive(Deserialize, Serialize)]
 struct Rest<Status> {
     #[serde(default)]
@@ -195,7 +198,7 @@ struct Rest<Status> {
     status: Option<Status>,
 }
 
-/// What is read of a spec where no more is wanted, or can be read.
+/// What is read of a spec if no more is needed, or readable.
 #[derive(Default, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Brief {
@@ -206,20 +209,21 @@ pub(super) struct Brief {
     job_id: Option<String>,
 }
 
-/// A string; none where there is something else.
+/// A string, or none if the field is something else.
 fn string<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     let text = Box::<RawValue>::deserialize(deserializer)?;
     Ok(serde_json::from_str(text.get()).ok())
 }
 
 impl<K: Kind> Packed<K> {
-    /// The object, or what can be read of it: always its metadata, its status and who looks after it nearly so.
+    /// The object, or its readable part: always its metadata, and nearly always its status and the
+    /// controller that manages it.
     pub(super) fn read(&self) -> K {
         let (spec, status) = parsed::<K>(&self.text).unwrap_or_default();
         K::of(self.metadata.clone(), spec, status)
     }
 
-    /// The same without its spec, but for what little there is of it in a [`Brief`].
+    /// The object without its spec, apart from the fields of a [`Brief`].
     pub(super) fn without_spec(&self) -> K {
         let read = serde_json::from_slice::<Rest<K::Status>>(&self.text);
         let Rest { spec, status } = read.unwrap_or(Rest {
@@ -229,7 +233,7 @@ impl<K: Kind> Packed<K> {
         K::of(self.metadata.clone(), K::with(spec), status)
     }
 
-    /// Which field cannot be read, and what is wrong with it.
+    /// The unreadable field, and what is wrong with it.
     pub(super) fn unfit(&self) -> Option<&str> {
         self.unfit.as_deref()
     }
@@ -239,20 +243,20 @@ impl<K: Kind> Packed<K> {
         &self.extract
     }
 
-    /// Whether nothing else that is huge may be read meanwhile.
+    /// True: no other huge object may be read at the same time.
     pub(super) fn is_huge(&self) -> bool {
         self.size == Size::Huge
     }
 
-    /// The turn to read it, where it is huge.
+    /// The turn to read it, if it is huge.
     pub(super) async fn alone(&self) -> Option<Huge> {
         huge_lock::turn_if(self.is_huge()).await
     }
 
-    /// A turn to read it, where that takes much memory.
+    /// A turn to read it, if that takes much memory.
     ///
     /// # Errors
-    /// It needs one, and its namespace has as many as it may.
+    /// It needs a turn, and its namespace has as many as it may.
     pub(super) fn turn(&self, turns: &LargeTurns) -> Result<Option<Turn>, NoTurn> {
         let turns = match self.size {
             Size::Usual => return Ok(None),
@@ -281,7 +285,7 @@ fn read<K: Kind>(parts: &Parts) -> Result<K::Spec, String> {
             return Err(format!("{field}: {}", extent.sentence(Extent::MOST)));
         }
     }
-    // Nearly all can be read, and to keep track of where it stands costs a parser half its time again.
+    // Nearly all objects are readable, and tracking the position slows a parser by half.
     let (spec, _) = parsed::<K>(&parts.text).or_else(|_| {
         let mut text = serde_json::Deserializer::from_slice(&parts.text);
         let read: Result<Body<K::Spec, K::Status>, _> = serde_path_to_error::deserialize(&mut text);
@@ -291,7 +295,7 @@ fn read<K: Kind>(parts: &Parts) -> Result<K::Spec, String> {
     Ok(spec)
 }
 
-/// The text of what can be read of it.
+/// The text of its readable part.
 fn rest<K: Kind>(parts: &Parts) -> Option<Vec<u8>> {
     let whole = serde_json::from_slice::<Rest<K::Status>>(&parts.text);
     let whole = whole.ok().filter(|_| !parts.status.exceeds(Extent::MOST));
@@ -312,7 +316,8 @@ impl<'de, K: Kind> Deserialize<'de> for Packed<K> {
         };
         let (spec, unfit) = match read {
             Ok(spec) => (spec, None),
-            // Where it runs all the same: of one that was begun before, who asks must not think that nobody answers.
+            // The defaults still say where a dashboard runs: one that was started before must not
+            // look dead.
             Err(error) => (K::Spec::default(), Some(error)),
         };
         let extract = K::extract(parts.metadata.name.as_deref().unwrap_or_default(), &spec);

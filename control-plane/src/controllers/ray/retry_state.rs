@@ -1,4 +1,5 @@
-//! What a reconciler remembers of objects of one of Ray's kinds: how often they have failed, and what was told of them.
+//! What a reconciler remembers of Ray's objects: how often they have failed, and which events were
+//! published.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -20,18 +21,18 @@ use crate::k8s::retry::{Failures, delay};
 #[cfg(test)]
 mod tests;
 
-/// How soon to look again at an object that is left to another controller, which may go.
+/// How soon to look again at an object of another controller, which may go away.
 const LEFT_ALONE: Duration = Duration::from_secs(60);
 
-/// Forgets what is gone.
+/// The state of all objects of a kind. Objects that are gone are forgotten.
 pub(super) struct Ledger<K: Resource<DynamicType = ()>> {
     news: Queue,
     failures: Failures<ObjectRef<K>>,
-    /// Deadlines that pass whether or not what was decided last can be carried out.
+    /// Deadlines, which pass even if the last decision cannot be carried out.
     due: Mutex<HashMap<ObjectRef<K>, Instant>>,
     /// Why nothing is done.
     notices: Told<K>,
-    /// What the API server did not let be created, until it did.
+    /// What the API server refused to create, until it succeeds.
     refusals: Told<K>,
 }
 
@@ -67,21 +68,22 @@ impl<K: Resource<DynamicType = ()>> Ledger<K> {
         self.news.add(regarding, event);
     }
 
-    /// Publishes an event unless it is the one that was told last in this way.
+    /// Publishes an event unless it is the last one that was published like this.
     pub(super) fn tell_once(&self, object: &K, notice: plan::Event) {
         for notice in self.notices.news(object, vec![notice]) {
             self.tell(object, notice);
         }
     }
 
-    /// Publishes an event about what cannot be created, and again only where the one before may be gone, or it has worked in between.
+    /// Publishes an event about what cannot be created. It is repeated only if the last one may be
+    /// gone, or after a success.
     pub(super) fn tell_of_refusal(&self, object: &K, refusal: plan::Event) {
         for refusal in self.refusals.news(object, vec![refusal]) {
             self.tell(object, refusal);
         }
     }
 
-    /// How long it is still to be left alone after failures, whatever has changed: never beyond its deadline.
+    /// How long it rests after failures, whatever has changed, but never beyond its deadline.
     pub(super) fn rests(&self, object: &impl Resource<DynamicType = ()>) -> Option<Duration> {
         let key = key(object);
         let rests = self.failures.rests(&key)?.min(self.until_due(&key));
@@ -95,7 +97,7 @@ impl<K: Resource<DynamicType = ()>> Ledger<K> {
         at.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()))
     }
 
-    /// It is looked at: a deadline that has passed is met with that.
+    /// It is being looked at, so a deadline that has passed is met.
     pub(super) fn begins(&self, object: &impl Resource<DynamicType = ()>) {
         let key = key(object);
         if self.until_due(&key).is_zero() {
@@ -104,14 +106,15 @@ impl<K: Resource<DynamicType = ()>> Ledger<K> {
         }
     }
 
-    /// Others have the turn that its decision needs: it is looked at when that is free, whether or not it has failed before.
+    /// Others have the turn that its decision needs. It is looked at again soon, even if it has
+    /// failed before.
     pub(super) fn postponed(&self, object: &impl Resource<DynamicType = ()>) -> Action {
         let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
         due.insert(key(object), Instant::now());
         Action::requeue(NEXT_TURN)
     }
 
-    /// The next deadline, which waits for no write: it is looked at then, whether or not what was decided can be carried out.
+    /// Sets the next deadline. It is looked at then, even if the decision cannot be carried out.
     pub(super) fn decided(&self, object: &K, deadline: Option<SignedDuration>) {
         let after = deadline.and_then(|after| Duration::try_from(after).ok());
         let at = after.and_then(|after| Instant::now().checked_add(after));
@@ -122,7 +125,7 @@ impl<K: Resource<DynamicType = ()>> Ledger<K> {
         };
     }
 
-    /// It has worked; when to look again.
+    /// It has succeeded. Returns when to look again.
     pub(super) fn worked(&self, object: &K, after: Option<SignedDuration>, left_alone: bool) -> Action {
         let key = ObjectRef::from_obj(object);
         self.failures.forget(&key);
@@ -133,7 +136,7 @@ impl<K: Resource<DynamicType = ()>> Ledger<K> {
         next.map_or_else(Action::await_change, Action::requeue)
     }
 
-    /// It has failed; when to try again.
+    /// It has failed. Returns when to try again.
     pub(super) fn failed(&self, object: &K, error: &RayError) -> Action {
         let key = ObjectRef::from_obj(object);
         if let Some(event) = error.event() {
@@ -142,14 +145,14 @@ impl<K: Resource<DynamicType = ()>> Ledger<K> {
         let delay = delay(self.failures.add(key.clone())).min(self.until_due(&key));
         let (kind, namespace, name) = (K::kind(&()), key.namespace, key.name);
         if matches!(error, RayError::Conflict(_)) {
-            tracing::debug!(%kind, namespace, name, %error, ?delay, "will decide anew");
+            tracing::debug!(%kind, namespace, name, %error, ?delay, "will decide again");
         } else {
             tracing::warn!(%kind, namespace, name, %error, ?delay, "reconcile failed, will retry");
         }
         Action::requeue(delay)
     }
 
-    /// It is no longer there.
+    /// It is gone.
     pub(super) fn gone(&self, namespace: &str, name: &str) {
         let key = ObjectRef::new(name).within(namespace);
         self.failures.forget(&key);

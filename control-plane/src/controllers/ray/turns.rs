@@ -1,23 +1,23 @@
-//! Limits how many objects of one namespace are worked on at once, how many of its RayJobs wait for dashboards, and how many of its large objects are read. A tenant's pod can pose as a dashboard
-//! and never answer, which holds a place until the request times out; a large object takes many times its size in memory while it is read.
+//! Limits how many objects of one namespace are reconciled at once, how many of its RayJobs wait
+//! for dashboards, and how many of its large objects are read. A tenant's pod can pose as a
+//! dashboard and never answer, which holds a turn until the request times out. A large object takes
+//! many times its size in memory while it is read.
 //!
-//! Promises: a namespace takes no more than half of what is then free, so that what one may take shrinks as others take more, and no few of them take all.
+//! Promises: a namespace takes at most half of the turns that are free. So its share shrinks when
+//! others take more, and no few namespaces take all turns.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-#[cfg(test)]
-mod tests;
-
-/// When to look again at an object of a namespace that has all the turns that it may have.
+/// When to look again at an object whose namespace has as many turns as it may.
 pub(super) const NEXT_TURN: Duration = Duration::from_secs(1);
 
 /// Hands out turns.
 #[derive(Clone)]
 pub(super) struct Turns {
     most: usize,
-    /// By namespace. None is zero.
+    /// By namespace. No entry is zero.
     taken: Arc<Mutex<HashMap<String, usize>>>,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct Turn {
 pub(super) struct NoTurn;
 
 impl Turns {
-    /// So many at the same time at most.
+    /// Hands out at most so many turns at the same time.
     pub(super) fn new(most: usize) -> Self {
         Self {
             most,
@@ -39,7 +39,7 @@ impl Turns {
         }
     }
 
-    /// A turn of a namespace; `None`: it has as many as it may.
+    /// A turn for a namespace. `None`: it has as many as it may.
     pub(super) fn take(&self, namespace: &str) -> Option<Turn> {
         let mut taken = self.locked();
         let own = taken.get(namespace).copied().unwrap_or(0);
@@ -69,5 +69,36 @@ impl Drop for Turn {
                 taken.remove(&self.namespace);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all_of(turns: &Turns, namespace: &str) -> Vec<Turn> {
+        std::iter::from_fn(|| turns.take(namespace)).collect()
+    }
+
+    #[test]
+    fn whoever_takes_all_it_can_leaves_room_for_the_next() {
+        let turns = Turns::new(96);
+        let held: Vec<Vec<Turn>> = (0..8)
+            .map(|index| all_of(&turns, &format!("ns-{index}")))
+            .collect();
+        assert_eq!(held[0].len(), 32);
+        assert!(held.iter().all(|held| !held.is_empty()));
+        assert!(turns.take("another").is_some());
+    }
+
+    #[test]
+    fn a_turn_that_is_over_is_free_again() {
+        let turns = Turns::new(3);
+        let first = turns.take("a");
+        let second = turns.take("a");
+        assert_eq!((first.is_some(), second.is_some()), (true, false));
+        drop(first);
+        assert!(turns.take("a").is_some());
+        assert!(turns.locked().is_empty(), "nobody is remembered");
     }
 }

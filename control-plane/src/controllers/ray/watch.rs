@@ -26,8 +26,9 @@ pub(super) const PAGE: u32 = 100;
 /// Reason of the event on an object that cannot be read.
 const UNREADABLE: &str = "Unreadable";
 
-/// All objects of a kind that can be read. One that cannot is told of, once for each change of its spec, and is as good as absent: nothing is done about it. While
-/// it is being deleted it is what can be read of it: what was begun is brought to its end.
+/// All readable objects of a kind. An unreadable object causes an event, once for each change of
+/// its spec, and counts as absent: it is left alone. While it is being deleted its readable part is
+/// used, so that work that was begun is finished.
 pub(super) fn readable<K: Kind>(
     api: Api<Packed<K>>,
     room: Room,
@@ -52,7 +53,7 @@ pub(super) fn readable<K: Kind>(
                 tell(&news, object, error);
             }
             match event {
-                // What was read of it before is no longer so.
+                // What was read of it before is out of date.
                 Event::Apply(object) => Some(Event::Delete(object)),
                 _ => None,
             }
@@ -61,7 +62,7 @@ pub(super) fn readable<K: Kind>(
     })
 }
 
-/// Tells that an object is left alone.
+/// Publishes that an object is left alone.
 fn tell<K: Kind>(news: &Queue, object: &Packed<K>, error: &str) {
     let why = short(format!("cannot be read and is left alone: {error}"));
     leave_alone(news, object, UNREADABLE, why);
@@ -90,8 +91,8 @@ where
     )
 }
 
-/// Keeps the cache of a kind, and tells of each object that has changed, until `shutdown`. What a list does not show any more has changed, too: it went while
-/// nobody watched.
+/// Keeps the cache of a kind until `shutdown`, and calls `changed` for each object that has
+/// changed. An object that a new list no longer shows has changed, too.
 pub(super) async fn follow<K>(
     kind: &'static str,
     events: impl Stream<Item = watcher::Result<Event<K>>> + Send,

@@ -1,12 +1,12 @@
-//! The condition `RestartBlocked`: what a group waits for that an operator has to bring about.
+//! The condition `RestartBlocked`: what an operator has to do before a group's restart can go on.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use lockstep_api::JobSet;
 use lockstep_api::conditions::{RESTART_BLOCKED, messages, reasons};
 use lockstep_core::restart::{Blockage, Blocked, BlockedReason};
 
-/// The conditions to be, where what is said of the blockage changes them, and what the daemon of a node says of its agents. One that was never true is not
-/// added.
+/// The JobSet's conditions if the blockage changes them. The condition is not added before it is
+/// true for the first time. `why_without_agents` says what a node's daemon reports of its agents.
 pub(super) fn conditions(
     jobset: &JobSet,
     blockage: &Blockage,
@@ -55,7 +55,7 @@ pub(super) fn conditions(
     Some(conditions)
 }
 
-/// What is to be done about it, for people, with what the daemon of a node says of its agents.
+/// What an operator is to do about it, with what the node's daemon reports of its agents.
 pub(super) fn message(blocked: &Blocked, why_without_agents: impl FnOnce(&str) -> Option<String>) -> String {
     let sentence = sentence(blocked);
     let is_about_agents = blocked.reason == BlockedReason::WorkerNotReported;
@@ -88,4 +88,86 @@ fn sentence(blocked: &Blocked) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    fn by(pod: &str) -> Blockage {
+        Blockage::By(Blocked {
+            reason: BlockedReason::NodeLost,
+            pod: pod.to_owned(),
+            node: "n1".to_owned(),
+        })
+    }
+
+    fn none(_: &str) -> Option<String> {
+        None
+    }
+
+    fn at(seconds: i64) -> jiff::Timestamp {
+        jiff::Timestamp::from_second(seconds).unwrap()
+    }
+
+    #[test]
+    fn a_group_that_was_never_blocked_is_not_written() {
+        let jobset = JobSet::default();
+        assert_eq!(conditions(&jobset, &Blockage::Clear, none, at(1)), None);
+        assert_eq!(conditions(&jobset, &Blockage::Unknown, none, at(1)), None);
+    }
+
+    #[test]
+    fn it_is_written_once_when_it_begins_changes_and_ends() {
+        let mut jobset = JobSet::default();
+        let other = Condition {
+            type_: "Suspended".to_owned(),
+            ..conditions(&jobset, &by("a"), none, at(0)).unwrap().remove(0)
+        };
+        jobset.status.get_or_insert_default().conditions = vec![other.clone()];
+        let mut step = |blockage: &Blockage, seconds| {
+            let changed = conditions(&jobset, blockage, none, at(seconds))?;
+            assert_eq!(changed[0], other, "what others say stays");
+            jobset
+                .status
+                .get_or_insert_default()
+                .conditions
+                .clone_from(&changed);
+            let condition = changed[1].clone();
+            Some((
+                condition.status,
+                condition.reason,
+                condition.last_transition_time.0,
+            ))
+        };
+        let expected =
+            |status: &str, reason: &str, seconds| Some((status.to_owned(), reason.to_owned(), at(seconds)));
+        assert_eq!(step(&by("a"), 1), expected("True", "NodeLost", 1));
+        assert_eq!(step(&by("a"), 2), None);
+        assert_eq!(step(&Blockage::Unknown, 3), None);
+        assert_eq!(step(&by("b"), 4), expected("True", "NodeLost", 1));
+        assert_eq!(step(&Blockage::Clear, 5), expected("False", "Unblocked", 5));
+        assert_eq!(step(&Blockage::Clear, 6), None);
+        assert_eq!(step(&by("b"), 7), expected("True", "NodeLost", 7));
+    }
+
+    #[test]
+    fn where_no_agent_gets_into_containers_the_reason_is_the_daemons() {
+        let jobset = JobSet::default();
+        let said = |reason| {
+            let blocked = Blockage::By(Blocked {
+                reason,
+                pod: "p".to_owned(),
+                node: "n1".to_owned(),
+            });
+            let why = |node: &str| (node == "n1").then(|| "NRI is too small".to_owned());
+            conditions(&jobset, &blocked, why, at(1))
+                .unwrap()
+                .remove(0)
+                .message
+        };
+        let message = said(BlockedReason::WorkerNotReported);
+        assert!(
+            message.ends_with("containers there: NRI is too small"),
+            "{message}"
+        );
+        assert!(!said(BlockedReason::NodeLost).contains("NRI"));
+    }
+}

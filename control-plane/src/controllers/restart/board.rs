@@ -1,4 +1,5 @@
-//! Where group tasks show their state and readers see it: the newest one of each group, numbered in the order of change.
+//! The state of all groups. Each group's task posts its newest state here, and the platform API
+//! reads it. Changes are numbered in their order.
 
 pub(crate) mod history;
 pub(crate) mod question;
@@ -12,7 +13,7 @@ use lockstep_core::restart::{Announcement, Cause, Generation, Observed, RestartL
 use tokio::sync::{mpsc, watch};
 
 use history::History;
-use question::{Asks, Question};
+use question::{Question, QuestionSender};
 
 /// Namespace and name of a JobSet.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,13 +37,13 @@ pub struct Snapshot {
     pub released: Generation,
     /// Restarts that count.
     pub restarts: u32,
-    /// Why the last restart was begun.
+    /// Why the last restart began.
     pub cause: Option<Cause>,
-    /// The highest level that it has taken.
+    /// The highest level that the last restart has reached.
     pub level: Option<RestartLevel>,
 }
 
-/// The groups that this replica looks after.
+/// The groups of this replica.
 pub struct Board {
     leads: watch::Sender<bool>,
     inner: Mutex<Inner>,
@@ -53,7 +54,7 @@ pub struct Board {
 struct Inner {
     /// The number of the latest change.
     latest: u64,
-    /// How many groups were taken away so far.
+    /// How many groups have been removed.
     removals: u64,
     groups: BTreeMap<Key, Posted>,
     by_change: BTreeMap<u64, Key>,
@@ -65,13 +66,13 @@ type Shared = Arc<Mutex<History>>;
 struct Posted {
     /// Which [`Post`] shows it.
     owner: u64,
-    asks: Asks,
+    asks: QuestionSender,
     history: Shared,
     change: u64,
     state: Arc<Snapshot>,
 }
 
-/// What a reader looks for.
+/// Selects groups.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Filter {
     /// Empty: all.
@@ -88,7 +89,7 @@ impl Filter {
 }
 
 impl Board {
-    /// An empty board, of a replica that does not lead.
+    /// An empty board, for a replica that does not lead yet.
     #[must_use]
     pub fn new() -> Arc<Self> {
         Arc::new(Self {
@@ -107,7 +108,7 @@ impl Board {
         *self.leads.borrow()
     }
 
-    /// Tells when this replica begins to lead.
+    /// Changes when this replica begins to lead.
     pub(crate) fn leading(&self) -> watch::Receiver<bool> {
         self.leads.subscribe()
     }
@@ -117,7 +118,8 @@ impl Board {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for the state of this JobSet's group, which is taken over `now`. It is taken away when the post is dropped.
+    /// A place for the state of this JobSet's group, which is taken over `now`. The group
+    /// disappears when the post is dropped.
     #[must_use]
     pub fn post(self: &Arc<Self>, namespace: &str, name: &str, now: UnixNanos) -> Post {
         let mut inner = self.lock();
@@ -138,7 +140,7 @@ impl Board {
         }
     }
 
-    /// Whether it shows the group of this JobSet.
+    /// True: the group of this JobSet has a state here.
     #[must_use]
     pub fn shows(&self, namespace: &str, name: &str) -> bool {
         let key = Key {
@@ -153,7 +155,7 @@ impl Board {
     }
 
     /// The way to the task that looks after a group.
-    pub(crate) fn asks(&self, key: &Key) -> Option<Asks> {
+    pub(crate) fn asks(&self, key: &Key) -> Option<QuestionSender> {
         Some(self.lock().groups.get(key)?.asks.clone())
     }
 
@@ -168,7 +170,8 @@ impl Board {
         Some((state, history))
     }
 
-    /// Up to `most` groups that the filter takes, by namespace and name, those after `after`; and whether there are more.
+    /// Up to `most` groups that the filter selects, sorted by namespace and name, and only those
+    /// after `after`. True: there are more.
     pub(crate) fn list(
         &self,
         filter: &Filter,
@@ -194,7 +197,7 @@ impl Board {
         (page, more)
     }
 
-    /// The first change after `seen` that the filter takes, with its number.
+    /// The first change after `seen` that the filter selects, with its number.
     pub(crate) fn next_change(&self, filter: &Filter, seen: u64) -> Option<(u64, Key, Arc<Snapshot>)> {
         let inner = self.lock();
         let (change, key) = inner
@@ -205,24 +208,24 @@ impl Board {
         Some((*change, key.clone(), Arc::clone(&posted.state)))
     }
 
-    /// How many groups were taken away so far; says whether a look for missing ones is worth it.
+    /// How many groups have been removed. If this is unchanged, no group is missing.
     pub(crate) fn removals(&self) -> u64 {
         self.lock().removals
     }
 
-    /// The first of these that is not there.
+    /// The first of these keys without a group.
     pub(crate) fn first_missing<'k>(&self, mut keys: impl Iterator<Item = &'k Key>) -> Option<&'k Key> {
         let inner = self.lock();
         keys.find(|key| !inner.groups.contains_key(*key))
     }
 
-    /// Tells of changes, without saying which.
+    /// Changes with every change of any group.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changed.subscribe()
     }
 
     fn tell(&self, latest: u64) {
-        // Whoever was later has the last word.
+        // The latest change wins.
         self.changed.send_if_modified(|told| {
             let news = *told < latest;
             *told = latest.max(*told);
@@ -231,18 +234,18 @@ impl Board {
     }
 }
 
-/// A group's place on the board.
+/// The place of one group on the board.
 pub struct Post {
     board: Arc<Board>,
     key: Key,
     owner: u64,
-    asks: Asks,
+    asks: QuestionSender,
     questions: mpsc::Receiver<Question>,
     history: Shared,
 }
 
 impl Post {
-    /// Takes in what was announced of the group.
+    /// Adds an announcement to the group's history.
     pub fn note(&self, announcement: &Announcement, now: UnixNanos) {
         self.history().note(announcement, now);
     }
@@ -255,12 +258,12 @@ impl Post {
     pub async fn asked(&mut self) -> Question {
         match self.questions.recv().await {
             Some(question) => question,
-            // Not as long as this keeps a way to itself.
+            // Never: this holds a sender itself.
             None => std::future::pending().await,
         }
     }
 
-    /// Shows this state instead of the one before.
+    /// Replaces the group's state.
     pub fn show(&self, state: Snapshot) {
         if state.observed.suspended {
             self.history().supersede();

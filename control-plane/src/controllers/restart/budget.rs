@@ -1,30 +1,44 @@
-//! How many workers all groups together may expect of which there is nothing yet.
+//! How many workers without pods all groups together may expect.
 //!
 //! A JobSet of a kilobyte may ask for as many workers as a group can have
-//! ([`lockstep_core::jobset::limits`]), and without a quota there may be any number of such JobSets:
-//! suspended ones, or ones whose pods are refused. What a group takes of memory is to follow what
-//! there is of it.
+//! ([`lockstep_core::jobset::limits`]), and without a quota there may be any number of such
+//! JobSets: suspended ones, or ones whose pods are refused. The memory of a group must follow the
+//! pods that exist.
 //!
-//! Promises: workers that have pods cost nothing, with [`FOR_EACH_POD`] times as many beside them;
-//! the others of all groups are [`UNSEEN`] at most. A group for which there is no room has next to
-//! no pods: there is hardly anybody whom its task could restart, and it gets one as soon as its
-//! pods come. One that is a group stays one while its pods are gone, unless its own namespace has
-//! more than [`UNSEEN`].
+//! Promises: a worker with a pod costs nothing, and neither do [`FOR_EACH_POD`] workers without one
+//! for each pod. All other workers of all groups are at most [`UNSEEN`]. A group without room has
+//! almost no pods, so its task would have hardly any worker to restart. It gets a task when its
+//! pods come. A group keeps its task while its pods are gone, unless its own namespace has more
+//! than [`UNSEEN`].
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
 use lockstep_core::jobset::limits::MOST_WORKERS;
 
-#[cfg(test)]
-mod tests;
-
-/// The most workers without pods that all groups together expect; at 1.2 kB for each they take 130
-/// MB. A group of the largest size finds room before it has any pod, beside hundreds of small ones.
+/// The most workers without pods that all groups together may expect: at 1.2 kB each, 130 MB. A
+/// group of the largest size finds room before it has any pod, beside hundreds of small groups.
 pub(super) const UNSEEN: u64 = MOST_WORKERS as u64 * 11 / 10;
 
-/// So many workers may be expected for each pod that there is.
+/// Workers that a group may expect for each of its pods.
 pub(super) const FOR_EACH_POD: u64 = 10;
+
+/// What a group expects, and what it has of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Demand {
+    pub(super) workers: u64,
+    pub(super) pods: usize,
+}
+
+impl Demand {
+    /// Workers that have no pod, beyond those that may be expected for each pod.
+    fn unseen(self) -> u64 {
+        let seen = u64::try_from(self.pods)
+            .unwrap_or(u64::MAX)
+            .saturating_mul(FOR_EACH_POD);
+        self.workers.saturating_sub(seen)
+    }
+}
 
 /// The workers without pods of each group.
 #[derive(Debug)]
@@ -45,34 +59,39 @@ impl<K> Default for Budget<K> {
 }
 
 impl<K: Eq + Hash> Budget<K> {
-    /// Whether there is room for a group that expects so many workers and has so many pods; it then
-    /// has it until it is looked at again, or released. One that `is_group` already waits for no
-    /// other namespace's.
-    pub(super) fn takes(
-        &mut self,
-        key: K,
-        namespace: &str,
-        (workers, pods): (u64, usize),
-        is_group: bool,
-    ) -> bool {
+    /// Takes room for a new group. False: there is no room. The group keeps its room until the next
+    /// call for it, or until it is released.
+    pub(super) fn takes(&mut self, key: K, namespace: &str, demand: Demand) -> bool {
         self.release(&key);
-        let seen = u64::try_from(pods)
-            .unwrap_or(u64::MAX)
-            .saturating_mul(FOR_EACH_POD);
-        let unseen = workers.saturating_sub(seen);
-        if unseen == 0 {
-            return true;
-        }
-        let sum = self.sum.saturating_add(unseen);
-        let own = self.by_namespace.get(namespace).copied().unwrap_or(0);
-        let own = own.saturating_add(unseen);
-        let fits = if is_group { own <= UNSEEN } else { sum <= UNSEEN };
+        let unseen = demand.unseen();
+        let fits = unseen == 0 || self.sum.saturating_add(unseen) <= UNSEEN;
         if fits {
-            self.sum = sum;
-            self.by_namespace.insert(namespace.to_owned(), own);
-            self.unseen.insert(key, (namespace.to_owned(), unseen));
+            self.insert(key, namespace, unseen);
         }
         fits
+    }
+
+    /// Like [`Budget::takes`], for a group that has a task already: only the workers of its own
+    /// namespace count.
+    pub(super) fn keeps(&mut self, key: K, namespace: &str, demand: Demand) -> bool {
+        self.release(&key);
+        let unseen = demand.unseen();
+        let own = self.by_namespace.get(namespace).copied().unwrap_or(0);
+        let fits = unseen == 0 || own.saturating_add(unseen) <= UNSEEN;
+        if fits {
+            self.insert(key, namespace, unseen);
+        }
+        fits
+    }
+
+    fn insert(&mut self, key: K, namespace: &str, unseen: u64) {
+        if unseen == 0 {
+            return;
+        }
+        self.sum = self.sum.saturating_add(unseen);
+        let own = self.by_namespace.entry(namespace.to_owned()).or_default();
+        *own = own.saturating_add(unseen);
+        self.unseen.insert(key, (namespace.to_owned(), unseen));
     }
 
     /// The group is given up.
@@ -87,5 +106,63 @@ impl<K: Eq + Hash> Budget<K> {
                 self.by_namespace.remove(&namespace);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LARGEST: u64 = MOST_WORKERS as u64;
+
+    fn takes(budget: &mut Budget<&'static str>, key: &'static str, workers: u64, pods: usize) -> bool {
+        budget.takes(key, "ns", Demand { workers, pods })
+    }
+
+    #[test]
+    fn the_largest_group_finds_room_before_it_has_pods_and_a_second_one_does_not() {
+        let mut budget = Budget::default();
+        assert!(takes(&mut budget, "a", LARGEST, 0));
+        assert!(!takes(&mut budget, "b", LARGEST, 0));
+        // What is looked at again is not counted twice.
+        assert!(takes(&mut budget, "a", LARGEST, 0));
+        budget.release(&"a");
+        assert!(takes(&mut budget, "b", LARGEST, 0));
+    }
+
+    #[test]
+    fn who_has_pods_needs_no_room() {
+        let mut budget = Budget::default();
+        assert!(takes(&mut budget, "bomb", LARGEST, 0));
+        assert!(takes(&mut budget, "another", UNSEEN - LARGEST, 0));
+        assert!(!takes(&mut budget, "small", 1, 0), "there is none left");
+        assert!(takes(&mut budget, "small", 8, 1));
+        assert!(takes(&mut budget, "large", 10_000, 1_000));
+        assert!(!takes(&mut budget, "large", 10_000, 999), "its pods have gone");
+    }
+
+    #[test]
+    fn room_follows_the_pods_that_come_and_go() {
+        let mut budget = Budget::default();
+        assert!(takes(&mut budget, "a", LARGEST, 0));
+        assert!(takes(&mut budget, "a", LARGEST, 9_500));
+        assert!(
+            takes(&mut budget, "b", LARGEST, 0),
+            "a has nearly all of its workers in view"
+        );
+        assert!(!takes(&mut budget, "a", LARGEST, 0));
+        assert!(takes(&mut budget, "b", LARGEST, 0), "it is as it was");
+    }
+
+    #[test]
+    fn a_group_whose_pods_are_gone_for_a_moment_stays_one_whatever_others_take() {
+        let mut budget = Budget::default();
+        let demand = |workers, pods| Demand { workers, pods };
+        assert!(budget.takes("train", "good", demand(4, 4)));
+        assert!(budget.takes("bomb", "evil", demand(UNSEEN, 0)));
+        assert!(!budget.takes("new", "good", demand(4, 0)));
+        assert!(budget.keeps("train", "good", demand(4, 0)));
+        // Its own namespace has no more than all have.
+        assert!(!budget.keeps("grown", "evil", demand(1, 0)));
     }
 }

@@ -1,10 +1,10 @@
-//! The time that decisions are made with.
+//! The time on which decisions are based.
 
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use lockstep_core::restart::UnixNanos;
 
-/// Unix time that advances with the monotonic clock: a stepped wall clock moves no deadline.
+/// Unix time that advances with the monotonic clock: a step of the wall clock moves no deadline.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
     start: Instant,
@@ -29,7 +29,7 @@ impl Clock {
         UnixNanos(self.start_unix.0.saturating_add(elapsed))
     }
 
-    /// When this time comes.
+    /// The instant of this time.
     #[must_use]
     pub fn instant(&self, at: UnixNanos) -> Instant {
         let after = u64::try_from(at.0.saturating_sub(self.start_unix.0)).unwrap_or(0);
@@ -37,15 +37,16 @@ impl Clock {
     }
 }
 
-/// A step that takes less is not worth a rest: timers are no finer.
+/// A shorter step is followed by no rest: timers are no finer than this.
 const SHORT: Duration = Duration::from_millis(1);
 /// The longest rest.
 const LONGEST: Duration = Duration::from_millis(20);
-/// The longest time that hellos are gathered.
+/// The longest time for which hellos are gathered.
 const LONGEST_GATHERING: Duration = Duration::from_millis(100);
 
-/// How long the nodes' next reports wait after a step that took so long, so that a large group's restart, with its thousands of reports, is a few
-/// dozen steps. Who reports while nothing happens is heard at once.
+/// How long the nodes' next reports wait after a step of this duration. A large group's restart
+/// brings thousands of reports, and becomes a few dozen steps. A report that comes later is heard
+/// at once.
 pub(super) fn rest(took: Duration) -> Duration {
     if took < SHORT {
         Duration::ZERO
@@ -54,8 +55,8 @@ pub(super) fn rest(took: Duration) -> Duration {
     }
 }
 
-/// How long a step that takes so long is put off after a node's hello. After a leader has died thousands come within seconds, and each is a reason to decide
-/// anew; all of them are one step then and again.
+/// How long a step of this duration is put off after a node's hello. When a leader has died,
+/// thousands of hellos come within seconds, and each asks for a step. This makes few steps of them.
 pub(super) fn gather(took: Duration) -> Duration {
     if took < SHORT {
         Duration::ZERO
@@ -64,7 +65,7 @@ pub(super) fn gather(took: Duration) -> Duration {
     }
 }
 
-/// Resolves at this time; never, where there is none. Cancel-safe.
+/// Resolves at this time; never without one. Cancel-safe.
 pub(super) async fn sleep_until(at: Option<Instant>) {
     match at {
         Some(at) => tokio::time::sleep_until(at.into()).await,

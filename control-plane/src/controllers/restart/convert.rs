@@ -1,4 +1,4 @@
-//! Between `status.inPlaceRestart` and what the core calls durable.
+//! Converts between `status.inPlaceRestart` and the core's durable state.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use lockstep_api::{
@@ -8,7 +8,7 @@ use lockstep_core::restart::{
     Cause, Durable, DurablePhase, Epoch, Exit, Generation, Identity, Reason, RestartLevel,
 };
 
-/// What the status says. Numbers that cannot be are read as 0: the generation then only rises from there.
+/// Reads the status. Impossible numbers are read as 0: the generation then only rises from there.
 #[must_use]
 pub fn durable_from(status: Option<&InPlaceRestartStatus>) -> Durable {
     let Some(status) = status else {
@@ -42,7 +42,7 @@ pub fn durable_from(status: Option<&InPlaceRestartStatus>) -> Durable {
     }
 }
 
-/// What the status of a JobSet says. Restarts of before it was coordinated count on.
+/// Reads the status of a JobSet. Restarts from before it was coordinated still count.
 pub(super) fn durable_of(status: Option<&JobSetStatus>) -> Durable {
     let mut durable = durable_from(status.and_then(|status| status.in_place_restart.as_ref()));
     if durable.generation == Generation(0) {
@@ -139,11 +139,12 @@ fn cause_to(cause: &Cause) -> RestartCause {
     }
 }
 
-/// What a code usually stands for, where everybody keeps to it: the agent for a program that it cannot start, and shells for those of their scripts,
-/// which is why it is a question. The worker's log names the program.
+/// What an exit code usually means. The agent uses these codes for a program that it cannot start,
+/// but shells also use them for commands of their scripts, hence the question mark. The worker's
+/// log names the program.
 fn hint(code: i32) -> &'static str {
     match code {
-        // What kubelet says of a container whose program could not be started, where there is no agent.
+        // The kubelet's code for a program that could not be started, without an agent.
         128 => " (could not be started: executable not found?)",
         126 => " (not executable, or permission denied?)",
         127 => " (executable not found?)",
@@ -171,17 +172,17 @@ pub(crate) fn sentence(cause: &Cause) -> String {
         Reason::WorkerExited => format!("{worker} exited{ended}{place}"),
         Reason::FailedAgain => {
             format!(
-                "{worker} exited{ended}{place}: it failed within 60 s of a restart in place that was to answer this, so its pod is made anew"
+                "{worker} exited{ended}{place}: it failed again within 60 s of a restart in place, so its pod is replaced"
             )
         }
         Reason::FailedInNewPod => {
             format!(
-                "{worker} exited{ended}{place}: it failed within 60 s of a pod having been made anew for this, so all Jobs are"
+                "{worker} exited{ended}{place}: it failed again within 60 s of getting a new pod, so all Jobs are recreated"
             )
         }
         Reason::LastResort => {
             format!(
-                "{worker} failed{ended}{place} within 60 s of a restart in place, and maxRestarts is used up: all Jobs are made anew once"
+                "{worker} failed{ended}{place} within 60 s of a restart in place, and maxRestarts is used up: all Jobs are recreated once"
             )
         }
         Reason::ContainerLost => format!("the container of {worker} went away{ended}{place}"),
@@ -213,4 +214,29 @@ pub(crate) fn sentence(cause: &Cause) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_cannot_be_run_is_told_from_one_that_failed() {
+        let said = |code, signal| {
+            sentence(&Cause {
+                reason: Reason::WorkerExited,
+                identity: None,
+                pod: "js-w-0-1-abcde".to_owned(),
+                node: "node-7".to_owned(),
+                exit: Some(Exit { code, signal }),
+                at: None,
+            })
+        };
+        let place = " (pod js-w-0-1-abcde, node node-7)";
+        for (code, signal, how) in [
+            (3, 0, " with code 3"),
+            (126, 0, " with code 126 (not executable, or permission denied?)"),
+            (127, 0, " with code 127 (executable not found?)"),
+            (137, 9, " by signal 9"),
+        ] {
+            assert_eq!(said(code, signal), format!("a worker exited{how}{place}"));
+        }
+    }
+}

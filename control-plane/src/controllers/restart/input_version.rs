@@ -1,5 +1,5 @@
-//! Whether what the API server shows of a group has to be gathered anew: for thousands of pods that takes milliseconds, and of what happens in a
-//! restart most is in the JobSet's status alone.
+//! Tells if the API server's part of a group has to be gathered again. For thousands of pods that
+//! takes milliseconds, and during a restart mostly the JobSet's status changes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,20 +7,20 @@ use std::sync::Arc;
 use lockstep_api::JobSet;
 use lockstep_core::restart::Durable;
 
-/// Domains of keys of annotations that are read.
+/// Domains of the annotation keys that matter.
 const DOMAINS: [&str; 3] = ["lockstep.dev/", "jobset.sigs.k8s.io/", "jobset.x-k8s.io/"];
 
-/// What a look at the API server was made from.
+/// The inputs of one look at the API server.
 pub(super) struct InputVersion {
-    /// Of the Jobs and pods.
+    /// Version of the Jobs and pods.
     version: (u64, u64),
     jobset: Arc<JobSet>,
-    /// Stages that have started, as its status says.
+    /// Stages that have started, from the status.
     started: BTreeSet<String>,
 }
 
 impl InputVersion {
-    /// Of Jobs and pods of this version, and a JobSet whose status says what is `durable`.
+    /// The inputs at this version of the Jobs and pods. `durable` is what the JobSet's status says.
     pub(super) fn new(version: (u64, u64), jobset: &Arc<JobSet>, durable: &Durable) -> Self {
         Self {
             version,
@@ -29,7 +29,7 @@ impl InputVersion {
         }
     }
 
-    /// Whether another look would show the same, but for what is durable.
+    /// True: another look would show the same, apart from the durable state.
     pub(super) fn is_same(&self, now: &Self) -> bool {
         let gangs = |jobset: &JobSet| jobset.status.as_ref().map(|status| status.gangs.clone());
         let completed = |jobset: &JobSet| jobset.status.as_ref().map(|status| status.completed_jobs.clone());
@@ -46,11 +46,100 @@ impl InputVersion {
     }
 }
 
-/// The annotations that anything is decided by: those of JobSet and of Lockstep.
+/// The annotations that decisions depend on: those of JobSet and of Lockstep.
 fn own(jobset: &JobSet) -> impl Iterator<Item = (&String, &String)> {
     let annotations = jobset.metadata.annotations.iter().flatten();
     annotations.filter(|(key, _)| DOMAINS.iter().any(|domain| key.contains(domain)))
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    //! What another look depends on, and what it does not.
+
+    use serde_json::{Value, json};
+
+    use super::super::convert::durable_of;
+    use super::super::view::{View, view_of};
+    use super::*;
+
+    /// A JobSet with these fields besides, or instead.
+    fn jobset(change: &Value) -> Arc<JobSet> {
+        let mut jobset = json!({
+            "apiVersion": "jobset.x-k8s.io/v1alpha2",
+            "kind": "JobSet",
+            "metadata": {"name": "js", "namespace": "default", "uid": "1", "resourceVersion": "1"},
+            "spec": {
+                "failurePolicy": {"maxRestarts": 3},
+                "gang": {"minAvailable": 2},
+                "replicatedJobs": [{"name": "w", "replicas": 1, "template": {"spec": {
+                    "parallelism": 2, "completions": 2, "completionMode": "Indexed",
+                    "template": {"spec": {"containers": [{"name": "worker", "image": "i", "command": ["c"]}]}},
+                }}}],
+            },
+            "status": {
+                "restarts": 0,
+                "gangs": [{"name": "js", "restartAttempt": 0, "phase": "Waiting", "minAvailable": 2}],
+                "inPlaceRestart": {"phase": "InSync", "generation": 1, "released": 1, "started": []},
+            },
+        });
+        json_patch::merge(&mut jobset, change);
+        Arc::new(serde_json::from_value(jobset).unwrap())
+    }
+
+    fn basis(version: (u64, u64), jobset: &Arc<JobSet>) -> InputVersion {
+        InputVersion::new(version, jobset, &durable_of(jobset.status.as_ref()))
+    }
+
+    fn view(jobset: &JobSet) -> View {
+        view_of(jobset, Vec::new(), &[], &durable_of(jobset.status.as_ref()))
+    }
+
+    #[test]
+    fn a_look_is_kept_where_only_what_a_restart_writes_has_changed() {
+        let changes = [
+            json!({}),
+            json!({"metadata": {"resourceVersion": "2", "managedFields": []}}),
+            json!({"status": {"inPlaceRestart": {"phase": "Stopping", "generation": 2, "epoch": 7}}}),
+            json!({"status": {"inPlaceRestart": {"phase": "InSync", "released": 2, "restarts": 1}}}),
+            json!({"status": {"conditions": [{
+                "type": "RestartingJobSet", "status": "True", "reason": "r", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }]}}),
+        ];
+        for change in changes {
+            let (before, after) = (jobset(&json!({})), jobset(&change));
+            assert!(basis((1, 1), &before).is_same(&basis((1, 1), &after)), "{change}");
+            assert_eq!(view(&before), view(&after), "{change}");
+        }
+    }
+
+    #[test]
+    fn a_look_is_not_kept_where_it_would_show_something_else() {
+        let changes = [
+            json!({"spec": {"suspend": true}}),
+            json!({"spec": {"failurePolicy": {"maxRestarts": 4}}}),
+            json!({"metadata": {"annotations": {"alpha.jobset.sigs.k8s.io/inplace-timeout": "7s"}}}),
+            json!({"metadata": {"annotations": {"lockstep.dev/restart-request": "1"}}}),
+            json!({"metadata": {"labels": {"a": "b"}}}),
+            json!({"metadata": {"ownerReferences": [
+                {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": "r", "uid": "2", "controller": true},
+            ]}}),
+            json!({"status": {"restarts": 1}}),
+            json!({"status": {"gangs": [{"name": "js", "restartAttempt": 0, "phase": "Scheduled", "minAvailable": 2}]}}),
+            json!({"status": {"inPlaceRestart": {"started": ["w"]}}}),
+        ];
+        let before = jobset(&json!({}));
+        for change in changes {
+            let after = jobset(&change);
+            assert!(
+                !basis((1, 1), &before).is_same(&basis((1, 1), &after)),
+                "{change}"
+            );
+        }
+        for version in [(2, 1), (1, 2)] {
+            assert!(
+                !basis((1, 1), &before).is_same(&basis(version, &before)),
+                "{version:?}"
+            );
+        }
+    }
+}

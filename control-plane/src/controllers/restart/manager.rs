@@ -15,11 +15,11 @@ use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::board::Board;
-use super::budget::Budget;
+use super::budget::{Budget, Demand};
 use super::clock::Clock;
+use super::pod_replacer;
 use super::recorder::RestartRecorder;
-use super::replace;
-use super::task::{Context, End, Task};
+use super::task::{self, Assignment, Context, End};
 use crate::hub::Registry;
 use crate::k8s::backwards::Backwards;
 use crate::k8s::watch::Stores;
@@ -29,82 +29,96 @@ use crate::k8s::watch::notify::Notified;
 /// Reports of JobSets that never became groups are dropped after this long.
 const SWEEP: Duration = Duration::from_secs(600);
 
-/// A node whose daemon has been away for longer than this is forgotten, once nothing that it has reported is kept: most likely it was removed.
+/// A node whose daemon has been away for longer than this is forgotten when none of its reports are
+/// kept any longer: most likely the node was removed.
 const AWAY: Duration = Duration::from_secs(3600);
 
-/// How often JobSets are looked at again that have found no room to become groups.
+/// How often JobSets without room to become groups are looked at again.
 const NO_ROOM: Duration = Duration::from_secs(30);
 
-/// What a JobSet weighs at most, and for each of its pods besides.
-const USUAL: (usize, usize) = (64, 8);
+/// The usual weight of a JobSet, and what each of its pods adds.
+const USUAL: usize = 64;
+const USUAL_POD: usize = 8;
 
-/// A group that was given up, because the API server did not know the JobSet any more, is looked at again after this long.
+/// How long after it was given up a group is looked at again whose JobSet the API server did not
+/// know.
 const GIVEN_UP: Duration = Duration::from_secs(30);
 
-/// How long a new leader waits for all groups to be taken over, and how often it looks.
+/// How long a new leader waits until all groups are taken over, and how often it looks.
 const TAKEOVER: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(20);
-/// JobSets that it looks at before it lets others go on.
+/// JobSets that it looks at before it yields to other tasks.
 const AT_ONCE: usize = 100;
 
 /// Keeps one task per group.
 pub struct Manager {
     context: Context,
     registry: Arc<Registry>,
-    groups: HashMap<ObjectRef<JobSet>, Group>,
+    groups: HashMap<ObjectRef<JobSet>, TaskHandle>,
     budget: Budget<ObjectRef<JobSet>>,
-    /// JobSets that would be groups, and for which there is no room.
+    /// JobSets that would be groups, but have no room.
     without_room: BTreeSet<(String, String)>,
     tasks: JoinSet<(ObjectRef<JobSet>, u64)>,
-    /// Where they run.
+    /// The runtime of the tasks.
     on: Handle,
-    /// Tasks that were started.
+    /// How many tasks were started.
     started: u64,
     shutdown: CancellationToken,
 }
 
-/// What groups may make use of, as the flags say.
-#[derive(Debug)]
-pub struct Means {
+/// What the groups work with.
+pub struct Dependencies {
+    /// Client of the API server.
+    pub client: kube::Client,
+    /// What the watches show.
+    pub stores: Stores,
+    /// The node daemons, and what they report.
+    pub registry: Arc<Registry>,
+    /// Tells people of restarts.
+    pub recorder: RestartRecorder,
     /// How agents get into containers.
     pub agents: Agents,
-    /// Whether lost pods are not left to the Job controller.
+    /// Lost pods are replaced here, not by the Job controller.
     pub replaces_pods: bool,
-    /// Told where the API server has gone back.
+    /// Hears of an API server that has gone back.
     pub backwards: Backwards,
+    /// Shows the groups to the platform API.
+    pub board: Arc<Board>,
 }
 
-struct Group {
+/// The running task of a group.
+struct TaskHandle {
     uid: String,
-    /// Tells its task from others of this JobSet.
+    /// Tells this task from others of the same JobSet.
     serial: u64,
     changed: Arc<Notify>,
     stop: CancellationToken,
 }
 
 impl Manager {
-    /// A manager without groups. Its tasks run on the runtime in which it is made, wherever itself runs, and end with `shutdown`.
+    /// A manager without groups. Its tasks run on the runtime in which this is called, not on the
+    /// one that polls the manager, and end with `shutdown`.
     #[must_use]
-    pub fn new(
-        client: kube::Client,
-        stores: Stores,
-        registry: Arc<Registry>,
-        announcer: RestartRecorder,
-        means: Means,
-        board: Arc<Board>,
-        shutdown: CancellationToken,
-    ) -> Self {
+    pub fn new(dependencies: Dependencies, shutdown: CancellationToken) -> Self {
+        let Dependencies {
+            client,
+            stores,
+            registry,
+            recorder,
+            agents,
+            replaces_pods,
+            backwards,
+            board,
+        } = dependencies;
         let context = Context {
             client,
             stores,
             clock: Clock::start(),
-            announcer,
-            agents: means.agents,
-            replacements: means
-                .replaces_pods
-                .then(|| Arc::new(Semaphore::new(replace::AT_ONCE))),
+            recorder,
+            agents,
+            replacements: replaces_pods.then(|| Arc::new(Semaphore::new(pod_replacer::AT_ONCE))),
             board,
-            backwards: means.backwards,
+            backwards,
             registry: Arc::clone(&registry),
         };
         Self {
@@ -120,7 +134,8 @@ impl Manager {
         }
     }
 
-    /// Follows the JobSets named by `changes` until `shutdown` is cancelled; then awaits every task. Workers run on.
+    /// Follows the JobSets that `changes` names until `shutdown` is cancelled, then awaits every
+    /// task. Workers keep running.
     pub async fn run(mut self, mut changes: Notified<ObjectRef<JobSet>>) {
         let mut sweep = tokio::time::interval(SWEEP);
         let mut no_room = tokio::time::interval(NO_ROOM);
@@ -164,7 +179,7 @@ impl Manager {
         }
     }
 
-    /// The JobSet that would be a group, where there is room for another one of its size.
+    /// The JobSet, if there is room for a group of its size.
     fn with_room(&mut self, key: &ObjectRef<JobSet>, jobset: Option<JobSet>) -> Option<JobSet> {
         let name = || (key.namespace.clone().unwrap_or_default(), key.name.clone());
         let Some(jobset) = jobset else {
@@ -173,8 +188,8 @@ impl Manager {
             return None;
         };
         let pods = self.context.stores.pods_of(key).len();
-        // One that says much more than so many pods are made of says it for the memory that it takes.
-        let usual = pods.saturating_mul(USUAL.1).saturating_add(USUAL.0);
+        // A JobSet that is larger than usual for its pods pays for its own memory.
+        let usual = pods.saturating_mul(USUAL_POD).saturating_add(USUAL);
         let own = weight(&jobset).saturating_sub(usual);
         let own = u64::try_from(own).unwrap_or(u64::MAX);
         let workers = Size::of(&jobset).workers.saturating_add(own);
@@ -183,10 +198,12 @@ impl Manager {
             .groups
             .get(key)
             .is_some_and(|group| group.uid == jobset.uid_str());
-        if self
-            .budget
-            .takes(key.clone(), jobset.ns(), (workers, pods), is_group)
-        {
+        let demand = Demand { workers, pods };
+        let has_room = match is_group {
+            true => self.budget.keeps(key.clone(), jobset.ns(), demand),
+            false => self.budget.takes(key.clone(), jobset.ns(), demand),
+        };
+        if has_room {
             self.without_room.remove(&name());
             return Some(jobset);
         }
@@ -206,28 +223,29 @@ impl Manager {
         let uid = jobset.uid_str().to_owned();
         let changed = Arc::new(Notify::new());
         let stop = CancellationToken::new();
-        let task = Task {
-            context: self.context.clone(),
+        let assignment = Assignment {
             key: key.clone(),
             uid: uid.clone(),
             link: self.registry.claim(&uid),
             changed: Arc::clone(&changed),
+            stop: stop.clone(),
+            shutdown: self.shutdown.clone(),
         };
-        // Of the highest level: it says of every line whose it is.
+        // Of the highest level: every log line names its group.
         let span = tracing::error_span!("group", namespace = jobset.ns(), jobset = jobset.name());
         let (stopped, shutdown) = (stop.clone(), self.shutdown.clone());
         self.started += 1;
         let serial = self.started;
-        let of = key.clone();
+        let (context, of) = (self.context.clone(), key.clone());
         let looked_after = async move {
-            let end = task.run(stopped.clone(), shutdown.clone()).await;
+            let end = task::run(context, assignment).await;
             let pause = async {
                 match end {
-                    // Taken up again, should there be reason to.
+                    // Taken over again later, if the JobSet is still there.
                     End::Gone => tokio::time::sleep(GIVEN_UP).await,
-                    // Workers would be stopped for a restart whose status cannot be kept.
+                    // A task would stop workers for a restart whose status cannot be kept.
                     End::Pruned => std::future::pending().await,
-                    End::Told => {}
+                    End::Stopped => {}
                 }
             };
             tokio::select! {
@@ -238,7 +256,7 @@ impl Manager {
             (of, serial)
         };
         self.tasks.spawn_on(looked_after.instrument(span), &self.on);
-        let group = Group {
+        let group = TaskHandle {
             uid,
             serial,
             changed,
@@ -247,7 +265,7 @@ impl Manager {
         self.groups.insert(key, group);
     }
 
-    /// The task of this JobSet has ended. Where nobody has ended it, the JobSet is looked at anew.
+    /// The task of this JobSet has ended. If it ended by itself, the JobSet is looked at again.
     fn ended(&mut self, key: ObjectRef<JobSet>, serial: u64) {
         if self.groups.get(&key).is_some_and(|group| group.serial == serial) {
             self.end(&key);
@@ -263,31 +281,32 @@ impl Manager {
     }
 }
 
-/// Whether the JobSet's workers are restarted together, now.
+/// True: the JobSet's workers are restarted together now.
 #[must_use]
 pub fn is_group(jobset: &JobSet, agents: &Agents) -> bool {
     jobset.is_managed_here()
         && !jobset.is_finished()
         && !jobset.is_deleting()
         && in_place::mode(jobset, agents).is_some_and(|group| group.level.is_some())
-        // Its workers are left to Kubernetes.
+        // Kubernetes restarts the workers of a JobSet over the limits.
         && !limits::is_over(jobset)
 }
 
-/// The JobSet, where it is a group and its pods bring no agent of upstream's along that it does not show itself.
+/// The JobSet if it is a group and none of its pods brings upstream's agent along.
 fn group_of(stores: &Stores, agents: &Agents, key: &ObjectRef<JobSet>) -> Option<JobSet> {
     if stores.is_seen_in_part(key) {
         return None;
     }
     let jobset = light(stores.in_place(key).filter(|jobset| is_group(jobset, agents))?);
     let pods = stores.pods_of(key);
-    // The same pods as the reconciler looks at.
+    // The reconciler looks at the same pods.
     let reports_by_annotation = pods.iter().any(|pod| pod.summary.agent.attempt.is_some());
     (!reports_by_annotation).then_some(jobset)
 }
 
-/// Resolves once each group that the stores show has its place on the board, so that nobody takes one that is only just being taken over for gone.
-/// One that does not come up is not waited for longer than [`TAKEOVER`]. Cancel-safe.
+/// Resolves when each group that the stores show has its place on the board, so that no reader
+/// takes a group for gone that is just being taken over. It waits at most for [`TAKEOVER`].
+/// Cancel-safe.
 pub async fn taken_over(stores: Stores, agents: Agents, board: Arc<Board>) {
     let listed = stores.jobsets.state();
     let mut awaited: Vec<ObjectRef<JobSet>> = listed.iter().map(|jobset| jobset.key()).collect();

@@ -1,4 +1,4 @@
-//! What Prometheus is told of restarts.
+//! Prometheus metrics of restarts.
 
 use lockstep_api::JobSet;
 use lockstep_core::restart::{Announcement, Reason, Timeline};
@@ -8,16 +8,16 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 
 use super::phases::{Phase, phases, total};
-use super::replace::News;
+use super::pod_replacer::Replaced;
 use crate::telemetry::metrics::Metrics;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RestartLabels {
     /// `Supervised` or `Plain`.
     group: String,
-    /// `group`, or `worker` where it concerned one alone.
+    /// `group`, or `worker` for the restart of one worker.
     scope: &'static str,
-    /// The highest level that it took: `Process`, `Container`, `Pod` or `Recreate`.
+    /// The highest level that it reached: `Process`, `Container`, `Pod` or `Recreate`.
     level: &'static str,
     /// `crash` or `deliberate`.
     kind: &'static str,
@@ -53,7 +53,7 @@ fn histogram() -> Histogram {
 }
 
 impl RestartMetrics {
-    /// Registers them, anew for each term of a leader.
+    /// Registers them, once for each term of a leader.
     pub(super) fn register(metrics: &Metrics) -> Self {
         let restarts = Self {
             restarts: Family::default(),
@@ -67,7 +67,7 @@ impl RestartMetrics {
         metrics.register(|registry| {
             registry.register(
                 "lockstep_restarts",
-                "Restarts of groups that have come to their end, all workers running",
+                "Restarts of groups that have ended with all workers running",
                 restarts.restarts.clone(),
             );
             registry.register(
@@ -77,7 +77,7 @@ impl RestartMetrics {
             );
             registry.register(
                 "lockstep_replacement_pods",
-                "Lost pods of groups that the control plane has replaced itself, or that it could not replace for seconds",
+                "Lost pods of groups that the control plane has replaced, or has failed to replace for several seconds",
                 restarts.pods.clone(),
             );
             registry.register(
@@ -119,10 +119,10 @@ impl RestartMetrics {
         }
     }
 
-    pub(super) fn pod(&self, news: &News) {
-        let result = match news {
-            News::Created(_) => "created",
-            News::Failed(..) => "failed",
+    pub(super) fn pod(&self, replaced: &Replaced) {
+        let result = match replaced {
+            Replaced::Created(_) => "created",
+            Replaced::Failed(..) => "failed",
         };
         self.pods.get_or_create(&PodLabels { result }).inc();
     }
@@ -138,7 +138,7 @@ impl RestartMetrics {
     }
 }
 
-/// Whether somebody has asked for a restart, or something has failed.
+/// `deliberate`: a user has asked for the restart; `crash`: something has failed.
 pub(super) fn crash_or_deliberate(reason: Reason) -> &'static str {
     match reason {
         Reason::ManualRequest => "deliberate",
@@ -146,7 +146,7 @@ pub(super) fn crash_or_deliberate(reason: Reason) -> &'static str {
     }
 }
 
-/// The kind of the group, as the restart itself has written it.
+/// The kind of the group, as the restart has written it.
 fn kind(jobset: &JobSet) -> String {
     let status = jobset
         .status

@@ -1,4 +1,5 @@
-//! What the coordinator decides on: the API server's part, and beside it what the nodes say, of which only the news is taken in.
+//! What the coordinator decides on: what the API server shows, and what the nodes report. Reports
+//! are taken in one by one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -6,55 +7,55 @@ use std::time::{Duration, Instant};
 
 use lockstep_api::JobSet;
 use lockstep_core::restart::{
-    Durable, Generation, Identity, Impossible, Incarnation, Observed, Phase, Placed, Policy, Report, Scope,
+    Durable, Generation, Identity, Impossible, Incarnation, Observed, Phase, Placed, Report, Scope,
     StepDelay, Worker,
 };
 use lockstep_mutants::mutant;
 
 use super::clock::{gather, rest, sleep_until};
-use super::observe::View;
+use super::view::View;
 use crate::hub::{GroupLink, News, Unbelieved};
 use crate::k8s::client::SILENCE;
 
-/// How long reports are kept of pods that the API server does not show: until a watch that has fallen silent was found out, and began anew. Who has been
-/// reported is not reported again.
+/// How long reports about pods are kept that the API server does not show: long enough to find out
+/// that a watch is silent, and to begin it again. Nodes do not repeat these reports.
 const KEPT: Duration = SILENCE.saturating_mul(2);
-/// The longest time that a step is put off while workers come nearer to where they are awaited.
+/// The longest time for which a step is put off while workers progress as expected.
 const PUT_OFF: Duration = Duration::from_millis(100);
 
-/// What is seen of a group, from one look at the API server to the next.
+/// What is observed of a group, from one look at the API server to the next.
 pub struct Observation {
     view: View,
     observed: Arc<Observed>,
     awaited: Option<StepDelay>,
-    /// Whether any node has said what is not believed.
+    /// True: a node has sent a report that is not believed.
     disbelieves: bool,
-    /// Whether any worker is to be restarted alone, where the daemons can.
+    /// True: some workers restart without their group if the daemons support it.
     restarts_workers: bool,
 }
 
-/// What the nodes have said.
+/// What the reports since the last time call for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Heard {
-    /// Nothing that was not known.
+pub enum Urgency {
+    /// Nothing: there was no news.
     Nothing,
-    /// That workers have come nearer to where all are awaited: that calls for no step yet.
+    /// No step yet: workers have come nearer to where all are awaited.
     Progress,
-    /// That nodes have come, or come back: that calls for a step, and where the group is large others will come with them.
+    /// A step, but others may report soon: nodes have said hello.
     Hello,
-    /// What calls for a step.
-    News,
+    /// A step.
+    Step,
 }
 
 impl Observation {
-    /// What there is now. The JobSet's status says what is `durable`.
+    /// What there is now. `durable` is what the JobSet's status says.
     #[must_use]
-    pub fn new(view: View, jobset: &JobSet, link: &GroupLink, durable: Durable, replaces_pods: bool) -> Self {
+    pub fn new(view: View, jobset: &JobSet, link: &GroupLink, durable: Durable) -> Self {
         let gathered = &view.gathered;
-        // Before anything is asked of them: a hello that comes later is news.
+        // First, so that a later hello counts as news.
         link.look_at(&view.nodes);
         link.forget_pods(&gathered.pods, KEPT);
-        // In this order: what a node that is heard has said is among the reports.
+        // In this order: the reports of a node that has said hello are among those read next.
         let heard_nodes = link.heard(&view.nodes);
         let said = link.reports();
         let restarts_workers = gathered
@@ -73,12 +74,9 @@ impl Observation {
             waiting_jobs: gathered.waiting_jobs.clone(),
             heard_nodes,
             durable,
-            policy: Policy {
-                replaces_pods,
-                ..gathered.policy.clone()
-            },
+            policy: gathered.policy.clone(),
             suspended: jobset.is_suspended(),
-            // It is copied to the status, and one that is too long is none.
+            // It is copied to the status, so one that is too long is ignored.
             manual_request: jobset.restart_request().ok().flatten().map(str::to_owned),
             worker_restart_request: jobset.worker_restart_request().ok().flatten(),
         };
@@ -92,11 +90,12 @@ impl Observation {
         }
     }
 
-    /// What there is now, where the JobSet has another status, of which [`View`] depends on nothing that has changed, and Jobs and pods are the same.
+    /// What there is now, if only parts of the JobSet's status have changed on which [`View`] does
+    /// not depend.
     pub fn renew(&mut self, link: &GroupLink, durable: Durable) {
         let forgotten = link.forget_pods(&self.view.gathered.pods, KEPT);
         let observed = Arc::make_mut(&mut self.observed);
-        // What could not be believed may be possible now.
+        // A report that was not believed may be possible now.
         if forgotten || self.disbelieves {
             let (workers, said) = (&observed.workers, link.reports());
             (observed.reports, self.disbelieves) = reports(&self.view, workers, &durable, link, said);
@@ -105,29 +104,30 @@ impl Observation {
         self.listen(link);
     }
 
-    /// Until whoever is awaited has got there, what they say of their progress calls for no step.
+    /// Until the awaited workers have arrived, reports of their progress call for no step.
     pub fn wait_for(&mut self, awaited: Option<StepDelay>) {
         self.awaited = awaited;
     }
 
-    /// Takes in what the nodes have said since the last time. Says what that calls for.
-    pub fn listen(&mut self, link: &GroupLink) -> Heard {
+    /// Takes in the reports since the last time, and returns what they call for.
+    pub fn listen(&mut self, link: &GroupLink) -> Urgency {
         let news = link.news();
         if news == News::None {
-            return Heard::Nothing;
+            return Urgency::Nothing;
         }
         let view = &self.view;
         let observed = Arc::make_mut(&mut self.observed);
-        let mut heard = Heard::Nothing;
+        let mut heard = Urgency::Nothing;
         let mut greeted = BTreeSet::new();
         if news == News::Hello {
-            // Before all else: what these nodes have said is among the reports, and a hello that comes later is news.
+            // First: the reports of these nodes are among those read next, and a later hello counts
+            // as news.
             greeted = link.greeted();
             observed.heard_nodes.extend(greeted.iter().cloned());
             if self.restarts_workers {
                 observed.workers = workers(view, link);
             }
-            heard = Heard::Hello;
+            heard = Urgency::Hello;
         }
         let Observed {
             reports,
@@ -147,15 +147,15 @@ impl Observation {
                 }
             };
             let passes = match (&said, awaited.as_mut()) {
-                (Said::After(before), Some(awaited)) => awaited.defers(*before, report),
+                (ReportChange::PhaseFrom(before), Some(awaited)) => awaited.defers(*before, report),
                 _ => false,
             };
             heard = heard.max(match said {
-                Said::Nothing => Heard::Nothing,
-                _ if passes => Heard::Progress,
-                // What a node has said with its hello.
-                _ if greeted.contains(&report.node) => Heard::Hello,
-                Said::After(_) | Said::News => Heard::News,
+                ReportChange::Nothing => Urgency::Nothing,
+                _ if passes => Urgency::Progress,
+                // The node has sent it with its hello.
+                _ if greeted.contains(&report.node) => Urgency::Hello,
+                ReportChange::PhaseFrom(_) | ReportChange::Other => Urgency::Step,
             });
         });
         self.disbelieves |= !lies.is_empty();
@@ -165,8 +165,9 @@ impl Observation {
         heard
     }
 
-    /// Listens until the nodes have said what calls for a step, or have said anything and that is some time ago: [`PUT_OFF`], or less for a hello. A step has
-    /// just taken so long. Cancel-safe: what was heard is kept, and any step takes it up.
+    /// Listens until a step is due: at once if a report calls for one, [`PUT_OFF`] after any other
+    /// report, and sooner after a hello. `took` is the duration of the last step. Cancel-safe: what
+    /// was heard is kept for the next step.
     pub async fn news(&mut self, link: &GroupLink, took: Duration) {
         let mut from = Instant::now() + rest(took);
         let mut step_at: Option<Instant> = None;
@@ -177,12 +178,12 @@ impl Observation {
             }
             let began = Instant::now();
             let put_off = match self.listen(link) {
-                Heard::Nothing => None,
-                Heard::Progress => Some(PUT_OFF),
-                Heard::Hello => Some(gather(took)),
-                Heard::News => return,
+                Urgency::Nothing => None,
+                Urgency::Progress => Some(PUT_OFF),
+                Urgency::Hello => Some(gather(took)),
+                Urgency::Step => return,
             };
-            // No timer is as fine as that.
+            // A timer would take longer.
             if put_off.is_some_and(|put_off| put_off.is_zero()) {
                 return;
             }
@@ -194,59 +195,65 @@ impl Observation {
         }
     }
 
-    /// The API server's part.
+    /// What the API server shows.
     #[must_use]
     pub fn view(&self) -> &View {
         &self.view
     }
 
-    /// The whole.
+    /// All of it.
     #[must_use]
     pub fn observed(&self) -> &Arc<Observed> {
         &self.observed
     }
 }
 
-/// What a report says beside what was known.
-enum Said {
+/// What a report changes.
+enum ReportChange {
     Nothing,
-    /// That an incarnation which was in this phase at this generation is in another.
-    After((Phase, Generation)),
-    News,
+    /// The phase of an incarnation, which was this one at this generation.
+    PhaseFrom((Phase, Generation)),
+    /// Anything else.
+    Other,
 }
 
-/// Takes in what is believed.
+/// Takes in a report that is believed.
 fn take_in(
     reports: &mut BTreeMap<Incarnation, Report>,
     workers: &BTreeMap<Identity, Worker>,
     incarnation: &Incarnation,
     report: &Report,
-) -> Said {
+) -> ReportChange {
     let Some(known) = reports.get_mut(incarnation) else {
         let report = shared(report.clone(), workers);
         reports.insert(incarnation.clone(), report);
-        return Said::News;
+        return ReportChange::Other;
     };
     let before = (known.phase, known.generation);
     if known.follow(report) {
-        Said::After(before)
+        ReportChange::PhaseFrom(before)
     } else {
-        Said::Nothing
+        ReportChange::Nothing
     }
 }
 
-/// What a node has said before a lie about its own pod is out of date.
-fn retract(reports: &mut BTreeMap<Incarnation, Report>, incarnation: &Incarnation, lie: &Report) -> Said {
+/// Removes the node's earlier report, which its false one has made out of date.
+fn retract(
+    reports: &mut BTreeMap<Incarnation, Report>,
+    incarnation: &Incarnation,
+    lie: &Report,
+) -> ReportChange {
     let before = reports.get(incarnation);
     if before.is_none_or(|before| before.node != lie.node) {
-        return Said::Nothing;
+        return ReportChange::Nothing;
     }
     reports.remove(incarnation);
-    Said::News
+    ReportChange::Other
 }
 
 impl View {
-    /// A node speaks for the pods that are bound to it, and for no others, and of nothing that cannot be.
+    /// A node is believed about the pods that are bound to it, and only if the report is possible.
+    /// False: it cannot be told yet.
     fn believes(
         &self,
         incarnation: &Incarnation,
@@ -254,7 +261,7 @@ impl View {
         durable: &Durable,
     ) -> Result<bool, Unbelieved> {
         let pod = &incarnation.pod_uid;
-        // The API server may show a pod, or where it is bound, later than its node does.
+        // The API server may show a pod, or its node, later than the node reports it.
         let Some(Placed {
             node: Some(bound),
             place: Some((job, index)),
@@ -300,7 +307,7 @@ fn unbelieved(impossible: Impossible, pod: &str, report: &Report, durable: &Dura
     }
 }
 
-/// What is believed, and whether there is more.
+/// The reports that are believed. True: there are others.
 fn reports(
     view: &View,
     workers: &BTreeMap<Identity, Worker>,
@@ -325,7 +332,7 @@ fn reports(
     (believed, disbelieves)
 }
 
-/// The report with the worker's own names, which all of its Job share.
+/// The report with the names of the worker itself, which all workers of its Job share in memory.
 fn shared(mut report: Report, workers: &BTreeMap<Identity, Worker>) -> Report {
     if let Some((identity, _)) = workers.get_key_value(&report.identity) {
         report.identity = identity.clone();
@@ -337,7 +344,7 @@ fn workers(view: &View, link: &GroupLink) -> BTreeMap<Identity, Worker> {
     let mut workers = view.gathered.workers.clone();
     let alone = workers.values().any(|worker| worker.scope == Scope::Worker);
     if alone && !view.nodes.iter().all(|node| link.restarts_workers(node)) {
-        // Their daemons would not say it on.
+        // Some daemons would not pass it on.
         for worker in workers.values_mut() {
             worker.scope = Scope::Group;
         }

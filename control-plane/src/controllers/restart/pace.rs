@@ -1,22 +1,23 @@
-//! Keeps groups and gangs that take long to look at from holding up the rest. A tenant can have one looked at as often as it writes the JobSet, and the daemons'
-//! streams and all other groups run on the same threads.
+//! Keeps large groups and gangs from holding up the rest. A tenant causes a step with each write of
+//! its JobSet, and the daemons' streams and all other groups run on the same threads.
 //!
-//! Promises: what takes long blocks none of the runtime's threads, and is not begun again by a change before five times as long has passed.
+//! Promises: a long step blocks none of the runtime's threads, and a change does not begin it again
+//! before five times its duration has passed.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::block_in_place;
 
-/// A step that takes longer is long. One of 10,000 workers in a restart takes a fraction of that.
+/// A step that takes longer is long. One for 10,000 workers takes a fraction of that.
 const LONG: Duration = Duration::from_millis(25);
-/// The share of the time that such steps may take.
+/// Long steps may take one part in so many of the time.
 const ONE_IN: u32 = 5;
 /// The longest rest.
 const LONGEST_REST: Duration = Duration::from_secs(2);
 
-/// Does some work; beside the runtime's threads where the step before took long.
-pub(crate) fn apart<T>(took: Duration, work: impl FnOnce() -> T) -> T {
+/// Does some work; off the runtime's threads if the last time `took` long.
+pub(crate) fn offload_if_slow<T>(took: Duration, work: impl FnOnce() -> T) -> T {
     if took >= LONG && Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread {
         block_in_place(work)
     } else {
@@ -24,12 +25,35 @@ pub(crate) fn apart<T>(took: Duration, work: impl FnOnce() -> T) -> T {
     }
 }
 
-/// How long after the beginning of a step that took so long a change of what the API server shows waits for the next one.
+/// How long after the beginning of a step of this duration the next one begins, if the API server
+/// shows a change.
 pub(crate) fn rest(took: Duration) -> Duration {
     if took < LONG {
         Duration::ZERO
     } else {
         took.saturating_mul(ONE_IN).min(LONGEST_REST)
+    }
+}
+
+/// When some work was last begun, and how long it took.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LastRun {
+    pub(super) began: Instant,
+    pub(super) took: Duration,
+}
+
+impl LastRun {
+    /// Nothing to rest from.
+    pub(super) fn none() -> Self {
+        Self {
+            began: Instant::now(),
+            took: Duration::ZERO,
+        }
+    }
+
+    /// When the work may begin again.
+    pub(super) fn rested(&self) -> Instant {
+        self.began + rest(self.took)
     }
 }
 
@@ -53,7 +77,7 @@ mod tests {
             .unwrap();
         let (told, heard) = std::sync::mpsc::channel();
         runtime.block_on(async {
-            let long = tokio::spawn(async move { apart(LONG, || heard.recv().is_ok()) });
+            let long = tokio::spawn(async move { offload_if_slow(LONG, || heard.recv().is_ok()) });
             let other = tokio::spawn(async move { told.send(()).is_ok() });
             assert!(long.await.unwrap() && other.await.unwrap());
         });

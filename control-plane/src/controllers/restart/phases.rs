@@ -1,4 +1,4 @@
-//! The phases of a restart, as metrics, traces and the platform API tell them.
+//! The phases of a restart, as metrics, traces and the platform API show them.
 
 use lockstep_core::restart::{Timeline, UnixNanos};
 
@@ -43,7 +43,7 @@ pub(super) fn total(timeline: &Timeline) -> Option<Phase> {
     phase("total", timeline.failed_at, timeline.running_at)
 }
 
-/// A phase, where both times were reached. Clocks of two machines may disagree by a little.
+/// The phase if both times are known. The clocks of two machines may differ a little.
 fn phase(name: &'static str, from: UnixNanos, to: UnixNanos) -> Option<Phase> {
     let known = from != UnixNanos::default() && to != UnixNanos::default();
     known.then(|| Phase {

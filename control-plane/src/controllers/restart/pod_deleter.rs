@@ -1,6 +1,7 @@
 //! Deletes the pods of workers that have failed too often (`lockstep.dev/escalate-after`).
 //!
-//! Promises: exactly the pod that was meant is deleted, with its own grace; what fails is tried again ever more slowly for as long as it is wanted.
+//! Promises: it deletes exactly the pod that was meant, with the pod's own grace period. It retries
+//! failures with growing pauses while the deletion is wanted.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -18,7 +19,7 @@ use crate::k8s::watch::own_writes::BELIEVED;
 
 type Deletion = Pin<Box<dyn Future<Output = (String, Result<(), kube::Error>)> + Send>>;
 
-/// Deletes pods of one group: no more at once than it has workers.
+/// Deletes pods of one group, at most one for each worker at once.
 pub(super) struct PodDeleter {
     client: Client,
     /// By UID.
@@ -29,7 +30,7 @@ pub(super) struct PodDeleter {
 #[derive(Default)]
 struct Attempt {
     failures: u32,
-    /// When to try again; `None`: it is under way.
+    /// When to try again; `None`: a request is under way.
     again: Option<Instant>,
 }
 
@@ -42,7 +43,8 @@ impl PodDeleter {
         }
     }
 
-    /// These pods and no others are to go. Returns when to say so again, if they still are.
+    /// These pods and no others are to be deleted. Returns when to call this again if they still
+    /// are.
     pub(super) fn want(&mut self, namespace: &str, condemned: &[Condemned]) -> Option<Instant> {
         let now = Instant::now();
         self.attempts.retain(|uid, attempt| {
@@ -92,7 +94,7 @@ async fn delete(api: Api<Pod>, name: String, uid: String) -> (String, Result<(),
     let params = DeleteParams::background().preconditions(exactly);
     let result = match api.delete(&name, &params).await {
         Ok(_) => Ok(()),
-        // Gone, or another pod of this name.
+        // The pod is gone, or another pod has its name.
         Err(kube::Error::Api(status)) if [404, 409].contains(&status.code) => Ok(()),
         Err(error) => Err(error),
     };

@@ -1,36 +1,33 @@
-//! Tells people: one log line and one Event per decision that changes the world.
+//! Records restarts for people: one log line and one Event per decision that changes the world.
+
+mod note;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::Resource;
 use kube::api::{Api, ObjectMeta, PostParams};
+use lockstep_api::JobSet;
 use lockstep_api::events::TIMELINE;
-use lockstep_api::{JobSet, conditions};
-use lockstep_core::restart::{Announcement, Cause, Condemned, RestartLevel, Scope, Timeline};
-use serde_json::json;
+use lockstep_core::jobset::plan::Severity;
+use lockstep_core::restart::Announcement;
 use tokio_util::sync::CancellationToken;
 
-use super::blocked_condition;
-use super::convert::sentence;
 use super::metrics::RestartMetrics;
-use super::replace::News;
+use super::pod_replacer::Replaced;
 use super::traces::RestartTraces;
 use crate::k8s::apply::events;
 use crate::k8s::event_queue;
 use crate::telemetry::log_limit::Lines;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::traces::Traces;
+use note::Note;
 
 const CONTROLLER: &str = "lockstep.dev/control-plane";
 
-#[cfg(test)]
-mod tests;
-
-/// Takes announcements from group tasks without ever making them wait.
+/// Takes announcements from group tasks. It never makes them wait.
 #[derive(Clone)]
 pub struct RestartRecorder {
     events: event_queue::Sender<String, Event>,
@@ -40,7 +37,7 @@ pub struct RestartRecorder {
 }
 
 impl RestartRecorder {
-    /// The announcer, and the future that writes its events until `shutdown` is cancelled.
+    /// The recorder, and the future that writes its events until `shutdown` is cancelled.
     pub fn new(
         client: kube::Client,
         instance: String,
@@ -78,7 +75,8 @@ impl RestartRecorder {
         )
     }
 
-    /// Logs the announcement and queues its Event and its trace; `why_without_agents`: what the daemon of a node says of its agents.
+    /// Logs the announcement and queues its Event and its trace. `why_without_agents` says what a
+    /// node's daemon reports of its agents.
     pub(super) fn announce(
         &self,
         jobset: &JobSet,
@@ -87,108 +85,26 @@ impl RestartRecorder {
     ) {
         self.metrics.announced(jobset, &announcement);
         self.traces.announced(jobset, &announcement);
-        let (warning, reason, note, timeline) = match announcement {
-            Announcement::Restarting {
-                scope,
-                generation,
-                cause,
-            } => {
-                tracing::info!(scope = scope.as_str(), %generation, cause = sentence(&cause), "restarting in place");
-                return;
-            }
-            Announcement::Restarted {
-                scope,
-                timeline,
-                cause,
-                level,
-            } => {
-                let how = match level {
-                    RestartLevel::Recreate => "Recreated",
-                    RestartLevel::Process | RestartLevel::Container | RestartLevel::Pod => "RestartedInPlace",
-                };
-                (
-                    false,
-                    how,
-                    restarted(scope, &timeline, &cause, level),
-                    Some(to_json(scope, &timeline, &cause, level)),
-                )
-            }
-            Announcement::Recreating { generation, cause } => {
-                let note = format!(
-                    "All Jobs are made anew for restart attempt {generation}: {}",
-                    sentence(&cause)
-                );
-                (true, "RecreatingJobs", note, None)
-            }
-            Announcement::Blocked(blocked) => (
-                true,
-                conditions::RESTART_BLOCKED,
-                blocked_condition::message(&blocked, why_without_agents),
-                None,
-            ),
-            Announcement::Escalated { condemned, after } => {
-                let why = after.map_or_else(
-                    || {
-                        "was restarted alone and is not up within alpha.jobset.sigs.k8s.io/inplace-timeout"
-                            .to_owned()
-                    },
-                    |after| {
-                        let within = Duration::from_millis(after.within_ms);
-                        format!("has failed {} times within {within:?}", after.failures)
-                    },
-                );
-                (true, "WorkerEscalated", escalated(&condemned, &why), None)
-            }
-            Announcement::Climbed { condemned } => {
-                let why = "failed again within 60 s of a restart in place";
-                (true, "WorkerEscalated", escalated(&condemned, why), None)
-            }
-            // The event comes with the condition Failed, once that is written.
-            Announcement::Exhausted { cause } => {
-                tracing::warn!(cause = sentence(&cause), "maxRestarts is used up");
-                return;
-            }
-        };
-        self.tell(jobset, warning, reason, note, timeline);
-    }
-
-    /// The same of a lost pod.
-    pub(super) fn pod(&self, jobset: &JobSet, news: &News) {
-        self.metrics.pod(news);
-        match news {
-            News::Created(pod) => {
-                let (job, index) = (&pod.place.job, pod.place.index);
-                let note = format!(
-                    "Created pod {} in the place of a lost pod of {job}[{index}]",
-                    pod.name
-                );
-                self.tell(jobset, false, "ReplacedPod", note, None);
-            }
-            News::Failed(pod, error) => {
-                let (job, index) = (&pod.place.job, pod.place.index);
-                let note = format!(
-                    "A lost pod of {job}[{index}] cannot be replaced, the Job controller may do it later: {error}"
-                );
-                self.tell(jobset, true, "PodNotReplaced", note, None);
-            }
+        if let Some(note) = Note::of(announcement, why_without_agents) {
+            self.tell(jobset, note);
         }
     }
 
-    fn tell(
-        &self,
-        jobset: &JobSet,
-        warning: bool,
-        reason: &str,
-        note: String,
-        timeline: Option<serde_json::Value>,
-    ) {
+    /// Logs how the replacement of a lost pod went, and queues its Event.
+    pub(super) fn pod(&self, jobset: &JobSet, replaced: &Replaced) {
+        self.metrics.pod(replaced);
+        self.tell(jobset, Note::of_replacement(replaced));
+    }
+
+    fn tell(&self, jobset: &JobSet, note: Note) {
+        let reason = note.reason;
         tracing::info!(
             reason,
-            note,
-            timeline = timeline.as_ref().map(ToString::to_string),
+            note = note.text,
+            timeline = note.timeline.as_ref().map(ToString::to_string),
             "announced"
         );
-        let event = event(jobset, warning, reason, events::short(note), timeline);
+        let event = event(jobset, note);
         let (namespace, name) = (jobset.ns(), jobset.name());
         if self
             .events
@@ -206,71 +122,21 @@ impl RestartRecorder {
     }
 }
 
-/// That the pod of a worker is deleted, and why.
-fn escalated(condemned: &Condemned, why: &str) -> String {
-    format!(
-        "Worker {} {why} on node {}: its pod {} is deleted, to be replaced where the scheduler sees fit",
-        condemned.identity, condemned.node, condemned.pod
-    )
-}
-
-fn restarted(scope: Scope, timeline: &Timeline, cause: &Cause, level: RestartLevel) -> String {
-    let how = match level {
-        RestartLevel::Process | RestartLevel::Pod => "in place",
-        RestartLevel::Container => "in place, by container,",
-        RestartLevel::Recreate => "by recreation",
+fn event(jobset: &JobSet, note: Note) -> Event {
+    let Note {
+        severity,
+        reason,
+        text,
+        timeline,
+    } = note;
+    let kind = match severity {
+        Severity::Normal => "Normal",
+        Severity::Warning => "Warning",
     };
-    let replaced = match timeline.replaced {
-        0 => String::new(),
-        pods => format!(" ({pods} in a new pod)"),
-    };
-    let who = match scope {
-        Scope::Group => format!("{} workers", timeline.workers),
-        Scope::Worker => "one worker alone".to_owned(),
-    };
-    format!(
-        "Restarted {who}{replaced} {how} to attempt {} in {:.1} ms: {}",
-        timeline.generation,
-        millis(timeline.running_at.0.saturating_sub(timeline.failed_at.0)),
-        sentence(cause)
-    )
-}
-
-#[expect(clippy::cast_precision_loss, reason = "shown to people with one decimal")]
-fn millis(nanos: i64) -> f64 {
-    nanos as f64 / 1e6
-}
-
-fn to_json(scope: Scope, timeline: &Timeline, cause: &Cause, level: RestartLevel) -> serde_json::Value {
-    json!({
-        "scope": scope.as_str(),
-        "level": level.as_str(),
-        "generation": timeline.generation.0,
-        "causePod": cause.pod,
-        "failedAt": timeline.failed_at.0,
-        "detectedAt": timeline.detected_at.0,
-        "stopPushedAt": timeline.pushed_at.0,
-        "writtenAt": timeline.written_at.0,
-        "stoppedAt": timeline.stopped_at.0,
-        "parkedAt": timeline.parked_at.0,
-        "releasedAt": timeline.released_at.0,
-        "runningAt": timeline.running_at.0,
-        "workers": timeline.workers,
-        "replacedPods": timeline.replaced,
-    })
-}
-
-fn event(
-    jobset: &JobSet,
-    warning: bool,
-    reason: &str,
-    note: String,
-    timeline: Option<serde_json::Value>,
-) -> Event {
     let annotations = timeline.map(|timeline| [(TIMELINE.to_owned(), timeline.to_string())].into());
     Event {
         metadata: ObjectMeta {
-            // Unique, and telling whose it is, as client-go names its events.
+            // Unique, and after its object, as client-go names events.
             name: Some(format!("{}.{}", jobset.name(), uuid::Uuid::new_v4().simple())),
             namespace: Some(jobset.ns().to_owned()),
             annotations,
@@ -278,13 +144,86 @@ fn event(
         },
         action: Some("Restarting".to_owned()),
         event_time: Some(MicroTime(jiff::Timestamp::now())),
-        note: Some(note),
+        note: Some(events::short(text)),
         reason: Some(reason.to_owned()),
         regarding: Some(ObjectReference {
             ..jobset.object_ref(&())
         }),
         reporting_controller: Some(CONTROLLER.to_owned()),
-        type_: Some(if warning { "Warning" } else { "Normal" }.to_owned()),
+        type_: Some(kind.to_owned()),
         ..Event::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+    use lockstep_core::restart::{Blocked, BlockedReason, Cause, Generation, Reason};
+
+    use super::*;
+
+    fn cause() -> Cause {
+        Cause {
+            reason: Reason::WorkerExited,
+            identity: None,
+            pod: "js-w-0-1-abcde".to_owned(),
+            node: "node-7".to_owned(),
+            exit: None,
+            at: None,
+        }
+    }
+
+    /// The reasons and notes of the events that these announcements make, if node-7 has no agents.
+    fn events(announcements: Vec<Announcement>) -> Vec<(String, String)> {
+        let (events, mut queue) = event_queue::queue();
+        let announcer = RestartRecorder {
+            events,
+            dropped: Arc::default(),
+            metrics: RestartMetrics::register(&Metrics::default()),
+            traces: RestartTraces::new(Traces::default()),
+        };
+        for announcement in announcements {
+            let why = |node: &str| (node == "node-7").then(|| "no NRI".to_owned());
+            announcer.announce(&JobSet::default(), announcement, why);
+        }
+        drop(announcer);
+        std::iter::from_fn(|| queue.next().now_or_never().flatten())
+            .filter_map(|turn| turn.event.reason.clone().zip(turn.event.note.clone()))
+            .collect()
+    }
+
+    #[test]
+    fn the_end_of_all_restarts_is_left_to_the_condition() {
+        let exhausted = Announcement::Exhausted { cause: cause() };
+        let recreating = Announcement::Recreating {
+            generation: Generation(2),
+            cause: cause(),
+        };
+        let [(reason, _)] = &events(vec![exhausted, recreating])[..] else {
+            panic!("not one event");
+        };
+        assert_eq!(reason, "RecreatingJobs");
+    }
+
+    #[test]
+    fn what_blocks_a_restart_is_told_with_what_the_daemon_of_the_node_says() {
+        let told = |node: &str| {
+            let blocked = Announcement::Blocked(Blocked {
+                reason: BlockedReason::WorkerNotReported,
+                pod: "js-w-0-1-abcde".to_owned(),
+                node: node.to_owned(),
+            });
+            let mut events = events(vec![blocked]);
+            assert_eq!(events.len(), 1);
+            events.remove(0)
+        };
+        let (reason, note) = told("node-7");
+        assert_eq!(reason, "RestartBlocked");
+        let end = "The daemon says that no agent gets into containers there: no NRI";
+        assert!(
+            note.starts_with("pod js-w-0-1-abcde runs on node node-7, ") && note.ends_with(end),
+            "{note}"
+        );
+        assert!(!told("node-8").1.contains("The daemon says"));
     }
 }

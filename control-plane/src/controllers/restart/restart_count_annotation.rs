@@ -1,5 +1,6 @@
-//! The number of restarts as an annotation of the JobSet, for people and for tools of the Valkey design
-//! (`alpha.jobset.sigs.k8s.io/inplace-restarts`). It is never read back.
+//! The number of restarts as an annotation of the JobSet
+//! (`alpha.jobset.sigs.k8s.io/inplace-restarts`), for people and for tools of the Valkey design. It
+//! is never read back.
 
 use std::pin::Pin;
 use std::time::{Duration, Instant};
@@ -8,12 +9,12 @@ use kube::api::{Api, Patch, PatchParams};
 use lockstep_api::{JobSet, annotations};
 use serde_json::{Value, json};
 
-/// Wait after a write that failed.
+/// Pause after a failed write.
 const RETRY: Duration = Duration::from_secs(5);
 
 type Write = Pin<Box<dyn Future<Output = Result<JobSet, kube::Error>> + Send>>;
 
-/// Writes the annotation, when nothing else is to be written.
+/// Writes the annotation when nothing else is to be written.
 pub(super) struct RestartCountAnnotation {
     client: kube::Client,
     writing: Option<Write>,
@@ -29,7 +30,7 @@ impl RestartCountAnnotation {
         }
     }
 
-    /// Begins to write the number of restarts, where the JobSet shows another one.
+    /// Begins to write the number of restarts if the JobSet shows another one.
     pub(super) fn show(&mut self, jobset: &JobSet, restarts: u32) {
         let waits = self.not_before.is_some_and(|at| Instant::now() < at);
         if self.writing.is_some() || waits || shown(jobset) == Some(restarts) {
@@ -43,7 +44,8 @@ impl RestartCountAnnotation {
         }));
     }
 
-    /// Resolves when a write has ended well, with the JobSet as it is now. Cancel-safe: the write stays where it is.
+    /// Resolves when a write has succeeded, with the JobSet as it is now. Cancel-safe: the write
+    /// stays here.
     pub(super) async fn shown(&mut self) -> JobSet {
         loop {
             let Some(write) = &mut self.writing else {

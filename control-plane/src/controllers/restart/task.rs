@@ -1,44 +1,43 @@
 //! The task of one group: watch, decide, act.
+//!
+//! ```text
+//! take_over ──> observe ──> coordinator ──> publish ──> announce ──> persist ──> repair ──> expose
+//!                  ^                                                                           │
+//!                  └──────────────────────────────── wait <────────────────────────────────────┘
+//! ```
 
-use std::pin::Pin;
+mod act;
+
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kube::Resource;
 use kube::runtime::reflector::ObjectRef;
 use lockstep_api::JobSet;
-use lockstep_core::common::retry::StatusWrites;
 use lockstep_core::jobset::in_place::Agents;
-use lockstep_core::restart::{Announcement, Coordinator, Durable, Generation, LostPods, UnixNanos};
+use lockstep_core::restart::{Coordinator, Durable, Generation, LostPods, Observed, Policy, UnixNanos};
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
-use super::blocked_condition;
 use super::board::question::Question;
-use super::board::{Board, Post, Snapshot};
+use super::board::{Board, Post};
 use super::clock::{Clock, sleep_until};
 use super::convert;
 use super::input_version::InputVersion;
 use super::observation::Observation;
-use super::observe;
-use super::pace;
+use super::pace::{self, LastRun};
 use super::pod_deleter::PodDeleter;
+use super::pod_replacer::{PodReplacer, Replaced};
 use super::recorder::RestartRecorder;
-use super::replace::{News, Replacer};
 use super::restart_count_annotation::RestartCountAnnotation;
-use super::write::{self, Change, WriteError};
+use super::status_writer::{StatusWriter, WriteError};
+use super::view;
 use crate::hub::{GroupLink, Registry};
 use crate::k8s::backwards::Backwards;
 use crate::k8s::watch::light::light;
 use crate::k8s::watch::own_writes::version;
 use crate::k8s::watch::{Stores, packed};
-
-/// Showing a group of more workers than this takes time.
-const LARGE: usize = 256;
-/// How often a large group is shown while nothing but its workers changes.
-const SHOWN_EVERY: Duration = Duration::from_millis(100);
-
-type Write = Pin<Box<dyn Future<Output = Result<JobSet, WriteError>> + Send>>;
 
 /// What all group tasks share.
 #[derive(Clone)]
@@ -46,311 +45,283 @@ pub(super) struct Context {
     pub(super) client: kube::Client,
     pub(super) stores: Stores,
     pub(super) clock: Clock,
-    pub(super) announcer: RestartRecorder,
+    pub(super) recorder: RestartRecorder,
     pub(super) agents: Agents,
-    /// To create pods in the place of lost ones; `None`: that is left to the Job controller.
+    /// Permits to create pods in the place of lost ones; `None`: the Job controller does that.
     pub(super) replacements: Option<Arc<Semaphore>>,
     pub(super) board: Arc<Board>,
-    /// Told where the API server has gone back.
+    /// Hears of an API server that has gone back.
     pub(super) backwards: Backwards,
-    /// What daemons say of their nodes.
+    /// What daemons report of their nodes.
     pub(super) registry: Arc<Registry>,
 }
 
-/// One group.
-pub(super) struct Task {
-    pub(super) context: Context,
+/// The group that a task is to look after.
+pub(super) struct Assignment {
     pub(super) key: ObjectRef<JobSet>,
     pub(super) uid: String,
     pub(super) link: GroupLink,
+    /// Notified when the API server shows a change of the group.
     pub(super) changed: Arc<Notify>,
+    /// The group is given up. The task tells the nodes.
+    pub(super) stop: CancellationToken,
+    /// This process ends. The task does not tell the nodes.
+    pub(super) shutdown: CancellationToken,
 }
 
 /// Why a task has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// It was told to.
-    Told,
-    /// The API server does not know the JobSet, or not all of it is seen here.
+    /// It was stopped, or this process ends.
+    Stopped,
+    /// The API server does not know the JobSet, or this process does not see all of it.
     Gone,
-    /// The CRD has no room for the group's state.
+    /// The CRD lacks the group's state.
     Pruned,
 }
 
-/// How far a write has come.
-enum Writing {
-    Idle,
-    Under(Write),
-    Retry { at: Instant },
-}
-
-impl Writing {
-    fn after(pause: Duration) -> Self {
-        if pause.is_zero() {
-            return Self::Idle;
-        }
-        Self::Retry {
-            at: Instant::now() + pause,
-        }
-    }
-}
-
-/// What is to be looked at before the next step.
+/// What to observe before the next step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Again {
-    /// What the nodes say.
+enum Reobserve {
+    /// The reports of the nodes.
     Nodes,
-    /// That, and what the API server shows.
+    /// These, and what the API server shows.
     All,
 }
 
+/// One group's task, with what it remembers from one step to the next.
+struct Task {
+    context: Context,
+    group: Assignment,
+    /// The newest JobSet that this task has written, read, or seen.
+    jobset: Arc<JobSet>,
+    coordinator: Coordinator,
+    /// Name of the coordinator's state.
+    state: &'static str,
+    /// What the last observation of the API server was made from.
+    input_version: Option<InputVersion>,
+    /// The newest generation that was published to the nodes, and when.
+    published: (Generation, UnixNanos),
+    status_writer: StatusWriter,
+    restart_count: RestartCountAnnotation,
+    lost_pods: LostPods,
+    pod_replacer: Option<PodReplacer>,
+    pod_deleter: PodDeleter,
+    post: Post,
+    /// The state and the generation that were exposed last, and when.
+    exposed: Option<(Instant, &'static str, Generation)>,
+    /// The last step that observed the API server.
+    full_step: LastRun,
+    /// How long the last step took.
+    step_took: Duration,
+    last_preview: LastRun,
+}
+
+/// Looks after a group until its task is stopped or has to give the group up.
+pub(super) async fn run(context: Context, group: Assignment) -> End {
+    let Some(task) = Task::take_over(context, group) else {
+        return End::Gone;
+    };
+    task.run().await
+}
+
 impl Task {
-    /// Runs until the group is given up (`stop`), which the nodes are told, or this process ends (`shutdown`), which they are not.
-    pub(super) async fn run(self, stop: CancellationToken, shutdown: CancellationToken) -> End {
-        let Some(mut known) = self.context.stores.jobset(&self.key).map(kept_of) else {
-            return End::Gone;
+    /// Recovers the coordinator from the JobSet's status; `None`: there is no such JobSet.
+    fn take_over(context: Context, group: Assignment) -> Option<Self> {
+        let jobset = context.stores.jobset(&group.key).map(kept_of)?;
+        let durable = durable_of(&jobset);
+        let now = context.clock.now();
+        let recovery_ms = Policy::default().recovery_ms;
+        let coordinator = Coordinator::recover(group.link.epoch(), &durable, recovery_ms, now);
+        let client = &context.client;
+        let permits = context.replacements.clone();
+        let task = Self {
+            coordinator,
+            state: "",
+            input_version: None,
+            published: (durable.generation, UnixNanos::default()),
+            status_writer: StatusWriter::new(client.clone()),
+            restart_count: RestartCountAnnotation::new(client.clone()),
+            lost_pods: LostPods::default(),
+            pod_replacer: permits.map(|permits| PodReplacer::new(client.clone(), permits)),
+            pod_deleter: PodDeleter::new(client.clone()),
+            post: context
+                .board
+                .post(jobset.ns(), jobset.name(), context.clock.now()),
+            exposed: None,
+            full_step: LastRun::none(),
+            step_took: Duration::ZERO,
+            last_preview: LastRun::none(),
+            context,
+            group,
+            jobset,
         };
-        let durable = durable_of(&known);
-        let recovery_ms = lockstep_core::restart::Policy::default().recovery_ms;
-        let mut coordinator =
-            Coordinator::recover(self.link.epoch(), &durable, recovery_ms, self.context.clock.now());
-        let mut writing = Writing::Idle;
-        let mut mirror = RestartCountAnnotation::new(self.context.client.clone());
-        let mut lost = LostPods::default();
-        let replacements = self.context.replacements.clone();
-        let mut replacer = replacements.map(|permits| Replacer::new(self.context.client.clone(), permits));
-        let mut executor = PodDeleter::new(self.context.client.clone());
-        let mut writes = StatusWrites::default();
-        let mut state = "";
-        let mut pushed = (durable.generation, UnixNanos::default());
-        let mut post = self
-            .context
-            .board
-            .post(known.ns(), known.name(), self.context.clock.now());
-        let mut shown: Option<(Instant, &str, Generation)> = None;
-        // The last look, and what has to be looked at again.
-        let mut kept: Option<(Observation, Again)> = None;
-        let mut basis: Option<InputVersion> = None;
-        // The last look at the API server: when it began, and how long it and the step after it took.
-        let mut whole = (Instant::now(), Duration::ZERO);
-        // When the last question was answered, and how long that took.
-        let mut asked = (Instant::now(), Duration::ZERO);
         tracing::info!(generation = %durable.generation, restarts = durable.counter, "group taken over");
-        let why_without_agents = |node: &str| self.context.registry.why_without_agents(node);
+        Some(task)
+    }
+
+    async fn run(mut self) -> End {
+        let mut before = None;
         loop {
             let began = Instant::now();
-            let is_whole = !matches!(kept, Some((_, Again::Nodes)));
-            let mut observation = match kept.take() {
-                Some((mut observation, Again::Nodes)) => {
-                    observation.listen(&self.link);
-                    observation
-                }
-                before => {
-                    let before = before.map(|(observation, _)| observation);
-                    pace::apart(whole.1, || {
-                        known = self.freshest(Arc::clone(&known));
-                        self.look(&known, before, &mut basis, replacer.is_some())
-                    })
-                }
-            };
-            // Some of it may have been left out meanwhile.
-            if is_whole && self.context.stores.is_seen_in_part(&self.key) {
-                self.link.forget();
+            let is_full = !matches!(before, Some((_, Reobserve::Nodes)));
+            let Some(mut observation) = self.observe(before) else {
+                self.group.link.forget();
                 return End::Gone;
-            }
-            let (view, observed) = (observation.view(), observation.observed());
-            let now = self.context.clock.now();
-            let out = pace::apart(whole.1, || coordinator.step(observed, now));
-            if state != coordinator.state_name() {
-                state = coordinator.state_name();
-                tracing::info!(state, generation = %coordinator.generation(), "group state");
-            }
-            if let Some(desired) = out.desired {
-                let generation = desired.generation;
-                self.link.publish(observe::published(view, desired));
-                if generation > pushed.0 {
-                    pushed = (generation, self.context.clock.now());
-                }
-            }
-            for mut announcement in out.announcements {
-                if let Announcement::Restarted { timeline, .. } = &mut announcement
-                    && timeline.generation == pushed.0
-                {
-                    timeline.pushed_at = pushed.1;
-                }
-                post.note(&announcement, now);
-                self.context
-                    .announcer
-                    .announce(&known, announcement, why_without_agents);
-            }
-            let change = Change {
-                kind: write::kind(&known, out.status.as_ref(), &self.context.agents),
-                durable: out.status,
-                conditions: blocked_condition::conditions(
-                    &known,
-                    &out.blocked,
-                    why_without_agents,
-                    jiff::Timestamp::now(),
-                ),
             };
-            match (&writing, change.is_empty()) {
-                (Writing::Idle, false) => writing = self.begin(&known, change),
-                (Writing::Retry { at }, true) if *at <= Instant::now() => writing = Writing::Idle,
-                // Never in the way of a restart.
-                (Writing::Idle, true) if coordinator.state_name() == "InSync" => {
-                    mirror.show(&known, observed.durable.counter);
-                }
-                _ => {}
+            let timers = self.step(&mut observation);
+            self.step_took = began.elapsed();
+            if is_full {
+                self.full_step = LastRun {
+                    began,
+                    took: self.step_took,
+                };
             }
-
-            let mut vacant = lost.look(&view.places, coordinator.generation(), now);
-            if !out.replace {
-                vacant.replacements.clear();
+            match self.wait(&mut observation, timers).await {
+                ControlFlow::Continue(scope) => before = Some((observation, scope)),
+                ControlFlow::Break(end) => return end,
             }
-            let retry_at = replacer
-                .as_mut()
-                .and_then(|replacer| replacer.want(known.ns(), vacant.replacements));
-            let wake_at = [out.wake_at, vacant.wake_at].into_iter().flatten().min();
-            let wake_at = wake_at.map(|at| self.context.clock.instant(at));
-            let delete_at = executor.want(known.ns(), &out.condemned);
-            let wake_at = [wake_at, retry_at, delete_at].into_iter().flatten().min();
-            // After everything that a restart waits for.
-            let generation = coordinator.generation();
-            let same = shown.filter(|(_, before, at)| (*before, *at) == (state, generation));
-            let show_at = same.map(|(at, ..)| at + SHOWN_EVERY);
-            let show_at = show_at.filter(|at| observed.workers.len() > LARGE && Instant::now() < *at);
-            if show_at.is_none() {
-                post.show(Snapshot {
-                    jobset: Arc::clone(&known),
-                    observed: Arc::clone(observed),
-                    state,
-                    generation,
-                    released: coordinator.released(),
-                    restarts: coordinator.restarts(),
-                    cause: coordinator.cause().cloned(),
-                    level: coordinator.level(),
-                });
-                shown = Some((Instant::now(), state, generation));
-            }
-            observation.wait_for(out.step_delay);
-            let took = began.elapsed();
-            if is_whole {
-                whole = (began, took);
-            }
-            let rested = whole.0 + pace::rest(whole.1);
-            let again = tokio::select! {
-                biased;
-                () = shutdown.cancelled() => return End::Told,
-                () = stop.cancelled() => {
-                    self.link.forget();
-                    return End::Told;
-                }
-                written = finished(&mut writing) => {
-                    match written {
-                        Some(Ok(jobset)) => {
-                            self.context.stores.wrote_jobset(&jobset);
-                            writes.done();
-                            writing = Writing::Idle;
-                            known = kept_of(jobset);
-                        }
-                        Some(Err(WriteError::Conflict(jobset))) => {
-                            known = kept_of(*jobset);
-                            writing = Writing::after(writes.conflicted());
-                        }
-                        // What is known of this one and of all others may be of what is no more.
-                        Some(Err(error @ WriteError::WentBack { .. })) => {
-                            self.context.backwards.tell(format!("JobSet {}/{}: {error}", known.ns(), known.name()));
-                            writing = retry(&error, writes.failed());
-                        }
-                        Some(Err(WriteError::Gone)) => {
-                            self.link.forget();
-                            return End::Gone;
-                        }
-                        Some(Err(error @ (WriteError::Api(_) | WriteError::Outdated | WriteError::Unchanged))) => {
-                            writing = retry(&error, writes.failed());
-                        }
-                        // Nothing can be made durable, so nothing may be decided: the group is left to the Job controller.
-                        Some(Err(error @ WriteError::Pruned)) => {
-                            tracing::error!(%error, "group given up");
-                            self.link.forget();
-                            return End::Pruned;
-                        }
-                        None => writing = Writing::Idle,
-                    }
-                    Again::All
-                }
-                shown = mirror.shown() => {
-                    known = kept_of(shown);
-                    Again::All
-                }
-                news = progress(&mut replacer) => {
-                    for news in news {
-                        self.context.announcer.pod(&known, &news);
-                    }
-                    Again::All
-                }
-                () = executor.progress() => Again::All,
-                question = asked_after(asked.0 + pace::rest(asked.1), &mut post) => {
-                    let observed = observation.observed();
-                    let began = Instant::now();
-                    let preview = pace::apart(took.max(asked.1), || {
-                        question.preview(&coordinator, observed, self.context.clock.now())
-                    });
-                    asked = (began, began.elapsed());
-                    question.answer(preview, Arc::clone(observed));
-                    Again::Nodes
-                }
-                () = changed_after(rested, &self.changed) => Again::All,
-                () = sleep_until(wake_at) => Again::All,
-                () = sleep_until(show_at) => Again::Nodes,
-                () = observation.news(&self.link, took) => Again::Nodes,
-            };
-            kept = Some((observation, again));
         }
     }
 
-    /// What there is now. Of what the API server shows only the status is looked at anew where the rest is as it was `before`.
-    fn look(
-        &self,
-        known: &Arc<JobSet>,
-        before: Option<Observation>,
-        basis: &mut Option<InputVersion>,
-        replaces_pods: bool,
-    ) -> Observation {
-        let durable = durable_of(known);
-        self.link.heard_of(durable.epoch);
-        // Before they are read.
-        let version = self.context.stores.version_of(&self.key);
-        let now = InputVersion::new(version, known, &durable);
-        let is_same = basis.as_ref().is_some_and(|before| before.is_same(&now));
-        *basis = Some(now);
+    /// Observes what may have changed since `before`; `None`: not all of the JobSet is seen.
+    fn observe(&mut self, before: Option<(Observation, Reobserve)>) -> Option<Observation> {
+        let before = match before {
+            Some((mut observation, Reobserve::Nodes)) => {
+                observation.listen(&self.group.link);
+                return Some(observation);
+            }
+            Some((observation, Reobserve::All)) => Some(observation),
+            None => None,
+        };
+        let observation = pace::offload_if_slow(self.full_step.took, || {
+            self.jobset = self.freshest();
+            self.observe_all(before)
+        });
+        // Some of it may have been left out meanwhile.
+        let is_complete = !self.context.stores.is_seen_in_part(&self.group.key);
+        is_complete.then_some(observation)
+    }
+
+    /// Observes the nodes and the API server. If only the durable state has changed, the rest of
+    /// `before` is kept.
+    fn observe_all(&mut self, before: Option<Observation>) -> Observation {
+        let durable = durable_of(&self.jobset);
+        let link = &self.group.link;
+        link.heard_of(durable.epoch);
+        // Before the Jobs and pods are read.
+        let version = self.context.stores.version_of(&self.group.key);
+        let now = InputVersion::new(version, &self.jobset, &durable);
+        let is_same = self
+            .input_version
+            .as_ref()
+            .is_some_and(|before| before.is_same(&now));
+        self.input_version = Some(now);
         if let Some(mut observation) = before.filter(|_| is_same) {
-            observation.renew(&self.link, durable);
+            observation.renew(link, durable);
             return observation;
         }
-        let view = observe::view(&self.context.stores, known, &durable);
-        Observation::new(view, known, &self.link, durable, replaces_pods)
+        let mut view = view::view(&self.context.stores, &self.jobset, &durable);
+        view.gathered.policy.replaces_pods = self.pod_replacer.is_some();
+        Observation::new(view, &self.jobset, link, durable)
     }
 
-    fn begin(&self, known: &Arc<JobSet>, change: Change) -> Writing {
-        if let Some(wanted) = &change.durable {
-            tracing::info!(generation = %wanted.generation, phase = ?wanted.phase, "writing status");
-        }
-        Writing::Under(Box::pin(write::write(
-            self.context.client.clone(),
-            Arc::clone(known),
-            change,
-        )))
-    }
-
-    /// The newer of what this task has written or read and what the watch has brought.
-    fn freshest(&self, known: Arc<JobSet>) -> Arc<JobSet> {
-        let seen = self.context.stores.jobsets.get(&packed(&self.key));
+    /// The newer of the JobSet that this task knows and the one that the watch shows.
+    fn freshest(&self) -> Arc<JobSet> {
+        let seen = self.context.stores.jobsets.get(&packed(&self.group.key));
         seen.filter(|seen| {
-            seen.meta().uid.as_deref() == Some(&self.uid) && version(seen.meta()) > version(&known.metadata)
+            seen.meta().uid.as_deref() == Some(&self.group.uid)
+                && version(seen.meta()) > version(&self.jobset.metadata)
         })
         .and_then(|seen| seen.unpack().ok())
-        .map_or(known, kept_of)
+        .map_or_else(|| Arc::clone(&self.jobset), kept_of)
+    }
+
+    /// Waits until the next step is due, and says what to observe for it.
+    async fn wait(
+        &mut self,
+        observation: &mut Observation,
+        timers: act::Timers,
+    ) -> ControlFlow<End, Reobserve> {
+        let group = &self.group;
+        let scope = tokio::select! {
+            biased;
+            () = group.shutdown.cancelled() => return ControlFlow::Break(End::Stopped),
+            () = group.stop.cancelled() => {
+                group.link.forget();
+                return ControlFlow::Break(End::Stopped);
+            }
+            written = self.status_writer.progress() => {
+                if let Some(written) = written {
+                    self.written(written)?;
+                }
+                Reobserve::All
+            }
+            jobset = self.restart_count.shown() => {
+                self.jobset = kept_of(jobset);
+                Reobserve::All
+            }
+            replaced = replacements(&mut self.pod_replacer) => {
+                for replaced in replaced {
+                    self.context.recorder.pod(&self.jobset, &replaced);
+                }
+                Reobserve::All
+            }
+            () = self.pod_deleter.progress() => Reobserve::All,
+            question = asked_after(self.last_preview.rested(), &mut self.post) => {
+                self.answer(question, observation.observed());
+                Reobserve::Nodes
+            }
+            () = changed_after(self.full_step.rested(), &group.changed) => Reobserve::All,
+            () = sleep_until(timers.act_at) => Reobserve::All,
+            () = sleep_until(timers.expose_at) => Reobserve::Nodes,
+            () = observation.news(&group.link, self.step_took) => Reobserve::Nodes,
+        };
+        ControlFlow::Continue(scope)
+    }
+
+    /// Takes in how a write of the status has ended.
+    fn written(&mut self, written: Result<JobSet, WriteError>) -> ControlFlow<End> {
+        match written {
+            Ok(jobset) => {
+                self.context.stores.wrote_jobset(&jobset);
+                self.jobset = kept_of(jobset);
+            }
+            Err(WriteError::Conflict(jobset)) => self.jobset = kept_of(*jobset),
+            // Everything that is cached, of all JobSets, may be of a state that no longer exists.
+            Err(error @ WriteError::WentBack { .. }) => {
+                let (namespace, name) = (self.jobset.ns(), self.jobset.name());
+                self.context
+                    .backwards
+                    .tell(format!("JobSet {namespace}/{name}: {error}"));
+            }
+            Err(WriteError::Gone) => {
+                self.group.link.forget();
+                return ControlFlow::Break(End::Gone);
+            }
+            Err(WriteError::Api(_) | WriteError::Outdated | WriteError::Unchanged) => {}
+            // Nothing can be made durable, so nothing may be decided: the Job controller takes
+            // over.
+            Err(error @ WriteError::Pruned) => {
+                tracing::error!(%error, "group given up");
+                self.group.link.forget();
+                return ControlFlow::Break(End::Pruned);
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Answers what a restart would do now.
+    fn answer(&mut self, question: Question, observed: &Arc<Observed>) {
+        let began = Instant::now();
+        let preview = pace::offload_if_slow(self.step_took.max(self.last_preview.took), || {
+            question.preview(&self.coordinator, observed, self.context.clock.now())
+        });
+        self.last_preview = LastRun {
+            began,
+            took: began.elapsed(),
+        };
+        question.answer(preview, Arc::clone(observed));
     }
 }
 
@@ -360,7 +331,7 @@ async fn asked_after(at: Instant, post: &mut Post) -> Question {
     post.asked().await
 }
 
-/// Something is different that the API server shows, and this time has come. Cancel-safe.
+/// Resolves once the API server shows a change and this time has come. Cancel-safe.
 async fn changed_after(at: Instant, changed: &Notify) {
     tokio::time::sleep_until(at.into()).await;
     changed.notified().await;
@@ -375,25 +346,7 @@ fn durable_of(jobset: &JobSet) -> Durable {
     convert::durable_of(jobset.status.as_ref())
 }
 
-/// After a pause, the next attempt.
-fn retry(error: &WriteError, pause: Duration) -> Writing {
-    tracing::warn!(%error, ?pause, "status not written, will retry");
-    Writing::after(pause)
-}
-
-/// Resolves when the write is done, with its result, or when it is time to try again, with nothing. Cancel-safe: the write stays where it is.
-async fn finished(writing: &mut Writing) -> Option<Result<JobSet, WriteError>> {
-    match writing {
-        Writing::Idle => std::future::pending().await,
-        Writing::Under(write) => Some(write.as_mut().await),
-        Writing::Retry { at } => {
-            tokio::time::sleep_until((*at).into()).await;
-            None
-        }
-    }
-}
-
-async fn progress(replacer: &mut Option<Replacer>) -> Vec<News> {
+async fn replacements(replacer: &mut Option<PodReplacer>) -> Vec<Replaced> {
     match replacer {
         Some(replacer) => replacer.progress().await,
         None => std::future::pending().await,

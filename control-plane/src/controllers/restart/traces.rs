@@ -16,7 +16,7 @@ use crate::telemetry::traces::Traces;
 #[cfg(test)]
 mod tests;
 
-/// Makes spans of restarts that have come to their end. Never waits.
+/// Makes spans of restarts that have ended. Never waits.
 #[derive(Clone)]
 pub(super) struct RestartTraces(Traces);
 
@@ -37,7 +37,7 @@ impl RestartTraces {
                 level,
             } => restarted(tracer, jobset, timeline, cause, (*scope, *level)),
             Announcement::Exhausted { cause } => exhausted(tracer, jobset, cause, SystemTime::now()),
-            // What they begin ends with one of the others.
+            // What they begin ends with one of the announcements above.
             Announcement::Restarting { .. }
             | Announcement::Recreating { .. }
             | Announcement::Escalated { .. }
@@ -67,7 +67,7 @@ fn restarted(
         KeyValue::new("lockstep.replaced_pods", integer(timeline.replaced)),
     ]);
     let root = begin("restart", all.from, attributes);
-    // Nothing that happens to be traced around it is its parent.
+    // It is a root: no span of this process is its parent.
     let root = tracer.build_with_context(root, &Context::new());
     let root = Context::new().with_span(root);
     for Phase { name, from, to } in phases(timeline) {
@@ -78,7 +78,7 @@ fn restarted(
     root.span().end_with_timestamp(time(all.to));
 }
 
-/// The restart that there could not be.
+/// The restart that was no longer allowed.
 fn exhausted(tracer: &SdkTracer, jobset: &JobSet, cause: &Cause, now: SystemTime) {
     let mut attributes = of_group(jobset);
     attributes.extend(of_cause(cause));
@@ -92,7 +92,7 @@ fn exhausted(tracer: &SdkTracer, jobset: &JobSet, cause: &Cause, now: SystemTime
     root.span().end_with_timestamp(now.max(failed_at));
 }
 
-/// Who was restarted. Names are those of OpenTelemetry where it has one.
+/// The group that was restarted. If OpenTelemetry has a name for an attribute, it is used.
 fn of_group(jobset: &JobSet) -> Vec<KeyValue> {
     let meta = &jobset.metadata;
     let status = jobset.status.as_ref();
@@ -113,7 +113,7 @@ fn of_group(jobset: &JobSet) -> Vec<KeyValue> {
     .collect()
 }
 
-/// Why it was restarted. What is not known is left out.
+/// Why it was restarted. Unknown attributes are left out.
 fn of_cause(cause: &Cause) -> impl Iterator<Item = KeyValue> {
     let text = |key, value: &str| (!value.is_empty()).then(|| KeyValue::new(key, value.to_owned()));
     let container = cause.identity.as_ref().map(|identity| &*identity.container);
@@ -140,7 +140,7 @@ fn begin(name: &'static str, from: UnixNanos, attributes: Vec<KeyValue>) -> Span
         .with_attributes(attributes)
 }
 
-/// Times before 1970 are none.
+/// Times before 1970 become 1970.
 fn time(at: UnixNanos) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_nanos(u64::try_from(at.0).unwrap_or(0))
 }

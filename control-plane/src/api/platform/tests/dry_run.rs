@@ -5,7 +5,7 @@ use futures::stream::FuturesUnordered;
 use lockstep_core::restart::{Effect, Fate, Preview, RestartLevel, Unmoved};
 
 use super::*;
-use crate::controllers::restart::board::question::Wish;
+use crate::controllers::restart::board::question::RequestedRestart;
 
 impl Api {
     async fn dry_run(&self, caller: &str, name: &str, token: &str) -> Result<pb::DryRun, Status> {
@@ -26,8 +26,8 @@ fn answering(mut post: Post, preview: Preview) -> JoinHandle<(Post, String)> {
     tokio::spawn(async move {
         let question = post.asked().await;
         let token = match question.wish() {
-            Wish::All(token) => token.clone(),
-            Wish::Some(request) => request.to_string(),
+            RequestedRestart::All(token) => token.clone(),
+            RequestedRestart::Workers(request) => request.to_string(),
         };
         question.answer(preview, running("ours", "js", 4).observed);
         (post, token)

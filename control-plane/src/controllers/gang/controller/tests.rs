@@ -4,11 +4,13 @@ use axum::body::Body;
 use axum::http::{Method, Request, Response};
 use http_body_util::BodyExt as _;
 use lockstep_api::{Gang, GangPhase, GangStatus, JobSetStatus};
-use lockstep_core::gang::{PodRef, Write};
+use lockstep_core::gang::{GroupPolicy, PodGroupRef, PodRef, Write};
 use serde_json::{Value, json};
 use tower::service_fn;
 
+use super::view::{NO_ROOM, REPEAT, object};
 use super::*;
+use crate::k8s::watch::namespace_budget::Room;
 
 /// What was asked of an API server: how, and where.
 type Asked = Arc<Mutex<Vec<(Method, String)>>>;
@@ -54,7 +56,8 @@ fn refused(code: u16, message: &str) -> (u16, Value) {
 }
 
 impl Scene {
-    /// The API server answers what `answer` says to a method, a path, and how often something was asked before; else as if all went well.
+    /// `answer` gets the method, the path, and the number of requests before, and returns the API
+    /// server's answer. `None`: the request succeeds.
     fn new(
         jobset: &JobSet,
         answer: impl Fn(&Method, &str, usize) -> Option<(u16, Value)> + Send + Sync + 'static,
@@ -117,10 +120,10 @@ impl Scene {
     }
 
     async fn act(&mut self, decision: Decision) {
-        act(&self.writer, &mut self.view, vec![decision]).await;
+        carry_out_all(&self.writer, &mut self.view, vec![decision]).await;
     }
 
-    /// Acts on what `decide` says for so long, whenever something may be tried again.
+    /// Acts on what `decide` returns whenever a write may be tried again, for so long.
     async fn act_for(&mut self, lasts: Duration, decide: impl Fn(u32) -> Decision) {
         for number in 0.. {
             self.act(decide(number)).await;
@@ -128,13 +131,13 @@ impl Scene {
                 break;
             }
             let next = self.view.write_failures.next().unwrap_or(REPEAT);
-            tokio::time::sleep(next).await;
+            sleep(next).await;
         }
-        // All is told, as time stands still while anything can be done.
-        tokio::time::sleep(Duration::from_millis(1)).await;
+        // All events are published, because time stands still while anything can be done.
+        sleep(Duration::from_millis(1)).await;
     }
 
-    /// How often this was asked, by the end of its path.
+    /// How many requests had a path with this end.
     fn asked(&self, method: &Method, end: &str) -> usize {
         let asked = self.asked.lock().unwrap();
         let same = asked
@@ -181,7 +184,7 @@ fn writes(phase: GangPhase, message: &str, urgent: bool) -> Decision {
     }
 }
 
-/// A PodGroup of the same name belongs to somebody else.
+/// A PodGroup of the same name belongs to another owner.
 fn foreign(method: &Method, path: &str) -> Option<(u16, Value)> {
     let exists = "podgroups \"group\" already exists";
     match (method, path.rsplit('/').next()?) {
@@ -211,7 +214,7 @@ async fn somebody_elses_pod_group_is_told_once_and_not_at_once() {
     assert_eq!(scene.asked(&Method::DELETE, "group"), 0);
 }
 
-/// What is used changes with each answer, and in between the gang waits behind another.
+/// The quota's usage changes with each answer, and in between the gang waits behind another.
 #[tokio::test(start_paused = true)]
 async fn a_quota_is_told_once_although_its_words_change_and_messages_are_written() {
     let mut scene = Scene::new(&jobset(GangPhase::Waiting), |method, path, before| {
@@ -285,7 +288,7 @@ async fn of_a_gang_that_runs_it_is_not_said_that_it_has_not_started() {
     );
 }
 
-/// The reconciler writes the same status, and just then.
+/// The reconciler writes the same status at the same time.
 #[tokio::test(start_paused = true)]
 async fn a_message_is_written_at_once_again_after_a_conflict() {
     let mut scene = Scene::new(&jobset(GangPhase::Waiting), |method, _, before| {
@@ -335,7 +338,7 @@ async fn one_for_which_there_is_no_room_waits_until_there_is_some_and_its_user_i
     tokio::time::advance(NO_ROOM).await;
     view.look_again();
     assert!(view.jobsets.contains_key(&key) && view.without_room.is_empty());
-    // What it is told later does not take it away.
+    // A later, heavier status does not remove it.
     assert!(view.room.takes("ns", None, 450));
     view.look(&object);
     assert!(view.jobsets.contains_key(&key));

@@ -30,7 +30,8 @@ fn wanted(exact: bool) -> PodGroupRef {
     }
 }
 
-/// An API server whose quota lets nobody create an object of this resource, with this PodGroup; and what it was asked to do but to read.
+/// An API server with this PodGroup, whose quota forbids new objects of this resource; and its
+/// requests other than reads.
 fn full(resource: &'static str, there: Option<Value>) -> (Client, Arc<Mutex<Vec<String>>>) {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let wrote = Arc::clone(&asked);
@@ -101,7 +102,7 @@ async fn a_group_that_is_to_be_another_one_stays_where_none_may_be_made() {
     };
     let there = serde_json::to_value(group(&jobset(), &before)).unwrap();
     for resource in ["/workloads", "/podgroups"] {
-        // One that need not be exact is left as it is.
+        // A group that need not be exact stays as it is.
         let (client, _) = full(resource, Some(there.clone()));
         let made = create(&client, &metrics, &jobset(), &wanted(false)).await;
         assert_eq!(made.unwrap(), None, "{resource}");
@@ -111,7 +112,7 @@ async fn a_group_that_is_to_be_another_one_stays_where_none_may_be_made() {
         let asked = asked.lock().unwrap();
         assert!(asked.iter().all(|line| line.starts_with("POST")), "{asked:?}");
     }
-    // Nobody refuses it: the other one makes way.
+    // Nothing refuses it: it replaces the other one.
     let (client, asked) = full("/none", Some(there));
     let _ = create(&client, &metrics, &jobset(), &wanted(true)).await;
     let asked = asked.lock().unwrap();

@@ -7,19 +7,20 @@ fn jobset() -> JobSet {
     jobset
 }
 
-fn pod_group(name: &str) -> What {
-    What::PodGroup(name.to_owned())
+fn pod_group(name: &str) -> WriteTarget {
+    WriteTarget::PodGroup(name.to_owned())
 }
 
-fn failure(what: What) -> Failure {
+fn failure(what: WriteTarget) -> Failure {
     Failure {
         what,
         has_started: false,
-        said: "no".to_owned(),
+        message: "no".to_owned(),
     }
 }
 
-/// Has the same fail whenever it is tried, for so long. Returns when what was told.
+/// Makes the same write fail whenever it is tried, for so long. Returns the events, and their
+/// times.
 async fn fail(
     write_failures: &mut WriteFailures,
     failure: &Failure,
@@ -57,7 +58,7 @@ async fn what_lasts_is_told_once_and_anew_after_it_worked() {
 #[tokio::test(start_paused = true)]
 async fn what_lasts_for_hours_is_told_again_as_events_go() {
     let mut write_failures = WriteFailures::default();
-    let told = fail(&mut write_failures, &failure(What::Status), 4 * AGAIN).await;
+    let told = fail(&mut write_failures, &failure(WriteTarget::Status), 4 * AGAIN).await;
     assert_eq!(told.len(), 4, "{told:?}");
 }
 
@@ -65,9 +66,9 @@ async fn what_lasts_for_hours_is_told_again_as_events_go() {
 async fn a_restart_of_the_api_server_is_not_told() {
     let (mut write_failures, object) = (WriteFailures::default(), ObjectRef::from_obj(&jobset()));
     for _ in 0..20 {
-        let told = fail(&mut write_failures, &failure(What::Status), TELL_AFTER).await;
+        let told = fail(&mut write_failures, &failure(WriteTarget::Status), TELL_AFTER).await;
         assert_eq!(told, []);
-        write_failures.worked(&object, &What::Status);
+        write_failures.worked(&object, &WriteTarget::Status);
     }
 }
 
@@ -80,7 +81,8 @@ async fn failures_that_are_far_apart_are_not_one() {
     }
 }
 
-/// As where a message is written, or a gang has to let others go first: then its PodGroup is not tried.
+/// For example, only a message is written, or a gang has to wait for others: then its PodGroup is
+/// not tried.
 #[tokio::test(start_paused = true)]
 async fn nothing_but_the_same_makes_it_forgotten() {
     let (mut write_failures, object) = (WriteFailures::default(), ObjectRef::from_obj(&jobset()));
@@ -88,7 +90,7 @@ async fn nothing_but_the_same_makes_it_forgotten() {
     let mut told = Vec::new();
     while start.elapsed() < Duration::from_secs(20 * 60) {
         told.extend(write_failures.add(&jobset(), failure(pod_group("a"))));
-        write_failures.worked(&object, &What::Status);
+        write_failures.worked(&object, &WriteTarget::Status);
         write_failures.worked(&object, &pod_group("b"));
         tokio::time::advance(2 * LONGEST).await;
     }
@@ -102,7 +104,7 @@ async fn words_that_change_are_no_news_and_another_object_is() {
     for number in 0..20 {
         for name in ["a", "b"] {
             let mut failure = failure(pod_group(name));
-            failure.said = format!("{name}: used {number}");
+            failure.message = format!("{name}: used {number}");
             told.extend(write_failures.add(&jobset(), failure).map(|event| event.message));
         }
         tokio::time::advance(TELL_AFTER).await;
@@ -113,7 +115,7 @@ async fn words_that_change_are_no_news_and_another_object_is() {
 #[tokio::test(start_paused = true)]
 async fn a_gang_that_runs_is_not_said_not_to_have_started() {
     let mut write_failures = WriteFailures::default();
-    let mut failure = failure(What::Gates);
+    let mut failure = failure(WriteTarget::Gates);
     let waits = fail(&mut write_failures, &failure, 2 * LONGEST).await;
     failure.has_started = true;
     let runs = fail(&mut write_failures, &failure, 2 * LONGEST).await;
@@ -124,11 +126,11 @@ async fn a_gang_that_runs_is_not_said_not_to_have_started() {
 #[tokio::test(start_paused = true)]
 async fn another_jobset_of_the_same_name_begins_anew() {
     let mut write_failures = WriteFailures::default();
-    let told = fail(&mut write_failures, &failure(What::Status), 2 * LONGEST).await;
+    let told = fail(&mut write_failures, &failure(WriteTarget::Status), 2 * LONGEST).await;
     assert_eq!(told.len(), 1);
     let mut other = jobset();
     other.metadata.uid = Some("other".to_owned());
-    assert_eq!(write_failures.add(&other, failure(What::Status)), None);
+    assert_eq!(write_failures.add(&other, failure(WriteTarget::Status)), None);
     assert_eq!(write_failures.next(), Some(delay(1)));
 }
 
@@ -138,7 +140,7 @@ async fn it_is_tried_again_ever_more_slowly_and_within_half_a_minute() {
     let object = ObjectRef::from_obj(&js);
     let mut before = Duration::ZERO;
     for _ in 0..20 {
-        write_failures.add(&js, failure(What::Status));
+        write_failures.add(&js, failure(WriteTarget::Status));
         assert!(write_failures.keeps_off(&object));
         let wait = write_failures.next().unwrap();
         assert!(before <= wait && wait <= LONGEST, "{before:?}, then {wait:?}");
@@ -153,14 +155,14 @@ async fn it_is_tried_again_ever_more_slowly_and_within_half_a_minute() {
 #[tokio::test(start_paused = true)]
 async fn conflicts_in_a_row_are_decided_anew_ever_later_and_told_to_nobody() {
     let (mut write_failures, object) = (WriteFailures::default(), ObjectRef::from_obj(&jobset()));
-    write_failures.settled(&object, true);
+    write_failures.conflicted(&object);
     assert!(
         !write_failures.keeps_off(&object),
         "the first conflict is retried at once"
     );
     let mut waits = Vec::new();
     for _ in 0..6 {
-        write_failures.settled(&object, true);
+        write_failures.conflicted(&object);
         let wait = write_failures.next().unwrap();
         assert!(write_failures.keeps_off(&object));
         tokio::time::advance(wait).await;
@@ -168,10 +170,10 @@ async fn conflicts_in_a_row_are_decided_anew_ever_later_and_told_to_nobody() {
         waits.push(wait.as_millis());
     }
     assert_eq!(waits, [100, 200, 400, 800, 1_000, 1_000]);
-    write_failures.settled(&object, false);
-    write_failures.settled(&object, true);
+    write_failures.settled(&object);
+    write_failures.conflicted(&object);
     assert!(!write_failures.keeps_off(&object), "that is the first again");
     tokio::time::advance(2 * IN_A_ROW).await;
-    write_failures.settled(&object, true);
+    write_failures.conflicted(&object);
     assert!(!write_failures.keeps_off(&object), "and so is one long after it");
 }

@@ -1,6 +1,7 @@
 //! The last restarts of a group, as its task has announced them.
 //!
-//! Promises: it holds so many, the newest ones; what it holds is what this leader has seen, and nothing of it is durable.
+//! Promises: it holds the newest [`KEPT`] restarts that this leader has seen. Nothing of it is
+//! durable.
 
 use std::collections::VecDeque;
 
@@ -9,7 +10,7 @@ use lockstep_core::restart::{Announcement, Cause, Generation, RestartLevel, Scop
 #[cfg(test)]
 mod tests;
 
-/// Restarts that are kept of one group.
+/// Restarts that are kept for one group.
 const KEPT: usize = 32;
 
 /// One restart.
@@ -18,23 +19,23 @@ pub(crate) struct Entry {
     pub(crate) generation: Generation,
     pub(crate) scope: Scope,
     pub(crate) cause: Cause,
-    /// The highest level that it took, as far as known.
+    /// The highest level that it reached, as far as known.
     pub(crate) level: Option<RestartLevel>,
     pub(crate) begun: UnixNanos,
     pub(crate) outcome: Outcome,
 }
 
-/// What became of it.
+/// How a restart ended.
 #[derive(Clone, Debug)]
 pub(crate) enum Outcome {
     UnderWay,
-    /// All workers that it concerned ran again.
+    /// All its workers run again.
     Done(Box<Timeline>),
     /// Another restart, a recreation or a suspension came before its end.
     Superseded,
 }
 
-/// The last restarts of one group, and since when they are kept.
+/// The last restarts of one group, and the time since when they are kept.
 #[derive(Clone, Debug)]
 pub(crate) struct History {
     pub(crate) since: UnixNanos,
@@ -54,7 +55,7 @@ impl History {
         self.entries.iter().rev()
     }
 
-    /// Takes in what was announced.
+    /// Adds an announcement.
     pub(crate) fn note(&mut self, announcement: &Announcement, now: UnixNanos) {
         match announcement {
             Announcement::Restarting {
@@ -80,7 +81,7 @@ impl History {
                 let generation = timeline.generation;
                 let known = |entry: &Entry| (entry.scope, entry.generation) == (*scope, generation);
                 if !self.entries.iter().any(known) {
-                    // The leader before this one has begun it.
+                    // The previous leader has begun it.
                     self.begin(*scope, generation, cause, None, timeline.detected_at);
                 }
                 if let Some(entry) = self.entries.iter_mut().rfind(|entry| known(entry)) {
@@ -98,7 +99,7 @@ impl History {
         }
     }
 
-    /// What is under way does not come to its end: the JobSet is suspended.
+    /// Ends the restarts under way: the JobSet is suspended.
     pub(crate) fn supersede(&mut self) {
         for entry in &mut self.entries {
             if matches!(entry.outcome, Outcome::UnderWay) {
@@ -115,7 +116,8 @@ impl History {
         level: Option<RestartLevel>,
         now: UnixNanos,
     ) {
-        // A restart of all is one of each worker too. One alone ends no other one but its worker's own.
+        // A restart of the group ends all others. A worker restart ends only an earlier one of the
+        // same worker.
         match scope {
             Scope::Group => self.supersede(),
             Scope::Worker => {

@@ -1,6 +1,7 @@
 //! Questions to group tasks: what a restart would do.
 //!
-//! The task that owns the coordinator answers between two of its steps, with what it sees. A few questions wait for it, and no more.
+//! The group's task, which owns the coordinator, answers between two of its steps. At most
+//! [`WAITING`] questions wait for it.
 
 use std::sync::Arc;
 
@@ -9,33 +10,33 @@ use lockstep_core::restart::{Coordinator, Observed, Preview, UnixNanos};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 
-/// Questions that wait for one group's task.
+/// Questions that may wait for one group's task.
 pub(crate) const WAITING: usize = 8;
 
-/// The request that would be made.
+/// The restart that a request would ask for.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Wish {
-    /// To restart all workers, with this token.
+pub(crate) enum RequestedRestart {
+    /// All workers, with this token.
     All(String),
-    /// To restart some of them alone.
-    Some(WorkerRestartRequest),
+    /// Only these workers.
+    Workers(WorkerRestartRequest),
 }
 
-/// What a restart would do, for somebody who waits for the answer.
+/// Asks what a restart would do. The caller waits for the answer.
 pub struct Question {
-    wish: Wish,
+    wish: RequestedRestart,
     asker: oneshot::Sender<Answer>,
 }
 
-/// What it would do, and what that was seen in.
+/// What the restart would do, and the observation that this is based on.
 pub(crate) struct Answer {
     pub(crate) preview: Preview,
     pub(crate) observed: Arc<Observed>,
 }
 
 /// Why there is no answer.
-pub(crate) enum Unanswered {
-    /// As many wait as may.
+pub(crate) enum AskError {
+    /// Too many questions wait already.
     TooMany,
     /// The group's task has ended.
     GivenUp,
@@ -46,39 +47,39 @@ impl Question {
     #[must_use]
     pub fn preview(&self, coordinator: &Coordinator, observed: &Observed, now: UnixNanos) -> Preview {
         match &self.wish {
-            Wish::All(token) => coordinator.preview(observed, token, now),
-            Wish::Some(request) => coordinator.preview_worker_restarts(observed, request, now),
+            RequestedRestart::All(token) => coordinator.preview(observed, token, now),
+            RequestedRestart::Workers(request) => coordinator.preview_worker_restarts(observed, request, now),
         }
     }
 
     #[cfg(test)]
-    pub(crate) fn wish(&self) -> &Wish {
+    pub(crate) fn wish(&self) -> &RequestedRestart {
         &self.wish
     }
 
-    /// Answers it. Who has gone is not waited for.
+    /// Answers it, if the caller still waits.
     pub fn answer(self, preview: Preview, observed: Arc<Observed>) {
         let _ = self.asker.send(Answer { preview, observed });
     }
 }
 
-/// The way to a group's task.
-pub(crate) type Asks = mpsc::Sender<Question>;
+/// Sends questions to a group's task.
+pub(crate) type QuestionSender = mpsc::Sender<Question>;
 
-pub(super) fn channel() -> (Asks, mpsc::Receiver<Question>) {
+pub(super) fn channel() -> (QuestionSender, mpsc::Receiver<Question>) {
     mpsc::channel(WAITING)
 }
 
 /// Asks, and waits for the answer. Cancel-safe.
 ///
 /// # Errors
-/// [`Unanswered`].
-pub(crate) async fn ask(asks: &Asks, wish: Wish) -> Result<Answer, Unanswered> {
+/// [`AskError`].
+pub(crate) async fn ask(asks: &QuestionSender, wish: RequestedRestart) -> Result<Answer, AskError> {
     let (asker, answer) = oneshot::channel();
     asks.try_send(Question { wish, asker })
         .map_err(|error| match error {
-            TrySendError::Full(_) => Unanswered::TooMany,
-            TrySendError::Closed(_) => Unanswered::GivenUp,
+            TrySendError::Full(_) => AskError::TooMany,
+            TrySendError::Closed(_) => AskError::GivenUp,
         })?;
-    answer.await.map_err(|_| Unanswered::GivenUp)
+    answer.await.map_err(|_| AskError::GivenUp)
 }

@@ -1,4 +1,4 @@
-//! Who is believed about which pod.
+//! Which node is believed about which pod.
 
 use std::collections::BTreeSet;
 
@@ -62,7 +62,9 @@ fn worker(pod: &str, phase: pb::Phase, revision: u64) -> pb::WorkerState {
 }
 
 fn look(link: &GroupLink, bound: &[(&str, Option<&str>)]) -> Observation {
-    Observation::new(view(bound), &jobset(), link, Durable::default(), false)
+    let mut view = view(bound);
+    view.gathered.policy.replaces_pods = false;
+    Observation::new(view, &jobset(), link, Durable::default())
 }
 
 fn phases(observation: &Observation) -> Vec<(&str, Phase)> {
@@ -91,7 +93,7 @@ fn what_nodes_say_is_seen_whether_all_is_read_anew_or_only_the_news() {
     observation.listen(&link);
     assert_eq!(phases(&observation), [("p1", Phase::Running)]);
 
-    // Its pod is not to be seen yet: it is heard once it is.
+    // Its pod is not visible yet. It is believed when it is.
     let other = connect(&registry, "n2");
     registry.report("n2", other, vec![worker("p3", pb::Phase::Running, 1)]);
     observation.listen(&link);
@@ -116,14 +118,18 @@ fn only_what_has_changed_is_news() {
     let link = registry.claim("u");
     let mut observation = look(&link, &[("p1", Some("n1"))]);
     let session = connect(&registry, "n1");
-    assert_eq!(observation.listen(&link), Heard::Hello);
+    assert_eq!(observation.listen(&link), Urgency::Hello);
     assert_eq!(observation.observed().heard_nodes.len(), 1);
-    assert_eq!(observation.listen(&link), Heard::Nothing);
+    assert_eq!(observation.listen(&link), Urgency::Nothing);
     let says = |revision| registry.report("n1", session, vec![worker("p1", pb::Phase::Running, revision)]);
     says(1);
-    assert_eq!(observation.listen(&link), Heard::News);
+    assert_eq!(observation.listen(&link), Urgency::Step);
     says(1);
-    assert_eq!(observation.listen(&link), Heard::Nothing, "it is what was known");
+    assert_eq!(
+        observation.listen(&link),
+        Urgency::Nothing,
+        "it is what was known"
+    );
 }
 
 #[test]
@@ -159,7 +165,7 @@ fn a_group_that_another_task_looks_after_by_now_is_left_alone() {
     let session = connect(&registry, "n1");
     registry.report("n1", session, vec![worker("p1", pb::Phase::Running, 1)]);
 
-    // What the first one does takes nothing away from the second.
+    // What the first one does takes nothing from the second.
     before.listen(&first);
     assert_eq!(first.reports(), []);
     first.forget();
@@ -184,7 +190,8 @@ fn a_node_is_believed_about_its_own_pods_alone() {
         registry.report(node, sessions[node], vec![worker(pod, phase, 9)]);
     };
     says("n1", "p1", pb::Phase::Running);
-    // A pod of another node, one that is on none yet, one that does not exist; and not a word of its own is taken over.
+    // A pod of another node, one without a node, and one that does not exist. None of these reports
+    // is taken in.
     says("n1", "p2", pb::Phase::Lost);
     says("n1", "p3", pb::Phase::Lost);
     says("n1", "forged", pb::Phase::Lost);
@@ -199,7 +206,7 @@ fn a_node_is_believed_about_its_own_pods_alone() {
         .collect();
     assert_eq!(believed, [("p1", "n1", Phase::Running)]);
 
-    // Only what cannot be but a lie counts as one, and once, however often it is looked at.
+    // Only an impossible report counts as a lie, and only once, even if it is looked at again.
     let lies = || refusals.count("foreign_pod");
     assert_eq!(lies(), 2);
     let mut observation = look(&link, &bound);
@@ -257,7 +264,7 @@ fn a_node_that_makes_up_a_generation_moves_nobody() {
             ..worker("p1", pb::Phase::Parked, 9)
         };
         registry.report("n1", session, vec![state]);
-        // Whether only the news is read or everything anew.
+        // The result is the same whether only the news is read or everything.
         observation.listen(&link);
         let mut reports = observation.observed().reports.values();
         let heard = reports.next().map(|report| report.generation.0);

@@ -1,0 +1,179 @@
+//! What the log and an Event say of a decision.
+
+use std::time::Duration;
+
+use lockstep_api::conditions;
+use lockstep_core::jobset::plan::Severity;
+use lockstep_core::restart::{Announcement, Cause, Condemned, RestartLevel, Scope, Timeline};
+use serde_json::json;
+
+use crate::controllers::restart::blocked_condition;
+use crate::controllers::restart::convert::sentence;
+use crate::controllers::restart::pod_replacer::Replaced;
+
+/// The text of an Event, and what comes with it.
+pub(super) struct Note {
+    pub(super) severity: Severity,
+    pub(super) reason: &'static str,
+    pub(super) text: String,
+    /// The times of a restart's phases.
+    pub(super) timeline: Option<serde_json::Value>,
+}
+
+impl Note {
+    /// The note on an announcement. `None`: it is only logged, here.
+    pub(super) fn of(
+        announcement: Announcement,
+        why_without_agents: impl FnOnce(&str) -> Option<String>,
+    ) -> Option<Self> {
+        match announcement {
+            Announcement::Restarting {
+                scope,
+                generation,
+                cause,
+            } => {
+                tracing::info!(scope = scope.as_str(), %generation, cause = sentence(&cause), "restarting in place");
+                None
+            }
+            Announcement::Restarted {
+                scope,
+                timeline,
+                cause,
+                level,
+            } => {
+                let how = match level {
+                    RestartLevel::Recreate => "Recreated",
+                    RestartLevel::Process | RestartLevel::Container | RestartLevel::Pod => "RestartedInPlace",
+                };
+                Some(Self {
+                    severity: Severity::Normal,
+                    reason: how,
+                    text: restarted(scope, &timeline, &cause, level),
+                    timeline: Some(to_json(scope, &timeline, &cause, level)),
+                })
+            }
+            Announcement::Recreating { generation, cause } => {
+                let note = format!(
+                    "All Jobs are recreated for restart attempt {generation}: {}",
+                    sentence(&cause)
+                );
+                Some(Self::warning("RecreatingJobs", note))
+            }
+            Announcement::Blocked(blocked) => {
+                let message = blocked_condition::message(&blocked, why_without_agents);
+                Some(Self::warning(conditions::RESTART_BLOCKED, message))
+            }
+            Announcement::Escalated { condemned, after } => {
+                let why = after.map_or_else(
+                    || {
+                        "was restarted without its group and is not up within alpha.jobset.sigs.k8s.io/inplace-timeout"
+                            .to_owned()
+                    },
+                    |after| {
+                        let within = Duration::from_millis(after.within_ms);
+                        format!("has failed {} times within {within:?}", after.failures)
+                    },
+                );
+                Some(Self::warning("WorkerEscalated", escalated(&condemned, &why)))
+            }
+            Announcement::Climbed { condemned } => {
+                let why = "failed again within 60 s of a restart in place";
+                Some(Self::warning("WorkerEscalated", escalated(&condemned, why)))
+            }
+            // The event follows with the condition Failed.
+            Announcement::Exhausted { cause } => {
+                tracing::warn!(cause = sentence(&cause), "maxRestarts is used up");
+                None
+            }
+        }
+    }
+
+    /// The note on the replacement of a lost pod.
+    pub(super) fn of_replacement(replaced: &Replaced) -> Self {
+        match replaced {
+            Replaced::Created(pod) => {
+                let (job, index) = (&pod.place.job, pod.place.index);
+                let note = format!(
+                    "Created pod {} in the place of a lost pod of {job}[{index}]",
+                    pod.name
+                );
+                Self {
+                    severity: Severity::Normal,
+                    reason: "ReplacedPod",
+                    text: note,
+                    timeline: None,
+                }
+            }
+            Replaced::Failed(pod, error) => {
+                let (job, index) = (&pod.place.job, pod.place.index);
+                let note = format!(
+                    "A lost pod of {job}[{index}] cannot be replaced, the Job controller may do it later: {error}"
+                );
+                Self::warning("PodNotReplaced", note)
+            }
+        }
+    }
+
+    fn warning(reason: &'static str, text: String) -> Self {
+        Self {
+            severity: Severity::Warning,
+            reason,
+            text,
+            timeline: None,
+        }
+    }
+}
+
+/// Says that the pod of a worker is deleted, and why.
+fn escalated(condemned: &Condemned, why: &str) -> String {
+    format!(
+        "Worker {} {why} on node {}: its pod {} is deleted, to be replaced where the scheduler sees fit",
+        condemned.identity, condemned.node, condemned.pod
+    )
+}
+
+fn restarted(scope: Scope, timeline: &Timeline, cause: &Cause, level: RestartLevel) -> String {
+    let how = match level {
+        RestartLevel::Process | RestartLevel::Pod => "in place",
+        RestartLevel::Container => "in place, by container,",
+        RestartLevel::Recreate => "by recreation",
+    };
+    let replaced = match timeline.replaced {
+        0 => String::new(),
+        pods => format!(" ({pods} in a new pod)"),
+    };
+    let who = match scope {
+        Scope::Group => format!("{} workers", timeline.workers),
+        Scope::Worker => "one worker alone".to_owned(),
+    };
+    format!(
+        "Restarted {who}{replaced} {how} to attempt {} in {:.1} ms: {}",
+        timeline.generation,
+        millis(timeline.running_at.0.saturating_sub(timeline.failed_at.0)),
+        sentence(cause)
+    )
+}
+
+#[expect(clippy::cast_precision_loss, reason = "shown to people with one decimal")]
+fn millis(nanos: i64) -> f64 {
+    nanos as f64 / 1e6
+}
+
+fn to_json(scope: Scope, timeline: &Timeline, cause: &Cause, level: RestartLevel) -> serde_json::Value {
+    json!({
+        "scope": scope.as_str(),
+        "level": level.as_str(),
+        "generation": timeline.generation.0,
+        "causePod": cause.pod,
+        "failedAt": timeline.failed_at.0,
+        "detectedAt": timeline.detected_at.0,
+        "stopPushedAt": timeline.pushed_at.0,
+        "writtenAt": timeline.written_at.0,
+        "stoppedAt": timeline.stopped_at.0,
+        "parkedAt": timeline.parked_at.0,
+        "releasedAt": timeline.released_at.0,
+        "runningAt": timeline.running_at.0,
+        "workers": timeline.workers,
+        "replacedPods": timeline.replaced,
+    })
+}

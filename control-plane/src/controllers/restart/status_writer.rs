@@ -1,0 +1,391 @@
+//! Writes `status.inPlaceRestart`, fenced by resourceVersion.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::api::{Api, Patch, PatchParams};
+use lockstep_api::{InPlaceKind, InPlaceRestartStatus, JobSet};
+use lockstep_core::common::retry::StatusWrites;
+use lockstep_core::jobset::in_place::{self, Agents};
+use lockstep_core::restart::{Durable, DurablePhase};
+use serde_json::{Value, json};
+use thiserror::Error;
+
+use super::convert;
+use crate::k8s::watch::own_writes::version;
+
+/// Why a write did not happen.
+#[derive(Debug, Error)]
+pub(super) enum WriteError {
+    /// Another client wrote in between: decide again on what is there now.
+    #[error("the JobSet has changed")]
+    Conflict(Box<JobSet>),
+    /// The API server has dropped the state: its CustomResourceDefinition lacks
+    /// `status.inPlaceRestart`.
+    #[error(
+        "the API server drops status.inPlaceRestart: install Lockstep's CustomResourceDefinition of JobSets"
+    )]
+    Pruned,
+    /// The API server has dropped a newer field, so new worker restart requests look like handled
+    /// ones.
+    #[error(
+        "the API server drops status.inPlaceRestart.handledWorkerRestart: install Lockstep's CustomResourceDefinition of JobSets"
+    )]
+    Outdated,
+    /// The status does not hold what was written: it is as before.
+    #[error("the status is as it was before")]
+    Unchanged,
+    /// The API server shows an older version than the one that it has shown before: everything that
+    /// is cached may no longer exist.
+    #[error("it was at resourceVersion {before}, and is at {now}")]
+    WentBack {
+        /// The version that the write was based on.
+        before: u64,
+        /// The version that the API server shows now.
+        now: u64,
+    },
+    /// The JobSet is gone.
+    #[error("the JobSet is gone")]
+    Gone,
+    /// The API server did not answer, or refused.
+    #[error(transparent)]
+    Api(Box<kube::Error>),
+}
+
+/// What is to be written.
+#[derive(Debug, Default)]
+pub struct Change {
+    /// What should be durable.
+    pub durable: Option<Durable>,
+    /// The kind of the group, written beside `durable`.
+    pub kind: Option<InPlaceKind>,
+    /// All conditions, if one of them changes.
+    pub conditions: Option<Vec<Condition>>,
+}
+
+impl Change {
+    /// True: there is nothing to write.
+    pub fn is_empty(&self) -> bool {
+        self.durable.is_none() && self.conditions.is_none()
+    }
+}
+
+type Write = Pin<Box<dyn Future<Output = Result<JobSet, WriteError>> + Send>>;
+
+/// Writes the status of one group, one change at a time.
+pub(super) struct StatusWriter {
+    client: kube::Client,
+    state: State,
+    writes: StatusWrites,
+}
+
+enum State {
+    Idle,
+    Writing(Write),
+    /// After a failure or a conflict.
+    Pausing {
+        until: Instant,
+    },
+}
+
+impl StatusWriter {
+    pub(super) fn new(client: kube::Client) -> Self {
+        Self {
+            client,
+            state: State::Idle,
+            writes: StatusWrites::default(),
+        }
+    }
+
+    /// Begins to write `change` unless another write is under way, or paused. True: the status is
+    /// up to date.
+    pub(super) fn want(&mut self, known: &Arc<JobSet>, change: Change) -> bool {
+        match (&self.state, change.is_empty()) {
+            (State::Idle, true) => return true,
+            (State::Idle, false) => {
+                if let Some(wanted) = &change.durable {
+                    tracing::info!(generation = %wanted.generation, phase = ?wanted.phase, "writing status");
+                }
+                let write = write(self.client.clone(), Arc::clone(known), change);
+                self.state = State::Writing(Box::pin(write));
+            }
+            (State::Pausing { until }, true) if *until <= Instant::now() => self.state = State::Idle,
+            (State::Writing(_) | State::Pausing { .. }, _) => {}
+        }
+        false
+    }
+
+    /// Resolves when a write has ended, with its result, or when a pause is over, with nothing.
+    /// Cancel-safe: the write stays here.
+    pub(super) async fn progress(&mut self) -> Option<Result<JobSet, WriteError>> {
+        let written = match &mut self.state {
+            State::Idle => std::future::pending().await,
+            State::Writing(write) => Some(write.as_mut().await),
+            State::Pausing { until } => {
+                tokio::time::sleep_until((*until).into()).await;
+                None
+            }
+        };
+        let pause = written
+            .as_ref()
+            .map_or(Duration::ZERO, |written| self.pause_after(written));
+        self.state = if pause.is_zero() {
+            State::Idle
+        } else {
+            State::Pausing {
+                until: Instant::now() + pause,
+            }
+        };
+        written
+    }
+
+    fn pause_after(&mut self, written: &Result<JobSet, WriteError>) -> Duration {
+        match written {
+            Ok(_) => {
+                self.writes.done();
+                Duration::ZERO
+            }
+            Err(WriteError::Conflict(_)) => self.writes.conflicted(),
+            // The group's task ends.
+            Err(WriteError::Gone | WriteError::Pruned) => Duration::ZERO,
+            Err(
+                error @ (WriteError::WentBack { .. }
+                | WriteError::Api(_)
+                | WriteError::Outdated
+                | WriteError::Unchanged),
+            ) => {
+                let pause = self.writes.failed();
+                tracing::warn!(%error, ?pause, "status not written, will retry");
+                pause
+            }
+        }
+    }
+}
+
+/// Writes `change` on top of exactly `known`.
+async fn write(client: kube::Client, known: Arc<JobSet>, change: Change) -> Result<JobSet, WriteError> {
+    let api: Api<JobSet> = Api::namespaced(client, known.ns());
+    let patch = patch(&known, &change, jiff::Timestamp::now());
+    let patched = api
+        .patch_status(known.name(), &PatchParams::default(), &Patch::Merge(&patch))
+        .await;
+    match patched {
+        Ok(jobset) if jobset.metadata.uid == known.metadata.uid => {
+            let status = jobset.status.as_ref();
+            let state = status.and_then(|status| status.in_place_restart.as_ref());
+            let wanted = change
+                .durable
+                .as_ref()
+                .map(|durable| &durable.handled_worker_restart);
+            let outdated = |state: &InPlaceRestartStatus| {
+                wanted.is_some_and(|wanted| state.handled_worker_restart != *wanted)
+            };
+            if state.is_some_and(outdated) {
+                Err(WriteError::Outdated)
+            } else if change.durable.is_some() && jobset.status == known.status {
+                Err(WriteError::Unchanged)
+            } else if state.is_some() || change.durable.is_none() {
+                Ok(jobset)
+            } else {
+                Err(WriteError::Pruned)
+            }
+        }
+        Ok(_) => Err(WriteError::Gone),
+        Err(kube::Error::Api(error)) if error.code == 404 => Err(WriteError::Gone),
+        Err(kube::Error::Api(error)) if error.code == 409 => match api.get_opt(known.name()).await {
+            Ok(Some(jobset)) if jobset.metadata.uid == known.metadata.uid => {
+                // It was read from etcd, after `known`: only a store that has gone back holds an
+                // older version.
+                let (before, now) = (version(&known.metadata), version(&jobset.metadata));
+                if (1..before).contains(&now) {
+                    return Err(WriteError::WentBack { before, now });
+                }
+                Err(WriteError::Conflict(Box::new(jobset)))
+            }
+            Ok(_) => Err(WriteError::Gone),
+            Err(error) => Err(WriteError::Api(Box::new(error))),
+        },
+        Err(error) => Err(WriteError::Api(Box::new(error))),
+    }
+}
+
+/// The merge patch for a change. A recreation raises `status.restarts` in the same write, once per
+/// generation.
+#[must_use]
+pub fn patch(known: &JobSet, change: &Change, now: jiff::Timestamp) -> Value {
+    let before = known
+        .status
+        .as_ref()
+        .and_then(|status| status.in_place_restart.as_ref());
+    let mut status = json!({});
+    if let Some(conditions) = &change.conditions {
+        status["conditions"] = json!(conditions);
+    }
+    if let Some(wanted) = &change.durable {
+        status["inPlaceRestart"] = whole(&convert::status_to(wanted, change.kind.clone(), before, now));
+        if begins_recreation(known, wanted) {
+            let counted = known
+                .status
+                .as_ref()
+                .map_or(0, |status| status.restarts_count_towards_max);
+            status["restarts"] = json!(known.restarts() + 1);
+            status["restartsCountTowardsMax"] = json!(counted + 1);
+        }
+    }
+    json!({"metadata": {"resourceVersion": known.metadata.resource_version}, "status": status})
+}
+
+/// The kind of the group from this write on. A recreation decides it again for the new Jobs.
+pub(super) fn kind(known: &JobSet, wanted: Option<&Durable>, agents: &Agents) -> Option<InPlaceKind> {
+    let group = if wanted.is_some_and(|wanted| begins_recreation(known, wanted)) {
+        in_place::mode_of_new_jobs(known, agents)
+    } else {
+        in_place::mode(known, agents)
+    };
+    group.map(|group| group.kind)
+}
+
+fn begins_recreation(known: &JobSet, wanted: &Durable) -> bool {
+    let before = known
+        .status
+        .as_ref()
+        .and_then(|status| status.in_place_restart.as_ref());
+    // As the status holds it.
+    let after = i64::try_from(wanted.generation.0).unwrap_or(i64::MAX);
+    wanted.phase == DurablePhase::Recreating && after > before.map_or(0, |before| before.generation.max(0))
+}
+
+/// Every field of the status, absent ones as null: a merge patch keeps a field that it does not
+/// name.
+fn whole(status: &InPlaceRestartStatus) -> Value {
+    let mut value = json!(status);
+    if let Some(fields) = value.as_object_mut() {
+        for name in [
+            "generation",
+            "latest",
+            "workerRestarts",
+            "released",
+            "restarts",
+            "epoch",
+            "started",
+            "joined",
+            "level",
+            "cause",
+            "handledManualRequest",
+            "handledWorkerRestart",
+        ] {
+            fields.entry(name).or_insert(Value::Null);
+        }
+        if let Some(cause) = fields.get_mut("cause").and_then(Value::as_object_mut) {
+            for name in ["pod", "container", "node", "exitCode", "signal"] {
+                cause.entry(name).or_insert(Value::Null);
+            }
+        }
+    }
+    value
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{Method, Request, Response};
+    use kube::client::Body;
+    use lockstep_core::restart::{Cause, Generation, Reason};
+    use serde_json::from_value;
+
+    use super::*;
+
+    fn at(version: &str) -> JobSet {
+        let mut jobset = JobSet::default();
+        jobset.metadata.name = Some("js".to_owned());
+        jobset.metadata.uid = Some("u".to_owned());
+        jobset.metadata.resource_version = Some(version.to_owned());
+        jobset
+    }
+
+    /// The error of a write on version 20 that is refused while the JobSet is at this version.
+    async fn refused(shown: &'static str) -> WriteError {
+        let service = tower::service_fn(move |request: Request<Body>| async move {
+            let (code, answer) = if request.method() == Method::GET {
+                (200, json!(at(shown)))
+            } else {
+                let status = json!({"kind": "Status", "status": "Failure", "reason": "Conflict", "code": 409, "message": "m"});
+                (409, status)
+            };
+            let answer = Response::builder()
+                .status(code)
+                .body(Body::from(answer.to_string().into_bytes()));
+            Ok::<_, tower::BoxError>(answer?)
+        });
+        let client = kube::Client::new(service, "default");
+        let change = Change {
+            durable: Some(Durable::default()),
+            ..Change::default()
+        };
+        write(client, Arc::new(at("20")), change).await.unwrap_err()
+    }
+
+    #[tokio::test]
+    async fn an_older_version_than_the_one_that_was_known_is_no_conflict() {
+        for shown in ["20", "21", "opaque", "0"] {
+            let refused = refused(shown).await;
+            assert!(matches!(refused, WriteError::Conflict(_)), "{shown}: {refused}");
+        }
+        let refused = refused("9").await;
+        assert_eq!(refused.to_string(), "it was at resourceVersion 20, and is at 9");
+    }
+
+    #[test]
+    fn the_kind_is_decided_anew_for_jobs_that_are_made_anew_alone() {
+        let container = json!({"name": "worker", "image": "image"});
+        let template = json!({"spec": {"containers": [container]}});
+        let job = json!({"name": "w", "template": {"spec": {"template": template}}});
+        let known: JobSet = from_value(json!({
+            "apiVersion": "jobset.x-k8s.io/v1alpha2",
+            "kind": "JobSet",
+            "metadata": {"name": "js"},
+            "spec": {"replicatedJobs": [job], "failurePolicy": {"restartStrategy": "InPlaceRestart"}},
+            "status": {"inPlaceRestart": {"kind": "Supervised", "generation": 3}},
+        }))
+        .unwrap();
+        // The container states no command.
+        let by_template = Agents::ByTemplate("image".to_owned());
+        let at = |phase, generation| {
+            let wanted = Durable {
+                phase,
+                generation: Generation(generation),
+                ..Durable::default()
+            };
+            kind(&known, Some(&wanted), &by_template)
+        };
+        assert_eq!(at(DurablePhase::Stopping, 4), Some(InPlaceKind::Supervised));
+        assert_eq!(at(DurablePhase::Recreating, 4), Some(InPlaceKind::Plain));
+        assert_eq!(at(DurablePhase::Recreating, 3), Some(InPlaceKind::Supervised));
+        assert_eq!(kind(&known, None, &by_template), Some(InPlaceKind::Supervised));
+    }
+
+    #[test]
+    fn a_cause_keeps_nothing_of_the_one_before() {
+        let cause = Cause {
+            reason: Reason::ManualRequest,
+            identity: None,
+            pod: String::new(),
+            node: String::new(),
+            exit: None,
+            at: None,
+        };
+        let change = Change {
+            durable: Some(Durable {
+                cause: Some(cause),
+                ..Durable::default()
+            }),
+            ..Change::default()
+        };
+        let patch = patch(&JobSet::default(), &change, jiff::Timestamp::UNIX_EPOCH);
+        let cause = &patch["status"]["inPlaceRestart"]["cause"];
+        for name in ["pod", "container", "node", "exitCode", "signal"] {
+            assert!(cause.get(name).is_some_and(Value::is_null), "{name}: {cause}");
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! One step of a group's task: decide, and begin to act.
+//!
+//! Promises: nothing here waits. Writes, creations and deletions begin here and end in the task's
+//! loop. What a restart waits for comes first: the nodes hear of it before the status is written,
+//! and the platform API shows it last.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use lockstep_core::restart::{Announcement, Desired, Observed, Output, UnixNanos};
+
+use super::Task;
+use crate::controllers::restart::blocked_condition;
+use crate::controllers::restart::board::Snapshot;
+use crate::controllers::restart::observation::Observation;
+use crate::controllers::restart::pace;
+use crate::controllers::restart::status_writer::{self, Change};
+use crate::controllers::restart::view::{self, View};
+
+/// Exposing a group of more workers than this takes time.
+const LARGE: usize = 256;
+/// How often a large group is exposed while only its workers change.
+const EXPOSE_EVERY: Duration = Duration::from_millis(100);
+
+/// When the next step is due if nothing changes.
+pub(super) struct Timers {
+    /// The coordinator, the pod replacer or the pod deleter has something to do.
+    pub(super) act_at: Option<Instant>,
+    /// A large group can be exposed again.
+    pub(super) expose_at: Option<Instant>,
+}
+
+impl Task {
+    /// Decides on what is observed, and begins to act.
+    pub(super) fn step(&mut self, observation: &mut Observation) -> Timers {
+        let (view, observed) = (observation.view(), observation.observed());
+        let now = self.context.clock.now();
+        let mut out = pace::offload_if_slow(self.full_step.took, || self.coordinator.step(observed, now));
+        if self.state != self.coordinator.state_name() {
+            self.state = self.coordinator.state_name();
+            tracing::info!(state = self.state, generation = %self.coordinator.generation(), "group state");
+        }
+        if let Some(desired) = out.desired.take() {
+            self.publish(view, desired);
+        }
+        self.announce(std::mem::take(&mut out.announcements), now);
+        self.persist(observed, &mut out);
+        let act_at = self.repair(view, &out, now);
+        // After everything that a restart waits for.
+        let expose_at = self.expose(observed);
+        observation.wait_for(out.step_delay);
+        Timers { act_at, expose_at }
+    }
+
+    /// Hands the desired state to the streams of the nodes.
+    fn publish(&mut self, view: &View, desired: Desired) {
+        let generation = desired.generation;
+        self.group.link.publish(view::published(view, desired));
+        if generation > self.published.0 {
+            self.published = (generation, self.context.clock.now());
+        }
+    }
+
+    /// Notes what has happened in the history, the log, events, metrics and traces.
+    fn announce(&self, announcements: Vec<Announcement>, now: UnixNanos) {
+        let registry = &self.context.registry;
+        for mut announcement in announcements {
+            if let Announcement::Restarted { timeline, .. } = &mut announcement
+                && timeline.generation == self.published.0
+            {
+                timeline.pushed_at = self.published.1;
+            }
+            self.post.note(&announcement, now);
+            self.context
+                .recorder
+                .announce(&self.jobset, announcement, |node| {
+                    registry.why_without_agents(node)
+                });
+        }
+    }
+
+    /// Begins to write the status, or, if that is up to date, the annotation.
+    fn persist(&mut self, observed: &Observed, out: &mut Output) {
+        let registry = &self.context.registry;
+        let durable = out.status.take();
+        let change = Change {
+            kind: status_writer::kind(&self.jobset, durable.as_ref(), &self.context.agents),
+            durable,
+            conditions: blocked_condition::conditions(
+                &self.jobset,
+                &out.blocked,
+                |node| registry.why_without_agents(node),
+                jiff::Timestamp::now(),
+            ),
+        };
+        let is_up_to_date = self.status_writer.want(&self.jobset, change);
+        // Never in the way of a restart.
+        if is_up_to_date && self.state == "InSync" {
+            self.restart_count.show(&self.jobset, observed.durable.counter);
+        }
+    }
+
+    /// Begins to replace lost pods and to delete condemned ones. Returns when to step again.
+    fn repair(&mut self, view: &View, out: &Output, now: UnixNanos) -> Option<Instant> {
+        let generation = self.coordinator.generation();
+        let mut vacant = self.lost_pods.look(&view.places, generation, now);
+        if !out.replace {
+            vacant.replacements.clear();
+        }
+        let namespace = self.jobset.ns();
+        let replace_at = self
+            .pod_replacer
+            .as_mut()
+            .and_then(|replacer| replacer.want(namespace, vacant.replacements));
+        let delete_at = self.pod_deleter.want(namespace, &out.condemned);
+        let wake_at = [out.wake_at, vacant.wake_at].into_iter().flatten().min();
+        let wake_at = wake_at.map(|at| self.context.clock.instant(at));
+        [wake_at, replace_at, delete_at].into_iter().flatten().min()
+    }
+
+    /// Shows the group on the board. A large one is left for later if only its workers have changed
+    /// since a moment ago: then this returns when to show it.
+    fn expose(&mut self, observed: &Arc<Observed>) -> Option<Instant> {
+        let generation = self.coordinator.generation();
+        let same = self
+            .exposed
+            .filter(|(_, state, at)| (*state, *at) == (self.state, generation));
+        let expose_at = same
+            .map(|(at, ..)| at + EXPOSE_EVERY)
+            .filter(|at| observed.workers.len() > LARGE && Instant::now() < *at);
+        if expose_at.is_none() {
+            self.post.show(Snapshot {
+                jobset: Arc::clone(&self.jobset),
+                observed: Arc::clone(observed),
+                state: self.state,
+                generation,
+                released: self.coordinator.released(),
+                restarts: self.coordinator.restarts(),
+                cause: self.coordinator.cause().cloned(),
+                level: self.coordinator.level(),
+            });
+            self.exposed = Some((Instant::now(), self.state, generation));
+        }
+        expose_at
+    }
+}

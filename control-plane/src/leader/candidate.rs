@@ -1,0 +1,198 @@
+//! When a replica may take the Lease. It judges by what it has seen itself, and for how long, by
+//! its own monotonic clock.
+//!
+//! Promises: a Lease that is renewed stays with its holder, whatever times it states. A Lease that
+//! is not renewed is over when it was seen unchanged for its own duration. No write replaces a
+//! renewal that came in between. A deleted Lease that this replica saw held lasts as long too,
+//! because its holder may not know of the deletion. A replica that starts later finds no Lease, and
+//! takes it. No replica takes a Lease if the API server goes back to an older state: its caches may
+//! hold what no longer exists.
+
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use kube::api::Api;
+use tokio::time::Instant;
+
+use super::expiry::HighestVersion;
+use super::{LOOK, LeaseError, holder, set_free};
+use crate::config::settings::LeaderElection;
+use crate::k8s::apply::is_status;
+
+/// A waiting replica, and what it has seen of the Lease.
+#[derive(Debug)]
+pub(super) struct Candidate {
+    leases: Api<Lease>,
+    election: LeaderElection,
+    identity: String,
+    seen: Option<LastSeen>,
+    pub(super) highest: HighestVersion,
+}
+
+/// The Lease of another holder as it was last seen, and since when it has been seen like this. Its
+/// annotations do not count: a renewal changes the times.
+#[derive(Debug)]
+struct LastSeen {
+    spec: LeaseSpec,
+    presence: Presence,
+    since: Instant,
+}
+
+/// Tells if a Lease that was held still exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Presence {
+    There,
+    Deleted,
+}
+
+/// What a Lease is to a replica that would like to lead.
+#[derive(Debug, PartialEq, Eq)]
+enum LeaseState {
+    /// Without a holder, or missing and never seen with one.
+    Free,
+    /// It still names a holder, but is over; or it names this replica, which has given it up.
+    Over,
+    /// Held by another replica, until this time if it is not renewed.
+    Held(Instant),
+}
+
+impl Candidate {
+    pub(super) fn new(leases: Api<Lease>, election: &LeaderElection, identity: &str) -> Self {
+        Self {
+            leases,
+            election: election.clone(),
+            identity: identity.to_owned(),
+            seen: None,
+            highest: HighestVersion::default(),
+        }
+    }
+
+    /// Resolves when the lease can be taken at once. If it is over, it is freed first.
+    ///
+    /// # Errors
+    /// [`LeaseError::WentBack`].
+    pub(super) async fn until_free(&mut self) -> Result<(), LeaseError> {
+        loop {
+            let next = match self.look().await? {
+                Some((LeaseState::Free, _)) => return Ok(()),
+                Some((LeaseState::Over, Some(lease))) if self.freed(&lease).await => return Ok(()),
+                Some((LeaseState::Held(until), _)) => until.min(Instant::now() + LOOK),
+                _ => Instant::now() + LOOK,
+            };
+            tokio::time::sleep_until(next).await;
+        }
+    }
+
+    /// Resolves when another replica holds the lease, when it is gone, or when no replica has taken
+    /// it for long.
+    ///
+    /// # Errors
+    /// [`LeaseError::WentBack`].
+    pub(super) async fn until_held(&mut self) -> Result<(), LeaseError> {
+        let began = Instant::now();
+        while began.elapsed() < self.election.duration {
+            tokio::time::sleep(LOOK).await;
+            // Without a Lease the manager has nothing to acquire.
+            if let Some((LeaseState::Held(_), _) | (_, None)) = self.look().await? {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// `None`: the lease cannot be read.
+    async fn look(&mut self) -> Result<Option<(LeaseState, Option<Lease>)>, LeaseError> {
+        // A late answer only makes the lease look younger.
+        let look = self.leases.get_opt(&self.election.lease);
+        match tokio::time::timeout(self.election.duration, look).await {
+            Ok(Ok(lease)) => {
+                if let Some(lease) = &lease {
+                    self.highest.see(lease)?;
+                }
+                return Ok(Some((self.judge(lease.as_ref()), lease)));
+            }
+            Ok(Err(error)) => tracing::warn!(%error, "the lease cannot be read"),
+            Err(_) => tracing::warn!("the lease cannot be read in time"),
+        }
+        Ok(None)
+    }
+
+    fn judge(&mut self, lease: Option<&Lease>) -> LeaseState {
+        let Some(lease) = lease else {
+            return self.gone();
+        };
+        let holder = holder(lease);
+        match &lease.spec {
+            Some(spec) if holder.is_some_and(|holder| holder != self.identity) => {
+                self.held(spec.clone(), Presence::There)
+            }
+            spec => {
+                self.seen = None;
+                // With traces of a holder the manager would take the lease for a held one.
+                let is_clean = spec.as_ref().is_none_or(|spec| {
+                    spec.holder_identity.is_none()
+                        && spec.renew_time.is_none()
+                        && spec.acquire_time.is_none()
+                        && spec.lease_duration_seconds.is_none()
+                });
+                if is_clean {
+                    LeaseState::Free
+                } else {
+                    LeaseState::Over
+                }
+            }
+        }
+    }
+
+    /// The state of a missing Lease: the time that it was seen to last has still to pass. Then
+    /// there is nothing to free.
+    fn gone(&mut self) -> LeaseState {
+        let Some(seen) = &self.seen else {
+            return LeaseState::Free;
+        };
+        match self.held(seen.spec.clone(), Presence::Deleted) {
+            LeaseState::Over => {
+                self.seen = None;
+                LeaseState::Free
+            }
+            held => held,
+        }
+    }
+
+    /// The state of a Lease that another replica holds, or held when it was deleted.
+    fn held(&mut self, spec: LeaseSpec, presence: Presence) -> LeaseState {
+        let now = Instant::now();
+        let since = match &self.seen {
+            Some(seen) if seen.spec == spec && seen.presence == presence => seen.since,
+            _ => now,
+        };
+        let lasts = spec
+            .lease_duration_seconds
+            .and_then(|lasts| u64::try_from(lasts).ok());
+        let lasts = lasts.map_or(self.election.duration, Duration::from_secs);
+        self.seen = Some(LastSeen {
+            spec,
+            presence,
+            since,
+        });
+        match since + lasts {
+            until if until <= now => LeaseState::Over,
+            until => LeaseState::Held(until),
+        }
+    }
+
+    /// Frees the lease. False: it failed, or the lease was written since it was read.
+    async fn freed(&self, lease: &Lease) -> bool {
+        if let Some(former) = holder(lease).filter(|holder| *holder != self.identity) {
+            tracing::warn!(former, "the lease was not renewed for as long as it lasts");
+        }
+        match set_free(&self.leases, lease).await {
+            Ok(()) => true,
+            Err(error) if is_status(&error, 409) => false,
+            Err(error) => {
+                tracing::warn!(%error, "the lease cannot be freed");
+                false
+            }
+        }
+    }
+}
