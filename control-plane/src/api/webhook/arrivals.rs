@@ -21,6 +21,8 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::api_servers::SenderClass;
+
 /// The time over which a rate is taken. What has sent nothing for as long has none.
 const WINDOW: Duration = Duration::from_millis(100);
 /// The shortest time over which a rate is taken: the first bytes of a body say nothing about the next ones.
@@ -48,11 +50,11 @@ struct Bodies {
 struct Body {
     /// The address that sends it.
     sender: String,
-    /// Whether an API server sends it.
-    goes_first: bool,
+    /// True if it has priority over those without.
+    has_priority: bool,
     /// How long it says that it is.
     declared: usize,
-    /// Whether all of it has arrived.
+    /// True once all of it has arrived.
     is_whole: bool,
     bytes: usize,
     /// Of these, what has arrived since the window began.
@@ -125,8 +127,8 @@ impl Arrivals {
         }))
     }
 
-    /// A body begins to arrive from this address, which says that it has so many bytes.
-    pub(super) fn begin(&self, sender: &str, goes_first: bool, declared: usize) -> Arrival {
+    /// A body of `declared` bytes begins to arrive from this address.
+    pub(super) fn begin(&self, sender: &str, class: SenderClass, declared: usize) -> Arrival {
         let cut = CancellationToken::new();
         let mut bodies = self.0.lock();
         let id = bodies.next;
@@ -134,7 +136,7 @@ impl Arrivals {
         let now = Instant::now();
         let body = Body {
             sender: sender.to_owned(),
-            goes_first,
+            has_priority: class.has_priority(),
             declared,
             is_whole: false,
             bytes: 0,
@@ -192,7 +194,7 @@ impl Bodies {
         for (other, body) in &self.by_id {
             let rank = body.rank(now, of(body));
             let comes_later = match rank {
-                _ if own.goes_first != body.goes_first => own.goes_first,
+                _ if own.has_priority != body.has_priority => own.has_priority,
                 Rank::Arrives(Reverse(of_other)) => of_other < rate,
                 Rank::Whole(share) => share > own_share,
             };
@@ -200,10 +202,10 @@ impl Bodies {
                 // It gives its memory back as soon as its task runs.
                 Some(cut) if cut.is_cancelled() => freed += body.bytes,
                 Some(cut) if *other != id && comes_later => {
-                    later.push(((body.goes_first, Reverse(rank)), body.bytes, cut.clone()));
+                    later.push(((body.has_priority, Reverse(rank)), body.bytes, cut.clone()));
                 }
                 // What comes later waits for this one, and not the other way round.
-                _ if *other != id && own.goes_first && !body.goes_first => {}
+                _ if *other != id && own.has_priority && !body.has_priority => {}
                 _ => needed += body.waits.map_or(0, |(_, more)| more),
             }
         }

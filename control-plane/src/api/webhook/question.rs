@@ -22,6 +22,7 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use lockstep_core::common::extent::Extent;
 use tokio::time::timeout;
 
+use super::api_servers::SenderClass;
 use super::arrivals::{Arrival, Arrivals};
 use super::review;
 use super::routes::Admission;
@@ -129,14 +130,15 @@ impl FromRequest<Admission> for Question {
         if bytes > LONGEST_BODY {
             return Err(too_long());
         }
-        let (room, servers) = (&admission.room, &admission.api_servers);
-        let (is_server, goes_first) = (servers.is_one(sender), servers.goes_first(sender));
-        let sender = match is_server {
+        let room = &admission.room;
+        let class = admission.api_servers.class_of(sender);
+        let sender = match class {
             // Others in its network are not it.
-            true => sender.to_canonical().to_string(),
-            false => ConnectionLimit::name(sender),
+            SenderClass::ApiServer => sender.to_canonical().to_string(),
+            SenderClass::Unidentified | SenderClass::Other => ConnectionLimit::name(sender),
         };
-        let alone = if bytes > SMALL_BODY && !is_server && (admission.is_short)() {
+        let may_wait = bytes > SMALL_BODY && class != SenderClass::ApiServer;
+        let alone = if may_wait && (admission.is_short)() {
             let alone = timeout(PATIENCE, room.while_short.take(&sender, 1)).await;
             Some(alone.map_err(|_| short())?)
         } else {
@@ -147,11 +149,11 @@ impl FromRequest<Admission> for Question {
         } else {
             &room.small
         };
-        let arrival = of_size.arrivals.begin(&sender, goes_first, bytes);
+        let arrival = of_size.arrivals.begin(&sender, class, bytes);
         let waits = async {
             let body = come(request.into_body(), bytes, &arrival).await?;
             arrival.whole();
-            let turns = room.turns(of_size, &sender, is_server, goes_first, &body).await?;
+            let turns = room.turns(of_size, &sender, class, &body).await?;
             Ok((body, turns))
         };
         let (body, (turns, huge)) = tokio::select! {
@@ -177,8 +179,7 @@ impl Room {
         &self,
         of_size: &OfSize,
         sender: &str,
-        is_server: bool,
-        goes_first: bool,
+        class: SenderClass,
         body: &Bytes,
     ) -> Result<(Vec<Turn>, Option<Huge>), Response> {
         let of_sender = of_size.of_senders.take(sender, kib(body.len()));
@@ -193,14 +194,14 @@ impl Room {
         if Extent::of_text(body).exceeds(huge_lock::FROM) {
             turns.push(self.huge.take(&whose, 1).await);
             turns.push(self.one_at_a_time.take(sender, 1).await);
-            if !is_server {
+            if class != SenderClass::ApiServer {
                 turns.push(self.one_of_others.take(sender, 1).await);
             }
             huge = Some(huge_lock::turn().await);
         }
         let read = async {
             let into = kib(body.len()).saturating_mul(TIMES);
-            if !goes_first {
+            if !class.has_priority() {
                 turns.push(of_size.read_of_others.take(&whose, into).await);
             }
             turns.push(of_size.read.take(&whose, into).await);
