@@ -14,7 +14,8 @@ async fn a_namespace_has_its_part_and_leaves_the_rest_to_others() {
     assert_eq!(evil.len(), 2);
     assert_eq!(all_of(&turns, "good", 1).len(), 2);
     drop(evil);
-    assert_eq!(all_of(&turns, "evil", 1).len(), 2);
+    let evil = all_of(&turns, "evil", 1);
+    assert_eq!(evil.len(), 2);
     assert_eq!(turns.lines.lock().unwrap().len(), 1, "who has none is forgotten");
 }
 
