@@ -109,27 +109,25 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Share {
             spans.find_map(|span| span.extensions().get::<Of>().map(|of| of.0.clone()))
         };
         let class = Class::of(*event.metadata().level());
-        // Both warnings name no `namespace` and are said in no span, so that they count for none.
-        if let Some(namespace) = named.0.or_else(of_span) {
-            let Some((left_out, of)) = self.next(&namespace, class) else {
-                return false;
-            };
-            if left_out > 0 {
-                tracing::warn!(parent: None, of, left_out, "more happens in a namespace than is logged");
-            }
-            return true;
-        }
         let target = event.metadata().target();
-        if target.starts_with(OWN) {
+        let library = target.split(':').next().unwrap_or(target);
+        let namespace = named.0.or_else(of_span);
+        let is_of_namespace = namespace.is_some();
+        if !is_of_namespace && target.starts_with(OWN) {
             return true;
         }
-        let library = target.split(':').next().unwrap_or(target);
         // No namespace has such a name.
-        let Some((left_out, _)) = self.next(&format!("library {library}"), class) else {
+        let share = namespace.unwrap_or_else(|| format!("library {library}"));
+        let Some((left_out, of)) = self.next(&share, class) else {
             return false;
         };
-        if left_out > 0 {
-            tracing::warn!(parent: None, library, left_out, "a library says more than is logged");
+        // Both warnings name no `namespace` and are said in no span, so that they count for none.
+        match left_out {
+            0 => {}
+            _ if is_of_namespace => {
+                tracing::warn!(parent: None, of, left_out, "more happens in a namespace than is logged");
+            }
+            _ => tracing::warn!(parent: None, library, left_out, "a library says more than is logged"),
         }
         true
     }
