@@ -1,6 +1,7 @@
 //! How much memory this process may take, and whether it has taken much of that.
 
 use std::fs;
+use std::sync::LazyLock;
 
 #[cfg(test)]
 mod tests;
@@ -15,9 +16,32 @@ const PAGE: usize = 4096;
 /// What counts where nothing can be read: the limit of the chart.
 const USUAL: usize = 1 << 30;
 
-/// Bytes that this process may take: the limit of its container, or the machine's memory where that is less or there is none.
+/// Bytes that this process may take: the limit of its container, or the machine's memory if that is
+/// less or there is no limit. Read once.
 #[must_use]
 pub(crate) fn limit() -> usize {
+    static LIMIT: LazyLock<usize> = LazyLock::new(read_limit);
+    *LIMIT
+}
+
+/// A part of the memory that things of one kind may take together.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Share {
+    /// One of so many parts.
+    pub(crate) parts: usize,
+    /// Bytes that one of the things takes at most.
+    pub(crate) each: usize,
+}
+
+impl Share {
+    /// How many of the things fit into the share, if the process may take `memory` bytes.
+    #[must_use]
+    pub(crate) const fn fits(self, memory: usize) -> usize {
+        memory / self.parts / self.each
+    }
+}
+
+fn read_limit() -> usize {
     let limits = LIMITS.iter().filter_map(|path| fs::read_to_string(path).ok());
     let limit = limits.filter_map(|text| limit_of(&text)).min();
     let machine = fs::read_to_string("/proc/meminfo").ok();
@@ -25,8 +49,8 @@ pub(crate) fn limit() -> usize {
     limit.into_iter().chain(machine).min().unwrap_or(USUAL)
 }
 
-/// Whether this process has taken more than half of what it may take: what each part of it may take adds up to more than there is, so that those whom nobody
-/// knows wait for each other. Costs 10 us.
+/// True if this process uses more than half of its memory limit. The shares of its parts add up to
+/// more than the limit, so unknown clients then wait for each other. Costs 10 us.
 #[must_use]
 pub(crate) fn is_half_taken() -> bool {
     let statm = fs::read_to_string("/proc/self/statm").ok();

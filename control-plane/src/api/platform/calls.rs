@@ -15,7 +15,7 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 use tower::{Layer, Service};
 
-use crate::k8s::memory_limit;
+use crate::k8s::memory_limit::{self, Share};
 use crate::k8s::turns::{Turn, Turns};
 use crate::net::tls::ConnectionHandle;
 
@@ -25,9 +25,11 @@ const OF_ONE: u32 = 128;
 const APART: u32 = 4;
 /// Those of all addresses together, first ones and others, if there is memory for them.
 const ALL: (u32, u32) = (8192, 4096);
-/// What a call takes at most until it is answered: headers, a token and a request. A 16th of the memory is for that.
-const OF_CALL: usize = 32 << 10;
-const PARTS_OF_MEMORY: usize = 16;
+/// The memory for calls until they are answered: headers, a token and a request.
+const MEMORY: Share = Share {
+    parts: 16,
+    each: 32 << 10,
+};
 /// Calls for which somebody must make himself known.
 const OF_KNOWN: &str = "/lockstep.platform.v1.Platform/";
 /// The one that streams: it holds one of the [`super::watch_slots`] from its first answer on.
@@ -49,7 +51,7 @@ impl Default for Calls {
 impl Calls {
     /// As many as so much memory is enough for.
     fn with_memory(memory: usize) -> Self {
-        let calls = u32::try_from(memory / PARTS_OF_MEMORY / OF_CALL).unwrap_or(u32::MAX);
+        let calls = u32::try_from(MEMORY.fits(memory)).unwrap_or(u32::MAX);
         let others = (calls / 3).clamp(OF_ONE - APART, ALL.1);
         let first = (calls / 3 * 2).clamp(OF_ONE, ALL.0);
         Self {
@@ -188,7 +190,7 @@ mod tests {
             .filter_map(|n| calls.place(&format!("10.0.{}.{}", n / 100, n % 100)))
             .collect();
         assert!(
-            taken.len() * OF_CALL <= (256 << 20) / PARTS_OF_MEMORY,
+            taken.len() * MEMORY.each <= (256 << 20) / MEMORY.parts,
             "{}",
             taken.len()
         );

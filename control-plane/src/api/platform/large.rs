@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep_until};
 use tonic::body::Body;
 
 use crate::controllers::restart::board::Snapshot;
-use crate::k8s::memory_limit;
+use crate::k8s::memory_limit::{self, Share};
 
 #[cfg(test)]
 mod tests;
@@ -36,8 +36,8 @@ const UNREAD: u32 = UNREAD_OF_ALL / NAMESPACES;
 const UNREAD_OF_ALL: u32 = 64 * 1024;
 /// As many namespaces with answers that nobody reads take all room.
 const NAMESPACES: u32 = 4;
-/// Of how many parts of the memory one is for that, if it is less.
-const PARTS_OF_MEMORY: usize = 8;
+/// The memory for that, if it is less.
+const MEMORY: Share = Share { parts: 8, each: KIB };
 /// How much longer than a group takes nobody is told another one, and the longest such rest.
 const REST: u32 = 5;
 const LONGEST_REST: Duration = Duration::from_secs(2);
@@ -79,7 +79,7 @@ impl Default for Lines {
 impl Lines {
     /// As much room as there is in so much memory.
     fn with_memory(memory: usize) -> Self {
-        let kib = u32::try_from(memory / PARTS_OF_MEMORY / KIB).unwrap_or(u32::MAX);
+        let kib = u32::try_from(MEMORY.fits(memory)).unwrap_or(u32::MAX);
         let of_one = (kib / NAMESPACES).clamp(1, UNREAD);
         Self {
             of: Arc::default(),

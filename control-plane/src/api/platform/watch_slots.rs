@@ -6,16 +6,17 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::k8s::memory_limit;
+use crate::k8s::memory_limit::{self, Share};
 
 use super::error_details::{CallError, Reason};
 
 /// Watches over all callers, if there is memory for them; and at least.
 const ALL: (usize, usize) = (256, 32);
-/// What one takes whose caller reads nothing: what HTTP/2 buffers of a stream, and a message.
-const UNREAD: usize = 512 << 10;
-/// Of how many parts of the memory one is for watches.
-const PARTS_OF_MEMORY: usize = 8;
+/// The memory for watches whose callers read nothing: what HTTP/2 buffers of a stream, and a message.
+const MEMORY: Share = Share {
+    parts: 8,
+    each: 512 << 10,
+};
 
 /// The places, and whose they are.
 #[derive(Clone)]
@@ -58,7 +59,7 @@ pub(super) struct WatchSlot {
 impl WatchSlots {
     /// As many as so much memory is enough for.
     fn with_memory(memory: usize) -> Self {
-        let all = (memory / PARTS_OF_MEMORY / UNREAD).clamp(ALL.1, ALL.0);
+        let all = MEMORY.fits(memory).clamp(ALL.1, ALL.0);
         Self {
             most: Most {
                 all,
@@ -171,7 +172,7 @@ mod tests {
     fn unread_watches_take_a_part_of_the_memory() {
         let places = WatchSlots::with_memory(256 << 20);
         let wide = fill(&places, "");
-        assert_eq!(wide.len() * UNREAD, (256 << 20) / PARTS_OF_MEMORY);
+        assert_eq!(wide.len() * MEMORY.each, (256 << 20) / MEMORY.parts);
         let places = WatchSlots::with_memory(64 << 20);
         assert_eq!(fill(&places, "one").len(), ALL.1 / 2);
     }

@@ -24,7 +24,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use super::places::{InUse, Place, Places};
-use crate::k8s::memory_limit;
+use crate::k8s::memory_limit::{self, Share};
 use crate::net::serve::network;
 
 #[cfg(test)]
@@ -32,12 +32,16 @@ mod tests;
 
 /// Connections that may wait at the door, over all addresses.
 const WAITING: usize = 16 * 1024;
-/// What one that waits takes of the memory, most of it in the kernel; and of how many parts of the memory one is for them.
-const OF_WAITING: usize = 8 << 10;
-const PARTS_WAITING: usize = 32;
-/// The same of one that has a place: TLS, HTTP/2 and the socket.
-const OF_PLACE: usize = 32 << 10;
-const PARTS_PLACES: usize = 16;
+/// The memory for those that wait, most of it in the kernel.
+const WAITING_MEMORY: Share = Share {
+    parts: 32,
+    each: 8 << 10,
+};
+/// The memory for those that have a place: TLS, HTTP/2 and the socket.
+const SERVED_MEMORY: Share = Share {
+    parts: 16,
+    each: 32 << 10,
+};
 /// Those of an address that may come even so: who fills the door from many addresses keeps nobody of another one out.
 const ALWAYS: usize = 4;
 /// The same of one address, for each place that it has.
@@ -156,13 +160,13 @@ impl ConnectionLimit {
         places: usize,
         told: impl Fn(&str, &Rejected) + Send + Sync + 'static,
     ) -> Arc<Self> {
-        let most = (memory / PARTS_WAITING / OF_WAITING).clamp(ALWAYS, WAITING);
+        let most = WAITING_MEMORY.fits(memory).clamp(ALWAYS, WAITING);
         Arc::new(Self {
             places: places.clamp(1, most),
             most,
             told: Box::new(told),
             waiting: Mutex::default(),
-            served: Places::new(memory / PARTS_PLACES / OF_PLACE),
+            served: Places::new(SERVED_MEMORY.fits(memory)),
         })
     }
 

@@ -90,7 +90,7 @@ async fn all_addresses_together_have_as_many_places_as_there_is_memory_for() {
     let told = Arc::new(Mutex::new(Vec::new()));
     let reasons = Arc::clone(&told);
     // For 16 places.
-    let memory = 16 * OF_PLACE * PARTS_PLACES;
+    let memory = 16 * SERVED_MEMORY.each * SERVED_MEMORY.parts;
     let door = ConnectionLimit::with_memory(memory, 256, move |_, why| {
         reasons.lock().unwrap().push(why.reason());
     });
@@ -112,6 +112,6 @@ async fn all_addresses_together_have_as_many_places_as_there_is_memory_for() {
     assert!(began.elapsed() >= PATIENCE / 2 && began.elapsed() <= PATIENCE);
     // More than there is memory for may not even wait.
     let waiting: Vec<_> = std::iter::from_fn(|| door.knock(HERE)).collect();
-    assert!(inside.len() + waiting.len() <= memory / PARTS_WAITING / OF_WAITING);
+    assert!(inside.len() + waiting.len() <= WAITING_MEMORY.fits(memory));
     assert_eq!(*told.lock().unwrap(), ["too_many_connections"]);
 }
