@@ -5,7 +5,6 @@
 
 mod election;
 mod otlp;
-mod requests;
 mod syntax;
 mod tls;
 
@@ -21,12 +20,14 @@ use crate::config::file::{self, ConfigError, Configuration};
 
 pub use election::LeaderElection;
 pub use otlp::OtlpEndpoint;
-pub use requests::RequestRate;
 pub use tls::TlsOptions;
 
 #[cfg(test)]
 mod tests;
 
+/// Upstream's request rate and burst, if only the other one is given.
+const QPS: f32 = 500.0;
+const BURST: u32 = 500;
 const METRICS_PORT: u16 = 8443;
 const HEALTH_PORT: u16 = 8081;
 const WEBHOOK_PORT: u16 = 9443;
@@ -242,7 +243,7 @@ impl Settings {
                 _ => Agents::ByNode,
             },
             kubeconfig: args.kubeconfig,
-            requests: requests::rate(
+            requests: request_rate(
                 args.kube_api_qps.or(connection.qps),
                 args.kube_api_burst.or(connection.burst),
             ),
@@ -345,4 +346,24 @@ fn address(given: Option<BindAddress>, port: u16) -> Option<SocketAddr> {
         Some(BindAddress(address)) => address,
         None => Some(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))),
     }
+}
+
+/// How often the API server may be asked for each kind of resource.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RequestRate {
+    /// In a second, in the long run; more than none.
+    pub per_second: f32,
+    /// At once; at least one.
+    pub burst: u32,
+}
+
+/// Upstream's defaults are for what is left out beside the other: unlike there nothing is limited by default.
+fn request_rate(qps: Option<f32>, burst: Option<i32>) -> Option<RequestRate> {
+    if qps.is_none() && burst.is_none() {
+        return None;
+    }
+    let per_second = qps.unwrap_or(QPS);
+    let burst = burst.map_or(BURST, |burst| u32::try_from(burst).unwrap_or(0).max(1));
+    // To client-go, too, a negative one is no limit. 0 is 5 in a second there, which nobody means who writes it; nor can NaN be a rate.
+    (per_second > 0.0).then_some(RequestRate { per_second, burst })
 }

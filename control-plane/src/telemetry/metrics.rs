@@ -14,10 +14,8 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
 pub mod plain;
-mod reasons;
 mod upstream;
 
-pub(crate) use reasons::Reasons;
 pub(crate) use upstream::{Queue, Requests, Webhooks};
 
 #[cfg(test)]
@@ -264,5 +262,37 @@ impl Metrics {
             &self.registry.lock().unwrap_or_else(PoisonError::into_inner),
         )?;
         Ok(text)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabels {
+    reason: &'static str,
+}
+
+/// Counters of one name, by reason.
+#[derive(Debug, Default)]
+pub(crate) struct Reasons(Family<ReasonLabels, Counter>);
+
+impl Reasons {
+    /// Registers them. Each of `reasons` is there from the beginning, so that the first is seen as a rise.
+    pub(crate) fn register(metrics: &Metrics, name: &str, help: &str, reasons: &[&'static str]) -> Self {
+        let counters = Family::<ReasonLabels, Counter>::default();
+        for reason in reasons {
+            counters.get_or_create(&ReasonLabels { reason }).inc_by(0);
+        }
+        metrics.register(|registry| registry.register(name, help, counters.clone()));
+        Self(counters)
+    }
+
+    /// Counts one more.
+    pub(crate) fn count(&self, reason: &'static str) {
+        self.0.get_or_create(&ReasonLabels { reason }).inc();
+    }
+
+    /// How many there have been.
+    #[cfg(test)]
+    pub(crate) fn get(&self, reason: &'static str) -> u64 {
+        self.0.get_or_create(&ReasonLabels { reason }).get()
     }
 }

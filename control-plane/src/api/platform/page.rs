@@ -29,10 +29,9 @@ use crate::controllers::restart::board::Board;
 use crate::net::serve::{Activity, Connections, http, listen};
 
 mod answers;
-mod asked;
 mod events;
-mod guard;
 mod look;
+mod request;
 
 #[cfg(test)]
 mod tests;
@@ -174,7 +173,7 @@ fn router(page: StatusPage, address: SocketAddr) -> Router {
         .fold(answers, |router, (path, kind, text)| {
             router.route(path, get(move || file(kind, text)))
         })
-        .layer(middleware::from_fn_with_state(address.ip(), guard::guard))
+        .layer(middleware::from_fn_with_state(address.ip(), request::guard))
 }
 
 async fn file(kind: &'static str, text: &'static str) -> impl IntoResponse {

@@ -6,7 +6,7 @@
 //! like it in their hundreds have addresses of their own. At the shutdown, requests under way are answered.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +15,6 @@ use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::activity::{Activity, Last};
-use super::network::network;
 
 #[cfg(test)]
 mod tests;
@@ -149,5 +148,16 @@ impl Open {
             Err(error) => error.id(),
         };
         self.by_task.remove(&id);
+    }
+}
+
+/// The network of a client: its IPv4 address, or the upper half of its IPv6 address, since one host may have all addresses of a /64.
+pub(crate) fn network(peer: IpAddr) -> IpAddr {
+    match peer.to_canonical() {
+        IpAddr::V6(address) => {
+            let upper = address.to_bits() & !u128::from(u64::MAX);
+            IpAddr::V6(Ipv6Addr::from_bits(upper))
+        }
+        address @ IpAddr::V4(_) => address,
     }
 }

@@ -6,7 +6,7 @@ use lockstep_proto::platform::v1 as pb;
 use serde::Serialize;
 
 use super::StatusPage;
-use super::asked::Asked;
+use super::request::Subject;
 use crate::api::platform::convert;
 use crate::controllers::restart::board::{Board, Filter, Key, Snapshot};
 
@@ -85,11 +85,11 @@ struct Cause {
 }
 
 /// What the board shows now.
-pub(super) fn look(page: &StatusPage, asked: &Asked) -> State {
+pub(super) fn look(page: &StatusPage, subject: &Subject) -> State {
     let board = &page.board;
-    let seen = match asked {
-        Asked::Groups { search } => groups(board, search),
-        Asked::Group(key) => match board.history(key) {
+    let seen = match subject {
+        Subject::Groups { search } => groups(board, search),
+        Subject::Group(key) => match board.history(key) {
             Some((state, history)) => Seen::Group {
                 group: Some(Box::new(Group::new(key, &state))),
                 restarts: Restarts::new(&history),
