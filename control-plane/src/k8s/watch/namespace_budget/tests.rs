@@ -11,6 +11,7 @@ use lockstep_api::JobSet;
 use super::*;
 use crate::k8s::watch::PackedJobSet;
 use crate::k8s::watch::cache_entry::known_by_name;
+use crate::k8s::watch::left_out;
 
 type Said = watcher::Result<Event<PackedJobSet>>;
 

@@ -1,0 +1,216 @@
+//! What one watch keeps, and what it leaves out.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{ENTRY, LOOK, Room, Weighs};
+use crate::k8s::watch::left_out;
+
+/// What one watch keeps.
+pub(super) struct Account {
+    room: Room,
+    /// That of usual objects.
+    usual: Room,
+    /// By namespace and name.
+    kept: HashMap<String, HashMap<String, Entry>>,
+    /// Namespaces of which something is left out.
+    pub(super) short: HashMap<String, Short>,
+    /// The same before the list that is under way.
+    before: HashMap<String, Short>,
+    /// Lists so far.
+    lists: u64,
+    /// True while one is under way.
+    pub(super) listing: bool,
+}
+
+/// A namespace of which something is left out.
+pub(super) struct Short {
+    least: Least,
+    /// How many objects were left out since the last list. Of more than [`left_out::MOST`] nobody knows the names, so only a list tells what is whole.
+    count: usize,
+    /// When all may be listed for it, and how long after the list before that is.
+    at: Instant,
+    pub(super) wait: Duration,
+}
+
+/// How much the smallest takes of what is left out, of usual size and not.
+#[derive(Default)]
+struct Least {
+    usual: Option<usize>,
+    other: Option<usize>,
+}
+
+impl Least {
+    fn of(&mut self, is_usual: bool) -> &mut Option<usize> {
+        if is_usual {
+            &mut self.usual
+        } else {
+            &mut self.other
+        }
+    }
+}
+
+impl Short {
+    fn new() -> Self {
+        Self {
+            least: Least::default(),
+            count: 0,
+            wait: LOOK.0,
+            at: Instant::now() + LOOK.0,
+        }
+    }
+}
+
+struct Entry {
+    bytes: usize,
+    /// In which room it counts.
+    is_usual: bool,
+    /// The last list that it was in.
+    list: u64,
+}
+
+/// What becomes of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    Kept,
+    /// There is no room for it. True: it was kept before.
+    LeftOut(bool),
+}
+
+impl Account {
+    pub(super) fn new(room: Room, usual: Room) -> Self {
+        Self {
+            room,
+            usual,
+            kept: HashMap::new(),
+            short: HashMap::new(),
+            before: HashMap::new(),
+            lists: 0,
+            listing: true,
+        }
+    }
+
+    fn room_of(&self, is_usual: bool) -> &Room {
+        if is_usual { &self.usual } else { &self.room }
+    }
+
+    pub(super) fn admit<K: Weighs>(&mut self, object: &K) -> Fate {
+        let (namespace, name) = place(object);
+        let entry = Entry {
+            bytes: object.bytes().saturating_add(ENTRY),
+            is_usual: object.is_usual(),
+            list: self.lists,
+        };
+        let known = self.kept.get(&namespace).and_then(|kept| kept.get(&name));
+        let known = known.map(|known| (known.bytes, known.is_usual));
+        if let Some(is_usual) = self.place_for(&namespace, known, &entry) {
+            let entry = Entry { is_usual, ..entry };
+            self.kept.entry(namespace).or_default().insert(name, entry);
+            return Fate::Kept;
+        }
+        self.forget(&namespace, &name);
+        let short = self.short.entry(namespace).or_insert_with(Short::new);
+        short.count = short.count.saturating_add(1);
+        let least = short.least.of(entry.is_usual);
+        *least = Some(least.map_or(entry.bytes, |least| least.min(entry.bytes)));
+        Fate::LeftOut(known.is_some())
+    }
+
+    /// Takes room for an object of which so much was kept, and in which room; says which room has it now. What is kept and is usual no more, or again, stays where it was
+    /// if the other room has none for it.
+    fn place_for(&self, namespace: &str, known: Option<(usize, bool)>, entry: &Entry) -> Option<bool> {
+        let moves = known.filter(|(_, was_usual)| *was_usual != entry.is_usual);
+        let stays = known.filter(|_| moves.is_none()).map(|(bytes, _)| bytes);
+        let room = self.room_of(entry.is_usual);
+        if room.takes(namespace, stays, entry.bytes) {
+            if let Some((bytes, was_usual)) = moves {
+                self.room_of(was_usual).release(namespace, bytes);
+            }
+            return Some(entry.is_usual);
+        }
+        let (bytes, was_usual) = moves?;
+        let room = self.room_of(was_usual);
+        room.takes(namespace, Some(bytes), entry.bytes)
+            .then_some(was_usual)
+    }
+
+    pub(super) fn forget(&mut self, namespace: &str, name: &str) {
+        let Some(kept) = self.kept.get_mut(namespace) else {
+            return;
+        };
+        let entry = kept.remove(name);
+        if kept.is_empty() {
+            self.kept.remove(namespace);
+        }
+        if let Some(entry) = entry {
+            self.room_of(entry.is_usual).release(namespace, entry.bytes);
+        }
+    }
+
+    pub(super) fn begin_list(&mut self) {
+        self.lists += 1;
+        self.listing = true;
+        // A list that was broken off has brought no more than a part, and what was before it still says how long is waited.
+        for (namespace, short) in std::mem::take(&mut self.short) {
+            self.before.entry(namespace).or_insert(short);
+        }
+    }
+
+    pub(super) fn end_list(&mut self) {
+        self.listing = false;
+        let before = std::mem::take(&mut self.before);
+        for (namespace, short) in &mut self.short {
+            if let Some(before) = before.get(namespace) {
+                short.wait = before.wait.saturating_mul(2).min(LOOK.1);
+            }
+            short.at = Instant::now() + short.wait;
+        }
+        let (room, usual, list) = (&self.room, &self.usual, self.lists);
+        self.kept.retain(|namespace, kept| {
+            kept.retain(|_, entry| {
+                let is_there = entry.list == list;
+                if !is_there {
+                    let room = if entry.is_usual { usual } else { room };
+                    room.release(namespace, entry.bytes);
+                }
+                is_there
+            });
+            !kept.is_empty()
+        });
+    }
+
+    /// Whether something is left out, and no list is under way that may bring it.
+    pub(super) fn waits(&self) -> bool {
+        !self.short.is_empty() && !self.listing
+    }
+
+    /// Whether a list may bring what is left out, or tells what is not left out any more.
+    pub(super) fn needs_list(&self) -> bool {
+        let now = Instant::now();
+        self.short.iter().any(|(namespace, short)| {
+            let is_room = |is_usual: bool, least: Option<usize>| {
+                least.is_some_and(|least| self.room_of(is_usual).has(namespace, least))
+            };
+            let Least { usual, other } = short.least;
+            let is_lost = short.count > left_out::MOST;
+            short.at <= now && (is_lost || is_room(true, usual) || is_room(false, other))
+        })
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        for (namespace, kept) in &self.kept {
+            for entry in kept.values() {
+                self.room_of(entry.is_usual).release(namespace, entry.bytes);
+            }
+        }
+    }
+}
+
+pub(super) fn place<K: Weighs>(object: &K) -> (String, String) {
+    let namespace = object.namespace().unwrap_or_default().into_owned();
+    (namespace, object.name().unwrap_or_default().into_owned())
+}
