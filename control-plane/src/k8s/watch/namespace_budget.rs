@@ -257,7 +257,7 @@ where
             Event::InitApply(object) | Event::Apply(object) => {
                 let fate = self.account.admit(object);
                 (self.told)(object, fate != Fate::Kept);
-                if let Fate::LeftOut(was_kept) = fate {
+                if let Fate::LeftOut { was_kept } = fate {
                     return match event {
                         Event::Apply(object) if was_kept => Some(Event::Delete(object)),
                         _ => None,

@@ -35,19 +35,36 @@ pub(super) struct Short {
     pub(super) wait: Duration,
 }
 
-/// How much the smallest takes of what is left out, of usual size and not.
+/// How much the smallest object takes that is left out, by class.
 #[derive(Default)]
 struct Least {
     usual: Option<usize>,
     other: Option<usize>,
 }
 
-impl Least {
-    fn of(&mut self, is_usual: bool) -> &mut Option<usize> {
-        if is_usual {
-            &mut self.usual
+/// Which budget an object counts in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SizeClass {
+    /// That of objects of usual size.
+    Usual,
+    Other,
+}
+
+impl SizeClass {
+    fn of<K: Weighs>(object: &K) -> Self {
+        if object.is_usual() {
+            Self::Usual
         } else {
-            &mut self.other
+            Self::Other
+        }
+    }
+}
+
+impl Least {
+    fn of(&mut self, class: SizeClass) -> &mut Option<usize> {
+        match class {
+            SizeClass::Usual => &mut self.usual,
+            SizeClass::Other => &mut self.other,
         }
     }
 }
@@ -65,8 +82,7 @@ impl Short {
 
 struct Entry {
     bytes: usize,
-    /// In which room it counts.
-    is_usual: bool,
+    class: SizeClass,
     /// The last list that it was in.
     list: u64,
 }
@@ -75,8 +91,10 @@ struct Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     Kept,
-    /// There is no room for it. True: it was kept before.
-    LeftOut(bool),
+    /// There is no room for it.
+    LeftOut {
+        was_kept: bool,
+    },
 }
 
 impl Account {
@@ -92,48 +110,57 @@ impl Account {
         }
     }
 
-    fn room_of(&self, is_usual: bool) -> &Room {
-        if is_usual { &self.usual } else { &self.room }
+    fn room_of(&self, class: SizeClass) -> &Room {
+        match class {
+            SizeClass::Usual => &self.usual,
+            SizeClass::Other => &self.room,
+        }
     }
 
     pub(super) fn admit<K: Weighs>(&mut self, object: &K) -> Fate {
         let (namespace, name) = place(object);
         let entry = Entry {
             bytes: object.bytes().saturating_add(ENTRY),
-            is_usual: object.is_usual(),
+            class: SizeClass::of(object),
             list: self.lists,
         };
         let known = self.kept.get(&namespace).and_then(|kept| kept.get(&name));
-        let known = known.map(|known| (known.bytes, known.is_usual));
-        if let Some(is_usual) = self.place_for(&namespace, known, &entry) {
-            let entry = Entry { is_usual, ..entry };
+        let known = known.map(|known| (known.bytes, known.class));
+        if let Some(class) = self.place_for(&namespace, known, &entry) {
+            let entry = Entry { class, ..entry };
             self.kept.entry(namespace).or_default().insert(name, entry);
             return Fate::Kept;
         }
         self.forget(&namespace, &name);
         let short = self.short.entry(namespace).or_insert_with(Short::new);
         short.count = short.count.saturating_add(1);
-        let least = short.least.of(entry.is_usual);
+        let least = short.least.of(entry.class);
         *least = Some(least.map_or(entry.bytes, |least| least.min(entry.bytes)));
-        Fate::LeftOut(known.is_some())
+        Fate::LeftOut {
+            was_kept: known.is_some(),
+        }
     }
 
     /// Takes room for an object of which so much was kept, and in which room; says which room has it now. What is kept and is usual no more, or again, stays where it was
     /// if the other room has none for it.
-    fn place_for(&self, namespace: &str, known: Option<(usize, bool)>, entry: &Entry) -> Option<bool> {
-        let moves = known.filter(|(_, was_usual)| *was_usual != entry.is_usual);
+    fn place_for(
+        &self,
+        namespace: &str,
+        known: Option<(usize, SizeClass)>,
+        entry: &Entry,
+    ) -> Option<SizeClass> {
+        let moves = known.filter(|(_, before)| *before != entry.class);
         let stays = known.filter(|_| moves.is_none()).map(|(bytes, _)| bytes);
-        let room = self.room_of(entry.is_usual);
+        let room = self.room_of(entry.class);
         if room.takes(namespace, stays, entry.bytes) {
-            if let Some((bytes, was_usual)) = moves {
-                self.room_of(was_usual).release(namespace, bytes);
+            if let Some((bytes, before)) = moves {
+                self.room_of(before).release(namespace, bytes);
             }
-            return Some(entry.is_usual);
+            return Some(entry.class);
         }
-        let (bytes, was_usual) = moves?;
-        let room = self.room_of(was_usual);
-        room.takes(namespace, Some(bytes), entry.bytes)
-            .then_some(was_usual)
+        let (bytes, before) = moves?;
+        let room = self.room_of(before);
+        room.takes(namespace, Some(bytes), entry.bytes).then_some(before)
     }
 
     pub(super) fn forget(&mut self, namespace: &str, name: &str) {
@@ -145,7 +172,7 @@ impl Account {
             self.kept.remove(namespace);
         }
         if let Some(entry) = entry {
-            self.room_of(entry.is_usual).release(namespace, entry.bytes);
+            self.room_of(entry.class).release(namespace, entry.bytes);
         }
     }
 
@@ -172,7 +199,10 @@ impl Account {
             kept.retain(|_, entry| {
                 let is_there = entry.list == list;
                 if !is_there {
-                    let room = if entry.is_usual { usual } else { room };
+                    let room = match entry.class {
+                        SizeClass::Usual => usual,
+                        SizeClass::Other => room,
+                    };
                     room.release(namespace, entry.bytes);
                 }
                 is_there
@@ -190,12 +220,13 @@ impl Account {
     pub(super) fn needs_list(&self) -> bool {
         let now = Instant::now();
         self.short.iter().any(|(namespace, short)| {
-            let is_room = |is_usual: bool, least: Option<usize>| {
-                least.is_some_and(|least| self.room_of(is_usual).has(namespace, least))
+            let is_room = |class: SizeClass, least: Option<usize>| {
+                least.is_some_and(|least| self.room_of(class).has(namespace, least))
             };
             let Least { usual, other } = short.least;
             let is_lost = short.count > left_out::MOST;
-            short.at <= now && (is_lost || is_room(true, usual) || is_room(false, other))
+            short.at <= now
+                && (is_lost || is_room(SizeClass::Usual, usual) || is_room(SizeClass::Other, other))
         })
     }
 }
@@ -204,7 +235,7 @@ impl Drop for Account {
     fn drop(&mut self) {
         for (namespace, kept) in &self.kept {
             for entry in kept.values() {
-                self.room_of(entry.is_usual).release(namespace, entry.bytes);
+                self.room_of(entry.class).release(namespace, entry.bytes);
             }
         }
     }

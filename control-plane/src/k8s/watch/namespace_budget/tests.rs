@@ -264,7 +264,7 @@ async fn what_is_left_out_is_listed_again_where_one_of_its_rooms_has_room() {
         for of_usual in [false, true] {
             account.admit(&thing(&format!("full-{of_usual}"), 10_000, of_usual));
             let late = thing(&format!("late-{of_usual}"), 2_000, of_usual);
-            assert_eq!(account.admit(&late), Fate::LeftOut(false));
+            assert_eq!(account.admit(&late), Fate::LeftOut { was_kept: false });
         }
         tokio::time::advance(LOOK.0).await;
         assert!(!account.needs_list());
