@@ -144,15 +144,24 @@ pub(super) fn incarnation_from(incarnation: pb::Incarnation) -> Option<Incarnati
     })
 }
 
-/// The message for one node: what is desired of the group, with the incarnations named in it that live there.
+/// The incarnations on one node that a group's desired state names.
+#[derive(Default)]
+pub(super) struct NamedOnNode {
+    /// Those that may start for the first time.
+    pub(super) fresh: Vec<Incarnation>,
+    /// Those that began before the restart did, and are restarted like the others.
+    pub(super) stale: Vec<Incarnation>,
+    /// Those that are restarted without their group.
+    pub(super) worker_restarts: Vec<(Incarnation, WorkerRestart)>,
+}
+
+/// The message for one node: the desired state of the group, with the incarnations named in it that live there.
 pub(super) fn group_to(
     uid: &str,
     epoch: Epoch,
     desired: &Desired,
     policy: &GroupPolicy,
-    fresh: Vec<Incarnation>,
-    stale: Vec<Incarnation>,
-    worker_restarts: Vec<(Incarnation, WorkerRestart)>,
+    named: NamedOnNode,
 ) -> pb::Group {
     pb::Group {
         uid: uid.to_owned(),
@@ -162,15 +171,15 @@ pub(super) fn group_to(
         counter: u64::from(desired.counter),
         scope: pb::Scope::Group.into(),
         release: desired.release,
-        fresh: fresh.into_iter().map(incarnation_to).collect(),
-        stale: stale.into_iter().map(incarnation_to).collect(),
+        fresh: named.fresh.into_iter().map(incarnation_to).collect(),
+        stale: named.stale.into_iter().map(incarnation_to).collect(),
         grace_ms: policy.grace_ms,
         terminal_codes: Some(pb::TerminalCodes {
             rules: policy.terminal.iter().map(rule_to).collect(),
         }),
         heartbeat_timeout_ms: policy.heartbeat_timeout_ms,
         ready_timeout_ms: policy.ready_timeout_ms,
-        worker_restarts: worker_restarts.into_iter().map(worker_restart_to).collect(),
+        worker_restarts: named.worker_restarts.into_iter().map(worker_restart_to).collect(),
     }
 }
 

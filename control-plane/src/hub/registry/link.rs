@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use super::group::{GroupState, Inner};
 use super::{Published, Registry};
-use crate::hub::convert;
+use crate::hub::convert::{self, NamedOnNode};
 use crate::hub::outbox::Outbox;
 
 /// A group task's side of the registry. Dropping it tells the nodes nothing: workers run on.
@@ -231,21 +231,13 @@ impl GroupLink {
         let mut worker_restarts = inner
             .reports
             .worker_restarts_by_node(&published.desired.worker_restarts);
-        let message = |fresh, stale, worker_restarts| {
+        let message = |named: NamedOnNode| {
             let Published { desired, policy, .. } = &published;
             let epoch = self.registry.epoch;
-            Arc::new(convert::group_to(
-                &self.uid,
-                epoch,
-                desired,
-                policy,
-                fresh,
-                stale,
-                worker_restarts,
-            ))
+            Arc::new(convert::group_to(&self.uid, epoch, desired, policy, named))
         };
         // For all nodes that none of their incarnations is named to.
-        let common = message(Vec::new(), Vec::new(), Vec::new());
+        let common = message(NamedOnNode::default());
         let nodes: Vec<_> = if is_new {
             inner.published.retain(|node, _| published.nodes.contains(node));
             published.nodes.iter().collect()
@@ -262,11 +254,11 @@ impl GroupLink {
             let group = if fresh.is_none() && stale.is_none() && worker_restarts.is_none() {
                 Arc::clone(&common)
             } else {
-                message(
-                    fresh.unwrap_or_default(),
-                    stale.unwrap_or_default(),
-                    worker_restarts.unwrap_or_default(),
-                )
+                message(NamedOnNode {
+                    fresh: fresh.unwrap_or_default(),
+                    stale: stale.unwrap_or_default(),
+                    worker_restarts: worker_restarts.unwrap_or_default(),
+                })
             };
             if inner.published.get(node).is_none_or(|old| *old != group) {
                 inner.published.insert(node.clone(), Arc::clone(&group));
