@@ -161,9 +161,9 @@ pub async fn run(settings: Settings) -> anyhow::Result<()> {
         client.clone(),
         Arc::new(ClusterAuthorizer::new(client.clone(), &metrics)),
         settings.agents.clone(),
-        settings.hub.address.map(|_| Arc::clone(&role)),
         shutdown.clone(),
-    );
+    )
+    .with_hub(settings.hub.address.map(|_| Arc::clone(&role)));
     let doors = ApiThread::start_behind("platform")?;
     parts.spawn_on(
         platform::run(

@@ -29,8 +29,10 @@ mod fields;
 mod follow;
 mod health;
 mod large;
+mod list_groups;
 mod page;
 mod restart_workers;
+mod server;
 mod service;
 mod suspend;
 mod watch_slots;
@@ -41,7 +43,7 @@ pub use authorize::{Authorizer, Caller, ClusterAuthorizer};
 pub use page::{Replica, StatusPage, WhoLeads};
 pub use service::PlatformService;
 
-pub(crate) use service::run;
+pub(crate) use server::run;
 
 #[cfg(test)]
 mod tests;

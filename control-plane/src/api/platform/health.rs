@@ -25,7 +25,8 @@ use tonic_reflection::server::{Builder, Error, v1, v1alpha};
 use tower::Service;
 
 use super::error_details::{CallError, Reason};
-use super::service::{MAX_REQUEST, PlatformService};
+use super::server::MAX_REQUEST;
+use super::service::PlatformService;
 use crate::controllers::restart::board::Board;
 
 /// Streams of each of the two services at the same time, over all callers.
