@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::text::beginning;
+use crate::beginning;
 
 /// Why a text is not a duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
