@@ -6,6 +6,7 @@
 mod daemons;
 mod group;
 mod link;
+mod node;
 mod reports;
 mod workers;
 
@@ -28,6 +29,7 @@ use crate::telemetry::metrics::Metrics;
 use group::GroupState;
 pub use group::Published;
 pub use link::{GroupLink, News, Unbelieved};
+use node::Node;
 use workers::Workers;
 
 /// How long after the beginning of a term a cluster's first daemon has connected, if it has any: they try at least every five seconds.
@@ -44,43 +46,6 @@ pub struct Registry {
     sessions: AtomicU64,
     links: AtomicU64,
     daemons: Gauge,
-}
-
-#[derive(Default)]
-struct Node {
-    session: Option<(u64, Arc<Outbox>)>,
-    /// The version of the protocol that its last stream has.
-    protocol: u32,
-    /// Whether a snapshot of its daemon was taken in: who it does not name is out of its sight.
-    told: bool,
-    /// What its daemon has said of itself on that stream.
-    said: daemons::Said,
-    /// How many agents its daemon has refused, as it said last on whatever stream.
-    refused_agents: u32,
-    /// Of which a group keeps a report, on whatever stream it has come.
-    workers: Workers,
-    /// Since when it has no session.
-    left: Option<Instant>,
-}
-
-impl Node {
-    /// Whether this session is its present one.
-    fn is_of(&self, session: u64) -> bool {
-        self.session
-            .as_ref()
-            .is_some_and(|(current, _)| *current == session)
-    }
-
-    /// Whether it has been away for so long, and nothing that it has said is kept.
-    fn is_gone(&self, away: Duration) -> bool {
-        let left = self.left.is_some_and(|left| left.elapsed() >= away);
-        left && self.session.is_none() && self.workers.is_empty()
-    }
-
-    /// The groups that keep reports of its workers.
-    fn groups(&self) -> BTreeSet<String> {
-        self.workers.iter().map(|(_, group)| group.to_owned()).collect()
-    }
 }
 
 /// Whether what a node says is compared with what it has said before.
