@@ -96,9 +96,16 @@ impl NodeHub for HubService {
             .inspect_err(|error| refusals.note(&credentials.node, error.reason(), error))?;
         let stay = visit.as_ref().map(ConnectionHandle::admit);
         let _ = self.shutdown.run_until_cancelled(self.role.settled(latest)).await;
-        let accepted = self
-            .role
-            .within(|term| self.accept(term, credentials, pace, (hello, protocol), inbound, stay));
+        let accepted = self.role.within(|term| {
+            let daemon = KnownDaemon {
+                credentials,
+                hello,
+                protocol,
+                pace,
+                stay,
+            };
+            self.accept(term, daemon, inbound)
+        });
         let messages = accepted.unwrap_or_else(|address| {
             let kind = hub_message::Kind::NotLeader(pb::NotLeader { address });
             let message = pb::HubMessage { kind: Some(kind) };
@@ -108,17 +115,26 @@ impl NodeHub for HubService {
     }
 }
 
+/// A daemon that has authenticated and said hello on a stream.
+struct KnownDaemon {
+    credentials: Credentials,
+    hello: pb::Hello,
+    protocol: u32,
+    pace: Arc<Pace>,
+    /// Keeps its connection.
+    stay: Option<Stay>,
+}
+
 impl HubService {
     /// Starts a stream that belongs to this term. Gives what is to be sent on it.
-    fn accept(
-        &self,
-        term: &Term,
-        credentials: Credentials,
-        pace: Arc<Pace>,
-        (hello, protocol): (pb::Hello, u32),
-        inbound: Streaming<pb::NodeMessage>,
-        stay: Option<Stay>,
-    ) -> Messages {
+    fn accept(&self, term: &Term, daemon: KnownDaemon, inbound: Streaming<pb::NodeMessage>) -> Messages {
+        let KnownDaemon {
+            credentials,
+            hello,
+            protocol,
+            pace,
+            stay,
+        } = daemon;
         let node = credentials.node.as_str();
         let registry = &term.registry;
         let outbox = Outbox::new(pb::Welcome {

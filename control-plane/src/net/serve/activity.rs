@@ -49,7 +49,7 @@ impl Activity {
 
     /// A request is under way until what is returned is dropped.
     pub(super) fn request(&self) -> Request<'_> {
-        self.now(true, false);
+        self.note(|last| last.busy = true);
         Request {
             of: self,
             succeeds: false,
@@ -64,14 +64,12 @@ impl Activity {
         }
     }
 
-    fn now(&self, busy: bool, succeeds: bool) {
+    /// A request begins or ends now.
+    fn note(&self, change: impl FnOnce(&mut Last)) {
         self.0.send_modify(|last| {
-            *last = Last {
-                busy,
-                since: Instant::now(),
-                asked: true,
-                served: last.served || succeeds,
-            };
+            last.since = Instant::now();
+            last.asked = true;
+            change(last);
         });
     }
 }
@@ -91,6 +89,9 @@ impl Request<'_> {
 
 impl Drop for Request<'_> {
     fn drop(&mut self) {
-        self.of.now(false, self.succeeds);
+        self.of.note(|last| {
+            last.busy = false;
+            last.served |= self.succeeds;
+        });
     }
 }
