@@ -30,7 +30,9 @@ use super::role::{HOLD, Role, Term};
 use super::session::Session;
 use crate::k8s::pace::Pace;
 use crate::net::serve::{Ready, listen, listen_once_free};
-use crate::net::tls::{self, ConnectionHandle, ConnectionLimit, HubIdentity, Stay, UnauthenticatedStream};
+use crate::net::tls::{
+    self, AdmittedStream, ConnectionHandle, ConnectionLimit, HubIdentity, UnauthenticatedStream,
+};
 
 /// What the hub checks daemons with.
 #[derive(Clone)]
@@ -81,10 +83,13 @@ impl NodeHub for HubService {
             refusals,
             ..
         } = &self.gate;
-        let visit = request.extensions().get::<ConnectionHandle>().cloned();
+        let connection = request.extensions().get::<ConnectionHandle>().cloned();
         let credentials = authenticator.authenticate(request.metadata()).await;
         let credentials = credentials.inspect_err(|error| {
-            let peer = visit.as_ref().map(ConnectionHandle::address).unwrap_or_default();
+            let peer = connection
+                .as_ref()
+                .map(ConnectionHandle::address)
+                .unwrap_or_default();
             refusals.note(&peer, error.reason(), error);
         })?;
         let mut inbound = request.into_inner();
@@ -94,7 +99,7 @@ impl NodeHub for HubService {
         let (hello, protocol) = handshake::hello(&mut inbound)
             .await
             .inspect_err(|error| refusals.note(&credentials.node, error.reason(), error))?;
-        let stay = visit.as_ref().map(ConnectionHandle::admit);
+        let admitted = connection.as_ref().map(ConnectionHandle::admit);
         let _ = self.shutdown.run_until_cancelled(self.role.settled(latest)).await;
         let accepted = self.role.within(|term| {
             let daemon = KnownDaemon {
@@ -102,7 +107,7 @@ impl NodeHub for HubService {
                 hello,
                 protocol,
                 pace,
-                stay,
+                admitted,
             };
             self.accept(term, daemon, inbound)
         });
@@ -122,7 +127,7 @@ struct KnownDaemon {
     protocol: u32,
     pace: Arc<Pace>,
     /// Keeps its connection.
-    stay: Option<Stay>,
+    admitted: Option<AdmittedStream>,
 }
 
 impl HubService {
@@ -133,7 +138,7 @@ impl HubService {
             hello,
             protocol,
             pace,
-            stay,
+            admitted,
         } = daemon;
         let node = credentials.node.as_str();
         let registry = &term.registry;
@@ -167,7 +172,7 @@ impl HubService {
         let stream = async move {
             stream.await;
             // The connection is kept for streams that stand.
-            drop(stay);
+            drop(admitted);
         };
         term.tasks.spawn(stream.instrument(span));
         Box::pin(Outgoing::new(outbox))
@@ -243,7 +248,7 @@ pub(super) async fn serve_on(
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let refusals = Arc::clone(&gate.refusals);
-    let door = ConnectionLimit::new(gate.strangers, move |peer, why| {
+    let limit = ConnectionLimit::new(gate.strangers, move |peer, why| {
         refusals.note(peer, why.reason(), why);
     });
     let service = HubService {
@@ -254,7 +259,7 @@ pub(super) async fn serve_on(
         shutdown: shutdown.clone(),
     };
     let service = NodeHubServer::new(service).max_decoding_message_size(MESSAGE);
-    let connections = tls::accept(listener, tls, door)
+    let connections = tls::accept(listener, tls, limit)
         .map(|accepted| accepted.map(|guest| UnauthenticatedStream::of(guest, Some(STRANGERS))));
     Server::builder()
         .http2_keepalive_interval(Some(Duration::from_secs(10)))

@@ -21,7 +21,7 @@ use crate::config::settings::Health;
 use crate::k8s::watch::Stores;
 
 pub use crate::k8s::api_thread::Pulse;
-pub(crate) use access::{Access, Verdict, Wish};
+pub(crate) use access::{AccessChecker, Action, Verdict};
 pub(crate) use activity::Activity;
 pub(crate) use connection::{HANDSHAKE_RECORD, http, turn_down};
 pub(crate) use connections::{Connections, network};

@@ -7,7 +7,7 @@ use tonic::{Request, Status};
 
 use super::audit::RefusalLog;
 use super::error_details::{CallError, Reason};
-use crate::net::serve::{Access, Verdict, Wish};
+use crate::net::serve::{AccessChecker, Action, Verdict};
 use crate::net::tls::ConnectionHandle;
 use crate::telemetry::metrics::Metrics;
 
@@ -97,7 +97,7 @@ pub trait Authorizer: Send + Sync + 'static {
 
 /// The API server knows who the bearer of a token is, and what its RBAC rules let them do.
 pub struct ClusterAuthorizer {
-    access: Access,
+    access: AccessChecker,
     refusal_log: RefusalLog,
 }
 
@@ -106,7 +106,7 @@ impl ClusterAuthorizer {
     #[must_use]
     pub fn new(client: kube::Client, metrics: &Metrics) -> Self {
         Self {
-            access: Access::new(client),
+            access: AccessChecker::new(client),
             refusal_log: RefusalLog::register(metrics),
         }
     }
@@ -127,12 +127,12 @@ impl Authorizer for ClusterAuthorizer {
             .and_then(|value| value.to_str().ok())
             .and_then(bearer)
             .ok_or(Refusal::Missing)?;
-        let wish = Wish::JobSets {
+        let action = Action::JobSets {
             verb,
             namespace: namespace.to_owned(),
             name: name.to_owned(),
         };
-        match self.access.check(&caller.address, token, &wish).await {
+        match self.access.check(&caller.address, token, &action).await {
             Ok(Verdict::Allowed) => Ok(()),
             Ok(Verdict::Unknown) => Err(Refusal::Unknown),
             Ok(Verdict::TooMany) => Err(Refusal::TooMany),

@@ -100,33 +100,36 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let visit = request.extensions().get::<ConnectionHandle>().cloned();
-        let address = visit.as_ref().map(ConnectionHandle::address).unwrap_or_default();
+        let connection = request.extensions().get::<ConnectionHandle>().cloned();
+        let address = connection
+            .as_ref()
+            .map(ConnectionHandle::address)
+            .unwrap_or_default();
         let Some(turn) = self.calls.place(&address) else {
             let message = "too many calls of this address are under way; try again";
             let refused = Status::resource_exhausted(message).into_http();
             return Box::pin(std::future::ready(Ok(refused)));
         };
-        let visit = visit.filter(|_| request.uri().path().starts_with(OF_KNOWN));
+        let connection = connection.filter(|_| request.uri().path().starts_with(OF_KNOWN));
         let is_watch = request.uri().path() == WATCH;
         let answer = self.inner.call(request);
         Box::pin(async move {
             let Ok(answer) = answer.await;
             drop(turn);
-            let Some(visit) = visit.filter(|_| is_of_known(&answer)) else {
+            let Some(connection) = connection.filter(|_| is_of_known(&answer)) else {
                 return Ok(answer);
             };
-            visit.know();
+            connection.know();
             // A refusal is over with its headers.
             if answer.body().is_end_stream() {
                 return Ok(answer);
             }
-            let stream = is_watch.then(|| visit.stream());
+            let stream = is_watch.then(|| connection.stream());
             // Each message of a stream is answered with some frames.
             Ok(answer.map(|body| {
                 Body::new(body.map_frame(move |frame| {
                     let _stream = &stream;
-                    visit.know();
+                    connection.know();
                     frame
                 }))
             }))

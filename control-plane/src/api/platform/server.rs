@@ -66,11 +66,11 @@ pub(super) async fn serve_on(
     let shutdown = service.shutdown.clone();
     let health = health::Health::new(Arc::clone(&service.board), shutdown.clone());
     let (reflection, reflection_alpha) = health::reflection(&shutdown)?;
-    let door = ConnectionLimit::new(CONNECTIONS, |peer, why| {
+    let limit = ConnectionLimit::new(CONNECTIONS, |peer, why| {
         tracing::debug!(peer, reason = why.reason(), error = %why, "a caller was turned away");
     });
-    let connections = tls::accept(listener, tls, door)
-        .map(|accepted| accepted.map(|guest| UnauthenticatedStream::of(guest, None)));
+    let connections = tls::accept(listener, tls, limit)
+        .map(|accepted| accepted.map(|connection| UnauthenticatedStream::of(connection, None)));
     let served = Server::builder()
         .http2_keepalive_interval(Some(Duration::from_secs(30)))
         .http2_keepalive_timeout(Some(Duration::from_secs(10)))

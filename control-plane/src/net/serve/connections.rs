@@ -46,7 +46,7 @@ impl Connections {
     ) where
         F: Future<Output = ()> + Send + 'static,
     {
-        let mut open = Open::default();
+        let mut open = OpenConnections::default();
         loop {
             tokio::select! {
                 accepted = listener.accept() => match accepted {
@@ -76,7 +76,7 @@ impl Connections {
 
 /// The connections that are being served.
 #[derive(Default)]
-struct Open {
+struct OpenConnections {
     tasks: JoinSet<()>,
     by_task: HashMap<Id, Connection>,
 }
@@ -87,7 +87,7 @@ struct Connection {
     activity: Arc<Activity>,
 }
 
-impl Open {
+impl OpenConnections {
     fn spawn(
         &mut self,
         from: IpAddr,

@@ -17,7 +17,7 @@ use kube::Client;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use super::access::{Access, Verdict, Wish};
+use super::access::{AccessChecker, Action, Verdict};
 use super::certificate::Certificate;
 use super::connection::Server;
 use super::connections::Connections;
@@ -54,14 +54,21 @@ pub async fn metrics(
         .await
         .with_context(|| format!("metrics endpoint: {address}"))?;
     tracing::info!(address = %listener.local_addr()?, "metrics endpoint listens");
-    run(listener, certificate, Access::new(client), metrics, &shutdown).await;
+    run(
+        listener,
+        certificate,
+        AccessChecker::new(client),
+        metrics,
+        &shutdown,
+    )
+    .await;
     Ok(())
 }
 
 async fn run(
     listener: TcpListener,
     certificate: Certificate,
-    access: Access,
+    access: AccessChecker,
     metrics: Arc<Metrics>,
     shutdown: &CancellationToken,
 ) {
@@ -92,12 +99,15 @@ async fn encode(State(metrics): State<Arc<Metrics>>, headers: HeaderMap) -> Resp
     text(&metrics, &headers)
 }
 
-async fn for_those_who_may(State(state): State<Arc<(Access, Arc<Metrics>)>>, headers: HeaderMap) -> Response {
+async fn for_those_who_may(
+    State(state): State<Arc<(AccessChecker, Arc<Metrics>)>>,
+    headers: HeaderMap,
+) -> Response {
     let (access, metrics) = &*state;
     let Some(token) = bearer(&headers) else {
         return (StatusCode::UNAUTHORIZED, "Unauthorized").into_response();
     };
-    match access.check("", token, &Wish::Get("/metrics")).await {
+    match access.check("", token, &Action::Get("/metrics")).await {
         Ok(Verdict::Allowed) => text(metrics, &headers),
         Ok(Verdict::Unknown) => (StatusCode::UNAUTHORIZED, "Unauthorized").into_response(),
         Ok(Verdict::TooMany) => (StatusCode::TOO_MANY_REQUESTS, "Too many requests").into_response(),

@@ -26,15 +26,15 @@ use tonic::transport::server::Connected;
 use super::allowance::Allowance;
 use super::connection_limit::{ConnectionLimit, Rejected, UnknownConnection};
 use super::frames::{Answers, Preface};
-use super::places::InUse;
-use super::serving::Guest;
+use super::serving::AcceptedConnection;
+use super::slots::InUse;
 
 #[cfg(test)]
 mod tests;
 
 /// How long a connection stands after its last stream: what was said at the end of that arrives meanwhile.
 const LINGER: Duration = Duration::from_secs(5);
-/// The same where its address has no place for it any more.
+/// The same where its address has no slot for it any more.
 const LINGER_UNCOUNTED: Duration = Duration::from_secs(1);
 /// How long one that is borne with for ever may take to begin to speak HTTP/2, and has keep-alives from then on.
 const PREFACE_WITHIN: Duration = Duration::from_secs(10);
@@ -42,7 +42,7 @@ const PREFACE_WITHIN: Duration = Duration::from_secs(10);
 /// A connection that ends by itself unless somebody is admitted on it in time.
 pub(crate) struct UnauthenticatedStream<S> {
     stream: S,
-    visit: ConnectionHandle,
+    handle: ConnectionHandle,
     /// Until when it is borne with, where that ends.
     patience: Option<Pin<Box<Sleep>>>,
     /// Whether it is borne with for as long as it speaks HTTP/2.
@@ -55,7 +55,7 @@ pub(crate) struct UnauthenticatedStream<S> {
 /// What requests know of the connection that they come on.
 #[derive(Clone)]
 pub(crate) struct ConnectionHandle {
-    door: Arc<ConnectionLimit>,
+    limit: Arc<ConnectionLimit>,
     peer: IpAddr,
     state: Arc<Mutex<State>>,
 }
@@ -77,18 +77,18 @@ enum Presence {
     Admitted(usize),
     /// The last of them has ended. It counts for as long as this is kept.
     Left {
-        _visitor: Option<UnknownConnection>,
+        _unknown: Option<UnknownConnection>,
     },
     Rejected,
 }
 
 impl ConnectionHandle {
-    fn of(visitor: UnknownConnection, patience: Option<Duration>) -> Self {
+    fn of(unknown: UnknownConnection, patience: Option<Duration>) -> Self {
         Self {
-            door: visitor.door(),
-            peer: visitor.peer(),
+            limit: unknown.limit(),
+            peer: unknown.peer(),
             state: Arc::new(Mutex::new(State {
-                presence: Presence::Unknown(visitor),
+                presence: Presence::Unknown(unknown),
                 until: Some(Instant::now() + patience.unwrap_or(PREFACE_WITHIN)),
                 has_come: false,
                 task: None,
@@ -97,7 +97,7 @@ impl ConnectionHandle {
     }
 
     /// Somebody who may be here has made himself known: for as long as he stays the connection is kept, and counts as nobody's.
-    pub(crate) fn admit(&self) -> Stay {
+    pub(crate) fn admit(&self) -> AdmittedStream {
         let mut state = self.state();
         state.has_come = true;
         match &mut state.presence {
@@ -106,7 +106,7 @@ impl ConnectionHandle {
             Presence::Rejected => {}
         }
         drop(state);
-        Stay(self.clone())
+        AdmittedStream(self.clone())
     }
 
     /// The address of the peer, as far as clients are told apart by it.
@@ -118,7 +118,7 @@ impl ConnectionHandle {
     /// returned is dropped; it counts for its address as before.
     pub(crate) fn stream(&self) -> OpenStream {
         match &self.state().presence {
-            Presence::Unknown(visitor) => OpenStream(visitor.in_use()),
+            Presence::Unknown(unknown) => OpenStream(unknown.in_use()),
             _ => OpenStream(None),
         }
     }
@@ -132,10 +132,10 @@ impl ConnectionHandle {
         let mut state = self.state();
         match &mut state.presence {
             Presence::Admitted(1) => {
-                let back = self.door.readmit(self.peer);
-                // One that finds no place any more is over soon, but not before it has heard the last word.
+                let back = self.limit.readmit(self.peer);
+                // One that finds no slot any more is over soon, but not before it has heard the last word.
                 let linger = if back.is_some() { LINGER } else { LINGER_UNCOUNTED };
-                state.presence = Presence::Left { _visitor: back };
+                state.presence = Presence::Left { _unknown: back };
                 state.until = Some(Instant::now() + linger);
             }
             Presence::Admitted(streams) => *streams = streams.saturating_sub(1),
@@ -157,7 +157,7 @@ impl ConnectionHandle {
 
     fn turn_away(&self, why: &Rejected) {
         self.state().presence = Presence::Rejected;
-        self.door.turn_away(self.peer, why);
+        self.limit.turn_away(self.peer, why);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -165,23 +165,23 @@ impl ConnectionHandle {
     }
 }
 
-/// A stream on a connection that keeps its place, until it is dropped.
+/// A stream on a connection that keeps its slot, until it is dropped.
 pub(crate) struct OpenStream(#[expect(dead_code, reason = "held for its drop")] Option<InUse>);
 
 /// A stream of somebody who was admitted, until it is dropped.
-pub(crate) struct Stay(ConnectionHandle);
+pub(crate) struct AdmittedStream(ConnectionHandle);
 
-impl Drop for Stay {
+impl Drop for AdmittedStream {
     fn drop(&mut self) {
         self.0.leave();
     }
 }
 
 impl<S> UnauthenticatedStream<S> {
-    fn new(stream: S, visitor: UnknownConnection, patience: Option<Duration>) -> Self {
+    fn new(stream: S, unknown: UnknownConnection, patience: Option<Duration>) -> Self {
         Self {
             stream,
-            visit: ConnectionHandle::of(visitor, patience),
+            handle: ConnectionHandle::of(unknown, patience),
             patience: None,
             for_ever: patience.is_none(),
             preface: Preface::default(),
@@ -196,7 +196,7 @@ impl<S> UnauthenticatedStream<S> {
 
     /// Whether its time is over. Wakes the task when it is.
     fn poll_overdue(&mut self, cx: &mut Context<'_>) -> bool {
-        let state = &mut *self.visit.state();
+        let state = &mut *self.handle.state();
         match &state.task {
             Some(task) if task.will_wake(cx.waker()) => {}
             _ => state.task = Some(cx.waker().clone()),
@@ -207,8 +207,8 @@ impl<S> UnauthenticatedStream<S> {
                 self.patience = None;
                 return false;
             }
-            Presence::Unknown(visitor) if visitor.poll_crowded_out(cx).is_ready() => {
-                visitor.turn_away(&Rejected::CrowdedOut);
+            Presence::Unknown(unknown) if unknown.poll_crowded_out(cx).is_ready() => {
+                unknown.turn_away(&Rejected::CrowdedOut);
                 state.presence = Presence::Rejected;
                 return true;
             }
@@ -224,8 +224,8 @@ impl<S> UnauthenticatedStream<S> {
         if patience.as_mut().poll(cx).is_pending() {
             return false;
         }
-        if let Presence::Unknown(visitor) = &state.presence {
-            visitor.turn_away(&Rejected::Unknown);
+        if let Presence::Unknown(unknown) = &state.presence {
+            unknown.turn_away(&Rejected::Unknown);
         }
         state.presence = Presence::Rejected;
         true
@@ -233,15 +233,15 @@ impl<S> UnauthenticatedStream<S> {
 
     fn note(&self, why: Option<Rejected>) {
         if let Some(why) = why {
-            self.visit.door.turn_away(self.visit.peer, &why);
+            self.handle.limit.turn_away(self.handle.peer, &why);
         }
     }
 }
 
 impl UnauthenticatedStream<TlsStream<TcpStream>> {
     /// Gives a connection this long to have somebody admitted; for ever, where nothing is said.
-    pub(crate) fn of(guest: Guest, patience: Option<Duration>) -> Self {
-        Self::new(guest.stream, guest.visitor, patience)
+    pub(crate) fn of(accepted: AcceptedConnection, patience: Option<Duration>) -> Self {
+        Self::new(accepted.stream, accepted.unknown, patience)
     }
 }
 
@@ -249,7 +249,7 @@ impl<S> Connected for UnauthenticatedStream<S> {
     type ConnectInfo = ConnectionHandle;
 
     fn connect_info(&self) -> ConnectionHandle {
-        self.visit.clone()
+        self.handle.clone()
     }
 }
 
@@ -266,18 +266,18 @@ impl<S: AsyncRead + Unpin> AsyncRead for UnauthenticatedStream<S> {
         let read = Pin::new(&mut self.stream).poll_read(cx, buf);
         if read.is_ready() {
             let bytes = buf.filled().get(before..).unwrap_or_default();
-            let (is_admitted, has_come) = self.visit.standing();
+            let (is_admitted, has_come) = self.handle.standing();
             if has_come {
                 self.allowance.renew();
             }
             if !self.allowance.read(bytes, !is_admitted) {
                 buf.set_filled(before);
-                self.visit.turn_away(&Rejected::Flood);
+                self.handle.turn_away(&Rejected::Flood);
                 return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
             }
             let why = self.preface.read(bytes);
             if self.for_ever && self.preface.is_whole() {
-                self.visit.state().until = None;
+                self.handle.state().until = None;
             }
             self.note(why);
         }

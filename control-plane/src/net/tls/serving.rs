@@ -63,9 +63,9 @@ pub(crate) fn grpc(certificate: watch::Receiver<Certificate>) -> Result<Arc<Serv
 }
 
 /// A connection after its handshake.
-pub(crate) struct Guest {
+pub(crate) struct AcceptedConnection {
     pub(crate) stream: TlsStream<TcpStream>,
-    pub(crate) visitor: UnknownConnection,
+    pub(crate) unknown: UnknownConnection,
 }
 
 /// The connections of a listener, after their handshakes, which all cores share: their cryptography is most of what a connection costs. Who is slow
@@ -73,22 +73,22 @@ pub(crate) struct Guest {
 pub(crate) fn accept(
     listener: TcpListener,
     config: Arc<ServerConfig>,
-    door: Arc<ConnectionLimit>,
-) -> impl Stream<Item = io::Result<Guest>> {
+    limit: Arc<ConnectionLimit>,
+) -> impl Stream<Item = io::Result<AcceptedConnection>> {
     let acceptor = TlsAcceptor::from(config);
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
     let turns = Arc::new(Semaphore::new(cores * STEPS));
     // As many as the door lets wait.
     let handshakes = JoinSet::new();
     stream::unfold((listener, handshakes), move |(listener, mut handshakes)| {
-        let (acceptor, door, turns) = (acceptor.clone(), Arc::clone(&door), Arc::clone(&turns));
+        let (acceptor, limit, turns) = (acceptor.clone(), Arc::clone(&limit), Arc::clone(&turns));
         async move {
             loop {
                 tokio::select! {
                     accepted = listener.accept() => match accepted {
                         Ok((stream, peer)) => {
-                            if let Some(visitor) = door.knock(peer.ip()) {
-                                let shaken = welcome(acceptor.clone(), stream, visitor, Arc::clone(&turns));
+                            if let Some(unknown) = limit.accept(peer.ip()) {
+                                let shaken = welcome(acceptor.clone(), stream, unknown, Arc::clone(&turns));
                                 handshakes.spawn(shaken);
                             }
                         }
@@ -99,8 +99,8 @@ pub(crate) fn accept(
                         }
                     },
                     Some(done) = handshakes.join_next() => {
-                        if let Ok(Some(guest)) = done {
-                            return Some((Ok(guest), (listener, handshakes)));
+                        if let Ok(Some(accepted_connection)) = done {
+                            return Some((Ok(accepted_connection), (listener, handshakes)));
                         }
                     }
                 }
@@ -109,26 +109,26 @@ pub(crate) fn accept(
     })
 }
 
-/// Shakes hands, once there is a place for that.
+/// Shakes hands, once there is a slot for that.
 async fn welcome(
     acceptor: TlsAcceptor,
     stream: TcpStream,
-    mut visitor: UnknownConnection,
+    mut unknown: UnknownConnection,
     turns: Arc<Semaphore>,
-) -> Option<Guest> {
-    if !visitor.enter().await {
+) -> Option<AcceptedConnection> {
+    if !unknown.enter().await {
         return None;
     }
     // Messages are small and awaited: they must not wait for more to send.
     let _ = stream.set_nodelay(true);
     let shaken = tokio::select! {
         shaken = tokio::time::timeout(HANDSHAKE, handshake(acceptor, stream, turns)) => shaken,
-        () = visitor.crowded_out() => Ok(Err(Some(Rejected::CrowdedOut))),
+        () = unknown.crowded_out() => Ok(Err(Some(Rejected::CrowdedOut))),
     };
     match shaken.unwrap_or(Err(Some(Rejected::Slow))) {
-        Ok(stream) => return Some(Guest { stream, visitor }),
-        Err(Some(why)) => visitor.turn_away(&why),
-        Err(None) => tracing::debug!(peer = %visitor.peer(), "a client has left during its handshake"),
+        Ok(stream) => return Some(AcceptedConnection { stream, unknown }),
+        Err(Some(why)) => unknown.turn_away(&why),
+        Err(None) => tracing::debug!(peer = %unknown.peer(), "a client has left during its handshake"),
     }
     None
 }
