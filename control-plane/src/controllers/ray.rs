@@ -90,7 +90,7 @@ impl Controller {
             join_all(ensured).await;
         }
         let client = &limited(self.client.clone(), Rates::together(REQUESTS, shutdown.clone()));
-        let rooms = self.stores.rooms();
+        let budgets = self.stores.budgets();
         let mut watches = JoinSet::new();
         let (news, publisher) = events::queue_as(client.clone(), CONTROLLER);
         let (changed, changes) = notify::channel();
@@ -101,7 +101,7 @@ impl Controller {
         let (of_clusters, of_jobs) = (changed.clone(), job_changed.clone());
         watches.spawn(watch::follow(
             "RayCluster",
-            watch::readable::<RayCluster>(Api::all(client.clone()), rooms.written.clone(), news.clone()),
+            watch::readable::<RayCluster>(Api::all(client.clone()), budgets.written.clone(), news.clone()),
             writer,
             move |cluster| {
                 of_clusters.add(ObjectRef::from_obj(cluster));
@@ -112,7 +112,7 @@ impl Controller {
         let (services, writer) = reflector::store();
         watches.spawn(watch::follow(
             "Service",
-            watch::labelled::<HeadService>("Service", Api::all(client.clone()), rooms, keys::CLUSTER),
+            watch::labelled::<HeadService>("Service", Api::all(client.clone()), budgets, keys::CLUSTER),
             writer,
             move |service| changed.extend(service.owner()),
             shutdown.clone(),
@@ -121,7 +121,7 @@ impl Controller {
         let (notifier, of_crons) = (job_changed.clone(), cron_changed.clone());
         watches.spawn(watch::follow(
             "RayJob",
-            watch::readable::<RayJob>(Api::all(client.clone()), rooms.written.clone(), news.clone()),
+            watch::readable::<RayJob>(Api::all(client.clone()), budgets.written.clone(), news.clone()),
             writer,
             move |job| {
                 notifier.add(ObjectRef::from_obj(job));
@@ -132,7 +132,7 @@ impl Controller {
         let (crons, writer) = reflector::store();
         watches.spawn(watch::follow(
             "RayCronJob",
-            watch::readable::<RayCronJob>(Api::all(client.clone()), rooms.written.clone(), news.clone()),
+            watch::readable::<RayCronJob>(Api::all(client.clone()), budgets.written.clone(), news.clone()),
             writer,
             move |cron| cron_changed.add(ObjectRef::from_obj(cron)),
             shutdown.clone(),
@@ -140,7 +140,12 @@ impl Controller {
         let (submitters, writer) = reflector::store();
         watches.spawn(watch::follow(
             "Job",
-            watch::labelled::<Submitter>("Job", Api::all(client.clone()), rooms, keys::ORIGINATED_FROM_NAME),
+            watch::labelled::<Submitter>(
+                "Job",
+                Api::all(client.clone()),
+                budgets,
+                keys::ORIGINATED_FROM_NAME,
+            ),
             writer,
             move |submitter| job_changed.extend(submitter.owner()),
             shutdown.clone(),

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 
 use prometheus_client::metrics::counter::Counter;
 
-use crate::telemetry::log_limit::News;
+use crate::telemetry::log_limit::HourlyLimit;
 use crate::telemetry::metrics::{Metrics, Reasons};
 
 /// Why somebody may be refused.
@@ -62,7 +62,7 @@ const REASONS: [&str; 45] = [
 pub struct Refusals {
     counts: Reasons,
     agents: Counter,
-    news: News<(String, &'static str)>,
+    news: HourlyLimit<(String, &'static str)>,
     /// The reason of each line in the log.
     #[cfg(test)]
     lines: Mutex<Vec<&'static str>>,

@@ -24,7 +24,7 @@ use tokio::sync::Semaphore;
 use crate::k8s::watch::{PackedJobSet, Stores};
 use crate::telemetry::metrics::{Metrics, Outcome};
 pub(crate) use children::NewJob;
-pub(crate) use event_dedup::{AGAIN, Told};
+pub(crate) use event_dedup::{AGAIN, EventDedup};
 
 #[cfg(test)]
 mod tests;
@@ -45,7 +45,10 @@ pub enum ApplyError {
     #[error("{0}")]
     CreateJobs(String),
     /// The headless Service could not be created.
-    #[error("headless service {name:?} creation failed with error: {}", said(error))]
+    #[error(
+        "headless service {name:?} creation failed with error: {}",
+        error_message(error)
+    )]
     CreateService {
         /// Name of the Service.
         name: String,
@@ -55,7 +58,7 @@ pub enum ApplyError {
     /// A persistent volume claim could not be created.
     #[error(
         "persistent volume claim {name:?} creation failed with error: {}",
-        said(error)
+        error_message(error)
     )]
     CreateClaim {
         /// Name of the claim.
@@ -64,7 +67,7 @@ pub enum ApplyError {
         error: kube::Error,
     },
     /// Another write failed.
-    #[error("{what}: {}", said(error))]
+    #[error("{what}: {}", error_message(error))]
     Write {
         /// What was to be written.
         what: String,
@@ -97,14 +100,14 @@ impl ApplyError {
     /// What an event tells of it, which is what upstream's events tell.
     fn told(&self) -> String {
         match self {
-            Self::CreateService { error, .. } | Self::CreateClaim { error, .. } => said(error),
+            Self::CreateService { error, .. } | Self::CreateClaim { error, .. } => error_message(error),
             Self::Conflict(_) | Self::CreateJobs(_) | Self::Write { .. } => self.to_string(),
         }
     }
 }
 
 /// An error in words for people: of an answer of the API server its message alone, as long as an event may be. It may name each line of a large object.
-pub(crate) fn said(error: &kube::Error) -> String {
+pub(crate) fn error_message(error: &kube::Error) -> String {
     recorder::short(match error {
         kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
         error => error.to_string(),
@@ -131,9 +134,9 @@ pub struct Applier {
     news: events::Queue,
     metrics: Arc<Metrics>,
     children: Semaphore,
-    failures: Told<JobSet>,
+    failures: EventDedup<JobSet>,
     /// Services that are there and are not theirs.
-    in_the_way: Told<JobSet>,
+    in_the_way: EventDedup<JobSet>,
 }
 
 impl Applier {
@@ -149,8 +152,8 @@ impl Applier {
                 news,
                 metrics,
                 children,
-                failures: Told::default(),
-                in_the_way: Told::default(),
+                failures: EventDedup::default(),
+                in_the_way: EventDedup::default(),
             },
             publisher,
         )

@@ -40,8 +40,8 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::k8s::apply::events;
-use cache_entry::Kept as _;
-use follow::{Cache, Follow, Told, jobset_of, patient};
+use cache_entry::CacheEntry as _;
+use follow::{Cache, Follow, Subscriber, jobset_of, patient};
 use job::PackedJob;
 use lean::{Lean, Slim};
 use members::JobRef;
@@ -90,7 +90,7 @@ pub fn start(
         claims,
         members: Arc::default(),
         departed: Arc::default(),
-        rooms: NamespaceBudgets::default(),
+        budgets: NamespaceBudgets::default(),
         left_out: Arc::default(),
     });
     let caches = &*stores.caches;
@@ -129,7 +129,7 @@ impl Start<'_> {
         };
         let (news, publisher) = events::queue(self.client.clone());
         self.tasks.spawn(publisher.run());
-        let events = decode::jobsets(self.client, self.caches.rooms.written.clone(), news).boxed();
+        let events = decode::jobsets(self.client, self.caches.budgets.written.clone(), news).boxed();
         let until = self.shutdown.clone();
         self.tasks.spawn(async move {
             let defined = async { defined.wait_for(|defined| *defined).await.is_ok() };
@@ -163,7 +163,7 @@ impl Start<'_> {
                 left_out.tell(&jobset, &job.named(), is_left_out);
             }
         };
-        let jobs = sized("Job", &self.caches.rooms, begin, tell);
+        let jobs = sized("Job", &self.caches.budgets, begin, tell);
         let left_out = Arc::clone(&self.caches.left_out);
         let until = self.shutdown.clone();
         self.tasks
@@ -171,7 +171,7 @@ impl Start<'_> {
     }
 
     fn pods(&mut self, writer: Writer<WatchedPod>) {
-        let agents = Told {
+        let agents = Subscriber {
             notifier: self.watchers.reconciler.clone(),
             of: |pod: &WatchedPod| {
                 let PodSummary {
@@ -183,11 +183,11 @@ impl Start<'_> {
                 agent.attempt.is_some() || agent.container_restarts > 0 || *in_gang || obstacle.is_some()
             },
         };
-        let heads = self.watchers.ray.iter().map(|ray| Told {
+        let heads = self.watchers.ray.iter().map(|ray| Subscriber {
             notifier: ray.clone(),
             of: |pod: &WatchedPod| pod.is_of_ray_head(),
         });
-        let told = [Told::all(&self.watchers.groups), agents]
+        let told = [Subscriber::all(&self.watchers.groups), agents]
             .into_iter()
             .chain(heads)
             .collect();
@@ -220,7 +220,7 @@ impl Start<'_> {
             cache: Arc::clone(cache),
             writer,
             owner: jobset_of,
-            told: vec![Told::all(&self.watchers.reconciler)],
+            told: vec![Subscriber::all(&self.watchers.reconciler)],
         };
         let events = children::<K>(self.client)();
         self.tasks.spawn(follow.run(events, self.shutdown.clone()));
@@ -228,9 +228,12 @@ impl Start<'_> {
 }
 
 /// Who is told of JobSets and of their Jobs.
-fn of_jobs<K>(watchers: &Watchers) -> Vec<Told<K>> {
+fn of_jobs<K>(watchers: &Watchers) -> Vec<Subscriber<K>> {
     let told = [&watchers.reconciler, &watchers.groups, &watchers.gangs];
-    told.into_iter().chain(&watchers.ray).map(Told::all).collect()
+    told.into_iter()
+        .chain(&watchers.ray)
+        .map(Subscriber::all)
+        .collect()
 }
 
 /// Watches of the objects of a kind that belong to some JobSet.
@@ -254,11 +257,11 @@ where
 /// The events of a watch, without the objects for which there is no room. The log says so, and `tell` is told of each object whether it is left out.
 pub(crate) fn sized<K: Weighs>(
     kind: &'static str,
-    rooms: &NamespaceBudgets,
+    budgets: &NamespaceBudgets,
     begin: impl Fn() -> BoxStream<'static, watcher::Result<watcher::Event<K>>> + Send + 'static,
     tell: impl Fn(&K, bool) + Send + 'static,
 ) -> BoxStream<'static, watcher::Result<watcher::Event<K>>> {
-    let share = rooms.made.share;
+    let share = budgets.made.share;
     let left_out = move |object: &K, is_left_out: bool| {
         tell(object, is_left_out);
         if !is_left_out {
@@ -272,5 +275,5 @@ pub(crate) fn sized<K: Weighs>(
             "what belongs to JobSets and Ray's resources takes more memory than there is for it in this namespace: this object is left out, and what it belongs to is left alone"
         );
     };
-    within((rooms.made.clone(), rooms.usual.clone()), begin, left_out).boxed()
+    within((budgets.made.clone(), budgets.usual.clone()), begin, left_out).boxed()
 }

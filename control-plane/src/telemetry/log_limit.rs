@@ -13,15 +13,15 @@ pub(crate) const QUIET: Duration = Duration::from_secs(3600);
 const REMEMBERED: usize = 4096;
 
 /// Things of which each is logged once an hour.
-pub(crate) struct News<K>(Mutex<HashMap<K, Instant>>);
+pub(crate) struct HourlyLimit<K>(Mutex<HashMap<K, Instant>>);
 
-impl<K> Default for News<K> {
+impl<K> Default for HourlyLimit<K> {
     fn default() -> Self {
         Self(Mutex::default())
     }
 }
 
-impl<K: Eq + Hash> News<K> {
+impl<K: Eq + Hash> HourlyLimit<K> {
     /// Whether it is to be logged now.
     pub(crate) fn is_new(&self, key: K) -> bool {
         let now = Instant::now();
@@ -44,9 +44,9 @@ const LINES: u32 = 20;
 const EACH: Duration = Duration::from_secs(1);
 
 /// Lines that may be many: they differ, and all of the first ones are of use.
-pub(crate) struct Lines(Mutex<Left>);
+pub(crate) struct LineLimit(Mutex<LineBucket>);
 
-struct Left {
+struct LineBucket {
     most: u32,
     each: Duration,
     lines: u32,
@@ -55,16 +55,16 @@ struct Left {
     out: u64,
 }
 
-impl Default for Lines {
+impl Default for LineLimit {
     fn default() -> Self {
         Self::new(LINES, EACH)
     }
 }
 
-impl Lines {
+impl LineLimit {
     /// So many at once where there were none for a while, and one more each time that so long has passed.
     pub(crate) fn new(most: u32, each: Duration) -> Self {
-        Self(Mutex::new(Left {
+        Self(Mutex::new(LineBucket {
             most,
             each,
             lines: most,
@@ -100,12 +100,12 @@ impl Lines {
         left.lines + left.more() >= left.most
     }
 
-    fn left(&self) -> MutexGuard<'_, Left> {
+    fn left(&self) -> MutexGuard<'_, LineBucket> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Left {
+impl LineBucket {
     /// Lines that there are more by now.
     fn more(&self) -> u32 {
         let waited = self.since.elapsed().as_millis() / self.each.as_millis().max(1);
@@ -125,28 +125,28 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn each_is_new_once_an_hour() {
-        let news = News::default();
-        assert!(news.is_new("one"));
-        assert!(!news.is_new("one"));
-        assert!(news.is_new("another"));
+        let limit = HourlyLimit::default();
+        assert!(limit.is_new("one"));
+        assert!(!limit.is_new("one"));
+        assert!(limit.is_new("another"));
         tokio::time::advance(QUIET).await;
-        assert!(news.is_new("one"));
+        assert!(limit.is_new("one"));
     }
 
     #[tokio::test(start_paused = true)]
     async fn no_more_are_remembered_than_fit() {
-        let news = News::default();
+        let limit = HourlyLimit::default();
         for one in 0..2 * REMEMBERED {
-            news.is_new(one);
+            limit.is_new(one);
         }
-        assert_eq!(news.0.lock().unwrap().len(), REMEMBERED);
+        assert_eq!(limit.0.lock().unwrap().len(), REMEMBERED);
         tokio::time::advance(QUIET).await;
-        assert!(news.is_new(2 * REMEMBERED));
+        assert!(limit.is_new(2 * REMEMBERED));
     }
 
     #[tokio::test(start_paused = true)]
     async fn lines_are_few_whoever_asks_and_say_how_many_are_missing() {
-        let lines = Lines::default();
+        let lines = LineLimit::default();
         let said = (0..1000).filter_map(|_| lines.next()).count();
         assert_eq!(said, LINES as usize);
         tokio::time::advance(EACH).await;

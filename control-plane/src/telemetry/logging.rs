@@ -1,6 +1,6 @@
 //! Sets up the log.
 
-mod share;
+mod rate_limit;
 
 use std::io::{self, IsTerminal as _};
 
@@ -9,7 +9,7 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, fmt, registry};
 
 use crate::config::args::{LogFormat, ZapLevel};
-use share::Share;
+use rate_limit::RateLimit;
 
 /// Logs to standard error from here on, and no more of one namespace than its share. `level` chooses what, or else `RUST_LOG`, by default `info`.
 ///
@@ -22,7 +22,7 @@ pub fn init(format: LogFormat, level: Option<ZapLevel>) -> anyhow::Result<()> {
         (level, _) => EnvFilter::try_new(level.unwrap_or(ZapLevel::Info).filter())?
             .add_directive("kube_client::client=error".parse()?),
     };
-    let log = registry().with(filter).with(Share::default());
+    let log = registry().with(filter).with(RateLimit::default());
     let layer = fmt::layer().with_writer(io::stderr);
     match format {
         LogFormat::Text => log.with(layer.with_ansi(io::stderr().is_terminal())).try_init(),

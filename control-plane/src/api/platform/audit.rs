@@ -3,7 +3,7 @@
 use prometheus_client::metrics::counter::Counter;
 
 use super::authorize::Refusal;
-use crate::telemetry::log_limit::News;
+use crate::telemetry::log_limit::HourlyLimit;
 use crate::telemetry::metrics::{Metrics, Reasons};
 
 /// Why a call may be refused.
@@ -15,11 +15,11 @@ pub(super) struct RefusalLog {
     counts: Reasons,
     crowds: Counter,
     /// Whom the API server does not know, by address and reason.
-    strangers: News<(String, &'static str)>,
+    strangers: HourlyLimit<(String, &'static str)>,
     /// Whom it knows, by user and verb. They have places of their own: strangers cannot fill them.
-    users: News<(String, &'static str)>,
+    users: HourlyLimit<(String, &'static str)>,
     /// Whether anybody crowds, of whatever address.
-    crowd: News<()>,
+    crowd: HourlyLimit<()>,
     /// Lines in the log.
     #[cfg(test)]
     lines: std::sync::atomic::AtomicUsize,

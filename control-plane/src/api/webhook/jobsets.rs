@@ -22,10 +22,10 @@ use tokio::task::spawn_blocking;
 use super::patch;
 use super::refusal::Refusal;
 use super::review::{Allowed, Operation, Request};
-use crate::k8s::apply::said;
+use crate::k8s::apply::error_message;
 use crate::k8s::decode_error;
 use crate::k8s::turns::Turns;
-use crate::k8s::watch::lean::asked::{self, ClaimSeen, SelectorSeen};
+use crate::k8s::watch::lean::fetch::{self, ClaimSeen, SelectorSeen};
 
 /// Objects that are looked up at once, over all reviews: each may be a text of 3 MB until what is compared of it is read.
 const AT_ONCE: u32 = 8;
@@ -165,7 +165,7 @@ async fn claims(jobset: &JobSet, namespace: &str, client: &Client) -> Vec<Violat
     let api: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), namespace);
     let claim = async |name: String| {
         let found = look_up::<ClaimSeen, _>(&api, namespace, &name).await;
-        let found = found.map_err(|error| said(&error));
+        let found = found.map_err(|error| error_message(&error));
         Some((name, found.transpose()?))
     };
     let mut violations = Vec::new();
@@ -197,7 +197,7 @@ where
     K: Resource + Clone,
 {
     let _turn = LOOK_UPS.take(namespace, 1).await;
-    asked::get::<Seen, K>(api, name).await
+    fetch::get::<Seen, K>(api, name).await
 }
 
 /// A warning where the name of the JobSet's Service is taken. The event of its controller says the same; of one that cannot be looked up it says all.

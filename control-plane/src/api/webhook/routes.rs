@@ -25,7 +25,7 @@ use super::review::{Allowed, Answer, Request};
 use super::{jobsets, pods, ray};
 use crate::controllers::placement::Placement;
 use crate::controllers::ray::kuberay::KubeRay;
-use crate::telemetry::log_limit::{Lines, beginning};
+use crate::telemetry::log_limit::{LineLimit, beginning};
 use crate::telemetry::metrics::Webhooks;
 
 /// Paths of the webhooks of JobSets and pods.
@@ -68,11 +68,11 @@ pub(super) struct Admission {
 #[derive(Default)]
 pub(super) struct Said {
     /// What cannot be read.
-    pub(super) unreadable: Lines,
+    pub(super) unreadable: LineLimit,
     /// Reviews that were refused.
-    pub(super) refused: Lines,
+    pub(super) refused: LineLimit,
     /// What was not answered in time, as where the body comes slowly.
-    pub(super) late: Lines,
+    pub(super) late: LineLimit,
 }
 
 /// All paths. Calls of each are counted.

@@ -13,7 +13,7 @@ use lockstep_core::gang::{Footprint, Needs, Node, Pod};
 
 use super::lean_objects::{SeenNode, SeenPod};
 use crate::k8s::memory_limit;
-use crate::k8s::watch::namespace_budget::Room;
+use crate::k8s::watch::namespace_budget::Budget;
 use crate::k8s::watch::own_writes::version;
 
 #[cfg(test)]
@@ -39,7 +39,7 @@ pub(super) struct Cluster {
 /// Room for what pods of gangs need of nodes, where they state long lists, in bytes.
 #[derive(Debug)]
 struct NeedsRoom {
-    room: Room,
+    room: Budget,
     /// What was taken for pods that are gone, and others have in common with them: namespace and bytes.
     shared: Vec<(Weak<Needs>, String, usize)>,
 }
@@ -48,7 +48,7 @@ impl Default for NeedsRoom {
     fn default() -> Self {
         let memory = memory_limit::limit();
         Self {
-            room: Room::new(memory / 64, memory / 16),
+            room: Budget::new(memory / 64, memory / 16),
             shared: Vec::new(),
         }
     }

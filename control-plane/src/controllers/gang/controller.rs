@@ -29,7 +29,7 @@ use crate::k8s::apply::events;
 use crate::k8s::watch::Stores;
 use crate::k8s::watch::decode;
 use crate::k8s::watch::light::weight;
-use crate::k8s::watch::namespace_budget::Room;
+use crate::k8s::watch::namespace_budget::Budget;
 use crate::k8s::watch::notify::Notified;
 use crate::telemetry::metrics::Metrics;
 
@@ -56,7 +56,7 @@ pub(crate) struct Controller {
 struct View {
     stores: Stores,
     jobsets: BTreeMap<Key, Known>,
-    room: Room,
+    room: Budget,
     /// JobSets for which there is no room, and what they weigh.
     without_room: BTreeMap<Key, usize>,
     /// When these are looked at again.
@@ -101,7 +101,7 @@ impl Controller {
             view: View {
                 stores: stores.clone(),
                 jobsets: BTreeMap::new(),
-                room: stores.rooms().gangs.clone(),
+                room: stores.budgets().gangs.clone(),
                 without_room: BTreeMap::new(),
                 look_again: Instant::now(),
                 news: Vec::new(),

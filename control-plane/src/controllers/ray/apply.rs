@@ -20,7 +20,7 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::json;
 use thiserror::Error;
 
-use crate::k8s::apply::{is_status, said};
+use crate::k8s::apply::{error_message, is_status};
 
 /// Why an object could not be brought closer to what it asks for.
 #[derive(Debug, Error)]
@@ -35,7 +35,7 @@ pub(super) enum RayError {
     #[error("the dashboard: {0}")]
     Refused(String),
     /// The API server would not have an object created: by a quota, a policy, or for want of a permission.
-    #[error("{what} cannot be created: {}", said(error))]
+    #[error("{what} cannot be created: {}", error_message(error))]
     Create {
         /// Its kind.
         kind: String,
@@ -45,7 +45,7 @@ pub(super) enum RayError {
         error: kube::Error,
     },
     /// The API server, or a webhook, would not have an object changed.
-    #[error("{what} cannot be changed: {}", said(error))]
+    #[error("{what} cannot be changed: {}", error_message(error))]
     Change {
         /// Its kind.
         kind: String,

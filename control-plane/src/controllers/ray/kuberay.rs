@@ -14,7 +14,7 @@ use kube::{Client, ResourceExt};
 use tokio::sync::Mutex;
 
 use crate::k8s::client::pages;
-use crate::k8s::watch::lean::asked::{self, PodSeen};
+use crate::k8s::watch::lean::fetch::{self, PodSeen};
 
 #[cfg(test)]
 mod tests;
@@ -116,7 +116,7 @@ impl KubeRay {
     async fn service_account(&self, lease: &DynamicObject) -> kube::Result<String> {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &lease.namespace().unwrap_or_default());
         let pod = match pod_of(lease) {
-            Some(name) => match asked::get::<PodSeen, _>(&pods, name).await {
+            Some(name) => match fetch::get::<PodSeen, _>(&pods, name).await {
                 // Whatever is wrong with the name that somebody has written concerns nobody else: no pod has it.
                 Err(kube::Error::Api(status)) if NO_NAME.contains(&status.code) => None,
                 found => found?,

@@ -21,7 +21,7 @@ use super::replace::News;
 use super::traces::RestartTraces;
 use crate::k8s::apply::events;
 use crate::k8s::event_queue;
-use crate::telemetry::log_limit::Lines;
+use crate::telemetry::log_limit::LineLimit;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::traces::Traces;
 
@@ -34,7 +34,7 @@ mod tests;
 #[derive(Clone)]
 pub struct RestartRecorder {
     events: event_queue::Sender<String, Event>,
-    dropped: Arc<Lines>,
+    dropped: Arc<LineLimit>,
     metrics: RestartMetrics,
     traces: RestartTraces,
 }

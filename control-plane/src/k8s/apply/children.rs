@@ -14,9 +14,9 @@ use lockstep_core::jobset::plan::{Change, JobChange, JobRef, Resume};
 use serde_json::{Value, json};
 
 use crate::k8s::watch::lean::Lean;
-use crate::k8s::watch::lean::asked::{self, SelectorSeen};
+use crate::k8s::watch::lean::fetch::{self, SelectorSeen};
 
-use super::{Applier, ApplyError, PARALLELISM, is_status, said};
+use super::{Applier, ApplyError, PARALLELISM, error_message, is_status};
 
 /// How many failures of Jobs are told at once: there may be 500, each as long as an event may be.
 const TOLD_AT_ONCE: usize = 3;
@@ -115,7 +115,7 @@ impl Applier {
             }
             Err(error) if is_status(&error, 409) || is_status(&error, 403) => {
                 let services: Api<Service> = Api::namespaced(self.client.clone(), namespace(key));
-                let there = asked::get::<SelectorSeen, _>(&services, &name).await;
+                let there = fetch::get::<SelectorSeen, _>(&services, &name).await;
                 let there = there.ok().flatten();
                 if there.is_none() && !is_status(&error, 409) {
                     return Err(ApplyError::CreateService { name, error });
@@ -197,7 +197,7 @@ impl Applier {
         let failed = |error: &kube::Error| {
             Err(ApplyError::CreateJobs(format!(
                 "job \"{name}\" creation failed with error: {}",
-                said(error)
+                error_message(error)
             )))
         };
         self.metrics.wrote("Job", "create");

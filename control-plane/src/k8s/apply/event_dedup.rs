@@ -17,7 +17,7 @@ use super::events::short;
 pub(crate) const AGAIN: Duration = Duration::from_secs(30 * 60);
 
 /// What goes on with objects of one kind, and when it was told.
-pub(crate) struct Told<K: Resource<DynamicType = ()>> {
+pub(crate) struct EventDedup<K: Resource<DynamicType = ()>> {
     by_object: Mutex<HashMap<ObjectRef<K>, OfObject>>,
     /// When the event about what stays may be gone.
     again: Duration,
@@ -29,7 +29,7 @@ struct OfObject {
     events: Vec<(Event, Instant)>,
 }
 
-impl<K: Resource<DynamicType = ()>> Default for Told<K> {
+impl<K: Resource<DynamicType = ()>> Default for EventDedup<K> {
     fn default() -> Self {
         Self {
             by_object: Mutex::default(),
@@ -38,7 +38,7 @@ impl<K: Resource<DynamicType = ()>> Default for Told<K> {
     }
 }
 
-impl<K: Resource<DynamicType = ()>> Told<K> {
+impl<K: Resource<DynamicType = ()>> EventDedup<K> {
     /// For what is told once for ever, however long it stays.
     pub(crate) fn once() -> Self {
         Self {
@@ -119,7 +119,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_goes_on_is_told_once_and_again_when_the_event_may_be_gone() {
-        let (told, js) = (Told::default(), jobset("u"));
+        let (told, js) = (EventDedup::default(), jobset("u"));
         let (a, b) = (event("a"), event("b"));
         assert!(!told.goes_on(&ObjectRef::from_obj(&js)));
         assert_eq!(told.news(&js, vec![a.clone()]), vec![a.clone()]);
@@ -136,7 +136,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_is_told_once_is_not_told_again_unless_it_was_away_or_the_object_is_another() {
-        let (told, js, a) = (Told::once(), jobset("u"), event("a"));
+        let (told, js, a) = (EventDedup::once(), jobset("u"), event("a"));
         assert_eq!(told.news(&js, vec![a.clone()]).len(), 1);
         tokio::time::advance(Duration::from_secs(1_000_000)).await;
         assert_eq!(told.news(&js, vec![a.clone()]), []);
@@ -147,7 +147,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_was_away_is_news_and_so_is_all_about_another_jobset() {
-        let (told, js) = (Told::default(), jobset("u"));
+        let (told, js) = (EventDedup::default(), jobset("u"));
         let a = event("a");
         assert_eq!(told.news(&js, vec![a.clone()]).len(), 1);
         assert_eq!(told.news(&js, Vec::new()), []);

@@ -9,7 +9,7 @@ use lockstep_core::jobset::plan;
 
 pub(crate) use super::recorder::{Recorder, short};
 use crate::k8s::event_queue;
-use crate::telemetry::log_limit::Lines;
+use crate::telemetry::log_limit::LineLimit;
 
 /// `reportingController` of the events, as upstream has it.
 const CONTROLLER: &str = "jobset";
@@ -17,21 +17,21 @@ const CONTROLLER: &str = "jobset";
 /// Events that are written at the same time.
 const PARALLELISM: usize = 8;
 
-type News = (ObjectReference, plan::Event);
+type PendingEvent = (ObjectReference, plan::Event);
 /// Kind, namespace and name: what is told of one is written in its order, since the second event of a kind counts the first.
 type About = (Option<String>, Option<String>, Option<String>);
 
 /// Where events are put.
 #[derive(Clone)]
 pub(crate) struct Queue {
-    news: event_queue::Sender<About, News>,
-    dropped: Arc<Lines>,
+    news: event_queue::Sender<About, PendingEvent>,
+    dropped: Arc<LineLimit>,
 }
 
 /// Writes the events of a [`Queue`].
 pub struct Publisher {
     recorder: Recorder,
-    news: event_queue::Receiver<About, News>,
+    news: event_queue::Receiver<About, PendingEvent>,
 }
 
 /// Makes a connected pair.

@@ -9,7 +9,7 @@ use kube::runtime::watcher::Event;
 use super::own_writes::version;
 
 /// An object in a cache.
-pub(super) trait Kept: Lookup<DynamicType = ()> + Clone + Debug + Send + Sync + 'static {
+pub(super) trait CacheEntry: Lookup<DynamicType = ()> + Clone + Debug + Send + Sync + 'static {
     /// Its version, higher than that of all former states. 0: unknown.
     fn revision(&self) -> u64;
 
@@ -19,7 +19,7 @@ pub(super) trait Kept: Lookup<DynamicType = ()> + Clone + Debug + Send + Sync + 
     }
 }
 
-impl<K> Kept for K
+impl<K> CacheEntry for K
 where
     K: Resource<DynamicType = ()> + Clone + Debug + Send + Sync + 'static,
 {

@@ -10,7 +10,7 @@ use kube::{Api, Client, Resource};
 use lockstep_core::jobset::plan::{self, Severity};
 
 use super::follow::patient;
-use super::namespace_budget::{Room, within};
+use super::namespace_budget::{Budget, within};
 use super::packed::{PackedJobSet, Unreadable};
 use crate::k8s::apply::events::{self, Queue};
 
@@ -25,13 +25,18 @@ pub(crate) const NO_ROOM: &str = "NoRoom";
 /// All JobSets. One that cannot be read is treated as absent: nothing is done about it or to it. So is one for which there is no room.
 pub(super) fn jobsets(
     client: &Client,
-    room: Room,
+    budget: Budget,
     news: Queue,
 ) -> impl Stream<Item = watcher::Result<Event<PackedJobSet>>> + Send + use<> {
     let api = Api::<PackedJobSet>::all(client.clone());
     let begin = move || patient(watcher(api.clone(), watcher::Config::default())).boxed();
     let mut reported = Reported::default();
-    within((room.clone(), room.clone()), begin, left_out(room, news.clone())).filter_map(move |event| {
+    within(
+        (budget.clone(), budget.clone()),
+        begin,
+        left_out(budget, news.clone()),
+    )
+    .filter_map(move |event| {
         let event = event.map(|event| {
             reported.follow(&event);
             let (event, unreadable) = split(event);
@@ -49,7 +54,7 @@ pub(super) fn jobsets(
 }
 
 /// Tells of objects for which there is no room, once for each change of what they ask for.
-pub(crate) fn left_out<K>(room: Room, news: Queue) -> impl FnMut(&K, bool) + Send
+pub(crate) fn left_out<K>(budget: Budget, news: Queue) -> impl FnMut(&K, bool) + Send
 where
     K: Resource<DynamicType = ()>,
 {
@@ -63,7 +68,7 @@ where
             let why = format!(
                 "the JobSets and Ray resources of this namespace take more memory than the {} MiB that the control plane has for them; this one is left alone until others are \
                  removed (the share grows with the control plane's memory limit)",
-                room.share >> 20
+                budget.share >> 20
             );
             leave_alone(&news, object, NO_ROOM, why);
         }

@@ -15,7 +15,7 @@ use lockstep_api::{JobSet, labels};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::cache_entry::Kept;
+use super::cache_entry::CacheEntry;
 use super::notify::Notifier;
 use super::own_writes::OwnWrites;
 
@@ -49,7 +49,7 @@ impl Index {
 }
 
 /// The cached objects of one kind.
-pub(super) struct Cache<K: Kept> {
+pub(super) struct Cache<K: CacheEntry> {
     pub(super) store: Store<K>,
     pub(super) recent: OwnWrites<K>,
     index: RwLock<Index>,
@@ -63,7 +63,7 @@ pub(super) fn jobset_of<K: ResourceExt>(object: &K) -> Option<ObjectRef<JobSet>>
     Some(ObjectRef::new(name).within(&object.namespace()?))
 }
 
-impl<K: Kept> Cache<K> {
+impl<K: CacheEntry> Cache<K> {
     pub(super) fn new() -> (Arc<Self>, Writer<K>) {
         let writer = Writer::new(());
         let cache = Self {
@@ -187,22 +187,22 @@ impl<K: Kept> Cache<K> {
 }
 
 /// How one kind is followed.
-pub(super) struct Follow<K: Kept> {
+pub(super) struct Follow<K: CacheEntry> {
     pub(super) kind: &'static str,
     pub(super) cache: Arc<Cache<K>>,
     pub(super) writer: Writer<K>,
     pub(super) owner: fn(&K) -> Option<ObjectRef<JobSet>>,
-    pub(super) told: Vec<Told<K>>,
+    pub(super) told: Vec<Subscriber<K>>,
 }
 
 /// Somebody who is told which JobSets are concerned.
-pub(super) struct Told<K> {
+pub(super) struct Subscriber<K> {
     pub(super) notifier: Notifier<ObjectRef<JobSet>>,
     /// Which objects are of interest. A complete list always is.
     pub(super) of: fn(&K) -> bool,
 }
 
-impl<K> Told<K> {
+impl<K> Subscriber<K> {
     /// One who is told of every object.
     pub(super) fn all(notifier: &Notifier<ObjectRef<JobSet>>) -> Self {
         Self {
@@ -212,7 +212,7 @@ impl<K> Told<K> {
     }
 }
 
-impl<K: Kept> Follow<K> {
+impl<K: CacheEntry> Follow<K> {
     /// Follows `events`, which never end and back off by themselves, until `shutdown`.
     pub(super) async fn run(
         self,

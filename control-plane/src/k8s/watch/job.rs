@@ -5,7 +5,7 @@ use kube::runtime::reflector::{Lookup, ObjectRef};
 use kube::runtime::watcher::Event;
 use lockstep_api::JobSet;
 
-use super::cache_entry::{Kept, known_by_name, mapped};
+use super::cache_entry::{CacheEntry, known_by_name, mapped};
 use super::follow::jobset_of;
 use super::lean::Lean;
 use super::namespace_budget::Weighs;
@@ -59,7 +59,7 @@ pub(super) fn packed(event: Event<Job>) -> Event<PackedJob> {
     mapped(event, |job| PackedJob::of(&job))
 }
 
-impl Kept for PackedJob {
+impl CacheEntry for PackedJob {
     fn revision(&self) -> u64 {
         self.revision
     }

@@ -20,7 +20,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::cache_entry::{mapped, same_kind_as};
 use owners::owners;
 
-pub(crate) mod asked;
+pub(crate) mod fetch;
 mod owners;
 #[cfg(test)]
 mod tests;

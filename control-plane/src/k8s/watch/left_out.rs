@@ -69,10 +69,10 @@ impl Names {
 
 /// Those of one watch.
 #[derive(Default)]
-pub(super) struct LeftOut(Mutex<Known>);
+pub(super) struct LeftOut(Mutex<State>);
 
 #[derive(Default)]
-struct Known {
+struct State {
     now: Names,
     /// Those that a list has brought so far, while one is under way. The cache shows nothing of the list before it is complete.
     listed: Option<Names>,
@@ -81,15 +81,15 @@ struct Known {
 }
 
 impl LeftOut {
-    fn locked(&self) -> MutexGuard<'_, Known> {
+    fn locked(&self) -> MutexGuard<'_, State> {
         // Nothing under this lock can leave it half changed.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Something of this JobSet is left out, or will be so no more once the cache has followed. To be called before that.
     pub(super) fn tell(&self, jobset: &ObjectRef<JobSet>, name: &str, is_left_out: bool) {
-        let mut known = self.locked();
-        let Known { now, listed, ended } = &mut *known;
+        let mut state = self.locked();
+        let State { now, listed, ended } = &mut *state;
         if is_left_out {
             if let Some(listed) = listed {
                 listed.insert(jobset, name);
@@ -110,8 +110,8 @@ impl LeftOut {
 
     /// The cache has followed this event of the watch. A complete list knows of all that is left out.
     pub(super) fn followed<K>(&self, event: &Event<K>) {
-        let mut known = self.locked();
-        let Known { now, listed, ended } = &mut *known;
+        let mut state = self.locked();
+        let State { now, listed, ended } = &mut *state;
         match event {
             Event::Init => *listed = Some(Names::default()),
             Event::InitApply(_) => {}
@@ -130,8 +130,8 @@ impl LeftOut {
 
     /// Whether something of this JobSet is left out.
     pub(super) fn has(&self, jobset: &ObjectRef<JobSet>) -> bool {
-        let known = self.locked();
+        let state = self.locked();
         // As it nearly always is.
-        !known.now.0.is_empty() && known.now.has(jobset)
+        !state.now.0.is_empty() && state.now.has(jobset)
     }
 }

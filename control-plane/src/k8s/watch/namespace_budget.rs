@@ -21,7 +21,7 @@ use lockstep_core::jobset::limits::MOST_JOBS;
 use tokio::time::{Instant, sleep_until};
 
 use crate::k8s::memory_limit;
-use account::{Account, Fate, place};
+use account::{Account, Fate, key_of};
 
 mod account;
 
@@ -52,23 +52,23 @@ pub(crate) trait Weighs: Lookup<DynamicType = ()> + Send + 'static {
 #[derive(Clone)]
 pub(crate) struct NamespaceBudgets {
     /// What tenants write: JobSets, and Ray's resources.
-    pub(crate) written: Room,
+    pub(crate) written: Budget,
     /// What is made for these and is not usual: Jobs, and the Services of Ray's heads.
-    pub(crate) made: Room,
+    pub(crate) made: Budget,
     /// Jobs of a usual size. Nobody's keep another namespace's out.
-    pub(crate) usual: Room,
+    pub(crate) usual: Budget,
     /// JobSets with gangs and their Jobs, in kB.
-    pub(crate) gangs: Room,
+    pub(crate) gangs: Budget,
 }
 
 impl NamespaceBudgets {
     /// For a process that may take so many bytes. A MiB holds some 200 usual JobSets, or 1,000 Jobs.
     pub(crate) fn of(memory: usize) -> Self {
         Self {
-            written: Room::new(memory / 32, memory / 4),
-            made: Room::new(memory / 32, memory / 4),
-            usual: Room::new((memory / 16).max(MOST_JOBS * USUAL_JOB), usize::MAX),
-            gangs: Room::new(memory / 32 / 1000, memory / 8 / 1000),
+            written: Budget::new(memory / 32, memory / 4),
+            made: Budget::new(memory / 32, memory / 4),
+            usual: Budget::new((memory / 16).max(MOST_JOBS * USUAL_JOB), usize::MAX),
+            gangs: Budget::new(memory / 32 / 1000, memory / 8 / 1000),
         }
     }
 }
@@ -81,21 +81,21 @@ impl Default for NamespaceBudgets {
 
 /// Room for objects of some kinds, in bytes or what else they are weighed by. Cheap to clone; all clones are one.
 #[derive(Clone, Debug)]
-pub(crate) struct Room {
+pub(crate) struct Budget {
     /// For those of one namespace.
     pub(crate) share: usize,
     /// For those of all.
     all: usize,
-    taken: Arc<Mutex<Taken>>,
+    taken: Arc<Mutex<Usage>>,
 }
 
 #[derive(Debug, Default)]
-struct Taken {
+struct Usage {
     by_namespace: HashMap<String, usize>,
     sum: usize,
 }
 
-impl Room {
+impl Budget {
     pub(crate) fn new(share: usize, all: usize) -> Self {
         Self {
             share,
@@ -104,7 +104,7 @@ impl Room {
         }
     }
 
-    fn locked(&self) -> MutexGuard<'_, Taken> {
+    fn locked(&self) -> MutexGuard<'_, Usage> {
         // Nothing under this lock can leave it half changed.
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -144,7 +144,7 @@ impl Room {
     }
 }
 
-impl Taken {
+impl Usage {
     fn set(&mut self, namespace: &str, bytes: usize) {
         if bytes == 0 {
             self.by_namespace.remove(namespace);
@@ -181,7 +181,7 @@ pub(crate) fn bytes_of(meta: &ObjectMeta) -> usize {
 /// The events of the watches that `begin` makes, without the objects that do not fit. Before anyone sees an event, `told` is called with its object and whether that is left
 /// out; it is not if it is kept, or gone. When there is room again, a new watch begins.
 pub(crate) fn within<K, F, L>(
-    (room, usual): (Room, Room),
+    (budget, usual): (Budget, Budget),
     begin: F,
     told: L,
 ) -> impl Stream<Item = watcher::Result<Event<K>>> + Send
@@ -194,7 +194,7 @@ where
         events: begin(),
         begin,
         told,
-        account: Account::new(room, usual),
+        account: Account::new(budget, usual),
         look: Instant::now() + LOOK.0,
     };
     stream::unfold(watch, |mut watch| async {
@@ -250,7 +250,7 @@ where
                 self.look = Instant::now() + LOOK.0;
             }
             Event::Delete(object) => {
-                let (namespace, name) = place(object);
+                let (namespace, name) = key_of(object);
                 self.account.forget(&namespace, &name);
                 (self.told)(object, false);
             }

@@ -13,7 +13,7 @@ use kube::runtime::reflector::ObjectRef;
 use lockstep_api::JobSet;
 use tokio::time::Instant;
 
-use super::cache_entry::Kept;
+use super::cache_entry::CacheEntry;
 
 /// How long a write is believed that the watch does not confirm.
 pub const BELIEVED: Duration = Duration::from_secs(10);
@@ -46,7 +46,7 @@ impl<K> Default for OwnWrites<K> {
     }
 }
 
-impl<K: Kept> OwnWrites<K> {
+impl<K: CacheEntry> OwnWrites<K> {
     fn locked(&self) -> MutexGuard<'_, ByJobSet<K>> {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }

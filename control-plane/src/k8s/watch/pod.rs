@@ -8,7 +8,7 @@ use lockstep_api::naming::job_name;
 use lockstep_core::jobset::pod::PodSummary;
 use lockstep_core::ray::names;
 
-use super::cache_entry::{Kept, known_by_name, mapped};
+use super::cache_entry::{CacheEntry, known_by_name, mapped};
 use super::follow::jobset_of;
 use super::own_writes::version;
 
@@ -52,7 +52,7 @@ pub(super) fn watched(event: Event<Pod>) -> Event<WatchedPod> {
     mapped(event, |pod| WatchedPod::of(&pod))
 }
 
-impl Kept for WatchedPod {
+impl CacheEntry for WatchedPod {
     fn revision(&self) -> u64 {
         self.revision
     }

@@ -42,7 +42,7 @@ pub(super) struct Caches {
     pub(super) claims: Arc<Cache<PersistentVolumeClaim>>,
     pub(super) members: Arc<MembersByJob>,
     pub(super) departed: Arc<Departed>,
-    pub(super) rooms: NamespaceBudgets,
+    pub(super) budgets: NamespaceBudgets,
     pub(super) left_out: Arc<LeftOut>,
 }
 
@@ -62,8 +62,8 @@ impl Stores {
     }
 
     /// What all that caches keep may take.
-    pub(crate) fn rooms(&self) -> &NamespaceBudgets {
-        &self.caches.rooms
+    pub(crate) fn budgets(&self) -> &NamespaceBudgets {
+        &self.caches.budgets
     }
 
     /// Waits until all caches are filled for the first time.
@@ -298,7 +298,7 @@ impl Stores {
             claims: Cache::new().0,
             members: Arc::default(),
             departed: Arc::default(),
-            rooms: NamespaceBudgets::default(),
+            budgets: NamespaceBudgets::default(),
             left_out: Arc::default(),
         })
     }

@@ -25,7 +25,7 @@ async fn follow(cache: &Arc<Cache<Job>>, writer: Writer<Job>, events: Vec<Event<
         cache: Arc::clone(cache),
         writer,
         owner: jobset_of::<Job>,
-        told: vec![Told::all(&notifier)],
+        told: vec![Subscriber::all(&notifier)],
     };
     // What was told ends with the last who can tell.
     drop(notifier);

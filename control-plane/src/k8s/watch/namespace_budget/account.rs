@@ -5,20 +5,20 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{ENTRY, LOOK, Room, Weighs};
+use super::{Budget, ENTRY, LOOK, Weighs};
 use crate::k8s::watch::left_out;
 
 /// What one watch keeps.
 pub(super) struct Account {
-    room: Room,
+    budget: Budget,
     /// That of usual objects.
-    usual: Room,
+    usual: Budget,
     /// By namespace and name.
     kept: HashMap<String, HashMap<String, Entry>>,
     /// Namespaces of which something is left out.
-    pub(super) short: HashMap<String, Short>,
+    pub(super) shortage: HashMap<String, Shortage>,
     /// The same before the list that is under way.
-    before: HashMap<String, Short>,
+    before: HashMap<String, Shortage>,
     /// Lists so far.
     lists: u64,
     /// True while one is under way.
@@ -26,7 +26,7 @@ pub(super) struct Account {
 }
 
 /// A namespace of which something is left out.
-pub(super) struct Short {
+pub(super) struct Shortage {
     least: Least,
     /// How many objects were left out since the last list. Of more than [`left_out::MOST`] nobody knows the names, so only a list tells what is whole.
     count: usize,
@@ -69,7 +69,7 @@ impl Least {
     }
 }
 
-impl Short {
+impl Shortage {
     fn new() -> Self {
         Self {
             least: Least::default(),
@@ -98,27 +98,27 @@ pub(super) enum Fate {
 }
 
 impl Account {
-    pub(super) fn new(room: Room, usual: Room) -> Self {
+    pub(super) fn new(budget: Budget, usual: Budget) -> Self {
         Self {
-            room,
+            budget,
             usual,
             kept: HashMap::new(),
-            short: HashMap::new(),
+            shortage: HashMap::new(),
             before: HashMap::new(),
             lists: 0,
             listing: true,
         }
     }
 
-    fn room_of(&self, class: SizeClass) -> &Room {
+    fn budget_of(&self, class: SizeClass) -> &Budget {
         match class {
             SizeClass::Usual => &self.usual,
-            SizeClass::Other => &self.room,
+            SizeClass::Other => &self.budget,
         }
     }
 
     pub(super) fn admit<K: Weighs>(&mut self, object: &K) -> Fate {
-        let (namespace, name) = place(object);
+        let (namespace, name) = key_of(object);
         let entry = Entry {
             bytes: object.bytes().saturating_add(ENTRY),
             class: SizeClass::of(object),
@@ -126,15 +126,15 @@ impl Account {
         };
         let known = self.kept.get(&namespace).and_then(|kept| kept.get(&name));
         let known = known.map(|known| (known.bytes, known.class));
-        if let Some(class) = self.place_for(&namespace, known, &entry) {
+        if let Some(class) = self.admit_to(&namespace, known, &entry) {
             let entry = Entry { class, ..entry };
             self.kept.entry(namespace).or_default().insert(name, entry);
             return Fate::Kept;
         }
         self.forget(&namespace, &name);
-        let short = self.short.entry(namespace).or_insert_with(Short::new);
-        short.count = short.count.saturating_add(1);
-        let least = short.least.of(entry.class);
+        let shortage = self.shortage.entry(namespace).or_insert_with(Shortage::new);
+        shortage.count = shortage.count.saturating_add(1);
+        let least = shortage.least.of(entry.class);
         *least = Some(least.map_or(entry.bytes, |least| least.min(entry.bytes)));
         Fate::LeftOut {
             was_kept: known.is_some(),
@@ -143,7 +143,7 @@ impl Account {
 
     /// Takes room for an object of which so much was kept, and in which room; says which room has it now. What is kept and is usual no more, or again, stays where it was
     /// if the other room has none for it.
-    fn place_for(
+    fn admit_to(
         &self,
         namespace: &str,
         known: Option<(usize, SizeClass)>,
@@ -151,16 +151,18 @@ impl Account {
     ) -> Option<SizeClass> {
         let moves = known.filter(|(_, before)| *before != entry.class);
         let stays = known.filter(|_| moves.is_none()).map(|(bytes, _)| bytes);
-        let room = self.room_of(entry.class);
-        if room.takes(namespace, stays, entry.bytes) {
+        let budget = self.budget_of(entry.class);
+        if budget.takes(namespace, stays, entry.bytes) {
             if let Some((bytes, before)) = moves {
-                self.room_of(before).release(namespace, bytes);
+                self.budget_of(before).release(namespace, bytes);
             }
             return Some(entry.class);
         }
         let (bytes, before) = moves?;
-        let room = self.room_of(before);
-        room.takes(namespace, Some(bytes), entry.bytes).then_some(before)
+        let budget = self.budget_of(before);
+        budget
+            .takes(namespace, Some(bytes), entry.bytes)
+            .then_some(before)
     }
 
     pub(super) fn forget(&mut self, namespace: &str, name: &str) {
@@ -172,7 +174,7 @@ impl Account {
             self.kept.remove(namespace);
         }
         if let Some(entry) = entry {
-            self.room_of(entry.class).release(namespace, entry.bytes);
+            self.budget_of(entry.class).release(namespace, entry.bytes);
         }
     }
 
@@ -180,30 +182,30 @@ impl Account {
         self.lists += 1;
         self.listing = true;
         // A list that was broken off has brought no more than a part, and what was before it still says how long is waited.
-        for (namespace, short) in std::mem::take(&mut self.short) {
-            self.before.entry(namespace).or_insert(short);
+        for (namespace, shortage) in std::mem::take(&mut self.shortage) {
+            self.before.entry(namespace).or_insert(shortage);
         }
     }
 
     pub(super) fn end_list(&mut self) {
         self.listing = false;
         let before = std::mem::take(&mut self.before);
-        for (namespace, short) in &mut self.short {
+        for (namespace, shortage) in &mut self.shortage {
             if let Some(before) = before.get(namespace) {
-                short.wait = before.wait.saturating_mul(2).min(LOOK.1);
+                shortage.wait = before.wait.saturating_mul(2).min(LOOK.1);
             }
-            short.at = Instant::now() + short.wait;
+            shortage.at = Instant::now() + shortage.wait;
         }
-        let (room, usual, list) = (&self.room, &self.usual, self.lists);
+        let (budget, usual, list) = (&self.budget, &self.usual, self.lists);
         self.kept.retain(|namespace, kept| {
             kept.retain(|_, entry| {
                 let is_there = entry.list == list;
                 if !is_there {
-                    let room = match entry.class {
+                    let budget = match entry.class {
                         SizeClass::Usual => usual,
-                        SizeClass::Other => room,
+                        SizeClass::Other => budget,
                     };
-                    room.release(namespace, entry.bytes);
+                    budget.release(namespace, entry.bytes);
                 }
                 is_there
             });
@@ -213,19 +215,19 @@ impl Account {
 
     /// Whether something is left out, and no list is under way that may bring it.
     pub(super) fn waits(&self) -> bool {
-        !self.short.is_empty() && !self.listing
+        !self.shortage.is_empty() && !self.listing
     }
 
     /// Whether a list may bring what is left out, or tells what is not left out any more.
     pub(super) fn needs_list(&self) -> bool {
         let now = Instant::now();
-        self.short.iter().any(|(namespace, short)| {
+        self.shortage.iter().any(|(namespace, shortage)| {
             let is_room = |class: SizeClass, least: Option<usize>| {
-                least.is_some_and(|least| self.room_of(class).has(namespace, least))
+                least.is_some_and(|least| self.budget_of(class).has(namespace, least))
             };
-            let Least { usual, other } = short.least;
-            let is_lost = short.count > left_out::MOST;
-            short.at <= now
+            let Least { usual, other } = shortage.least;
+            let is_lost = shortage.count > left_out::MOST;
+            shortage.at <= now
                 && (is_lost || is_room(SizeClass::Usual, usual) || is_room(SizeClass::Other, other))
         })
     }
@@ -235,13 +237,13 @@ impl Drop for Account {
     fn drop(&mut self) {
         for (namespace, kept) in &self.kept {
             for entry in kept.values() {
-                self.room_of(entry.class).release(namespace, entry.bytes);
+                self.budget_of(entry.class).release(namespace, entry.bytes);
             }
         }
     }
 }
 
-pub(super) fn place<K: Weighs>(object: &K) -> (String, String) {
+pub(super) fn key_of<K: Weighs>(object: &K) -> (String, String) {
     let namespace = object.namespace().unwrap_or_default().into_owned();
     (namespace, object.name().unwrap_or_default().into_owned())
 }

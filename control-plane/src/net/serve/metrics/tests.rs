@@ -35,7 +35,7 @@ async fn endpoint() -> Endpoint {
         run(
             listener,
             certificate,
-            Access::new(client),
+            AccessChecker::new(client),
             Arc::new(Metrics::default()),
             &token,
         )

@@ -17,7 +17,7 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 
-use crate::telemetry::log_limit::Lines;
+use crate::telemetry::log_limit::LineLimit;
 
 #[cfg(test)]
 mod tests;
@@ -39,12 +39,12 @@ const OTHERS: &str = "others";
 
 /// Leaves out lines of namespaces of which there are too many.
 #[derive(Default)]
-pub(super) struct Share(Mutex<Known>);
+pub(super) struct RateLimit(Mutex<Shares>);
 
 #[derive(Default)]
-struct Known {
-    lines: HashMap<(String, Class), Lines>,
-    others: Lines,
+struct Shares {
+    lines: HashMap<(String, Class), LineLimit>,
+    others: LineLimit,
     swept: Option<Instant>,
 }
 
@@ -52,24 +52,24 @@ struct Known {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Class {
     Warnings,
-    News,
-    Debugging,
+    Info,
+    Debug,
 }
 
 impl Class {
     fn of(level: Level) -> Self {
         match level {
             Level::ERROR | Level::WARN => Self::Warnings,
-            Level::INFO => Self::News,
-            _ => Self::Debugging,
+            Level::INFO => Self::Info,
+            _ => Self::Debug,
         }
     }
 }
 
 /// The namespace of a span.
-struct Of(String);
+struct SpanNamespace(String);
 
-impl Share {
+impl RateLimit {
     /// Whether there is a line left for a namespace, and how many were left out before it, of which share.
     fn next(&self, namespace: &str, class: Class) -> Option<(u64, String)> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -85,19 +85,19 @@ impl Share {
         if known.lines.len() >= REMEMBERED {
             return Some((known.others.next()?, OTHERS.to_owned()));
         }
-        let lines = Lines::new(AT_ONCE, EACH);
+        let lines = LineLimit::new(AT_ONCE, EACH);
         let left_out = lines.next();
         known.lines.insert(key, lines);
         Some((left_out?, namespace.to_owned()))
     }
 }
 
-impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Share {
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for RateLimit {
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
         let mut named = Named::default();
         attributes.record(&mut named);
         if let (Some(namespace), Some(span)) = (named.0, context.span(id)) {
-            span.extensions_mut().insert(Of(namespace));
+            span.extensions_mut().insert(SpanNamespace(namespace));
         }
     }
 
@@ -106,7 +106,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Share {
         event.record(&mut named);
         let of_span = || {
             let mut spans = context.event_scope(event)?;
-            spans.find_map(|span| span.extensions().get::<Of>().map(|of| of.0.clone()))
+            spans.find_map(|span| span.extensions().get::<SpanNamespace>().map(|of| of.0.clone()))
         };
         let class = Class::of(*event.metadata().level());
         let target = event.metadata().target();

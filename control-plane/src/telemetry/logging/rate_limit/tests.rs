@@ -34,7 +34,7 @@ fn logged(say: impl FnOnce()) -> Vec<String> {
     let log = Log::default();
     let written = fmt::layer().with_writer(log.clone()).with_ansi(false);
     let subscriber = tracing_subscriber::registry()
-        .with(Share::default())
+        .with(RateLimit::default())
         .with(written);
     with_default(subscriber, say);
     let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
@@ -79,8 +79,8 @@ async fn news_leave_warnings_their_lines() {
 
 #[tokio::test(start_paused = true)]
 async fn what_was_left_out_is_counted_before_the_next_line() {
-    let share = Share::default();
-    let next = |namespace| share.next(namespace, Class::News).map(|(left_out, _)| left_out);
+    let share = RateLimit::default();
+    let next = |namespace| share.next(namespace, Class::Info).map(|(left_out, _)| left_out);
     let said = (0..700).filter_map(|_| next("a")).count();
     assert_eq!(said, AT_ONCE as usize);
     tokio::time::advance(EACH).await;
@@ -90,15 +90,15 @@ async fn what_was_left_out_is_counted_before_the_next_line() {
 
 #[tokio::test(start_paused = true)]
 async fn no_more_namespaces_are_remembered_than_fit() {
-    let share = Share::default();
+    let share = RateLimit::default();
     let known = || share.0.lock().unwrap().lines.len();
     for namespace in 0..2 * REMEMBERED {
-        share.next(&namespace.to_string(), Class::News);
+        share.next(&namespace.to_string(), Class::Info);
     }
     assert_eq!(known(), REMEMBERED);
     tokio::time::advance(Duration::from_secs(60)).await;
     assert_eq!(
-        share.next("another", Class::News),
+        share.next("another", Class::Info),
         Some((0, "another".to_owned()))
     );
     assert_eq!(known(), 1);
@@ -106,11 +106,11 @@ async fn no_more_namespaces_are_remembered_than_fit() {
 
 #[tokio::test(start_paused = true)]
 async fn those_that_are_not_remembered_share_lines() {
-    let share = Share::default();
+    let share = RateLimit::default();
     for namespace in 0..REMEMBERED {
-        share.next(&namespace.to_string(), Class::News);
+        share.next(&namespace.to_string(), Class::Info);
     }
-    let next = |namespace| share.next(namespace, Class::News);
+    let next = |namespace| share.next(namespace, Class::Info);
     assert_eq!(next("x"), Some((0, OTHERS.to_owned())));
     while next("x").is_some() {}
     assert_eq!(next("z"), None);
