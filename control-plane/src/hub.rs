@@ -24,7 +24,7 @@ pub use auth::{
 };
 pub use convert::{GroupPolicy, TerminalCode};
 pub use health::{Access, Daemon, Health};
-pub use outbox::{Outbox, Taken};
+pub use outbox::{NextMessage, Outbox};
 pub use refusals::Refusals;
 pub use registry::{GroupLink, News, Published, Registry, Unbelieved};
 pub use role::Role;

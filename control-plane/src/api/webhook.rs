@@ -14,10 +14,10 @@ mod jobsets;
 mod object;
 mod patch;
 mod pods;
-mod question;
 mod ray;
 mod refusal;
 mod review;
+mod review_body;
 mod routes;
 mod server;
 
@@ -92,10 +92,10 @@ impl Server {
                 kuberay: self.ray.then(|| Arc::new(KubeRay::new(self.client.clone()))),
                 client: self.client.clone(),
                 placement: self.placement,
-                said: Arc::default(),
+                log_limits: Arc::default(),
                 api_servers: Arc::clone(&api_servers),
                 is_short: memory_limit::is_half_taken,
-                room: Arc::default(),
+                body_limits: Arc::default(),
             };
             let router = routes::router(admission, &self.metrics.webhooks());
             server::run(listener, Arc::new(tls), router, &shutdown).await;

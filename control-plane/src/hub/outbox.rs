@@ -123,15 +123,15 @@ impl Outbox {
 
     /// The next message, if there is one now.
     #[must_use]
-    pub fn take(&self) -> Taken {
+    pub fn take(&self) -> NextMessage {
         self.lock().take()
     }
 
     /// The same; where there is none now the task is woken once there may be one. For one task.
-    fn poll_take(&self, cx: &Context<'_>) -> Taken {
+    fn poll_take(&self, cx: &Context<'_>) -> NextMessage {
         let mut pending = self.lock();
         let taken = pending.take();
-        if matches!(taken, Taken::Nothing) {
+        if matches!(taken, NextMessage::Nothing) {
             pending.sender = Some(cx.waker().clone());
         }
         taken
@@ -139,15 +139,15 @@ impl Outbox {
 }
 
 impl Pending {
-    fn take(&mut self) -> Taken {
+    fn take(&mut self) -> NextMessage {
         if self.closed {
-            return Taken::Closed;
+            return NextMessage::Closed;
         }
         if let Some(welcome) = self.welcome.take() {
-            return Taken::Message(Kind::Welcome(welcome));
+            return NextMessage::Message(Kind::Welcome(welcome));
         }
         if let Some(serial) = self.accepted.take() {
-            return Taken::Message(Kind::Accepted(pb::Accepted { serial }));
+            return NextMessage::Message(Kind::Accepted(pb::Accepted { serial }));
         }
         let mut groups = Vec::new();
         let mut size = 0;
@@ -162,7 +162,7 @@ impl Pending {
                     groups.push(Arc::unwrap_or_clone(group));
                 }
                 Some((uid, Item::Forget(epoch))) if groups.is_empty() => {
-                    return Taken::Message(Kind::Forget(pb::Forget {
+                    return NextMessage::Message(Kind::Forget(pb::Forget {
                         group_uid: uid,
                         epoch: epoch.0,
                     }));
@@ -175,13 +175,13 @@ impl Pending {
             }
         }
         if !groups.is_empty() {
-            return Taken::Message(Kind::Desired(pb::Desired { groups }));
+            return NextMessage::Message(Kind::Desired(pb::Desired { groups }));
         }
         if self.draining {
             self.closed = true;
-            return Taken::Message(Kind::Drain(pb::Drain {}));
+            return NextMessage::Message(Kind::Drain(pb::Drain {}));
         }
-        Taken::Nothing
+        NextMessage::Nothing
     }
 }
 
@@ -229,9 +229,9 @@ impl Stream for Outgoing {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let kind = match self.outbox.poll_take(cx) {
-            Taken::Message(kind) => kind,
-            Taken::Closed => return Poll::Ready(self.outbox.lock().failure.take().map(Err)),
-            Taken::Nothing => ready!(self.poll_ping(cx)),
+            NextMessage::Message(kind) => kind,
+            NextMessage::Closed => return Poll::Ready(self.outbox.lock().failure.take().map(Err)),
+            NextMessage::Nothing => ready!(self.poll_ping(cx)),
         };
         self.last = Instant::now();
         Poll::Ready(Some(Ok(pb::HubMessage { kind: Some(kind) })))
@@ -240,7 +240,7 @@ impl Stream for Outgoing {
 
 /// What an [`Outbox`] has to send.
 #[derive(Debug)]
-pub enum Taken {
+pub enum NextMessage {
     /// This.
     Message(Kind),
     /// Nothing any more: the stream ends.
@@ -259,7 +259,7 @@ mod tests {
     fn groups_go_in_messages_that_a_daemon_takes() {
         const GROUPS: usize = 100;
         let outbox = Outbox::new(pb::Welcome::default());
-        assert!(matches!(outbox.take(), Taken::Message(Kind::Welcome(_))));
+        assert!(matches!(outbox.take(), NextMessage::Message(Kind::Welcome(_))));
         for group in 0..GROUPS {
             let rule = pb::ExitCodeRule {
                 job: "j".repeat(500 << 10),
@@ -272,7 +272,7 @@ mod tests {
             }));
         }
         let mut told = Vec::new();
-        while let Taken::Message(Kind::Desired(desired)) = outbox.take() {
+        while let NextMessage::Message(Kind::Desired(desired)) = outbox.take() {
             assert!(desired.encoded_len() <= 4 << 20, "{}", desired.encoded_len());
             told.extend(desired.groups.into_iter().map(|group| group.uid));
         }

@@ -46,9 +46,9 @@ impl ProtocolViolation {
 }
 
 impl From<ProtocolViolation> for Status {
-    fn from(nonsense: ProtocolViolation) -> Self {
-        let text = nonsense.to_string();
-        match nonsense {
+    fn from(violation: ProtocolViolation) -> Self {
+        let text = violation.to_string();
+        match violation {
             ProtocolViolation::Oversized(_) => Self::resource_exhausted(text),
             _ => Self::invalid_argument(text),
         }

@@ -74,9 +74,9 @@ enum Next {
 /// What a stream waits for beside its messages. Messages come often, and of all this none: it is looked at when something of it has happened, and not for
 /// each message.
 #[derive(Default)]
-struct Aside(FuturesUnordered<BoxFuture<'static, Event>>);
+struct SideEvents(FuturesUnordered<BoxFuture<'static, Event>>);
 
-impl Aside {
+impl SideEvents {
     /// For this, and no more for what was before.
     fn wait_for(&mut self, event: impl Future<Output = Event> + Send + 'static) {
         self.0.clear();
@@ -105,7 +105,7 @@ impl Refused {
     fn reason(&self) -> &'static str {
         match self {
             Self::Credentials(error) => error.reason(),
-            Self::ProtocolViolation(nonsense) => nonsense.reason(),
+            Self::ProtocolViolation(violation) => violation.reason(),
         }
     }
 }
@@ -114,7 +114,7 @@ impl From<Refused> for Status {
     fn from(refused: Refused) -> Self {
         match refused {
             Refused::Credentials(error) => error.into(),
-            Refused::ProtocolViolation(nonsense) => nonsense.into(),
+            Refused::ProtocolViolation(violation) => violation.into(),
         }
     }
 }
@@ -127,7 +127,7 @@ impl Session {
     {
         let mut drain_at = self.drain_at();
         let pace = Arc::clone(&self.pace);
-        let mut aside = Aside::default();
+        let mut aside = SideEvents::default();
         aside.wait_for(self.aside(drain_at, &shutdown));
         let end = loop {
             tokio::select! {
@@ -174,7 +174,7 @@ impl Session {
     /// Takes one message in.
     async fn take(&mut self, session: u64, message: Option<Result<pb::NodeMessage, Status>>) -> Next {
         let closed = |reason: &str| Next::End(End::Closed(reason.to_owned()));
-        let nonsense = |nonsense: ProtocolViolation| Next::End(End::Refused(nonsense.into()));
+        let violation = |violation: ProtocolViolation| Next::End(End::Refused(violation.into()));
         match message {
             Some(Ok(message)) => match message.kind {
                 Some(Kind::Report(report)) => {
@@ -197,11 +197,11 @@ impl Session {
                     self.registry.has_refused(node, session, pong.refused_agents);
                     Next::Same
                 }
-                Some(Kind::Hello(_)) => nonsense(ProtocolViolation::SecondHello),
-                None => nonsense(ProtocolViolation::UnknownKind),
+                Some(Kind::Hello(_)) => violation(ProtocolViolation::SecondHello),
+                None => violation(ProtocolViolation::UnknownKind),
             },
             Some(Err(status)) => {
-                ProtocolViolation::of(&status).map_or_else(|| closed(&status.to_string()), nonsense)
+                ProtocolViolation::of(&status).map_or_else(|| closed(&status.to_string()), violation)
             }
             None => closed("closed by the node"),
         }

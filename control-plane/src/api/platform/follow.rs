@@ -11,7 +11,7 @@ use prost::Message as _;
 use tokio::sync::watch;
 
 use super::convert;
-use super::large::{Line, Size, Unread};
+use super::large::{NamespaceLine, Size, Unread};
 use crate::controllers::restart::board::{Board, Filter, Key};
 
 /// Changes that come within this time are sent as one.
@@ -28,13 +28,13 @@ pub(super) struct Follower {
     removals: u64,
     sent: BTreeMap<Key, Sent>,
     synced: bool,
-    line: Arc<Line>,
+    line: Arc<NamespaceLine>,
     /// Room for what was told last, until the reader asks for more.
     unread: Option<Unread>,
 }
 
 /// What is to be told of a group.
-struct Told {
+struct GroupUpdate {
     change: u64,
     key: Key,
     group: pb::Group,
@@ -48,7 +48,12 @@ struct Sent {
 
 impl Follower {
     /// A place in this line.
-    pub(super) fn new(board: Arc<Board>, filter: Filter, omit_workers: bool, line: Arc<Line>) -> Self {
+    pub(super) fn new(
+        board: Arc<Board>,
+        filter: Filter,
+        omit_workers: bool,
+        line: Arc<NamespaceLine>,
+    ) -> Self {
         Self {
             changes: board.changes(),
             removals: board.removals(),
@@ -82,7 +87,7 @@ impl Follower {
 
     async fn look(&mut self) -> Option<Event> {
         while let Some((told, unread)) = self.tell().await {
-            let Told {
+            let GroupUpdate {
                 change,
                 key,
                 group,
@@ -107,7 +112,7 @@ impl Follower {
     }
 
     /// What is to be told next; of a large group in turn, once there is room for it.
-    async fn tell(&self) -> Option<(Told, Option<Unread>)> {
+    async fn tell(&self) -> Option<(GroupUpdate, Option<Unread>)> {
         let (_, _, state) = self.board.next_change(&self.filter, self.seen)?;
         let size = Size::of(&state, self.omit_workers);
         // A waiting watch must not keep an old state alive.
@@ -123,7 +128,7 @@ impl Follower {
             }
             let group = convert::group(&key, &state, omit_workers);
             let digest = digest(&group);
-            Some(Ok(Told {
+            Some(Ok(GroupUpdate {
                 change,
                 key,
                 group,

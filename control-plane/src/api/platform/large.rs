@@ -44,15 +44,15 @@ const LONGEST_REST: Duration = Duration::from_secs(2);
 
 /// The lines in which callers wait. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Lines {
-    of: Arc<Lock<HashMap<String, Arc<Line>>>>,
+pub(super) struct NamespaceLines {
+    of: Arc<Lock<HashMap<String, Arc<NamespaceLine>>>>,
     all: Arc<Semaphore>,
     /// KiB of one namespace.
     of_one: u32,
 }
 
 /// Those who ask about one namespace.
-pub(super) struct Line {
+pub(super) struct NamespaceLine {
     /// When the next one is told.
     free: Arc<Mutex<Instant>>,
     unread: Arc<Semaphore>,
@@ -70,13 +70,13 @@ pub(super) struct Unread {
     _all: OwnedSemaphorePermit,
 }
 
-impl Default for Lines {
+impl Default for NamespaceLines {
     fn default() -> Self {
         Self::with_memory(memory_limit::limit())
     }
 }
 
-impl Lines {
+impl NamespaceLines {
     /// As much room as there is in so much memory.
     fn with_memory(memory: usize) -> Self {
         let kib = u32::try_from(MEMORY.fits(memory)).unwrap_or(u32::MAX);
@@ -89,7 +89,7 @@ impl Lines {
     }
 
     /// The line of those who ask about this namespace (empty: all).
-    pub(super) fn of(&self, namespace: &str) -> Arc<Line> {
+    pub(super) fn of(&self, namespace: &str) -> Arc<NamespaceLine> {
         let mut lines = self.of.lock().unwrap_or_else(PoisonError::into_inner);
         lines.retain(|_, line| Arc::strong_count(line) > 1 || !line.is_free());
         let line = lines.entry(namespace.to_owned()).or_insert_with(|| {
@@ -99,7 +99,7 @@ impl Lines {
             } else {
                 Arc::clone(&self.all)
             };
-            Arc::new(Line {
+            Arc::new(NamespaceLine {
                 free: Arc::new(Mutex::new(Instant::now())),
                 unread: Arc::new(Semaphore::new(self.of_one as usize)),
                 all,
@@ -111,7 +111,7 @@ impl Lines {
     }
 }
 
-impl Line {
+impl NamespaceLine {
     /// Whether nobody is told anything, nothing is unread, and its rest is over.
     fn is_free(&self) -> bool {
         let rested = self.free.try_lock().is_ok_and(|free| *free <= Instant::now());
@@ -237,16 +237,16 @@ impl Size {
 
 /// What an answer takes until it is read.
 #[derive(Clone)]
-pub(super) struct Held(pub(super) Arc<Vec<Unread>>);
+pub(super) struct HeldRoom(pub(super) Arc<Vec<Unread>>);
 
 /// The answer, which holds its room until it has been read, or nobody wants it any more.
 pub(super) fn held(mut answer: Response<Body>) -> Response<Body> {
-    let Some(held) = answer.extensions_mut().remove::<Held>() else {
+    let Some(held) = answer.extensions_mut().remove::<HeldRoom>() else {
         return answer;
     };
     answer.map(|body| {
         Body::new(body.map_frame(move |frame| {
-            let Held(_room) = &held;
+            let HeldRoom(_room) = &held;
             frame
         }))
     })

@@ -1,7 +1,7 @@
 //! The status page: what people see of groups in a browser, and nothing that they could do.
 //!
 //! ```text
-//! Board ──> look (a whole state as JSON) ─┬─> /state   once
+//! Board ──> view (a whole state as JSON) ─┬─> /state   once
 //!                                         └─> /events  again whenever it has changed ──> page.js
 //! ```
 //!
@@ -30,8 +30,8 @@ use crate::net::serve::{Activity, Connections, http, listen};
 
 mod answers;
 mod events;
-mod look;
 mod request;
+mod view;
 
 #[cfg(test)]
 mod tests;

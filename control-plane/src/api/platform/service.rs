@@ -18,7 +18,7 @@ use tonic::{Request, Response, Status};
 use super::authorize::{self, Authorizer, Caller};
 use super::error_details::{CallError, Reason};
 use super::follow::Follower;
-use super::large::{Held, Lines, Unread};
+use super::large::{HeldRoom, NamespaceLines, Unread};
 use super::suspend::{self, Done};
 use super::watch_slots::WatchSlots;
 use super::watching::Watching;
@@ -38,8 +38,8 @@ pub struct PlatformService {
     authorizer: Arc<dyn Authorizer>,
     agents: Agents,
     role: Option<Arc<Role>>,
-    places: WatchSlots,
-    pub(super) lines: Lines,
+    slots: WatchSlots,
+    pub(super) lines: NamespaceLines,
     pub(super) shutdown: CancellationToken,
 }
 
@@ -63,8 +63,8 @@ impl PlatformService {
             authorizer,
             agents,
             role: None,
-            places: WatchSlots::default(),
-            lines: Lines::default(),
+            slots: WatchSlots::default(),
+            lines: NamespaceLines::default(),
             shutdown,
         }
     }
@@ -196,7 +196,7 @@ pub(super) fn holding<T>(room: impl IntoIterator<Item = Unread>, answer: T) -> R
     let mut answer = Response::new(answer);
     let room: Vec<Unread> = room.into_iter().collect();
     if !room.is_empty() {
-        answer.extensions_mut().insert(Held(Arc::new(room)));
+        answer.extensions_mut().insert(HeldRoom(Arc::new(room)));
     }
     answer
 }
@@ -230,7 +230,7 @@ impl Platform for PlatformService {
         let filter = fields::filter(wish.namespace, wish.name)?;
         self.may(&caller, "watch", &filter.namespace, &filter.name)
             .await?;
-        let place = self.places.take(&filter.namespace);
+        let place = self.slots.take(&filter.namespace);
         let place = place.map_err(|refused| refused.of(&filter.namespace, &filter.name))?;
         let watching = Watching::new(
             Follower::new(

@@ -22,7 +22,7 @@ const MEMORY: Share = Share {
 #[derive(Clone)]
 pub(super) struct WatchSlots {
     most: Most,
-    taken: Arc<Mutex<Taken>>,
+    taken: Arc<Mutex<Counts>>,
 }
 
 /// How many there may be.
@@ -36,7 +36,7 @@ struct Most {
 }
 
 #[derive(Default)]
-struct Taken {
+struct Counts {
     /// Watches of everything.
     wide: usize,
     /// Watches of single namespaces, all of them and by namespace.
@@ -52,7 +52,7 @@ impl Default for WatchSlots {
 
 /// The place of one watch, until it is dropped.
 pub(super) struct WatchSlot {
-    places: WatchSlots,
+    slots: WatchSlots,
     namespace: String,
 }
 
@@ -102,12 +102,12 @@ impl WatchSlots {
             taken.of.insert(namespace.to_owned(), of_it + 1);
         }
         Ok(WatchSlot {
-            places: self.clone(),
+            slots: self.clone(),
             namespace: namespace.to_owned(),
         })
     }
 
-    fn taken(&self) -> MutexGuard<'_, Taken> {
+    fn taken(&self) -> MutexGuard<'_, Counts> {
         // Nothing that holds this lock can leave it half-changed.
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -115,7 +115,7 @@ impl WatchSlots {
 
 impl Drop for WatchSlot {
     fn drop(&mut self) {
-        let mut taken = self.places.taken();
+        let mut taken = self.slots.taken();
         if self.namespace.is_empty() {
             taken.wide -= 1;
             return;
@@ -135,53 +135,51 @@ mod tests {
     use super::*;
 
     /// As many as there are for watches of this namespace.
-    fn fill(places: &WatchSlots, namespace: &str) -> Vec<WatchSlot> {
-        (0..2 * ALL.0)
-            .map_while(|_| places.take(namespace).ok())
-            .collect()
+    fn fill(slots: &WatchSlots, namespace: &str) -> Vec<WatchSlot> {
+        (0..2 * ALL.0).map_while(|_| slots.take(namespace).ok()).collect()
     }
 
     #[test]
     fn one_namespace_keeps_no_other_out() {
-        let places = WatchSlots::with_memory(1 << 30);
-        let greedy = fill(&places, "greedy");
-        assert_eq!(greedy.len(), places.most.of_one);
-        assert!(places.take("greedy").is_err());
-        let _other = places.take("other").unwrap();
-        let _everything = places.take("").unwrap();
+        let slots = WatchSlots::with_memory(1 << 30);
+        let greedy = fill(&slots, "greedy");
+        assert_eq!(greedy.len(), slots.most.of_one);
+        assert!(slots.take("greedy").is_err());
+        let _other = slots.take("other").unwrap();
+        let _everything = slots.take("").unwrap();
         drop(greedy);
-        places.take("greedy").unwrap();
+        slots.take("greedy").unwrap();
     }
 
     #[test]
     fn watches_of_namespaces_leave_places_to_those_of_everything() {
-        let places = WatchSlots::with_memory(1 << 30);
-        let narrow: Vec<Vec<WatchSlot>> = (0..ALL.0).map(|n| fill(&places, &format!("n{n}"))).collect();
+        let slots = WatchSlots::with_memory(1 << 30);
+        let narrow: Vec<Vec<WatchSlot>> = (0..ALL.0).map(|n| fill(&slots, &format!("n{n}"))).collect();
         assert_eq!(
             narrow.iter().map(Vec::len).sum::<usize>(),
-            places.most.of_namespaces
+            slots.most.of_namespaces
         );
-        let wide = fill(&places, "");
-        assert_eq!(wide.len(), ALL.0 - places.most.of_namespaces);
+        let wide = fill(&slots, "");
+        assert_eq!(wide.len(), ALL.0 - slots.most.of_namespaces);
         drop((narrow, wide));
-        let taken = places.taken();
+        let taken = slots.taken();
         assert_eq!((taken.wide, taken.narrow, taken.of.len()), (0, 0, 0));
     }
 
     #[test]
     fn unread_watches_take_a_part_of_the_memory() {
-        let places = WatchSlots::with_memory(256 << 20);
-        let wide = fill(&places, "");
+        let slots = WatchSlots::with_memory(256 << 20);
+        let wide = fill(&slots, "");
         assert_eq!(wide.len() * MEMORY.each, (256 << 20) / MEMORY.parts);
-        let places = WatchSlots::with_memory(64 << 20);
-        assert_eq!(fill(&places, "one").len(), ALL.1 / 2);
+        let slots = WatchSlots::with_memory(64 << 20);
+        assert_eq!(fill(&slots, "one").len(), ALL.1 / 2);
     }
 
     #[test]
     fn all_places_may_be_those_of_everything() {
-        let places = WatchSlots::with_memory(1 << 30);
-        let wide = fill(&places, "");
+        let slots = WatchSlots::with_memory(1 << 30);
+        let wide = fill(&slots, "");
         assert_eq!(wide.len(), ALL.0);
-        assert!(places.take("any").is_err());
+        assert!(slots.take("any").is_err());
     }
 }

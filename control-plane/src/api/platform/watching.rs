@@ -117,7 +117,7 @@ mod tests {
 
     use super::authorize::Refusal;
     use super::*;
-    use crate::api::platform::large::Lines;
+    use crate::api::platform::large::NamespaceLines;
     use crate::api::platform::watch_slots::WatchSlots;
     use crate::controllers::restart::board::Board;
 
@@ -159,7 +159,12 @@ mod tests {
             address: String::new(),
         };
         let mut watching = Watching::new(
-            Follower::new(Arc::clone(&board), filter.clone(), false, Lines::default().of("")),
+            Follower::new(
+                Arc::clone(&board),
+                filter.clone(),
+                false,
+                NamespaceLines::default().of(""),
+            ),
             filter,
             (caller, Arc::clone(&answers) as Arc<dyn Authorizer>),
             CancellationToken::new(),

@@ -30,7 +30,7 @@ pub(super) enum ReviewError {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Question {
+struct AdmissionReview {
     #[serde(default)]
     api_version: String,
     #[serde(default)]
@@ -106,31 +106,31 @@ impl Request {
 
     /// Reads the body of a request.
     pub(super) fn read(body: &[u8]) -> Result<Self, ReviewError> {
-        let question: Question =
+        let review: AdmissionReview =
             serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_slice(body))?;
-        if question.api_version != API_VERSION || question.kind != KIND {
+        if review.api_version != API_VERSION || review.kind != KIND {
             return Err(ReviewError::Kind {
-                api_version: question.api_version,
-                kind: question.kind,
+                api_version: review.api_version,
+                kind: review.kind,
             });
         }
-        question.request.ok_or(ReviewError::Empty)
+        review.request.ok_or(ReviewError::Empty)
     }
 }
 
 /// Namespace of the object that a request is about; empty where there is none, or it cannot be read.
 pub(super) fn namespace(body: &[u8]) -> String {
     #[derive(Deserialize)]
-    struct About {
-        request: OfRequest,
+    struct ReviewHead {
+        request: RequestHead,
     }
     #[derive(Deserialize)]
-    struct OfRequest {
+    struct RequestHead {
         #[serde(default)]
         namespace: String,
     }
-    let about = serde_json::from_slice::<About>(body).ok();
-    let namespace = about.map(|about| about.request.namespace);
+    let head = serde_json::from_slice::<ReviewHead>(body).ok();
+    let namespace = head.map(|head| head.request.namespace);
     namespace
         .filter(|namespace| namespace.len() <= LONGEST_NAMESPACE)
         .unwrap_or_default()

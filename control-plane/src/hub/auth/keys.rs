@@ -134,12 +134,12 @@ fn key(jwk: &Jwk) -> Option<(String, Key)> {
 /// The keys, kept up to date by [`Keys::keep`].
 pub(super) struct Keys {
     source: Box<dyn KeySource>,
-    known: watch::Sender<Known>,
+    known: watch::Sender<KnownKeys>,
     wanted: Notify,
 }
 
 #[derive(Default)]
-struct Known {
+struct KnownKeys {
     issuer: Option<Arc<Issuer>>,
     /// When the last reading ended, and whether it brought keys.
     last: Option<(Instant, bool)>,
@@ -208,7 +208,7 @@ impl Keys {
 }
 
 /// What is known of a key; nothing where a reading that is not older than `fresh` has to tell.
-fn look(known: &Known, id: &str, fresh: Duration) -> Option<Result<Arc<Issuer>, AuthError>> {
+fn look(known: &KnownKeys, id: &str, fresh: Duration) -> Option<Result<Arc<Issuer>, AuthError>> {
     if let Some(issuer) = &known.issuer
         && issuer.key(id).is_some()
     {

@@ -5,7 +5,7 @@ use crate::hub::health::{Access, Daemon, Health};
 
 /// What the daemon of a node says of itself.
 #[derive(Default)]
-pub(super) struct Said {
+pub(super) struct DaemonInfo {
     version: String,
     health: Health,
 }
@@ -14,7 +14,7 @@ impl Registry {
     /// The daemon of this session has said hello, and this in it.
     pub fn introduced(&self, node: &str, session: u64, version: String, health: Health) {
         if let Some(mut entry) = self.nodes.get_mut(node).filter(|entry| entry.is_of(session)) {
-            entry.said = Said { version, health };
+            entry.said = DaemonInfo { version, health };
         }
     }
 

@@ -8,7 +8,7 @@ use lockstep_core::restart::{Desired, Incarnation};
 use lockstep_proto::node::v1 as pb;
 use tokio::sync::Notify;
 
-use super::reports::{Reports, Taken};
+use super::reports::{Reports, Stored};
 use crate::hub::convert::{GroupPolicy, Reported};
 
 #[derive(Default)]
@@ -54,14 +54,14 @@ impl Inner {
     /// Takes in what a node has reported. False: something newer is known.
     pub(super) fn take_in(&mut self, node: &str, reported: Reported, at: Instant) -> bool {
         let taken = self.reports.take_in(node, reported, at);
-        if taken == Taken::First {
+        if taken == Stored::First {
             // The node may have forgotten the group with the last pod of it, just after it was told: it is told again.
             self.published.remove(node);
             if self.said.is_some() && !self.again.contains(node) {
                 self.again.insert(node.to_owned());
             }
         }
-        taken != Taken::Stale
+        taken != Stored::Stale
     }
 
     /// Drops what a node has said of this worker.

@@ -16,7 +16,7 @@ pub(super) struct Node {
     /// Whether a snapshot of its daemon was taken in: who it does not name is out of its sight.
     pub(super) told: bool,
     /// What its daemon has said of itself on that stream.
-    pub(super) said: daemons::Said,
+    pub(super) said: daemons::DaemonInfo,
     /// How many agents its daemon has refused, as it said last on whatever stream.
     pub(super) refused_agents: u32,
     /// Of which a group keeps a report, on whatever stream it has come.

@@ -16,7 +16,7 @@ const ENDED: usize = 8;
 /// What the nodes have said of one group.
 #[derive(Default)]
 pub(super) struct Reports {
-    nodes: HashMap<String, OfNode, Hasher>,
+    nodes: HashMap<String, NodeReports, Hasher>,
     /// Nodes of which the group's task has not seen something yet.
     news: Vec<String>,
 }
@@ -25,15 +25,15 @@ pub(super) struct Reports {
 type Hasher = BuildHasherDefault<DefaultHasher>;
 
 #[derive(Default)]
-struct OfNode {
+struct NodeReports {
     /// Boxed, since a map has room for many and a node mostly has few.
-    kept: BTreeMap<Incarnation, Box<Kept>>,
+    kept: BTreeMap<Incarnation, Box<StoredReport>>,
     /// Whether the node is among those with news.
     is_news: bool,
 }
 
 /// The newest report of an incarnation.
-struct Kept {
+struct StoredReport {
     revision: u64,
     report: Report,
     at: Instant,
@@ -45,7 +45,7 @@ struct Kept {
 
 /// What has become of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Taken {
+pub(super) enum Stored {
     /// The first of its incarnation.
     First,
     /// In the place of an older one.
@@ -56,7 +56,7 @@ pub(super) enum Taken {
 
 impl Reports {
     /// Takes in what a node has reported.
-    pub(super) fn take_in(&mut self, node: &str, reported: Reported, at: Instant) -> Taken {
+    pub(super) fn take_in(&mut self, node: &str, reported: Reported, at: Instant) -> Stored {
         let Reported {
             incarnation,
             report,
@@ -70,9 +70,9 @@ impl Reports {
         let known = of_node.kept.get_mut(&incarnation);
         // Equal is accepted: a repeated state ends an Unlinked of our own making.
         if known.as_ref().is_some_and(|known| known.revision > revision) {
-            return Taken::Stale;
+            return Stored::Stale;
         }
-        let kept = Kept {
+        let kept = StoredReport {
             revision,
             report,
             at,
@@ -82,11 +82,11 @@ impl Reports {
         let taken = match known {
             Some(known) => {
                 **known = kept;
-                Taken::Newer
+                Stored::Newer
             }
             None => {
                 of_node.kept.insert(incarnation, Box::new(kept));
-                Taken::First
+                Stored::First
             }
         };
         if !std::mem::replace(&mut of_node.is_news, true) {

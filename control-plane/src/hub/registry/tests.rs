@@ -3,7 +3,7 @@
 use lockstep_proto::node::v1::hub_message::Kind;
 
 use super::*;
-use crate::hub::outbox::Taken;
+use crate::hub::outbox::NextMessage;
 
 fn heard(link: &GroupLink) -> usize {
     link.heard(&BTreeSet::from(["n1".to_owned()])).len()
@@ -76,7 +76,7 @@ fn only_who_may_have_forgotten_is_told_again_what_all_were_told() {
     let ((first, session), (second, _)) = (connect("n1"), connect("n2"));
     let told = |outbox: &Outbox| {
         let next = std::iter::from_fn(|| match outbox.take() {
-            Taken::Message(kind) => Some(kind),
+            NextMessage::Message(kind) => Some(kind),
             _ => None,
         });
         next.filter(|kind| matches!(kind, Kind::Desired(_))).count()

@@ -12,12 +12,12 @@ use crate::hub::report_limits::{ReportLimit, WORKERS_PER_NODE};
 
 #[derive(Default)]
 pub(super) struct Workers {
-    known: BTreeMap<Incarnation, Known>,
+    known: BTreeMap<Incarnation, KnownWorker>,
     /// Those that the daemon does not list: whether they lived when it last did, and who. So the ended ones are first.
     unlisted: BTreeSet<(bool, Incarnation)>,
 }
 
-struct Known {
+struct KnownWorker {
     group: String,
     lives: bool,
     is_listed: bool,
@@ -51,7 +51,7 @@ impl Workers {
             let known = self.known.remove(&first);
             gone = known.map(|known| (first, known.group));
         }
-        let known = Known {
+        let known = KnownWorker {
             group: reported.group.clone(),
             lives,
             is_listed: true,

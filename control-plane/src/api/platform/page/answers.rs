@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::events::Reader;
 use super::request::Subject;
-use super::{MAX_READERS, REST, StatusPage, look};
+use super::{MAX_READERS, REST, StatusPage, view};
 
 /// Why there is no state.
 #[derive(Debug, thiserror::Error)]
@@ -36,7 +36,7 @@ impl StatusPage {
         // The turn goes along: a reader who does not wait for the end makes no room for another one before that.
         let making = tokio::task::spawn_blocking(move || {
             let begun = Instant::now();
-            let state = look::look(&page, &subject);
+            let state = view::view(&page, &subject);
             (serde_json::to_string(&state), begun.elapsed(), turn)
         });
         let (text, took, turn) = making.await.map_err(|error| unmade(&error))?;

@@ -1,6 +1,6 @@
 //! Watches of groups.
 
-use super::large::Lines;
+use super::large::NamespaceLines;
 use super::*;
 
 #[tokio::test]
@@ -87,7 +87,12 @@ async fn a_reader_that_is_slow_gets_the_newest_state_and_nothing_waits_for_it() 
     let api = Api::leading().await;
     let post = api.board.post("ours", "js", UnixNanos(1));
     let filter = board::Filter::default();
-    let mut follower = follow::Follower::new(Arc::clone(&api.board), filter, false, Lines::default().of(""));
+    let mut follower = follow::Follower::new(
+        Arc::clone(&api.board),
+        filter,
+        false,
+        NamespaceLines::default().of(""),
+    );
     for generation in 0..1000 {
         post.show(running("ours", "js", generation));
     }

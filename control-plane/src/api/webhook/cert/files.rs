@@ -14,11 +14,11 @@ use super::{Certificate, pair};
 const EVERY: Duration = Duration::from_secs(2);
 
 /// What was found when the files were last looked at.
-type Found = Result<(Vec<u8>, Vec<u8>), String>;
+type KeyPairFiles = Result<(Vec<u8>, Vec<u8>), String>;
 
 /// Serves what is in `dir`, and what will be. Never ends.
 pub(super) async fn follow(dir: &Path, certificate: &watch::Sender<Certificate>) {
-    let mut last: Option<Found> = None;
+    let mut last: Option<KeyPairFiles> = None;
     loop {
         let found = read(dir).await;
         if last.as_ref() != Some(&found) {
@@ -41,7 +41,7 @@ pub(super) async fn follow(dir: &Path, certificate: &watch::Sender<Certificate>)
     }
 }
 
-async fn read(dir: &Path) -> Found {
+async fn read(dir: &Path) -> KeyPairFiles {
     let read = async |path: PathBuf| {
         tokio::fs::read(&path)
             .await

@@ -25,7 +25,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::pair::{Pair, PairError};
-use super::{Certificate, Service, Told};
+use super::{Certificate, InjectedBundles, Service};
 use crate::k8s::namespace;
 
 #[cfg(test)]
@@ -53,7 +53,7 @@ impl From<kube::Error> for KeepError {
 
 /// What to do about what is seen.
 #[derive(Debug, PartialEq, Eq)]
-enum Step {
+enum Decision {
     /// Serve it.
     Use(Pair),
     /// Write this in its place, because of that.
@@ -67,7 +67,7 @@ pub(super) async fn keep(
     client: &Client,
     certificate: &watch::Sender<Certificate>,
     ca: &watch::Sender<Option<String>>,
-    mut told: watch::Receiver<Told>,
+    mut told: watch::Receiver<InjectedBundles>,
 ) {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), service.namespace);
     let watch = watcher::watch_object(secrets.clone(), name).default_backoff();
@@ -110,11 +110,11 @@ async fn settle(
     client: &Client,
     secrets: &Api<Secret>,
     seen: Option<&Secret>,
-    told: &Told,
+    told: &InjectedBundles,
 ) -> Result<Option<Pair>, KeepError> {
     let (pair, why) = match decide(seen, service, Timestamp::now(), told)? {
-        Step::Use(pair) => return Ok(Some(pair)),
-        Step::Write(pair, why) => (pair, why),
+        Decision::Use(pair) => return Ok(Some(pair)),
+        Decision::Write(pair, why) => (pair, why),
     };
     let written = match seen {
         Some(secret) => {
@@ -151,9 +151,9 @@ fn decide(
     secret: Option<&Secret>,
     service: Service<'_>,
     now: Timestamp,
-    told: &Told,
-) -> Result<Step, PairError> {
-    let generate = |why: &str| Ok(Step::Write(Pair::generate(service, now)?, why.to_owned()));
+    told: &InjectedBundles,
+) -> Result<Decision, PairError> {
+    let generate = |why: &str| Ok(Decision::Write(Pair::generate(service, now)?, why.to_owned()));
     let Some(secret) = secret else {
         return generate("there was none");
     };
@@ -163,13 +163,13 @@ fn decide(
     };
     let Err(error) = pair.fits(service, now) else {
         let step = pair.step(service, now, told.of(&pair.authority.trusted()))?;
-        return Ok(step.map_or(Step::Use(pair), |(after, why)| {
-            Step::Write(after, why.to_string())
+        return Ok(step.map_or(Decision::Use(pair), |(after, why)| {
+            Decision::Write(after, why.to_string())
         }));
     };
     // A CA that can still sign is kept: who trusts it needs no news.
     match pair.renewed(service, now) {
-        Ok(renewed) => Ok(Step::Write(renewed, error.to_string())),
+        Ok(renewed) => Ok(Decision::Write(renewed, error.to_string())),
         Err(_) => generate(&error.to_string()),
     }
 }

@@ -13,7 +13,7 @@ use crate::controllers::restart::board::{Board, Filter, Key, Snapshot};
 mod group;
 mod restarts;
 
-use group::Group;
+use group::GroupView;
 use restarts::Restarts;
 
 /// Groups of a list. Who looks for another one searches.
@@ -35,12 +35,12 @@ pub(super) struct State {
     /// The one that leads, as far as is known.
     leader: Option<String>,
     #[serde(flatten)]
-    seen: Seen,
+    content: Content,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase", untagged)]
-enum Seen {
+enum Content {
     #[serde(rename_all = "camelCase")]
     Groups {
         groups: Vec<Summary>,
@@ -51,7 +51,7 @@ enum Seen {
     },
     #[serde(rename_all = "camelCase")]
     Group {
-        group: Option<Box<Group>>,
+        group: Option<Box<GroupView>>,
         restarts: Restarts,
     },
 }
@@ -85,16 +85,16 @@ struct Cause {
 }
 
 /// What the board shows now.
-pub(super) fn look(page: &StatusPage, subject: &Subject) -> State {
+pub(super) fn view(page: &StatusPage, subject: &Subject) -> State {
     let board = &page.board;
-    let seen = match subject {
+    let content = match subject {
         Subject::Groups { search } => groups(board, search),
         Subject::Group(key) => match board.history(key) {
-            Some((state, history)) => Seen::Group {
-                group: Some(Box::new(Group::new(key, &state))),
+            Some((state, history)) => Content::Group {
+                group: Some(Box::new(GroupView::new(key, &state))),
                 restarts: Restarts::new(&history),
             },
-            None => Seen::Group {
+            None => Content::Group {
                 group: None,
                 restarts: Restarts::default(),
             },
@@ -106,11 +106,11 @@ pub(super) fn look(page: &StatusPage, subject: &Subject) -> State {
         port: page.port,
         leads: board.leads(),
         leader: (page.leader)(),
-        seen,
+        content,
     }
 }
 
-fn groups(board: &Board, search: &str) -> Seen {
+fn groups(board: &Board, search: &str) -> Content {
     let mut found: Vec<(Key, Arc<Snapshot>)> = Vec::new();
     let (mut all, mut after, mut more) = (0, None, true);
     while more {
@@ -129,7 +129,7 @@ fn groups(board: &Board, search: &str) -> Seen {
         found.truncate(ROWS);
         found.sort_by(|(a, _), (b, _)| a.cmp(b));
     }
-    Seen::Groups {
+    Content::Groups {
         groups: found
             .iter()
             .map(|(key, state)| summary(convert::group(key, state, true), state))

@@ -52,12 +52,12 @@ const ENOUGH: u32 = u32::MAX >> 4;
 
 /// Who has sent a request.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sender(pub(super) IpAddr);
+pub(super) struct PeerAddress(pub(super) IpAddr);
 
 /// Room for all bodies.
-pub(super) struct Room {
-    large: OfSize,
-    small: OfSize,
+pub(super) struct BodyLimits {
+    large: SizeLimits,
+    small: SizeLimits,
     /// What takes much to read: one of each address and namespace, and of these one of each address, are in the line of all.
     huge: Turns,
     one_at_a_time: Turns,
@@ -68,7 +68,7 @@ pub(super) struct Room {
 }
 
 /// Room for bodies of one size, in KiB.
-struct OfSize {
+struct SizeLimits {
     /// For bodies until they are judged.
     arrivals: Arrivals,
     /// By address, for bodies that have arrived.
@@ -81,7 +81,7 @@ struct OfSize {
     read_of_others: Turns,
 }
 
-impl OfSize {
+impl SizeLimits {
     /// So many KiB at most, and no more than so many bytes.
     fn of(most: u32, bytes: usize) -> Self {
         let kib = most.min(kib(bytes));
@@ -95,12 +95,12 @@ impl OfSize {
     }
 }
 
-impl Default for Room {
+impl Default for BodyLimits {
     fn default() -> Self {
         let memory = memory_limit::limit();
         Self {
-            large: OfSize::of(LARGE_BODIES, memory / PARTS_LARGE),
-            small: OfSize::of(SMALL_BODIES, memory / PARTS_SMALL),
+            large: SizeLimits::of(LARGE_BODIES, memory / PARTS_LARGE),
+            small: SizeLimits::of(SMALL_BODIES, memory / PARTS_SMALL),
             huge: Turns::new(ENOUGH, 1),
             one_at_a_time: Turns::new(ENOUGH, 1),
             while_short: Turns::new(1, 1),
@@ -110,7 +110,7 @@ impl Default for Room {
 }
 
 /// A body, with the room that it takes until it is dropped.
-pub(super) struct Question {
+pub(super) struct ReviewBody {
     pub(super) body: Bytes,
     _arrival: Arrival,
     _turns: Vec<Turn>,
@@ -118,19 +118,19 @@ pub(super) struct Question {
     _huge: Option<Huge>,
 }
 
-impl FromRequest<Admission> for Question {
+impl FromRequest<Admission> for ReviewBody {
     type Rejection = Response;
 
     async fn from_request(request: Request, admission: &Admission) -> Result<Self, Response> {
-        let sender = request.extensions().get::<Sender>();
-        let sender = sender.map_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED), |Sender(address)| *address);
+        let sender = request.extensions().get::<PeerAddress>();
+        let sender = sender.map_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED), |PeerAddress(address)| *address);
         let declared = request.headers().get(header::CONTENT_LENGTH);
         let declared = declared.and_then(|length| length.to_str().ok()?.parse().ok());
         let bytes = declared.unwrap_or(LONGEST_BODY);
         if bytes > LONGEST_BODY {
             return Err(too_long());
         }
-        let room = &admission.room;
+        let limits = &admission.body_limits;
         let class = admission.api_servers.class_of(sender);
         let sender = match class {
             // Others in its network are not it.
@@ -139,21 +139,21 @@ impl FromRequest<Admission> for Question {
         };
         let may_wait = bytes > SMALL_BODY && class != SenderClass::ApiServer;
         let alone = if may_wait && (admission.is_short)() {
-            let alone = timeout(PATIENCE, room.while_short.take(&sender, 1)).await;
+            let alone = timeout(PATIENCE, limits.while_short.take(&sender, 1)).await;
             Some(alone.map_err(|_| short())?)
         } else {
             None
         };
-        let of_size = if bytes > SMALL_BODY {
-            &room.large
+        let size_limits = if bytes > SMALL_BODY {
+            &limits.large
         } else {
-            &room.small
+            &limits.small
         };
-        let arrival = of_size.arrivals.begin(&sender, class, bytes);
+        let arrival = size_limits.arrivals.begin(&sender, class, bytes);
         let waits = async {
             let body = come(request.into_body(), bytes, &arrival).await?;
             arrival.whole();
-            let turns = room.turns(of_size, &sender, class, &body).await?;
+            let turns = limits.turns(size_limits, &sender, class, &body).await?;
             Ok((body, turns))
         };
         let (body, (turns, huge)) = tokio::select! {
@@ -173,19 +173,19 @@ impl FromRequest<Admission> for Question {
     }
 }
 
-impl Room {
+impl BodyLimits {
     /// The turns that a body takes before it is judged.
     async fn turns(
         &self,
-        of_size: &OfSize,
+        size_limits: &SizeLimits,
         sender: &str,
         class: SenderClass,
         body: &Bytes,
     ) -> Result<(Vec<Turn>, Option<Huge>), Response> {
-        let of_sender = of_size.of_senders.take(sender, kib(body.len()));
+        let of_sender = size_limits.of_senders.take(sender, kib(body.len()));
         let of_sender = timeout(PATIENCE, of_sender).await.map_err(|_| crowded())?;
         let whose = format!("{sender} {}", review::namespace(body));
-        let of_namespace = of_size.of_namespaces.take(&whose, kib(body.len()));
+        let of_namespace = size_limits.of_namespaces.take(&whose, kib(body.len()));
         let of_namespace = timeout(PATIENCE, of_namespace).await;
         let of_namespace = of_namespace.map_err(|_| crowded())?;
         let mut turns = vec![of_sender, of_namespace];
@@ -202,9 +202,9 @@ impl Room {
         let read = async {
             let into = kib(body.len()).saturating_mul(TIMES);
             if !class.has_priority() {
-                turns.push(of_size.read_of_others.take(&whose, into).await);
+                turns.push(size_limits.read_of_others.take(&whose, into).await);
             }
-            turns.push(of_size.read.take(&whose, into).await);
+            turns.push(size_limits.read.take(&whose, into).await);
         };
         if huge.is_some() {
             // Others wait for this one.

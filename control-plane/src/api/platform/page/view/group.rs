@@ -13,7 +13,7 @@ const WORKERS: usize = 10_000;
 /// One group.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Group {
+pub(super) struct GroupView {
     #[serde(flatten)]
     summary: Summary,
     /// In the order in which they start.
@@ -64,7 +64,7 @@ struct Worker {
     since: i64,
 }
 
-impl Group {
+impl GroupView {
     pub(super) fn new(key: &Key, state: &Snapshot) -> Self {
         let mut group = convert::group(key, state, false);
         let workers = std::mem::take(&mut group.workers);

@@ -20,14 +20,14 @@ fn asked(sender: u8, namespace: &str, bytes: usize) -> Request {
 fn sent(sender: u8, length: usize, body: Body) -> Request {
     Request::post("/")
         .header(header::CONTENT_LENGTH, length)
-        .extension(Sender(IpAddr::from([10, 0, 0, sender])))
+        .extension(PeerAddress(IpAddr::from([10, 0, 0, sender])))
         .body(body)
         .unwrap()
 }
 
 /// The question, or why there is none; nothing where it waits.
-fn now(request: Request, admission: &Admission) -> Option<Result<Question, StatusCode>> {
-    let question = Question::from_request(request, admission).now_or_never()?;
+fn now(request: Request, admission: &Admission) -> Option<Result<ReviewBody, StatusCode>> {
+    let question = ReviewBody::from_request(request, admission).now_or_never()?;
     Some(question.map_err(|refused| refused.status()))
 }
 
@@ -36,7 +36,7 @@ async fn a_namespace_that_fills_its_part_is_turned_away_and_no_other_one() {
     let admission = admitting();
     let of = |sender: u8, namespace: &str| now(asked(sender, namespace, 4 << 20), &admission).unwrap();
     let first = of(1, "evil").unwrap();
-    let second = Question::from_request(asked(1, "evil", 4 << 20), &admission).await;
+    let second = ReviewBody::from_request(asked(1, "evil", 4 << 20), &admission).await;
     assert_eq!(second.err().unwrap().status(), StatusCode::TOO_MANY_REQUESTS);
     assert!(of(1, "good").is_ok());
     // Whoever else names it takes nothing of what the API server has for it.
@@ -65,7 +65,12 @@ async fn who_sends_slowly_is_turned_away_and_takes_room_of_its_own_address() {
     let admission = admitting();
     let never = || Body::from_stream(futures::stream::pending::<Result<Bytes, std::io::Error>>());
     let slow: Vec<_> = (0..100)
-        .map(|_| Box::pin(Question::from_request(sent(1, LONGEST_BODY, never()), &admission)))
+        .map(|_| {
+            Box::pin(ReviewBody::from_request(
+                sent(1, LONGEST_BODY, never()),
+                &admission,
+            ))
+        })
         .collect();
     let slow = join_all(slow);
     let (slow, other) = tokio::join!(slow, async {
@@ -73,7 +78,7 @@ async fn who_sends_slowly_is_turned_away_and_takes_room_of_its_own_address() {
         now(asked(2, "good", 4 << 20), &admission)
     });
     assert!(other.unwrap().is_ok());
-    let refused = |question: Result<Question, Response>| question.err().map(|refused| refused.status());
+    let refused = |question: Result<ReviewBody, Response>| question.err().map(|refused| refused.status());
     assert!(
         slow.into_iter()
             .all(|question| refused(question) == Some(StatusCode::REQUEST_TIMEOUT))
@@ -90,7 +95,7 @@ async fn whatever_many_strangers_declare_and_send_slowly_others_are_read_at_once
         };
         let strangers = (0..strangers).map(|stranger| {
             let request = sent(1 + stranger / 4, LONGEST_BODY, stalling());
-            Question::from_request(request, &admission)
+            ReviewBody::from_request(request, &admission)
         });
         let strangers = join_all(strangers);
         let good = async {
@@ -106,7 +111,7 @@ async fn whatever_many_strangers_declare_and_send_slowly_others_are_read_at_once
                 futures::stream::iter(parts as Vec<Result<Bytes, std::io::Error>>)
             });
             let request = sent(200, 6 << 20, Body::from_stream(parts));
-            let question = Question::from_request(request, &admission).await;
+            let question = ReviewBody::from_request(request, &admission).await;
             assert!(question.is_ok());
             assert!(
                 begin.elapsed() < Duration::from_millis(200),
@@ -129,11 +134,11 @@ async fn bodies_that_wait_for_their_namespace_take_no_memory_of_others() {
         })
         .collect();
     let waiting = (1..4).flat_map(|stranger| (0..7).map(move |_| asked(stranger, "good", 4 << 20)));
-    let waiting = waiting.map(|request| Question::from_request(request, &admission));
+    let waiting = waiting.map(|request| ReviewBody::from_request(request, &admission));
     let good = async {
         tokio::time::sleep(Duration::from_millis(500)).await;
         let begin = tokio::time::Instant::now();
-        let question = Question::from_request(asked(201, "good", 4 << 20), &admission).await;
+        let question = ReviewBody::from_request(asked(201, "good", 4 << 20), &admission).await;
         assert!(question.is_ok(), "{:?} {:?}", begin.elapsed(), question.err());
         assert!(
             begin.elapsed() < Duration::from_millis(200),
@@ -182,12 +187,12 @@ async fn whatever_others_send_an_api_server_is_read_at_once() {
         0 => elements(stranger, "evil"),
         _ => asked(stranger, "evil", 6 << 20),
     });
-    let waiting = join_all(waiting.map(|request| Question::from_request(request, &admission)));
+    let waiting = join_all(waiting.map(|request| ReviewBody::from_request(request, &admission)));
     let good = async {
         tokio::time::sleep(Duration::from_millis(500)).await;
         let begin = tokio::time::Instant::now();
         for _ in 0..10 {
-            let question = Question::from_request(asked(200, "good", 3 << 20), &admission).await;
+            let question = ReviewBody::from_request(asked(200, "good", 3 << 20), &admission).await;
             assert!(question.is_ok(), "{:?}", question.err());
         }
         assert!(
@@ -196,7 +201,7 @@ async fn whatever_others_send_an_api_server_is_read_at_once() {
             begin.elapsed()
         );
         // What is huge waits for the one that is judged, and for none that waits.
-        let huge = Question::from_request(elements(200, "good"), &admission);
+        let huge = ReviewBody::from_request(elements(200, "good"), &admission);
         let (huge, ()) = tokio::join!(huge, async {
             tokio::time::sleep(Duration::from_millis(50)).await;
             drop(judged);
@@ -220,7 +225,7 @@ async fn while_memory_is_short_others_than_api_servers_have_one_large_body() {
     assert!(now(asked(200, "good", 100), &admission).unwrap().is_ok());
     let first = now(asked(1, "evil", 4 << 20), &admission).unwrap().ok();
     assert!(first.is_some());
-    let second = Question::from_request(asked(2, "other", 4 << 20), &admission).await;
+    let second = ReviewBody::from_request(asked(2, "other", 4 << 20), &admission).await;
     assert_eq!(second.err().unwrap().status(), StatusCode::TOO_MANY_REQUESTS);
     assert!(now(asked(1, "evil", 4 << 10), &admission).unwrap().is_ok());
     assert!(now(asked(200, "good", 4 << 20), &admission).unwrap().is_ok());
