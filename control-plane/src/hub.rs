@@ -26,7 +26,7 @@ pub use convert::{GroupPolicy, TerminalCode};
 pub use health::{Access, Daemon, Health};
 pub use outbox::{NextMessage, Outbox};
 pub use refusals::Refusals;
-pub use registry::{GroupLink, News, Published, Registry, Unbelieved};
+pub use registry::{Changes, GroupLink, Published, Registry, Unbelieved};
 pub use role::Role;
 pub(crate) use service::run;
 pub use service::{Gate, HubService, serve_from_dir};

@@ -28,7 +28,7 @@ use super::report_limits::{ReportLimit, WORKERS_PER_NODE};
 use crate::telemetry::metrics::Metrics;
 use group::GroupState;
 pub use group::Published;
-pub use link::{GroupLink, News, Unbelieved};
+pub use link::{Changes, GroupLink, Unbelieved};
 use node::Node;
 use workers::Workers;
 

@@ -13,7 +13,7 @@ use lockstep_mutants::{self as mutants, Mutant};
 
 use super::clock::{gather, rest, sleep_until};
 use super::observe::View;
-use crate::hub::{GroupLink, News, Unbelieved};
+use crate::hub::{Changes, GroupLink, Unbelieved};
 use crate::k8s::client::SILENCE;
 
 /// How long reports are kept of pods that the API server does not show: until a watch that has fallen silent was found out, and began anew. Who has been
@@ -113,14 +113,14 @@ impl Observation {
     /// Takes in what the nodes have said since the last time. Says what that calls for.
     pub fn listen(&mut self, link: &GroupLink) -> Heard {
         let news = link.news();
-        if news == News::None {
+        if news == Changes::None {
             return Heard::Nothing;
         }
         let view = &self.view;
         let observed = Arc::make_mut(&mut self.observed);
         let mut heard = Heard::Nothing;
         let mut greeted = BTreeSet::new();
-        if news == News::Hello {
+        if news == Changes::Hello {
             // Before all else: what these nodes have said is among the reports, and a hello that comes later is news.
             greeted = link.greeted();
             observed.heard_nodes.extend(greeted.iter().cloned());

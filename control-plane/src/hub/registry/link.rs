@@ -25,7 +25,7 @@ pub struct GroupLink {
 
 /// What the nodes have said since a group's task has asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum News {
+pub enum Changes {
     /// Nothing.
     None,
     /// Some workers are in another state.
@@ -113,11 +113,11 @@ impl GroupLink {
 
     /// What the nodes have said since they were last asked: whether anything, and whether only of their workers.
     #[must_use]
-    pub fn news(&self) -> News {
+    pub fn news(&self) -> Changes {
         match self.own() {
-            Some(inner) if inner.met => News::Hello,
-            Some(inner) if inner.reports.has_news() => News::Reports,
-            _ => News::None,
+            Some(inner) if inner.met => Changes::Hello,
+            Some(inner) if inner.reports.has_news() => Changes::Reports,
+            _ => Changes::None,
         }
     }
 

@@ -34,9 +34,9 @@ fn a_hello_is_news_until_it_is_asked_who_was_heard() {
     assert_eq!(heard(&link), 0);
     registry.connect("n1", &Outbox::new(pb::Welcome::default()), 1, Vec::new());
     assert_eq!(link.reports(), []);
-    assert_eq!(link.news(), News::Hello);
+    assert_eq!(link.news(), Changes::Hello);
     assert_eq!(heard(&link), 1);
-    assert_eq!(link.news(), News::None);
+    assert_eq!(link.news(), Changes::None);
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn whoever_has_said_hello_is_named_once_to_the_group_that_looks_at_it() {
         named(&["n2"]),
         "the first was heard, the last is nothing to it"
     );
-    assert_eq!(link.news(), News::None);
+    assert_eq!(link.news(), Changes::None);
     connect("n3");
     connect("n3");
     assert_eq!(link.greeted(), named(&["n3"]));
