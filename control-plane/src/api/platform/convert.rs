@@ -20,8 +20,25 @@ mod dry_run;
 
 pub(super) use dry_run::dry_run;
 
+/// How much of a group is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Detail {
+    Full,
+    WithoutWorkers,
+}
+
+impl Detail {
+    /// What a request with this `omit_workers` asks for.
+    pub(super) fn asked(omit_workers: bool) -> Self {
+        match omit_workers {
+            true => Self::WithoutWorkers,
+            false => Self::Full,
+        }
+    }
+}
+
 /// The whole state of a group.
-pub(super) fn group(key: &Key, state: &Snapshot, omit_workers: bool) -> pb::Group {
+pub(super) fn group(key: &Key, state: &Snapshot, detail: Detail) -> pb::Group {
     let newest = newest_reports(&state.observed);
     let workers: Vec<pb::Worker> = state
         .observed
@@ -44,7 +61,10 @@ pub(super) fn group(key: &Key, state: &Snapshot, omit_workers: bool) -> pb::Grou
         last_cause: state.cause.as_ref().map(cause),
         workers_expected: count(workers.len()),
         workers_up: count(up),
-        workers: if omit_workers { Vec::new() } else { workers },
+        workers: match detail {
+            Detail::Full => workers,
+            Detail::WithoutWorkers => Vec::new(),
+        },
         handled_request: state.observed.durable.handled_request.clone().unwrap_or_default(),
         handled_worker_restart: handled_worker_restart(state),
         last_level: state

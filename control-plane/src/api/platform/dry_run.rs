@@ -5,7 +5,7 @@ use std::sync::Arc;
 use lockstep_proto::platform::v1 as pb;
 use tonic::Status;
 
-use super::convert;
+use super::convert::{self, Detail};
 use super::error_details::{CallError, Reason};
 use super::large::{Size, Unread};
 use super::service::{PlatformService, not_leading};
@@ -20,13 +20,13 @@ pub(super) async fn try_out(
     wish: Wish,
 ) -> Result<(pb::DryRun, Option<Unread>), Status> {
     let asks = service.board.asks(key).ok_or_else(|| given_up(key))?;
-    let size = Size::of(&state, false);
+    let size = Size::of(&state, Detail::Full);
     drop(state);
     let line = service.lines.of(&key.namespace);
     let mut room = line.room(size).await;
     let answer = ask(&asks, key, wish).await?;
     // It may have grown meanwhile.
-    let size = match Size::of_workers(answer.observed.workers.len(), false) {
+    let size = match Size::of_workers(answer.observed.workers.len(), Detail::Full) {
         now if size.holds(now) => size,
         now => {
             drop(room.take());

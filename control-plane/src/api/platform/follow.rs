@@ -10,7 +10,7 @@ use lockstep_proto::platform::v1::watch_groups_response::Event;
 use prost::Message as _;
 use tokio::sync::watch;
 
-use super::convert;
+use super::convert::{self, Detail};
 use super::large::{NamespaceLine, Size, Unread};
 use crate::controllers::restart::board::{Board, Filter, Key};
 
@@ -21,7 +21,7 @@ const MERGE: Duration = Duration::from_millis(20);
 pub(super) struct Follower {
     board: Arc<Board>,
     filter: Filter,
-    omit_workers: bool,
+    detail: Detail,
     changes: watch::Receiver<u64>,
     /// Number of the last change that was looked at.
     seen: u64,
@@ -48,18 +48,13 @@ struct Sent {
 
 impl Follower {
     /// A place in this line.
-    pub(super) fn new(
-        board: Arc<Board>,
-        filter: Filter,
-        omit_workers: bool,
-        line: Arc<NamespaceLine>,
-    ) -> Self {
+    pub(super) fn new(board: Arc<Board>, filter: Filter, detail: Detail, line: Arc<NamespaceLine>) -> Self {
         Self {
             changes: board.changes(),
             removals: board.removals(),
             board,
             filter,
-            omit_workers,
+            detail,
             seen: 0,
             sent: BTreeMap::new(),
             synced: false,
@@ -114,19 +109,19 @@ impl Follower {
     /// What is to be told next; of a large group in turn, once there is room for it.
     async fn tell(&self) -> Option<(GroupUpdate, Option<Unread>)> {
         let (_, _, state) = self.board.next_change(&self.filter, self.seen)?;
-        let size = Size::of(&state, self.omit_workers);
+        let size = Size::of(&state, self.detail);
         // A waiting watch must not keep an old state alive.
         drop(state);
         let (board, filter) = (Arc::clone(&self.board), self.filter.clone());
-        let (seen, omit_workers) = (self.seen, self.omit_workers);
+        let (seen, detail) = (self.seen, self.detail);
         let tell = move |size: Size| {
             // Another group may come first by now.
             let (change, key, state) = board.next_change(&filter, seen)?;
-            let now = Size::of(&state, omit_workers);
+            let now = Size::of(&state, detail);
             if !size.holds(now) {
                 return Some(Err(now));
             }
-            let group = convert::group(&key, &state, omit_workers);
+            let group = convert::group(&key, &state, detail);
             let digest = digest(&group);
             Some(Ok(GroupUpdate {
                 change,

@@ -17,6 +17,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep_until};
 use tonic::body::Body;
 
+use super::convert::Detail;
 use crate::controllers::restart::board::Snapshot;
 use crate::k8s::memory_limit::{self, Share};
 
@@ -188,18 +189,17 @@ pub(super) struct Size {
 }
 
 impl Size {
-    pub(super) fn of(state: &Snapshot, omit_workers: bool) -> Self {
-        Self::of_workers(state.observed.workers.len(), omit_workers)
+    pub(super) fn of(state: &Snapshot, detail: Detail) -> Self {
+        Self::of_workers(state.observed.workers.len(), detail)
     }
 
     /// The size of a group of so many workers.
-    pub(super) fn of_workers(workers: usize, omit_workers: bool) -> Self {
+    pub(super) fn of_workers(workers: usize, detail: Detail) -> Self {
         Self {
             is_large: workers > LARGE,
-            bytes: if omit_workers {
-                0
-            } else {
-                workers.saturating_mul(WORKER)
+            bytes: match detail {
+                Detail::Full => workers.saturating_mul(WORKER),
+                Detail::WithoutWorkers => 0,
             },
         }
     }

@@ -7,9 +7,10 @@ use prost::Message as _;
 use tonic::{Request, Response, Status};
 
 use super::authorize::Caller;
+use super::convert::{self, Detail};
+use super::fields;
 use super::large::Size;
 use super::service::{PlatformService, holding, not_leading};
-use super::{convert, fields};
 use crate::controllers::restart::board::Key;
 
 /// A page ends with the group that makes it larger than this, in bytes.
@@ -28,11 +29,12 @@ pub(super) async fn list_groups(
     let (found, mut more) = service
         .board
         .list(&filter, after, fields::page_size(list.page_size));
+    let detail = Detail::asked(list.omit_workers);
     let mut answer = pb::ListGroupsResponse::default();
     // A waiting call must not keep old states alive.
     let sizes = found
         .into_iter()
-        .map(|(key, state)| (key, Size::of(&state, list.omit_workers)));
+        .map(|(key, state)| (key, Size::of(&state, detail)));
     let found: Vec<(Key, Size)> = sizes.collect();
     let (mut size, count) = (0, found.len());
     let mut last = None;
@@ -50,11 +52,11 @@ pub(super) async fn list_groups(
         if expected.is_large() && !answer.groups.is_empty() {
             break;
         }
-        let (of, omit_workers, board) = (key.clone(), list.omit_workers, Arc::clone(&service.board));
+        let (of, board) = (key.clone(), Arc::clone(&service.board));
         let tell = move |size: Size| {
             let state = board.get(&of)?;
-            let now = Size::of(&state, omit_workers);
-            let group = size.holds(now).then(|| convert::group(&of, &state, omit_workers));
+            let now = Size::of(&state, detail);
+            let group = size.holds(now).then(|| convert::group(&of, &state, detail));
             Some(group.ok_or(now))
         };
         let small = match expected.is_large() {

@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status};
 
 use super::authorize::{self, Authorizer, Caller};
+use super::convert::{self, Detail};
 use super::error_details::{CallError, Reason};
 use super::follow::Follower;
 use super::large::{HeldRoom, NamespaceLines, Unread};
@@ -23,7 +24,7 @@ use super::suspend::{self, Done};
 use super::watch_slots::WatchSlots;
 use super::watching::Watching;
 use super::written::{self, Unwritten};
-use super::{convert, dry_run, fields, list_groups, restart_workers};
+use super::{dry_run, fields, list_groups, restart_workers};
 use crate::controllers::restart;
 use crate::controllers::restart::board::question::Wish;
 use crate::controllers::restart::board::{Board, Key, Snapshot};
@@ -236,7 +237,7 @@ impl Platform for PlatformService {
             Follower::new(
                 Arc::clone(&self.board),
                 filter.clone(),
-                wish.omit_workers,
+                Detail::asked(wish.omit_workers),
                 self.lines.of(&filter.namespace),
             ),
             filter,

@@ -117,6 +117,7 @@ mod tests {
 
     use super::authorize::Refusal;
     use super::*;
+    use crate::api::platform::convert::Detail;
     use crate::api::platform::large::NamespaceLines;
     use crate::api::platform::watch_slots::WatchSlots;
     use crate::controllers::restart::board::Board;
@@ -162,7 +163,7 @@ mod tests {
             Follower::new(
                 Arc::clone(&board),
                 filter.clone(),
-                false,
+                Detail::Full,
                 NamespaceLines::default().of(""),
             ),
             filter,

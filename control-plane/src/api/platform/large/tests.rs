@@ -61,7 +61,7 @@ async fn tenants_who_read_nothing_leave_room_to_who_asks_about_all_namespaces() 
 #[tokio::test]
 async fn pages_and_messages_of_small_groups_take_room_too() {
     let line = NamespaceLines::default().of("ns");
-    let group = Size::of_workers(950, false);
+    let group = Size::of_workers(950, Detail::Full);
     assert!(!group.is_large() && line.room(group).await.is_some());
     let page = Size::of_page([group; 500].into_iter(), 2 << 20);
     assert!(page.bytes >= 2 << 20 && page.bytes < 3 << 20, "{page:?}");
@@ -72,7 +72,10 @@ async fn pages_and_messages_of_small_groups_take_room_too() {
     assert_eq!(unread.len(), 7);
     assert!(line.room(group).now_or_never().is_some());
     // Of groups without their workers there is little to tell.
-    let brief = Size::of_page([Size::of_workers(950, true); 60].into_iter(), 2 << 20);
+    let brief = Size::of_page(
+        [Size::of_workers(950, Detail::WithoutWorkers); 60].into_iter(),
+        2 << 20,
+    );
     assert!(line.room(brief).await.is_none());
 }
 

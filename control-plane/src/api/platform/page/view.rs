@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::StatusPage;
 use super::request::Subject;
-use crate::api::platform::convert;
+use crate::api::platform::convert::{self, Detail};
 use crate::controllers::restart::board::{Board, Filter, Key, Snapshot};
 
 mod group;
@@ -132,7 +132,7 @@ fn groups(board: &Board, search: &str) -> Content {
     Content::Groups {
         groups: found
             .iter()
-            .map(|(key, state)| summary(convert::group(key, state, true), state))
+            .map(|(key, state)| summary(convert::group(key, state, Detail::WithoutWorkers), state))
             .collect(),
         found: count,
         all,

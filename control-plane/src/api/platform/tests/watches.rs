@@ -90,7 +90,7 @@ async fn a_reader_that_is_slow_gets_the_newest_state_and_nothing_waits_for_it() 
     let mut follower = follow::Follower::new(
         Arc::clone(&api.board),
         filter,
-        false,
+        convert::Detail::Full,
         NamespaceLines::default().of(""),
     );
     for generation in 0..1000 {

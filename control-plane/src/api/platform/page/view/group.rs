@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use lockstep_proto::platform::v1 as pb;
 use serde::Serialize;
 
-use super::{Key, Snapshot, Summary, convert, millis, summary};
+use super::{Detail, Key, Snapshot, Summary, convert, millis, summary};
 
 /// Workers that are shown one by one. Of those after them their number is told.
 const WORKERS: usize = 10_000;
@@ -66,7 +66,7 @@ struct Worker {
 
 impl GroupView {
     pub(super) fn new(key: &Key, state: &Snapshot) -> Self {
-        let mut group = convert::group(key, state, false);
+        let mut group = convert::group(key, state, Detail::Full);
         let workers = std::mem::take(&mut group.workers);
         let mut stages: Vec<Stage> = std::mem::take(&mut group.stages).into_iter().map(stage).collect();
         let more_workers = workers.len().saturating_sub(WORKERS);
