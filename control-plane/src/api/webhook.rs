@@ -52,7 +52,7 @@ pub struct Server {
     pub namespace: String,
     /// What JobSets may ask for.
     pub features: Features,
-    /// Whether Ray's resources have webhooks.
+    /// True if Ray's resources have webhooks.
     pub ray: bool,
     /// The API server.
     pub client: Client,
@@ -65,7 +65,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves them until `shutdown`, and looks after their certificate. An address that another process still has is waited for.
+    /// Serves them until `shutdown`, and looks after their certificate. An address that another
+    /// process still has is waited for.
     ///
     /// # Errors
     /// Where the TLS versions and cipher suites do not fit each other.

@@ -1,7 +1,8 @@
-//! What the control plane is told to do: the command line and the file of `--config`, put together and checked.
+//! What the control plane is told to do: the command line and the file of `--config`, put together
+//! and checked.
 //!
-//! Promises: a flag (or its environment variable) wins over the file, and the file over the defaults, which are upstream's; every mistake is
-//! reported by the name of its field.
+//! Promises: a flag (or its environment variable) wins over the file, and the file over the
+//! defaults, which are upstream's; every mistake is reported by the name of its field.
 
 mod election;
 mod otlp;
@@ -81,11 +82,11 @@ pub struct Settings {
     pub namespace: String,
     /// Which features are on.
     pub features: Features,
-    /// Whether to install and upgrade the CustomResourceDefinition.
+    /// True if the CustomResourceDefinition is installed and upgraded.
     pub manage_crds: bool,
     /// How Ray's resources are looked after; they are not without.
     pub ray: Option<Ray>,
-    /// Whether lost pods of in-place groups are replaced at once.
+    /// True if lost pods of in-place groups are replaced at once.
     pub replace_lost_pods: bool,
     /// How replicas agree on the one that acts.
     pub leader_election: LeaderElection,
@@ -112,7 +113,8 @@ pub struct Settings {
 /// How Ray's resources are looked after.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ray {
-    /// Host and port of an HTTP proxy that reaches the heads' pods; they are reached by their own addresses without.
+    /// Host and port of an HTTP proxy that reaches the heads' pods; they are reached by their own
+    /// addresses without.
     pub dashboard_proxy: Option<String>,
 }
 
@@ -132,7 +134,8 @@ pub struct Health {
 pub struct Metrics {
     /// Address to listen on.
     pub address: Option<SocketAddr>,
-    /// Directory of tls.crt and tls.key. Where they are not there, or none is given, a certificate is made.
+    /// Directory of tls.crt and tls.key. Where they are not there, or none is given, a certificate
+    /// is made.
     pub cert_dir: Option<PathBuf>,
 }
 
@@ -357,13 +360,15 @@ pub struct RequestRate {
     pub burst: u32,
 }
 
-/// Upstream's defaults are for what is left out beside the other: unlike there nothing is limited by default.
+/// Upstream's defaults are for what is left out beside the other: unlike there nothing is limited
+/// by default.
 fn request_rate(qps: Option<f32>, burst: Option<i32>) -> Option<RequestRate> {
     if qps.is_none() && burst.is_none() {
         return None;
     }
     let per_second = qps.unwrap_or(QPS);
     let burst = burst.map_or(BURST, |burst| u32::try_from(burst).unwrap_or(0).max(1));
-    // To client-go, too, a negative one is no limit. 0 is 5 in a second there, which nobody means who writes it; nor can NaN be a rate.
+    // To client-go, too, a negative one is no limit. 0 is 5 in a second there, which nobody means
+    // who writes it; nor can NaN be a rate.
     (per_second > 0.0).then_some(RequestRate { per_second, burst })
 }

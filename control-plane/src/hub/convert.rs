@@ -23,7 +23,8 @@ pub struct GroupPolicy {
     pub terminal: Vec<TerminalCode>,
     /// Longest time between two heartbeats of a worker, milliseconds; 0: none are asked for.
     pub heartbeat_timeout_ms: u32,
-    /// How long a worker that is started may take until its first heartbeat, milliseconds; 0: as long as it wants.
+    /// How long a worker that is started may take until its first heartbeat, milliseconds; 0: as
+    /// long as it wants.
     pub ready_timeout_ms: u32,
 }
 
@@ -34,7 +35,7 @@ pub struct TerminalCode {
     pub job: String,
     /// Container, empty for every container.
     pub container: String,
-    /// Whether all codes but these are meant.
+    /// True: all codes but these are meant.
     pub negated: bool,
     /// Exit codes.
     pub codes: Vec<i32>,
@@ -53,7 +54,8 @@ pub(super) struct Reported {
 /// Reads one worker state.
 ///
 /// # Errors
-/// Where it lacks what identifies it: such a state could not be acted upon; or has more than is kept.
+/// Where it lacks what identifies it: such a state could not be acted upon; or has more than is
+/// kept.
 pub(super) fn report_from(node: &str, mut state: pb::WorkerState) -> Result<Reported, ReportLimit> {
     report_limits::is_short(&state)?;
     let incarnation = state.incarnation.take().and_then(incarnation_from);
@@ -155,7 +157,8 @@ pub(super) struct NamedOnNode {
     pub(super) worker_restarts: Vec<(Incarnation, WorkerRestart)>,
 }
 
-/// The message for one node: the desired state of the group, with the incarnations named in it that live there.
+/// The message for one node: the desired state of the group, with the incarnations named in it that
+/// live there.
 pub(super) fn group_to(
     uid: &str,
     epoch: Epoch,

@@ -1,8 +1,9 @@
 //! Epochs that others have heard of.
 //!
-//! Promises: what a status says of an epoch is believed at once, since only leaders write it; what nodes say only where more of them know of a
-//! higher one than of one before this, some time after the term began, when they have connected. Whoever knows only what this leader has said has
-//! no vote. One node that lies, or a few among many, make no leader step down.
+//! Promises: what a status says of an epoch is believed at once, since only leaders write it; what
+//! nodes say only where more of them know of a higher one than of one before this, some time after
+//! the term began, when they have connected. Whoever knows only what this leader has said has no
+//! vote. One node that lies, or a few among many, make no leader step down.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,9 +14,11 @@ use thiserror::Error;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-/// How far an epoch of before a restore may be above the present one: more writes than a store ever sees.
+/// How far an epoch of before a restore may be above the present one: more writes than a store ever
+/// sees.
 const FARTHEST: u64 = 1 << 40;
-/// How long after the beginning of a term nodes are believed: by then those that can have connected.
+/// How long after the beginning of a term nodes are believed: by then those that can have
+/// connected.
 const SETTLED: Duration = Duration::from_secs(15);
 
 /// What a node says of a leader.
@@ -41,8 +44,9 @@ impl Claim {
     }
 }
 
-/// The highest epochs that nodes and statuses speak of. Above this leader's own, either another one has been elected, or the store was restored
-/// from a backup and hands out versions, and with them epochs, that were used before: no node would obey.
+/// The highest epochs that nodes and statuses speak of. Above this leader's own, either another one
+/// has been elected, or the store was restored from a backup and hands out versions, and with them
+/// epochs, that were used before: no node would obey.
 #[derive(Debug)]
 pub(super) struct EpochTracker {
     own: Epoch,
@@ -63,7 +67,8 @@ struct Heard {
 #[derive(Debug, Default)]
 struct Spoken {
     highest: Epoch,
-    /// It knew a leader of before this one. Without that, and of nobody higher, it only repeats what this leader has told it.
+    /// It knew a leader of before this one. Without that, and of nobody higher, it only repeats
+    /// what this leader has told it.
     knew_a_lower: bool,
 }
 
@@ -126,7 +131,8 @@ impl EpochTracker {
         }
     }
 
-    /// The highest epoch that anybody speaks of, believed or not, where it is above the leader's own.
+    /// The highest epoch that anybody speaks of, believed or not, where it is above the leader's
+    /// own.
     pub(super) fn highest(&self) -> Option<Epoch> {
         let heard = self.lock();
         let nodes = heard.nodes.values().map(|spoken| spoken.highest);

@@ -190,7 +190,8 @@ pub(super) struct Outgoing {
     outbox: Arc<Outbox>,
     /// When the last one was sent.
     last: Instant,
-    /// One timer for all messages: it is not moved by each of them, and looks how long ago the last one was when it is over.
+    /// One timer for all messages: it is not moved by each of them, and looks how long ago the last
+    /// one was when it is over.
     quiet: Pin<Box<Sleep>>,
     pings: u64,
 }

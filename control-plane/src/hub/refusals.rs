@@ -1,4 +1,5 @@
-//! Who was refused, and why: counted each time, logged once. Beside that, whom daemons have refused, as they say.
+//! Who was refused, and why: counted each time, logged once. Beside that, whom daemons have
+//! refused, as they say.
 
 #[cfg(test)]
 use std::sync::{Mutex, PoisonError};
@@ -91,7 +92,8 @@ impl Refusals {
         refusals
     }
 
-    /// Somebody was refused: `who` is a node, where that is known for certain, or else the address of the peer.
+    /// Somebody was refused: `who` is a node, where that is known for certain, or else the address
+    /// of the peer.
     pub(crate) fn note(&self, who: &str, reason: &'static str, error: &dyn std::error::Error) {
         if self.news.is_new((who.to_owned(), reason)) {
             #[cfg(test)]

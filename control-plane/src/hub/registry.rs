@@ -1,7 +1,9 @@
-//! Where sessions and group tasks meet: the newest report of every worker, the newest desired state of every group.
+//! Where sessions and group tasks meet: the newest report of every worker, the newest desired state
+//! of every group.
 //!
-//! Promises: of two streams of one node the later one speaks for it, alone, from its Hello on; nothing that was said before on another
-//! stream stands in its way. Locks are taken in one order: nodes, then groups.
+//! Promises: of two streams of one node the later one speaks for it, alone, from its Hello on;
+//! nothing that was said before on another stream stands in its way. Locks are taken in one order:
+//! nodes, then groups.
 
 mod daemons;
 mod group;
@@ -32,7 +34,8 @@ pub use link::{Changes, GroupLink, Unbelieved};
 use node::Node;
 use workers::Workers;
 
-/// How long after the beginning of a term a cluster's first daemon has connected, if it has any: they try at least every five seconds.
+/// How long after the beginning of a term a cluster's first daemon has connected, if it has any:
+/// they try at least every five seconds.
 const ATTENDED_WITHIN: Duration = Duration::from_secs(10);
 
 /// All groups and nodes that this replica knows of.
@@ -48,11 +51,12 @@ pub struct Registry {
     daemons: Gauge,
 }
 
-/// Whether what a node says is compared with what it has said before.
+/// How a report is compared with earlier ones of its node.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Revisions {
     GoOn,
-    /// Each stream speaks for itself: what another one has said, with whatever revision, is not above it.
+    /// Each stream speaks for itself: what another one has said, with whatever revision, is not
+    /// above it.
     StartOver,
 }
 
@@ -85,12 +89,13 @@ impl Registry {
         self.epoch
     }
 
-    /// Resolves once there is no doubt that a higher epoch than the leader's was in use. Cancel-safe.
+    /// Resolves once there is no doubt that a higher epoch than the leader's was in use.
+    /// Cancel-safe.
     pub async fn outbid(&self) -> Epoch {
         self.epoch_tracker.outbid().await
     }
 
-    /// Whether a node has connected in this term. `Err`: none has, and it takes so long until that says anything.
+    /// True if a node has connected in this term. `Err`: none has, and it is too early to tell.
     ///
     /// # Errors
     /// How long to wait before asking again.
@@ -133,7 +138,8 @@ impl Registry {
         usize::try_from(self.daemons.get()).unwrap_or_default()
     }
 
-    /// The link of a group's task. There is one task per group: a link that was given out before hears and says nothing any more.
+    /// The link of a group's task. There is one task per group: a link that was given out before
+    /// hears and says nothing any more.
     #[must_use]
     pub fn claim(self: &Arc<Self>, uid: &str) -> GroupLink {
         let state = self.group(uid);
@@ -151,7 +157,8 @@ impl Registry {
         }
     }
 
-    /// Drops what was reported of groups that no task has looked after for this long: their JobSets are not ours, or gone.
+    /// Drops what was reported of groups that no task has looked after for this long: their JobSets
+    /// are not ours, or gone.
     pub fn sweep(&self, older_than: Duration) {
         let mut dropped = Vec::new();
         self.groups.retain(|_, state| {
@@ -184,7 +191,8 @@ impl Registry {
         }
     }
 
-    /// Workers that no group keeps reports of any more. Never called with a group locked: nodes come before groups.
+    /// Workers that no group keeps reports of any more. Never called with a group locked: nodes
+    /// come before groups.
     fn forget_workers(&self, workers: Vec<(String, Incarnation)>) {
         for (node, incarnation) in workers {
             if let Some(mut entry) = self.nodes.get_mut(&node) {
@@ -197,8 +205,8 @@ impl Registry {
         Arc::clone(&self.groups.entry(uid.to_owned()).or_default())
     }
 
-    /// A daemon has said hello, and speaks this version of the protocol: its snapshot is what it knows. What it no longer lists is out of sight,
-    /// not lost.
+    /// A daemon has said hello, and speaks this version of the protocol: its snapshot is what it
+    /// knows. What it no longer lists is out of sight, not lost.
     pub fn connect(
         &self,
         node: &str,
@@ -228,10 +236,12 @@ impl Registry {
         session
     }
 
-    /// A stream takes its node over: nothing that was said before is in sight. Returns the groups concerned.
+    /// A stream takes its node over: nothing that was said before is in sight. Returns the groups
+    /// concerned.
     fn enter(&self, node: &str, outbox: &Arc<Outbox>, protocol: u32) -> (u64, BTreeSet<String>) {
         let session = self.sessions.fetch_add(1, Ordering::Relaxed) + 1;
-        // Held until all are out of sight, so that a stream that replaces this one at the same time has the last word.
+        // Held until all are out of sight, so that a stream that replaces this one at the same time
+        // has the last word.
         let mut entry = self.nodes.entry(node.to_owned()).or_default();
         match entry.session.replace((session, Arc::clone(outbox))) {
             Some((_, old)) => old.close(),
@@ -248,7 +258,8 @@ impl Registry {
     /// The stream has ended. Its workers run on, out of sight.
     pub fn disconnect(&self, node: &str, session: u64) {
         let groups = {
-            // Held to the end, so that a stream that replaces this one at the same time has the last word.
+            // Held to the end, so that a stream that replaces this one at the same time has the
+            // last word.
             let Some(mut entry) = self.nodes.get_mut(node) else {
                 return;
             };
@@ -272,7 +283,8 @@ impl Registry {
 
     fn store(&self, node: &str, session: u64, workers: Vec<pb::WorkerState>) -> BTreeSet<String> {
         let mut touched = BTreeSet::new();
-        // Held to the end, so that a stream that replaces this one at the same time has the last word.
+        // Held to the end, so that a stream that replaces this one at the same time has the last
+        // word.
         let entry = self.nodes.get_mut(node);
         let Some(mut entry) = entry.filter(|entry| entry.is_of(session)) else {
             tracing::debug!(node, session, "a report of a stream that was replaced is ignored");
@@ -287,7 +299,8 @@ impl Registry {
             refuse(&ReportLimit::TooMany);
         }
         for state in workers.into_iter().take(WORKERS_PER_NODE) {
-            // All of a node's workers have mostly heard of the same leader, and are mostly of one group.
+            // All of a node's workers have mostly heard of the same leader, and are mostly of one
+            // group.
             let epoch = Epoch(state.epoch);
             if heard.replace(epoch) != Some(epoch)
                 && let Err(claim) = self.epoch_tracker.said(node, epoch)
@@ -325,7 +338,8 @@ impl Registry {
         touched
     }
 
-    /// Nothing is kept any more of a worker that had to make room, nor of its group where that was all there is.
+    /// Nothing is kept any more of a worker that had to make room, nor of its group where that was
+    /// all there is.
     fn drop_report(&self, node: &str, incarnation: &Incarnation, group: &str) {
         if let Some(state) = self.groups.get(group) {
             state.lock().drop_report(node, incarnation);
@@ -335,7 +349,8 @@ impl Registry {
         });
     }
 
-    /// Workers that the daemon knows no more, as this session says. What they said last is kept as long as there is room.
+    /// Workers that the daemon knows no more, as this session says. What they said last is kept as
+    /// long as there is room.
     pub fn gone(&self, node: &str, session: u64, workers: Vec<pb::Incarnation>) {
         let entry = self.nodes.get_mut(node);
         let Some(mut entry) = entry.filter(|entry| entry.is_of(session)) else {
@@ -348,7 +363,7 @@ impl Registry {
         }
     }
 
-    /// Whether the pod is of the namespace of the group that it names, as far as that is known.
+    /// Checks that the pod is in the namespace of the group that it names, as far as that is known.
     fn is_native(&self, reported: &Reported) -> Result<(), ReportLimit> {
         let group = self.groups.get(&reported.group);
         let is_foreign = group.is_some_and(|group| group.lock().is_foreign(&reported.namespace));

@@ -56,7 +56,8 @@ pub struct HubService {
     shutdown: CancellationToken,
 }
 
-/// How long a connection may stand before a daemon has made itself known on it: longer than token and Hello may take.
+/// How long a connection may stand before a daemon has made itself known on it: longer than token
+/// and Hello may take.
 const STRANGERS: Duration = Duration::from_secs(30);
 /// Streams of one connection; a daemon has one.
 pub(super) const STREAMS: u32 = 8;
@@ -64,7 +65,8 @@ pub(super) const STREAMS: u32 = 8;
 const WINDOW: u32 = 64 << 10;
 /// The longest headers of a stream, in bytes. A token has one or two KiB.
 const LONGEST_HEAD: u32 = 16 << 10;
-/// The largest message from a daemon: far more than the states of all workers that are kept of a node.
+/// The largest message from a daemon: far more than the states of all workers that are kept of a
+/// node.
 const MESSAGE: usize = 4 << 20;
 
 type Messages = Pin<Box<dyn Stream<Item = Result<pb::HubMessage, Status>> + Send>>;
@@ -93,7 +95,8 @@ impl NodeHub for HubService {
             refusals.note(&peer, error.reason(), error);
         })?;
         let mut inbound = request.into_inner();
-        // Before it is read, and not only where this replica leads. The connection's patience ends the wait.
+        // Before it is read, and not only where this replica leads. The connection's patience ends
+        // the wait.
         let pace = self.paces.of(&credentials.node);
         let _ = self.shutdown.run_until_cancelled(pace.take(HELLO)).await;
         let (hello, protocol) = handshake::hello(&mut inbound)
@@ -179,8 +182,9 @@ impl HubService {
     }
 }
 
-/// Serves the hub until `shutdown` is cancelled, whatever the role of this replica, from when there is a certificate for it and the address is free.
-/// Another process that has it is no reason to end: JobSets without workers that restart in place need no hub. It is not `ready` until then.
+/// Serves the hub until `shutdown` is cancelled, whatever the role of this replica, from when there
+/// is a certificate for it and the address is free. Another process that has it is no reason to
+/// end: JobSets without workers that restart in place need no hub. It is not `ready` until then.
 ///
 /// # Errors
 /// Where the address cannot be bound for another reason, or the server fails.
@@ -218,8 +222,8 @@ pub(crate) async fn run(
     }
 }
 
-/// Serves the hub on a listener of the caller's until `shutdown`, without a cluster: with the CA in a directory (`ca.crt`, `ca.key`), which is made
-/// where it is missing. Benchmarks do that.
+/// Serves the hub on a listener of the caller's until `shutdown`, without a cluster: with the CA in
+/// a directory (`ca.crt`, `ca.key`), which is made where it is missing. Benchmarks do that.
 ///
 /// # Errors
 /// Where the directory holds no CA and none can be made, or the server fails.

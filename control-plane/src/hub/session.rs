@@ -71,8 +71,8 @@ enum Next {
     End(End),
 }
 
-/// What a stream waits for beside its messages. Messages come often, and of all this none: it is looked at when something of it has happened, and not for
-/// each message.
+/// What a stream waits for beside its messages. Messages come often, and of all this none: it is
+/// looked at when something of it has happened, and not for each message.
 #[derive(Default)]
 struct SideEvents(FuturesUnordered<BoxFuture<'static, Event>>);
 
@@ -207,7 +207,8 @@ impl Session {
         }
     }
 
-    /// Goes on with another token. One that is not accepted changes nothing: the one before is good for its time.
+    /// Goes on with another token. One that is not accepted changes nothing: the one before is good
+    /// for its time.
     async fn renew(&mut self, said: &pb::Credentials) -> Result<(), AuthError> {
         let node = &self.credentials.node;
         match self.authenticator.check(&said.token).await {
@@ -249,7 +250,8 @@ impl Session {
         }
     }
 
-    /// When a daemon that sends no new tokens is asked to go; sooner than it has to, and never again and again.
+    /// When a daemon that sends no new tokens is asked to go; sooner than it has to, and never
+    /// again and again.
     fn drain_at(&self) -> Option<Instant> {
         let left = self.credentials.expires().duration_since(Instant::now());
         (self.protocol < NODE_PROTOCOL_CREDENTIALS).then(|| Instant::now() + left - BEFORE.min(left / 2))

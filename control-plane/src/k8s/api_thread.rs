@@ -22,8 +22,9 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 const BEHIND: i32 = 10;
 /// Threads for what blocks, of each.
 const BESIDE: usize = 16;
-/// How long such a thread stays after its work, for ever as it were. Tokio panics when it needs such a thread, has none, and the node has no process ID left;
-/// while there is one, work waits for it.
+/// How long such a thread stays after its work, for ever as it were. Tokio panics when it needs
+/// such a thread, has none, and the node has no process ID left; while there is one, work waits for
+/// it.
 pub const KEPT: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 /// How long what is left may take at the end.
 const END: Duration = Duration::from_secs(1);
@@ -45,7 +46,8 @@ impl ApiThread {
         Self::start_as(name, || {})
     }
 
-    /// Starts one that gives way to all others where there are not enough cores, with what it does beside.
+    /// Starts one that gives way to all others where there are not enough cores, with what it does
+    /// beside.
     ///
     /// # Errors
     /// There can be no more threads.
@@ -95,7 +97,7 @@ impl ApiThread {
         &self.handle
     }
 
-    /// Whether it gets on.
+    /// Its pulse.
     pub(crate) fn pulse(&self) -> Pulse {
         self.pulse.clone()
     }

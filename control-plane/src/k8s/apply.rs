@@ -1,9 +1,10 @@
 //! Carries out plans.
 //!
-//! Promises: the steps of a plan are done in their order, and nothing after a step that failed; every write names the object that was
-//! decided about (by UID or resourceVersion), so a decision on stale caches is refused by the API server instead of doing harm; events
-//! and metrics tell only of what was written, of a Service or claim that cannot be created once for each reason, and of Jobs that cannot be created at
-//! each try.
+//! Promises: the steps of a plan are done in their order, and nothing after a step that failed;
+//! every write names the object that was decided about (by UID or resourceVersion), so a decision
+//! on stale caches is refused by the API server instead of doing harm; events and metrics tell only
+//! of what was written, of a Service or claim that cannot be created once for each reason, and of
+//! Jobs that cannot be created at each try.
 
 mod children;
 mod event_dedup;
@@ -32,7 +33,8 @@ mod tests;
 /// Child objects that are written at the same time, over all JobSets.
 const PARALLELISM: usize = 50;
 
-/// How often somebody else's Service, of the name of a JobSet's, is asked for whether it is still there: no watch shows it.
+/// How often somebody else's Service, of the name of a JobSet's, is asked for whether it is still
+/// there: no watch shows it.
 const IN_THE_WAY: Duration = Duration::from_secs(60);
 
 /// Why a plan was not carried out to its end.
@@ -106,7 +108,8 @@ impl ApplyError {
     }
 }
 
-/// An error in words for people: of an answer of the API server its message alone, as long as an event may be. It may name each line of a large object.
+/// An error in words for people: of an answer of the API server its message alone, as long as an
+/// event may be. It may name each line of a large object.
 pub(crate) fn error_message(error: &kube::Error) -> String {
     recorder::short(match error {
         kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
@@ -114,7 +117,7 @@ pub(crate) fn error_message(error: &kube::Error) -> String {
     })
 }
 
-/// Whether the API server has answered with this HTTP status.
+/// True if the API server has answered with this HTTP status.
 pub(crate) fn is_status(error: &kube::Error, code: u16) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == code)
 }
@@ -140,7 +143,8 @@ pub struct Applier {
 }
 
 impl Applier {
-    /// An applier, and what publishes its events for as long as it lives. What it writes shows in `stores` at once.
+    /// An applier, and what publishes its events for as long as it lives. What it writes shows in
+    /// `stores` at once.
     #[must_use]
     pub fn new(client: Client, stores: Stores, metrics: Arc<Metrics>) -> (Self, events::Publisher) {
         let (news, publisher) = events::queue(client.clone());
@@ -223,7 +227,8 @@ impl Applier {
         self.news.add(events::regarding(jobset), event);
     }
 
-    /// All that was to be done has been done, or the JobSet is gone: a failure of whatever kind is news.
+    /// All that was to be done has been done, or the JobSet is gone: a failure of whatever kind is
+    /// news.
     pub(crate) fn succeeded(&self, key: &ObjectRef<JobSet>) {
         self.failures.forget(key);
     }

@@ -1,7 +1,8 @@
 //! Events that wait to be written, of all namespaces, with a turn for each.
 //!
-//! Promises: whoever makes many events keeps those of other namespaces neither out nor waiting; no more than [`MOST`] wait, and of one namespace no
-//! more than [`MOST_OF_ONE`]; those about one object are handed out one after the other, in their order.
+//! Promises: whoever makes many events keeps those of other namespaces neither out nor waiting; no
+//! more than [`MOST`] wait, and of one namespace no more than [`MOST_OF_ONE`]; those about one
+//! object are handed out one after the other, in their order.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt::Debug;
@@ -10,7 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// Events that wait at most. Where there are so many, the latest of the namespace that has most makes room for one of a namespace that has fewer.
+/// Events that wait at most. Where there are so many, the latest of the namespace that has most
+/// makes room for one of a namespace that has fewer.
 const MOST: usize = 4096;
 /// Events of one namespace that wait at most. So there is room for others without dropping any.
 const MOST_OF_ONE: usize = MOST / 4 * 3;

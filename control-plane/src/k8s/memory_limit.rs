@@ -57,7 +57,8 @@ pub(crate) fn is_half_taken() -> bool {
         .is_some_and(|taken| taken > limit() / 2)
 }
 
-/// Anonymous bytes in memory, by a process's `/proc/self/statm`: what is resident, without the files that are mapped.
+/// Anonymous bytes in memory, by a process's `/proc/self/statm`: what is resident, without the
+/// files that are mapped.
 fn taken_of(text: &str) -> Option<usize> {
     let mut fields = text.split_whitespace().skip(1);
     let mut pages = || fields.next()?.parse::<usize>().ok();

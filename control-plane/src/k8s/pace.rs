@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-/// Spaces what comes too fast, and loses nothing: so many per second in the long run, and a burst of some (GCRA, ITU-T I.371).
+/// Spaces what comes too fast, and loses nothing: so many per second in the long run, and a burst
+/// of some (GCRA, ITU-T I.371).
 pub(crate) struct Pace {
     every: Duration,
     burst: Duration,
@@ -62,7 +63,7 @@ impl Pace {
         *even = (*even).max(Instant::now()) + self.every * many;
     }
 
-    /// Whether it is like one of somebody who has never said anything.
+    /// True if it is as if nothing had come yet.
     pub(crate) fn is_fresh(&self) -> bool {
         *self.even() <= Instant::now()
     }

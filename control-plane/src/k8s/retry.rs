@@ -1,4 +1,5 @@
-//! Retries of what the API server has refused: ever more slowly, by how often it has failed in a row.
+//! Retries of what the API server has refused: ever more slowly, by how often it has failed in a
+//! row.
 
 use std::collections::HashMap;
 use std::hash::Hash;

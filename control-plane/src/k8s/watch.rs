@@ -3,8 +3,10 @@
 //! Promises:
 //! - A cache is updated before anybody is told.
 //! - Who is told reads levels, not edges: a key means "look at this JobSet again" (see [`notify`]).
-//! - A watch that breaks is resumed, or made anew with a full list, for as long as the process runs; a missing CRD is waited for.
-//! - An object that cannot be read is reported and left alone; it does not stand in the way of others.
+//! - A watch that breaks is resumed, or made anew with a full list, for as long as the process
+//!   runs; a missing CRD is waited for.
+//! - An object that cannot be read is reported and left alone; it does not stand in the way of
+//!   others.
 
 pub(crate) mod cache_entry;
 pub(crate) mod decode;
@@ -58,7 +60,8 @@ const PAGE: u32 = 100;
 
 /// Who wants to know which JobSets to look at again.
 pub struct Watchers {
-    /// Told of JobSets, of their Jobs, Services and claims, of pods in which upstream's in-place restart agent reports, and of those that can have no agents.
+    /// Told of JobSets, of their Jobs, Services and claims, of pods in which upstream's in-place
+    /// restart agent reports, and of those that can have no agents.
     pub reconciler: Notifier<ObjectRef<JobSet>>,
     /// Told of JobSets, and of their Jobs and pods.
     pub groups: Notifier<ObjectRef<JobSet>>,
@@ -66,10 +69,12 @@ pub struct Watchers {
     pub placement: Notifier<JobRef>,
     /// Told of JobSets and of their Jobs.
     pub gangs: Notifier<ObjectRef<JobSet>>,
-    /// Told of JobSets, of their Jobs, and of pods of heads, where Ray's resources are looked after.
+    /// Told of JobSets, of their Jobs, and of pods of heads, where Ray's resources are looked
+    /// after.
     pub ray: Option<Notifier<ObjectRef<JobSet>>>,
 }
-/// Starts the watches, as tasks of `tasks` that end with `shutdown`. JobSets are not looked at before `defined` is true.
+/// Starts the watches, as tasks of `tasks` that end with `shutdown`. JobSets are not looked at
+/// before `defined` is true.
 pub fn start(
     client: &Client,
     watchers: &Watchers,
@@ -254,7 +259,8 @@ where
     }
 }
 
-/// The events of a watch, without the objects for which there is no room. The log says so, and `tell` is told of each object whether it is left out.
+/// The events of a watch, without the objects for which there is no room. The log says so, and
+/// `tell` is told of each object whether it is left out.
 pub(crate) fn sized<K: Weighs>(
     kind: &'static str,
     budgets: &NamespaceBudgets,

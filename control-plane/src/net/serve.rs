@@ -28,15 +28,16 @@ pub(crate) use connections::{Connections, network};
 pub(crate) use listen::{listen, listen_once_free};
 pub use metrics::metrics;
 
-/// kubelet opens one for each probe. Whoever else reaches the port takes no file descriptors from the others.
+/// kubelet opens one for each probe. Whoever else reaches the port takes no file descriptors from
+/// the others.
 const HEALTH: Connections = Connections {
     to: "the health endpoint",
     most: 128,
     grace: Duration::from_secs(1),
 };
 
-/// Serves whether the process runs, and these threads get on (`/healthz`), and whether the caches are filled and the webhooks and the hub served
-/// (`/readyz`), in plain HTTP, until `shutdown`.
+/// Serves whether the process runs, and these threads get on (`/healthz`), and whether the caches
+/// are filled and the webhooks and the hub served (`/readyz`), in plain HTTP, until `shutdown`.
 ///
 /// # Errors
 /// Where the address cannot be bound.
@@ -91,7 +92,8 @@ pub async fn health(
     Ok(())
 }
 
-/// Whether a path is that of an endpoint. As with upstream it may end in a slash, and name the one check that the endpoint has.
+/// True if a path is that of an endpoint. As with upstream it may end in a slash, and name the one
+/// check that the endpoint has.
 fn names(path: &str, endpoint: &str, check: &str) -> bool {
     let below = path.strip_prefix(endpoint);
     below.is_some_and(|below| {
@@ -100,19 +102,19 @@ fn names(path: &str, endpoint: &str, check: &str) -> bool {
     })
 }
 
-/// Whether each check is to be named, as with upstream.
+/// True if each check is to be named, as with upstream.
 fn is_verbose(uri: &Uri) -> bool {
     let keys = uri.query().into_iter().flat_map(|query| query.split('&'));
     keys.filter_map(|pair| pair.split('=').next())
         .any(|key| key == "verbose")
 }
 
-/// Whether a server of this replica can be called. Clones are the same one.
+/// Set once a server of this replica can be called. Clones are the same one.
 #[derive(Clone, Debug, Default)]
 pub struct Ready(Arc<AtomicBool>);
 
 impl Ready {
-    /// Whether the server listens, with a certificate.
+    /// True if the server listens, with a certificate.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.0.load(Ordering::Relaxed)
@@ -124,7 +126,8 @@ impl Ready {
     }
 }
 
-/// The servers that a replica is ready with, by their flags. One that is switched off is not awaited.
+/// The servers that a replica is ready with, by their flags. One that is switched off is not
+/// awaited.
 #[derive(Clone, Debug, Default)]
 pub struct Awaited {
     /// The admission webhooks.

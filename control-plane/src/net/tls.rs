@@ -1,4 +1,5 @@
-//! Certificates that the control plane makes for itself: the hub's, and those of the admission webhooks.
+//! Certificates that the control plane makes for itself: the hub's, and those of the admission
+//! webhooks.
 
 mod admission;
 mod allowance;

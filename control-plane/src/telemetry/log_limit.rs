@@ -1,4 +1,5 @@
-//! What strangers can have the log say, however often they come: once an hour of each, or a few lines a second.
+//! What strangers can have the log say, however often they come: once an hour of each, or a few
+//! lines a second.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -22,7 +23,7 @@ impl<K> Default for HourlyLimit<K> {
 }
 
 impl<K: Eq + Hash> HourlyLimit<K> {
-    /// Whether it is to be logged now.
+    /// True if it is to be logged now.
     pub(crate) fn is_new(&self, key: K) -> bool {
         let now = Instant::now();
         let mut logged = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -62,7 +63,8 @@ impl Default for LineLimit {
 }
 
 impl LineLimit {
-    /// So many at once where there were none for a while, and one more each time that so long has passed.
+    /// So many at once where there were none for a while, and one more each time that so long has
+    /// passed.
     pub(crate) fn new(most: u32, each: Duration) -> Self {
         Self(Mutex::new(LineBucket {
             most,
@@ -73,7 +75,7 @@ impl LineLimit {
         }))
     }
 
-    /// Whether there is a line left, and how many were left out before it.
+    /// Takes a line if one is left, and says how many were left out before it.
     pub(crate) fn next(&self) -> Option<u64> {
         let mut left = self.left();
         let more = left.more();
@@ -94,7 +96,7 @@ impl LineLimit {
         Some(std::mem::take(&mut left.out))
     }
 
-    /// Whether it is as if nothing had ever been said, but for what was left out.
+    /// True if all lines are left, as at the beginning.
     pub(crate) fn is_fresh(&self) -> bool {
         let left = self.left();
         left.lines + left.more() >= left.most

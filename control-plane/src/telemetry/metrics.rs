@@ -31,7 +31,8 @@ struct JobSetLabels {
     namespace: String,
 }
 
-/// JobSets that have ended and are told of. Each has a series, which nobody takes back, and a tenant may make and end any number.
+/// JobSets that have ended and are told of. Each has a series, which nobody takes back, and a
+/// tenant may make and end any number.
 const ENDED: usize = 10_000;
 
 /// A write to the API server.
@@ -172,7 +173,8 @@ impl Metrics {
         register(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// A JobSet has ended, and that is written. Where [`ENDED`] other JobSets have ended for the first time since it has, it is told of no more.
+    /// A JobSet has ended, and that is written. Where [`ENDED`] other JobSets have ended for the
+    /// first time since it has, it is told of no more.
     pub(crate) fn finished(&self, jobset: &JobSet, state: &TerminalState) {
         let ended = match state {
             TerminalState::Completed => &self.completed,
@@ -199,7 +201,8 @@ impl Metrics {
         }
     }
 
-    /// Whether this replica leads from now on; and the name of the Lease, where one is held for that.
+    /// This replica leads from now on, or no longer. `lease` is the name of the Lease that it holds
+    /// for that, if any.
     pub(crate) fn leads(&self, leads: bool, lease: Option<&str>) {
         self.leader.set(i64::from(leads));
         if let Some(name) = lease {
@@ -275,7 +278,8 @@ struct ReasonLabels {
 pub(crate) struct Reasons(Family<ReasonLabels, Counter>);
 
 impl Reasons {
-    /// Registers them. Each of `reasons` is there from the beginning, so that the first is seen as a rise.
+    /// Registers them. Each of `reasons` is there from the beginning, so that the first is seen as
+    /// a rise.
     pub(crate) fn register(metrics: &Metrics, name: &str, help: &str, reasons: &[&'static str]) -> Self {
         let counters = Family::<ReasonLabels, Counter>::default();
         for reason in reasons {

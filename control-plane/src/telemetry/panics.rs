@@ -1,5 +1,5 @@
-//! A task that panics takes the process with it, as it does in release builds, where panics abort: what it owned would be looked after by nobody. Who is
-//! started next begins with what is durable.
+//! A task that panics takes the process with it, as it does in release builds, where panics abort:
+//! what it owned would be looked after by nobody. Who is started next begins with what is durable.
 
 use std::panic;
 use std::process;

@@ -1,7 +1,8 @@
 //! Traces: OTLP over gRPC to a collector, where one is named.
 //!
-//! Promises: without a collector there is no thread, no connection and no memory for any of this. With one, whoever makes spans never waits:
-//! what cannot be sent in time is dropped, and said in the log once a minute at most.
+//! Promises: without a collector there is no thread, no connection and no memory for any of this.
+//! With one, whoever makes spans never waits: what cannot be sent in time is dropped, and said in
+//! the log once a minute at most.
 
 mod quiet;
 
@@ -45,10 +46,12 @@ struct Export {
 }
 
 impl Traces {
-    /// Traces to this collector, or none. Must be called within a tokio runtime; connects when there is something to send.
+    /// Traces to this collector, or none. Must be called within a tokio runtime; connects when
+    /// there is something to send.
     ///
     /// # Errors
-    /// What is wrong with the endpoint, or with what the standard environment variables say beside it.
+    /// What is wrong with the endpoint, or with what the standard environment variables say beside
+    /// it.
     pub fn to(endpoint: Option<&OtlpEndpoint>) -> anyhow::Result<Self> {
         let Some(endpoint) = endpoint else {
             return Ok(Self::default());
@@ -82,7 +85,8 @@ impl Traces {
         self.0.as_ref().map(|export| &export.tracer)
     }
 
-    /// Sends what waits, for a short time at most, and ends the export. Spans that come later are dropped.
+    /// Sends what waits, for a short time at most, and ends the export. Spans that come later are
+    /// dropped.
     pub async fn end(self) {
         let Some(Export { provider, .. }) = self.0 else {
             return;

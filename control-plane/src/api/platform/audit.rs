@@ -1,4 +1,5 @@
-//! Whom the platform API refuses: counted each time, logged once an hour. Whoever reaches its port can call it as often as they like.
+//! Whom the platform API refuses: counted each time, logged once an hour. Whoever reaches its port
+//! can call it as often as they like.
 
 use prometheus_client::metrics::counter::Counter;
 
@@ -18,7 +19,7 @@ pub(super) struct RefusalLog {
     strangers: HourlyLimit<(String, &'static str)>,
     /// Whom it knows, by user and verb. They have places of their own: strangers cannot fill them.
     users: HourlyLimit<(String, &'static str)>,
-    /// Whether anybody crowds, of whatever address.
+    /// Limits the line about addresses that call too often.
     crowd: HourlyLimit<()>,
     /// Lines in the log.
     #[cfg(test)]

@@ -1,4 +1,5 @@
-//! Who may see groups, and who may restart them. Behind a trait, so that the service does not depend on how that is known.
+//! Who may see groups, and who may restart them. Behind a trait, so that the service does not
+//! depend on how that is known.
 
 use async_trait::async_trait;
 use thiserror::Error;
@@ -39,7 +40,8 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// What the caller is told, who asked to `verb` the JobSet `name` (empty: all) in `namespace` (empty: all).
+    /// What the caller is told, who asked to `verb` the JobSet `name` (empty: all) in `namespace`
+    /// (empty: all).
     pub(super) fn status(&self, verb: &str, namespace: &str, name: &str) -> Status {
         let refused = |reason| CallError::new(reason, self.to_string()).of(namespace, name);
         match self {
@@ -79,7 +81,8 @@ impl Caller {
 /// Says whether a request may be served.
 #[async_trait]
 pub trait Authorizer: Send + Sync + 'static {
-    /// Whether this caller may `verb` the JobSet `name` (empty: all) in `namespace` (empty: all).
+    /// Checks that this caller may `verb` the JobSet `name` (empty: all) in `namespace` (empty:
+    /// all).
     ///
     /// # Errors
     /// [`Refusal`] where the request must not be served.

@@ -1,7 +1,10 @@
 //! How many calls are under way at the same time.
 //!
-//! Promises: at most [`OF_ONE`] calls from one address are in flight. Of these, [`APART`] count apart from all others, so that few addresses do not keep others out; all
-//! addresses together have [`ALL`]. Further calls are refused at once, so that their requests do not stay in memory. A stream is in flight until its first answer; after that it holds one of the [`super::watch_slots`].
+//! Promises: at most [`OF_ONE`] calls from one address are in flight. Of these, [`APART`] count
+//! apart from all others, so that few addresses do not keep others out; all addresses together have
+//! [`ALL`]. Further calls are refused at once, so that their requests do not stay in memory. A
+//! stream is in flight until its first answer; after that it holds one of the
+//! [`super::watch_slots`].
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -19,7 +22,8 @@ use crate::k8s::memory_limit::{self, Share};
 use crate::k8s::turns::{Turn, Turns};
 use crate::net::tls::ConnectionHandle;
 
-/// Calls of one address that are in flight. Each has up to 16 KiB of headers before anybody knows who calls.
+/// Calls of one address that are in flight. Each has up to 16 KiB of headers before anybody knows
+/// who calls.
 const OF_ONE: u32 = 128;
 /// The first of each address.
 const APART: u32 = 4;
@@ -137,7 +141,7 @@ where
     }
 }
 
-/// Whether that is what somebody hears who has made himself known: an answer, or a refusal that comes after that.
+/// True if only an authenticated caller gets this: an answer, or a refusal for another reason.
 fn is_of_known(answer: &Response<Body>) -> bool {
     let status = Status::from_header_map(answer.headers());
     status.is_none_or(|status| {

@@ -250,7 +250,8 @@ fn millis(from: UnixNanos, to: UnixNanos) -> f64 {
     to.0.saturating_sub(from.0) as f64 / 1e6
 }
 
-/// What a daemon says of its node, and what follows from it where agents come into pods in this way.
+/// What a daemon says of its node, and what follows from it where agents come into pods in this
+/// way.
 pub(super) fn node(daemon: Daemon, agents: &Agents) -> pb::Node {
     let level = daemon.health.level(agents);
     pb::Node {

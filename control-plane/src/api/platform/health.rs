@@ -1,7 +1,9 @@
-//! What is served to everybody: whether this replica leads (`grpc.health.v1`), and what the API has (`grpc.reflection`).
+//! What is served to everybody: whether this replica leads (`grpc.health.v1`), and what the API has
+//! (`grpc.reflection`).
 //!
-//! Promises: nothing is said of any JobSet; the API server is never asked because of it; so many streams may be open at once, and no more.
-//! Whoever takes all of them keeps others from these two, and from nothing else: a `Check` of the health is no stream.
+//! Promises: nothing is said of any JobSet; the API server is never asked because of it; so many
+//! streams may be open at once, and no more. Whoever takes all of them keeps others from these two,
+//! and from nothing else: a `Check` of the health is no stream.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -97,7 +99,8 @@ impl health_server::Health for Health {
 
     type WatchStream = Statuses;
 
-    /// The status as it is, and again when it changes. As the protocol has it, a service that is not known is no error here.
+    /// The status as it is, and again when it changes. As the protocol has it, a service that is
+    /// not known is no error here.
     async fn watch(
         &self,
         request: Request<HealthCheckRequest>,
@@ -159,7 +162,8 @@ type Reflection<V1, V1Alpha> = (
     Bounded<v1alpha::ServerReflectionServer<V1Alpha>>,
 );
 
-/// Serves `grpc.reflection.v1.ServerReflection`, and the older v1alpha that many tools still ask for.
+/// Serves `grpc.reflection.v1.ServerReflection`, and the older v1alpha that many tools still ask
+/// for.
 ///
 /// # Errors
 /// Where a description that was compiled in cannot be read.
@@ -225,7 +229,8 @@ where
             Err(status) => return Box::pin(std::future::ready(Ok(status.into_http()))),
         };
         let shutdown = self.shutdown.clone();
-        // What comes later is as if the caller had asked for nothing more, upon which the service ends the stream.
+        // What comes later is as if the caller had asked for nothing more, upon which the service
+        // ends the stream.
         let over = async move { shutdown.run_until_cancelled(tokio::time::sleep(LOOK)).await };
         let request = request.map(|body| {
             let frames = BodyStream::new(body).take_until(Box::pin(over));

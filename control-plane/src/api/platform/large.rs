@@ -1,10 +1,13 @@
-//! What answers take that nobody reads, and what large groups take of those who serve callers. A tenant may have a group of 100,000 workers, or many smaller ones,
-//! and ask for them on a hundred streams that it never reads.
+//! What answers take that nobody reads, and what large groups take of those who serve callers. A
+//! tenant may have a group of 100,000 workers, or many smaller ones, and ask for them on a hundred
+//! streams that it never reads.
 //!
-//! Promises: for each namespace that is asked about one large group is told at a time, beside the threads that serve others, and then none for five
-//! times as long; what is told and not read yet takes [`UNREAD`] of each namespace that is asked about, and [`UNREAD_OF_ALL`] together (less where memory is
-//! short, and then a quarter of it for each namespace), beside that of who may ask about all of them; messages of up to [`FREE`] do not count. Who finds no room waits, and is told the newest state then; and one JobSet of each
-//! namespace is read whole at a time, to be written.
+//! Promises: for each namespace that is asked about one large group is told at a time, beside the
+//! threads that serve others, and then none for five times as long; what is told and not read yet
+//! takes [`UNREAD`] of each namespace that is asked about, and [`UNREAD_OF_ALL`] together (less
+//! where memory is short, and then a quarter of it for each namespace), beside that of who may ask
+//! about all of them; messages of up to [`FREE`] do not count. Who finds no room waits, and is told
+//! the newest state then; and one JobSet of each namespace is read whole at a time, to be written.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex as Lock, PoisonError};
@@ -32,7 +35,8 @@ const WORKER: usize = 256;
 const FREE: usize = 64 << 10;
 /// A KiB, in which room is counted.
 const KIB: usize = 1024;
-/// Room for what is not read yet, in KiB, of one namespace and of all. A group of the largest size takes all that a namespace has.
+/// Room for what is not read yet, in KiB, of one namespace and of all. A group of the largest size
+/// takes all that a namespace has.
 const UNREAD: u32 = UNREAD_OF_ALL / NAMESPACES;
 const UNREAD_OF_ALL: u32 = 64 * 1024;
 /// As many namespaces with answers that nobody reads take all room.
@@ -113,13 +117,14 @@ impl NamespaceLines {
 }
 
 impl NamespaceLine {
-    /// Whether nobody is told anything, nothing is unread, and its rest is over.
+    /// True if nobody is told anything, nothing is unread, and the line's rest is over.
     fn is_free(&self) -> bool {
         let rested = self.free.try_lock().is_ok_and(|free| *free <= Instant::now());
         rested && self.unread.available_permits() == self.most as usize
     }
 
-    /// Room for what is told of a group, or of several; `None`: it is little, and needs none. Cancel-safe.
+    /// Room for what is told of a group, or of several; `None`: it is little, and needs none.
+    /// Cancel-safe.
     pub(super) async fn room(&self, size: Size) -> Option<Unread> {
         if !size.needs_room() {
             return None;
@@ -136,8 +141,9 @@ impl NamespaceLine {
         })
     }
 
-    /// What `tell` says of a group that had this size, in turn where it is large, with its room. It is `Err` where there is more to tell than there is room for by now, and
-    /// `None` where there is no such group any more, or the process ends.
+    /// What `tell` says of a group that had this size, in turn where it is large, with its room. It
+    /// is `Err` where there is more to tell than there is room for by now, and `None` where there
+    /// is no such group any more, or the process ends.
     pub(super) async fn tell<T: Send + 'static>(
         &self,
         mut size: Size,
@@ -163,7 +169,8 @@ impl NamespaceLine {
         self.writes.lock().await
     }
 
-    /// Does what a large group takes, in turn; `None`: the process ends. Where nobody waits for it any more, it still has its turn.
+    /// Does what a large group takes, in turn; `None`: the process ends. Where nobody waits for it
+    /// any more, it still has its turn.
     pub(super) async fn in_turn<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -212,7 +219,8 @@ impl Size {
         }
     }
 
-    /// The size of a page of these groups, which ends with the one that makes it longer than so many bytes.
+    /// The size of a page of these groups, which ends with the one that makes it longer than so
+    /// many bytes.
     pub(super) fn of_page(groups: impl Iterator<Item = Self>, full: usize) -> Self {
         let all: usize = groups.map(|group| group.bytes.saturating_add(KIB)).sum();
         Self {
@@ -221,7 +229,7 @@ impl Size {
         }
     }
 
-    /// Whether room for this one is enough for the other.
+    /// True if room for this one is enough for the other.
     pub(super) fn holds(self, other: Self) -> bool {
         !other.needs_room() || self.bytes >= other.bytes && (self.is_large || !other.is_large)
     }

@@ -5,10 +5,11 @@
 //!                                         └─> /events  again whenever it has changed ──> page.js
 //! ```
 //!
-//! Promises: it changes nothing, and answers GET and HEAD alone; it asks nobody who they are, which is why it listens on the loopback interface
-//! where nothing else is said: whoever may forward ports of the pod sees it; a page of another site reads nothing of it, whatever names that
-//! site gives to the loopback interface; nothing queues up for a reader, who is sent the newest state or nothing; and all readers
-//! together take a tenth of one core, however many groups there are.
+//! Promises: it changes nothing, and answers GET and HEAD alone; it asks nobody who they are, which
+//! is why it listens on the loopback interface where nothing else is said: whoever may forward
+//! ports of the pod sees it; a page of another site reads nothing of it, whatever names that site
+//! gives to the loopback interface; nothing queues up for a reader, who is sent the newest state or
+//! nothing; and all readers together take a tenth of one core, however many groups there are.
 //!
 //! Every replica serves it. One that does not lead says so, and who does.
 
@@ -42,7 +43,8 @@ const CONNECTIONS: Connections = Connections {
     most: 128,
     grace: Duration::from_secs(2),
 };
-/// How long a connection lasts at most: who has stopped reading holds a place for no longer. A page that reads connects again.
+/// How long a connection lasts at most: who has stopped reading holds a place for no longer. A page
+/// that reads connects again.
 const LONGEST: Duration = Duration::from_secs(15 * 60);
 /// Pages that are told of changes at the same time.
 const MAX_READERS: usize = 64;
@@ -113,7 +115,8 @@ impl StatusPage {
         }
     }
 
-    /// Serves the page at this address until the shutdown. Where the address is taken there is none: nobody's jobs depend on it.
+    /// Serves the page at this address until the shutdown. Where the address is taken there is
+    /// none: nobody's jobs depend on it.
     ///
     /// # Errors
     /// Where the listener has no address.

@@ -25,13 +25,15 @@ const CONNECTIONS: usize = 256;
 const MAX_STREAMS: u32 = 64;
 /// Largest request, in bytes.
 pub(super) const MAX_REQUEST: usize = 16 * 1024;
-/// Bytes that a caller may send of one call, and of all calls of a connection, before they are looked at.
+/// Bytes that a caller may send of one call, and of all calls of a connection, before they are
+/// looked at.
 const WINDOWS: (u32, u32) = (32 << 10, 128 << 10);
 /// The longest headers of a call, in bytes. A token has one or two KiB.
 const LONGEST_HEAD: u32 = 16 << 10;
 /// How long a call may take. The API server may have to be asked.
 const CALL: Duration = Duration::from_secs(30);
-/// How long the server waits for its callers when it ends. Who reads nothing may hold a stream open for as long as they like.
+/// How long the server waits for its callers when it ends. Who reads nothing may hold a stream open
+/// for as long as they like.
 const FAREWELL: Duration = Duration::from_secs(5);
 
 /// Serves the platform API until `shutdown` is cancelled, from when there is a certificate for it.

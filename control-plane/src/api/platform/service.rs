@@ -115,7 +115,7 @@ impl PlatformService {
         self.is_group(&jobset).err().unwrap_or_else(taken_over)
     }
 
-    /// Whether Lockstep restarts the JobSet in place, or why it does not.
+    /// Checks that Lockstep restarts the JobSet in place. The error says why it does not.
     fn is_group(&self, jobset: &JobSet) -> Result<(), Status> {
         if restart::is_group(jobset, &self.agents) {
             return Ok(());

@@ -1,7 +1,8 @@
 //! WatchSlots of those who watch at the same time.
 //!
-//! Who may watch one namespace is often a tenant, and who may watch all of them a platform. So: one namespace has a part of the places, and all
-//! watches of single namespaces together leave some to those of everything. Nobody waits: who finds no place is told so.
+//! Who may watch one namespace is often a tenant, and who may watch all of them a platform. So: one
+//! namespace has a part of the places, and all watches of single namespaces together leave some to
+//! those of everything. Nobody waits: who finds no place is told so.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +13,8 @@ use super::error_details::{CallError, Reason};
 
 /// Watches over all callers, if there is memory for them; and at least.
 const ALL: (usize, usize) = (256, 32);
-/// The memory for watches whose callers read nothing: what HTTP/2 buffers of a stream, and a message.
+/// The memory for watches whose callers read nothing: what HTTP/2 buffers of a stream, and a
+/// message.
 const MEMORY: Share = Share {
     parts: 8,
     each: 512 << 10,
@@ -31,7 +33,8 @@ struct Most {
     all: usize,
     /// Of these, watches of single namespaces, whichever they are.
     of_namespaces: usize,
-    /// Of these, watches of one namespace. It may be the only one that a platform uses, and each of its JobSets be watched by name.
+    /// Of these, watches of one namespace. It may be the only one that a platform uses, and each of
+    /// its JobSets be watched by name.
     of_one: usize,
 }
 

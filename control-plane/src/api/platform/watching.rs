@@ -90,7 +90,8 @@ struct Permission {
 }
 
 impl Permission {
-    /// An API server that does not answer ends no watch, and refuses nobody: what stands was allowed.
+    /// An API server that does not answer ends no watch, and refuses nobody: what stands was
+    /// allowed.
     async fn ask_again(&mut self) -> Result<(), Status> {
         self.ask_at = Instant::now() + ASK_AGAIN;
         let Filter { namespace, name } = &self.filter;

@@ -1,9 +1,11 @@
 //! Addresses of the API servers: the endpoints of the Service `kubernetes`.
 //!
-//! Any pod that reaches the webhook port can send bodies, and a tenant can have many pods. Bodies from API servers have priority.
+//! Any pod that reaches the webhook port can send bodies, and a tenant can have many pods. Bodies
+//! from API servers have priority.
 //!
-//! Promises: no address has priority if the endpoints cannot be read, if there are none, or until the first call from one of them arrives. API servers may call
-//! from other addresses, such as those of a proxy or an overlay network.
+//! Promises: no address has priority if the endpoints cannot be read, if there are none, or until
+//! the first call from one of them arrives. API servers may call from other addresses, such as
+//! those of a proxy or an overlay network.
 
 use std::collections::HashSet;
 use std::net::IpAddr;

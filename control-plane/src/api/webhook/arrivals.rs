@@ -1,10 +1,12 @@
 //! Memory for the bodies of requests while they arrive.
 //!
-//! Promises: all bodies together hold no more bytes than the limit; a growing buffer may reserve as many again. A body takes memory for the bytes that have
-//! arrived, whatever length it declares. If memory is short, the slowest bodies are cut off: first those that have received nothing for [`WINDOW`]. So a client
-//! that sends slowly, or not at all, delays no other. A body that has arrived whole and waits for its review is cut off after those, and only for a client
-//! that holds less: of such bodies, those of the client that holds most go first. Nothing of an API server
-//! is cut off for what others send, and everything of others for what it sends.
+//! Promises: all bodies together hold no more bytes than the limit; a growing buffer may reserve as
+//! many again. A body takes memory for the bytes that have arrived, whatever length it declares. If
+//! memory is short, the slowest bodies are cut off: first those that have received nothing for
+//! [`WINDOW`]. So a client that sends slowly, or not at all, delays no other. A body that has
+//! arrived whole and waits for its review is cut off after those, and only for a client that holds
+//! less: of such bodies, those of the client that holds most go first. Nothing of an API server is
+//! cut off for what others send, and everything of others for what it sends.
 //!
 //! ```text
 //! begin ──grow (bytes arrive)──> grow ... ──whole──> waits for its review ──keep──> kept until dropped
@@ -25,9 +27,11 @@ use super::api_servers::SenderClass;
 
 /// The time over which a rate is taken. What has sent nothing for as long has none.
 const WINDOW: Duration = Duration::from_millis(100);
-/// The shortest time over which a rate is taken: the first bytes of a body say nothing about the next ones.
+/// The shortest time over which a rate is taken: the first bytes of a body say nothing about the
+/// next ones.
 const SHORTEST: Duration = Duration::from_millis(10);
-/// How often a body that needs memory looks for slower ones: the rate of a body that does not go on falls.
+/// How often a body that needs memory looks for slower ones: the rate of a body that does not go on
+/// falls.
 const AGAIN: Duration = Duration::from_millis(50);
 
 /// Memory for bodies.
@@ -178,7 +182,8 @@ impl Bodies {
         has_room
     }
 
-    /// Cuts off bodies, if those that come after this one have the memory that it and those before it wait for.
+    /// Cuts off bodies, if those that come after this one have the memory that it and those before
+    /// it wait for.
     fn make_room(&self, id: u64, all: usize) {
         let now = Instant::now();
         let Some(own) = self.by_id.get(&id) else {

@@ -54,8 +54,9 @@ pub(super) async fn keep(
     );
 }
 
-/// What each of the webhook configurations has the API server trust wherever it leads here, as it was last seen; what it should, where there is no
-/// such configuration. Nothing while that is not known, or not so.
+/// What each of the webhook configurations has the API server trust wherever it leads here, as it
+/// was last seen; what it should, where there is no such configuration. Nothing while that is not
+/// known, or not so.
 #[derive(Debug, Clone, Default)]
 struct InjectedBundles {
     mutating: Option<String>,
@@ -63,7 +64,7 @@ struct InjectedBundles {
 }
 
 impl InjectedBundles {
-    /// Whether the API server was told of just that.
+    /// True if the API server was told of just that.
     fn of(&self, trusted: &str) -> bool {
         [&self.mutating, &self.validating]
             .into_iter()

@@ -1,7 +1,8 @@
 //! Reading the object of a review, without more of it than can be meant.
 //!
-//! Promises: who has written which field (`metadata.managedFields`), which most of a large object may be, is skipped; reading stops where the rest is more than
-//! twice what a spec may have, since metadata and status are a small part of all objects that a controller or a user makes.
+//! Promises: who has written which field (`metadata.managedFields`), which most of a large object
+//! may be, is skipped; reading stops where the rest is more than twice what a spec may have, since
+//! metadata and status are a small part of all objects that a controller or a user makes.
 
 use std::fmt;
 

@@ -65,8 +65,8 @@ pub(super) enum Operation {
 }
 
 impl Request {
-    /// Whether it is about an object that was too large before, and that nobody looks at. One that is so no more is judged as if it were new: what it was
-    /// before is not read.
+    /// True if the request is about an object that was too large before, which nobody looks at. An
+    /// object that is no longer too large is judged as if it were new: its old state is not read.
     ///
     /// # Errors
     /// It makes one too large.
@@ -96,7 +96,8 @@ impl Request {
         Ok(false)
     }
 
-    /// The most that its object may consist of. A pod is reviewed when it is created, alone, and defaults give each of its volumes an object more than its JobSet has.
+    /// The most that its object may consist of. A pod is reviewed when it is created, alone, and
+    /// defaults give each of its volumes an object more than its JobSet has.
     fn most(&self) -> Extent {
         match self.object.get("kind").and_then(Value::as_str) {
             Some("Pod") if self.operation == Operation::Create => Extent::MOST,
@@ -118,7 +119,8 @@ impl Request {
     }
 }
 
-/// Namespace of the object that a request is about; empty where there is none, or it cannot be read.
+/// Namespace of the object that a request is about; empty where there is none, or it cannot be
+/// read.
 pub(super) fn namespace(body: &[u8]) -> String {
     #[derive(Deserialize)]
     struct ReviewHead {

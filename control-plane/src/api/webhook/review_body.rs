@@ -1,13 +1,19 @@
 //! Bodies of requests: how much of them is read and judged at the same time.
 //!
-//! Whoever reaches the port may send bodies of [`LONGEST_BODY`], and a tenant has the API server send some.
+//! Whoever reaches the port may send bodies of [`LONGEST_BODY`], and a tenant has the API server
+//! send some.
 //!
-//! Promises: a body is read as it arrives, and waits for no other one: when memory is short, the bodies that arrive most slowly are turned away, and then those
-//! that wait for their review, of the address that holds most ([`Arrivals`]). Large bodies take no memory of small ones. A body must arrive within [`COMES_WITHIN`]. An address has half of
-//! the memory for bodies that are judged, and each namespace that it names an eighth: what is beyond waits for [`PATIENCE`] and is turned away. A body
-//! that takes much to read waits for others like it before it takes anything else: of those of its own address, and of other addresses, by turns.
-//! What API servers send ([`super::api_servers::ApiServers`]) goes before what others do: no memory is kept from it for theirs, half of what bodies are read into is left to it,
-//! and of bodies that take much to read it waits for one of theirs at most. While half of all memory is taken, others have one large body at a time.
+//! Promises: a body is read as it arrives, and waits for no other one: when memory is short, the
+//! bodies that arrive most slowly are turned away, and then those that wait for their review, of
+//! the address that holds most ([`Arrivals`]). Large bodies take no memory of small ones. A body
+//! must arrive within [`COMES_WITHIN`]. An address has half of the memory for bodies that are
+//! judged, and each namespace that it names an eighth: what is beyond waits for [`PATIENCE`] and is
+//! turned away. A body that takes much to read waits for others like it before it takes anything
+//! else: of those of its own address, and of other addresses, by turns. What API servers send
+//! ([`super::api_servers::ApiServers`]) goes before what others do: no memory is kept from it for
+//! theirs, half of what bodies are read into is left to it, and of bodies that take much to read it
+//! waits for one of theirs at most. While half of all memory is taken, others have one large body
+//! at a time.
 
 use std::error::Error;
 use std::net::{IpAddr, Ipv6Addr};
@@ -31,7 +37,8 @@ use crate::k8s::memory_limit;
 use crate::k8s::turns::{Turn, Turns};
 use crate::net::tls::ConnectionLimit;
 
-/// The largest body that is read: an update brings two objects, and the API server takes each up to 3 MiB.
+/// The largest body that is read: an update brings two objects, and the API server takes each up to
+/// 3 MiB.
 pub(super) const LONGEST_BODY: usize = 7 << 20;
 /// Longer bodies are large. Usual ones have a few KiB.
 const SMALL_BODY: usize = 64 << 10;
@@ -58,7 +65,8 @@ pub(super) struct PeerAddress(pub(super) IpAddr);
 pub(super) struct BodyLimits {
     large: SizeLimits,
     small: SizeLimits,
-    /// What takes much to read: one of each address and namespace, and of these one of each address, are in the line of all.
+    /// What takes much to read: one of each address and namespace, and of these one of each
+    /// address, are in the line of all.
     huge: Turns,
     one_at_a_time: Turns,
     /// While memory is short there is one large body of those that are no API servers.
@@ -73,7 +81,8 @@ struct SizeLimits {
     arrivals: Arrivals,
     /// By address, for bodies that have arrived.
     of_senders: Turns,
-    /// By address and namespace, for the same bodies: whoever reaches the port may name any namespace.
+    /// By address and namespace, for the same bodies: whoever reaches the port may name any
+    /// namespace.
     of_namespaces: Turns,
     /// By the same, for what they are read into.
     read: Turns,

@@ -1,7 +1,9 @@
 //! The paths, as upstream and KubeRay have them, and how a request becomes an answer.
 //!
-//! Promises: whatever is sent, there is an answer, within the API server's own time-out; what cannot be read is answered with 400. Of each of the three
-//! things that callers have the log say ([`LogLimits`]) there are 20 lines at once and then one a second, with at most 2 KiB of what was sent, whoever calls.
+//! Promises: whatever is sent, there is an answer, within the API server's own time-out; what
+//! cannot be read is answered with 400. Of each of the three things that callers have the log say
+//! ([`LogLimits`]) there are 20 lines at once and then one a second, with at most 2 KiB of what was
+//! sent, whoever calls.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,7 +44,8 @@ const RAY_PATHS: [&str; 3] = [
     "/validate-ray-io-v1-raycronjob",
 ];
 
-/// Less than the 10 s after which the API server gives up on its own, so that the user is told what was slow.
+/// Less than the 10 s after which the API server gives up on its own, so that the user is told what
+/// was slow.
 const TIME_OUT: Duration = Duration::from_secs(8);
 
 /// What the handlers work with. Cheap to clone.
@@ -57,14 +60,14 @@ pub(super) struct Admission {
     pub(super) log_limits: Arc<LogLimits>,
     /// Whose bodies go first.
     pub(super) api_servers: Arc<ApiServers>,
-    /// Whether memory is short.
+    /// True while memory is short.
     pub(super) is_short: fn() -> bool,
     /// Room for what they send.
     pub(super) body_limits: Arc<BodyLimits>,
 }
 
-/// Lines of the log that callers cause. Whoever reaches the port can call, so they are few; each kind has its own, so that a flood of what is no review
-/// hides no refusal.
+/// Lines of the log that callers cause. Whoever reaches the port can call, so they are few; each
+/// kind has its own, so that a flood of what is no review hides no refusal.
 #[derive(Default)]
 pub(super) struct LogLimits {
     /// What cannot be read.

@@ -1,6 +1,7 @@
 //! HTTPS for the webhooks.
 //!
-//! Promises: a certificate that changes is used from the next connection on; and what [`Connections`] promises.
+//! Promises: a certificate that changes is used from the next connection on; and what
+//! [`Connections`] promises.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -299,7 +299,8 @@ async fn lists_that_are_applied_again_as_they_were_written_get_their_defaults_ba
     assert_eq!(patched(&without, &answer), (without, Vec::new()));
 }
 
-/// As `kubectl apply` sends a manifest whose `replicatedJobs[].minAvailable` is another: what it does not state is there from before.
+/// As `kubectl apply` sends a manifest whose `replicatedJobs[].minAvailable` is another: what it
+/// does not state is there from before.
 #[tokio::test]
 async fn a_gang_that_is_applied_with_another_minimum_is_taken() {
     let mut worker = worker();

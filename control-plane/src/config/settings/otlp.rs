@@ -1,4 +1,5 @@
-//! Where OTLP traces go: the flag says it, or else the environment variables that all programs with OpenTelemetry know.
+//! Where OTLP traces go: the flag says it, or else the environment variables that all programs with
+//! OpenTelemetry know.
 
 use http::Uri;
 
@@ -20,8 +21,8 @@ pub struct OtlpEndpoint {
     pub given_by: &'static str,
 }
 
-/// The endpoint of the flag, or that of the first variable that names one. A flag that is there but empty turns traces off whatever the
-/// environment says.
+/// The endpoint of the flag, or that of the first variable that names one. A flag that is there but
+/// empty turns traces off whatever the environment says.
 ///
 /// # Errors
 /// [`SettingsError::Invalid`] for what is no such URL.
@@ -55,7 +56,8 @@ fn check(url: &str) -> Result<(), String> {
     if uri.host().is_none_or(str::is_empty) {
         return Err(format!("{url:?} names no host; {example}"));
     }
-    // Credentials belong into OTEL_EXPORTER_OTLP_HEADERS; here they would be sent nowhere and logged.
+    // Credentials belong into OTEL_EXPORTER_OTLP_HEADERS; here they would be sent nowhere and
+    // logged.
     if uri
         .authority()
         .is_some_and(|authority| authority.as_str().contains('@'))

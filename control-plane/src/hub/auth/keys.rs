@@ -1,7 +1,8 @@
 //! The keys that the cluster signs ServiceAccount tokens with, as its API server publishes them.
 //!
-//! Promises: tokens are checked with what is known here, so that a storm of reconnects asks the API server nothing. Keys are read again
-//! every ten minutes, and for a token with an unknown key, then at most every five seconds. While the API server is away the last ones hold.
+//! Promises: tokens are checked with what is known here, so that a storm of reconnects asks the API
+//! server nothing. Keys are read again every ten minutes, and for a token with an unknown key, then
+//! at most every five seconds. While the API server is away the last ones hold.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -94,7 +95,8 @@ pub(super) struct Key {
 }
 
 impl Issuer {
-    /// Reads a discovery document and a set of keys. Keys of a kind that is not known here are left out.
+    /// Reads a discovery document and a set of keys. Keys of a kind that is not known here are left
+    /// out.
     ///
     /// # Errors
     /// [`KeyError::Malformed`].

@@ -49,7 +49,7 @@ fn of_bytes(bytes: &[u8]) -> Result<Vec<pb::WorkerState>, prost::DecodeError> {
     })
 }
 
-/// Whether a state has all that identifies it, and a phase that this version knows.
+/// True if a state has all that identifies it, and a phase that this version knows.
 fn complete(state: &pb::WorkerState) -> bool {
     let ids = state.incarnation.as_ref();
     let ids = ids.is_some_and(|ids| !ids.pod_uid.is_empty() && !ids.container_id.is_empty());

@@ -111,7 +111,8 @@ impl GroupLink {
         all
     }
 
-    /// What the nodes have said since they were last asked: whether anything, and whether only of their workers.
+    /// What the nodes have said since they were last asked: whether anything, and whether only of
+    /// their workers.
     #[must_use]
     pub fn news(&self) -> Changes {
         match self.own() {
@@ -121,15 +122,17 @@ impl GroupLink {
         }
     }
 
-    /// Shows the reports that have changed since they were last asked for. Reports that [`GroupLink::forget_pods`] has dropped are not told of. The nodes
-    /// wait meanwhile: `see` takes no time, and asks nothing of this link.
+    /// Shows the reports that have changed since they were last asked for. Reports that
+    /// [`GroupLink::forget_pods`] has dropped are not told of. The nodes wait meanwhile: `see`
+    /// takes no time, and asks nothing of this link.
     pub fn hear(&self, see: impl FnMut(&Incarnation, &Report)) {
         if let Some(mut inner) = self.own() {
             inner.reports.show_news(see);
         }
     }
 
-    /// A node has reported what cannot be believed. It is noted once for each report, and changes nothing.
+    /// A node has reported what cannot be believed. It is noted once for each report, and changes
+    /// nothing.
     pub fn disown(&self, incarnation: &Incarnation, node: &str, why: &Unbelieved) {
         let Some(mut inner) = self.own() else { return };
         if inner.reports.disown(node, incarnation) {
@@ -149,7 +152,8 @@ impl GroupLink {
         self.registry.epoch
     }
 
-    /// Resolves when reports have changed since the last call. Cancel-safe: a change is kept until it is seen.
+    /// Resolves when reports have changed since the last call. Cancel-safe: a change is kept until
+    /// it is seen.
     pub async fn changed(&self) {
         self.state.changed.notified().await;
     }
@@ -162,7 +166,8 @@ impl GroupLink {
         self.changed().await;
     }
 
-    /// From now on only hellos of these nodes are news: what was said of others before is not lost, and is not waited for.
+    /// From now on only hellos of these nodes are news: what was said of others before is not lost,
+    /// and is not waited for.
     pub fn look_at(&self, nodes: &Arc<BTreeSet<String>>) {
         if let Some(mut inner) = self.own() {
             inner.nodes = Some(Arc::clone(nodes));
@@ -170,15 +175,16 @@ impl GroupLink {
         }
     }
 
-    /// Those of these nodes whose daemons have reported to this leader. The reports that are asked for after this hold what they said; a hello that comes
-    /// later is news.
+    /// Those of these nodes whose daemons have reported to this leader. The reports that are asked
+    /// for after this hold what they said; a hello that comes later is news.
     #[must_use]
     pub fn heard(&self, nodes: &BTreeSet<String>) -> BTreeSet<String> {
         self.met();
         nodes.iter().filter(|node| self.is_told(node)).cloned().collect()
     }
 
-    /// The same of those that have said hello since they were last asked for, of the nodes that were looked at then.
+    /// The same of those that have said hello since they were last asked for, of the nodes that
+    /// were looked at then.
     #[must_use]
     pub fn greeted(&self) -> BTreeSet<String> {
         self.met().into_iter().filter(|node| self.is_told(node)).collect()
@@ -197,15 +203,16 @@ impl GroupLink {
         self.registry.nodes.get(node).is_some_and(|node| node.told)
     }
 
-    /// Whether this node's daemon can restart one worker alone, as far as it has told this leader.
+    /// True if this node's daemon can restart one worker alone, as far as it has told this leader.
     #[must_use]
     pub fn restarts_workers(&self, node: &str) -> bool {
         let node = self.registry.nodes.get(node);
         node.is_none_or(|node| node.protocol >= NODE_PROTOCOL_ALONE)
     }
 
-    /// Drops the reports of pods that are not in `pods` and of which nothing was heard for `silence`: a report may come before its pod does. Of the
-    /// containers of one worker that have ended in its pod the latest few are kept. Tells whether anything was dropped.
+    /// Drops the reports of pods that are not in `pods` and of which nothing was heard for
+    /// `silence`: a report may come before its pod does. Of the containers of one worker that have
+    /// ended in its pod the latest few are kept. Tells whether anything was dropped.
     pub fn forget_pods<V>(&self, pods: &BTreeMap<String, V>, silence: Duration) -> bool {
         let mut inner = self.state.lock();
         let dropped = inner.reports.forget_pods(pods, silence);

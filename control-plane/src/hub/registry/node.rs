@@ -13,7 +13,8 @@ pub(super) struct Node {
     pub(super) session: Option<(u64, Arc<Outbox>)>,
     /// The version of the protocol that its last stream has.
     pub(super) protocol: u32,
-    /// Whether a snapshot of its daemon was taken in: who it does not name is out of its sight.
+    /// True if a snapshot of its daemon was taken in: workers that it does not name are out of its
+    /// sight.
     pub(super) told: bool,
     /// What its daemon has said of itself on that stream.
     pub(super) said: daemons::DaemonInfo,
@@ -26,14 +27,14 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// Whether this session is its present one.
+    /// True if this session is its present one.
     pub(super) fn is_of(&self, session: u64) -> bool {
         self.session
             .as_ref()
             .is_some_and(|(current, _)| *current == session)
     }
 
-    /// Whether it has been away for so long, and nothing that it has said is kept.
+    /// True if it has been away for this time, and no report of it is kept.
     pub(super) fn is_gone(&self, away: Duration) -> bool {
         let left = self.left.is_some_and(|left| left.elapsed() >= away);
         left && self.session.is_none() && self.workers.is_empty()

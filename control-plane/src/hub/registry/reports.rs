@@ -21,14 +21,15 @@ pub(super) struct Reports {
     news: Vec<String>,
 }
 
-/// The same in each process: what a seed has shown once it shows again. Names of nodes are the cluster's.
+/// The same in each process: what a seed has shown once it shows again. Names of nodes are the
+/// cluster's.
 type Hasher = BuildHasherDefault<DefaultHasher>;
 
 #[derive(Default)]
 struct NodeReports {
     /// Boxed, since a map has room for many and a node mostly has few.
     kept: BTreeMap<Incarnation, Box<StoredReport>>,
-    /// Whether the node is among those with news.
+    /// True if the node is among those with news.
     is_news: bool,
 }
 
@@ -37,9 +38,9 @@ struct StoredReport {
     revision: u64,
     report: Report,
     at: Instant,
-    /// Whether the group's task has not seen it yet.
+    /// True if the group's task has not seen it yet.
     news: bool,
-    /// Whether it was noted that it is not believed.
+    /// True if it was noted that it is not believed.
     disowned: bool,
 }
 
@@ -95,7 +96,8 @@ impl Reports {
         taken
     }
 
-    /// The node's stream has ended, or another one has begun: what it has said of this incarnation may be out of date.
+    /// The node's stream has ended, or another one has begun: what it has said of this incarnation
+    /// may be out of date.
     pub(super) fn unlink(&mut self, node: &str, incarnation: &Incarnation, revisions: Revisions) {
         let Some(of_node) = self.nodes.get_mut(node) else {
             return;
@@ -118,7 +120,7 @@ impl Reports {
         }
     }
 
-    /// Whether the group's task has not seen all of it yet.
+    /// True if the group's task has not seen all of it yet.
     pub(super) fn has_news(&self) -> bool {
         !self.news.is_empty()
     }
@@ -168,8 +170,9 @@ impl Reports {
         })
     }
 
-    /// Drops the reports of pods that are not in `pods` and of which nothing was heard for `silence`. Of the containers of one worker that have ended
-    /// in its pod the latest [`ENDED`] are kept. Gives what was dropped.
+    /// Drops the reports of pods that are not in `pods` and of which nothing was heard for
+    /// `silence`. Of the containers of one worker that have ended in its pod the latest [`ENDED`]
+    /// are kept. Gives what was dropped.
     pub(super) fn forget_pods<V>(
         &mut self,
         pods: &BTreeMap<String, V>,

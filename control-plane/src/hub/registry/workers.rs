@@ -1,7 +1,8 @@
 //! The workers of one node of which a group keeps a report.
 //!
-//! Promises: there are never more than [`WORKERS_PER_NODE`]; who is new is refused only where the node's daemon lists all of them. Who is listed no more goes to
-//! make room, those that have ended first: pods that come and go take it from nobody.
+//! Promises: there are never more than [`WORKERS_PER_NODE`]; who is new is refused only where the
+//! node's daemon lists all of them. Who is listed no more goes to make room, those that have ended
+//! first: pods that come and go take it from nobody.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +14,8 @@ use crate::hub::report_limits::{ReportLimit, WORKERS_PER_NODE};
 #[derive(Default)]
 pub(super) struct Workers {
     known: BTreeMap<Incarnation, KnownWorker>,
-    /// Those that the daemon does not list: whether they lived when it last did, and who. So the ended ones are first.
+    /// Those that the daemon does not list: whether they lived when it last did, and who. So the
+    /// ended ones are first.
     unlisted: BTreeSet<(bool, Incarnation)>,
 }
 
@@ -24,7 +26,8 @@ struct KnownWorker {
 }
 
 impl Workers {
-    /// The one group that keeps a report of each, and not more of them than may be. Gives who had to go for it, and the group of that.
+    /// The one group that keeps a report of each, and not more of them than may be. Gives who had
+    /// to go for it, and the group of that.
     ///
     /// # Errors
     /// Where it is of another group, or there is no room.

@@ -23,7 +23,8 @@ const TOLD_AT_ONCE: usize = 3;
 
 type Key = ObjectRef<JobSet>;
 
-/// A Job to be created, as the text that is sent: many times less than what it says takes in memory, and it may wait for long.
+/// A Job to be created, as the text that is sent: many times less than what it says takes in
+/// memory, and it may wait for long.
 pub(crate) struct NewJob {
     name: String,
     body: serde_json::Result<Vec<u8>>,
@@ -97,7 +98,8 @@ impl Applier {
         }
     }
 
-    /// Creates the Service. One that is there already will do, whoever made it; where it is not for this JobSet's pods, that is told.
+    /// Creates the Service. One that is there already will do, whoever made it; where it is not for
+    /// this JobSet's pods, that is told.
     pub(super) async fn create_service(
         &self,
         jobset: &JobSet,
@@ -274,7 +276,8 @@ impl Applier {
     }
 }
 
-/// Whether what could not be created is there already. Where a quota is used up, that is said before the name is looked at.
+/// True if what could not be created is there already. If a quota is used up, the API server says
+/// that before it looks at the name.
 async fn is_there<K>(api: &Api<K>, name: &str, error: &kube::Error) -> bool
 where
     K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
@@ -297,7 +300,8 @@ fn clear_start_time(job: &JobRef, resume: &Resume) -> Value {
     })
 }
 
-/// What is merged was read from the Job, so nothing is ever removed and a merge patch can say it all.
+/// What is merged was read from the Job, so nothing is ever removed and a merge patch can say it
+/// all.
 fn resumed(job: &JobRef, resume: &Resume) -> Value {
     let mut pod = json!({});
     if !resume.node_selector.is_empty() {

@@ -1,6 +1,7 @@
 //! What has been told of objects, so that what goes on is not told again at each look.
 //!
-//! Promises: what is new, or was away and is back, is told at once; what stays is told again only when the event about it may be gone.
+//! Promises: what is new, or was away and is back, is told at once; what stays is told again only
+//! when the event about it may be gone.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,7 +14,8 @@ use tokio::time::Instant;
 
 use super::events::short;
 
-/// How long after it was told something that stays is told again. The API server keeps events for an hour, unless it is told otherwise.
+/// How long after it was told something that stays is told again. The API server keeps events for
+/// an hour, unless it is told otherwise.
 pub(crate) const AGAIN: Duration = Duration::from_secs(30 * 60);
 
 /// What goes on with objects of one kind, and when it was told.
@@ -84,7 +86,7 @@ impl<K: Resource<DynamicType = ()>> EventDedup<K> {
         news
     }
 
-    /// Whether anything goes on with an object.
+    /// True if anything goes on with an object.
     pub(crate) fn goes_on(&self, key: &ObjectRef<K>) -> bool {
         self.locked().contains_key(key)
     }

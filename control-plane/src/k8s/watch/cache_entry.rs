@@ -1,4 +1,5 @@
-//! What caches need to know of an object. Kubernetes' own metadata takes 400 bytes of each, mostly empty.
+//! What caches need to know of an object. Kubernetes' own metadata takes 400 bytes of each, mostly
+//! empty.
 
 use std::fmt::Debug;
 
@@ -39,7 +40,8 @@ pub(crate) fn mapped<A, B>(event: Event<A>, of: impl FnOnce(A) -> B) -> Event<B>
     }
 }
 
-/// The names by which the API server knows the kind that a type was read from: of `Resource`, and of `Lookup`.
+/// The names by which the API server knows the kind that a type was read from: of `Resource`, and
+/// of `Lookup`.
 macro_rules! same_kind_as {
     ($kind:ty) => {
         fn kind(kind: &()) -> std::borrow::Cow<'_, str> {
@@ -61,7 +63,8 @@ macro_rules! same_kind_as {
 }
 pub(crate) use same_kind_as;
 
-/// How a cache looks up what is kept of an object: by the field that has its name, and its `namespace`.
+/// How a cache looks up what is kept of an object: by the field that has its name, and its
+/// `namespace`.
 macro_rules! known_by_name {
     ($kind:ty, $($name:ident).+) => {
         type DynamicType = ();

@@ -1,4 +1,5 @@
-//! The JobSets that can be read. Those that cannot are reported: in the log, and as an Event on the object.
+//! The JobSets that can be read. Those that cannot are reported: in the log, and as an Event on the
+//! object.
 
 use std::collections::{HashMap, HashSet};
 use std::future::ready;
@@ -22,7 +23,8 @@ const UNREADABLE: &str = "UnreadableJobSet";
 /// Reason of the Event on an object for which there is no room.
 pub(crate) const NO_ROOM: &str = "NoRoom";
 
-/// All JobSets. One that cannot be read is treated as absent: nothing is done about it or to it. So is one for which there is no room.
+/// All JobSets. One that cannot be read is treated as absent: nothing is done about it or to it. So
+/// is one for which there is no room.
 pub(super) fn jobsets(
     client: &Client,
     budget: Budget,
@@ -108,7 +110,7 @@ impl Reported {
         }
     }
 
-    /// Whether nothing was said of this version of it yet.
+    /// True if nothing was said of this version of it yet.
     pub(crate) fn is_news<K: Resource>(&mut self, object: &K) -> bool {
         let meta = object.meta();
         let uid = meta.uid.clone().unwrap_or_default();

@@ -1,7 +1,9 @@
-//! Jobs that had completed when they were removed, until the status of their JobSet says that they have.
+//! Jobs that had completed when they were removed, until the status of their JobSet says that they
+//! have.
 //!
-//! Promises: what completes and is removed between two looks at a JobSet is seen by the next one, and by whoever knows an older status than the one
-//! that tells of it; no more than [`MOST`] are kept, the latest.
+//! Promises: what completes and is removed between two looks at a JobSet is seen by the next one,
+//! and by whoever knows an older status than the one that tells of it; no more than [`MOST`] are
+//! kept, the latest.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -67,7 +69,8 @@ impl Departed {
         });
     }
 
-    /// Those of a JobSet that have completed in its present restart attempt, without what its status says already.
+    /// Those of a JobSet that have completed in its present restart attempt, without what its
+    /// status says already.
     pub(super) fn of(&self, jobset: &JobSet) -> Vec<Arc<Job>> {
         let mut all = self.locked();
         let uid = jobset.uid_str();

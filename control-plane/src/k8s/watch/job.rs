@@ -1,4 +1,5 @@
-//! What is kept of a Job: its name, and what is read of it as text, a third of the memory of what the text says.
+//! What is kept of a Job: its name, and what is read of it as text, a third of the memory of what
+//! the text says.
 
 use k8s_openapi::api::batch::v1::Job;
 use kube::runtime::reflector::{Lookup, ObjectRef};

@@ -1,7 +1,9 @@
-//! JobSets of which something is left out of the cache because there is no room for it. What is decided about one of which not all is seen would be wrong.
+//! JobSets of which something is left out of the cache because there is no room for it. What is
+//! decided about one of which not all is seen would be wrong.
 //!
-//! Promises: a JobSet is known to be seen in part before the cache lacks something of it, and until the cache has all of it again. Who reads the cache asks before
-//! and after: what it reads is whole if neither answer was that something is left out.
+//! Promises: a JobSet is known to be seen in part before the cache lacks something of it, and until
+//! the cache has all of it again. Who reads the cache asks before and after: what it reads is whole
+//! if neither answer was that something is left out.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,7 +15,8 @@ use lockstep_api::JobSet;
 #[cfg(test)]
 mod tests;
 
-/// Names of one namespace that are kept. Where more is left out nothing in that namespace is known to be whole until the next list.
+/// Names of one namespace that are kept. Where more is left out nothing in that namespace is known
+/// to be whole until the next list.
 pub(super) const MOST: usize = 10_000;
 
 /// What is left out, by namespace.
@@ -26,7 +29,7 @@ struct OfNamespace {
     of: HashMap<String, String>,
     /// Objects of each JobSet.
     counts: HashMap<String, usize>,
-    /// Whether more is left out than is kept here.
+    /// True if more is left out than is kept here.
     is_full: bool,
 }
 
@@ -74,7 +77,8 @@ pub(super) struct LeftOut(Mutex<State>);
 #[derive(Default)]
 struct State {
     now: Names,
-    /// Those that a list has brought so far, while one is under way. The cache shows nothing of the list before it is complete.
+    /// Those that a list has brought so far, while one is under way. The cache shows nothing of the
+    /// list before it is complete.
     listed: Option<Names>,
     /// Namespaces and names of what is left out no more, once the cache shows that.
     ended: HashSet<(String, String)>,
@@ -86,7 +90,8 @@ impl LeftOut {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Something of this JobSet is left out, or will be so no more once the cache has followed. To be called before that.
+    /// Something of this JobSet is left out, or will be so no more once the cache has followed. To
+    /// be called before that.
     pub(super) fn tell(&self, jobset: &ObjectRef<JobSet>, name: &str, is_left_out: bool) {
         let mut state = self.locked();
         let State { now, listed, ended } = &mut *state;
@@ -108,7 +113,8 @@ impl LeftOut {
         }
     }
 
-    /// The cache has followed this event of the watch. A complete list knows of all that is left out.
+    /// The cache has followed this event of the watch. A complete list knows of all that is left
+    /// out.
     pub(super) fn followed<K>(&self, event: &Event<K>) {
         let mut state = self.locked();
         let State { now, listed, ended } = &mut *state;
@@ -128,7 +134,7 @@ impl LeftOut {
         }
     }
 
-    /// Whether something of this JobSet is left out.
+    /// True if something of this JobSet is left out.
     pub(super) fn has(&self, jobset: &ObjectRef<JobSet>) -> bool {
         let state = self.locked();
         // As it nearly always is.

@@ -1,12 +1,16 @@
 //! How much memory the cached objects of one namespace may take.
 //!
-//! Without a quota a tenant may create any number of objects, of 1.5 MB each, and caches keep what there is. So each namespace has a share of the
-//! memory of this process. What is beyond it is left out: it is as good as absent until there is room again.
+//! Without a quota a tenant may create any number of objects, of 1.5 MB each, and caches keep what
+//! there is. So each namespace has a share of the memory of this process. What is beyond it is left
+//! out: it is as good as absent until there is room again.
 //!
-//! Promises: no namespace takes more than its share and a quarter of it, nor all together more than there is and a quarter of that; objects of a usual size, of kinds
-//! that have one, are counted apart, and keep no other namespace's out; what is kept stays while it does not grow, for as long as this process runs; what is left out is seen again when it is changed, or
-//! when all are listed again because there is room, or because so much is left out that its names are not known: a minute later at first, and half an hour later where
-//! something of a namespace is left out again and again.
+//! Promises: no namespace takes more than its share and a quarter of it, nor all together more than
+//! there is and a quarter of that; objects of a usual size, of kinds that have one, are counted
+//! apart, and keep no other namespace's out; what is kept stays while it does not grow, for as long
+//! as this process runs; what is left out is seen again when it is changed, or when all are listed
+//! again because there is room, or because so much is left out that its names are not known: a
+//! minute later at first, and half an hour later where something of a namespace is left out again
+//! and again.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -28,13 +32,15 @@ mod account;
 #[cfg(test)]
 mod tests;
 
-/// How long after a list it is asked at the earliest whether there is room for what it has left out, and where that goes on. A list is work for everybody.
+/// How long after a list it is asked at the earliest whether there is room for what it has left
+/// out, and where that goes on. A list is work for everybody.
 const LOOK: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(30 * 60));
 
 /// What a label, an annotation or an owner takes beside its text.
 const ENTRY: usize = 96;
 
-/// Bytes that a cached Job takes of a JobSet which names nothing unusually long. One JobSet of as many Jobs as it may have finds room in any process.
+/// Bytes that a cached Job takes of a JobSet which names nothing unusually long. One JobSet of as
+/// many Jobs as it may have finds room in any process.
 const USUAL_JOB: usize = 1100;
 
 /// An object that counts.
@@ -42,7 +48,7 @@ pub(crate) trait Weighs: Lookup<DynamicType = ()> + Send + 'static {
     /// Bytes that it takes, about.
     fn bytes(&self) -> usize;
 
-    /// Whether it is of a size that is usual, and counts in a room of its own.
+    /// True if it has a usual size, and so counts in a budget of its own.
     fn is_usual(&self) -> bool {
         false
     }
@@ -62,7 +68,8 @@ pub(crate) struct NamespaceBudgets {
 }
 
 impl NamespaceBudgets {
-    /// For a process that may take so many bytes. A MiB holds some 200 usual JobSets, or 1,000 Jobs.
+    /// For a process that may take so many bytes. A MiB holds some 200 usual JobSets, or 1,000
+    /// Jobs.
     pub(crate) fn of(memory: usize) -> Self {
         Self {
             written: Budget::new(memory / 32, memory / 4),
@@ -79,7 +86,8 @@ impl Default for NamespaceBudgets {
     }
 }
 
-/// Room for objects of some kinds, in bytes or what else they are weighed by. Cheap to clone; all clones are one.
+/// Room for objects of some kinds, in bytes or what else they are weighed by. Cheap to clone; all
+/// clones are one.
 #[derive(Clone, Debug)]
 pub(crate) struct Budget {
     /// For those of one namespace.
@@ -109,7 +117,7 @@ impl Budget {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether `bytes` are taken in the place of the `before` of an object that was kept.
+    /// Takes `bytes` in place of the `before` that the object took, if they fit. True if they did.
     pub(crate) fn takes(&self, namespace: &str, before: Option<usize>, bytes: usize) -> bool {
         let mut taken = self.locked();
         let of_namespace = taken.by_namespace.get(namespace).copied().unwrap_or(0);
@@ -136,7 +144,7 @@ impl Budget {
         taken.sum = taken.sum.saturating_sub(bytes);
     }
 
-    /// Whether there is room for so many bytes.
+    /// True if there is room for so many bytes.
     pub(crate) fn has(&self, namespace: &str, bytes: usize) -> bool {
         let taken = self.locked();
         let of_namespace = taken.by_namespace.get(namespace).copied().unwrap_or(0);
@@ -178,8 +186,9 @@ pub(crate) fn bytes_of(meta: &ObjectMeta) -> usize {
         .fold(0, usize::saturating_add)
 }
 
-/// The events of the watches that `begin` makes, without the objects that do not fit. Before anyone sees an event, `told` is called with its object and whether that is left
-/// out; it is not if it is kept, or gone. When there is room again, a new watch begins.
+/// The events of the watches that `begin` makes, without the objects that do not fit. Before anyone
+/// sees an event, `told` is called with its object and whether that is left out; it is not if it is
+/// kept, or gone. When there is room again, a new watch begins.
 pub(crate) fn within<K, F, L>(
     (budget, usual): (Budget, Budget),
     begin: F,

@@ -1,8 +1,9 @@
 //! A coalescing, multi-consumer hand-over of keys.
 //!
-//! Promises: a key that was added is handed out at least once after the last `add`, at most once per drain, and the set never
-//! grows beyond the number of distinct keys, however fast the producers are. Keys come out in the order in which they were first
-//! added, so that none starves. A key means "look again", never "this happened".
+//! Promises: a key that was added is handed out at least once after the last `add`, at most once
+//! per drain, and the set never grows beyond the number of distinct keys, however fast the
+//! producers are. Keys come out in the order in which they were first added, so that none starves.
+//! A key means "look again", never "this happened".
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -19,7 +20,8 @@ pub struct Notifier<T> {
     shared: Arc<Mutex<Shared<T>>>,
 }
 
-/// The consuming end: a stream of keys, each drained once. Ends when every [`Notifier`] is gone and nothing is left.
+/// The consuming end: a stream of keys, each drained once. Ends when every [`Notifier`] is gone and
+/// nothing is left.
 pub struct Notified<T> {
     shared: Arc<Mutex<Shared<T>>>,
 }
@@ -49,7 +51,8 @@ pub fn channel<T: Eq + Hash + Clone>() -> (Notifier<T>, Notified<T>) {
 }
 
 fn locked<T>(shared: &Mutex<Shared<T>>) -> std::sync::MutexGuard<'_, Shared<T>> {
-    // Nothing under this lock can leave the set half-changed, so a panic elsewhere does not make it unusable.
+    // Nothing under this lock can leave the set half-changed, so a panic elsewhere does not make it
+    // unusable.
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -1,8 +1,8 @@
 //! What this process has just written, until the watch shows it.
 //!
-//! Promises: a reader sees its own writes at once, so that what was done is not done again because the watch lags; whatever the
-//! watch knows better (a newer version, a deletion) wins; and nothing written is believed for longer than [`BELIEVED`] without the
-//! watch confirming it.
+//! Promises: a reader sees its own writes at once, so that what was done is not done again because
+//! the watch lags; whatever the watch knows better (a newer version, a deletion) wins; and nothing
+//! written is believed for longer than [`BELIEVED`] without the watch confirming it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -87,7 +87,8 @@ impl<K: CacheEntry> OwnWrites<K> {
         }
     }
 
-    /// Completes what the watch shows of one JobSet by what was written since. True: some of it awaits confirmation.
+    /// Completes what the watch shows of one JobSet by what was written since. True: some of it
+    /// awaits confirmation.
     pub(super) fn complete(&self, jobset: &ObjectRef<JobSet>, mut seen: Vec<Arc<K>>) -> (Vec<Arc<K>>, bool) {
         let now = Instant::now();
         let versions: HashMap<String, u64> = seen

@@ -33,7 +33,7 @@ impl WatchedPod {
         }
     }
 
-    /// Whether it may be the head of a RayCluster, by the name of its Job.
+    /// True if it may be the head of a RayCluster, by the name of its Job.
     pub(super) fn is_of_ray_head(&self) -> bool {
         let (Some(jobset), Some(job)) = (&self.jobset, &self.summary.job) else {
             return false;

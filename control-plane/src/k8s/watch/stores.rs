@@ -54,8 +54,8 @@ impl Stores {
         }
     }
 
-    /// Whether Jobs of a JobSet are left out of what is seen, because there is no room for them: then nothing can be decided about it. To be asked before it is read,
-    /// and after.
+    /// True if Jobs of a JobSet are left out of the cache because there is no room for them.
+    /// Nothing can be decided about it then. To be asked before the JobSet is read, and after.
     #[must_use]
     pub(crate) fn is_seen_in_part(&self, key: &ObjectRef<JobSet>) -> bool {
         self.caches.left_out.has(key)
@@ -85,7 +85,7 @@ impl Stores {
         );
     }
 
-    /// Whether all caches have been filled.
+    /// True if all caches have been filled.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         let Caches {
@@ -117,14 +117,16 @@ impl Stores {
         unpacked(self.caches.jobs.seen(jobset))
     }
 
-    /// Another one with every change of what [`Stores::jobs_of`] and [`Stores::pods_of`] show. To be asked for before those are read.
+    /// Another one with every change of what [`Stores::jobs_of`] and [`Stores::pods_of`] show. To
+    /// be asked for before those are read.
     #[must_use]
     pub fn version_of(&self, jobset: &ObjectRef<JobSet>) -> (u64, u64) {
         let Caches { jobs, pods, .. } = &*self.caches;
         (jobs.version(jobset), pods.version(jobset))
     }
 
-    /// Whether a JobSet is looked at alone, while nothing else is that is as large. Its new Jobs take as much as those of others.
+    /// True if no other JobSet of its size is reconciled at the same time. Its new Jobs take as
+    /// much memory as those of others.
     pub(crate) fn is_huge(&self, key: &ObjectRef<JobSet>) -> bool {
         let jobset = self.jobsets.get(&packed(key));
         jobset.is_some_and(|jobset| jobset.is_huge())
@@ -140,7 +142,8 @@ impl Stores {
         jobset.map_or(0, |jobset| jobset.size()).saturating_add(jobs)
     }
 
-    /// A JobSet and what stands around it, own writes included. True: some of it is not confirmed by the watch yet.
+    /// A JobSet and what stands around it, own writes included. True: some of it is not confirmed
+    /// by the watch yet.
     #[must_use]
     pub fn observe(
         &self,
@@ -186,7 +189,8 @@ impl Stores {
         Some((observed, unconfirmed || more || yet_more || even_more))
     }
 
-    /// A [`light`] JobSet with gangs and its Jobs, own writes included; `None`: there is none, or it has no gangs, or has finished.
+    /// A [`light`] JobSet with gangs and its Jobs, own writes included; `None`: there is none, or
+    /// it has no gangs, or has finished.
     #[must_use]
     pub fn gang(&self, key: &ObjectRef<JobSet>) -> Option<(Arc<JobSet>, Vec<Arc<Job>>)> {
         let caches = &*self.caches;
@@ -211,7 +215,8 @@ impl Stores {
         (!self.is_seen_in_part(key)).then(|| (Arc::new(light(jobset)), jobs))
     }
 
-    /// The Jobs of a JobSet that are there, with those that had completed when they were removed and are not in its status yet.
+    /// The Jobs of a JobSet that are there, with those that had completed when they were removed
+    /// and are not in its status yet.
     #[must_use]
     pub(crate) fn jobs_and_departed(&self, jobset: &JobSet, mut jobs: Vec<Arc<Job>>) -> Vec<Arc<Job>> {
         let mut departed = self.caches.departed.of(jobset);
@@ -234,7 +239,8 @@ impl Stores {
         Some(self.jobsets.get(&packed(key))?.without_spec())
     }
 
-    /// A JobSet, as the watch shows it, that may restart in place. Others, of which there may be many, are not read.
+    /// A JobSet, as the watch shows it, that may restart in place. Others, of which there may be
+    /// many, are not read.
     #[must_use]
     pub(crate) fn in_place(&self, key: &ObjectRef<JobSet>) -> Option<JobSet> {
         let jobset = self.jobsets.get(&packed(key))?;
@@ -242,7 +248,8 @@ impl Stores {
         jobset.filter(JobSet::in_place)
     }
 
-    /// Remembers a JobSet that this process has written, so that it is seen before the watch brings it.
+    /// Remembers a JobSet that this process has written, so that it is seen before the watch brings
+    /// it.
     pub fn wrote_jobset(&self, jobset: &JobSet) {
         // What cannot be packed is seen when the watch brings it.
         if let Ok(packed) = PackedJobSet::of(jobset) {

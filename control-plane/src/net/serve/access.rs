@@ -80,7 +80,8 @@ impl AccessChecker {
         }
     }
 
-    /// Whether the bearer of this token, who asks from this address, may do what it wants to.
+    /// What the API server says of this action by the bearer of this token, who asks from this
+    /// address.
     pub(crate) async fn check(&self, from: &str, token: &str, action: &Action) -> Result<Verdict, Error> {
         let digest = digest(token, action);
         if let Some(verdict) = self.remembered(&digest) {

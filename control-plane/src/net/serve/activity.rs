@@ -6,21 +6,23 @@ use http::StatusCode;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// When something happened last: the less, the quieter the client. One that waits for an answer is never quiet.
+/// When something happened last: the less, the quieter the client. One that waits for an answer is
+/// never quiet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Last {
-    /// Whether a request is under way.
+    /// True if a request is under way.
     busy: bool,
     /// Since when that is so.
     since: Instant,
-    /// Whether there has been a request.
+    /// True if there has been a request.
     asked: bool,
-    /// A request has succeeded on this connection. A client that sends only the beginning of requests never gets there.
+    /// A request has succeeded on this connection. A client that sends only the beginning of
+    /// requests never gets there.
     served: bool,
 }
 
 impl Last {
-    /// Whether a request was answered with success.
+    /// True if a request was answered with success.
     pub(super) fn served(self) -> bool {
         self.served
     }

@@ -1,4 +1,5 @@
-//! One connection: HTTP/1.1 for every endpoint, and for that of the metrics TLS or plain text, told apart by its first byte.
+//! One connection: HTTP/1.1 for every endpoint, and for that of the metrics TLS or plain text, told
+//! apart by its first byte.
 
 use std::convert::Infallible;
 use std::io;
@@ -20,7 +21,8 @@ use tokio_util::sync::CancellationToken;
 use super::activity::Activity;
 use super::certificate::Certificate;
 
-/// How long a connection may be idle after a request: longer than the API server keeps one to a webhook (90 s), so that it is not closed in its face.
+/// How long a connection may be idle after a request: longer than the API server keeps one to a
+/// webhook (90 s), so that it is not closed in its face.
 const IDLE: Duration = Duration::from_secs(120);
 
 /// What is served to whom.
@@ -33,7 +35,8 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Serves one connection until its end, or until it has answered what is under way at the shutdown.
+    /// Serves one connection until its end, or until it has answered what is under way at the
+    /// shutdown.
     pub(super) async fn serve(
         self: Arc<Self>,
         stream: TcpStream,
@@ -68,7 +71,8 @@ impl Server {
     }
 }
 
-/// Speaks HTTP/1.1 until the end of the connection, or until what is under way at the shutdown has been answered.
+/// Speaks HTTP/1.1 until the end of the connection, or until what is under way at the shutdown has
+/// been answered.
 pub(crate) async fn http(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     router: Router,

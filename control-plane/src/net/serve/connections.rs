@@ -1,9 +1,12 @@
 //! Connections in, each in a task of its own.
 //!
-//! Promises: a client that is slow or silent delays no other one. It must send a request within [`FIRST_REQUEST`]. When there are as many connections as may
-//! be, a new one takes the place of another: of those on which no request was answered with success, if these are more than a part of all. Among these, or else
-//! among the others, the network with the most connections loses one: an idle one before one with a request under way, and the quietest first. So a client keeps the connections that it uses, unless others
-//! like it in their hundreds have addresses of their own. At the shutdown, requests under way are answered.
+//! Promises: a client that is slow or silent delays no other one. It must send a request within
+//! [`FIRST_REQUEST`]. When there are as many connections as may be, a new one takes the place of
+//! another: of those on which no request was answered with success, if these are more than a part
+//! of all. Among these, or else among the others, the network with the most connections loses one:
+//! an idle one before one with a request under way, and the quietest first. So a client keeps the
+//! connections that it uses, unless others like it in their hundreds have addresses of their own.
+//! At the shutdown, requests under way are answered.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -151,7 +154,8 @@ impl OpenConnections {
     }
 }
 
-/// The network of a client: its IPv4 address, or the upper half of its IPv6 address, since one host may have all addresses of a /64.
+/// The network of a client: its IPv4 address, or the upper half of its IPv6 address, since one host
+/// may have all addresses of a /64.
 pub(crate) fn network(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(address) => {

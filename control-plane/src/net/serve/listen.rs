@@ -1,6 +1,7 @@
 //! A listening socket for an address that may mean every address of the host.
 //!
-//! Promises: `[::]` takes IPv4 too, whatever the host's default is; on a host without IPv6 it is `0.0.0.0`.
+//! Promises: `[::]` takes IPv4 too, whatever the host's default is; on a host without IPv6 it is
+//! `0.0.0.0`.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -33,8 +34,9 @@ pub(crate) async fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     }
 }
 
-/// Listens on `address` once that can be: another process may have it, one that is about to end or another replica on the same host. `what` listens, for
-/// the log. Where the replica is awaited with it ([`super::Awaited`]) it is not ready until then. Cancel-safe.
+/// Listens on `address` once that can be: another process may have it, one that is about to end or
+/// another replica on the same host. `what` listens, for the log. Where the replica is awaited with
+/// it ([`super::Awaited`]) it is not ready until then. Cancel-safe.
 pub(crate) async fn listen_once_free(address: SocketAddr, what: &'static str) -> TcpListener {
     for attempt in 0_u64.. {
         let listener = listen(address).await;
@@ -62,7 +64,7 @@ fn dual_stack(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Whether it failed because the host, or its network namespace, has no IPv6.
+/// True if it failed because the host, or its network namespace, has no IPv6.
 fn is_without_ipv6(error: &io::Error) -> bool {
     let code = error.raw_os_error().map(Errno::from_raw);
     matches!(code, Some(Errno::EAFNOSUPPORT | Errno::EADDRNOTAVAIL))

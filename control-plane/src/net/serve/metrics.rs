@@ -1,7 +1,7 @@
 //! `/metrics`: over TLS for those who may read it, in plain HTTP for the loopback interface.
 //!
-//! Promises: over TLS nothing is said to anybody whom the API server does not know and allow; what comes in plain text from another machine
-//! is refused; and what [`Connections`] promises.
+//! Promises: over TLS nothing is said to anybody whom the API server does not know and allow; what
+//! comes in plain text from another machine is refused; and what [`Connections`] promises.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -90,7 +90,7 @@ async fn run(
     CONNECTIONS.accept(listener, serve, shutdown).await;
 }
 
-/// Whether it is this machine (or this pod) that asks. A socket for IPv6 sees IPv4 addresses as such of IPv6.
+/// True if this machine (or this pod) asks. A socket for IPv6 sees IPv4 addresses as such of IPv6.
 fn is_loopback(peer: IpAddr) -> bool {
     peer.to_canonical().is_loopback()
 }
@@ -133,7 +133,8 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
 
-/// In the format that is asked for: Prometheus asks for OpenMetrics. Whoever asks for none gets what there was before it, as from Go's library.
+/// In the format that is asked for: Prometheus asks for OpenMetrics. Whoever asks for none gets
+/// what there was before it, as from Go's library.
 fn text(metrics: &Metrics, headers: &HeaderMap) -> Response {
     let mut accepted = headers.get_all(header::ACCEPT).iter();
     let is_open = accepted.any(|types| {

@@ -1,5 +1,5 @@
-//! Connections on which nobody has made himself known, or from which all who had are gone, are not kept: they would hold a socket each, at no cost to
-//! who opens them.
+//! Connections on which nobody has made himself known, or from which all who had are gone, are not
+//! kept: they would hold a socket each, at no cost to who opens them.
 //!
 //! ```text
 //! stranger ──admit──> admitted, with one stream or more ──the last one ends──> left ──admit──> admitted ...
@@ -7,8 +7,10 @@
 //!    └──────────────────────────── cut off <──────────────────────────────────┘
 //! ```
 //!
-//! Promises: a connection on which nobody is admitted may send a limited amount, and each authenticated call renews that limit; a connection counts for its address at all times but while it is admitted, and for a second after that where there are too many; who has one
-//! stream at a time, as a node has, keeps one connection.
+//! Promises: a connection on which nobody is admitted may send a limited amount, and each
+//! authenticated call renews that limit; a connection counts for its address at all times but while
+//! it is admitted, and for a second after that where there are too many; who has one stream at a
+//! time, as a node has, keeps one connection.
 
 use std::io::{self, IoSlice};
 use std::net::IpAddr;
@@ -32,11 +34,13 @@ use super::slots::InUse;
 #[cfg(test)]
 mod tests;
 
-/// How long a connection stands after its last stream: what was said at the end of that arrives meanwhile.
+/// How long a connection stands after its last stream: what was said at the end of that arrives
+/// meanwhile.
 const LINGER: Duration = Duration::from_secs(5);
 /// The same where its address has no slot for it any more.
 const LINGER_UNCOUNTED: Duration = Duration::from_secs(1);
-/// How long one that is borne with for ever may take to begin to speak HTTP/2, and has keep-alives from then on.
+/// How long one that is borne with for ever may take to begin to speak HTTP/2, and has keep-alives
+/// from then on.
 const PREFACE_WITHIN: Duration = Duration::from_secs(10);
 
 /// A connection that ends by itself unless somebody is admitted on it in time.
@@ -45,7 +49,7 @@ pub(crate) struct UnauthenticatedStream<S> {
     handle: ConnectionHandle,
     /// Until when it is borne with, where that ends.
     patience: Option<Pin<Box<Sleep>>>,
-    /// Whether it is borne with for as long as it speaks HTTP/2.
+    /// True if it may stay while it speaks HTTP/2.
     for_ever: bool,
     preface: Preface,
     allowance: Allowance,
@@ -64,13 +68,13 @@ struct State {
     presence: Presence,
     /// Until when it may go on without a stream.
     until: Option<Instant>,
-    /// Whether somebody has made himself known since that was last asked.
+    /// True if a caller has authenticated since this was last asked.
     has_come: bool,
     /// The task that reads from the connection.
     task: Option<Waker>,
 }
 
-/// Whether it is known who is there.
+/// What is known of a connection's clients.
 enum Presence {
     Unknown(UnknownConnection),
     /// On so many streams.
@@ -96,7 +100,8 @@ impl ConnectionHandle {
         }
     }
 
-    /// Somebody who may be here has made himself known: for as long as he stays the connection is kept, and counts as nobody's.
+    /// Somebody who may be here has made himself known: for as long as he stays the connection is
+    /// kept, and counts as nobody's.
     pub(crate) fn admit(&self) -> AdmittedStream {
         let mut state = self.state();
         state.has_come = true;
@@ -114,8 +119,9 @@ impl ConnectionHandle {
         ConnectionLimit::name(self.peer)
     }
 
-    /// Somebody who may be here has opened one of the streams of which there is a limited number. The connection is not ended for others until what is
-    /// returned is dropped; it counts for its address as before.
+    /// Somebody who may be here has opened one of the streams of which there is a limited number.
+    /// The connection is not ended for others until what is returned is dropped; it counts for its
+    /// address as before.
     pub(crate) fn stream(&self) -> OpenStream {
         match &self.state().presence {
             Presence::Unknown(unknown) => OpenStream(unknown.in_use()),
@@ -133,7 +139,8 @@ impl ConnectionHandle {
         match &mut state.presence {
             Presence::Admitted(1) => {
                 let back = self.limit.readmit(self.peer);
-                // One that finds no slot any more is over soon, but not before it has heard the last word.
+                // One that finds no slot any more is over soon, but not before it has heard the
+                // last word.
                 let linger = if back.is_some() { LINGER } else { LINGER_UNCOUNTED };
                 state.presence = Presence::Left { _unknown: back };
                 state.until = Some(Instant::now() + linger);
@@ -148,7 +155,7 @@ impl ConnectionHandle {
         }
     }
 
-    /// Whether somebody is admitted, and whether somebody has made himself known since this was last asked.
+    /// Two answers: is a caller admitted, and has one authenticated since this was last asked.
     fn standing(&self) -> (bool, bool) {
         let mut state = self.state();
         let is_admitted = matches!(state.presence, Presence::Admitted(_));
@@ -194,7 +201,7 @@ impl<S> UnauthenticatedStream<S> {
         }
     }
 
-    /// Whether its time is over. Wakes the task when it is.
+    /// True if its time is over. Wakes the task when it is.
     fn poll_overdue(&mut self, cx: &mut Context<'_>) -> bool {
         let state = &mut *self.handle.state();
         match &state.task {

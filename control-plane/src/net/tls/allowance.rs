@@ -1,4 +1,5 @@
-//! What may be sent on a connection while nobody is admitted on it: to answer a frame costs more than to send one, and clients send few before they are known.
+//! What may be sent on a connection while nobody is admitted on it: to answer a frame costs more
+//! than to send one, and clients send few before they are known.
 
 use std::time::Duration;
 
@@ -6,13 +7,16 @@ use tokio::time::Instant;
 
 use super::frames::{HEADER, PREFACE, payload_length};
 
-/// Frames that may come at once, and in each second after that. A daemon sends a dozen, and one for each 16 KiB of its Hello; a probe of the health some six each time.
+/// Frames that may come at once, and in each second after that. A daemon sends a dozen, and one for
+/// each 16 KiB of its Hello; a probe of the health some six each time.
 const FRAMES: (u64, u64) = (1024, 64);
-/// The same limit in bytes. A daemon's largest Hello is 4 MiB; a caller sends little more than headers, which take a few KiB with a token.
+/// The same limit in bytes. A daemon's largest Hello is 4 MiB; a caller sends little more than
+/// headers, which take a few KiB with a token.
 const OF_DAEMON: (u64, u64) = (8 << 20, 64 << 10);
 const OF_CALLER: (u64, u64) = (512 << 10, 64 << 10);
 
-/// Bytes that are written for each frame more: clients send up to three for 16 KiB, to ask for more and to measure how long that takes.
+/// Bytes that are written for each frame more: clients send up to three for 16 KiB, to ask for more
+/// and to measure how long that takes.
 const A_FRAME: u64 = 4096;
 
 /// Frames that a client may have earned by reading, at most.
@@ -24,7 +28,8 @@ pub(super) struct Allowance {
     bytes: Bucket,
     /// Bytes that were written for which no frame was added yet.
     written: u64,
-    /// Where in a frame the client is: bytes to pass over, and then a header of which so much has come.
+    /// Where in a frame the client is: bytes to pass over, and then a header of which so much has
+    /// come.
     rest: usize,
     header: [u8; HEADER],
     seen: usize,
@@ -68,7 +73,8 @@ impl Allowance {
         self.written %= A_FRAME;
     }
 
-    /// Takes in what was read; `counts`: nobody is admitted. False: that is more than there is left.
+    /// Takes in what was read; `counts`: nobody is admitted. False: that is more than there is
+    /// left.
     pub(super) fn read(&mut self, bytes: &[u8], counts: bool) -> bool {
         let frames = self.frames_of(bytes);
         let bytes = u64::try_from(bytes.len()).unwrap_or(u64::MAX);

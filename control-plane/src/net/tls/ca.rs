@@ -14,7 +14,8 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 /// A certificate authority, in PEM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Ca {
-    /// Its name. It is fixed for each authority: name and key make the issuer, so that its certificate need not be parsed.
+    /// Its name. It is fixed for each authority: name and key make the issuer, so that its
+    /// certificate need not be parsed.
     pub(crate) name: &'static str,
     pub(crate) cert: String,
     pub(crate) key: String,
@@ -60,26 +61,26 @@ impl Ca {
         Self::certify(name, &KeyPair::generate()?, validity)
     }
 
-    /// The same one with a new certificate. Who trusts the old certificate trusts what is issued after this, and who trusts the new one
-    /// trusts what was issued before.
+    /// The same one with a new certificate. Who trusts the old certificate trusts what is issued
+    /// after this, and who trusts the new one trusts what was issued before.
     pub(crate) fn renewed(&self, validity: Validity) -> Result<Self, rcgen::Error> {
         Self::certify(self.name, &KeyPair::from_pem(&self.key)?, Some(validity))
     }
 
-    /// Whether the certificate can be read, and is of this key.
+    /// True if the certificate can be read, and is of this key.
     pub(crate) fn is_whole(&self) -> bool {
         let key = KeyPair::from_pem(&self.key).map(|key| key.subject_public_key_info());
         let certified = look(&self.cert, |cert| cert.public_key().raw.to_vec());
         key.is_ok_and(|key| certified == Some(key))
     }
 
-    /// Whether the certificate has begun by then.
+    /// True if the certificate has begun by then.
     pub(crate) fn has_begun(&self, at: Timestamp) -> bool {
         look(&self.cert, |cert| cert.validity().not_before.timestamp())
             .is_some_and(|from| from <= at.as_second())
     }
 
-    /// Whether the certificate has not ended by then.
+    /// True if the certificate has not ended by then.
     pub(crate) fn lasts_until(&self, at: Timestamp) -> bool {
         look(&self.cert, |cert| cert.validity().not_after.timestamp()).is_some_and(|to| at.as_second() < to)
     }
@@ -129,7 +130,7 @@ impl Ca {
     }
 }
 
-/// Whether this is a certificate in PEM.
+/// True if this is a certificate in PEM.
 pub(crate) fn is_certificate(pem: &str) -> bool {
     look(pem, |_| ()).is_some()
 }

@@ -1,4 +1,5 @@
-//! How many connections there may be on which nobody has authenticated: by address, and by the memory that there is for all of them.
+//! How many connections there may be on which nobody has authenticated: by address, and by the
+//! memory that there is for all of them.
 //!
 //! ```text
 //! accepted ──> waits for a slot ──> TLS handshake ──> unknown ──> admitted: counts no more, until it has no stream
@@ -7,9 +8,10 @@
 //!                                       └─ crowded out by another address
 //! ```
 //!
-//! Promises: a client, whatever it opens, keeps nobody of another address waiting; connections that were admitted are not counted, so that thousands of
-//! daemons may come from one address. All slots together take no more than a part of the memory. If they are taken, the address with the most of them
-//! gives one to an address with fewer: the one that it has held longest.
+//! Promises: a client, whatever it opens, keeps nobody of another address waiting; connections that
+//! were admitted are not counted, so that thousands of daemons may come from one address. All slots
+//! together take no more than a part of the memory. If they are taken, the address with the most of
+//! them gives one to an address with fewer: the one that it has held longest.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -42,7 +44,8 @@ const SERVED_MEMORY: Share = Share {
     parts: 16,
     each: 32 << 10,
 };
-/// Those of an address that may come even so: who fills the door from many addresses keeps nobody of another one out.
+/// Those of an address that may come even so: who fills the door from many addresses keeps nobody
+/// of another one out.
 const ALWAYS: usize = 4;
 /// The same of one address, for each slot that it has.
 const WAITING_PER_SLOT: usize = 16;
@@ -190,7 +193,8 @@ impl ConnectionLimit {
         unknown
     }
 
-    /// The same of one that counted for nobody, and does again: nobody is told where there are too many.
+    /// The same of one that counted for nobody, and does again: nobody is told where there are too
+    /// many.
     pub(super) fn readmit(self: &Arc<Self>, peer: IpAddr) -> Option<UnknownConnection> {
         let network = network(peer);
         let mut waiting = self.lock();
@@ -267,7 +271,8 @@ impl UnknownConnection {
         self.of_all.as_ref().map(Slot::in_use)
     }
 
-    /// Ready once an address with fewer connections needs its slot. Wakes the task of the latest poll then.
+    /// Ready once an address with fewer connections needs its slot. Wakes the task of the latest
+    /// poll then.
     pub(super) fn poll_crowded_out(&self, cx: &Context<'_>) -> Poll<()> {
         match &self.of_all {
             Some(slot) => slot.poll_lost(cx),

@@ -1,4 +1,5 @@
-//! TLS whose certificate may change: the next handshake has the new one, and connections that stand go on.
+//! TLS whose certificate may change: the next handshake has the new one, and connections that stand
+//! go on.
 
 use std::io;
 use std::num::NonZero;
@@ -23,7 +24,8 @@ use crate::net::serve::{HANDSHAKE_RECORD, turn_down};
 /// How long a handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 
-/// Handshakes of each core of which a step is done before other tasks run. One takes up to a millisecond.
+/// Handshakes of each core of which a step is done before other tasks run. One takes up to a
+/// millisecond.
 const STEPS: usize = 8;
 
 /// The certificate to serve with, once there is one.
@@ -41,8 +43,10 @@ impl ResolvesServerCert for Current {
 
 /// TLS for gRPC with the certificate of the moment.
 ///
-/// All nodes shake hands at once when a leader is followed by another, so a handshake is made cheap: AES-128 is preferred, whose keys are made with SHA-256,
-/// for which processors have instructions that they lack for the SHA-384 of AES-256; and no tickets are given out, since no daemon resumes a session. Other clients of gRPC are few.
+/// All nodes shake hands at once when a leader is followed by another, so a handshake is made
+/// cheap: AES-128 is preferred, whose keys are made with SHA-256, for which processors have
+/// instructions that they lack for the SHA-384 of AES-256; and no tickets are given out, since no
+/// daemon resumes a session. Other clients of gRPC are few.
 ///
 /// # Errors
 /// Where rustls does not support what it is asked for.
@@ -68,8 +72,9 @@ pub(crate) struct AcceptedConnection {
     pub(crate) unknown: UnknownConnection,
 }
 
-/// The connections of a listener, after their handshakes, which all cores share: their cryptography is most of what a connection costs. Who is slow
-/// with that holds up nobody else, and who fails is left out. When hundreds shake hands at once, other tasks of these cores go on between them.
+/// The connections of a listener, after their handshakes, which all cores share: their cryptography
+/// is most of what a connection costs. Who is slow with that holds up nobody else, and who fails is
+/// left out. When hundreds shake hands at once, other tasks of these cores go on between them.
 pub(crate) fn accept(
     listener: TcpListener,
     config: Arc<ServerConfig>,

@@ -1,8 +1,10 @@
 //! The slots of all addresses: those who have many give some to those who have few.
 //!
-//! Promises: no more are taken than there are, but for those that were lost and whose task has not run since. A network with fewer slots than another, by two or
-//! more, waits for none. Otherwise one waits for a slot that is given back, or that a network with as many has held for [`UNDISTURBED`]. So who holds few
-//! slots keeps them while others hold more. A slot on which an authenticated stream is open ([`InUse`]) is not lost: streams have a bound of their own.
+//! Promises: no more are taken than there are, but for those that were lost and whose task has not
+//! run since. A network with fewer slots than another, by two or more, waits for none. Otherwise
+//! one waits for a slot that is given back, or that a network with as many has held for
+//! [`UNDISTURBED`]. So who holds few slots keeps them while others hold more. A slot on which an
+//! authenticated stream is open ([`InUse`]) is not lost: streams have a bound of their own.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;

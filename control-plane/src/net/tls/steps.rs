@@ -1,7 +1,8 @@
 //! Much work that becomes ready at once, in small steps between which other tasks go on.
 //!
-//! A scheduler takes ready tasks in the order in which they became ready. After 600 handshakes that became ready at the same time a task waits for 600 steps of
-//! cryptography. Here a few of them are ready, and the others wait in a line.
+//! A scheduler takes ready tasks in the order in which they became ready. After 600 handshakes that
+//! became ready at the same time a task waits for 600 steps of cryptography. Here a few of them are
+//! ready, and the others wait in a line.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -13,7 +14,7 @@ use futures::task::AtomicWaker;
 use tokio::sync::Semaphore;
 use tokio_util::sync::PollSemaphore;
 
-/// Whether the work has something to do, and the task that does it.
+/// Set when the work has something to do, with the task that does it.
 #[derive(Default)]
 struct Ready {
     is_ready: AtomicBool,
@@ -27,8 +28,9 @@ impl Wake for Ready {
     }
 }
 
-/// Does `work`, of which each step takes a turn. A turn is given back when the task would have run again: until then others that are ready have run. Work that
-/// waits for something has no turn. Cancel-safe if the work is.
+/// Does `work`, of which each step takes a turn. A turn is given back when the task would have run
+/// again: until then others that are ready have run. Work that waits for something has no turn.
+/// Cancel-safe if the work is.
 pub(super) async fn in_turn<T>(turns: Arc<Semaphore>, work: impl Future<Output = T>) -> T {
     let mut turns = PollSemaphore::new(turns);
     let mut work = pin!(work);

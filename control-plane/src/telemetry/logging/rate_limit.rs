@@ -1,8 +1,12 @@
-//! How much of the log is said of one namespace: whatever a tenant does again and again, others' lines stay in sight.
+//! How much of the log is said of one namespace: whatever a tenant does again and again, others'
+//! lines stay in sight.
 //!
-//! Promises: of each namespace a burst of lines is logged, and some each second; the first line after some that were left out is preceded by one that says how
-//! many. Warnings and errors, the news, and what is said for debugging count apart: none of them leaves the others without lines. A library has such a share,
-//! too: what strangers send may have it warn each time. Other lines that concern no namespace are always logged. A line belongs to the namespace that it names, or else to that of the span it is said in.
+//! Promises: of each namespace a burst of lines is logged, and some each second; the first line
+//! after some that were left out is preceded by one that says how many. Warnings and errors, the
+//! news, and what is said for debugging count apart: none of them leaves the others without lines.
+//! A library has such a share, too: what strangers send may have it warn each time. Other lines
+//! that concern no namespace are always logged. A line belongs to the namespace that it names, or
+//! else to that of the span it is said in.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -28,7 +32,8 @@ const NAMESPACE: &str = "namespace";
 const AT_ONCE: u32 = 500;
 /// The time that each line after these waits for.
 const EACH: Duration = Duration::from_millis(200);
-/// Shares that are remembered. While there are so many of which lines were logged lately, all others are one.
+/// Shares that are remembered. While there are so many of which lines were logged lately, all
+/// others are one.
 const REMEMBERED: usize = 16_384;
 /// The time between two looks for shares that nothing was taken of lately.
 const SWEEP: Duration = Duration::from_secs(1);
@@ -70,7 +75,8 @@ impl Class {
 struct SpanNamespace(String);
 
 impl RateLimit {
-    /// Whether there is a line left for a namespace, and how many were left out before it, of which share.
+    /// Takes a line of a namespace if one is left. Says how many were left out before it, and of
+    /// which share.
     fn next(&self, namespace: &str, class: Class) -> Option<(u64, String)> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (namespace.to_owned(), class);

@@ -1,4 +1,5 @@
-//! An exporter whose failures are logged, but not each of them: a collector that is away would fill the log.
+//! An exporter whose failures are logged, but not each of them: a collector that is away would fill
+//! the log.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};

@@ -25,7 +25,8 @@ impl IntoResponse for Unmade {
 }
 
 impl StatusPage {
-    /// What the reader looks at, as it is now: JSON. It is made when nobody else's is, and off the threads that have to be quick.
+    /// What the reader looks at, as it is now: JSON. It is made when nobody else's is, and off the
+    /// threads that have to be quick.
     pub(super) async fn make(&self, subject: &Subject) -> Result<Arc<str>, Unmade> {
         let unmade = |error: &dyn std::fmt::Display| Unmade(error.to_string());
         let turn = Arc::clone(&self.turn)
@@ -33,7 +34,8 @@ impl StatusPage {
             .await
             .map_err(|error| unmade(&error))?;
         let (page, subject) = (self.clone(), subject.clone());
-        // The turn goes along: a reader who does not wait for the end makes no room for another one before that.
+        // The turn goes along: a reader who does not wait for the end makes no room for another one
+        // before that.
         let making = tokio::task::spawn_blocking(move || {
             let begun = Instant::now();
             let state = view::view(&page, &subject);
@@ -66,7 +68,8 @@ pub(super) async fn events(State(page): State<StatusPage>, headers: HeaderMap, s
     Sse::new(futures::stream::unfold(reader, Reader::next)).into_response()
 }
 
-/// There is no room for another reader. A browser's stream of events shows its script no status: it is told by an event.
+/// There is no room for another reader. A browser's stream of events shows its script no status: it
+/// is told by an event.
 fn full(headers: &HeaderMap) -> Response {
     let message = format!("{MAX_READERS} pages are open already, and no more may be");
     let accepted = headers.get(header::ACCEPT).map(HeaderValue::as_bytes);

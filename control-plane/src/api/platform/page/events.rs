@@ -1,7 +1,8 @@
 //! One reader who is told of changes.
 //!
-//! Promises: each event is the whole state; one that the reader has seen last is not sent again; what changes while the reader is busy is never
-//! sent but as a part of the newest state. Nothing is made before the reader has room for it.
+//! Promises: each event is the whole state; one that the reader has seen last is not sent again;
+//! what changes while the reader is busy is never sent but as a part of the newest state. Nothing
+//! is made before the reader has room for it.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -18,7 +19,8 @@ use crate::controllers::restart::board::Snapshot;
 
 /// Least time between two states that one reader is sent: what changes within is sent as one.
 const PACE: Duration = Duration::from_millis(100);
-/// A reader hears something so often, so that it knows that it is connected. What nobody tells of is looked at then: who leads.
+/// A reader hears something so often, so that it knows that it is connected. What nobody tells of
+/// is looked at then: who leads.
 const ALIVE: Duration = Duration::from_secs(5);
 
 /// A reader's place.

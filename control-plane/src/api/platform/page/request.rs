@@ -55,7 +55,8 @@ impl<S: Send + Sync> FromRequestParts<S> for Subject {
     }
 }
 
-/// Only what the page's own server serves is run, shown or asked; no text ever becomes markup; nobody shows the page within theirs.
+/// Only what the page's own server serves is run, shown or asked; no text ever becomes markup;
+/// nobody shows the page within theirs.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; \
                       form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 
@@ -101,7 +102,8 @@ fn refusal(bound: IpAddr, uri: &uri::Uri, headers: &HeaderMap) -> Option<(Status
     (!from_here && !is_link).then_some((StatusCode::FORBIDDEN, "Other sites have no business here.\n"))
 }
 
-/// Whether this is a name of the server that no other site can give to itself: an address, or `localhost`.
+/// True if this is a name of the server that no other site can give to itself: an address, or
+/// `localhost`.
 fn is_own(bound: IpAddr, host: &str) -> bool {
     let authority = host.parse::<uri::Authority>().ok();
     let Some(authority) = authority.filter(|_| !host.contains('@')) else {

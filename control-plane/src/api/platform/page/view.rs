@@ -30,7 +30,7 @@ pub(super) struct State {
     namespace: String,
     /// Where this replica serves the page.
     port: u16,
-    /// Whether it leads: another one knows no groups.
+    /// True if it leads. A replica that does not lead knows no groups.
     leads: bool,
     /// The one that leads, as far as is known.
     leader: Option<String>,
@@ -44,7 +44,8 @@ enum Content {
     #[serde(rename_all = "camelCase")]
     Groups {
         groups: Vec<Summary>,
-        /// How many the search has found. Where that is more than are shown, those that are not in sync are among them before all others.
+        /// How many the search has found. Where that is more than are shown, those that are not in
+        /// sync are among them before all others.
         found: usize,
         /// How many there are.
         all: usize,

@@ -157,7 +157,8 @@ async fn watches_end_by_their_deadlines_and_leave_their_places_to_others() {
         let ended = futures::future::join_all((0..50).map(|_| short())).await;
         for ended in ended {
             let status = ended.unwrap_err();
-            // On a busy machine a deadline may pass before the watch stands, which the client notices first.
+            // On a busy machine a deadline may pass before the watch stands, which the client
+            // notices first.
             let early = status.code() == Code::Cancelled && status.message() == "Timeout expired";
             assert!(early || status.code() == Code::DeadlineExceeded, "{status}");
         }

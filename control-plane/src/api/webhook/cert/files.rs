@@ -1,7 +1,7 @@
 //! A certificate that somebody else keeps, in a directory.
 //!
-//! Promises: a new pair is served soon after it is there, without a restart. What is missing, half-written or does not fit together
-//! changes nothing: the pair before it stays.
+//! Promises: a new pair is served soon after it is there, without a restart. What is missing,
+//! half-written or does not fit together changes nothing: the pair before it stays.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

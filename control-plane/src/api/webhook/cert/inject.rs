@@ -1,7 +1,8 @@
 //! The CA in the webhook configurations, so that the API server trusts our certificate.
 //!
-//! Promises: where a configuration of that name exists, its entries that lead here carry the CA, soon after it appears and after whatever is
-//! done to it. Other fields are not touched, nor entries that lead elsewhere. Where it does not exist nothing happens.
+//! Promises: where a configuration of that name exists, its entries that lead here carry the CA,
+//! soon after it appears and after whatever is done to it. Other fields are not touched, nor
+//! entries that lead elsewhere. Where it does not exist nothing happens.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -58,7 +59,8 @@ impl Configuration for ValidatingWebhookConfiguration {
     }
 }
 
-/// Keeps the CA in the configuration of this name, and tells what is in it each time that this is another one. Never ends.
+/// Keeps the CA in the configuration of this name, and tells what is in it each time that this is
+/// another one. Never ends.
 pub(super) async fn keep<K: Configuration>(
     client: &Client,
     name: &str,

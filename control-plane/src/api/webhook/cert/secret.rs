@@ -1,7 +1,8 @@
 //! The certificate that is made here, kept in a Secret that all replicas share.
 //!
-//! Promises: all replicas serve what is in the Secret, soon after it is there. Who first finds it missing, damaged or near its end makes it
-//! anew; of several at the same time one wins, and the others take that one.
+//! Promises: all replicas serve what is in the Secret, soon after it is there. Who first finds it
+//! missing, damaged or near its end makes it anew; of several at the same time one wins, and the
+//! others take that one.
 //!
 //! How another CA takes the place of one is in [`crate::net::tls::rotation`].
 //!

@@ -17,7 +17,8 @@ fn job(name: &str, jobset: &str, version: u32) -> Job {
     job
 }
 
-/// Follows the events to their end; returns what is cached for each JobSet, and who was told about what.
+/// Follows the events to their end; returns what is cached for each JobSet, and who was told about
+/// what.
 async fn follow(cache: &Arc<Cache<Job>>, writer: Writer<Job>, events: Vec<Event<Job>>) -> Vec<String> {
     let (notifier, mut notified) = notify::channel();
     let follow = Follow {

@@ -28,7 +28,8 @@ pub(super) struct Account {
 /// A namespace of which something is left out.
 pub(super) struct Shortage {
     least: Least,
-    /// How many objects were left out since the last list. Of more than [`left_out::MOST`] nobody knows the names, so only a list tells what is whole.
+    /// How many objects were left out since the last list. Of more than [`left_out::MOST`] nobody
+    /// knows the names, so only a list tells what is whole.
     count: usize,
     /// When all may be listed for it, and how long after the list before that is.
     at: Instant,
@@ -141,8 +142,9 @@ impl Account {
         }
     }
 
-    /// Takes room for an object of which so much was kept, and in which room; says which room has it now. What is kept and is usual no more, or again, stays where it was
-    /// if the other room has none for it.
+    /// Takes room for an object of which so much was kept, and in which room; says which room has
+    /// it now. What is kept and is usual no more, or again, stays where it was if the other room
+    /// has none for it.
     fn admit_to(
         &self,
         namespace: &str,
@@ -181,7 +183,8 @@ impl Account {
     pub(super) fn begin_list(&mut self) {
         self.lists += 1;
         self.listing = true;
-        // A list that was broken off has brought no more than a part, and what was before it still says how long is waited.
+        // A list that was broken off has brought no more than a part, and what was before it still
+        // says how long is waited.
         for (namespace, shortage) in std::mem::take(&mut self.shortage) {
             self.before.entry(namespace).or_insert(shortage);
         }
@@ -213,12 +216,12 @@ impl Account {
         });
     }
 
-    /// Whether something is left out, and no list is under way that may bring it.
+    /// True if something is left out, and no list is under way that may bring it.
     pub(super) fn waits(&self) -> bool {
         !self.shortage.is_empty() && !self.listing
     }
 
-    /// Whether a list may bring what is left out, or tells what is not left out any more.
+    /// True if a list may bring what is left out, or tells what is not left out any more.
     pub(super) fn needs_list(&self) -> bool {
         let now = Instant::now();
         self.shortage.iter().any(|(namespace, shortage)| {

@@ -11,7 +11,8 @@ use super::*;
 const METRICS: Action = Action::Get("/metrics");
 const HERE: &str = "10.0.0.1";
 
-/// An API server that knows the tokens `reader` and `stranger`, lets `reader` read, and counts questions.
+/// An API server that knows the tokens `reader` and `stranger`, lets `reader` read, and counts
+/// questions.
 pub(in crate::net::serve) fn api_server() -> (Client, Arc<AtomicUsize>) {
     let asked = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&asked);

@@ -30,7 +30,8 @@ fn first() -> Rotation {
     Rotation::generate(TERMS, start()).unwrap()
 }
 
-/// Goes through looks at these hours, and says what they did. Each is (hour, another one is due, all are told).
+/// Goes through looks at these hours, and says what they did. Each is (hour, another one is due,
+/// all are told).
 fn live(mut rotation: Rotation, looks: &[(i64, bool, bool)]) -> (Rotation, Vec<Option<Change>>) {
     let mut changes = Vec::new();
     for (hour, due, told) in looks {
@@ -155,7 +156,8 @@ fn each_step_is_taken_when_its_time_has_come_whatever_the_clock_does() {
 #[test]
 fn replicas_whose_clocks_differ_agree() {
     let (made, _) = live(first(), &[(50, true, true), (50, true, true)]);
-    // One is five hours behind, another a day. The day of the announcement is over by the clock that wrote it down, not by theirs.
+    // One is five hours behind, another a day. The day of the announcement is over by the clock
+    // that wrote it down, not by theirs.
     let looks = [45, 50, 26, 50, 45, 26, 73, 74].map(|hour| (hour, true, true));
     let (_, changes) = live(made, &looks);
     assert_eq!(changes, [[None; 7].as_slice(), &[Some(Change::Signs)]].concat());

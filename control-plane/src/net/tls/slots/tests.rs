@@ -105,7 +105,8 @@ async fn a_place_with_an_open_stream_is_kept() {
     let other = slots.take(network(1)).await;
     let few = slots.take(network(2)).await;
     assert!(!is_lost(&streaming) && is_lost(&idle));
-    // All others are lost before it, whatever they are, and it is lost again once the stream has ended.
+    // All others are lost before it, whatever they are, and it is lost again once the stream has
+    // ended.
     drop(idle);
     let second = slots.take(network(3)).await;
     assert!(!is_lost(&streaming) && is_lost(&other));

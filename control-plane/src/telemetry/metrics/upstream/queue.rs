@@ -1,7 +1,8 @@
 //! The queue of JobSets that are to be looked at, as client-go counts its work queues.
 //!
-//! The queue itself is kube's. What is known of it stands here: when a JobSet was named, or is to be looked at again, and when a look at it begins and
-//! ends. Nothing is guessed: whatever was not seen to be queued has no time in the queue.
+//! The queue itself is kube's. What is known of it stands here: when a JobSet was named, or is to
+//! be looked at again, and when a look at it begins and ends. Nothing is guessed: whatever was not
+//! seen to be queued has no time in the queue.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -154,7 +155,7 @@ struct Items<K> {
 struct Waiting {
     /// From when on it waits.
     due: Instant,
-    /// Whether it is among the adds.
+    /// True if it is among the adds.
     counted: bool,
 }
 
@@ -168,7 +169,7 @@ impl<K> Default for Items<K> {
 }
 
 impl<K: Eq + Hash + Clone> Items<K> {
-    /// Whether that adds it to the queue, in which it is once at most.
+    /// Names an object. True if that adds it to the queue, in which it is at most once.
     fn named(&mut self, key: &K, now: Instant) -> bool {
         let waits = self.waiting.get(key);
         let is_add = waits.is_none_or(|waiting| waiting.due > now);

@@ -77,7 +77,8 @@ impl GroupView {
             .collect();
         // In the same order as the workers that were made of them.
         for (expected, worker) in state.observed.workers.values().zip(workers).take(WORKERS) {
-            // One that the graph does not name, or not any more, is shown as well: nobody's worker is hidden.
+            // One that the graph does not name, or not any more, is shown as well: nobody's worker
+            // is hidden.
             let place = *places.entry(expected.stage.clone()).or_insert_with(|| {
                 stages.push(Stage {
                     name: expected.stage.clone(),

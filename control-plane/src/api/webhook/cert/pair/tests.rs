@@ -116,7 +116,8 @@ fn another_ca_takes_its_place_and_nobody_is_distrusted_in_between() {
     let mut changes = Vec::new();
     for days in 270..330 {
         while let Some((present, change)) = step(&former, days) {
-            // A replica may serve what was before, and the API server trust that, while another one is ahead.
+            // A replica may serve what was before, and the API server trust that, while another one
+            // is ahead.
             for trusted in [&former, &present].map(|pair| pair.authority.trusted()) {
                 for served in [&former, &present] {
                     served.is_trusted(&trusted, SERVICE, after(days)).unwrap();
