@@ -1,7 +1,7 @@
 //! Who is speaking: node daemons present projected ServiceAccount tokens.
 //!
 //! Promises: a token is checked here, with the keys that the cluster publishes ([`Keys`]), so that
-//! no stream waits for the API server; the node's name comes from the token alone. Beside that the
+//! no stream waits for the API server; the node's name comes only from the token. Beside that the
 //! API server is asked, at a limited rate, whether tokens were revoked ([`Reviews`]).
 
 mod keys;

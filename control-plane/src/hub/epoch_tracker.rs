@@ -2,8 +2,8 @@
 //!
 //! Promises: what a status says of an epoch is believed at once, since only leaders write it; what
 //! nodes say only where more of them know of a higher one than of one before this, some time after
-//! the term began, when they have connected. Whoever knows only what this leader has said has no
-//! vote. One node that lies, or a few among many, make no leader step down.
+//! the term began, when they have connected. A daemon that knows only what this leader has said has
+//! no vote. One node that lies, or a few among many, make no leader step down.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -210,7 +210,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn one_node_that_lies_makes_no_leader_step_down_and_is_outlived_by_the_next_one() {
         let epoch_tracker = EpochTracker::new(OWN);
-        // It is the first to connect, and alone for some time.
+        // It is the first to connect, and the only one for some time.
         assert_eq!(
             epoch_tracker.said("liar", Epoch(1000)),
             Err(Claim::Higher(Epoch(1000)))

@@ -79,7 +79,7 @@ mod tests {
             paces.of(&node.to_string()).take(HELLO).await;
         }
         assert_eq!(began.elapsed(), Duration::ZERO);
-        // Whoever is quiet is forgotten, and nothing by that; whoever is not is kept.
+        // A quiet node is forgotten, which loses nothing; the others are kept.
         tokio::time::advance(Duration::from_secs(1)).await;
         let busy = paces.of("busy");
         for _ in 0..1000 {

@@ -1,7 +1,7 @@
 //! Where sessions and group tasks meet: the newest report of every worker, the newest desired state
 //! of every group.
 //!
-//! Promises: of two streams of one node the later one speaks for it, alone, from its Hello on;
+//! Promises: of two streams of one node only the later one speaks for it, from its Hello on;
 //! nothing that was said before on another stream stands in its way. Locks are taken in one order:
 //! nodes, then groups.
 
@@ -175,7 +175,7 @@ impl Registry {
         self.forget_workers(dropped);
     }
 
-    /// Drops nodes that have been away for so long, and of which no group keeps a report.
+    /// Drops nodes that have been away for this time, and of which no group keeps a report.
     pub fn forget_nodes(&self, away: Duration) {
         let mut gone = Vec::new();
         self.nodes.retain(|name, node| {
@@ -349,8 +349,8 @@ impl Registry {
         });
     }
 
-    /// Workers that the daemon knows no more, as this session says. What they said last is kept as
-    /// long as there is room.
+    /// Workers that the daemon no longer knows, as this session says. What they said last is kept
+    /// as long as there is room.
     pub fn gone(&self, node: &str, session: u64, workers: Vec<pb::Incarnation>) {
         let entry = self.nodes.get_mut(node);
         let Some(mut entry) = entry.filter(|entry| entry.is_of(session)) else {

@@ -61,8 +61,8 @@ impl Role {
     }
 
     /// Waits, until then at most, until this replica leads or another one is sure to. In the
-    /// seconds after a leader has died its Lease still names it: whoever was sent there would come
-    /// back, ever more slowly, and be late when there is a leader again.
+    /// seconds after a leader has died its Lease still names it: a daemon that was sent there would
+    /// come back, ever more slowly, and be late when there is a leader again.
     pub(super) async fn settled(&self, latest: Instant) {
         let mut term = self.term.subscribe();
         let settled = async {

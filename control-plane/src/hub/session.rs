@@ -77,7 +77,7 @@ enum Next {
 struct SideEvents(FuturesUnordered<BoxFuture<'static, Event>>);
 
 impl SideEvents {
-    /// For this, and no more for what was before.
+    /// Waits for this event, and no longer for the one before.
     fn wait_for(&mut self, event: impl Future<Output = Event> + Send + 'static) {
         self.0.clear();
         self.0.push(Box::pin(event));

@@ -29,7 +29,7 @@ pub const KEPT: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 /// How long what is left may take at the end.
 const END: Duration = Duration::from_secs(1);
 
-/// The thread. Its tasks belong to whoever spawns them, and have ended before it does.
+/// The thread. Its tasks belong to those who spawn them, and have ended before it does.
 pub(crate) struct ApiThread {
     handle: Handle,
     end: DropGuard,
@@ -112,9 +112,9 @@ impl ApiThread {
 
 /// How often it beats.
 const BEAT: Duration = Duration::from_secs(1);
-/// A thread without a beat for so long is stuck. Its longest step is a list of many objects, which
-/// takes a second or two, and may take ten times as long with a tenth of a core; kubelet asks six
-/// times more before it starts the container again.
+/// A thread without a beat for this time is stuck. Its longest step is a list of many objects,
+/// which takes a second or two, and may take ten times as long with a tenth of a core; kubelet asks
+/// six times more before it starts the container again.
 const STUCK: Duration = Duration::from_secs(60);
 
 /// A beat that a thread keeps up between its steps. Clones are the same one. Any thread can read
@@ -188,7 +188,7 @@ mod tests {
         assert!(left.await.unwrap_err().is_cancelled());
     }
 
-    /// Waits until it beats, or beats no more, as seen in so many seconds.
+    /// Waits until it beats, or no longer beats, as seen in so many seconds.
     async fn wait_until(pulse: &Pulse, in_seconds: u64, is_stuck: bool) {
         let look = async {
             let later = |seconds| Instant::now() + Duration::from_secs(seconds);

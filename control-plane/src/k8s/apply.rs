@@ -108,7 +108,7 @@ impl ApplyError {
     }
 }
 
-/// An error in words for people: of an answer of the API server its message alone, as long as an
+/// An error in words for people: of an answer of the API server only its message, as long as an
 /// event may be. It may name each line of a large object.
 pub(crate) fn error_message(error: &kube::Error) -> String {
     recorder::short(match error {

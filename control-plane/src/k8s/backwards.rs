@@ -1,7 +1,8 @@
 //! The API server has gone back: its store was restored from a backup under this process.
 //!
-//! What is cached then is of what is no more, and watches ask for versions that are yet to come. So
-//! whoever sees a version fall says so, and the process ends: the next one reads everything again.
+//! What is cached then no longer exists, and watches ask for versions that are yet to come. So a
+//! task that sees a version fall says so, and the process ends: the next one reads everything
+//! again.
 
 use std::sync::Arc;
 

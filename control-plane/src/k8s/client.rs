@@ -24,9 +24,9 @@ pub(crate) mod pages;
 mod rate;
 
 /// How long the API server may take until it begins to answer, retries included. Connections die
-/// without a word, and whoever waits for an answer on one keeps others waiting: a group cannot be
-/// released before its status is written. Webhooks of others may take as long. That a request was
-/// obeyed after all is found out by the next one.
+/// without a word, and a caller that waits for an answer on one keeps others waiting: a group
+/// cannot be released before its status is written. Webhooks of others may take as long. That a
+/// request was obeyed after all is found out by the next one.
 const ANSWER: Duration = Duration::from_secs(30);
 /// How long nothing may come on a connection that is being read. Watches bring a bookmark every
 /// minute, and end after five.

@@ -61,9 +61,9 @@ const FIELD_MANAGER: &str = "lockstep-control-plane";
 /// The first and the longest wait after a failure that may pass.
 const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
 /// How long after a change a watch may still be served by the definition of before: an object that
-/// is made meanwhile is shown without the fields that this one does not know, and never shown anew.
-/// The API server goes on for a second with what it has begun; replicas of it learn of a change
-/// within five.
+/// is made meanwhile is shown without the fields that this one does not know, and never shown
+/// again. The API server goes on for a second with what it has begun; replicas of it learn of a
+/// change within five.
 const TAKES_HOLD: Duration = Duration::from_secs(5);
 /// How often it is asked whether a new definition is served, and for how long.
 const SERVED: (Duration, u32) = (Duration::from_millis(100), 100);

@@ -1,6 +1,6 @@
 //! Events that wait to be written, of all namespaces, with a turn for each.
 //!
-//! Promises: whoever makes many events keeps those of other namespaces neither out nor waiting; no
+//! Promises: many events of one namespace keep those of others neither out nor waiting; no
 //! more than [`MOST`] wait, and of one namespace no more than [`MOST_OF_ONE`]; those about one
 //! object are handed out one after the other, in their order.
 

@@ -1,7 +1,7 @@
 //! A process-wide lock around parsing huge objects.
 //!
 //! A 1.5 MB object takes 12 to 50 MB once it is parsed. Webhooks, the JobSet reconciler and Ray's
-//! controllers parse such objects concurrently. Each stays within the memory limit alone; all of
+//! controllers parse such objects concurrently. Each of them stays within the memory limit; all of
 //! them together would exceed it.
 //!
 //! Promises: the lock is fair. Its holder never writes an object to the API server: that write

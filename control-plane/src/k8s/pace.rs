@@ -15,7 +15,7 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// One in so long a time, and so many more at once.
+    /// One each `every`, and `burst` more at once.
     pub(crate) fn new(every: Duration, burst: u32) -> Self {
         Self {
             every,

@@ -3,7 +3,7 @@
 //! Promises:
 //! - A cache is updated before anybody is told.
 //! - Who is told reads levels, not edges: a key means "look at this JobSet again" (see [`notify`]).
-//! - A watch that breaks is resumed, or made anew with a full list, for as long as the process
+//! - A watch that breaks is resumed, or begun again with a full list, for as long as the process
 //!   runs; a missing CRD is waited for.
 //! - An object that cannot be read is reported and left alone; it does not stand in the way of
 //!   others.

@@ -28,8 +28,8 @@ pub(crate) use connections::{Connections, network};
 pub(crate) use listen::{listen, listen_once_free};
 pub use metrics::metrics;
 
-/// kubelet opens one for each probe. Whoever else reaches the port takes no file descriptors from
-/// the others.
+/// The kubelet opens one for each probe. Nobody else who reaches the port takes file descriptors
+/// from the others.
 const HEALTH: Connections = Connections {
     to: "the health endpoint",
     most: 128,

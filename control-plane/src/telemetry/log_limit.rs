@@ -1,4 +1,4 @@
-//! What strangers can have the log say, however often they come: once an hour of each, or a few
+//! Rate limits for log lines that unauthenticated peers can trigger: once an hour of each, or a few
 //! lines a second.
 
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ pub(crate) const QUIET: Duration = Duration::from_secs(3600);
 /// How many are remembered. While there are so many, others are not logged.
 const REMEMBERED: usize = 4096;
 
-/// Things of which each is logged once an hour.
+/// Allows each key once an hour.
 pub(crate) struct HourlyLimit<K>(Mutex<HashMap<K, Instant>>);
 
 impl<K> Default for HourlyLimit<K> {

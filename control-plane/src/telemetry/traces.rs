@@ -1,8 +1,8 @@
 //! Traces: OTLP over gRPC to a collector, where one is named.
 //!
 //! Promises: without a collector there is no thread, no connection and no memory for any of this.
-//! With one, whoever makes spans never waits: what cannot be sent in time is dropped, and said in
-//! the log once a minute at most.
+//! With one, a task that makes spans never waits: what cannot be sent in time is dropped, and said
+//! in the log once a minute at most.
 
 mod quiet;
 

@@ -1,5 +1,5 @@
-//! Whom the platform API refuses: counted each time, logged once an hour. Whoever reaches its port
-//! can call it as often as they like.
+//! Callers that the platform API refuses: counted each time, logged once an hour. Anybody who
+//! reaches its port can call it as often as they like.
 
 use prometheus_client::metrics::counter::Counter;
 

@@ -75,7 +75,7 @@ pub(super) fn group(key: &Key, state: &Snapshot, detail: Detail) -> pb::Group {
     }
 }
 
-/// The token of the latest request to restart some workers alone that has been acted upon.
+/// The token of the latest request to restart some workers that has been acted upon.
 fn handled_worker_restart(state: &Snapshot) -> String {
     let handled = state.observed.durable.handled_worker_restart.as_ref();
     let request = handled.and_then(|handled| handled.parse().ok());
@@ -100,7 +100,7 @@ fn count(workers: usize) -> u32 {
 
 fn is_up(worker: &pb::Worker, generation: u64) -> bool {
     match worker.phase() {
-        // Who was restarted alone has a higher one.
+        // A worker that was restarted without the others has a higher one.
         pb::WorkerPhase::Running => worker.generation >= generation,
         pb::WorkerPhase::Done => true,
         _ => false,

@@ -2,8 +2,8 @@
 //! (`grpc.reflection`).
 //!
 //! Promises: nothing is said of any JobSet; the API server is never asked because of it; so many
-//! streams may be open at once, and no more. Whoever takes all of them keeps others from these two,
-//! and from nothing else: a `Check` of the health is no stream.
+//! streams may be open at once, and no more. A client that takes all of them keeps others from
+//! these two, and from nothing else: a `Check` of the health is no stream.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -196,7 +196,7 @@ pub(super) fn reflection(
     ))
 }
 
-/// A service of which so many streams are open at once, each for so long.
+/// A service whose open streams are limited in number and in time.
 #[derive(Clone)]
 pub(super) struct Bounded<S> {
     inner: S,

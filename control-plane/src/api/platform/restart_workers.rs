@@ -1,5 +1,5 @@
-//! Requests to restart some workers alone: whether they can be, and the annotation that asks for
-//! it.
+//! Requests to restart some workers without the others: if they can be, and the annotation that
+//! asks for it.
 //!
 //! Promises: what is refused is refused before anything is written; a request that has not been
 //! acted upon yet is not written over by another one.

@@ -1,4 +1,4 @@
-//! WatchSlots of those who watch at the same time.
+//! Slots for watches: how many there may be at the same time.
 //!
 //! Who may watch one namespace is often a tenant, and who may watch all of them a platform. So: one
 //! namespace has a part of the places, and all watches of single namespaces together leave some to

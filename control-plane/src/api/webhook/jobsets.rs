@@ -76,7 +76,8 @@ pub(super) fn mutate(request: &Request) -> Result<Allowed, Refusal> {
 ///
 /// `kubectl apply` of the manifest that a JobSet was created from replaces whole lists, and with
 /// them the defaults in their items, which are immutable. Upstream refuses that. A JobSet that
-/// never had the defaults is not given them. Those that follow from what is changed are made anew.
+/// never had the defaults is not given them. Those that follow from what is changed are filled in
+/// again.
 fn completed(old: &JobSet, new: &JobSet) -> JobSet {
     if with_defaults_in_lists(old.clone()) == *old {
         let mut new = new.clone();

@@ -1,7 +1,7 @@
 //! Bodies of requests: how much of them is read and judged at the same time.
 //!
-//! Whoever reaches the port may send bodies of [`LONGEST_BODY`], and a tenant has the API server
-//! send some.
+//! Anybody who reaches the port may send bodies of [`LONGEST_BODY`], and a tenant has the API
+//! server send some.
 //!
 //! Promises: a body is read as it arrives, and waits for no other one: when memory is short, the
 //! bodies that arrive most slowly are turned away, and then those that wait for their review, of
@@ -57,11 +57,11 @@ const PARTS_SMALL: usize = 16;
 /// More than all that is in memory: what arrives is bounded before.
 const ENOUGH: u32 = u32::MAX >> 4;
 
-/// Who has sent a request.
+/// The address that a request comes from.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PeerAddress(pub(super) IpAddr);
 
-/// Room for all bodies.
+/// The memory for all bodies, and how many are read and judged at a time.
 pub(super) struct BodyLimits {
     large: SizeLimits,
     small: SizeLimits,
@@ -75,13 +75,13 @@ pub(super) struct BodyLimits {
     one_of_others: Turns,
 }
 
-/// Room for bodies of one size, in KiB.
+/// Limits for bodies of one size, in KiB.
 struct SizeLimits {
     /// For bodies until they are judged.
     arrivals: Arrivals,
     /// By address, for bodies that have arrived.
     of_senders: Turns,
-    /// By address and namespace, for the same bodies: whoever reaches the port may name any
+    /// By address and namespace, for the same bodies: anybody who reaches the port may name any
     /// namespace.
     of_namespaces: Turns,
     /// By the same, for what they are read into.
@@ -91,7 +91,7 @@ struct SizeLimits {
 }
 
 impl SizeLimits {
-    /// So many KiB at most, and no more than so many bytes.
+    /// Limits of `most` KiB, or of `bytes` bytes if that is less.
     fn of(most: u32, bytes: usize) -> Self {
         let kib = most.min(kib(bytes));
         Self {
@@ -118,7 +118,7 @@ impl Default for BodyLimits {
     }
 }
 
-/// A body, with the room that it takes until it is dropped.
+/// The body of a review, with the memory and the turns that it takes until it is dropped.
 pub(super) struct ReviewBody {
     pub(super) body: Bytes,
     _arrival: Arrival,

@@ -3,7 +3,7 @@
 //! Promises: whatever is sent, there is an answer, within the API server's own time-out; what
 //! cannot be read is answered with 400. Of each of the three things that callers have the log say
 //! ([`LogLimits`]) there are 20 lines at once and then one a second, with at most 2 KiB of what was
-//! sent, whoever calls.
+//! sent.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,18 +56,18 @@ pub(super) struct Admission {
     pub(super) placement: Placement,
     /// There where Ray's resources are looked after.
     pub(super) kuberay: Option<Arc<KubeRay>>,
-    /// What callers have the log say.
+    /// Limits of log lines that callers cause.
     pub(super) log_limits: Arc<LogLimits>,
     /// Whose bodies go first.
     pub(super) api_servers: Arc<ApiServers>,
     /// True while memory is short.
     pub(super) is_short: fn() -> bool,
-    /// Room for what they send.
+    /// Limits of what they send.
     pub(super) body_limits: Arc<BodyLimits>,
 }
 
-/// Lines of the log that callers cause. Whoever reaches the port can call, so they are few; each
-/// kind has its own, so that a flood of what is no review hides no refusal.
+/// Lines of the log that callers cause. Anybody who reaches the port can call, so they are few;
+/// each kind has its own, so that a flood of what is no review hides no refusal.
 #[derive(Default)]
 pub(super) struct LogLimits {
     /// What cannot be read.

@@ -6,7 +6,7 @@ use http::Uri;
 use super::SettingsError;
 
 const FLAG: &str = "--otlp-endpoint";
-/// The one of traces alone wins.
+/// The one that is only for traces wins.
 const STANDARD: [&str; 2] = [
     "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
     "OTEL_EXPORTER_OTLP_ENDPOINT",

@@ -56,7 +56,7 @@ pub enum KeyError {
 /// Where keys come from.
 #[async_trait]
 pub trait KeySource: Send + Sync + 'static {
-    /// Reads them anew.
+    /// Reads them again.
     ///
     /// # Errors
     /// [`KeyError`] where they cannot be had now.

@@ -26,7 +26,7 @@ pub(super) struct Inner {
     pub(super) met: bool,
     pub(super) hellos: BTreeSet<String>,
     pub(super) published: BTreeMap<String, Arc<pb::Group>>,
-    /// What `published` was made of; `None`: it is to be made anew.
+    /// What `published` was made of; `None`: it is to be made again.
     pub(super) said: Option<Published>,
     /// Nodes that are to be told again what was said.
     pub(super) again: BTreeSet<String>,

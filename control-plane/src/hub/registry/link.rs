@@ -23,7 +23,7 @@ pub struct GroupLink {
     pub(super) state: Arc<GroupState>,
 }
 
-/// What the nodes have said since a group's task has asked.
+/// What has changed on the nodes since a group's task last asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Changes {
     /// Nothing.
@@ -203,7 +203,8 @@ impl GroupLink {
         self.registry.nodes.get(node).is_some_and(|node| node.told)
     }
 
-    /// True if this node's daemon can restart one worker alone, as far as it has told this leader.
+    /// True if this node's daemon can restart one worker without its group, as far as it has told
+    /// this leader.
     #[must_use]
     pub fn restarts_workers(&self, node: &str) -> bool {
         let node = self.registry.nodes.get(node);

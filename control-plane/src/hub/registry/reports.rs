@@ -250,7 +250,7 @@ impl Reports {
         nodes
     }
 
-    /// The same of those whose worker was restarted alone.
+    /// The same for those whose worker was restarted without its group.
     pub(super) fn worker_restarts_by_node(
         &self,
         worker_restarts: &BTreeMap<Incarnation, WorkerRestart>,

@@ -92,7 +92,7 @@ impl Applier {
                 }
                 Ok(())
             }
-            // Gone, or gone and made anew: what was to be deleted is deleted.
+            // Gone, or gone and created again: what was to be deleted is deleted.
             Err(error) if is_status(&error, 404) || is_status(&error, 409) => Ok(()),
             Err(error) => Err(ApplyError::write(format!("deleting job {}", job.name), error)),
         }

@@ -1,4 +1,4 @@
-//! What has been told of objects, so that what goes on is not told again at each look.
+//! De-duplicates events: what goes on with an object is not told again at each look.
 //!
 //! Promises: what is new, or was away and is back, is told at once; what stays is told again only
 //! when the event about it may be gone.
@@ -18,7 +18,7 @@ use super::events::short;
 /// an hour, unless it is told otherwise.
 pub(crate) const AGAIN: Duration = Duration::from_secs(30 * 60);
 
-/// What goes on with objects of one kind, and when it was told.
+/// Which events are on record for objects of one kind, and when each was sent.
 pub(crate) struct EventDedup<K: Resource<DynamicType = ()>> {
     by_object: Mutex<HashMap<ObjectRef<K>, OfObject>>,
     /// When the event about what stays may be gone.

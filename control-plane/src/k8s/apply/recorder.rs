@@ -2,7 +2,7 @@
 //! anew.
 //!
 //! Promises: two events are one, with a `series`, only where all that a reader sees of them is the
-//! same, the note too; no more than [`REMEMBERED`] are remembered, whoever makes how many.
+//! same, the note too; no more than [`REMEMBERED`] are remembered.
 
 use std::sync::Arc;
 use std::time::Duration;

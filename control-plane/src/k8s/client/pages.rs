@@ -101,7 +101,7 @@ async fn read(body: Body) -> Result<Option<Body>, BoxError> {
 }
 
 /// How many objects a request for a page of a list asks for at most; none where it is no such
-/// request, or says so of one alone.
+/// request, or asks for a single object.
 fn limit(method: &Method, uri: &Uri) -> Option<u32> {
     let query = uri.query().filter(|_| method == Method::GET)?;
     let limit = query.split('&').find_map(|pair| pair.strip_prefix("limit="))?;

@@ -40,7 +40,7 @@ const KINDS: usize = 64;
 
 struct Rate {
     pace: Arc<Pace>,
-    /// Held by whoever waits: others wait for him.
+    /// Held by the request that waits: others wait for it.
     turn: Mutex<()>,
 }
 

@@ -1,5 +1,5 @@
-//! What caches need to know of an object. Kubernetes' own metadata takes 400 bytes of each, mostly
-//! empty.
+//! Entries of caches, and what is asked of them. Kubernetes' own metadata takes 400 bytes of each,
+//! mostly empty.
 
 use std::fmt::Debug;
 

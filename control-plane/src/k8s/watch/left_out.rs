@@ -80,7 +80,7 @@ struct State {
     /// Those that a list has brought so far, while one is under way. The cache shows nothing of the
     /// list before it is complete.
     listed: Option<Names>,
-    /// Namespaces and names of what is left out no more, once the cache shows that.
+    /// Namespaces and names of what is no longer left out, once the cache shows that.
     ended: HashSet<(String, String)>,
 }
 
@@ -90,7 +90,7 @@ impl LeftOut {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Something of this JobSet is left out, or will be so no more once the cache has followed. To
+    /// Something of this JobSet is left out, or no longer will be once the cache has followed. To
     /// be called before that.
     pub(super) fn tell(&self, jobset: &ObjectRef<JobSet>, name: &str, is_left_out: bool) {
         let mut state = self.locked();

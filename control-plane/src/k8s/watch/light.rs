@@ -1,5 +1,5 @@
 //! What is kept of a JobSet while its group or its gang is looked after: all that is decided by,
-//! and of the pod templates no more than that.
+//! and nothing else of the pod templates.
 //!
 //! A volume of two bytes takes 3 kB once it is read, and a group lives for as long as its JobSet.
 //! What those who keep a JobSet ask of a template ([`in_place`], the needs of gangs) is answered by

@@ -86,8 +86,8 @@ impl Default for NamespaceBudgets {
     }
 }
 
-/// Room for objects of some kinds, in bytes or what else they are weighed by. Cheap to clone; all
-/// clones are one.
+/// The memory for objects of some kinds, in bytes or what else they are weighed by. Cheap to clone;
+/// all clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Budget {
     /// For those of one namespace.
@@ -136,7 +136,7 @@ impl Budget {
         fits
     }
 
-    /// Gives back what an object has taken that is kept no more.
+    /// Gives back what an object has taken that is no longer kept.
     pub(crate) fn release(&self, namespace: &str, bytes: usize) {
         let mut taken = self.locked();
         let of_namespace = taken.by_namespace.get(namespace).copied().unwrap_or(0);

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 
 use super::lean::Meta;
 
-/// An object whose spec and status have been read as text alone.
+/// An object whose spec and status have been read only as text.
 pub(crate) struct Parts {
     /// Without the bookkeeping of field managers and of kubectl.
     pub(crate) metadata: ObjectMeta,

@@ -40,7 +40,7 @@ pub(crate) enum Verdict {
     TooMany,
 }
 
-/// What somebody wants to do.
+/// What a caller asks to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     /// Get this URL of the metrics endpoint.
@@ -56,7 +56,7 @@ pub(crate) enum Action {
     },
 }
 
-/// Knows who may do what.
+/// Checks by the API server who may do what.
 pub(crate) struct AccessChecker {
     client: Client,
     /// By the digest of token and wish, so that tokens are not kept.

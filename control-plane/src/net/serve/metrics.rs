@@ -133,8 +133,8 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
 
-/// In the format that is asked for: Prometheus asks for OpenMetrics. Whoever asks for none gets
-/// what there was before it, as from Go's library.
+/// In the format that is asked for: Prometheus asks for OpenMetrics. A reader that asks for none
+/// gets what there was before it, as from Go's library.
 fn text(metrics: &Metrics, headers: &HeaderMap) -> Response {
     let mut accepted = headers.get_all(header::ACCEPT).iter();
     let is_open = accepted.any(|types| {

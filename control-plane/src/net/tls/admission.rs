@@ -175,7 +175,7 @@ impl ConnectionHandle {
 /// A stream on a connection that keeps its slot, until it is dropped.
 pub(crate) struct OpenStream(#[expect(dead_code, reason = "held for its drop")] Option<InUse>);
 
-/// A stream of somebody who was admitted, until it is dropped.
+/// The stream of an admitted caller, until it is dropped.
 pub(crate) struct AdmittedStream(ConnectionHandle);
 
 impl Drop for AdmittedStream {

@@ -2,7 +2,7 @@
 //! memory that there is for all of them.
 //!
 //! ```text
-//! accepted ──> waits for a slot ──> TLS handshake ──> unknown ──> admitted: counts no more, until it has no stream
+//! accepted ──> waits for a slot ──> TLS handshake ──> unknown ──> admitted: not counted until it has no stream
 //!    │                 │ 10 s           │ 5 s            │ the server's patience
 //!    └─ too many ──────┴────────────────┴─ turned away ──┘
 //!                                       └─ crowded out by another address
@@ -32,7 +32,7 @@ use crate::net::serve::network;
 #[cfg(test)]
 mod tests;
 
-/// Connections that may wait at the door, over all addresses.
+/// Connections that may wait, over all addresses.
 const WAITING: usize = 16 * 1024;
 /// The memory for those that wait, most of it in the kernel.
 const WAITING_MEMORY: Share = Share {
@@ -47,7 +47,7 @@ const SERVED_MEMORY: Share = Share {
 /// Those of an address that may come even so: who fills the door from many addresses keeps nobody
 /// of another one out.
 const ALWAYS: usize = 4;
-/// The same of one address, for each slot that it has.
+/// Connections of one address that may wait, for each slot that it has.
 const WAITING_PER_SLOT: usize = 16;
 /// How long one waits for a slot.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -128,7 +128,7 @@ impl From<rustls::Error> for Rejected {
 /// Who hears of those that are turned away: whom [`ConnectionLimit::name`] names.
 type OnRejected = Box<dyn Fn(&str, &Rejected) + Send + Sync>;
 
-/// The door of one port.
+/// The limit of one port.
 pub(crate) struct ConnectionLimit {
     /// Connections of one address that may shake hands, or wait to be known, at the same time.
     slots: usize,
@@ -241,7 +241,7 @@ pub(crate) struct UnknownConnection {
 }
 
 impl UnknownConnection {
-    /// The door that it has come to.
+    /// The limit that it counts for.
     pub(super) fn limit(&self) -> Arc<ConnectionLimit> {
         Arc::clone(&self.limit)
     }

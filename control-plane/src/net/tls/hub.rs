@@ -58,7 +58,7 @@ pub enum TlsError {
     Api(#[from] Box<kube::Error>),
 }
 
-/// A certificate by this CA, good for so long.
+/// A certificate by this CA, with this validity.
 pub(super) fn serving(ca: &Ca, validity: Option<Validity>) -> Result<Arc<CertifiedKey>, TlsError> {
     let issued = ca.issue(vec![SERVER_NAME.to_owned()], validity)?;
     let chain = vec![CertificateDer::from_pem_slice(issued.cert.as_bytes())?];
@@ -111,7 +111,7 @@ pub(super) struct Cluster {
     issued: Option<(String, Timestamp)>,
 }
 
-/// How often it is tried anew where other replicas write at the same time.
+/// How often it is tried again when other replicas write at the same time.
 const ATTEMPTS: usize = 5;
 
 impl Cluster {

@@ -1,8 +1,8 @@
 //! An authority as a Secret holds it, and how another one takes its place.
 //!
-//! Promises: whoever trusts what is published trusts whatever is served, at each moment and after
-//! each step, whichever replica has seen it. Who publishes says when all have been told; nobody
-//! signs before that.
+//! Promises: a client that trusts what is published trusts whatever is served, at each moment and
+//! after each step, whichever replica has seen it. Who publishes says when all have been told;
+//! nobody signs before that.
 //!
 //! ```text
 //!            signs       published            next step
@@ -71,7 +71,7 @@ pub(crate) struct Rotation {
     terms: Terms,
     pub(crate) current: Ca,
     next: Option<Next>,
-    /// The certificate of the one before, and since when it signs no more.
+    /// The certificate of the one before, and since when it no longer signs.
     previous: Option<(String, Timestamp)>,
     /// The Secret holds something of a next or previous one that cannot be used.
     is_damaged: bool,

@@ -83,7 +83,7 @@ pub(crate) fn accept(
     let acceptor = TlsAcceptor::from(config);
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
     let turns = Arc::new(Semaphore::new(cores * STEPS));
-    // As many as the door lets wait.
+    // As many as the limit lets wait.
     let handshakes = JoinSet::new();
     stream::unfold((listener, handshakes), move |(listener, mut handshakes)| {
         let (acceptor, limit, turns) = (acceptor.clone(), Arc::clone(&limit), Arc::clone(&turns));

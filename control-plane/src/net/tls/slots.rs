@@ -22,7 +22,7 @@ mod tests;
 
 /// For how long a slot is held at least, if no network has more slots.
 const UNDISTURBED: Duration = Duration::from_secs(5);
-/// How often one that waits looks whether a slot was held for so long.
+/// How often one that waits looks whether a slot was held for that time.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// So many slots.

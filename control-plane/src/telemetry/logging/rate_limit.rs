@@ -1,5 +1,5 @@
-//! How much of the log is said of one namespace: whatever a tenant does again and again, others'
-//! lines stay in sight.
+//! Rate limits of log lines, by namespace: whatever a tenant does again and again, the lines of
+//! others stay in sight.
 //!
 //! Promises: of each namespace a burst of lines is logged, and some each second; the first line
 //! after some that were left out is preceded by one that says how many. Warnings and errors, the

@@ -1,4 +1,4 @@
-//! What a reader sees: the board at one moment.
+//! The view of a reader: the board at one moment.
 
 use std::sync::Arc;
 

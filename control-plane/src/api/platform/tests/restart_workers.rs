@@ -1,4 +1,4 @@
-//! Restarts of some workers alone, with an API server that keeps one JobSet.
+//! Restarts of some workers without the others, with an API server that keeps one JobSet.
 
 use kube::client::Body;
 use lockstep_core::restart::{RestartLevel, Scope};
@@ -53,7 +53,7 @@ fn client(server: &Server) -> kube::Client {
     kube::Client::new(service, "default")
 }
 
-/// A driver and two parameter servers, which are restarted alone.
+/// A driver and two parameter servers, which are restarted one by one.
 fn trained() -> JobSet {
     let template = json!({"spec": {"completions": 2, "parallelism": 2, "template": {"spec": {"containers": [{"name": "worker"}]}}}});
     let mut alone = template.clone();
@@ -69,7 +69,7 @@ fn trained() -> JobSet {
     .unwrap()
 }
 
-/// Its state, with workers that are restarted alone, by agents.
+/// Its state, with workers that agents restart one by one.
 fn state(jobset: &JobSet) -> Snapshot {
     let mut state = running("ours", "js", 4);
     state.jobset = Arc::new(jobset.clone());

@@ -108,7 +108,7 @@ mod tests {
             assert!(!certificate.has_changed().unwrap());
             write(dir.path(), "tls.key", &two.key);
             certificate.changed().await.unwrap();
-            // What stays the same is not read anew.
+            // What stays the same is not read again.
             looks(3).await;
             certificate.mark_unchanged();
             looks(3).await;

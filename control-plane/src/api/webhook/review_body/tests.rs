@@ -39,7 +39,7 @@ async fn a_namespace_that_fills_its_part_is_turned_away_and_no_other_one() {
     let second = ReviewBody::from_request(asked(1, "evil", 4 << 20), &admission).await;
     assert_eq!(second.err().unwrap().status(), StatusCode::TOO_MANY_REQUESTS);
     assert!(of(1, "good").is_ok());
-    // Whoever else names it takes nothing of what the API server has for it.
+    // Another address that names it takes nothing of what the API server has for it.
     assert!(of(2, "evil").is_ok());
     drop(first);
     assert!(of(1, "evil").is_ok());

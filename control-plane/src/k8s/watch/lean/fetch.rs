@@ -1,7 +1,7 @@
 //! Objects that are asked for by name, of which only what the one who asks compares is parsed.
 //!
-//! Whoever may create such an object decides what else is in it: 45,000 labels, which nobody reads,
-//! take 40 MB.
+//! Anybody who may create such an object decides what else is in it: 45,000 labels, which nobody
+//! reads, take 40 MB.
 
 use std::collections::BTreeMap;
 

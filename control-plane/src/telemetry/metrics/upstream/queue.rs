@@ -210,7 +210,7 @@ impl<K: Eq + Hash + Clone> Items<K> {
     }
 }
 
-/// What is read anew whenever somebody asks.
+/// What is read again whenever somebody asks.
 #[derive(Debug)]
 struct Levels(Arc<Mutex<Items<Key>>>);
 
