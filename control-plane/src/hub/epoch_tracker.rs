@@ -51,21 +51,21 @@ impl Claim {
 pub(super) struct EpochTracker {
     own: Epoch,
     began: Instant,
-    heard: Mutex<Heard>,
+    heard: Mutex<HeardEpochs>,
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Heard {
+struct HeardEpochs {
     /// What statuses say, where it is above the leader's own.
     durable: Option<Epoch>,
     /// What each node has spoken of: those that know of no leader are not here.
-    nodes: HashMap<String, Spoken>,
+    nodes: HashMap<String, NodeEpochs>,
 }
 
 /// What a node has spoken of in this term.
 #[derive(Debug, Default)]
-struct Spoken {
+struct NodeEpochs {
     highest: Epoch,
     /// It knew a leader of before this one. Without that, and of nobody higher, it only repeats
     /// what this leader has told it.
@@ -108,7 +108,7 @@ impl EpochTracker {
         let mut heard = self.lock();
         let is_known = heard.nodes.contains_key(node);
         if !is_known {
-            heard.nodes.insert(node.to_owned(), Spoken::default());
+            heard.nodes.insert(node.to_owned(), NodeEpochs::default());
         }
         let Some(spoken) = heard.nodes.get_mut(node) else {
             return Ok(());
@@ -177,7 +177,7 @@ impl EpochTracker {
         epoch.0 <= self.own.0.saturating_add(FARTHEST)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Heard> {
+    fn lock(&self) -> MutexGuard<'_, HeardEpochs> {
         // Nothing that holds this lock can leave it half-changed.
         self.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -11,10 +11,10 @@ use lockstep_core::common::retry::rest;
 use tokio::time::Instant;
 
 /// Failures in a row, by what has failed.
-pub(crate) struct Failures<K>(Mutex<HashMap<K, Row>>);
+pub(crate) struct Failures<K>(Mutex<HashMap<K, FailureCount>>);
 
 /// Failures of the same.
-struct Row {
+struct FailureCount {
     number: u32,
     last: Instant,
 }
@@ -30,17 +30,17 @@ impl<K: Eq + Hash> Failures<K> {
     pub(crate) fn add(&self, key: K) -> u32 {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
-        let row = all.entry(key).or_insert(Row { number: 0, last: now });
-        row.number = row.number.saturating_add(1);
-        row.last = now;
-        row.number
+        let count = all.entry(key).or_insert(FailureCount { number: 0, last: now });
+        count.number = count.number.saturating_add(1);
+        count.last = now;
+        count.number
     }
 
     /// How long it is still to be left alone, whatever has changed.
     pub(crate) fn rests(&self, key: &K) -> Option<Duration> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let row = all.get(key)?;
-        let left = rest(row.number).checked_sub(row.last.elapsed())?;
+        let count = all.get(key)?;
+        let left = rest(count.number).checked_sub(count.last.elapsed())?;
         (!left.is_zero()).then_some(left)
     }
 

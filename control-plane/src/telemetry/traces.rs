@@ -17,7 +17,7 @@ use opentelemetry_sdk::trace::{BatchConfigBuilder, BatchSpanProcessor, SdkTracer
 use tonic::transport::ClientTlsConfig;
 
 use crate::config::settings::OtlpEndpoint;
-use quiet::Quiet;
+use quiet::QuietExporter;
 
 #[cfg(test)]
 pub(crate) mod collector;
@@ -67,7 +67,7 @@ impl Traces {
             .with_max_export_batch_size(BATCH)
             .with_scheduled_delay(DELAY)
             .build();
-        let processor = BatchSpanProcessor::builder(Quiet::new(exporter))
+        let processor = BatchSpanProcessor::builder(QuietExporter::new(exporter))
             .with_batch_config(batches)
             .build();
         let provider = SdkTracerProvider::builder()

@@ -11,7 +11,7 @@ use super::convert::{self, Detail};
 use super::fields;
 use super::large::Size;
 use super::service::{PlatformService, holding, not_leading};
-use crate::controllers::restart::board::Key;
+use crate::controllers::restart::board::{Board, Key};
 
 /// A page ends with the group that makes it larger than this, in bytes.
 const FULL_PAGE: usize = 2 * 1024 * 1024;
@@ -53,12 +53,7 @@ pub(super) async fn list_groups(
             break;
         }
         let (of, board) = (key.clone(), Arc::clone(&service.board));
-        let tell = move |size: Size| {
-            let state = board.get(&of)?;
-            let now = Size::of(&state, detail);
-            let group = size.holds(now).then(|| convert::group(&of, &state, detail));
-            Some(group.ok_or(now))
-        };
+        let tell = move |size: Size| tell(&board, &of, detail, size);
         let small = match expected.is_large() {
             true => Err(expected),
             // There is room for the page.
@@ -97,4 +92,12 @@ pub(super) async fn list_groups(
         answer.next_page_token = fields::page_token(&last);
     }
     Ok(holding(unread, answer))
+}
+
+/// The group, if it is still there and fits into room for this size; `Err` with its size otherwise.
+fn tell(board: &Board, key: &Key, detail: Detail, size: Size) -> Option<Result<pb::Group, Size>> {
+    let state = board.get(key)?;
+    let now = Size::of(&state, detail);
+    let group = size.holds(now).then(|| convert::group(key, &state, detail));
+    Some(group.ok_or(now))
 }

@@ -23,13 +23,13 @@ const MEMORY: Share = Share {
 /// The places, and whose they are.
 #[derive(Clone)]
 pub(super) struct WatchSlots {
-    most: Most,
+    most: SlotLimits,
     taken: Arc<Mutex<Counts>>,
 }
 
 /// How many there may be.
 #[derive(Clone, Copy, Debug)]
-struct Most {
+struct SlotLimits {
     all: usize,
     /// Of these, watches of single namespaces, whichever they are.
     of_namespaces: usize,
@@ -64,7 +64,7 @@ impl WatchSlots {
     fn with_memory(memory: usize) -> Self {
         let all = MEMORY.fits(memory).clamp(ALL.1, ALL.0);
         Self {
-            most: Most {
+            most: SlotLimits {
                 all,
                 of_namespaces: all / 4 * 3,
                 of_one: all / 2,
@@ -78,7 +78,7 @@ impl WatchSlots {
     /// # Errors
     /// Where there is none.
     pub(super) fn take(&self, namespace: &str) -> Result<WatchSlot, CallError> {
-        let Most {
+        let SlotLimits {
             all,
             of_namespaces,
             of_one,

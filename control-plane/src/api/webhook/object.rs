@@ -21,14 +21,14 @@ pub(super) fn bounded<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Valu
     let mut read = Extent::default();
     let whole = Bounded {
         read: &mut read,
-        at: At::Object,
+        position: Position::Object,
     };
     whole.deserialize(deserializer)
 }
 
 /// Where a value stands.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum At {
+enum Position {
     Object,
     Metadata,
     Elsewhere,
@@ -36,7 +36,7 @@ enum At {
 
 struct Bounded<'a> {
     read: &'a mut Extent,
-    at: At,
+    position: Position,
 }
 
 impl Bounded<'_> {
@@ -51,8 +51,11 @@ impl Bounded<'_> {
         )))
     }
 
-    fn inside(&mut self, at: At) -> Bounded<'_> {
-        Bounded { read: self.read, at }
+    fn inside(&mut self, position: Position) -> Bounded<'_> {
+        Bounded {
+            read: self.read,
+            position,
+        }
     }
 }
 
@@ -102,7 +105,7 @@ impl<'de> Visitor<'de> for Bounded<'_> {
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut items: A) -> Result<Value, A::Error> {
         let mut read = Vec::new();
         self.add(0, 1)?;
-        while let Some(item) = items.next_element_seed(self.inside(At::Elsewhere))? {
+        while let Some(item) = items.next_element_seed(self.inside(Position::Elsewhere))? {
             self.add(0, 1)?;
             read.push(item);
         }
@@ -113,16 +116,16 @@ impl<'de> Visitor<'de> for Bounded<'_> {
         let mut read = Map::new();
         self.add(1, 1)?;
         while let Some(name) = fields.next_key::<String>()? {
-            let at = match (self.at, name.as_str()) {
-                (At::Metadata, "managedFields") => {
+            let position = match (self.position, name.as_str()) {
+                (Position::Metadata, "managedFields") => {
                     fields.next_value::<IgnoredAny>()?;
                     continue;
                 }
-                (At::Object, "metadata") => At::Metadata,
-                _ => At::Elsewhere,
+                (Position::Object, "metadata") => Position::Metadata,
+                _ => Position::Elsewhere,
             };
             self.add(0, 1)?;
-            let value = fields.next_value_seed(self.inside(at))?;
+            let value = fields.next_value_seed(self.inside(position))?;
             read.insert(name, value);
         }
         Ok(Value::Object(read))

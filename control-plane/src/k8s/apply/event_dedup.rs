@@ -20,13 +20,13 @@ pub(crate) const AGAIN: Duration = Duration::from_secs(30 * 60);
 
 /// Which events are on record for objects of one kind, and when each was sent.
 pub(crate) struct EventDedup<K: Resource<DynamicType = ()>> {
-    by_object: Mutex<HashMap<ObjectRef<K>, OfObject>>,
+    by_object: Mutex<HashMap<ObjectRef<K>, SentEvents>>,
     /// When the event about what stays may be gone.
     again: Duration,
 }
 
 /// What goes on with one object.
-struct OfObject {
+struct SentEvents {
     uid: Option<String>,
     events: Vec<(Event, Instant)>,
 }
@@ -49,7 +49,7 @@ impl<K: Resource<DynamicType = ()>> EventDedup<K> {
         }
     }
 
-    fn locked(&self) -> MutexGuard<'_, HashMap<ObjectRef<K>, OfObject>> {
+    fn locked(&self) -> MutexGuard<'_, HashMap<ObjectRef<K>, SentEvents>> {
         self.by_object.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -82,7 +82,7 @@ impl<K: Resource<DynamicType = ()>> EventDedup<K> {
             });
             events.push((event, at));
         }
-        by_object.insert(key, OfObject { uid, events });
+        by_object.insert(key, SentEvents { uid, events });
         news
     }
 

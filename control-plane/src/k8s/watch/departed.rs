@@ -29,7 +29,7 @@ const MOST: usize = 10_000;
 const KEPT: Duration = Duration::from_secs(60);
 
 /// One that is gone.
-struct Gone {
+struct DepartedJob {
     /// UID of its JobSet.
     jobset: String,
     job: CompletedJob,
@@ -38,10 +38,10 @@ struct Gone {
 
 /// Those that may not be recorded yet, in the order in which they went.
 #[derive(Default)]
-pub(super) struct Departed(Mutex<VecDeque<Gone>>);
+pub(super) struct Departed(Mutex<VecDeque<DepartedJob>>);
 
 impl Departed {
-    fn locked(&self) -> MutexGuard<'_, VecDeque<Gone>> {
+    fn locked(&self) -> MutexGuard<'_, VecDeque<DepartedJob>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -62,7 +62,7 @@ impl Departed {
         if all.len() >= MOST {
             all.pop_front();
         }
-        all.push_back(Gone {
+        all.push_back(DepartedJob {
             jobset: uid,
             job: completed,
             since: Instant::now(),

@@ -173,9 +173,8 @@ impl From<Child> for PersistentVolumeClaim {
     }
 }
 
-/// A Job's numbers, policies and conditions, and of its pod template the marks of in-place restarts
-/// and of gangs, and the lists that a resume adds to: of everything else in the template a merge
-/// patch leaves alone what it does not name.
+/// A Job's numbers, policies and conditions; and of its pod template the marks of in-place restarts
+/// and of gangs, and the lists that a resume adds to. A merge patch touches nothing else there.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct SeenJob {

@@ -21,10 +21,10 @@ pub(super) const MOST: usize = 10_000;
 
 /// What is left out, by namespace.
 #[derive(Default)]
-struct Names(HashMap<String, OfNamespace>);
+struct Names(HashMap<String, NamespaceNames>);
 
 #[derive(Default)]
-struct OfNamespace {
+struct NamespaceNames {
     /// The JobSet of each object.
     of: HashMap<String, String>,
     /// Objects of each JobSet.

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 /// When something happened last: the less, the quieter the client. One that waits for an answer is
 /// never quiet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Last {
+pub(super) struct LastActivity {
     /// True if a request is under way.
     busy: bool,
     /// Since when that is so.
@@ -21,7 +21,7 @@ pub(super) struct Last {
     served: bool,
 }
 
-impl Last {
+impl LastActivity {
     /// True if a request was answered with success.
     pub(super) fn served(self) -> bool {
         self.served
@@ -30,11 +30,11 @@ impl Last {
 
 /// What a client of one connection does.
 #[derive(Debug)]
-pub(crate) struct Activity(watch::Sender<Last>);
+pub(crate) struct Activity(watch::Sender<LastActivity>);
 
 impl Default for Activity {
     fn default() -> Self {
-        let connected = Last {
+        let connected = LastActivity {
             busy: false,
             since: Instant::now(),
             asked: false,
@@ -45,7 +45,7 @@ impl Default for Activity {
 }
 
 impl Activity {
-    pub(super) fn last(&self) -> Last {
+    pub(super) fn last(&self) -> LastActivity {
         *self.0.borrow()
     }
 
@@ -67,7 +67,7 @@ impl Activity {
     }
 
     /// A request begins or ends now.
-    fn note(&self, change: impl FnOnce(&mut Last)) {
+    fn note(&self, change: impl FnOnce(&mut LastActivity)) {
         self.0.send_modify(|last| {
             last.since = Instant::now();
             last.asked = true;

@@ -17,7 +17,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use super::activity::{Activity, Last};
+use super::activity::{Activity, LastActivity};
 
 #[cfg(test)]
 mod tests;
@@ -125,7 +125,7 @@ impl OpenConnections {
                 .or_default()
                 .push((last, connection));
         }
-        let quietest = |of_one: Vec<(Last, _)>| of_one.into_iter().min_by_key(|(last, _)| *last);
+        let quietest = |of_one: Vec<(LastActivity, _)>| of_one.into_iter().min_by_key(|(last, _)| *last);
         let most = by_network.values().map(Vec::len).max()?;
         let largest = by_network.into_values().filter(|of_one| of_one.len() == most);
         let (_, connection) = largest.filter_map(quietest).min_by_key(|(last, _)| *last)?;

@@ -70,7 +70,7 @@ impl Terms {
 pub(crate) struct Rotation {
     terms: Terms,
     pub(crate) current: Ca,
-    next: Option<Next>,
+    next: Option<NextAuthority>,
     /// The certificate of the one before, and since when it no longer signs.
     previous: Option<(String, Timestamp)>,
     /// The Secret holds something of a next or previous one that cannot be used.
@@ -79,7 +79,7 @@ pub(crate) struct Rotation {
 
 /// The one that will sign.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Next {
+struct NextAuthority {
     ca: Ca,
     made: Timestamp,
     /// Since when all who have to trust it are told.
@@ -151,7 +151,7 @@ impl Rotation {
         let is_over = |since: Timestamp, time| now.duration_since(since) >= time;
         let change = match (&self.next, &self.previous) {
             (
-                Some(Next {
+                Some(NextAuthority {
                     ca,
                     told: Some(since),
                     ..
@@ -168,8 +168,8 @@ impl Rotation {
                     Change::Mended
                 }
             }
-            (Some(next @ Next { told: None, .. }), _) if told => {
-                after.next = Some(Next {
+            (Some(next @ NextAuthority { told: None, .. }), _) if told => {
+                after.next = Some(NextAuthority {
                     // The clock that it was made by may be ahead.
                     told: Some(now.max(next.made)),
                     ..next.clone()
@@ -181,7 +181,7 @@ impl Rotation {
                 Change::Forgotten
             }
             (None, None) if is_due() => {
-                after.next = Some(Next {
+                after.next = Some(NextAuthority {
                     ca: self.terms.generate(now)?,
                     made: now,
                     told: None,
@@ -202,7 +202,7 @@ impl Rotation {
         let next = self.next.clone().map(|next| {
             let made = seen(next.made);
             let told = next.told.map(|told| seen(told).max(made));
-            Next { made, told, ..next }
+            NextAuthority { made, told, ..next }
         });
         let previous = self.previous.clone();
         Self {
@@ -245,7 +245,7 @@ impl Rotation {
             return Err(CA_KEY);
         }
         let next = ca(NEXT_CERT, NEXT_KEY).filter(Ca::is_whole);
-        let next = next.zip(time(NEXT_SINCE)).map(|(ca, made)| Next {
+        let next = next.zip(time(NEXT_SINCE)).map(|(ca, made)| NextAuthority {
             ca,
             made,
             // One of before it was made is of another, left behind by a version that does not know

@@ -46,14 +46,14 @@ where
 /// Which object it is, and whose.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
-struct Whose {
+struct OwnedMeta {
     uid: Option<String>,
     #[serde(deserialize_with = "owners")]
     owner_references: Option<Vec<OwnerReference>>,
 }
 
-impl From<Whose> for ObjectMeta {
-    fn from(seen: Whose) -> Self {
+impl From<OwnedMeta> for ObjectMeta {
+    fn from(seen: OwnedMeta) -> Self {
         Self {
             uid: seen.uid,
             owner_references: seen.owner_references,
@@ -66,7 +66,7 @@ impl From<Whose> for ObjectMeta {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct SelectorSeen {
-    metadata: Whose,
+    metadata: OwnedMeta,
     spec: Option<SelectorSpec>,
 }
 
@@ -135,7 +135,7 @@ fn first_labels<'de, D: Deserializer<'de>>(
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct PodSeen {
-    metadata: Whose,
+    metadata: OwnedMeta,
     spec: Option<AccountSpec>,
     status: Option<ReadyStatus>,
 }

@@ -27,7 +27,7 @@ pub(super) struct Account {
 
 /// A namespace of which something is left out.
 pub(super) struct Shortage {
-    least: Least,
+    smallest: SmallestByClass,
     /// How many objects were left out since the last list. Of more than [`left_out::MOST`] nobody
     /// knows the names, so only a list tells what is whole.
     count: usize,
@@ -38,7 +38,7 @@ pub(super) struct Shortage {
 
 /// How much the smallest object takes that is left out, by class.
 #[derive(Default)]
-struct Least {
+struct SmallestByClass {
     usual: Option<usize>,
     other: Option<usize>,
 }
@@ -61,7 +61,7 @@ impl SizeClass {
     }
 }
 
-impl Least {
+impl SmallestByClass {
     fn of(&mut self, class: SizeClass) -> &mut Option<usize> {
         match class {
             SizeClass::Usual => &mut self.usual,
@@ -73,7 +73,7 @@ impl Least {
 impl Shortage {
     fn new() -> Self {
         Self {
-            least: Least::default(),
+            smallest: SmallestByClass::default(),
             count: 0,
             wait: LOOK.0,
             at: Instant::now() + LOOK.0,
@@ -135,8 +135,8 @@ impl Account {
         self.forget(&namespace, &name);
         let shortage = self.shortage.entry(namespace).or_insert_with(Shortage::new);
         shortage.count = shortage.count.saturating_add(1);
-        let least = shortage.least.of(entry.class);
-        *least = Some(least.map_or(entry.bytes, |least| least.min(entry.bytes)));
+        let smallest = shortage.smallest.of(entry.class);
+        *smallest = Some(smallest.map_or(entry.bytes, |smallest| smallest.min(entry.bytes)));
         Fate::LeftOut {
             was_kept: known.is_some(),
         }
@@ -225,10 +225,10 @@ impl Account {
     pub(super) fn needs_list(&self) -> bool {
         let now = Instant::now();
         self.shortage.iter().any(|(namespace, shortage)| {
-            let is_room = |class: SizeClass, least: Option<usize>| {
-                least.is_some_and(|least| self.budget_of(class).has(namespace, least))
+            let is_room = |class: SizeClass, smallest: Option<usize>| {
+                smallest.is_some_and(|smallest| self.budget_of(class).has(namespace, smallest))
             };
-            let Least { usual, other } = shortage.least;
+            let SmallestByClass { usual, other } = shortage.smallest;
             let is_lost = shortage.count > left_out::MOST;
             shortage.at <= now
                 && (is_lost || is_room(SizeClass::Usual, usual) || is_room(SizeClass::Other, other))

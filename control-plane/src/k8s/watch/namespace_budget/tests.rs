@@ -13,7 +13,7 @@ use crate::k8s::watch::PackedJobSet;
 use crate::k8s::watch::cache_entry::known_by_name;
 use crate::k8s::watch::left_out;
 
-type Said = watcher::Result<Event<PackedJobSet>>;
+type WatchEvent = watcher::Result<Event<PackedJobSet>>;
 
 /// A JobSet of about so many bytes.
 fn jobset(namespace: &str, name: &str, bytes: usize) -> PackedJobSet {
@@ -34,13 +34,13 @@ fn jobset(namespace: &str, name: &str, bytes: usize) -> PackedJobSet {
 
 /// A watch, as the API server would feed it.
 struct Fed {
-    news: Arc<Mutex<Option<UnboundedSender<Said>>>>,
+    news: Arc<Mutex<Option<UnboundedSender<WatchEvent>>>>,
     begun: Arc<AtomicUsize>,
     left_out: Arc<Mutex<Vec<String>>>,
 }
 
 impl Fed {
-    fn by(budget: Budget) -> (Self, BoxStream<'static, Said>) {
+    fn by(budget: Budget) -> (Self, BoxStream<'static, WatchEvent>) {
         let fed = Self {
             news: Arc::default(),
             begun: Arc::default(),
@@ -49,7 +49,7 @@ impl Fed {
         let (news, begun, left_out) = (fed.news.clone(), fed.begun.clone(), fed.left_out.clone());
         let begin = move || {
             begun.fetch_add(1, Ordering::Relaxed);
-            let (sender, events): (_, UnboundedReceiver<Said>) = unbounded();
+            let (sender, events): (_, UnboundedReceiver<WatchEvent>) = unbounded();
             *news.lock().unwrap() = Some(sender);
             events.boxed()
         };
@@ -73,7 +73,7 @@ impl Fed {
 }
 
 /// What has come so far, in short.
-fn come(events: &mut BoxStream<'static, Said>) -> Vec<String> {
+fn come(events: &mut BoxStream<'static, WatchEvent>) -> Vec<String> {
     let name = |object: &PackedJobSet| ObjectRef::from(object).name;
     let mut seen = Vec::new();
     while let Some(Some(event)) = events.next().now_or_never() {
@@ -211,18 +211,18 @@ fn labels_count_and_not_their_text_alone() {
 }
 
 /// Something that may be of usual size.
-struct Thing {
+struct SizedObject {
     namespace: String,
     name: String,
     bytes: usize,
     is_usual: bool,
 }
 
-impl Lookup for Thing {
+impl Lookup for SizedObject {
     known_by_name!(Job, name);
 }
 
-impl Weighs for Thing {
+impl Weighs for SizedObject {
     fn bytes(&self) -> usize {
         self.bytes - ENTRY
     }
@@ -232,8 +232,8 @@ impl Weighs for Thing {
     }
 }
 
-fn thing(name: &str, bytes: usize, is_usual: bool) -> Thing {
-    Thing {
+fn thing(name: &str, bytes: usize, is_usual: bool) -> SizedObject {
+    SizedObject {
         namespace: "ns".to_owned(),
         name: name.to_owned(),
         bytes,

@@ -45,6 +45,7 @@ fn live(mut rotation: Rotation, looks: &[(i64, bool, bool)]) -> (Rotation, Vec<O
     (rotation, changes)
 }
 
+/// One life of an authority, step by step, which is why it is long.
 #[test]
 fn each_step_is_taken_when_its_time_has_come_whatever_the_clock_does() {
     use Change::{Forgotten, Made, Mended, Signs, Told};
