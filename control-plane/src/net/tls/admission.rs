@@ -25,7 +25,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 
-use super::allowance::Allowance;
+use super::allowance::{Allowance, Client};
 use super::connection_limit::{ConnectionLimit, Rejected, UnknownConnection};
 use super::frames::{Answers, Preface};
 use super::serving::AcceptedConnection;
@@ -277,7 +277,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for UnauthenticatedStream<S> {
             if has_come {
                 self.allowance.renew();
             }
-            if !self.allowance.read(bytes, !is_admitted) {
+            let client = match is_admitted {
+                true => Client::Admitted,
+                false => Client::Unknown,
+            };
+            if !self.allowance.read(bytes, client) {
                 buf.set_filled(before);
                 self.handle.turn_away(&Rejected::Flood);
                 return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));

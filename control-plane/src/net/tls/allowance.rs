@@ -22,6 +22,14 @@ const A_FRAME: u64 = 4096;
 /// Frames that a client may have earned by reading, at most.
 const EARNED: u64 = 16 * FRAMES.0;
 
+/// What is known of a connection's client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Client {
+    /// Nobody is admitted on it: what it sends counts.
+    Unknown,
+    Admitted,
+}
+
 /// What is left of it.
 pub(super) struct Allowance {
     frames: Bucket,
@@ -73,13 +81,12 @@ impl Allowance {
         self.written %= A_FRAME;
     }
 
-    /// Takes in what was read; `counts`: nobody is admitted. False: that is more than there is
-    /// left.
-    pub(super) fn read(&mut self, bytes: &[u8], counts: bool) -> bool {
+    /// Takes in what was read. False: that is more than there is left.
+    pub(super) fn read(&mut self, bytes: &[u8], client: Client) -> bool {
         let frames = self.frames_of(bytes);
         let bytes = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
         // Neither is left out where the other one is over.
-        !counts || self.frames.take(frames) & self.bytes.take(bytes)
+        client == Client::Admitted || self.frames.take(frames) & self.bytes.take(bytes)
     }
 
     /// How many frames begin in it.
@@ -170,16 +177,16 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_flood_of_small_frames_is_over_soon_and_a_client_in_use_goes_on() {
         let mut allowance = Allowance::of_daemon();
-        assert!(allowance.read(PREFACE, true));
+        assert!(allowance.read(PREFACE, Client::Unknown));
         let pings = ping().repeat(100);
-        assert!((0..10).all(|_| allowance.read(&pings, true)));
-        assert!(!allowance.read(&pings, true));
+        assert!((0..10).all(|_| allowance.read(&pings, Client::Unknown)));
+        assert!(!allowance.read(&pings, Client::Unknown));
         // A probe goes on for ever.
         let mut allowance = Allowance::of_daemon();
-        assert!(allowance.read(PREFACE, true));
+        assert!(allowance.read(PREFACE, Client::Unknown));
         for _ in 0..1_000 {
             tokio::time::advance(Duration::from_secs(1)).await;
-            assert!(allowance.read(&ping().repeat(10), true));
+            assert!(allowance.read(&ping().repeat(10), Client::Unknown));
         }
     }
 
@@ -187,54 +194,58 @@ mod tests {
     async fn nothing_counts_once_somebody_is_admitted_and_frames_are_told_apart_after_that() {
         let mut allowance = Allowance::of_daemon();
         let stream = [PREFACE.to_vec(), long().repeat(100_000)].concat();
-        assert!(stream.chunks(4_096).all(|part| allowance.read(part, false)));
+        assert!(
+            stream
+                .chunks(4_096)
+                .all(|part| allowance.read(part, Client::Admitted))
+        );
         assert_eq!(allowance.frames_of(&ping()), 1);
-        assert!(allowance.read(&ping().repeat(1_000), true));
+        assert!(allowance.read(&ping().repeat(1_000), Client::Unknown));
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_largest_hello_has_room() {
         let frame = [&[0, 64, 0, 0, 0, 0, 0, 0, 1][..], &vec![0; 16_384]].concat();
         let mut allowance = Allowance::of_daemon();
-        assert!(allowance.read(PREFACE, true));
-        assert!((0..256).all(|_| allowance.read(&frame, true)));
-        assert!((0..1_024).any(|_| !allowance.read(&frame, true)));
+        assert!(allowance.read(PREFACE, Client::Unknown));
+        assert!((0..256).all(|_| allowance.read(&frame, Client::Unknown)));
+        assert!((0..1_024).any(|_| !allowance.read(&frame, Client::Unknown)));
     }
 
     #[tokio::test(start_paused = true)]
     async fn who_makes_himself_known_again_and_again_may_say_any_amount() {
         let mut allowance = Allowance::of_caller();
-        assert!(allowance.read(PREFACE, true));
+        assert!(allowance.read(PREFACE, Client::Unknown));
         for _ in 0..100 {
-            assert!(allowance.read(&ping().repeat(1_000), true));
+            assert!(allowance.read(&ping().repeat(1_000), Client::Unknown));
             allowance.renew();
         }
         let head = [&[0, 48, 0, 1, 4, 0, 0, 0, 1][..], &vec![0; 12_288]].concat();
-        assert!((0..40).all(|_| allowance.read(&head, true)));
-        assert!((0..10).any(|_| !allowance.read(&head, true)));
+        assert!((0..40).all(|_| allowance.read(&head, Client::Unknown)));
+        assert!((0..10).any(|_| !allowance.read(&head, Client::Unknown)));
     }
 
     #[tokio::test(start_paused = true)]
     async fn who_reads_much_may_answer_with_as_many_frames_as_that_takes() {
         let mut allowance = Allowance::of_caller();
-        assert!(allowance.read(PREFACE, true));
+        assert!(allowance.read(PREFACE, Client::Unknown));
         for _ in 0..1_600 {
             allowance.wrote(16_384);
-            assert!(allowance.read(&ping().repeat(3), true));
+            assert!(allowance.read(&ping().repeat(3), Client::Unknown));
         }
         // What it has earned is no less once it makes itself known, and has an end.
         for _ in 0..1_000_000 {
             allowance.wrote(16_384);
         }
         allowance.renew();
-        assert!((0..16).all(|_| allowance.read(&ping().repeat(1_000), true)));
-        assert!(!allowance.read(&ping().repeat(1_000), true));
+        assert!((0..16).all(|_| allowance.read(&ping().repeat(1_000), Client::Unknown)));
+        assert!(!allowance.read(&ping().repeat(1_000), Client::Unknown));
         // To be answered is not to read much.
         let mut allowance = Allowance::of_caller();
-        assert!(allowance.read(PREFACE, true));
+        assert!(allowance.read(PREFACE, Client::Unknown));
         let flood = (0..2_000).all(|_| {
             allowance.wrote(17);
-            allowance.read(&ping(), true)
+            allowance.read(&ping(), Client::Unknown)
         });
         assert!(!flood);
     }

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
 
 use super::hub::TlsError;
-use super::rotation::{Change, Rotation, Terms, text};
+use super::rotation::{Change, Rotation, Terms, Trust, text};
 
 #[cfg(test)]
 mod tests;
@@ -47,7 +47,7 @@ impl Authority {
         // The clock was put back.
         let since = self.since.min(now);
         let is_due = || now.duration_since(since) >= SIGNS;
-        Ok(match self.rotation.step(now, is_due, true)? {
+        Ok(match self.rotation.step(now, is_due, Trust::Published)? {
             Some((rotation, change)) => {
                 let since = if change == Change::Signs { now } else { since };
                 Some((Self { rotation, since }, change))

@@ -86,6 +86,25 @@ struct NextAuthority {
     told: Option<Timestamp>,
 }
 
+/// How far [`Rotation::trusted`] is published.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Trust {
+    /// All that is to be trusted is published, everywhere.
+    Published,
+    /// Somebody has not been told of all of it.
+    Pending,
+}
+
+impl Trust {
+    /// [`Trust::Published`] if all are told.
+    pub(crate) fn told(are_told: bool) -> Self {
+        match are_told {
+            true => Self::Published,
+            false => Self::Pending,
+        }
+    }
+}
+
 /// What a step does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Change {
@@ -131,15 +150,15 @@ impl Rotation {
         })
     }
 
-    /// What comes after this, and what that is; nothing while there is nothing to do. Whether
-    /// another one is due is asked where there could be one. `told` says that all of
-    /// [`Rotation::trusted`] is published, everywhere.
+    /// The next state, and what changes with it; nothing while there is nothing to do. `is_due` is
+    /// called only if another authority may be made.
     pub(crate) fn step(
         &self,
         now: Timestamp,
         is_due: impl FnOnce() -> bool,
-        told: bool,
+        trust: Trust,
     ) -> Result<Option<(Self, Change)>, rcgen::Error> {
+        let told = trust == Trust::Published;
         let mut after = self.mended(now);
         if after != *self {
             return Ok(Some((after, Change::Mended)));

@@ -18,7 +18,7 @@ use thiserror::Error;
 
 use super::Service;
 use crate::net::tls::Validity;
-use crate::net::tls::rotation::{Change, HURRY, Rotation, Terms, text};
+use crate::net::tls::rotation::{Change, HURRY, Rotation, Terms, Trust, text};
 
 #[cfg(test)]
 mod tests;
@@ -85,16 +85,16 @@ impl Pair {
         Self::issue(self.authority.renewed(now)?, service, now)
     }
 
-    /// What comes after this, and what that is; nothing while there is nothing to do. `told` says
-    /// that the API server was told of all that is to be trusted.
+    /// The next pair, and what changes with it; nothing while there is nothing to do. `trust` says
+    /// if the API server was told of all that is to be trusted.
     pub(super) fn step(
         &self,
         service: Service<'_>,
         now: Timestamp,
-        told: bool,
+        trust: Trust,
     ) -> Result<Option<(Self, Change)>, PairError> {
         let is_due = || self.check(service, now, RENEW).is_err();
-        let Some((authority, change)) = self.authority.step(now, is_due, told)? else {
+        let Some((authority, change)) = self.authority.step(now, is_due, trust)? else {
             return Ok(None);
         };
         let after = match change {

@@ -28,6 +28,7 @@ use tokio::time::Instant;
 use super::pair::{Pair, PairError};
 use super::{Certificate, InjectedBundles, Service};
 use crate::k8s::namespace;
+use crate::net::tls::rotation::Trust;
 
 #[cfg(test)]
 mod tests;
@@ -163,7 +164,7 @@ fn decide(
         Err(error) => return generate(&error.to_string()),
     };
     let Err(error) = pair.fits(service, now) else {
-        let step = pair.step(service, now, told.of(&pair.authority.trusted()))?;
+        let step = pair.step(service, now, Trust::told(told.of(&pair.authority.trusted())))?;
         return Ok(step.map_or(Decision::Use(pair), |(after, why)| {
             Decision::Write(after, why.to_string())
         }));

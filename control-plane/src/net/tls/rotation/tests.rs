@@ -35,7 +35,9 @@ fn first() -> Rotation {
 fn live(mut rotation: Rotation, looks: &[(i64, bool, bool)]) -> (Rotation, Vec<Option<Change>>) {
     let mut changes = Vec::new();
     for (hour, due, told) in looks {
-        let step = reread(&rotation).step(at(*hour), || *due, *told).unwrap();
+        let step = reread(&rotation)
+            .step(at(*hour), || *due, Trust::told(*told))
+            .unwrap();
         changes.push(step.as_ref().map(|(_, change)| *change));
         if let Some((after, _)) = step {
             assert_eq!(reread(&after), after);
@@ -278,11 +280,11 @@ fn damaged_ones_beside_the_current_are_left_out_and_written_out() {
                 };
                 let read = Rotation::from_data(TERMS, &data).unwrap();
                 assert_eq!(read.trusted(), whole.current.cert, "{key}: {damage:?}");
-                let (mended, change) = read.step(at(24), || false, true).unwrap().unwrap();
+                let (mended, change) = read.step(at(24), || false, Trust::Published).unwrap().unwrap();
                 assert_eq!(change, Change::Mended);
                 mended.put(&mut data);
                 assert_eq!(data.into_keys().collect::<Vec<_>>(), [CA_CERT, CA_KEY]);
-                assert_eq!(mended.step(at(24), || false, true).unwrap(), None);
+                assert_eq!(mended.step(at(24), || false, Trust::Published).unwrap(), None);
             }
         }
     }
