@@ -69,7 +69,7 @@ impl Server {
     /// process still has is waited for.
     ///
     /// # Errors
-    /// Where the TLS versions and cipher suites do not fit each other.
+    /// If the TLS versions and cipher suites do not fit each other.
     pub async fn run(self, shutdown: CancellationToken) -> anyhow::Result<()> {
         let (certificate, certificates) = watch::channel(None);
         let tls = self.tls.server(Arc::new(Current(certificates.clone())))?;

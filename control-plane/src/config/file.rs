@@ -162,10 +162,10 @@ pub struct InternalCertManagement {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ClientConnection {
-    /// Requests of each kind in a second; there is no limit where this is not above 0: a negative
+    /// Requests of each kind in a second; there is no limit if this is not above 0: a negative
     /// number, 0 or NaN.
     pub qps: Option<f32>,
-    /// Requests of each kind at once; one where this is less.
+    /// Requests of each kind at once; one if this is less.
     pub burst: Option<i32>,
 }
 
@@ -173,7 +173,7 @@ impl Configuration {
     /// Reads the file.
     ///
     /// # Errors
-    /// [`ConfigError`] where it cannot be read, or is not a Configuration of this version.
+    /// [`ConfigError`] if it cannot be read, or is not a Configuration of this version.
     pub fn read(file: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(file).map_err(|error| ConfigError::Unreadable {
             file: file.to_owned(),

@@ -180,7 +180,7 @@ pub struct Hub {
 }
 
 impl Settings {
-    /// Reads the file of `--config`, where there is one, and puts it together with the flags.
+    /// Reads the file of `--config`, if there is one, and puts it together with the flags.
     ///
     /// # Errors
     /// [`SettingsError`] for the first mistake.

@@ -198,7 +198,7 @@ impl Authenticator {
     /// Checks a token.
     ///
     /// # Errors
-    /// [`AuthError`] where it is not accepted.
+    /// [`AuthError`] if it is not accepted.
     pub async fn check(&self, token: &str) -> Result<Credentials, AuthError> {
         let id = token::key_id(token)?;
         let issuer = self.keys.with(&id).await?;

@@ -54,7 +54,7 @@ pub(super) struct Reported {
 /// Reads one worker state.
 ///
 /// # Errors
-/// Where it lacks what identifies it: such a state could not be acted upon; or has more than is
+/// If it lacks what identifies it: such a state could not be acted upon; or has more than is
 /// kept.
 pub(super) fn report_from(node: &str, mut state: pb::WorkerState) -> Result<Reported, ReportLimit> {
     report_limits::is_short(&state)?;
@@ -137,7 +137,7 @@ pub(super) fn words_from(mut said: String) -> String {
     said
 }
 
-/// Who is meant, where anybody is.
+/// Who is meant, if anybody is.
 pub(super) fn incarnation_from(incarnation: pb::Incarnation) -> Option<Incarnation> {
     let named = !incarnation.pod_uid.is_empty() && !incarnation.container_id.is_empty();
     named.then_some(Incarnation {

@@ -57,7 +57,7 @@ pub(super) struct EpochTracker {
 
 #[derive(Debug, Default)]
 struct HeardEpochs {
-    /// What statuses say, where it is above the leader's own.
+    /// What statuses say, if it is above the leader's own.
     durable: Option<Epoch>,
     /// What each node has spoken of: those that know of no leader are not here.
     nodes: HashMap<String, NodeEpochs>,
@@ -97,7 +97,7 @@ impl EpochTracker {
         self.changed.notify_one();
     }
 
-    /// A node tells of this epoch. Gives why that is suspicious, where it is news.
+    /// A node tells of this epoch. Gives why that is suspicious, if it is news.
     pub(super) fn said(&self, node: &str, epoch: Epoch) -> Result<(), Claim> {
         if epoch == Epoch::default() {
             return Ok(());
@@ -131,7 +131,7 @@ impl EpochTracker {
         }
     }
 
-    /// The highest epoch that anybody speaks of, believed or not, where it is above the leader's
+    /// The highest epoch that anybody speaks of, believed or not, if it is above the leader's
     /// own.
     pub(super) fn highest(&self) -> Option<Epoch> {
         let heard = self.lock();

@@ -20,7 +20,7 @@ const PING_EVERY: Duration = Duration::from_secs(10);
 /// Groups in one Desired message.
 const GROUPS_PER_MESSAGE: usize = 256;
 
-/// The same in bytes, where it is more than one group: a daemon takes 16 MiB.
+/// The same in bytes, if it is more than one group: a daemon takes 16 MiB.
 const MESSAGE: usize = 2 << 20;
 
 /// What is to be sent to one node.
@@ -39,7 +39,7 @@ struct Pending {
     groups: BTreeMap<String, Item>,
     draining: bool,
     closed: bool,
-    /// Why the stream ends, where that is an error.
+    /// Why the stream ends, if that is an error.
     failure: Option<Status>,
     /// The task that sends, while there is nothing to send.
     sender: Option<Waker>,
@@ -127,7 +127,7 @@ impl Outbox {
         self.lock().take()
     }
 
-    /// The same; where there is none now the task is woken once there may be one. For one task.
+    /// The same; if there is none now the task is woken once there may be one. For one task.
     fn poll_take(&self, cx: &Context<'_>) -> NextMessage {
         let mut pending = self.lock();
         let taken = pending.take();
@@ -185,7 +185,7 @@ impl Pending {
     }
 }
 
-/// What is sent on a stream: what the outbox has, and a sign of life where it has nothing for long.
+/// What is sent on a stream: what the outbox has, and a sign of life if it has nothing for long.
 pub(super) struct Outgoing {
     outbox: Arc<Outbox>,
     /// When the last one was sent.

@@ -92,7 +92,7 @@ impl Refusals {
         refusals
     }
 
-    /// Somebody was refused: `who` is a node, where that is known for certain, or else the address
+    /// Somebody was refused: `who` is a node, if that is known for certain, or else the address
     /// of the peer.
     pub(crate) fn note(&self, who: &str, reason: &'static str, error: &dyn std::error::Error) {
         if self.news.is_new((who.to_owned(), reason)) {

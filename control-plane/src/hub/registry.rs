@@ -109,7 +109,7 @@ impl Registry {
         }
     }
 
-    /// The highest epoch above the leader's that anybody speaks of, even where nobody else says so.
+    /// The highest epoch above the leader's that anybody speaks of, even if nobody else says so.
     #[must_use]
     pub fn rival(&self) -> Option<Epoch> {
         self.epoch_tracker.highest()
@@ -220,7 +220,7 @@ impl Registry {
         if let Some(mut entry) = self.nodes.get_mut(node).filter(|entry| entry.is_of(session)) {
             entry.told = true;
         }
-        // Groups with pods there may be waiting for just that, even where it reports nothing.
+        // Groups with pods there may be waiting for just that, even if it reports nothing.
         for group in self.groups.iter() {
             let mut inner = group.lock();
             let waits = inner.meet(node, touched.contains(group.key()));
@@ -338,7 +338,7 @@ impl Registry {
         touched
     }
 
-    /// Nothing is kept any more of a worker that had to make room, nor of its group where that was
+    /// Nothing is kept any more of a worker that had to make room, nor of its group if that was
     /// all there is.
     fn drop_report(&self, node: &str, incarnation: &Incarnation, group: &str) {
         if let Some(state) = self.groups.get(group) {

@@ -95,7 +95,7 @@ impl NodeHub for HubService {
             refusals.note(&peer, error.reason(), error);
         })?;
         let mut inbound = request.into_inner();
-        // Before it is read, and not only where this replica leads. The connection's patience ends
+        // Before it is read, and not only if this replica leads. The connection's patience ends
         // the wait.
         let pace = self.paces.of(&credentials.node);
         let _ = self.shutdown.run_until_cancelled(pace.take(HELLO)).await;
@@ -187,7 +187,7 @@ impl HubService {
 /// end: JobSets without workers that restart in place need no hub. It is not `ready` until then.
 ///
 /// # Errors
-/// Where the address cannot be bound for another reason, or the server fails.
+/// If the address cannot be bound for another reason, or the server fails.
 pub(crate) async fn run(
     address: SocketAddr,
     identity: Arc<HubIdentity>,
@@ -223,10 +223,10 @@ pub(crate) async fn run(
 }
 
 /// Serves the hub on a listener of the caller's until `shutdown`, without a cluster: with the CA in
-/// a directory (`ca.crt`, `ca.key`), which is made where it is missing. Benchmarks do that.
+/// a directory (`ca.crt`, `ca.key`), which is made if it is missing. Benchmarks do that.
 ///
 /// # Errors
-/// Where the directory holds no CA and none can be made, or the server fails.
+/// If the directory holds no CA and none can be made, or the server fails.
 pub async fn serve_from_dir(
     listener: TcpListener,
     ca: &Path,

@@ -46,7 +46,7 @@ impl ApiThread {
         Self::start_as(name, || {})
     }
 
-    /// Starts one that gives way to all others where there are not enough cores, with what it does
+    /// Starts one that gives way to all others if there are not enough cores, with what it does
     /// beside.
     ///
     /// # Errors

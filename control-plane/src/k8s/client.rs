@@ -58,7 +58,7 @@ async fn from(kubeconfig: Kubeconfig) -> anyhow::Result<Config> {
     Ok(Config::from_custom_kubeconfig(kubeconfig, &options).await?)
 }
 
-/// What those of the files say that there are; nothing where one file, or none, is named: then
+/// What those of the files say that there are; nothing if one file, or none, is named: then
 /// there is nothing to leave out.
 fn merged(listed: &OsStr) -> anyhow::Result<Option<Kubeconfig>> {
     let files: Vec<PathBuf> = std::env::split_paths(listed)
@@ -125,7 +125,7 @@ fn trim_token(config: &mut Config) -> anyhow::Result<()> {
 const USER_AGENT: &str = concat!("lockstep-control-plane/", env!("CARGO_PKG_VERSION"));
 
 /// A client whose requests say who sends them, are counted, and are given up where the API server
-/// does not answer; whose lists come in pages that fit into memory. At rates, where they are given.
+/// does not answer; whose lists come in pages that fit into memory. At rates, if they are given.
 pub(crate) fn connect(mut config: Config, rates: Option<Rates>, metrics: &Metrics) -> kube::Result<Client> {
     config.read_timeout.get_or_insert(SILENCE);
     let count = Counting::new(metrics.requests(), &config.cluster_url);

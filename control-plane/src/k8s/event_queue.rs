@@ -87,7 +87,7 @@ impl<K: Eq + Hash + Clone, T> State<K, T> {
         Ok(())
     }
 
-    /// Drops the latest event of the namespace that has most, where that is more than `own`.
+    /// Drops the latest event of the namespace that has most, if that is more than `own`.
     fn make_room(&mut self, own: usize) -> bool {
         let longest = self.waiting.values_mut().max_by_key(|waiting| waiting.len());
         let Some(longest) = longest.filter(|longest| longest.len() > own + 1) else {

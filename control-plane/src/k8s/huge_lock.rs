@@ -37,7 +37,7 @@ pub(crate) async fn turn() -> Huge {
     }
 }
 
-/// The same where something is huge, and else nothing.
+/// The same if something is huge, and else nothing.
 pub(crate) async fn turn_if(is_huge: bool) -> Option<Huge> {
     match is_huge {
         true => Some(turn().await),

@@ -10,7 +10,7 @@ const LIMITS: [&str; 2] = [
 ];
 /// Bytes of a page, on every machine that the images run on.
 const PAGE: usize = 4096;
-/// What counts where nothing can be read: the limit of the chart.
+/// What counts if nothing can be read: the limit of the chart.
 const USUAL: usize = 1 << 30;
 
 /// Bytes that this process may take: the limit of its container, or the machine's memory if that is

@@ -54,7 +54,7 @@ impl Pace {
         }
     }
 
-    /// When the next one may come, where that is not now.
+    /// When the next one may come, if that is not now.
     fn later(&self, even: Instant) -> Option<Instant> {
         even.checked_sub(self.burst).filter(|at| *at > Instant::now())
     }

@@ -40,7 +40,7 @@ const HEALTH: Connections = Connections {
 /// are filled and the webhooks and the hub served (`/readyz`), in plain HTTP, until `shutdown`.
 ///
 /// # Errors
-/// Where the address cannot be bound.
+/// If the address cannot be bound.
 pub async fn health(
     settings: Health,
     stores: Stores,

@@ -39,7 +39,7 @@ impl<K: Eq + Hash> HourlyLimit<K> {
     }
 }
 
-/// Lines of a log at once, where there were none for a while; one more each second.
+/// Lines of a log at once, if there were none for a while; one more each second.
 const LINES: u32 = 20;
 /// The time that each line after these waits for.
 const EACH: Duration = Duration::from_secs(1);
@@ -63,7 +63,7 @@ impl Default for LineLimit {
 }
 
 impl LineLimit {
-    /// So many at once where there were none for a while, and one more each time that so long has
+    /// So many at once if there were none for a while, and one more each time that so long has
     /// passed.
     pub(crate) fn new(most: u32, each: Duration) -> Self {
         Self(Mutex::new(LineBucket {

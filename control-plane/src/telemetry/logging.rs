@@ -15,7 +15,7 @@ use rate_limit::RateLimit;
 /// chooses what, or else `RUST_LOG`, by default `info`.
 ///
 /// # Errors
-/// Where `RUST_LOG` cannot be read or a log is set up already.
+/// If `RUST_LOG` cannot be read or a log is set up already.
 pub fn init(format: LogFormat, level: Option<ZapLevel>) -> anyhow::Result<()> {
     let filter = match (level, std::env::var(EnvFilter::DEFAULT_ENV)) {
         (None, Ok(directives)) => EnvFilter::try_new(directives)?,

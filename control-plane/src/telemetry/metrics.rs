@@ -257,7 +257,7 @@ impl Metrics {
     /// All metrics in OpenMetrics text.
     ///
     /// # Errors
-    /// Where a metric cannot be written as text.
+    /// If a metric cannot be written as text.
     pub fn encode(&self) -> Result<String, std::fmt::Error> {
         let mut text = String::new();
         text::encode(

@@ -1,4 +1,4 @@
-//! Traces: OTLP over gRPC to a collector, where one is named.
+//! Traces: OTLP over gRPC to a collector, if one is named.
 //!
 //! Promises: without a collector there is no thread, no connection and no memory for any of this.
 //! With one, a task that makes spans never waits: what cannot be sent in time is dropped, and said
@@ -79,7 +79,7 @@ impl Traces {
         Ok(Self(Some(Export { provider, tracer })))
     }
 
-    /// What makes spans, where somebody wants them.
+    /// What makes spans, if somebody wants them.
     #[must_use]
     pub fn tracer(&self) -> Option<&SdkTracer> {
         self.0.as_ref().map(|export| &export.tracer)

@@ -132,7 +132,7 @@ impl Reason {
         }
     }
 
-    /// When the same call may be tried again, where nothing but time has to pass.
+    /// When the same call may be tried again, if nothing but time has to pass.
     pub(super) fn again_after(self) -> Option<Duration> {
         match self {
             Self::NotLeading | Self::TakingOver | Self::ShuttingDown => Some(SOON),
@@ -179,7 +179,7 @@ impl CallError {
         self.of(&key.namespace, &key.name)
     }
 
-    /// With one more thing to know, where it is not empty.
+    /// With one more thing to know, if it is not empty.
     pub(super) fn with(mut self, key: &str, value: impl Into<String>) -> Self {
         let value = value.into();
         if !value.is_empty() {

@@ -133,7 +133,7 @@ struct Watching {
 }
 
 impl Watching {
-    /// The next status; `None` where there is no other one to come. Cancel-safe.
+    /// The next status; `None` if there is no other one to come. Cancel-safe.
     async fn next(&mut self) -> Option<ServingStatus> {
         loop {
             let (leads, ends) = (*self.leading.borrow_and_update(), self.shutdown.is_cancelled());
@@ -166,7 +166,7 @@ type Reflection<V1, V1Alpha> = (
 /// for.
 ///
 /// # Errors
-/// Where a description that was compiled in cannot be read.
+/// If a description that was compiled in cannot be read.
 pub(super) fn reflection(
     shutdown: &CancellationToken,
 ) -> Result<Reflection<impl v1::ServerReflection, impl v1alpha::ServerReflection>, Error> {

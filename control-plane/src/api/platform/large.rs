@@ -1,13 +1,15 @@
-//! What answers take that nobody reads, and what large groups take of those who serve callers. A
-//! tenant may have a group of 100,000 workers, or many smaller ones, and ask for them on a hundred
-//! streams that it never reads.
+//! Limits for large groups, and for answers that nobody reads. A tenant may have a group of 100,000
+//! workers, or many smaller ones, and ask for them on a hundred streams that it never reads.
 //!
-//! Promises: for each namespace that is asked about one large group is told at a time, beside the
-//! threads that serve others, and then none for five times as long; what is told and not read yet
-//! takes [`UNREAD`] of each namespace that is asked about, and [`UNREAD_OF_ALL`] together (less
-//! where memory is short, and then a quarter of it for each namespace), beside that of who may ask
-//! about all of them; messages of up to [`FREE`] do not count. Who finds no room waits, and is told
-//! the newest state then; and one JobSet of each namespace is read whole at a time, to be written.
+//! Promises:
+//! - For each namespace that is asked about, one large group is told at a time, on a thread that
+//!   serves nobody else. Then none is told for five times as long.
+//! - Answers that are not read yet take at most [`UNREAD`] for each namespace that is asked about,
+//!   and [`UNREAD_OF_ALL`] together. If memory is short, all take less, and each namespace a
+//!   quarter of that. Callers who ask about all namespaces have room of their own. Messages of up
+//!   to [`FREE`] do not count.
+//! - A caller that finds no room waits, and is told the newest state then.
+//! - One JobSet of each namespace is read whole at a time, to be written.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex as Lock, PoisonError};
@@ -141,8 +143,8 @@ impl NamespaceLine {
         })
     }
 
-    /// What `tell` says of a group that had this size, in turn where it is large, with its room. It
-    /// is `Err` where there is more to tell than there is room for by now, and `None` where there
+    /// What `tell` says of a group that had this size, in turn if it is large, with its room. It
+    /// is `Err` if there is more to tell than there is room for by now, and `None` if there
     /// is no such group any more, or the process ends.
     pub(super) async fn tell<T: Send + 'static>(
         &self,

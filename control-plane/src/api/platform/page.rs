@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Promises: it changes nothing, and answers GET and HEAD alone; it asks nobody who they are, which
-//! is why it listens on the loopback interface where nothing else is said: whoever may forward
+//! is why it listens on the loopback interface if nothing else is said: whoever may forward
 //! ports of the pod sees it; a page of another site reads nothing of it, whatever names that site
 //! gives to the loopback interface; nothing queues up for a reader, who is sent the newest state or
 //! nothing; and all readers together take a tenth of one core, however many groups there are.
@@ -119,7 +119,7 @@ impl StatusPage {
     /// none: nobody's jobs depend on it.
     ///
     /// # Errors
-    /// Where the listener has no address.
+    /// If the listener has no address.
     pub async fn run(self, address: Option<SocketAddr>) -> anyhow::Result<()> {
         let Some(address) = address else {
             self.shutdown.cancelled().await;
@@ -144,7 +144,7 @@ impl StatusPage {
     /// Serves the page on this listener until the shutdown.
     ///
     /// # Errors
-    /// Where the listener has no address.
+    /// If the listener has no address.
     pub async fn serve(mut self, listener: TcpListener) -> anyhow::Result<()> {
         let shutdown = self.shutdown.clone();
         let address = listener.local_addr()?;

@@ -24,7 +24,7 @@ const ATTEMPTS: usize = 5;
 /// Checks that these workers may be restarted without the others.
 ///
 /// # Errors
-/// `NOT_FOUND` where the JobSet has none of them, `FAILED_PRECONDITION` where they are restarted
+/// `NOT_FOUND` if the JobSet has none of them, `FAILED_PRECONDITION` if they are restarted
 /// with all others.
 pub(super) fn check(target: &Target, jobset: &JobSet, observed: &Observed) -> Result<(), Status> {
     let replicated_job = find(target, jobset)?;
@@ -72,7 +72,7 @@ pub(super) fn check(target: &Target, jobset: &JobSet, observed: &Observed) -> Re
     Ok(())
 }
 
-/// The replicatedJob that these workers are of, where there are such workers.
+/// The replicatedJob that these workers are of, if there are such workers.
 fn find<'j>(target: &Target, jobset: &'j JobSet) -> Result<&'j ReplicatedJob, Status> {
     let has_job = |replicated_job: &&ReplicatedJob, job: &str| {
         let index = job.rsplit_once('-').and_then(|(_, index)| index.parse().ok());

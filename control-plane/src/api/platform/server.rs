@@ -39,7 +39,7 @@ const FAREWELL: Duration = Duration::from_secs(5);
 /// Serves the platform API until `shutdown` is cancelled, from when there is a certificate for it.
 ///
 /// # Errors
-/// Where the address cannot be bound or the server fails.
+/// If the address cannot be bound or the server fails.
 pub(crate) async fn run(
     address: Option<SocketAddr>,
     identity: Arc<HubIdentity>,

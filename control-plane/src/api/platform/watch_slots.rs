@@ -76,7 +76,7 @@ impl WatchSlots {
     /// A place for one who watches this namespace (empty: all).
     ///
     /// # Errors
-    /// Where there is none.
+    /// If there is none.
     pub(super) fn take(&self, namespace: &str) -> Result<WatchSlot, CallError> {
         let SlotLimits {
             all,

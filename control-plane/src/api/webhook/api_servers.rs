@@ -22,7 +22,7 @@ const NAMESPACE: &str = "default";
 const NAME: &str = "kubernetes";
 /// How often it is read.
 const EVERY: Duration = Duration::from_secs(60);
-/// How soon it is read again where that failed.
+/// How soon it is read again if that failed.
 const AGAIN: Duration = Duration::from_secs(5);
 /// More addresses are not kept. An EndpointSlice has up to 1,000.
 const MOST: usize = 100;

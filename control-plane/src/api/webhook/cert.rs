@@ -55,7 +55,7 @@ pub(super) async fn keep(
 }
 
 /// What each of the webhook configurations has the API server trust wherever it leads here, as it
-/// was last seen; what it should, where there is no such configuration. Nothing while that is not
+/// was last seen; what it should, if there is no such configuration. Nothing while that is not
 /// known, or not so.
 #[derive(Debug, Clone, Default)]
 struct InjectedBundles {

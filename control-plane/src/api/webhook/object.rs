@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 /// The most of one object.
 const MOST: Extent = Extent::MOST.times(2);
 
-/// Reads an object; null where there is none.
+/// Reads an object; null if there is none.
 ///
 /// # Errors
 /// It consists of more than may be read.

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 /// is what was read from `raw`.
 ///
 /// # Errors
-/// Where a typed form has no JSON form.
+/// If a typed form has no JSON form.
 pub(super) fn diff<T: Serialize>(raw: &Value, before: &T, after: &T) -> Result<Patch, serde_json::Error> {
     let mut changed = raw.clone();
     transfer(

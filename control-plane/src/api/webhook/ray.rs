@@ -28,7 +28,7 @@ where
         Operation::Delete | Operation::Connect => return Ok(Vec::new()),
     };
     let managers: Vec<Option<&str>> = [Some(new), old].into_iter().flatten().map(managed_by).collect();
-    // Asked only where it matters.
+    // Asked only if it matters.
     let kuberay = match managers
         .iter()
         .any(|manager| manager.unwrap_or_default().is_empty())

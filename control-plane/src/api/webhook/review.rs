@@ -119,7 +119,7 @@ impl Request {
     }
 }
 
-/// Namespace of the object that a request is about; empty where there is none, or it cannot be
+/// Namespace of the object that a request is about; empty if there is none, or it cannot be
 /// read.
 pub(super) fn namespace(body: &[u8]) -> String {
     #[derive(Deserialize)]

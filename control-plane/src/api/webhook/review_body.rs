@@ -3,17 +3,20 @@
 //! Anybody who reaches the port may send bodies of [`LONGEST_BODY`], and a tenant has the API
 //! server send some.
 //!
-//! Promises: a body is read as it arrives, and waits for no other one: when memory is short, the
-//! bodies that arrive most slowly are turned away, and then those that wait for their review, of
-//! the address that holds most ([`Arrivals`]). Large bodies take no memory of small ones. A body
-//! must arrive within [`COMES_WITHIN`]. An address has half of the memory for bodies that are
-//! judged, and each namespace that it names an eighth: what is beyond waits for [`PATIENCE`] and is
-//! turned away. A body that takes much to read waits for others like it before it takes anything
-//! else: of those of its own address, and of other addresses, by turns. What API servers send
-//! ([`super::api_servers::ApiServers`]) goes before what others do: no memory is kept from it for
-//! theirs, half of what bodies are read into is left to it, and of bodies that take much to read it
-//! waits for one of theirs at most. While half of all memory is taken, others have one large body
-//! at a time.
+//! Promises:
+//! - A body is read as it arrives, and waits for no other one. It must arrive within
+//!   [`COMES_WITHIN`].
+//! - If memory is short, the bodies that arrive most slowly are turned away first, then those that
+//!   wait for their review, of the address that holds most ([`Arrivals`]).
+//! - Large bodies take no memory of small ones.
+//! - An address has half of the memory for bodies that are judged, and each namespace that it names
+//!   an eighth. A body beyond that waits for [`PATIENCE`] and is turned away.
+//! - A body that takes much to read waits for others like it before it takes anything else: first
+//!   for those of its own address, then for those of other addresses, in turn.
+//! - Bodies of API servers ([`super::api_servers::ApiServers`]) come first. Others keep no memory
+//!   from them, and leave them half of what bodies are read into. One that takes much to read waits
+//!   for at most one of the others.
+//! - While half of all memory is taken, the others have one large body at a time.
 
 use std::error::Error;
 use std::net::{IpAddr, Ipv6Addr};

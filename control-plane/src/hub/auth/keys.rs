@@ -59,7 +59,7 @@ pub trait KeySource: Send + Sync + 'static {
     /// Reads them again.
     ///
     /// # Errors
-    /// [`KeyError`] where they cannot be had now.
+    /// [`KeyError`] if they cannot be had now.
     async fn read(&self) -> Result<Issuer, KeyError>;
 }
 

@@ -51,7 +51,7 @@ pub trait Reviewer: Send + Sync + 'static {
     /// True if this token is good.
     ///
     /// # Errors
-    /// [`ReviewError`] where that is not known.
+    /// [`ReviewError`] if that is not known.
     async fn is_good(&self, token: &str) -> Result<bool, ReviewError>;
 }
 
@@ -112,7 +112,7 @@ impl Reviews {
         })
     }
 
-    /// Watches over a token, for as long as what it returns is kept. Nothing where it is known to
+    /// Watches over a token, for as long as what it returns is kept. Nothing if it is known to
     /// be revoked.
     pub(super) fn watch(self: &Arc<Self>, token: &str, expires: Instant) -> Option<Watched> {
         let digest: Digest = Sha256::digest(token.as_bytes()).into();

@@ -36,7 +36,7 @@ impl Registry {
         }
     }
 
-    /// Why the daemon of this node cannot put agents into containers, where it is connected and
+    /// Why the daemon of this node cannot put agents into containers, if it is connected and
     /// says so.
     #[must_use]
     pub fn why_without_agents(&self, node: &str) -> Option<String> {
@@ -48,7 +48,7 @@ impl Registry {
     }
 
     /// Up to `most` daemons that are connected, by node, those after `after`; and the node after
-    /// which there are more, where there are.
+    /// which there are more, if there are.
     #[must_use]
     pub fn daemons(&self, after: &str, most: usize) -> (Vec<Daemon>, Option<String>) {
         let nodes = self.nodes.iter().filter(|node| node.session.is_some());

@@ -30,7 +30,7 @@ impl Workers {
     /// to go for it, and the group of that.
     ///
     /// # Errors
-    /// Where it is of another group, or there is no room.
+    /// If it is of another group, or there is no room.
     pub(super) fn remember(
         &mut self,
         reported: &Reported,

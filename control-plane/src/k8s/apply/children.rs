@@ -98,7 +98,7 @@ impl Applier {
         }
     }
 
-    /// Creates the Service. One that is there already will do, whoever made it; where it is not for
+    /// Creates the Service. One that is there already will do, whoever made it; if it is not for
     /// this JobSet's pods, that is told.
     pub(super) async fn create_service(
         &self,

@@ -1,7 +1,7 @@
 //! Writes events (events.k8s.io/v1), and counts those that are told again instead of writing them
 //! anew.
 //!
-//! Promises: two events are one, with a `series`, only where all that a reader sees of them is the
+//! Promises: two events are one, with a `series`, only if all that a reader sees of them is the
 //! same, the note too; no more than [`REMEMBERED`] are remembered.
 
 use std::sync::Arc;

@@ -100,7 +100,7 @@ async fn read(body: Body) -> Result<Option<Body>, BoxError> {
     }
 }
 
-/// How many objects a request for a page of a list asks for at most; none where it is no such
+/// How many objects a request for a page of a list asks for at most; none if it is no such
 /// request, or asks for a single object.
 fn limit(method: &Method, uri: &Uri) -> Option<u32> {
     let query = uri.query().filter(|_| method == Method::GET)?;
@@ -125,7 +125,7 @@ fn of(parts: &Parts, objects: u32) -> Result<Request<Body>, http::Error> {
     Ok(Request::from_parts(parts, Body::empty()))
 }
 
-/// With how many objects the next page of each list is asked for, where all that are wanted would
+/// With how many objects the next page of each list is asked for, if all that are wanted would
 /// be too large.
 #[derive(Clone, Default)]
 struct Sizes(Arc<Mutex<HashMap<String, u32>>>);

@@ -1,4 +1,4 @@
-//! How often the API server is asked, where that is limited: by `--kube-api-qps` and
+//! How often the API server is asked, if that is limited: by `--kube-api-qps` and
 //! `--kube-api-burst`, or `clientConnection` of the file; and by Ray's controllers.
 //!
 //! Promises: of each kind no more than so many requests in a second in the long run, and so many at
@@ -112,7 +112,7 @@ impl Rates {
         }))
     }
 
-    /// That of requests to this path; none where they are not limited.
+    /// That of requests to this path; none if they are not limited.
     fn of(&self, path: &str) -> Option<Arc<Rate>> {
         if UNLIMITED.iter().any(|unlimited| path.starts_with(unlimited)) {
             return None;
@@ -142,14 +142,14 @@ impl Rates {
     }
 }
 
-/// The namespace that a path is about; nothing where it is about none, or all.
+/// The namespace that a path is about; nothing if it is about none, or all.
 fn namespace(path: &str) -> Option<&str> {
     let (_, below) = path.split_once("/namespaces/")?;
     below.split('/').next().filter(|name| !name.is_empty())
 }
 
 /// Group and resource that a path is about, whatever the version, the namespace and the
-/// subresource; nothing where it is about none, as discovery is.
+/// subresource; nothing if it is about none, as discovery is.
 fn kind(path: &str) -> Option<(&str, &str)> {
     let mut parts = path.strip_prefix('/')?.split('/');
     let group = match parts.next()? {

@@ -14,7 +14,7 @@ pub(super) trait CacheEntry: Lookup<DynamicType = ()> + Clone + Debug + Send + S
     /// Its version, higher than that of all former states. 0: unknown.
     fn revision(&self) -> u64;
 
-    /// Its name; empty where it has none.
+    /// Its name; empty if it has none.
     fn named(&self) -> String {
         self.name().unwrap_or_default().into_owned()
     }

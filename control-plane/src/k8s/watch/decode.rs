@@ -103,7 +103,7 @@ impl Reported {
         }
     }
 
-    /// Forgets everything where that is more than there may be. It is told again then.
+    /// Forgets everything if that is more than there may be. It is told again then.
     fn bound(&mut self) {
         if self.by_uid.len() >= MOST_REPORTED {
             self.by_uid.clear();

@@ -9,7 +9,7 @@
 //! apart, and keep no other namespace's out; what is kept stays while it does not grow, for as long
 //! as this process runs; what is left out is seen again when it is changed, or when all are listed
 //! again because there is room, or because so much is left out that its names are not known: a
-//! minute later at first, and half an hour later where something of a namespace is left out again
+//! minute later at first, and half an hour later if something of a namespace is left out again
 //! and again.
 
 use std::collections::HashMap;
@@ -32,8 +32,8 @@ mod account;
 #[cfg(test)]
 mod tests;
 
-/// How long after a list it is asked at the earliest whether there is room for what it has left
-/// out, and where that goes on. A list is work for everybody.
+/// The least time between a list and a look for room for what it has left out: at first, and at
+/// most if that goes on. A list is work for everybody.
 const LOOK: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(30 * 60));
 
 /// What a label, an annotation or an owner takes beside its text.

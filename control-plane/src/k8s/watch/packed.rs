@@ -100,7 +100,7 @@ impl PackedJobSet {
     /// Reads it.
     ///
     /// # Errors
-    /// [`Unreadable`], with the field that is wrong, or where it is too large.
+    /// [`Unreadable`], with the field that is wrong, or if it is too large.
     pub fn unpack(&self) -> Result<JobSet, Unreadable> {
         for (field, extent) in [("spec", self.spec), ("status", self.status)] {
             if extent.exceeds(Extent::MOST) {

@@ -24,7 +24,7 @@ pub(super) struct Certificate {
 }
 
 impl Certificate {
-    /// Files of this directory (tls.crt, tls.key) where they are there, or else one that is made
+    /// Files of this directory (tls.crt, tls.key) if they are there, or else one that is made
     /// now.
     pub(super) fn new(dir: Option<PathBuf>, tls: TlsOptions) -> Result<Self> {
         let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
@@ -62,7 +62,7 @@ fn server(
     Ok(Arc::new(tls.server(Arc::new(SingleCertAndKey::from(certified)))?))
 }
 
-/// A file, where it is there.
+/// A file, if it is there.
 async fn read(file: &Path) -> Result<Option<Vec<u8>>> {
     match tokio::fs::read(file).await {
         Ok(bytes) => Ok(Some(bytes)),

@@ -21,7 +21,7 @@ const SAY_AGAIN: u64 = 60;
 /// Listens on `address`.
 ///
 /// # Errors
-/// Where it cannot be bound.
+/// If it cannot be bound.
 pub(crate) async fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     if !address.is_ipv6() || !address.ip().is_unspecified() {
         return TcpListener::bind(address).await;

@@ -37,7 +37,7 @@ const CONNECTIONS: Connections = Connections {
 /// Serves `/metrics` until `shutdown`.
 ///
 /// # Errors
-/// Where the address cannot be bound, or no certificate can be made.
+/// If the address cannot be bound, or no certificate can be made.
 pub async fn metrics(
     settings: settings::Metrics,
     tls: TlsOptions,

@@ -1,16 +1,18 @@
-//! Connections on which nobody has made himself known, or from which all who had are gone, are not
-//! kept: they would hold a socket each, at no cost to who opens them.
+//! Connections without an authenticated caller are not kept: they would hold a socket each, at no
+//! cost to the client.
 //!
 //! ```text
-//! stranger ──admit──> admitted, with one stream or more ──the last one ends──> left ──admit──> admitted ...
-//!    │ the server's patience, if it ends                                      │ LINGER
-//!    └──────────────────────────── cut off <──────────────────────────────────┘
+//! unknown ──admit──> admitted, with one stream or more ──the last one ends──> left ──admit──> admitted ...
+//!    │ the server's patience, if it ends                                     │ LINGER
+//!    └──────────────────────────── cut off <─────────────────────────────────┘
 //! ```
 //!
-//! Promises: a connection on which nobody is admitted may send a limited amount, and each
-//! authenticated call renews that limit; a connection counts for its address at all times but while
-//! it is admitted, and for a second after that where there are too many; who has one stream at a
-//! time, as a node has, keeps one connection.
+//! Promises:
+//! - A connection on which nobody is admitted may send a limited amount. Each authenticated call
+//!   renews that limit.
+//! - A connection counts for its address except while it is admitted, and for a second after that
+//!   if the address has too many.
+//! - A client that has one stream at a time, as a node has, keeps one connection.
 
 use std::io::{self, IoSlice};
 use std::net::IpAddr;
@@ -47,7 +49,7 @@ const PREFACE_WITHIN: Duration = Duration::from_secs(10);
 pub(crate) struct UnauthenticatedStream<S> {
     stream: S,
     handle: ConnectionHandle,
-    /// Until when it is borne with, where that ends.
+    /// Until when it is borne with, if that ends.
     patience: Option<Pin<Box<Sleep>>>,
     /// True if it may stay while it speaks HTTP/2.
     for_ever: bool,
@@ -246,7 +248,7 @@ impl<S> UnauthenticatedStream<S> {
 }
 
 impl UnauthenticatedStream<TlsStream<TcpStream>> {
-    /// Gives a connection this long to have somebody admitted; for ever, where nothing is said.
+    /// Gives a connection this long to have somebody admitted; for ever, if nothing is said.
     pub(crate) fn of(accepted: AcceptedConnection, patience: Option<Duration>) -> Self {
         Self::new(accepted.stream, accepted.unknown, patience)
     }

@@ -135,7 +135,7 @@ pub(crate) fn is_certificate(pem: &str) -> bool {
     look(pem, |_| ()).is_some()
 }
 
-/// Looks at a certificate in PEM; nothing where it is none.
+/// Looks at a certificate in PEM; nothing if it is none.
 fn look<T>(pem: &str, at: impl FnOnce(&X509Certificate<'_>) -> T) -> Option<T> {
     let der = CertificateDer::from_pem_slice(pem.as_bytes()).ok()?;
     let (_, cert) = X509Certificate::from_der(&der).ok()?;

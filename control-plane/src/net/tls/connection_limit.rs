@@ -125,10 +125,10 @@ impl From<rustls::Error> for Rejected {
     }
 }
 
-/// Who hears of those that are turned away: whom [`ConnectionLimit::name`] names.
+/// Called with the name of the client ([`ConnectionLimit::name`]) when a connection is turned away.
 type OnRejected = Box<dyn Fn(&str, &Rejected) + Send + Sync>;
 
-/// The limit of one port.
+/// Limits the connections of one port on which nobody has authenticated.
 pub(crate) struct ConnectionLimit {
     /// Connections of one address that may shake hands, or wait to be known, at the same time.
     slots: usize,
@@ -184,7 +184,7 @@ impl ConnectionLimit {
         }
     }
 
-    /// A connection has come from there. Nothing where it is one too many.
+    /// A connection has come from there. Nothing if it is one too many.
     pub(super) fn accept(self: &Arc<Self>, peer: IpAddr) -> Option<UnknownConnection> {
         let unknown = self.readmit(peer);
         if unknown.is_none() {
@@ -193,7 +193,7 @@ impl ConnectionLimit {
         unknown
     }
 
-    /// The same of one that counted for nobody, and does again: nobody is told where there are too
+    /// The same of one that counted for nobody, and does again: nobody is told if there are too
     /// many.
     pub(super) fn readmit(self: &Arc<Self>, peer: IpAddr) -> Option<UnknownConnection> {
         let network = network(peer);

@@ -67,7 +67,7 @@ pub(super) fn serving(ca: &Ca, validity: Option<Validity>) -> Result<Arc<Certifi
     Ok(Arc::new(certified))
 }
 
-/// Takes the CA from a directory (`ca.crt`, `ca.key`), making it where it is missing.
+/// Takes the CA from a directory (`ca.crt`, `ca.key`), making it if it is missing.
 ///
 /// # Errors
 /// [`TlsError`] where the files cannot be read or written, or hold no CA.
@@ -116,7 +116,7 @@ const ATTEMPTS: usize = 5;
 
 impl Cluster {
     /// Sees to it that there is an authority, that it is the one of its time, and that daemons know
-    /// it. Gives a certificate to serve with from now on, where that is another one.
+    /// it. Gives a certificate to serve with from now on, if that is another one.
     ///
     /// # Errors
     /// [`TlsError`] where the API server refuses or the Secret is damaged.
@@ -185,7 +185,7 @@ impl Cluster {
     }
 }
 
-/// Sees to it that daemons are told whom to trust. Fails with a conflict where somebody has written
+/// Sees to it that daemons are told whom to trust. Fails with a conflict if somebody has written
 /// since `present` was read.
 async fn publish(
     maps: &Api<ConfigMap>,
@@ -224,7 +224,7 @@ fn is_conflict(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 409)
 }
 
-/// The Secret and what it holds, made where it is missing.
+/// The Secret and what it holds, made if it is missing.
 async fn present(secrets: &Api<Secret>, now: Timestamp) -> Result<(Secret, Authority), TlsError> {
     let read = |secret: Secret| {
         let made = secret

@@ -240,7 +240,7 @@ impl Rotation {
         all.map(|cert| format!("{}\n", cert.trim_end())).collect()
     }
 
-    /// What is in a Secret's data; the name of what is missing or damaged where nothing can be
+    /// What is in a Secret's data; the name of what is missing or damaged if nothing can be
     /// signed with it.
     pub(crate) fn from_data(terms: Terms, data: &BTreeMap<String, ByteString>) -> Result<Self, &'static str> {
         let text = |key: &'static str| text(data, key);

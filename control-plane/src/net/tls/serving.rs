@@ -49,7 +49,7 @@ impl ResolvesServerCert for Current {
 /// daemon resumes a session. Other clients of gRPC are few.
 ///
 /// # Errors
-/// Where rustls does not support what it is asked for.
+/// If rustls does not support what it is asked for.
 pub(crate) fn grpc(certificate: watch::Receiver<Certificate>) -> Result<Arc<ServerConfig>, rustls::Error> {
     let mut provider = ring::default_provider();
     provider

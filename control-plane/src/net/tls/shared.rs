@@ -52,7 +52,7 @@ impl HubIdentity {
     /// start.
     ///
     /// # Errors
-    /// Where rustls does not support what it is asked for.
+    /// If rustls does not support what it is asked for.
     pub(crate) async fn ready(&self) -> Result<Arc<ServerConfig>, TlsError> {
         let mut certificate = self.certificate.subscribe();
         // The sender is `self`.

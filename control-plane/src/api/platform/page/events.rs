@@ -96,7 +96,7 @@ impl Reader {
         }
     }
 
-    /// The state of the group that is looked at, where it is one.
+    /// The state of the group that is looked at, if it is one.
     fn group(&self) -> Option<Arc<Snapshot>> {
         match &self.subject {
             Subject::Groups { .. } => None,

@@ -54,7 +54,7 @@ pub(in crate::api::webhook) enum PairError {
     Make(#[from] rcgen::Error),
 }
 
-/// A certificate, with what leads to its CA, and its key. An error where they do not fit each
+/// A certificate, with what leads to its CA, and its key. An error if they do not fit each
 /// other.
 pub(super) fn certified(chain: &[u8], key: &[u8]) -> Result<Arc<CertifiedKey>, PairError> {
     let chain = CertificateDer::pem_slice_iter(chain).collect::<Result<Vec<_>, _>>()?;

@@ -105,7 +105,7 @@ pub(super) async fn keep(
     }
 }
 
-/// The pair to serve; none where another replica is about to have written one.
+/// The pair to serve; none if another replica is about to have written one.
 async fn settle(
     name: &str,
     service: Service<'_>,

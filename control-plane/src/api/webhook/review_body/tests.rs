@@ -25,7 +25,7 @@ fn sent(sender: u8, length: usize, body: Body) -> Request {
         .unwrap()
 }
 
-/// The question, or why there is none; nothing where it waits.
+/// The question, or why there is none; nothing if it waits.
 fn now(request: Request, admission: &Admission) -> Option<Result<ReviewBody, StatusCode>> {
     let question = ReviewBody::from_request(request, admission).now_or_never()?;
     Some(question.map_err(|refused| refused.status()))

@@ -142,9 +142,8 @@ impl Account {
         }
     }
 
-    /// Takes room for an object of which so much was kept, and in which room; says which room has
-    /// it now. What is kept and is usual no more, or again, stays where it was if the other room
-    /// has none for it.
+    /// Takes room for an object, of which `known` was kept before. Says which budget it counts in
+    /// now. An object that changes its class stays in its budget if the other one has no room.
     fn admit_to(
         &self,
         namespace: &str,

@@ -31,7 +31,7 @@ pub(super) struct Question<'a> {
 }
 
 impl Callers {
-    /// One more of this address; `None` where it has too many.
+    /// One more of this address; `None` if it has too many.
     pub(super) fn question<'a>(&'a self, from: &'a str) -> Option<Question<'a>> {
         let mut callers = self.locked();
         let caller = callers.entry(from.to_owned()).or_insert_with(|| Caller {

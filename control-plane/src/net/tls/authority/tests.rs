@@ -36,7 +36,7 @@ fn reread(authority: &Authority) -> Authority {
     read
 }
 
-/// Steps at `now`, where there is something to do.
+/// Steps at `now`, if there is something to do.
 fn step(authority: &Authority, now: Timestamp) -> Option<(Authority, Change)> {
     reread(authority).step(now).unwrap()
 }
