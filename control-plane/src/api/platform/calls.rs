@@ -34,7 +34,7 @@ const MEMORY: Share = Share {
     parts: 16,
     each: 32 << 10,
 };
-/// Calls for which somebody must make himself known.
+/// Calls that must be authenticated.
 const OF_KNOWN: &str = "/lockstep.platform.v1.Platform/";
 /// The one that streams: it holds one of the [`super::watch_slots`] from its first answer on.
 const WATCH: &str = "/lockstep.platform.v1.Platform/WatchGroups";

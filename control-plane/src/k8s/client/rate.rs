@@ -1,13 +1,15 @@
-//! How often the API server is asked, if that is limited: by `--kube-api-qps` and
-//! `--kube-api-burst`, or `clientConnection` of the file; and by Ray's controllers.
+//! Rates of requests to the API server, if they are limited: by `--kube-api-qps` and
+//! `--kube-api-burst`, by `clientConnection` of the file, and by Ray's controllers.
 //!
-//! Promises: of each kind no more than so many requests in a second in the long run, and so many at
-//! once (GCRA, ITU-T I.371); in the order in which they came; none is lost. A kind has a rate of
-//! its own, as each client of controller-runtime has: a thousand events keep no JobSet's status
-//! waiting. Requests about all namespaces' objects may also share one rate, until a shutdown; there
-//! namespaces wait in lines of their own, of which any may be next. What others wait for is not
-//! limited: a leader that could not renew its Lease would end, and a caller is to learn soon
-//! whether he is let in.
+//! Promises:
+//! - Each kind has a rate in the long run and a burst (GCRA, ITU-T I.371). Requests are sent in the
+//!   order in which they came, and none is lost.
+//! - A kind has a rate of its own, as each client of controller-runtime has: a thousand events do
+//!   not delay a JobSet's status.
+//! - Requests about objects of namespaces may share one rate until a shutdown. Each namespace then
+//!   waits in a line of its own, and any of them may be next.
+//! - Requests that others wait for are not limited. A leader that could not renew its Lease would
+//!   end, and a caller is to learn soon if it is let in.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex as Lock, PoisonError};

@@ -102,8 +102,8 @@ impl ConnectionHandle {
         }
     }
 
-    /// Somebody who may be here has made himself known: for as long as he stays the connection is
-    /// kept, and counts as nobody's.
+    /// Admits an authenticated caller. The connection is kept, and does not count for its address,
+    /// until what is returned is dropped.
     pub(crate) fn admit(&self) -> AdmittedStream {
         let mut state = self.state();
         state.has_come = true;
@@ -121,9 +121,9 @@ impl ConnectionHandle {
         ConnectionLimit::name(self.peer)
     }
 
-    /// Somebody who may be here has opened one of the streams of which there is a limited number.
-    /// The connection is not ended for others until what is returned is dropped; it counts for its
-    /// address as before.
+    /// An authenticated caller has opened one of a limited number of streams. The connection does
+    /// not make room for others until what is returned is dropped. It counts for its address as
+    /// before.
     pub(crate) fn stream(&self) -> OpenStream {
         match &self.state().presence {
             Presence::Unknown(unknown) => OpenStream(unknown.in_use()),
@@ -131,7 +131,7 @@ impl ConnectionHandle {
         }
     }
 
-    /// Somebody who may be here has made himself known with a call, and has no stream.
+    /// A caller has authenticated with a call, and has no stream.
     pub(crate) fn know(&self) {
         self.state().has_come = true;
     }

@@ -44,12 +44,12 @@ pub(super) struct Allowance {
 }
 
 impl Allowance {
-    /// Of somebody who makes himself known once, and says much then.
+    /// That of a daemon, which authenticates once and sends much then.
     pub(super) fn of_daemon() -> Self {
         Self::of(OF_DAEMON)
     }
 
-    /// Of somebody who makes calls, and makes himself known with each.
+    /// That of a caller, which authenticates with each call.
     pub(super) fn of_caller() -> Self {
         Self::of(OF_CALLER)
     }
@@ -65,7 +65,7 @@ impl Allowance {
         }
     }
 
-    /// Somebody has made himself known.
+    /// A caller has authenticated.
     pub(super) fn renew(&mut self) {
         self.frames.renew();
         self.bytes.renew();

@@ -55,7 +55,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Why a connection was turned away.
 #[derive(Debug, Error)]
 pub(crate) enum Rejected {
-    /// Its address has too many others, on which nobody has made himself known.
+    /// Its address has too many others on which nobody has authenticated.
     #[error("there are too many connections from this address on which nobody has made himself known")]
     TooMany,
     /// There are too many of all addresses, and no other has more.
@@ -231,7 +231,7 @@ impl ConnectionLimit {
     }
 }
 
-/// A connection on which nobody has made himself known. It counts until it is dropped.
+/// A connection on which nobody has authenticated. It counts until it is dropped.
 pub(crate) struct UnknownConnection {
     limit: Arc<ConnectionLimit>,
     peer: IpAddr,
