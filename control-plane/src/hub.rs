@@ -1,7 +1,8 @@
 //! The hub: node daemons connect here, report their workers and are told what should be.
 //!
-//! [`Registry`] is the meeting point. Sessions (one per connected node) put reports in and take desired state out; group tasks do the
-//! reverse. Neither waits for the other: both sides are levels, kept as the newest value per worker and per group.
+//! [`Registry`] is the meeting point. Sessions (one per connected node) put reports in and take
+//! desired state out; group tasks do the reverse. Neither waits for the other: both sides are
+//! levels, kept as the newest value per worker and per group.
 
 mod auth;
 mod convert;
@@ -24,9 +25,9 @@ pub use auth::{
 };
 pub use convert::{GroupPolicy, TerminalCode};
 pub use health::{Access, Daemon, Health};
-pub use outbox::{Outbox, Taken};
+pub use outbox::{NextMessage, Outbox};
 pub use refusals::Refusals;
-pub use registry::{GroupLink, News, Published, Registry, Unbelieved};
+pub use registry::{Changes, GroupLink, Published, Registry, Unbelieved};
 pub use role::Role;
 pub(crate) use service::run;
 pub use service::{Gate, HubService, serve_from_dir};

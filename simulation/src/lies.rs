@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use lockstep_control_plane::hub::{Outbox, Taken};
+use lockstep_control_plane::hub::{NextMessage, Outbox};
 use lockstep_proto::NODE_PROTOCOL;
 use lockstep_proto::node::v1 as pb;
 
@@ -48,7 +48,7 @@ impl World {
             Some(liar) if liar.replica == (replica, life) => {
                 leader.registry.report(NODE, liar.session, lies);
                 // It does not care what it is told.
-                while matches!(liar.outbox.take(), Taken::Message(_)) {}
+                while matches!(liar.outbox.take(), NextMessage::Message(_)) {}
             }
             _ => {
                 let protocol = *NODE_PROTOCOL.end();

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use lockstep_control_plane::hub::{Outbox, Taken};
+use lockstep_control_plane::hub::{NextMessage, Outbox};
 use lockstep_proto::NODE_PROTOCOL;
 use lockstep_proto::node::v1 as pb;
 
@@ -239,9 +239,9 @@ impl World {
         for (id, outbox) in open {
             loop {
                 match outbox.take() {
-                    Taken::Message(message) => self.send_down(id, message),
-                    Taken::Nothing => break,
-                    Taken::Closed => {
+                    NextMessage::Message(message) => self.send_down(id, message),
+                    NextMessage::Nothing => break,
+                    NextMessage::Closed => {
                         self.hub_end_breaks(id);
                         break;
                     }

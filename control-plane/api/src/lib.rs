@@ -21,23 +21,23 @@ mod jobset;
 pub mod labels;
 pub mod naming;
 mod object;
+mod policies;
 pub mod ray;
 mod spec;
 mod status;
 mod string_enum;
 mod target;
-pub mod text;
 mod volumes;
 
 pub use gang::{
     DEFAULT_SCHEDULE_TIMEOUT_SECONDS, Gang, GangBackend, GangPhase, GangReplicatedJob, GangStatus,
 };
 pub use jobset::DEFAULT_GROUP_NAME;
-pub use spec::{
-    Coordinator, DependsOn, DependsOnStatus, ExecutionPolicy, ExecutionPolicyOrder, FailurePolicy,
-    FailurePolicyAction, FailurePolicyRule, JobSet, JobSetSpec, Network, Operator, ReplicatedJob,
+pub use policies::{
+    ExecutionPolicy, ExecutionPolicyOrder, FailurePolicy, FailurePolicyAction, FailurePolicyRule, Operator,
     ReplicatedJobsStatus, RestartStrategy, StartupPolicy, StartupPolicyOrder, SuccessPolicy,
 };
+pub use spec::{Coordinator, DependsOn, DependsOnStatus, JobSet, JobSetSpec, Network, ReplicatedJob};
 pub use status::{
     CompletedJobs, InPlaceKind, InPlacePhase, InPlaceRestartStatus, JobSetStatus, ReplicatedJobStatus,
     RestartCause, RestartLevel, RestartedWorker, TerminalState,
@@ -55,3 +55,13 @@ pub const KIND: &str = "JobSet";
 pub const PLURAL: &str = "jobsets";
 /// `spec.managedBy` of JobSets that this controller reconciles. An absent field means the same.
 pub const CONTROLLER_NAME: &str = "jobset.sigs.k8s.io/jobset-controller";
+
+/// The first `most` bytes of a user's text at most, and `...` after them if some were cut off. An
+/// annotation may have 256 KiB, and an error that names it has no room for that.
+#[must_use]
+pub fn beginning(text: &str, most: usize) -> String {
+    match text.floor_char_boundary(most) {
+        end if end < text.len() => format!("{}...", &text[..end]),
+        _ => text.to_owned(),
+    }
+}

@@ -3,12 +3,16 @@
 //! Promises: what a manifest states and these types do not know is kept by name ([`Unknown`]), so that it can be named to its user; only
 //! `status` is ever written, so nothing that was stored is lost.
 
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
 mod cluster;
 pub mod conditions;
 mod cron;
 mod job;
 pub mod keys;
-mod unknown;
 
 pub use cluster::{
     HeadGroupSpec, HeadInfo, RayCluster, RayClusterSpec, RayClusterState, RayClusterStatus, WorkerGroupSpec,
@@ -18,7 +22,6 @@ pub use job::{
     RayJob, RayJobDeploymentStatus, RayJobInfo, RayJobRetryPolicy, RayJobSpec, RayJobStatus,
     RayJobSubmissionMode, SubmitterConfig,
 };
-pub use unknown::Unknown;
 
 /// API group of Ray's resources.
 pub const GROUP: &str = "ray.io";
@@ -26,3 +29,27 @@ pub const GROUP: &str = "ray.io";
 pub const VERSION: &str = "v1";
 /// `spec.managedBy` of objects that this controller looks after, as an absent field does.
 pub const CONTROLLER_NAME: &str = "lockstep.dev/ray-controller";
+
+/// The fields of one level that its type does not know, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Unknown(pub BTreeMap<String, Value>);
+
+impl Unknown {
+    /// The paths of those that ask for something, below `path`. An empty value, or false, asks for nothing.
+    pub fn paths(&self, path: &str) -> impl Iterator<Item = String> {
+        let asking = self.0.iter().filter(|(_, value)| !asks_nothing(value));
+        asking.map(move |(name, _)| format!("{path}.{name}"))
+    }
+}
+
+fn asks_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(asked) => !asked,
+        Value::Number(_) => false,
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.iter().all(asks_nothing),
+        Value::Object(fields) => fields.values().all(asks_nothing),
+    }
+}

@@ -1,4 +1,5 @@
-//! The platform API (`lockstep.platform.v1`): restart groups, for those who build on Lockstep. And a page that shows them to people (`page`).
+//! The platform API (`lockstep.platform.v1`): restart groups, for those who build on Lockstep. And
+//! a page that shows them to people (`page`).
 //!
 //! ```text
 //! group tasks ──> Board (the newest state of each group) ──> ListGroups, WatchGroups
@@ -10,13 +11,15 @@
 //!                                      SetSuspended ──> spec.suspend ──> watch ──> reconciler, group task
 //! ```
 //!
-//! Promises: group tasks never wait for a reader, and hand over what they have without a copy; a reader is sent the newest state of a
-//! group, or nothing, and nothing queues up for it; nothing is said to anybody whom the API server does not allow it; a request for a
-//! restart is durable before it is answered, and is acted upon by the one coordinator of the group; who is refused is told why, as people read it
-//! and as programs do (`refused`).
+//! Promises: group tasks never wait for a reader, and hand over what they have without a copy; a
+//! reader is sent the newest state of a group, or nothing, and nothing queues up for it; nothing is
+//! said to anybody whom the API server does not allow it; a request for a restart is durable before
+//! it is answered, and is acted upon by the one coordinator of the group; who is refused is told
+//! why, as people read it and as programs do (`refused`).
 //!
-//! Every replica serves it. One that does not lead says so. Beside it are health and reflection (`open`), which ask for no token: they
-//! tell which replica leads, and what the public .proto says.
+//! Every replica serves it. One that does not lead says so. Beside it are health and reflection
+//! (`open`), which ask for no token: they tell which replica leads, and what the public .proto
+//! says.
 
 mod audit;
 mod authorize;
@@ -29,8 +32,10 @@ mod fields;
 mod follow;
 mod health;
 mod large;
+mod list_groups;
 mod page;
 mod restart_workers;
+mod server;
 mod service;
 mod suspend;
 mod watch_slots;
@@ -41,7 +46,7 @@ pub use authorize::{Authorizer, Caller, ClusterAuthorizer};
 pub use page::{Replica, StatusPage, WhoLeads};
 pub use service::PlatformService;
 
-pub(crate) use service::run;
+pub(crate) use server::run;
 
 #[cfg(test)]
 mod tests;

@@ -14,10 +14,10 @@ mod jobsets;
 mod object;
 mod patch;
 mod pods;
-mod question;
 mod ray;
 mod refusal;
 mod review;
+mod review_body;
 mod routes;
 mod server;
 
@@ -52,7 +52,7 @@ pub struct Server {
     pub namespace: String,
     /// What JobSets may ask for.
     pub features: Features,
-    /// Whether Ray's resources have webhooks.
+    /// True if Ray's resources have webhooks.
     pub ray: bool,
     /// The API server.
     pub client: Client,
@@ -65,10 +65,11 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves them until `shutdown`, and looks after their certificate. An address that another process still has is waited for.
+    /// Serves them until `shutdown`, and looks after their certificate. An address that another
+    /// process still has is waited for.
     ///
     /// # Errors
-    /// Where the TLS versions and cipher suites do not fit each other.
+    /// If the TLS versions and cipher suites do not fit each other.
     pub async fn run(self, shutdown: CancellationToken) -> anyhow::Result<()> {
         let (certificate, certificates) = watch::channel(None);
         let tls = self.tls.server(Arc::new(Current(certificates.clone())))?;
@@ -92,10 +93,10 @@ impl Server {
                 kuberay: self.ray.then(|| Arc::new(KubeRay::new(self.client.clone()))),
                 client: self.client.clone(),
                 placement: self.placement,
-                said: Arc::default(),
+                log_limits: Arc::default(),
                 api_servers: Arc::clone(&api_servers),
                 is_short: memory_limit::is_half_taken,
-                room: Arc::default(),
+                body_limits: Arc::default(),
             };
             let router = routes::router(admission, &self.metrics.webhooks());
             server::run(listener, Arc::new(tls), router, &shutdown).await;

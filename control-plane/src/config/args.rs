@@ -3,12 +3,11 @@
 //! The flags of the upstream controller are taken as Go programs take them: with one dash or two, and the last one wins. What a flag does
 //! not say may be said by the file of `--config`; [`crate::config::settings`] puts both together.
 
-mod address;
 mod go;
 mod zap;
 
 use std::ffi::OsString;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -16,7 +15,6 @@ use clap::Parser;
 use lockstep_api::duration::parse_duration;
 use lockstep_process::logging::LogFormat;
 
-pub use address::BindAddress;
 pub use go::{FeatureGate, FeatureGates};
 pub use zap::{StacktraceLevel, TimeEncoding, Zap, ZapEncoder, ZapLevel};
 
@@ -235,5 +233,29 @@ fn default_namespace(file: &Path) -> String {
     match of_pod.trim() {
         "" => DEFAULT_NAMESPACE.to_owned(),
         namespace => namespace.to_owned(),
+    }
+}
+
+/// An address to listen on, as Go programs take it: `host:port`, `:port` for all interfaces, `0` for nowhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BindAddress(pub Option<SocketAddr>);
+
+impl std::str::FromStr for BindAddress {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if text.is_empty() || text == "0" {
+            return Ok(Self(None));
+        }
+        let address = match text.strip_prefix(':') {
+            Some(port) => port
+                .parse()
+                .ok()
+                .map(|port| SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), port)),
+            None => text.replace("localhost:", "127.0.0.1:").parse().ok(),
+        };
+        address
+            .map(|address| Self(Some(address)))
+            .ok_or_else(|| format!("{text:?} is not host:port, :port or 0"))
     }
 }

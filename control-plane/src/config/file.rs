@@ -1,7 +1,8 @@
 //! The file of `--config`: upstream's Configuration (config.jobset.x-k8s.io/v1alpha1).
 //!
-//! Promises: a field that does not exist, or a value of the wrong type, is refused with a message that names the field. What the file leaves
-//! out stays open here; [`crate::config::settings`] knows the defaults.
+//! Promises: a field that does not exist, or a value of the wrong type, is refused with a message
+//! that names the field. What the file leaves out stays open here; [`crate::config::settings`]
+//! knows the defaults.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -92,7 +93,7 @@ pub struct Webhook {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct LeaderElection {
-    /// Whether there is one.
+    /// True if replicas elect a leader.
     pub leader_elect: Option<bool>,
     /// For how long a lease is held without renewal.
     #[serde(default, deserialize_with = "duration")]
@@ -149,7 +150,7 @@ pub struct Tls {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct InternalCertManagement {
-    /// Whether the control plane makes the webhooks' certificates.
+    /// True if the control plane makes the webhooks' certificates.
     pub enable: Option<bool>,
     /// Name of the webhooks' Service.
     pub webhook_service_name: Option<String>,
@@ -161,9 +162,10 @@ pub struct InternalCertManagement {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ClientConnection {
-    /// Requests of each kind in a second; there is no limit where this is not above 0: a negative number, 0 or NaN.
+    /// Requests of each kind in a second; there is no limit if this is not above 0: a negative
+    /// number, 0 or NaN.
     pub qps: Option<f32>,
-    /// Requests of each kind at once; one where this is less.
+    /// Requests of each kind at once; one if this is less.
     pub burst: Option<i32>,
 }
 
@@ -171,7 +173,7 @@ impl Configuration {
     /// Reads the file.
     ///
     /// # Errors
-    /// [`ConfigError`] where it cannot be read, or is not a Configuration of this version.
+    /// [`ConfigError`] if it cannot be read, or is not a Configuration of this version.
     pub fn read(file: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(file).map_err(|error| ConfigError::Unreadable {
             file: file.to_owned(),

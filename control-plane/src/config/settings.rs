@@ -1,11 +1,11 @@
-//! What the control plane is told to do: the command line and the file of `--config`, put together and checked.
+//! What the control plane is told to do: the command line and the file of `--config`, put together
+//! and checked.
 //!
-//! Promises: a flag (or its environment variable) wins over the file, and the file over the defaults, which are upstream's; every mistake is
-//! reported by the name of its field.
+//! Promises: a flag (or its environment variable) wins over the file, and the file over the
+//! defaults, which are upstream's; every mistake is reported by the name of its field.
 
 mod election;
 mod otlp;
-mod requests;
 mod syntax;
 mod tls;
 
@@ -21,12 +21,14 @@ use crate::config::file::{self, ConfigError, Configuration};
 
 pub use election::LeaderElection;
 pub use otlp::OtlpEndpoint;
-pub use requests::RequestRate;
 pub use tls::TlsOptions;
 
 #[cfg(test)]
 mod tests;
 
+/// Upstream's request rate and burst, if only the other one is given.
+const QPS: f32 = 500.0;
+const BURST: u32 = 500;
 const METRICS_PORT: u16 = 8443;
 const HEALTH_PORT: u16 = 8081;
 const WEBHOOK_PORT: u16 = 9443;
@@ -80,11 +82,11 @@ pub struct Settings {
     pub namespace: String,
     /// Which features are on.
     pub features: Features,
-    /// Whether to install and upgrade the CustomResourceDefinition.
+    /// True if the CustomResourceDefinition is installed and upgraded.
     pub manage_crds: bool,
     /// How Ray's resources are looked after; they are not without.
     pub ray: Option<Ray>,
-    /// Whether lost pods of in-place groups are replaced at once.
+    /// True if lost pods of in-place groups are replaced at once.
     pub replace_lost_pods: bool,
     /// How replicas agree on the one that acts.
     pub leader_election: LeaderElection,
@@ -111,7 +113,8 @@ pub struct Settings {
 /// How Ray's resources are looked after.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ray {
-    /// Host and port of an HTTP proxy that reaches the heads' pods; they are reached by their own addresses without.
+    /// Host and port of an HTTP proxy that reaches the heads' pods; they are reached by their own
+    /// addresses without.
     pub dashboard_proxy: Option<String>,
 }
 
@@ -131,7 +134,8 @@ pub struct Health {
 pub struct Metrics {
     /// Address to listen on.
     pub address: Option<SocketAddr>,
-    /// Directory of tls.crt and tls.key. Where they are not there, or none is given, a certificate is made.
+    /// Directory of tls.crt and tls.key. Where they are not there, or none is given, a certificate
+    /// is made.
     pub cert_dir: Option<PathBuf>,
 }
 
@@ -176,7 +180,7 @@ pub struct Hub {
 }
 
 impl Settings {
-    /// Reads the file of `--config`, where there is one, and puts it together with the flags.
+    /// Reads the file of `--config`, if there is one, and puts it together with the flags.
     ///
     /// # Errors
     /// [`SettingsError`] for the first mistake.
@@ -242,7 +246,7 @@ impl Settings {
                 _ => Agents::ByNode,
             },
             kubeconfig: args.kubeconfig,
-            requests: requests::rate(
+            requests: request_rate(
                 args.kube_api_qps.or(connection.qps),
                 args.kube_api_burst.or(connection.burst),
             ),
@@ -345,4 +349,26 @@ fn address(given: Option<BindAddress>, port: u16) -> Option<SocketAddr> {
         Some(BindAddress(address)) => address,
         None => Some(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))),
     }
+}
+
+/// How often the API server may be asked for each kind of resource.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RequestRate {
+    /// In a second, in the long run; more than none.
+    pub per_second: f32,
+    /// At once; at least one.
+    pub burst: u32,
+}
+
+/// Upstream's defaults are for what is left out beside the other: unlike there nothing is limited
+/// by default.
+fn request_rate(qps: Option<f32>, burst: Option<i32>) -> Option<RequestRate> {
+    if qps.is_none() && burst.is_none() {
+        return None;
+    }
+    let per_second = qps.unwrap_or(QPS);
+    let burst = burst.map_or(BURST, |burst| u32::try_from(burst).unwrap_or(0).max(1));
+    // To client-go, too, a negative one is no limit. 0 is 5 in a second there, which nobody means
+    // who writes it; nor can NaN be a rate.
+    (per_second > 0.0).then_some(RequestRate { per_second, burst })
 }

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::controllers::gang::PodGroups;
 use crate::hub::Registry;
-use crate::k8s::apply::{Applier, ApplyError, Told};
+use crate::k8s::apply::{Applier, ApplyError, EventDedup};
 use crate::k8s::controller_loop::{self, Reconcile};
 use crate::k8s::retry::{Failures, delay};
 use crate::k8s::watch::decode::NO_ROOM;
@@ -68,7 +68,7 @@ pub(crate) async fn run(
         metrics,
         dependencies,
         failures: Failures::default(),
-        complaints: Told::default(),
+        complaints: EventDedup::default(),
         counts: Counts::default(),
         decider: Decider::default(),
     });
@@ -89,7 +89,7 @@ struct Reconciler {
     metrics: Arc<Metrics>,
     dependencies: Dependencies,
     failures: Failures<ObjectRef<JobSet>>,
-    complaints: Told<JobSet>,
+    complaints: EventDedup<JobSet>,
     counts: Counts,
     decider: Decider,
 }

@@ -94,7 +94,7 @@ impl Controller {
         let (events, publisher) = events::queue_as(client.clone(), CONTROLLER);
         let watches = Watches {
             client: &client,
-            rooms: self.stores.rooms(),
+            rooms: self.stores.budgets(),
             events: &events,
             shutdown: &shutdown,
         };

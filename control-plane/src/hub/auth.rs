@@ -1,7 +1,8 @@
 //! Who is speaking: node daemons present projected ServiceAccount tokens.
 //!
-//! Promises: a token is checked here, with the keys that the cluster publishes ([`Keys`]), so that no stream waits for the API server; the
-//! node's name comes from the token alone. Beside that the API server is asked, at a limited rate, whether tokens were revoked ([`Reviews`]).
+//! Promises: a token is checked here, with the keys that the cluster publishes ([`Keys`]), so that
+//! no stream waits for the API server; the node's name comes only from the token. Beside that the
+//! API server is asked, at a limited rate, whether tokens were revoked ([`Reviews`]).
 
 mod keys;
 mod review;
@@ -28,7 +29,8 @@ pub(super) mod testing;
 #[cfg(test)]
 mod tests;
 
-/// For how long a stream goes on after its token has expired, without a new one. kubelet may be late, or have no API server to ask.
+/// For how long a stream goes on after its token has expired, without a new one. kubelet may be
+/// late, or have no API server to ask.
 pub(super) const GRACE: Duration = Duration::from_secs(300);
 
 /// Why credentials were refused.
@@ -137,7 +139,8 @@ impl From<AuthError> for Status {
 
 /// An accepted token.
 pub struct Credentials {
-    /// Name of the Node object. Everything that the stream reports is held against the pods bound to this node.
+    /// Name of the Node object. Everything that the stream reports is held against the pods bound
+    /// to this node.
     pub node: String,
     /// When the token expires.
     expires: Instant,
@@ -195,7 +198,7 @@ impl Authenticator {
     /// Checks a token.
     ///
     /// # Errors
-    /// [`AuthError`] where it is not accepted.
+    /// [`AuthError`] if it is not accepted.
     pub async fn check(&self, token: &str) -> Result<Credentials, AuthError> {
         let id = token::key_id(token)?;
         let issuer = self.keys.with(&id).await?;
@@ -209,7 +212,8 @@ impl Authenticator {
     }
 }
 
-/// A time of the wall clock, seconds since the Unix epoch, by the clock that timers have. What is over is now, and what is far away a year.
+/// A time of the wall clock, seconds since the Unix epoch, by the clock that timers have. What is
+/// over is now, and what is far away a year.
 fn at(seconds: u64) -> Instant {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let left = Duration::from_secs(seconds).saturating_sub(now);

@@ -23,7 +23,8 @@ pub struct GroupPolicy {
     pub terminal: Vec<TerminalCode>,
     /// Longest time between two heartbeats of a worker, milliseconds; 0: none are asked for.
     pub heartbeat_timeout_ms: u32,
-    /// How long a worker that is started may take until its first heartbeat, milliseconds; 0: as long as it wants.
+    /// How long a worker that is started may take until its first heartbeat, milliseconds; 0: as
+    /// long as it wants.
     pub ready_timeout_ms: u32,
 }
 
@@ -34,7 +35,7 @@ pub struct TerminalCode {
     pub job: String,
     /// Container, empty for every container.
     pub container: String,
-    /// Whether all codes but these are meant.
+    /// True: all codes but these are meant.
     pub negated: bool,
     /// Exit codes.
     pub codes: Vec<i32>,
@@ -53,7 +54,8 @@ pub(super) struct Reported {
 /// Reads one worker state.
 ///
 /// # Errors
-/// Where it lacks what identifies it: such a state could not be acted upon; or has more than is kept.
+/// If it lacks what identifies it: such a state could not be acted upon; or has more than is
+/// kept.
 pub(super) fn report_from(node: &str, mut state: pb::WorkerState) -> Result<Reported, ReportLimit> {
     report_limits::is_short(&state)?;
     let incarnation = state.incarnation.take().and_then(incarnation_from);
@@ -135,7 +137,7 @@ pub(super) fn words_from(mut said: String) -> String {
     said
 }
 
-/// Who is meant, where anybody is.
+/// Who is meant, if anybody is.
 pub(super) fn incarnation_from(incarnation: pb::Incarnation) -> Option<Incarnation> {
     let named = !incarnation.pod_uid.is_empty() && !incarnation.container_id.is_empty();
     named.then_some(Incarnation {
@@ -144,15 +146,25 @@ pub(super) fn incarnation_from(incarnation: pb::Incarnation) -> Option<Incarnati
     })
 }
 
-/// The message for one node: what is desired of the group, with the incarnations named in it that live there.
+/// The incarnations on one node that a group's desired state names.
+#[derive(Default)]
+pub(super) struct NamedOnNode {
+    /// Those that may start for the first time.
+    pub(super) fresh: Vec<Incarnation>,
+    /// Those that began before the restart did, and are restarted like the others.
+    pub(super) stale: Vec<Incarnation>,
+    /// Those that are restarted without their group.
+    pub(super) worker_restarts: Vec<(Incarnation, WorkerRestart)>,
+}
+
+/// The message for one node: the desired state of the group, with the incarnations named in it that
+/// live there.
 pub(super) fn group_to(
     uid: &str,
     epoch: Epoch,
     desired: &Desired,
     policy: &GroupPolicy,
-    fresh: Vec<Incarnation>,
-    stale: Vec<Incarnation>,
-    worker_restarts: Vec<(Incarnation, WorkerRestart)>,
+    named: NamedOnNode,
 ) -> pb::Group {
     pb::Group {
         uid: uid.to_owned(),
@@ -162,15 +174,15 @@ pub(super) fn group_to(
         counter: u64::from(desired.counter),
         scope: pb::Scope::Group.into(),
         release: desired.release,
-        fresh: fresh.into_iter().map(incarnation_to).collect(),
-        stale: stale.into_iter().map(incarnation_to).collect(),
+        fresh: named.fresh.into_iter().map(incarnation_to).collect(),
+        stale: named.stale.into_iter().map(incarnation_to).collect(),
         grace_ms: policy.grace_ms,
         terminal_codes: Some(pb::TerminalCodes {
             rules: policy.terminal.iter().map(rule_to).collect(),
         }),
         heartbeat_timeout_ms: policy.heartbeat_timeout_ms,
         ready_timeout_ms: policy.ready_timeout_ms,
-        worker_restarts: worker_restarts.into_iter().map(worker_restart_to).collect(),
+        worker_restarts: named.worker_restarts.into_iter().map(worker_restart_to).collect(),
     }
 }
 

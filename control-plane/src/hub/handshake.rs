@@ -41,7 +41,7 @@ impl HandshakeError {
             Self::Ended => "ended",
             Self::NotHello => "no_hello",
             Self::Version { .. } => "protocol",
-            Self::ProtocolViolation(nonsense) => nonsense.reason(),
+            Self::ProtocolViolation(violation) => violation.reason(),
         }
     }
 }
@@ -53,7 +53,7 @@ impl From<HandshakeError> for Status {
             HandshakeError::Silent => Self::deadline_exceeded(text),
             HandshakeError::Ended | HandshakeError::NotHello => Self::invalid_argument(text),
             HandshakeError::Version { .. } => Self::failed_precondition(text),
-            HandshakeError::ProtocolViolation(nonsense) => nonsense.into(),
+            HandshakeError::ProtocolViolation(violation) => violation.into(),
         }
     }
 }

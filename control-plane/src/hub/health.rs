@@ -1,4 +1,5 @@
-//! What a daemon says of its node's container runtime. For people and platforms: no restart is decided by it.
+//! What a daemon says of its node's container runtime. For people and platforms: no restart is
+//! decided by it.
 
 use lockstep_core::jobset::in_place::Agents;
 use lockstep_core::restart::{RestartLevel, UnixNanos};
@@ -38,8 +39,8 @@ pub enum Access {
 }
 
 impl Health {
-    /// The lowest level that a worker which starts on the node now can be restarted by; `None`: not known. Agents that pod templates bring along are
-    /// found by either way.
+    /// The lowest level that a worker which starts on the node now can be restarted by; `None`: not
+    /// known. Agents that pod templates bring along are found by either way.
     #[must_use]
     pub fn level(&self, agents: &Agents) -> Option<RestartLevel> {
         match (&self.nri, &self.cri, agents) {

@@ -20,7 +20,7 @@ const PING_EVERY: Duration = Duration::from_secs(10);
 /// Groups in one Desired message.
 const GROUPS_PER_MESSAGE: usize = 256;
 
-/// The same in bytes, where it is more than one group: a daemon takes 16 MiB.
+/// The same in bytes, if it is more than one group: a daemon takes 16 MiB.
 const MESSAGE: usize = 2 << 20;
 
 /// What is to be sent to one node.
@@ -39,7 +39,7 @@ struct Pending {
     groups: BTreeMap<String, Item>,
     draining: bool,
     closed: bool,
-    /// Why the stream ends, where that is an error.
+    /// Why the stream ends, if that is an error.
     failure: Option<Status>,
     /// The task that sends, while there is nothing to send.
     sender: Option<Waker>,
@@ -123,15 +123,15 @@ impl Outbox {
 
     /// The next message, if there is one now.
     #[must_use]
-    pub fn take(&self) -> Taken {
+    pub fn take(&self) -> NextMessage {
         self.lock().take()
     }
 
-    /// The same; where there is none now the task is woken once there may be one. For one task.
-    fn poll_take(&self, cx: &Context<'_>) -> Taken {
+    /// The same; if there is none now the task is woken once there may be one. For one task.
+    fn poll_take(&self, cx: &Context<'_>) -> NextMessage {
         let mut pending = self.lock();
         let taken = pending.take();
-        if matches!(taken, Taken::Nothing) {
+        if matches!(taken, NextMessage::Nothing) {
             pending.sender = Some(cx.waker().clone());
         }
         taken
@@ -139,15 +139,15 @@ impl Outbox {
 }
 
 impl Pending {
-    fn take(&mut self) -> Taken {
+    fn take(&mut self) -> NextMessage {
         if self.closed {
-            return Taken::Closed;
+            return NextMessage::Closed;
         }
         if let Some(welcome) = self.welcome.take() {
-            return Taken::Message(Kind::Welcome(welcome));
+            return NextMessage::Message(Kind::Welcome(welcome));
         }
         if let Some(serial) = self.accepted.take() {
-            return Taken::Message(Kind::Accepted(pb::Accepted { serial }));
+            return NextMessage::Message(Kind::Accepted(pb::Accepted { serial }));
         }
         let mut groups = Vec::new();
         let mut size = 0;
@@ -162,7 +162,7 @@ impl Pending {
                     groups.push(Arc::unwrap_or_clone(group));
                 }
                 Some((uid, Item::Forget(epoch))) if groups.is_empty() => {
-                    return Taken::Message(Kind::Forget(pb::Forget {
+                    return NextMessage::Message(Kind::Forget(pb::Forget {
                         group_uid: uid,
                         epoch: epoch.0,
                     }));
@@ -175,22 +175,23 @@ impl Pending {
             }
         }
         if !groups.is_empty() {
-            return Taken::Message(Kind::Desired(pb::Desired { groups }));
+            return NextMessage::Message(Kind::Desired(pb::Desired { groups }));
         }
         if self.draining {
             self.closed = true;
-            return Taken::Message(Kind::Drain(pb::Drain {}));
+            return NextMessage::Message(Kind::Drain(pb::Drain {}));
         }
-        Taken::Nothing
+        NextMessage::Nothing
     }
 }
 
-/// What is sent on a stream: what the outbox has, and a sign of life where it has nothing for long.
+/// What is sent on a stream: what the outbox has, and a sign of life if it has nothing for long.
 pub(super) struct Outgoing {
     outbox: Arc<Outbox>,
     /// When the last one was sent.
     last: Instant,
-    /// One timer for all messages: it is not moved by each of them, and looks how long ago the last one was when it is over.
+    /// One timer for all messages: it is not moved by each of them, and looks how long ago the last
+    /// one was when it is over.
     quiet: Pin<Box<Sleep>>,
     pings: u64,
 }
@@ -229,9 +230,9 @@ impl Stream for Outgoing {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let kind = match self.outbox.poll_take(cx) {
-            Taken::Message(kind) => kind,
-            Taken::Closed => return Poll::Ready(self.outbox.lock().failure.take().map(Err)),
-            Taken::Nothing => ready!(self.poll_ping(cx)),
+            NextMessage::Message(kind) => kind,
+            NextMessage::Closed => return Poll::Ready(self.outbox.lock().failure.take().map(Err)),
+            NextMessage::Nothing => ready!(self.poll_ping(cx)),
         };
         self.last = Instant::now();
         Poll::Ready(Some(Ok(pb::HubMessage { kind: Some(kind) })))
@@ -240,7 +241,7 @@ impl Stream for Outgoing {
 
 /// What an [`Outbox`] has to send.
 #[derive(Debug)]
-pub enum Taken {
+pub enum NextMessage {
     /// This.
     Message(Kind),
     /// Nothing any more: the stream ends.
@@ -250,4 +251,69 @@ pub enum Taken {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use tokio_stream::StreamExt as _;
+
+    use super::*;
+
+    #[test]
+    fn groups_go_in_messages_that_a_daemon_takes() {
+        const GROUPS: usize = 100;
+        let outbox = Outbox::new(pb::Welcome::default());
+        assert!(matches!(outbox.take(), NextMessage::Message(Kind::Welcome(_))));
+        for group in 0..GROUPS {
+            let rule = pb::ExitCodeRule {
+                job: "j".repeat(500 << 10),
+                ..pb::ExitCodeRule::default()
+            };
+            outbox.desired(Arc::new(pb::Group {
+                uid: format!("{group:03}"),
+                terminal_codes: Some(pb::TerminalCodes { rules: vec![rule] }),
+                ..pb::Group::default()
+            }));
+        }
+        let mut told = Vec::new();
+        while let NextMessage::Message(Kind::Desired(desired)) = outbox.take() {
+            assert!(desired.encoded_len() <= 4 << 20, "{}", desired.encoded_len());
+            told.extend(desired.groups.into_iter().map(|group| group.uid));
+        }
+        let all: Vec<String> = (0..GROUPS).map(|group| format!("{group:03}")).collect();
+        assert_eq!(told, all);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_that_is_silent_gives_a_sign_of_life_every_ten_seconds() {
+        let outbox = Outbox::new(pb::Welcome::default());
+        let mut messages = Outgoing::new(Arc::clone(&outbox));
+        let began = Instant::now();
+        let mut kinds = Vec::new();
+        outbox.desired(Arc::default());
+        for _ in 0..3 {
+            let message = messages.next().await.unwrap().unwrap();
+            kinds.push((began.elapsed().as_secs(), message.kind.unwrap()));
+        }
+        // Somebody speaks in between: then there was no silence.
+        tokio::time::advance(Duration::from_secs(4)).await;
+        outbox.accepted(1);
+        for _ in 0..3 {
+            let message = messages.next().await.unwrap().unwrap();
+            kinds.push((began.elapsed().as_secs(), message.kind.unwrap()));
+        }
+        let (at, kinds): (Vec<u64>, Vec<Kind>) = kinds.into_iter().unzip();
+        assert_eq!(at, [0, 0, 10, 14, 24, 34]);
+        assert!(
+            matches!(
+                kinds[..],
+                [
+                    Kind::Welcome(_),
+                    Kind::Desired(_),
+                    Kind::Ping(pb::Ping { nonce: 1 }),
+                    Kind::Accepted(_),
+                    Kind::Ping(pb::Ping { nonce: 2 }),
+                    Kind::Ping(pb::Ping { nonce: 3 }),
+                ]
+            ),
+            "{kinds:?}"
+        );
+    }
+}

@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use lockstep_process::rate_limit::{Rate, SharedRateLimit};
 
-/// Messages that are taken from a node in a second, and at once. Its daemon puts together what changes meanwhile: more wait, and nothing is lost.
+/// Messages that are taken from a node in a second, and at once. Its daemon puts together what
+/// changes meanwhile: more wait, and nothing is lost.
 const MESSAGES: (u32, u32) = (200, 400);
-/// Messages that a Hello counts for, with which every group is looked at: twenty at once, and ten in a second. A daemon says one.
+/// Messages that a Hello counts for, with which every group is looked at: twenty at once, and ten
+/// in a second. A daemon says one.
 pub(super) const HELLO: u32 = 20;
 /// Nodes whose pace is kept before those that need not be are looked for.
 const KEPT: usize = 1024;
@@ -80,7 +82,7 @@ mod tests {
             paces.of(&node.to_string()).acquire(HELLO).await;
         }
         assert_eq!(began.elapsed(), Duration::ZERO);
-        // Whoever is quiet is forgotten, and nothing by that; whoever is not is kept.
+        // A quiet node is forgotten, which loses nothing; the others are kept.
         tokio::time::advance(Duration::from_secs(1)).await;
         let busy = paces.of("busy");
         for _ in 0..1000 {

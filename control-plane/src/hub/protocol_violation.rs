@@ -14,7 +14,7 @@ pub(super) enum ProtocolViolation {
     /// No message at all.
     #[error("the message cannot be read: {0}")]
     Malformed(String),
-    /// A stream has one Hello: another one would say anew what was negotiated.
+    /// A stream has one Hello: another one would repeat what was negotiated.
     #[error("a second Hello on the same stream")]
     SecondHello,
     /// Of a protocol that was not agreed on.
@@ -46,9 +46,9 @@ impl ProtocolViolation {
 }
 
 impl From<ProtocolViolation> for Status {
-    fn from(nonsense: ProtocolViolation) -> Self {
-        let text = nonsense.to_string();
-        match nonsense {
+    fn from(violation: ProtocolViolation) -> Self {
+        let text = violation.to_string();
+        match violation {
             ProtocolViolation::Oversized(_) => Self::resource_exhausted(text),
             _ => Self::invalid_argument(text),
         }

@@ -1,11 +1,12 @@
-//! Who was refused, and why: counted each time, logged once. Beside that, whom daemons have refused, as they say.
+//! Who was refused, and why: counted each time, logged once. Beside that, whom daemons have
+//! refused, as they say.
 
 #[cfg(test)]
 use std::sync::{Mutex, PoisonError};
 
 use prometheus_client::metrics::counter::Counter;
 
-use crate::telemetry::log_limit::News;
+use crate::telemetry::log_limit::HourlyLimit;
 use crate::telemetry::metrics::{Metrics, Reasons};
 
 /// Why somebody may be refused.
@@ -62,7 +63,7 @@ const REASONS: [&str; 45] = [
 pub struct Refusals {
     counts: Reasons,
     agents: Counter,
-    news: News<(String, &'static str)>,
+    news: HourlyLimit<(String, &'static str)>,
     /// The reason of each line in the log.
     #[cfg(test)]
     lines: Mutex<Vec<&'static str>>,
@@ -91,7 +92,8 @@ impl Refusals {
         refusals
     }
 
-    /// Somebody was refused: `who` is a node, where that is known for certain, or else the address of the peer.
+    /// Somebody was refused: `who` is a node, if that is known for certain, or else the address
+    /// of the peer.
     pub(crate) fn note(&self, who: &str, reason: &'static str, error: &dyn std::error::Error) {
         if self.news.is_new((who.to_owned(), reason)) {
             #[cfg(test)]

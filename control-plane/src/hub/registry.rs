@@ -1,11 +1,14 @@
-//! Where sessions and group tasks meet: the newest report of every worker, the newest desired state of every group.
+//! Where sessions and group tasks meet: the newest report of every worker, the newest desired state
+//! of every group.
 //!
-//! Promises: of two streams of one node the later one speaks for it, alone, from its Hello on; nothing that was said before on another
-//! stream stands in its way. Locks are taken in one order: nodes, then groups.
+//! Promises: of two streams of one node only the later one speaks for it, from its Hello on;
+//! nothing that was said before on another stream stands in its way. Locks are taken in one order:
+//! nodes, then groups.
 
 mod daemons;
 mod group;
 mod link;
+mod node;
 mod reports;
 mod workers;
 
@@ -27,10 +30,12 @@ use super::report_limits::{ReportLimit, WORKERS_PER_NODE};
 use crate::telemetry::metrics::Metrics;
 use group::GroupState;
 pub use group::Published;
-pub use link::{GroupLink, News, Unbelieved};
+pub use link::{Changes, GroupLink, Unbelieved};
+use node::Node;
 use workers::Workers;
 
-/// How long after the beginning of a term a cluster's first daemon has connected, if it has any: they try at least every five seconds.
+/// How long after the beginning of a term a cluster's first daemon has connected, if it has any:
+/// they try at least every five seconds.
 const ATTENDED_WITHIN: Duration = Duration::from_secs(10);
 
 /// All groups and nodes that this replica knows of.
@@ -46,48 +51,12 @@ pub struct Registry {
     daemons: Gauge,
 }
 
-#[derive(Default)]
-struct Node {
-    session: Option<(u64, Arc<Outbox>)>,
-    /// The version of the protocol that its last stream has.
-    protocol: u32,
-    /// Whether a snapshot of its daemon was taken in: who it does not name is out of its sight.
-    told: bool,
-    /// What its daemon has said of itself on that stream.
-    said: daemons::Said,
-    /// How many agents its daemon has refused, as it said last on whatever stream.
-    refused_agents: u32,
-    /// Of which a group keeps a report, on whatever stream it has come.
-    workers: Workers,
-    /// Since when it has no session.
-    left: Option<Instant>,
-}
-
-impl Node {
-    /// Whether this session is its present one.
-    fn is_of(&self, session: u64) -> bool {
-        self.session
-            .as_ref()
-            .is_some_and(|(current, _)| *current == session)
-    }
-
-    /// Whether it has been away for so long, and nothing that it has said is kept.
-    fn is_gone(&self, away: Duration) -> bool {
-        let left = self.left.is_some_and(|left| left.elapsed() >= away);
-        left && self.session.is_none() && self.workers.is_empty()
-    }
-
-    /// The groups that keep reports of its workers.
-    fn groups(&self) -> BTreeSet<String> {
-        self.workers.iter().map(|(_, group)| group.to_owned()).collect()
-    }
-}
-
-/// Whether what a node says is compared with what it has said before.
+/// How a report is compared with earlier ones of its node.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Revisions {
     GoOn,
-    /// Each stream speaks for itself: what another one has said, with whatever revision, is not above it.
+    /// Each stream speaks for itself: what another one has said, with whatever revision, is not
+    /// above it.
     StartOver,
 }
 
@@ -120,12 +89,13 @@ impl Registry {
         self.epoch
     }
 
-    /// Resolves once there is no doubt that a higher epoch than the leader's was in use. Cancel-safe.
+    /// Resolves once there is no doubt that a higher epoch than the leader's was in use.
+    /// Cancel-safe.
     pub async fn outbid(&self) -> Epoch {
         self.epoch_tracker.outbid().await
     }
 
-    /// Whether a node has connected in this term. `Err`: none has, and it takes so long until that says anything.
+    /// True if a node has connected in this term. `Err`: none has, and it is too early to tell.
     ///
     /// # Errors
     /// How long to wait before asking again.
@@ -139,7 +109,7 @@ impl Registry {
         }
     }
 
-    /// The highest epoch above the leader's that anybody speaks of, even where nobody else says so.
+    /// The highest epoch above the leader's that anybody speaks of, even if nobody else says so.
     #[must_use]
     pub fn rival(&self) -> Option<Epoch> {
         self.epoch_tracker.highest()
@@ -168,7 +138,8 @@ impl Registry {
         usize::try_from(self.daemons.get()).unwrap_or_default()
     }
 
-    /// The link of a group's task. There is one task per group: a link that was given out before hears and says nothing any more.
+    /// The link of a group's task. There is one task per group: a link that was given out before
+    /// hears and says nothing any more.
     #[must_use]
     pub fn claim(self: &Arc<Self>, uid: &str) -> GroupLink {
         let state = self.group(uid);
@@ -186,7 +157,8 @@ impl Registry {
         }
     }
 
-    /// Drops what was reported of groups that no task has looked after for this long: their JobSets are not ours, or gone.
+    /// Drops what was reported of groups that no task has looked after for this long: their JobSets
+    /// are not ours, or gone.
     pub fn sweep(&self, older_than: Duration) {
         let mut dropped = Vec::new();
         self.groups.retain(|_, state| {
@@ -203,7 +175,7 @@ impl Registry {
         self.forget_workers(dropped);
     }
 
-    /// Drops nodes that have been away for so long, and of which no group keeps a report.
+    /// Drops nodes that have been away for this time, and of which no group keeps a report.
     pub fn forget_nodes(&self, away: Duration) {
         let mut gone = Vec::new();
         self.nodes.retain(|name, node| {
@@ -219,7 +191,8 @@ impl Registry {
         }
     }
 
-    /// Workers that no group keeps reports of any more. Never called with a group locked: nodes come before groups.
+    /// Workers that no group keeps reports of any more. Never called with a group locked: nodes
+    /// come before groups.
     fn forget_workers(&self, workers: Vec<(String, Incarnation)>) {
         for (node, incarnation) in workers {
             if let Some(mut entry) = self.nodes.get_mut(&node) {
@@ -232,8 +205,8 @@ impl Registry {
         Arc::clone(&self.groups.entry(uid.to_owned()).or_default())
     }
 
-    /// A daemon has said hello, and speaks this version of the protocol: its snapshot is what it knows. What it no longer lists is out of sight,
-    /// not lost.
+    /// A daemon has said hello, and speaks this version of the protocol: its snapshot is what it
+    /// knows. What it no longer lists is out of sight, not lost.
     pub fn connect(
         &self,
         node: &str,
@@ -247,7 +220,7 @@ impl Registry {
         if let Some(mut entry) = self.nodes.get_mut(node).filter(|entry| entry.is_of(session)) {
             entry.told = true;
         }
-        // Groups with pods there may be waiting for just that, even where it reports nothing.
+        // Groups with pods there may be waiting for just that, even if it reports nothing.
         for group in self.groups.iter() {
             let mut inner = group.lock();
             let waits = inner.meet(node, touched.contains(group.key()));
@@ -263,10 +236,12 @@ impl Registry {
         session
     }
 
-    /// A stream takes its node over: nothing that was said before is in sight. Returns the groups concerned.
+    /// A stream takes its node over: nothing that was said before is in sight. Returns the groups
+    /// concerned.
     fn enter(&self, node: &str, outbox: &Arc<Outbox>, protocol: u32) -> (u64, BTreeSet<String>) {
         let session = self.sessions.fetch_add(1, Ordering::Relaxed) + 1;
-        // Held until all are out of sight, so that a stream that replaces this one at the same time has the last word.
+        // Held until all are out of sight, so that a stream that replaces this one at the same time
+        // has the last word.
         let mut entry = self.nodes.entry(node.to_owned()).or_default();
         match entry.session.replace((session, Arc::clone(outbox))) {
             Some((_, old)) => old.close(),
@@ -283,7 +258,8 @@ impl Registry {
     /// The stream has ended. Its workers run on, out of sight.
     pub fn disconnect(&self, node: &str, session: u64) {
         let groups = {
-            // Held to the end, so that a stream that replaces this one at the same time has the last word.
+            // Held to the end, so that a stream that replaces this one at the same time has the
+            // last word.
             let Some(mut entry) = self.nodes.get_mut(node) else {
                 return;
             };
@@ -307,7 +283,8 @@ impl Registry {
 
     fn store(&self, node: &str, session: u64, workers: Vec<pb::WorkerState>) -> BTreeSet<String> {
         let mut touched = BTreeSet::new();
-        // Held to the end, so that a stream that replaces this one at the same time has the last word.
+        // Held to the end, so that a stream that replaces this one at the same time has the last
+        // word.
         let entry = self.nodes.get_mut(node);
         let Some(mut entry) = entry.filter(|entry| entry.is_of(session)) else {
             tracing::debug!(node, session, "a report of a stream that was replaced is ignored");
@@ -322,7 +299,8 @@ impl Registry {
             refuse(&ReportLimit::TooMany);
         }
         for state in workers.into_iter().take(WORKERS_PER_NODE) {
-            // All of a node's workers have mostly heard of the same leader, and are mostly of one group.
+            // All of a node's workers have mostly heard of the same leader, and are mostly of one
+            // group.
             let epoch = Epoch(state.epoch);
             if heard.replace(epoch) != Some(epoch)
                 && let Err(claim) = self.epoch_tracker.said(node, epoch)
@@ -360,7 +338,8 @@ impl Registry {
         touched
     }
 
-    /// Nothing is kept any more of a worker that had to make room, nor of its group where that was all there is.
+    /// Nothing is kept any more of a worker that had to make room, nor of its group if that was
+    /// all there is.
     fn drop_report(&self, node: &str, incarnation: &Incarnation, group: &str) {
         if let Some(state) = self.groups.get(group) {
             state.lock().drop_report(node, incarnation);
@@ -370,7 +349,8 @@ impl Registry {
         });
     }
 
-    /// Workers that the daemon knows no more, as this session says. What they said last is kept as long as there is room.
+    /// Workers that the daemon no longer knows, as this session says. What they said last is kept
+    /// as long as there is room.
     pub fn gone(&self, node: &str, session: u64, workers: Vec<pb::Incarnation>) {
         let entry = self.nodes.get_mut(node);
         let Some(mut entry) = entry.filter(|entry| entry.is_of(session)) else {
@@ -383,7 +363,7 @@ impl Registry {
         }
     }
 
-    /// Whether the pod is of the namespace of the group that it names, as far as that is known.
+    /// Checks that the pod is in the namespace of the group that it names, as far as that is known.
     fn is_native(&self, reported: &Reported) -> Result<(), ReportLimit> {
         let group = self.groups.get(&reported.group);
         let is_foreign = group.is_some_and(|group| group.lock().is_foreign(&reported.namespace));

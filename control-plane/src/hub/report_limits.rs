@@ -1,11 +1,14 @@
-//! States of workers that are not kept: nobody could act upon them, or a daemon that sends them would fill the leader's memory.
+//! States of workers that are not kept: nobody could act upon them, or a daemon that sends them
+//! would fill the leader's memory.
 
 use lockstep_proto::node::v1 as pb;
 use thiserror::Error;
 
-/// States that are kept of one node, and taken of one message. A node runs some hundreds of pods; beyond this it is talking nonsense.
+/// States that are kept of one node, and taken of one message. A node runs some hundreds of pods;
+/// beyond this it is talking nonsense.
 pub(super) const WORKERS_PER_NODE: usize = 4096;
-/// Longest name, in bytes: those of Kubernetes are DNS subdomains at most, and container ids are far below that.
+/// Longest name, in bytes: those of Kubernetes are DNS subdomains at most, and container ids are
+/// far below that.
 const LONGEST_NAME: usize = 253;
 /// Longest UID, in bytes: those of pods and JobSets have 36.
 const LONGEST_UID: usize = 63;
@@ -42,7 +45,7 @@ impl ReportLimit {
     }
 }
 
-/// Whether all that is kept of a state is as short as it must be.
+/// Checks that all that is kept of a state is short enough.
 ///
 /// # Errors
 /// What is not.

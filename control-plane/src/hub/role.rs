@@ -1,6 +1,7 @@
 //! What this replica is to node daemons: the leader, or one that knows where the leader is.
 //!
-//! Promises: streams are accepted only between the beginning and the end of a term, and all of them have ended when [`Role::lead`] returns.
+//! Promises: streams are accepted only between the beginning and the end of a term, and all of them
+//! have ended when [`Role::lead`] returns.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +15,8 @@ use super::health::Daemon;
 use super::registry::Registry;
 use crate::leader::LeaderAddress;
 
-/// How long a daemon is kept waiting for a leader, from its first word on: shorter than it waits for an answer.
+/// How long a daemon is kept waiting for a leader, from its first word on: shorter than it waits
+/// for an answer.
 pub(super) const HOLD: Duration = Duration::from_secs(4);
 
 /// The role of this replica.
@@ -58,8 +60,9 @@ impl Role {
         tasks.wait().await;
     }
 
-    /// Waits, until then at most, until this replica leads or another one is sure to. In the seconds after a leader has died its Lease still names it: whoever
-    /// was sent there would come back, ever more slowly, and be late when there is a leader again.
+    /// Waits, until then at most, until this replica leads or another one is sure to. In the
+    /// seconds after a leader has died its Lease still names it: a daemon that was sent there would
+    /// come back, ever more slowly, and be late when there is a leader again.
     pub(super) async fn settled(&self, latest: Instant) {
         let mut term = self.term.subscribe();
         let settled = async {
@@ -78,7 +81,8 @@ impl Role {
         self.within(|term| term.registry.daemons(after, most)).ok()
     }
 
-    /// Does something in the present term, which does not end meanwhile; or says where the leader is, if that is known: host and port.
+    /// Does something in the present term, which does not end meanwhile; or says where the leader
+    /// is, if that is known: host and port.
     pub(super) fn within<T>(&self, act: impl FnOnce(&Term) -> T) -> Result<T, String> {
         match &*self.term.borrow() {
             Some(term) => Ok(act(term)),

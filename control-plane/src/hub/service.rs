@@ -30,7 +30,9 @@ use super::refusals::Refusals;
 use super::role::{HOLD, Role, Term};
 use super::session::Session;
 use crate::net::serve::{Ready, listen, listen_once_free};
-use crate::net::tls::{self, ConnectionHandle, ConnectionLimit, HubIdentity, Stay, UnauthenticatedStream};
+use crate::net::tls::{
+    self, AdmittedStream, ConnectionHandle, ConnectionLimit, HubIdentity, UnauthenticatedStream,
+};
 
 /// What the hub checks daemons with.
 #[derive(Clone)]
@@ -54,7 +56,8 @@ pub struct HubService {
     shutdown: CancellationToken,
 }
 
-/// How long a connection may stand before a daemon has made itself known on it: longer than token and Hello may take.
+/// How long a connection may stand before a daemon has made itself known on it: longer than token
+/// and Hello may take.
 const STRANGERS: Duration = Duration::from_secs(30);
 /// Streams of one connection; a daemon has one.
 pub(super) const STREAMS: u32 = 8;
@@ -62,7 +65,8 @@ pub(super) const STREAMS: u32 = 8;
 const WINDOW: u32 = 64 << 10;
 /// The longest headers of a stream, in bytes. A token has one or two KiB.
 const LONGEST_HEAD: u32 = 16 << 10;
-/// The largest message from a daemon: far more than the states of all workers that are kept of a node.
+/// The largest message from a daemon: far more than the states of all workers that are kept of a
+/// node.
 const MESSAGE: usize = 4 << 20;
 
 type Messages = Pin<Box<dyn Stream<Item = Result<pb::HubMessage, Status>> + Send>>;
@@ -81,24 +85,35 @@ impl NodeHub for HubService {
             refusals,
             ..
         } = &self.gate;
-        let visit = request.extensions().get::<ConnectionHandle>().cloned();
+        let connection = request.extensions().get::<ConnectionHandle>().cloned();
         let credentials = authenticator.authenticate(request.metadata()).await;
         let credentials = credentials.inspect_err(|error| {
-            let peer = visit.as_ref().map(ConnectionHandle::address).unwrap_or_default();
+            let peer = connection
+                .as_ref()
+                .map(ConnectionHandle::address)
+                .unwrap_or_default();
             refusals.note(&peer, error.reason(), error);
         })?;
         let mut inbound = request.into_inner();
-        // Before it is read, and not only where this replica leads. The connection's patience ends the wait.
+        // Before it is read, and not only if this replica leads. The connection's patience ends
+        // the wait.
         let pace = self.paces.of(&credentials.node);
         let _ = self.shutdown.run_until_cancelled(pace.acquire(HELLO)).await;
         let (hello, protocol) = handshake::hello(&mut inbound)
             .await
             .inspect_err(|error| refusals.note(&credentials.node, error.reason(), error))?;
-        let stay = visit.as_ref().map(ConnectionHandle::admit);
+        let admitted = connection.as_ref().map(ConnectionHandle::admit);
         let _ = self.shutdown.run_until_cancelled(self.role.settled(latest)).await;
-        let accepted = self
-            .role
-            .within(|term| self.accept(term, credentials, pace, (hello, protocol), inbound, stay));
+        let accepted = self.role.within(|term| {
+            let daemon = KnownDaemon {
+                credentials,
+                hello,
+                protocol,
+                pace,
+                admitted,
+            };
+            self.accept(term, daemon, inbound)
+        });
         let messages = accepted.unwrap_or_else(|address| {
             let kind = hub_message::Kind::NotLeader(pb::NotLeader { address });
             let message = pb::HubMessage { kind: Some(kind) };
@@ -108,17 +123,26 @@ impl NodeHub for HubService {
     }
 }
 
+/// A daemon that has authenticated and said hello on a stream.
+struct KnownDaemon {
+    credentials: Credentials,
+    hello: pb::Hello,
+    protocol: u32,
+    pace: Arc<SharedRateLimit>,
+    /// Keeps its connection.
+    admitted: Option<AdmittedStream>,
+}
+
 impl HubService {
     /// Starts a stream that belongs to this term. Gives what is to be sent on it.
-    fn accept(
-        &self,
-        term: &Term,
-        credentials: Credentials,
-        pace: Arc<SharedRateLimit>,
-        (hello, protocol): (pb::Hello, u32),
-        inbound: Streaming<pb::NodeMessage>,
-        stay: Option<Stay>,
-    ) -> Messages {
+    fn accept(&self, term: &Term, daemon: KnownDaemon, inbound: Streaming<pb::NodeMessage>) -> Messages {
+        let KnownDaemon {
+            credentials,
+            hello,
+            protocol,
+            pace,
+            admitted,
+        } = daemon;
         let node = credentials.node.as_str();
         let registry = &term.registry;
         let outbox = Outbox::new(pb::Welcome {
@@ -151,18 +175,19 @@ impl HubService {
         let stream = async move {
             stream.await;
             // The connection is kept for streams that stand.
-            drop(stay);
+            drop(admitted);
         };
         term.tasks.spawn(stream.instrument(span));
         Box::pin(Outgoing::new(outbox))
     }
 }
 
-/// Serves the hub until `shutdown` is cancelled, whatever the role of this replica, from when there is a certificate for it and the address is free.
-/// Another process that has it is no reason to end: JobSets without workers that restart in place need no hub. It is not `ready` until then.
+/// Serves the hub until `shutdown` is cancelled, whatever the role of this replica, from when there
+/// is a certificate for it and the address is free. Another process that has it is no reason to
+/// end: JobSets without workers that restart in place need no hub. It is not `ready` until then.
 ///
 /// # Errors
-/// Where the address cannot be bound for another reason, or the server fails.
+/// If the address cannot be bound for another reason, or the server fails.
 pub(crate) async fn run(
     address: SocketAddr,
     identity: Arc<HubIdentity>,
@@ -197,11 +222,11 @@ pub(crate) async fn run(
     }
 }
 
-/// Serves the hub on a listener of the caller's until `shutdown`, without a cluster: with the CA in a directory (`ca.crt`, `ca.key`), which is made
-/// where it is missing. Benchmarks do that.
+/// Serves the hub on a listener of the caller's until `shutdown`, without a cluster: with the CA in
+/// a directory (`ca.crt`, `ca.key`), which is made if it is missing. Benchmarks do that.
 ///
 /// # Errors
-/// Where the directory holds no CA and none can be made, or the server fails.
+/// If the directory holds no CA and none can be made, or the server fails.
 pub async fn serve_from_dir(
     listener: TcpListener,
     ca: &Path,
@@ -227,7 +252,7 @@ pub(super) async fn serve_on(
     shutdown: CancellationToken,
 ) -> anyhow::Result<()> {
     let refusals = Arc::clone(&gate.refusals);
-    let door = ConnectionLimit::new(gate.strangers, move |peer, why| {
+    let limit = ConnectionLimit::new(gate.strangers, move |peer, why| {
         refusals.note(peer, why.reason(), why);
     });
     let service = HubService {
@@ -238,7 +263,7 @@ pub(super) async fn serve_on(
         shutdown: shutdown.clone(),
     };
     let service = NodeHubServer::new(service).max_decoding_message_size(MESSAGE);
-    let connections = tls::accept(listener, tls, door)
+    let connections = tls::accept(listener, tls, limit)
         .map(|accepted| accepted.map(|guest| UnauthenticatedStream::of(guest, Some(STRANGERS))));
     Server::builder()
         .http2_keepalive_interval(Some(Duration::from_secs(10)))

@@ -71,13 +71,13 @@ enum Next {
     End(End),
 }
 
-/// What a stream waits for beside its messages. Messages come often, and of all this none: it is looked at when something of it has happened, and not for
-/// each message.
+/// What a stream waits for beside its messages. Messages come often, and of all this none: it is
+/// looked at when something of it has happened, and not for each message.
 #[derive(Default)]
-struct Aside(FuturesUnordered<BoxFuture<'static, Event>>);
+struct SideEvents(FuturesUnordered<BoxFuture<'static, Event>>);
 
-impl Aside {
-    /// For this, and no more for what was before.
+impl SideEvents {
+    /// Waits for this event, and no longer for the one before.
     fn wait_for(&mut self, event: impl Future<Output = Event> + Send + 'static) {
         self.0.clear();
         self.0.push(Box::pin(event));
@@ -105,7 +105,7 @@ impl Refused {
     fn reason(&self) -> &'static str {
         match self {
             Self::Credentials(error) => error.reason(),
-            Self::ProtocolViolation(nonsense) => nonsense.reason(),
+            Self::ProtocolViolation(violation) => violation.reason(),
         }
     }
 }
@@ -114,7 +114,7 @@ impl From<Refused> for Status {
     fn from(refused: Refused) -> Self {
         match refused {
             Refused::Credentials(error) => error.into(),
-            Refused::ProtocolViolation(nonsense) => nonsense.into(),
+            Refused::ProtocolViolation(violation) => violation.into(),
         }
     }
 }
@@ -127,7 +127,7 @@ impl Session {
     {
         let mut drain_at = self.drain_at();
         let pace = Arc::clone(&self.pace);
-        let mut aside = Aside::default();
+        let mut aside = SideEvents::default();
         aside.wait_for(self.aside(drain_at, &shutdown));
         let end = loop {
             tokio::select! {
@@ -174,7 +174,7 @@ impl Session {
     /// Takes one message in.
     async fn take(&mut self, session: u64, message: Option<Result<pb::NodeMessage, Status>>) -> Next {
         let closed = |reason: &str| Next::End(End::Closed(reason.to_owned()));
-        let nonsense = |nonsense: ProtocolViolation| Next::End(End::Refused(nonsense.into()));
+        let violation = |violation: ProtocolViolation| Next::End(End::Refused(violation.into()));
         match message {
             Some(Ok(message)) => match message.kind {
                 Some(Kind::Report(report)) => {
@@ -197,17 +197,18 @@ impl Session {
                     self.registry.has_refused(node, session, pong.refused_agents);
                     Next::Same
                 }
-                Some(Kind::Hello(_)) => nonsense(ProtocolViolation::SecondHello),
-                None => nonsense(ProtocolViolation::UnknownKind),
+                Some(Kind::Hello(_)) => violation(ProtocolViolation::SecondHello),
+                None => violation(ProtocolViolation::UnknownKind),
             },
             Some(Err(status)) => {
-                ProtocolViolation::of(&status).map_or_else(|| closed(&status.to_string()), nonsense)
+                ProtocolViolation::of(&status).map_or_else(|| closed(&status.to_string()), violation)
             }
             None => closed("closed by the node"),
         }
     }
 
-    /// Goes on with another token. One that is not accepted changes nothing: the one before is good for its time.
+    /// Goes on with another token. One that is not accepted changes nothing: the one before is good
+    /// for its time.
     async fn renew(&mut self, said: &pb::Credentials) -> Result<(), AuthError> {
         let node = &self.credentials.node;
         match self.authenticator.check(&said.token).await {
@@ -249,7 +250,8 @@ impl Session {
         }
     }
 
-    /// When a daemon that sends no new tokens is asked to go; sooner than it has to, and never again and again.
+    /// When a daemon that sends no new tokens is asked to go; sooner than it has to, and never
+    /// again and again.
     fn drain_at(&self) -> Option<Instant> {
         let left = self.credentials.expires().duration_since(Instant::now());
         (self.protocol < NODE_PROTOCOL_CREDENTIALS).then(|| Instant::now() + left - BEFORE.min(left / 2))

@@ -33,7 +33,8 @@ mod recorded;
 mod replaced;
 
 const UID: &str = "group-1";
-/// WatchSlots that the hub of the tests has for each address: those of the tests have one in common.
+/// WatchSlots that the hub of the tests has for each address: those of the tests have one in
+/// common.
 const STRANGERS: usize = 32;
 
 struct Hub {

@@ -1,9 +1,10 @@
 //! Carries out plans.
 //!
-//! Promises: the steps of a plan are done in their order, and nothing after a step that failed; every write names the object that was
-//! decided about (by UID or resourceVersion), so a decision on stale caches is refused by the API server instead of doing harm; events
-//! and metrics tell only of what was written, of a Service or claim that cannot be created once for each reason, and of Jobs that cannot be created at
-//! each try.
+//! Promises: the steps of a plan are done in their order, and nothing after a step that failed;
+//! every write names the object that was decided about (by UID or resourceVersion), so a decision
+//! on stale caches is refused by the API server instead of doing harm; events and metrics tell only
+//! of what was written, of a Service or claim that cannot be created once for each reason, and of
+//! Jobs that cannot be created at each try.
 
 mod children;
 mod event_dedup;
@@ -24,7 +25,7 @@ use tokio::sync::Semaphore;
 use crate::k8s::watch::{PackedJobSet, Stores};
 use crate::telemetry::metrics::{Metrics, Outcome};
 pub(crate) use children::NewJob;
-pub(crate) use event_dedup::{AGAIN, Told};
+pub(crate) use event_dedup::{AGAIN, EventDedup};
 
 #[cfg(test)]
 mod tests;
@@ -32,7 +33,8 @@ mod tests;
 /// Child objects that are written at the same time, over all JobSets.
 const PARALLELISM: usize = 50;
 
-/// How often somebody else's Service, of the name of a JobSet's, is asked for whether it is still there: no watch shows it.
+/// How often somebody else's Service, of the name of a JobSet's, is asked for whether it is still
+/// there: no watch shows it.
 const IN_THE_WAY: Duration = Duration::from_secs(60);
 
 /// Why a plan was not carried out to its end.
@@ -45,7 +47,10 @@ pub enum ApplyError {
     #[error("{0}")]
     CreateJobs(String),
     /// The headless Service could not be created.
-    #[error("headless service {name:?} creation failed with error: {}", said(error))]
+    #[error(
+        "headless service {name:?} creation failed with error: {}",
+        error_message(error)
+    )]
     CreateService {
         /// Name of the Service.
         name: String,
@@ -55,7 +60,7 @@ pub enum ApplyError {
     /// A persistent volume claim could not be created.
     #[error(
         "persistent volume claim {name:?} creation failed with error: {}",
-        said(error)
+        error_message(error)
     )]
     CreateClaim {
         /// Name of the claim.
@@ -64,7 +69,7 @@ pub enum ApplyError {
         error: kube::Error,
     },
     /// Another write failed.
-    #[error("{what}: {}", said(error))]
+    #[error("{what}: {}", error_message(error))]
     Write {
         /// What was to be written.
         what: String,
@@ -97,21 +102,22 @@ impl ApplyError {
     /// What an event tells of it, which is what upstream's events tell.
     fn told(&self) -> String {
         match self {
-            Self::CreateService { error, .. } | Self::CreateClaim { error, .. } => said(error),
+            Self::CreateService { error, .. } | Self::CreateClaim { error, .. } => error_message(error),
             Self::Conflict(_) | Self::CreateJobs(_) | Self::Write { .. } => self.to_string(),
         }
     }
 }
 
-/// An error in words for people: of an answer of the API server its message alone, as long as an event may be. It may name each line of a large object.
-pub(crate) fn said(error: &kube::Error) -> String {
+/// An error in words for people: of an answer of the API server only its message, as long as an
+/// event may be. It may name each line of a large object.
+pub(crate) fn error_message(error: &kube::Error) -> String {
     recorder::short(match error {
         kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
         error => error.to_string(),
     })
 }
 
-/// Whether the API server has answered with this HTTP status.
+/// True if the API server has answered with this HTTP status.
 pub(crate) fn is_status(error: &kube::Error, code: u16) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == code)
 }
@@ -131,13 +137,14 @@ pub struct Applier {
     news: events::Queue,
     metrics: Arc<Metrics>,
     children: Semaphore,
-    failures: Told<JobSet>,
+    failures: EventDedup<JobSet>,
     /// Services that are there and are not theirs.
-    in_the_way: Told<JobSet>,
+    in_the_way: EventDedup<JobSet>,
 }
 
 impl Applier {
-    /// An applier, and what publishes its events for as long as it lives. What it writes shows in `stores` at once.
+    /// An applier, and what publishes its events for as long as it lives. What it writes shows in
+    /// `stores` at once.
     #[must_use]
     pub fn new(client: Client, stores: Stores, metrics: Arc<Metrics>) -> (Self, events::Publisher) {
         let (news, publisher) = events::queue(client.clone());
@@ -149,8 +156,8 @@ impl Applier {
                 news,
                 metrics,
                 children,
-                failures: Told::default(),
-                in_the_way: Told::default(),
+                failures: EventDedup::default(),
+                in_the_way: EventDedup::default(),
             },
             publisher,
         )
@@ -220,7 +227,8 @@ impl Applier {
         self.news.add(events::regarding(jobset), event);
     }
 
-    /// All that was to be done has been done, or the JobSet is gone: a failure of whatever kind is news.
+    /// All that was to be done has been done, or the JobSet is gone: a failure of whatever kind is
+    /// news.
     pub(crate) fn succeeded(&self, key: &ObjectRef<JobSet>) {
         self.failures.forget(key);
     }

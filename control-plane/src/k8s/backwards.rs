@@ -1,7 +1,8 @@
 //! The API server has gone back: its store was restored from a backup under this process.
 //!
-//! What is cached then is of what is no more, and watches ask for versions that are yet to come. So whoever sees a version fall says so, and the process
-//! ends: the next one reads everything again.
+//! What is cached then no longer exists, and watches ask for versions that are yet to come. So a
+//! task that sees a version fall says so, and the process ends: the next one reads everything
+//! again.
 
 use std::sync::Arc;
 
@@ -18,7 +19,8 @@ impl Default for Backwards {
 }
 
 impl Backwards {
-    /// A version of an object has fallen, by a read that no cache has answered. The first one counts.
+    /// A version of an object has fallen, by a read that no cache has answered. The first one
+    /// counts.
     pub(crate) fn tell(&self, what: String) {
         self.0.send_if_modified(|told| {
             let is_first = told.is_none();

@@ -23,11 +23,13 @@ mod counting;
 pub(crate) mod pages;
 mod rate;
 
-/// How long the API server may take until it begins to answer, retries included. Connections die without a word, and whoever waits for an answer
-/// on one keeps others waiting: a group cannot be released before its status is written. Webhooks of others may take as long. That a request was
-/// obeyed after all is found out by the next one.
+/// How long the API server may take until it begins to answer, retries included. Connections die
+/// without a word, and a caller that waits for an answer on one keeps others waiting: a group
+/// cannot be released before its status is written. Webhooks of others may take as long. That a
+/// request was obeyed after all is found out by the next one.
 const ANSWER: Duration = Duration::from_secs(30);
-/// How long nothing may come on a connection that is being read. Watches bring a bookmark every minute, and end after five.
+/// How long nothing may come on a connection that is being read. Watches bring a bookmark every
+/// minute, and end after five.
 pub(crate) const SILENCE: Duration = Duration::from_secs(300);
 
 /// How to reach the API server: as the file says, or else the environment.
@@ -56,7 +58,8 @@ async fn from(kubeconfig: Kubeconfig) -> anyhow::Result<Config> {
     Ok(Config::from_custom_kubeconfig(kubeconfig, &options).await?)
 }
 
-/// What those of the files say that there are; nothing where one file, or none, is named: then there is nothing to leave out.
+/// What those of the files say that there are; nothing if one file, or none, is named: then
+/// there is nothing to leave out.
 fn merged(listed: &OsStr) -> anyhow::Result<Option<Kubeconfig>> {
     let files: Vec<PathBuf> = std::env::split_paths(listed)
         .filter(|file| !file.as_os_str().is_empty())
@@ -78,7 +81,8 @@ fn merged(listed: &OsStr) -> anyhow::Result<Option<Kubeconfig>> {
     Ok(merged)
 }
 
-/// Why a kubeconfig is of no use. The parser shows the lines around a mistake below the first of its own, and they may hold tokens and keys.
+/// Why a kubeconfig is of no use. The parser shows the lines around a mistake below the first of
+/// its own, and they may hold tokens and keys.
 fn unusable(error: &dyn std::error::Error) -> anyhow::Error {
     let said = |error: &dyn std::error::Error| {
         let text = error.to_string();
@@ -96,8 +100,9 @@ fn unusable(error: &dyn std::error::Error) -> anyhow::Error {
     anyhow::anyhow!(text)
 }
 
-/// A token in a file that an editor or `echo` has ended with a newline is used without it. Such a file is read once, and that is said: kube trims none
-/// that it reads again. Those that kubelet renews have no newline.
+/// A token in a file that an editor or `echo` has ended with a newline is used without it. Such a
+/// file is read once, and that is said: kube trims none that it reads again. Those that kubelet
+/// renews have no newline.
 fn trim_token(config: &mut Config) -> anyhow::Result<()> {
     let auth = &mut config.auth_info;
     let Some(file) = auth.token_file.as_ref().filter(|_| auth.token.is_none()) else {
@@ -115,11 +120,12 @@ fn trim_token(config: &mut Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Who we are. The API server names what we write after it in `metadata.managedFields`, up to the slash.
+/// Who we are. The API server names what we write after it in `metadata.managedFields`, up to the
+/// slash.
 const USER_AGENT: &str = concat!("lockstep-control-plane/", env!("CARGO_PKG_VERSION"));
 
-/// A client whose requests say who sends them, are counted, and are given up where the API server does not answer; whose lists come in pages that fit into
-/// memory. At rates, where they are given.
+/// A client whose requests say who sends them, are counted, and are given up where the API server
+/// does not answer; whose lists come in pages that fit into memory. At rates, if they are given.
 pub(crate) fn connect(mut config: Config, rates: Option<Rates>, metrics: &Metrics) -> kube::Result<Client> {
     config.read_timeout.get_or_insert(SILENCE);
     let count = Counting::new(metrics.requests(), &config.cluster_url);

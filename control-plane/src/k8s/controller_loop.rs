@@ -1,6 +1,7 @@
 //! The loop of every controller that brings objects of one kind closer to what they ask for.
 //!
-//! Promises: one object is looked at by one task at a time; a shutdown lets what is under way finish.
+//! Promises: one object is looked at by one task at a time; a shutdown lets what is under way
+//! finish.
 
 use std::error::Error;
 use std::fmt::Debug;
@@ -39,7 +40,8 @@ pub(crate) trait Reconcile: Send + Sync + 'static {
     fn gone(&self, namespace: &str, name: &str);
 }
 
-/// Reconciles the objects that `changes` names, so many at the same time, until `shutdown`; then finishes what is under way.
+/// Reconciles the objects that `changes` names, so many at the same time, until `shutdown`; then
+/// finishes what is under way.
 pub(crate) async fn run<R: Reconcile>(
     reconciler: Arc<R>,
     objects: Store<R::Object>,

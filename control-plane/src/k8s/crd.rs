@@ -1,9 +1,12 @@
-//! Installs the CustomResourceDefinition of JobSets, and brings an older one up to date: Helm does the first and never the second.
+//! Installs the CustomResourceDefinition of JobSets, and brings an older one up to date: Helm does
+//! the first and never the second.
 //!
-//! Promises: an upstream definition is replaced only where ours has all of its fields, so that nothing stored is lost; a definition that a
-//! newer control plane has installed is left alone; where the API server forbids it or refuses
-//! it, that is said once and what is there is used. JobSets are not looked at before it is decided (see [`Crd::settled`]), and before the API server has
-//! had the time to serve by it: one that serves by an old definition drops fields that are written, and leaves them out of what it shows.
+//! Promises: an upstream definition is replaced only where ours has all of its fields, so that
+//! nothing stored is lost; a definition that a newer control plane has installed is left alone;
+//! where the API server forbids it or refuses it, that is said once and what is there is used.
+//! JobSets are not looked at before it is decided (see [`Crd::settled`]), and before the API server
+//! has had the time to serve by it: one that serves by an old definition drops fields that are
+//! written, and leaves them out of what it shows.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -51,13 +54,16 @@ pub(crate) const RAY_DEFINITIONS: [Definition; 3] = [
         text: include_str!("../../api/crds/ray.io_raycronjobs.yaml"),
     },
 ];
-/// Version of the control plane that has installed the definition, with a hash of the definition as build metadata.
+/// Version of the control plane that has installed the definition, with a hash of the definition as
+/// build metadata.
 const VERSION: &str = "lockstep.dev/crd-version";
 const FIELD_MANAGER: &str = "lockstep-control-plane";
 /// The first and the longest wait after a failure that may pass.
 const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
-/// How long after a change a watch may still be served by the definition of before: an object that is made meanwhile is shown without the fields that
-/// this one does not know, and never shown anew. The API server goes on for a second with what it has begun; replicas of it learn of a change within five.
+/// How long after a change a watch may still be served by the definition of before: an object that
+/// is made meanwhile is shown without the fields that this one does not know, and never shown
+/// again. The API server goes on for a second with what it has begun; replicas of it learn of a
+/// change within five.
 const TAKES_HOLD: Duration = Duration::from_secs(5);
 /// How often it is asked whether a new definition is served, and for how long.
 const SERVED: (Duration, u32) = (Duration::from_millis(100), 100);
@@ -77,7 +83,7 @@ enum CrdError {
 }
 
 impl CrdError {
-    /// Whether it may be otherwise the next time.
+    /// True if another attempt may succeed.
     fn may_pass(&self) -> bool {
         match self {
             Self::Api(kube::Error::Api(status)) => status.code >= 500 || [409, 429].contains(&status.code),
@@ -115,7 +121,8 @@ impl Crd {
         self.settled.send_replace(true);
     }
 
-    /// Sees to it that the definition is there and new enough, for as long as it takes, until `shutdown`.
+    /// Sees to it that the definition is there and new enough, for as long as it takes, until
+    /// `shutdown`.
     pub(crate) async fn ensure(self, shutdown: CancellationToken) {
         let mut waits = ExponentialBuilder::default()
             .with_min_delay(RETRY.0)
@@ -203,7 +210,8 @@ impl Crd {
         Ok(taking_hold)
     }
 
-    /// The installed definition. As a typed object a schema of this size takes many times the memory.
+    /// The installed definition. As a typed object a schema of this size takes many times the
+    /// memory.
     async fn whole(&self) -> Result<DynamicObject, CrdError> {
         let resource = ApiResource::erase::<CustomResourceDefinition>(&());
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
@@ -228,7 +236,8 @@ impl Crd {
     }
 }
 
-/// For how long what is served may still go by a definition of before, whoever has changed it. The first one has none before it.
+/// For how long what is served may still go by a definition of before, whoever has changed it. The
+/// first one has none before it.
 fn taking_hold(definition: &ObjectMeta, now: Timestamp) -> Duration {
     if definition.generation.is_none_or(|generation| generation <= 1) {
         return Duration::ZERO;
@@ -242,7 +251,8 @@ fn taking_hold(definition: &ObjectMeta, now: Timestamp) -> Duration {
     age.map_or(Duration::ZERO, |age| TAKES_HOLD.saturating_sub(age))
 }
 
-/// A field that one definition's schema has and the other's has not: putting the other in its place would lose what is stored there.
+/// A field that one definition's schema has and the other's has not: putting the other in its place
+/// would lose what is stored there.
 fn only_in(theirs: &Value, ours: &Value) -> Option<String> {
     let versions = |definition: &Value| {
         let versions = definition["spec"]["versions"]

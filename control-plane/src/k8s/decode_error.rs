@@ -1,5 +1,5 @@
-//! A value that does not fit its field, in the words of the API server: `spec.replicatedJobs[0].replicas: Invalid value: "two": must be of
-//! type integer`.
+//! A value that does not fit its field, in the words of the API server:
+//! `spec.replicatedJobs[0].replicas: Invalid value: "two": must be of type integer`.
 
 use serde_path_to_error::Error;
 
@@ -16,7 +16,7 @@ pub(crate) fn sentence<E: std::fmt::Display>(error: &Error<E>) -> String {
     in_words(path.trim_start_matches('.'), &error.inner().to_string())
 }
 
-/// Whether the first thing that is wrong is a required field that is not there.
+/// True if the first thing that is wrong is a required field that is not there.
 pub(crate) fn is_missing<E: std::fmt::Display>(error: &Error<E>) -> bool {
     error.inner().to_string().starts_with(MISSING)
 }
@@ -56,7 +56,8 @@ fn quoted<'e>(error: &'e str, start: &str) -> Option<&'e str> {
     error.strip_prefix(start)?.split('`').next()
 }
 
-/// A value, as serde describes it, the way that it is written in JSON; of lists and maps their type.
+/// A value, as serde describes it, the way that it is written in JSON; of lists and maps their
+/// type.
 fn shown(found: &str) -> &str {
     for number in ["integer `", "floating point `", "boolean `"] {
         if let Some(value) = quoted(found, number) {

@@ -1,15 +1,18 @@
 //! A process-wide lock around parsing huge objects.
 //!
-//! A 1.5 MB object takes 12 to 50 MB once it is parsed. Webhooks, the JobSet reconciler and Ray's controllers parse such objects concurrently. Each stays within
-//! the memory limit alone; all of them together would exceed it.
+//! A 1.5 MB object takes 12 to 50 MB once it is parsed. Webhooks, the JobSet reconciler and Ray's
+//! controllers parse such objects concurrently. Each of them stays within the memory limit; all of
+//! them together would exceed it.
 //!
-//! Promises: the lock is fair. Its holder never writes an object to the API server: that write would call our own webhook, which waits for the lock. Controllers
-//! do not ask the API server anything while they hold it.
+//! Promises: the lock is fair. Its holder never writes an object to the API server: that write
+//! would call our own webhook, which waits for the lock. Controllers do not ask the API server
+//! anything while they hold it.
 
 use lockstep_core::common::extent::Extent;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// What has more than this is huge. Some of the largest that may be written take 12 MB, and what is made of one as much once more.
+/// What has more than this is huge. Some of the largest that may be written take 12 MB, and what is
+/// made of one as much once more.
 pub(crate) const FROM: Extent = Extent {
     objects: 2_048,
     elements: 16_384,
@@ -34,7 +37,7 @@ pub(crate) async fn turn() -> Huge {
     }
 }
 
-/// The same where something is huge, and else nothing.
+/// The same if something is huge, and else nothing.
 pub(crate) async fn turn_if(is_huge: bool) -> Option<Huge> {
     match is_huge {
         true => Some(turn().await),

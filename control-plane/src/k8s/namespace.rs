@@ -4,10 +4,10 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::Client;
 use kube::api::{Api, ObjectMeta, PostParams};
 
-/// Makes the namespace where it is missing.
+/// Makes the namespace if it is missing.
 ///
 /// # Errors
-/// Where the API server refuses.
+/// If the API server refuses.
 pub(crate) async fn ensure(client: &Client, name: &str) -> Result<(), kube::Error> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     match namespaces.get_opt(name).await {

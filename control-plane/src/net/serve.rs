@@ -7,11 +7,9 @@ mod connection;
 mod connections;
 mod listen;
 mod metrics;
-mod network;
-mod plain_text;
-mod ready;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
@@ -23,28 +21,26 @@ use crate::config::settings::Health;
 use crate::k8s::watch::Stores;
 
 pub use crate::k8s::api_thread::Pulse;
-pub(crate) use access::{Access, Verdict, Wish};
+pub(crate) use access::{AccessChecker, Action, Verdict};
 pub(crate) use activity::Activity;
-pub(crate) use connection::http;
-pub(crate) use connections::Connections;
+pub(crate) use connection::{HANDSHAKE_RECORD, http, turn_down};
+pub(crate) use connections::{Connections, network};
 pub(crate) use listen::{listen, listen_once_free};
 pub use metrics::metrics;
-pub(crate) use network::network;
-pub(crate) use plain_text::{HANDSHAKE_RECORD, turn_down};
-pub use ready::{Awaited, Ready};
 
-/// kubelet opens one for each probe. Whoever else reaches the port takes no file descriptors from the others.
+/// The kubelet opens one for each probe. Nobody else who reaches the port takes file descriptors
+/// from the others.
 const HEALTH: Connections = Connections {
     to: "the health endpoint",
     most: 128,
     grace: Duration::from_secs(1),
 };
 
-/// Serves whether the process runs, and these threads get on (`/healthz`), and whether the caches are filled and the webhooks and the hub served
-/// (`/readyz`), in plain HTTP, until `shutdown`.
+/// Serves whether the process runs, and these threads get on (`/healthz`), and whether the caches
+/// are filled and the webhooks and the hub served (`/readyz`), in plain HTTP, until `shutdown`.
 ///
 /// # Errors
-/// Where the address cannot be bound.
+/// If the address cannot be bound.
 pub async fn health(
     settings: Health,
     stores: Stores,
@@ -96,7 +92,8 @@ pub async fn health(
     Ok(())
 }
 
-/// Whether a path is that of an endpoint. As with upstream it may end in a slash, and name the one check that the endpoint has.
+/// True if a path is that of an endpoint. As with upstream it may end in a slash, and name the one
+/// check that the endpoint has.
 fn names(path: &str, endpoint: &str, check: &str) -> bool {
     let below = path.strip_prefix(endpoint);
     below.is_some_and(|below| {
@@ -105,11 +102,52 @@ fn names(path: &str, endpoint: &str, check: &str) -> bool {
     })
 }
 
-/// Whether each check is to be named, as with upstream.
+/// True if each check is to be named, as with upstream.
 fn is_verbose(uri: &Uri) -> bool {
     let keys = uri.query().into_iter().flat_map(|query| query.split('&'));
     keys.filter_map(|pair| pair.split('=').next())
         .any(|key| key == "verbose")
+}
+
+/// Set once a server of this replica can be called. Clones are the same one.
+#[derive(Clone, Debug, Default)]
+pub struct Ready(Arc<AtomicBool>);
+
+impl Ready {
+    /// True if the server listens, with a certificate.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// It does, until the process ends.
+    pub(crate) fn set(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// The servers that a replica is ready with, by their flags. One that is switched off is not
+/// awaited.
+#[derive(Clone, Debug, Default)]
+pub struct Awaited {
+    /// The admission webhooks.
+    pub webhooks: Option<Ready>,
+    /// What node daemons connect to.
+    pub hub: Option<Ready>,
+}
+
+impl Awaited {
+    /// What cannot be called yet.
+    pub(crate) fn missing(&self) -> Option<&'static str> {
+        let is_missing = |server: &Option<Ready>| server.as_ref().is_some_and(|server| !server.is_ready());
+        if is_missing(&self.webhooks) {
+            Some("the webhooks are not served yet")
+        } else if is_missing(&self.hub) {
+            Some("the hub is not served yet")
+        } else {
+            None
+        }
+    }
 }
 
 #[cfg(test)]

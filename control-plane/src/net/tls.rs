@@ -1,4 +1,5 @@
-//! Certificates that the control plane makes for itself: the hub's, and those of the admission webhooks.
+//! Certificates that the control plane makes for itself: the hub's, and those of the admission
+//! webhooks.
 
 mod admission;
 mod allowance;
@@ -8,13 +9,13 @@ mod connection_limit;
 pub(crate) mod expiry;
 mod frames;
 mod hub;
-mod places;
 pub(crate) mod rotation;
 mod serving;
 mod shared;
+mod slots;
 mod steps;
 
-pub(crate) use admission::{ConnectionHandle, Stay, UnauthenticatedStream};
+pub(crate) use admission::{AdmittedStream, ConnectionHandle, UnauthenticatedStream};
 pub(crate) use ca::Validity;
 pub(crate) use connection_limit::ConnectionLimit;
 pub(crate) use hub::from_dir;

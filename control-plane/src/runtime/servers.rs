@@ -185,9 +185,9 @@ impl<'a> Servers<'a> {
             client.clone(),
             Arc::new(ClusterAuthorizer::new(client.clone(), metrics)),
             settings.agents.clone(),
-            settings.hub.address.map(|_| Arc::clone(role)),
             shutdown.clone(),
-        );
+        )
+        .with_hub(settings.hub.address.map(|_| Arc::clone(role)));
         let certificate = Arc::clone(&self.certificate);
         parts.spawn_on(
             platform::run(settings.platform, certificate, service, shutdown.clone()),

@@ -1,4 +1,5 @@
-//! What strangers can have the log say, however often they come: once an hour of each, or a few lines a second.
+//! Rate limits for log lines that unauthenticated peers can trigger: once an hour of each, or a few
+//! lines a second.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -13,17 +14,17 @@ pub(crate) const QUIET: Duration = Duration::from_secs(3600);
 /// How many are remembered. While there are so many, others are not logged.
 const REMEMBERED: usize = 4096;
 
-/// Things of which each is logged once an hour.
-pub(crate) struct News<K>(Mutex<HashMap<K, Instant>>);
+/// Allows each key once an hour.
+pub(crate) struct HourlyLimit<K>(Mutex<HashMap<K, Instant>>);
 
-impl<K> Default for News<K> {
+impl<K> Default for HourlyLimit<K> {
     fn default() -> Self {
         Self(Mutex::default())
     }
 }
 
-impl<K: Eq + Hash> News<K> {
-    /// Whether it is to be logged now.
+impl<K: Eq + Hash> HourlyLimit<K> {
+    /// True if it is to be logged now.
     pub(crate) fn is_new(&self, key: K) -> bool {
         let now = Instant::now();
         let mut logged = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -39,36 +40,36 @@ impl<K: Eq + Hash> News<K> {
     }
 }
 
-/// Lines of a log at once, where there were none for a while; one more each second.
+/// Lines of a log at once, if there were none for a while; one more each second.
 const LINES: u32 = 20;
 /// The time that each line after these waits for.
 const EACH: Duration = Duration::from_secs(1);
 
 /// Lines that may be many: they differ, and all of the first ones are of use.
-pub(crate) struct Lines(Mutex<Left>);
+pub(crate) struct LineLimit(Mutex<LineBucket>);
 
-struct Left {
+struct LineBucket {
     limit: RateLimit,
     /// How many were left out since the last line.
     out: u64,
 }
 
-impl Default for Lines {
+impl Default for LineLimit {
     fn default() -> Self {
         Self::new(LINES, EACH)
     }
 }
 
-impl Lines {
+impl LineLimit {
     /// `burst` lines at once, and one more each `every`.
     pub(crate) fn new(burst: u32, every: Duration) -> Self {
-        Self(Mutex::new(Left {
+        Self(Mutex::new(LineBucket {
             limit: RateLimit::new(Rate { burst, every }),
             out: 0,
         }))
     }
 
-    /// How many lines were left out before this one; none if this one is to be left out, too.
+    /// Takes a line if one is left, and says how many were left out before it.
     pub(crate) fn next(&self) -> Option<u64> {
         let mut left = self.left();
         if left.limit.try_take() {
@@ -78,12 +79,12 @@ impl Lines {
         None
     }
 
-    /// True if it is as if nothing had ever been logged, but for what was left out.
+    /// True if all lines are left, as at the beginning.
     pub(crate) fn is_fresh(&self) -> bool {
         self.left().limit.is_full()
     }
 
-    fn left(&self) -> MutexGuard<'_, Left> {
+    fn left(&self) -> MutexGuard<'_, LineBucket> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -100,28 +101,28 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn each_is_new_once_an_hour() {
-        let news = News::default();
-        assert!(news.is_new("one"));
-        assert!(!news.is_new("one"));
-        assert!(news.is_new("another"));
+        let limit = HourlyLimit::default();
+        assert!(limit.is_new("one"));
+        assert!(!limit.is_new("one"));
+        assert!(limit.is_new("another"));
         tokio::time::advance(QUIET).await;
-        assert!(news.is_new("one"));
+        assert!(limit.is_new("one"));
     }
 
     #[tokio::test(start_paused = true)]
     async fn no_more_are_remembered_than_fit() {
-        let news = News::default();
+        let limit = HourlyLimit::default();
         for one in 0..2 * REMEMBERED {
-            news.is_new(one);
+            limit.is_new(one);
         }
-        assert_eq!(news.0.lock().unwrap().len(), REMEMBERED);
+        assert_eq!(limit.0.lock().unwrap().len(), REMEMBERED);
         tokio::time::advance(QUIET).await;
-        assert!(news.is_new(2 * REMEMBERED));
+        assert!(limit.is_new(2 * REMEMBERED));
     }
 
     #[tokio::test(start_paused = true)]
     async fn lines_are_few_whoever_asks_and_say_how_many_are_missing() {
-        let lines = Lines::default();
+        let lines = LineLimit::default();
         let said = (0..1000).filter_map(|_| lines.next()).count();
         assert_eq!(said, LINES as usize);
         tokio::time::advance(EACH).await;

@@ -14,10 +14,8 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
 pub mod plain;
-mod reasons;
 mod upstream;
 
-pub(crate) use reasons::Reasons;
 pub(crate) use upstream::{Queue, Requests, Webhooks};
 
 #[cfg(test)]
@@ -33,7 +31,8 @@ struct JobSetLabels {
     namespace: String,
 }
 
-/// JobSets that have ended and are told of. Each has a series, which nobody takes back, and a tenant may make and end any number.
+/// JobSets that have ended and are told of. Each has a series, which nobody takes back, and a
+/// tenant may make and end any number.
 const ENDED: usize = 10_000;
 
 /// A write to the API server.
@@ -174,7 +173,8 @@ impl Metrics {
         register(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// A JobSet has ended, and that is written. Where [`ENDED`] other JobSets have ended for the first time since it has, it is told of no more.
+    /// A JobSet has ended, and that is written. Where [`ENDED`] other JobSets have ended for the
+    /// first time since it has, it is told of no more.
     pub(crate) fn finished(&self, jobset: &JobSet, state: &TerminalState) {
         let ended = match state {
             TerminalState::Completed => &self.completed,
@@ -201,7 +201,8 @@ impl Metrics {
         }
     }
 
-    /// Whether this replica leads from now on; and the name of the Lease, where one is held for that.
+    /// This replica leads from now on, or no longer. `lease` is the name of the Lease that it holds
+    /// for that, if any.
     pub(crate) fn leads(&self, leads: bool, lease: Option<&str>) {
         self.leader.set(i64::from(leads));
         if let Some(name) = lease {
@@ -256,7 +257,7 @@ impl Metrics {
     /// All metrics in OpenMetrics text.
     ///
     /// # Errors
-    /// Where a metric cannot be written as text.
+    /// If a metric cannot be written as text.
     pub fn encode(&self) -> Result<String, std::fmt::Error> {
         let mut text = String::new();
         text::encode(
@@ -264,5 +265,38 @@ impl Metrics {
             &self.registry.lock().unwrap_or_else(PoisonError::into_inner),
         )?;
         Ok(text)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReasonLabels {
+    reason: &'static str,
+}
+
+/// Counters of one name, by reason.
+#[derive(Debug, Default)]
+pub(crate) struct Reasons(Family<ReasonLabels, Counter>);
+
+impl Reasons {
+    /// Registers them. Each of `reasons` is there from the beginning, so that the first is seen as
+    /// a rise.
+    pub(crate) fn register(metrics: &Metrics, name: &str, help: &str, reasons: &[&'static str]) -> Self {
+        let counters = Family::<ReasonLabels, Counter>::default();
+        for reason in reasons {
+            counters.get_or_create(&ReasonLabels { reason }).inc_by(0);
+        }
+        metrics.register(|registry| registry.register(name, help, counters.clone()));
+        Self(counters)
+    }
+
+    /// Counts one more.
+    pub(crate) fn count(&self, reason: &'static str) {
+        self.0.get_or_create(&ReasonLabels { reason }).inc();
+    }
+
+    /// How many there have been.
+    #[cfg(test)]
+    pub(crate) fn get(&self, reason: &'static str) -> u64 {
+        self.0.get_or_create(&ReasonLabels { reason }).get()
     }
 }

@@ -1,7 +1,8 @@
-//! Traces: OTLP over gRPC to a collector, where one is named.
+//! Traces: OTLP over gRPC to a collector, if one is named.
 //!
-//! Promises: without a collector there is no thread, no connection and no memory for any of this. With one, whoever makes spans never waits:
-//! what cannot be sent in time is dropped, and said in the log once a minute at most.
+//! Promises: without a collector there is no thread, no connection and no memory for any of this.
+//! With one, a task that makes spans never waits: what cannot be sent in time is dropped, and said
+//! in the log once a minute at most.
 
 mod quiet;
 
@@ -16,7 +17,7 @@ use opentelemetry_sdk::trace::{BatchConfigBuilder, BatchSpanProcessor, SdkTracer
 use tonic::transport::ClientTlsConfig;
 
 use crate::config::settings::OtlpEndpoint;
-use quiet::Quiet;
+use quiet::QuietExporter;
 
 #[cfg(test)]
 pub(crate) mod collector;
@@ -45,10 +46,12 @@ struct Export {
 }
 
 impl Traces {
-    /// Traces to this collector, or none. Must be called within a tokio runtime; connects when there is something to send.
+    /// Traces to this collector, or none. Must be called within a tokio runtime; connects when
+    /// there is something to send.
     ///
     /// # Errors
-    /// What is wrong with the endpoint, or with what the standard environment variables say beside it.
+    /// What is wrong with the endpoint, or with what the standard environment variables say beside
+    /// it.
     pub fn to(endpoint: Option<&OtlpEndpoint>) -> anyhow::Result<Self> {
         let Some(endpoint) = endpoint else {
             return Ok(Self::default());
@@ -64,7 +67,7 @@ impl Traces {
             .with_max_export_batch_size(BATCH)
             .with_scheduled_delay(DELAY)
             .build();
-        let processor = BatchSpanProcessor::builder(Quiet::new(exporter))
+        let processor = BatchSpanProcessor::builder(QuietExporter::new(exporter))
             .with_batch_config(batches)
             .build();
         let provider = SdkTracerProvider::builder()
@@ -76,13 +79,14 @@ impl Traces {
         Ok(Self(Some(Export { provider, tracer })))
     }
 
-    /// What makes spans, where somebody wants them.
+    /// What makes spans, if somebody wants them.
     #[must_use]
     pub fn tracer(&self) -> Option<&SdkTracer> {
         self.0.as_ref().map(|export| &export.tracer)
     }
 
-    /// Sends what waits, for a short time at most, and ends the export. Spans that come later are dropped.
+    /// Sends what waits, for a short time at most, and ends the export. Spans that come later are
+    /// dropped.
     pub async fn end(self) {
         let Some(Export { provider, .. }) = self.0 else {
             return;

@@ -1,6 +1,7 @@
 use serde_json::{Map, Value, json};
 
 use super::*;
+use crate::{FailurePolicyAction, RestartStrategy};
 
 const UPSTREAM_FILE: &str = include_str!("../../vendor/jobset.x-k8s.io_jobsets.yaml");
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use lockstep_api::text::beginning;
+use lockstep_api::beginning;
 use serde::Serialize;
 
 /// What sort of mistake it is, as the API server tells them apart.

@@ -42,7 +42,7 @@ pub(super) fn json(text: &str) -> Result<Value, String> {
 
 /// The beginning of a text, to be shown.
 pub(super) fn beginning(text: &str) -> String {
-    lockstep_api::text::beginning(text, 512)
+    lockstep_api::beginning(text, 512)
 }
 
 fn bounded(text: &str) -> Result<(), String> {

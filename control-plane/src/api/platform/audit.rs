@@ -1,9 +1,10 @@
-//! Whom the platform API refuses: counted each time, logged once an hour. Whoever reaches its port can call it as often as they like.
+//! Callers that the platform API refuses: counted each time, logged once an hour. Anybody who
+//! reaches its port can call it as often as they like.
 
 use prometheus_client::metrics::counter::Counter;
 
 use super::authorize::Refusal;
-use crate::telemetry::log_limit::News;
+use crate::telemetry::log_limit::HourlyLimit;
 use crate::telemetry::metrics::{Metrics, Reasons};
 
 /// Why a call may be refused.
@@ -15,11 +16,11 @@ pub(super) struct RefusalLog {
     counts: Reasons,
     crowds: Counter,
     /// Whom the API server does not know, by address and reason.
-    strangers: News<(String, &'static str)>,
+    strangers: HourlyLimit<(String, &'static str)>,
     /// Whom it knows, by user and verb. They have places of their own: strangers cannot fill them.
-    users: News<(String, &'static str)>,
-    /// Whether anybody crowds, of whatever address.
-    crowd: News<()>,
+    users: HourlyLimit<(String, &'static str)>,
+    /// Limits the line about addresses that call too often.
+    crowd: HourlyLimit<()>,
     /// Lines in the log.
     #[cfg(test)]
     lines: std::sync::atomic::AtomicUsize,

@@ -1,4 +1,5 @@
-//! Who may see groups, and who may restart them. Behind a trait, so that the service does not depend on how that is known.
+//! Who may see groups, and who may restart them. Behind a trait, so that the service does not
+//! depend on how that is known.
 
 use async_trait::async_trait;
 use thiserror::Error;
@@ -7,7 +8,7 @@ use tonic::{Request, Status};
 
 use super::audit::RefusalLog;
 use super::error_details::{CallError, Reason};
-use crate::net::serve::{Access, Verdict, Wish};
+use crate::net::serve::{AccessChecker, Action, Verdict};
 use crate::net::tls::ConnectionHandle;
 use crate::telemetry::metrics::Metrics;
 
@@ -39,7 +40,8 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// What the caller is told, who asked to `verb` the JobSet `name` (empty: all) in `namespace` (empty: all).
+    /// What the caller is told, who asked to `verb` the JobSet `name` (empty: all) in `namespace`
+    /// (empty: all).
     pub(super) fn status(&self, verb: &str, namespace: &str, name: &str) -> Status {
         let refused = |reason| CallError::new(reason, self.to_string()).of(namespace, name);
         match self {
@@ -79,7 +81,8 @@ impl Caller {
 /// Says whether a request may be served.
 #[async_trait]
 pub trait Authorizer: Send + Sync + 'static {
-    /// Whether this caller may `verb` the JobSet `name` (empty: all) in `namespace` (empty: all).
+    /// Checks that this caller may `verb` the JobSet `name` (empty: all) in `namespace` (empty:
+    /// all).
     ///
     /// # Errors
     /// [`Refusal`] where the request must not be served.
@@ -97,7 +100,7 @@ pub trait Authorizer: Send + Sync + 'static {
 
 /// The API server knows who the bearer of a token is, and what its RBAC rules let them do.
 pub struct ClusterAuthorizer {
-    access: Access,
+    access: AccessChecker,
     refusal_log: RefusalLog,
 }
 
@@ -106,7 +109,7 @@ impl ClusterAuthorizer {
     #[must_use]
     pub fn new(client: kube::Client, metrics: &Metrics) -> Self {
         Self {
-            access: Access::new(client),
+            access: AccessChecker::new(client),
             refusal_log: RefusalLog::register(metrics),
         }
     }
@@ -127,12 +130,12 @@ impl Authorizer for ClusterAuthorizer {
             .and_then(|value| value.to_str().ok())
             .and_then(bearer)
             .ok_or(Refusal::Missing)?;
-        let wish = Wish::JobSets {
+        let action = Action::JobSets {
             verb,
             namespace: namespace.to_owned(),
             name: name.to_owned(),
         };
-        match self.access.check(&caller.address, token, &wish).await {
+        match self.access.check(&caller.address, token, &action).await {
             Ok(Verdict::Allowed) => Ok(()),
             Ok(Verdict::Unknown) => Err(Refusal::Unknown),
             Ok(Verdict::TooMany) => Err(Refusal::TooMany),

@@ -1,7 +1,10 @@
 //! How many calls are under way at the same time.
 //!
-//! Promises: at most [`OF_ONE`] calls from one address are in flight. Of these, [`APART`] count apart from all others, so that few addresses do not keep others out; all
-//! addresses together have [`ALL`]. Further calls are refused at once, so that their requests do not stay in memory. A stream is in flight until its first answer; after that it holds one of the [`super::watch_slots`].
+//! Promises: at most [`OF_ONE`] calls from one address are in flight. Of these, [`APART`] count
+//! apart from all others, so that few addresses do not keep others out; all addresses together have
+//! [`ALL`]. Further calls are refused at once, so that their requests do not stay in memory. A
+//! stream is in flight until its first answer; after that it holds one of the
+//! [`super::watch_slots`].
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -16,19 +19,22 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 use tower::{Layer, Service};
 
-use crate::k8s::memory_limit;
+use crate::k8s::memory_limit::{self, Share};
 use crate::net::tls::ConnectionHandle;
 
-/// Calls of one address that are in flight. Each has up to 16 KiB of headers before anybody knows who calls.
+/// Calls of one address that are in flight. Each has up to 16 KiB of headers before anybody knows
+/// who calls.
 const OF_ONE: u32 = 128;
 /// The first of each address.
 const APART: u32 = 4;
 /// Those of all addresses together, first ones and others, if there is memory for them.
 const ALL: (u32, u32) = (8192, 4096);
-/// What a call takes at most until it is answered: headers, a token and a request. A 16th of the memory is for that.
-const OF_CALL: usize = 32 << 10;
-const PARTS_OF_MEMORY: usize = 16;
-/// Calls for which somebody must make himself known.
+/// The memory for calls until they are answered: headers, a token and a request.
+const MEMORY: Share = Share {
+    parts: 16,
+    each: 32 << 10,
+};
+/// Calls that must be authenticated.
 const OF_KNOWN: &str = "/lockstep.platform.v1.Platform/";
 /// The one that streams: it holds one of the [`super::watch_slots`] from its first answer on.
 const WATCH: &str = "/lockstep.platform.v1.Platform/WatchGroups";
@@ -49,7 +55,7 @@ impl Default for Calls {
 impl Calls {
     /// As many as so much memory is enough for.
     fn with_memory(memory: usize) -> Self {
-        let calls = u32::try_from(memory / PARTS_OF_MEMORY / OF_CALL).unwrap_or(u32::MAX);
+        let calls = u32::try_from(MEMORY.fits(memory)).unwrap_or(u32::MAX);
         let others = (calls / 3).clamp(OF_ONE - APART, ALL.1);
         let first = (calls / 3 * 2).clamp(OF_ONE, ALL.0);
         Self {
@@ -98,33 +104,36 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let visit = request.extensions().get::<ConnectionHandle>().cloned();
-        let address = visit.as_ref().map(ConnectionHandle::address).unwrap_or_default();
+        let connection = request.extensions().get::<ConnectionHandle>().cloned();
+        let address = connection
+            .as_ref()
+            .map(ConnectionHandle::address)
+            .unwrap_or_default();
         let Some(turn) = self.calls.place(&address) else {
             let message = "too many calls of this address are under way; try again";
             let refused = Status::resource_exhausted(message).into_http();
             return Box::pin(std::future::ready(Ok(refused)));
         };
-        let visit = visit.filter(|_| request.uri().path().starts_with(OF_KNOWN));
+        let connection = connection.filter(|_| request.uri().path().starts_with(OF_KNOWN));
         let is_watch = request.uri().path() == WATCH;
         let answer = self.inner.call(request);
         Box::pin(async move {
             let Ok(answer) = answer.await;
             drop(turn);
-            let Some(visit) = visit.filter(|_| is_of_known(&answer)) else {
+            let Some(connection) = connection.filter(|_| is_of_known(&answer)) else {
                 return Ok(answer);
             };
-            visit.know();
+            connection.know();
             // A refusal is over with its headers.
             if answer.body().is_end_stream() {
                 return Ok(answer);
             }
-            let stream = is_watch.then(|| visit.stream());
+            let stream = is_watch.then(|| connection.stream());
             // Each message of a stream is answered with some frames.
             Ok(answer.map(|body| {
                 Body::new(body.map_frame(move |frame| {
                     let _stream = &stream;
-                    visit.know();
+                    connection.know();
                     frame
                 }))
             }))
@@ -132,7 +141,7 @@ where
     }
 }
 
-/// Whether that is what somebody hears who has made himself known: an answer, or a refusal that comes after that.
+/// True if only an authenticated caller gets this: an answer, or a refusal for another reason.
 fn is_of_known(answer: &Response<Body>) -> bool {
     let status = Status::from_header_map(answer.headers());
     status.is_none_or(|status| {
@@ -188,7 +197,7 @@ mod tests {
             .filter_map(|n| calls.place(&format!("10.0.{}.{}", n / 100, n % 100)))
             .collect();
         assert!(
-            taken.len() * OF_CALL <= (256 << 20) / PARTS_OF_MEMORY,
+            taken.len() * MEMORY.each <= (256 << 20) / MEMORY.parts,
             "{}",
             taken.len()
         );

@@ -1,28 +1,44 @@
-//! From what a group task has shown to the wire.
+//! To the wire: groups, their past restarts and their start-up graphs, and nodes.
 
 use std::collections::BTreeMap;
 
-use lockstep_api::WorkerRestartRequest;
+use lockstep_api::{JobSet, WorkerRestartRequest};
+use lockstep_core::jobset::in_place::Agents;
+use lockstep_core::jobset::stages::{self, Dependency, Milestone, StageState};
 use lockstep_core::restart::{
-    Cause, Exit, Heartbeat, Identity, Incarnation, Observed, Phase, Report, RestartLevel, Worker,
+    Cause, Exit, Heartbeat, Identity, Incarnation, Observed, Phase, Report, RestartLevel, Scope, UnixNanos,
+    Worker,
 };
 use lockstep_proto::platform::v1 as pb;
 
+use crate::controllers::restart::board::history::{Entry as HistoryEntry, Outcome};
 use crate::controllers::restart::board::{Key, Snapshot};
-use crate::controllers::restart::sentence;
+use crate::controllers::restart::{Phase as TimelinePhase, phases, sentence};
+use crate::hub::{Access, Daemon};
 
 mod dry_run;
-mod history;
-mod nodes;
-mod stages;
 
 pub(super) use dry_run::dry_run;
-pub(super) use history::restart;
-pub(super) use nodes::node;
-use stages::stages;
+
+/// How much of a group is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Detail {
+    Full,
+    WithoutWorkers,
+}
+
+impl Detail {
+    /// What a request with this `omit_workers` asks for.
+    pub(super) fn asked(omit_workers: bool) -> Self {
+        match omit_workers {
+            true => Self::WithoutWorkers,
+            false => Self::Full,
+        }
+    }
+}
 
 /// The whole state of a group.
-pub(super) fn group(key: &Key, state: &Snapshot, omit_workers: bool) -> pb::Group {
+pub(super) fn group(key: &Key, state: &Snapshot, detail: Detail) -> pb::Group {
     let newest = newest_reports(&state.observed);
     let workers: Vec<pb::Worker> = state
         .observed
@@ -45,7 +61,10 @@ pub(super) fn group(key: &Key, state: &Snapshot, omit_workers: bool) -> pb::Grou
         last_cause: state.cause.as_ref().map(cause),
         workers_expected: count(workers.len()),
         workers_up: count(up),
-        workers: if omit_workers { Vec::new() } else { workers },
+        workers: match detail {
+            Detail::Full => workers,
+            Detail::WithoutWorkers => Vec::new(),
+        },
         handled_request: state.observed.durable.handled_request.clone().unwrap_or_default(),
         handled_worker_restart: handled_worker_restart(state),
         last_level: state
@@ -56,7 +75,7 @@ pub(super) fn group(key: &Key, state: &Snapshot, omit_workers: bool) -> pb::Grou
     }
 }
 
-/// The token of the latest request to restart some workers alone that has been acted upon.
+/// The token of the latest request to restart some workers that has been acted upon.
 fn handled_worker_restart(state: &Snapshot) -> String {
     let handled = state.observed.durable.handled_worker_restart.as_ref();
     let request = handled.and_then(|handled| handled.parse().ok());
@@ -81,7 +100,7 @@ fn count(workers: usize) -> u32 {
 
 fn is_up(worker: &pb::Worker, generation: u64) -> bool {
     match worker.phase() {
-        // Who was restarted alone has a higher one.
+        // A worker that was restarted without the others has a higher one.
         pb::WorkerPhase::Running => worker.generation >= generation,
         pb::WorkerPhase::Done => true,
         _ => false,
@@ -190,5 +209,106 @@ fn cause(cause: &Cause) -> pb::Cause {
         exit: cause.exit.map(|Exit { code, signal }| pb::Exit { code, signal }),
         time_unix_nanos: cause.at.map_or(0, |at| at.0),
         message: sentence(cause),
+    }
+}
+
+/// One restart.
+pub(super) fn restart(entry: &HistoryEntry) -> pb::Restart {
+    let (outcome, timeline) = match &entry.outcome {
+        Outcome::UnderWay => (pb::RestartOutcome::UnderWay, None),
+        Outcome::Done(timeline) => (pb::RestartOutcome::Done, Some(timeline.as_ref())),
+        Outcome::Superseded => (pb::RestartOutcome::Superseded, None),
+    };
+    let scope = match entry.scope {
+        Scope::Group => pb::RestartScope::Group,
+        Scope::Worker => pb::RestartScope::Worker,
+    };
+    let since = |phase: TimelinePhase| pb::RestartPhase {
+        name: phase.name.to_owned(),
+        begin_ms: millis(entry.begun, phase.from),
+        duration_ms: millis(phase.from, phase.to),
+    };
+    pb::Restart {
+        generation: entry.generation.0,
+        scope: scope.into(),
+        cause: Some(cause(&entry.cause)),
+        level: entry
+            .level
+            .map(|level| level.as_str().to_owned())
+            .unwrap_or_default(),
+        outcome: outcome.into(),
+        begun_unix_nanos: entry.begun.0,
+        ended_unix_nanos: timeline.map_or(0, |timeline| timeline.running_at.0),
+        phases: timeline.into_iter().flat_map(phases).map(since).collect(),
+        workers: timeline.map_or(0, |timeline| count(timeline.workers)),
+        replaced_pods: timeline.map_or(0, |timeline| count(timeline.replaced)),
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "exact for a hundred days")]
+fn millis(from: UnixNanos, to: UnixNanos) -> f64 {
+    to.0.saturating_sub(from.0) as f64 / 1e6
+}
+
+/// What a daemon says of its node, and what follows from it where agents come into pods in this
+/// way.
+pub(super) fn node(daemon: Daemon, agents: &Agents) -> pb::Node {
+    let level = daemon.health.level(agents);
+    pb::Node {
+        name: daemon.node,
+        daemon_version: daemon.version,
+        protocol: daemon.protocol,
+        level: level.map(|level| level.as_str().to_owned()).unwrap_or_default(),
+        cri: Some(access(daemon.health.cri)),
+        nri: Some(access(daemon.health.nri)),
+    }
+}
+
+fn access(access: Access) -> pb::RuntimeAccess {
+    use pb::RuntimeAccessState as State;
+    let (state, since, detail) = match access {
+        Access::Unknown => (State::Unspecified, 0, String::new()),
+        Access::Well(since) => (State::Well, since.0, String::new()),
+        Access::Away(since, why) => (State::Away, since.0, why),
+    };
+    pb::RuntimeAccess {
+        state: state.into(),
+        since_unix_nanos: since,
+        detail,
+    }
+}
+
+/// The replicatedJobs of a JobSet, in the order of the graph.
+fn stages(jobset: &JobSet) -> Vec<pb::Stage> {
+    stages::stages(jobset).iter().map(stage).collect()
+}
+
+fn stage(stage: &StageState<'_>) -> pb::Stage {
+    let counts = &stage.counts;
+    let count = |jobs: i32| u32::try_from(jobs).unwrap_or(0);
+    pb::Stage {
+        name: stage.name.to_owned(),
+        depends_on: stage.depends_on.iter().map(dependency).collect(),
+        started: stage.has_started(),
+        jobs_expected: count(stage.expected),
+        jobs_ready: count(counts.ready),
+        jobs_succeeded: count(counts.succeeded),
+        jobs_failed: count(counts.failed),
+        jobs_active: count(counts.active),
+        jobs_suspended: count(counts.suspended),
+    }
+}
+
+fn dependency(dependency: &Dependency<'_>) -> pb::Dependency {
+    let until = match dependency.until {
+        Milestone::Ready => pb::Milestone::Ready,
+        Milestone::Complete => pb::Milestone::Complete,
+        Milestone::Failed => pb::Milestone::Failed,
+        Milestone::Active => pb::Milestone::Active,
+    };
+    pb::Dependency {
+        stage: dependency.on.to_owned(),
+        until: until.into(),
+        reached: dependency.reached,
     }
 }

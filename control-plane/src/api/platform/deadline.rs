@@ -1,7 +1,9 @@
 //! Deadlines of callers: whatever has not ended by then is ended, as DEADLINE_EXCEEDED.
 //!
-//! Promises: a call ends by its caller's deadline, or the server's own, and a stream by its caller's, even where the caller does not look at the clock; what
-//! was held for one who reads is let go then. By itself tonic ends calls as CANCELLED, which means that the caller has gone, and no streams.
+//! Promises: a call ends by its caller's deadline, or the server's own, and a stream by its
+//! caller's, even where the caller does not look at the clock; what was held for one who reads is
+//! let go then. By itself tonic ends calls as CANCELLED, which means that the caller has gone, and
+//! no streams.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -70,7 +72,8 @@ where
         Box::pin(async move {
             match timeout_at(end.map_or(latest, |end| end.min(latest)), answer).await {
                 Ok(Ok(answer)) => Ok(match (end, held(answer)) {
-                    // A refusal is over with its headers, and must be seen to be: other clients than tonic's read no status there otherwise.
+                    // A refusal is over with its headers, and must be seen to be: other clients
+                    // than tonic's read no status there otherwise.
                     (Some(end), answer) if !answer.body().is_end_stream() => {
                         answer.map(|body| until(body, end))
                     }

@@ -1,8 +1,11 @@
-//! Why a call is refused: a status code and words for people, and beside them `google.rpc` details for programs.
+//! Why a call is refused: a status code and words for people, and beside them `google.rpc` details
+//! for programs.
 //!
-//! Promises: every refusal of this server has an `ErrorInfo` of the domain `lockstep.dev`, whose reason stands in platform.proto and whose
-//! metadata name the object as far as the caller named it; what an invalid argument is, is in a `BadRequest`; where the same call may well be
-//! served later a `RetryInfo` says when; a `PreconditionFailure` says what speaks against it. All of that fits into what gRPC's clients read of a status.
+//! Promises: every refusal of this server has an `ErrorInfo` of the domain `lockstep.dev`, whose
+//! reason stands in platform.proto and whose metadata name the object as far as the caller named
+//! it; what an invalid argument is, is in a `BadRequest`; where the same call may well be served
+//! later a `RetryInfo` says when; a `PreconditionFailure` says what speaks against it. All of that
+//! fits into what gRPC's clients read of a status.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -16,7 +19,8 @@ use crate::controllers::restart::board::Key;
 pub(super) const DOMAIN: &str = "lockstep.dev";
 /// The resource that all preconditions are about.
 const RESOURCE: &str = "jobsets.jobset.x-k8s.io";
-/// Longest message, in bytes: it stands up to three times in a status, two of them in base64, and clients read 8 KiB of headers.
+/// Longest message, in bytes: it stands up to three times in a status, two of them in base64, and
+/// clients read 8 KiB of headers.
 const LONGEST: usize = 1024;
 /// Another replica leads, or this one does in a moment.
 const SOON: Duration = Duration::from_millis(200);
@@ -128,7 +132,7 @@ impl Reason {
         }
     }
 
-    /// When the same call may be tried again, where nothing but time has to pass.
+    /// When the same call may be tried again, if nothing but time has to pass.
     pub(super) fn again_after(self) -> Option<Duration> {
         match self {
             Self::NotLeading | Self::TakingOver | Self::ShuttingDown => Some(SOON),
@@ -175,7 +179,7 @@ impl CallError {
         self.of(&key.namespace, &key.name)
     }
 
-    /// With one more thing to know, where it is not empty.
+    /// With one more thing to know, if it is not empty.
     pub(super) fn with(mut self, key: &str, value: impl Into<String>) -> Self {
         let value = value.into();
         if !value.is_empty() {

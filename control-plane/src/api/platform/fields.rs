@@ -21,19 +21,27 @@ fn invalid(field: &str, message: &str) -> Status {
     CallError::field(field, message).into()
 }
 
-fn is_name(text: &str, longest: usize, dots: bool) -> bool {
+/// True for an RFC 1123 label, as names of namespaces are.
+fn is_label(text: &str) -> bool {
+    text.len() <= MAX_NAMES.0 && is_name(text, b"-")
+}
+
+/// True for an RFC 1123 subdomain, as names of most objects are.
+fn is_subdomain(text: &str) -> bool {
+    text.len() <= MAX_NAMES.1 && is_name(text, b"-.")
+}
+
+/// True if the text has nothing but letters and digits at its ends, and these or `others` between.
+fn is_name(text: &str, others: &[u8]) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let bytes = text.as_bytes();
-    bytes.len() <= longest
-        && bytes
-            .iter()
-            .all(|byte| inner(*byte) || *byte == b'-' || dots && *byte == b'.')
+    bytes.iter().all(|byte| inner(*byte) || others.contains(byte))
         && bytes.first().is_some_and(|first| inner(*first))
         && bytes.last().is_some_and(|last| inner(*last))
 }
 
 fn namespace(text: &str) -> Result<(), Status> {
-    if is_name(text, MAX_NAMES.0, false) {
+    if is_label(text) {
         Ok(())
     } else {
         Err(invalid("namespace", "must be the name of a namespace"))
@@ -41,7 +49,7 @@ fn namespace(text: &str) -> Result<(), Status> {
 }
 
 fn name(text: &str) -> Result<(), Status> {
-    if is_name(text, MAX_NAMES.1, true) {
+    if is_subdomain(text) {
         Ok(())
     } else {
         Err(invalid("name", "must be the name of a JobSet"))
@@ -106,7 +114,7 @@ pub(super) fn after(page_token: &str, filter: &Filter) -> Result<Option<Key>, St
 
 /// The node after which the page begins; empty: none.
 pub(super) fn after_node(page_token: String) -> Result<String, Status> {
-    if page_token.is_empty() || is_name(&page_token, MAX_NAMES.1, true) {
+    if page_token.is_empty() || is_subdomain(&page_token) {
         return Ok(page_token);
     }
     Err(invalid("page_token", "is none that this call has returned"))
@@ -120,7 +128,7 @@ pub(super) fn page_token(last: &Key) -> String {
 /// Which workers are meant.
 pub(super) fn target(given: Option<pb::Target>) -> Result<Target, Status> {
     let named = |field: &str, text: String| {
-        if is_name(&text, MAX_NAMES.1, true) {
+        if is_subdomain(&text) {
             Ok(text)
         } else {
             Err(invalid(field, "must be a name"))

@@ -10,8 +10,8 @@ use lockstep_proto::platform::v1::watch_groups_response::Event;
 use prost::Message as _;
 use tokio::sync::watch;
 
-use super::convert;
-use super::large::{Line, Size, Unread};
+use super::convert::{self, Detail};
+use super::large::{NamespaceLine, Size, Unread};
 use crate::controllers::restart::board::{Board, Filter, Key};
 
 /// Changes that come within this time are sent as one.
@@ -21,20 +21,20 @@ const MERGE: Duration = Duration::from_millis(20);
 pub(super) struct Follower {
     board: Arc<Board>,
     filter: Filter,
-    omit_workers: bool,
+    detail: Detail,
     changes: watch::Receiver<u64>,
     /// Number of the last change that was looked at.
     seen: u64,
     removals: u64,
     sent: BTreeMap<Key, Sent>,
     synced: bool,
-    line: Arc<Line>,
+    line: Arc<NamespaceLine>,
     /// Room for what was told last, until the reader asks for more.
     unread: Option<Unread>,
 }
 
 /// What is to be told of a group.
-struct Told {
+struct GroupUpdate {
     change: u64,
     key: Key,
     group: pb::Group,
@@ -48,13 +48,13 @@ struct Sent {
 
 impl Follower {
     /// A place in this line.
-    pub(super) fn new(board: Arc<Board>, filter: Filter, omit_workers: bool, line: Arc<Line>) -> Self {
+    pub(super) fn new(board: Arc<Board>, filter: Filter, detail: Detail, line: Arc<NamespaceLine>) -> Self {
         Self {
             changes: board.changes(),
             removals: board.removals(),
             board,
             filter,
-            omit_workers,
+            detail,
             seen: 0,
             sent: BTreeMap::new(),
             synced: false,
@@ -82,7 +82,7 @@ impl Follower {
 
     async fn look(&mut self) -> Option<Event> {
         while let Some((told, unread)) = self.tell().await {
-            let Told {
+            let GroupUpdate {
                 change,
                 key,
                 group,
@@ -107,23 +107,23 @@ impl Follower {
     }
 
     /// What is to be told next; of a large group in turn, once there is room for it.
-    async fn tell(&self) -> Option<(Told, Option<Unread>)> {
+    async fn tell(&self) -> Option<(GroupUpdate, Option<Unread>)> {
         let (_, _, state) = self.board.next_change(&self.filter, self.seen)?;
-        let size = Size::of(&state, self.omit_workers);
+        let size = Size::of(&state, self.detail);
         // A waiting watch must not keep an old state alive.
         drop(state);
         let (board, filter) = (Arc::clone(&self.board), self.filter.clone());
-        let (seen, omit_workers) = (self.seen, self.omit_workers);
+        let (seen, detail) = (self.seen, self.detail);
         let tell = move |size: Size| {
             // Another group may come first by now.
             let (change, key, state) = board.next_change(&filter, seen)?;
-            let now = Size::of(&state, omit_workers);
+            let now = Size::of(&state, detail);
             if !size.holds(now) {
                 return Some(Err(now));
             }
-            let group = convert::group(&key, &state, omit_workers);
+            let group = convert::group(&key, &state, detail);
             let digest = digest(&group);
-            Some(Ok(Told {
+            Some(Ok(GroupUpdate {
                 change,
                 key,
                 group,

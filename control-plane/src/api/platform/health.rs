@@ -1,7 +1,9 @@
-//! What is served to everybody: whether this replica leads (`grpc.health.v1`), and what the API has (`grpc.reflection`).
+//! What is served to everybody: whether this replica leads (`grpc.health.v1`), and what the API has
+//! (`grpc.reflection`).
 //!
-//! Promises: nothing is said of any JobSet; the API server is never asked because of it; so many streams may be open at once, and no more.
-//! Whoever takes all of them keeps others from these two, and from nothing else: a `Check` of the health is no stream.
+//! Promises: nothing is said of any JobSet; the API server is never asked because of it; so many
+//! streams may be open at once, and no more. A client that takes all of them keeps others from
+//! these two, and from nothing else: a `Check` of the health is no stream.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -25,7 +27,8 @@ use tonic_reflection::server::{Builder, Error, v1, v1alpha};
 use tower::Service;
 
 use super::error_details::{CallError, Reason};
-use super::service::{MAX_REQUEST, PlatformService};
+use super::server::MAX_REQUEST;
+use super::service::PlatformService;
 use crate::controllers::restart::board::Board;
 
 /// Streams of each of the two services at the same time, over all callers.
@@ -96,7 +99,8 @@ impl health_server::Health for Health {
 
     type WatchStream = Statuses;
 
-    /// The status as it is, and again when it changes. As the protocol has it, a service that is not known is no error here.
+    /// The status as it is, and again when it changes. As the protocol has it, a service that is
+    /// not known is no error here.
     async fn watch(
         &self,
         request: Request<HealthCheckRequest>,
@@ -129,7 +133,7 @@ struct Watching {
 }
 
 impl Watching {
-    /// The next status; `None` where there is no other one to come. Cancel-safe.
+    /// The next status; `None` if there is no other one to come. Cancel-safe.
     async fn next(&mut self) -> Option<ServingStatus> {
         loop {
             let (leads, ends) = (*self.leading.borrow_and_update(), self.shutdown.is_cancelled());
@@ -158,10 +162,11 @@ type Reflection<V1, V1Alpha> = (
     Bounded<v1alpha::ServerReflectionServer<V1Alpha>>,
 );
 
-/// Serves `grpc.reflection.v1.ServerReflection`, and the older v1alpha that many tools still ask for.
+/// Serves `grpc.reflection.v1.ServerReflection`, and the older v1alpha that many tools still ask
+/// for.
 ///
 /// # Errors
-/// Where a description that was compiled in cannot be read.
+/// If a description that was compiled in cannot be read.
 pub(super) fn reflection(
     shutdown: &CancellationToken,
 ) -> Result<Reflection<impl v1::ServerReflection, impl v1alpha::ServerReflection>, Error> {
@@ -191,7 +196,7 @@ pub(super) fn reflection(
     ))
 }
 
-/// A service of which so many streams are open at once, each for so long.
+/// A service whose open streams are limited in number and in time.
 #[derive(Clone)]
 pub(super) struct Bounded<S> {
     inner: S,
@@ -224,7 +229,8 @@ where
             Err(status) => return Box::pin(std::future::ready(Ok(status.into_http()))),
         };
         let shutdown = self.shutdown.clone();
-        // What comes later is as if the caller had asked for nothing more, upon which the service ends the stream.
+        // What comes later is as if the caller had asked for nothing more, upon which the service
+        // ends the stream.
         let over = async move { shutdown.run_until_cancelled(tokio::time::sleep(LOOK)).await };
         let request = request.map(|body| {
             let frames = BodyStream::new(body).take_until(Box::pin(over));

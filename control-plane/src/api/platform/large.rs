@@ -1,10 +1,15 @@
-//! What answers take that nobody reads, and what large groups take of those who serve callers. A tenant may have a group of 100,000 workers, or many smaller ones,
-//! and ask for them on a hundred streams that it never reads.
+//! Limits for large groups, and for answers that nobody reads. A tenant may have a group of 100,000
+//! workers, or many smaller ones, and ask for them on a hundred streams that it never reads.
 //!
-//! Promises: for each namespace that is asked about one large group is told at a time, beside the threads that serve others, and then none for five
-//! times as long; what is told and not read yet takes [`UNREAD`] of each namespace that is asked about, and [`UNREAD_OF_ALL`] together (less where memory is
-//! short, and then a quarter of it for each namespace), beside that of who may ask about all of them; messages of up to [`FREE`] do not count. Who finds no room waits, and is told the newest state then; and one JobSet of each
-//! namespace is read whole at a time, to be written.
+//! Promises:
+//! - For each namespace that is asked about, one large group is told at a time, on a thread that
+//!   serves nobody else. Then none is told for five times as long.
+//! - Answers that are not read yet take at most [`UNREAD`] for each namespace that is asked about,
+//!   and [`UNREAD_OF_ALL`] together. If memory is short, all take less, and each namespace a
+//!   quarter of that. Callers who ask about all namespaces have room of their own. Messages of up
+//!   to [`FREE`] do not count.
+//! - A caller that finds no room waits, and is told the newest state then.
+//! - One JobSet of each namespace is read whole at a time, to be written.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex as Lock, PoisonError};
@@ -17,8 +22,9 @@ use tokio::task::spawn_blocking;
 use tokio::time::{Instant, sleep_until};
 use tonic::body::Body;
 
+use super::convert::Detail;
 use crate::controllers::restart::board::Snapshot;
-use crate::k8s::memory_limit;
+use crate::k8s::memory_limit::{self, Share};
 
 #[cfg(test)]
 mod tests;
@@ -31,28 +37,29 @@ const WORKER: usize = 256;
 const FREE: usize = 64 << 10;
 /// A KiB, in which room is counted.
 const KIB: usize = 1024;
-/// Room for what is not read yet, in KiB, of one namespace and of all. A group of the largest size takes all that a namespace has.
+/// Room for what is not read yet, in KiB, of one namespace and of all. A group of the largest size
+/// takes all that a namespace has.
 const UNREAD: u32 = UNREAD_OF_ALL / NAMESPACES;
 const UNREAD_OF_ALL: u32 = 64 * 1024;
 /// As many namespaces with answers that nobody reads take all room.
 const NAMESPACES: u32 = 4;
-/// Of how many parts of the memory one is for that, if it is less.
-const PARTS_OF_MEMORY: usize = 8;
+/// The memory for that, if it is less.
+const MEMORY: Share = Share { parts: 8, each: KIB };
 /// How much longer than a group takes nobody is told another one, and the longest such rest.
 const REST: u32 = 5;
 const LONGEST_REST: Duration = Duration::from_secs(2);
 
 /// The lines in which callers wait. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Lines {
-    of: Arc<Lock<HashMap<String, Arc<Line>>>>,
+pub(super) struct NamespaceLines {
+    of: Arc<Lock<HashMap<String, Arc<NamespaceLine>>>>,
     all: Arc<Semaphore>,
     /// KiB of one namespace.
     of_one: u32,
 }
 
 /// Those who ask about one namespace.
-pub(super) struct Line {
+pub(super) struct NamespaceLine {
     /// When the next one is told.
     free: Arc<Mutex<Instant>>,
     unread: Arc<Semaphore>,
@@ -70,16 +77,16 @@ pub(super) struct Unread {
     _all: OwnedSemaphorePermit,
 }
 
-impl Default for Lines {
+impl Default for NamespaceLines {
     fn default() -> Self {
         Self::with_memory(memory_limit::limit())
     }
 }
 
-impl Lines {
+impl NamespaceLines {
     /// As much room as there is in so much memory.
     fn with_memory(memory: usize) -> Self {
-        let kib = u32::try_from(memory / PARTS_OF_MEMORY / KIB).unwrap_or(u32::MAX);
+        let kib = u32::try_from(MEMORY.fits(memory)).unwrap_or(u32::MAX);
         let of_one = (kib / NAMESPACES).clamp(1, UNREAD);
         Self {
             of: Arc::default(),
@@ -89,7 +96,7 @@ impl Lines {
     }
 
     /// The line of those who ask about this namespace (empty: all).
-    pub(super) fn of(&self, namespace: &str) -> Arc<Line> {
+    pub(super) fn of(&self, namespace: &str) -> Arc<NamespaceLine> {
         let mut lines = self.of.lock().unwrap_or_else(PoisonError::into_inner);
         lines.retain(|_, line| Arc::strong_count(line) > 1 || !line.is_free());
         let line = lines.entry(namespace.to_owned()).or_insert_with(|| {
@@ -99,7 +106,7 @@ impl Lines {
             } else {
                 Arc::clone(&self.all)
             };
-            Arc::new(Line {
+            Arc::new(NamespaceLine {
                 free: Arc::new(Mutex::new(Instant::now())),
                 unread: Arc::new(Semaphore::new(self.of_one as usize)),
                 all,
@@ -111,14 +118,15 @@ impl Lines {
     }
 }
 
-impl Line {
-    /// Whether nobody is told anything, nothing is unread, and its rest is over.
+impl NamespaceLine {
+    /// True if nobody is told anything, nothing is unread, and the line's rest is over.
     fn is_free(&self) -> bool {
         let rested = self.free.try_lock().is_ok_and(|free| *free <= Instant::now());
         rested && self.unread.available_permits() == self.most as usize
     }
 
-    /// Room for what is told of a group, or of several; `None`: it is little, and needs none. Cancel-safe.
+    /// Room for what is told of a group, or of several; `None`: it is little, and needs none.
+    /// Cancel-safe.
     pub(super) async fn room(&self, size: Size) -> Option<Unread> {
         if !size.needs_room() {
             return None;
@@ -135,8 +143,9 @@ impl Line {
         })
     }
 
-    /// What `tell` says of a group that had this size, in turn where it is large, with its room. It is `Err` where there is more to tell than there is room for by now, and
-    /// `None` where there is no such group any more, or the process ends.
+    /// What `tell` says of a group that had this size, in turn if it is large, with its room. It
+    /// is `Err` if there is more to tell than there is room for by now, and `None` if there
+    /// is no such group any more, or the process ends.
     pub(super) async fn tell<T: Send + 'static>(
         &self,
         mut size: Size,
@@ -162,7 +171,8 @@ impl Line {
         self.writes.lock().await
     }
 
-    /// Does what a large group takes, in turn; `None`: the process ends. Where nobody waits for it any more, it still has its turn.
+    /// Does what a large group takes, in turn; `None`: the process ends. Where nobody waits for it
+    /// any more, it still has its turn.
     pub(super) async fn in_turn<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -188,18 +198,17 @@ pub(super) struct Size {
 }
 
 impl Size {
-    pub(super) fn of(state: &Snapshot, omit_workers: bool) -> Self {
-        Self::of_workers(state.observed.workers.len(), omit_workers)
+    pub(super) fn of(state: &Snapshot, detail: Detail) -> Self {
+        Self::of_workers(state.observed.workers.len(), detail)
     }
 
     /// The size of a group of so many workers.
-    pub(super) fn of_workers(workers: usize, omit_workers: bool) -> Self {
+    pub(super) fn of_workers(workers: usize, detail: Detail) -> Self {
         Self {
             is_large: workers > LARGE,
-            bytes: if omit_workers {
-                0
-            } else {
-                workers.saturating_mul(WORKER)
+            bytes: match detail {
+                Detail::Full => workers.saturating_mul(WORKER),
+                Detail::WithoutWorkers => 0,
             },
         }
     }
@@ -212,7 +221,8 @@ impl Size {
         }
     }
 
-    /// The size of a page of these groups, which ends with the one that makes it longer than so many bytes.
+    /// The size of a page of these groups, which ends with the one that makes it longer than so
+    /// many bytes.
     pub(super) fn of_page(groups: impl Iterator<Item = Self>, full: usize) -> Self {
         let all: usize = groups.map(|group| group.bytes.saturating_add(KIB)).sum();
         Self {
@@ -221,7 +231,7 @@ impl Size {
         }
     }
 
-    /// Whether room for this one is enough for the other.
+    /// True if room for this one is enough for the other.
     pub(super) fn holds(self, other: Self) -> bool {
         !other.needs_room() || self.bytes >= other.bytes && (self.is_large || !other.is_large)
     }
@@ -237,16 +247,16 @@ impl Size {
 
 /// What an answer takes until it is read.
 #[derive(Clone)]
-pub(super) struct Held(pub(super) Arc<Vec<Unread>>);
+pub(super) struct HeldRoom(pub(super) Arc<Vec<Unread>>);
 
 /// The answer, which holds its room until it has been read, or nobody wants it any more.
 pub(super) fn held(mut answer: Response<Body>) -> Response<Body> {
-    let Some(held) = answer.extensions_mut().remove::<Held>() else {
+    let Some(held) = answer.extensions_mut().remove::<HeldRoom>() else {
         return answer;
     };
     answer.map(|body| {
         Body::new(body.map_frame(move |frame| {
-            let Held(_room) = &held;
+            let HeldRoom(_room) = &held;
             frame
         }))
     })

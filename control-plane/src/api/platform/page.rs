@@ -1,14 +1,15 @@
 //! The status page: what people see of groups in a browser, and nothing that they could do.
 //!
 //! ```text
-//! Board ──> look (a whole state as JSON) ─┬─> /state   once
+//! Board ──> view (a whole state as JSON) ─┬─> /state   once
 //!                                         └─> /events  again whenever it has changed ──> page.js
 //! ```
 //!
-//! Promises: it changes nothing, and answers GET and HEAD alone; it asks nobody who they are, which is why it listens on the loopback interface
-//! where nothing else is said: whoever may forward ports of the pod sees it; a page of another site reads nothing of it, whatever names that
-//! site gives to the loopback interface; nothing queues up for a reader, who is sent the newest state or nothing; and all readers
-//! together take a tenth of one core, however many groups there are.
+//! Promises: it changes nothing, and answers GET and HEAD alone; it asks nobody who they are, which
+//! is why it listens on the loopback interface if nothing else is said: whoever may forward
+//! ports of the pod sees it; a page of another site reads nothing of it, whatever names that site
+//! gives to the loopback interface; nothing queues up for a reader, who is sent the newest state or
+//! nothing; and all readers together take a tenth of one core, however many groups there are.
 //!
 //! Every replica serves it. One that does not lead says so, and who does.
 
@@ -29,10 +30,9 @@ use crate::controllers::restart::board::Board;
 use crate::net::serve::{Activity, Connections, http, listen};
 
 mod answers;
-mod asked;
 mod events;
-mod guard;
-mod look;
+mod request;
+mod view;
 
 #[cfg(test)]
 mod tests;
@@ -43,7 +43,8 @@ const CONNECTIONS: Connections = Connections {
     most: 128,
     grace: Duration::from_secs(2),
 };
-/// How long a connection lasts at most: who has stopped reading holds a place for no longer. A page that reads connects again.
+/// How long a connection lasts at most: who has stopped reading holds a place for no longer. A page
+/// that reads connects again.
 const LONGEST: Duration = Duration::from_secs(15 * 60);
 /// Pages that are told of changes at the same time.
 const MAX_READERS: usize = 64;
@@ -114,10 +115,11 @@ impl StatusPage {
         }
     }
 
-    /// Serves the page at this address until the shutdown. Where the address is taken there is none: nobody's jobs depend on it.
+    /// Serves the page at this address until the shutdown. Where the address is taken there is
+    /// none: nobody's jobs depend on it.
     ///
     /// # Errors
-    /// Where the listener has no address.
+    /// If the listener has no address.
     pub async fn run(self, address: Option<SocketAddr>) -> anyhow::Result<()> {
         let Some(address) = address else {
             self.shutdown.cancelled().await;
@@ -142,7 +144,7 @@ impl StatusPage {
     /// Serves the page on this listener until the shutdown.
     ///
     /// # Errors
-    /// Where the listener has no address.
+    /// If the listener has no address.
     pub async fn serve(mut self, listener: TcpListener) -> anyhow::Result<()> {
         let shutdown = self.shutdown.clone();
         let address = listener.local_addr()?;
@@ -174,7 +176,7 @@ fn router(page: StatusPage, address: SocketAddr) -> Router {
         .fold(answers, |router, (path, kind, text)| {
             router.route(path, get(move || file(kind, text)))
         })
-        .layer(middleware::from_fn_with_state(address.ip(), guard::guard))
+        .layer(middleware::from_fn_with_state(address.ip(), request::guard))
 }
 
 async fn file(kind: &'static str, text: &'static str) -> impl IntoResponse {

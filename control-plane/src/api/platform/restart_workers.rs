@@ -1,6 +1,8 @@
-//! Requests to restart some workers alone: whether they can be, and the annotation that asks for it.
+//! Requests to restart some workers without the others: if they can be, and the annotation that
+//! asks for it.
 //!
-//! Promises: what is refused is refused before anything is written; a request that has not been acted upon yet is not written over by another one.
+//! Promises: what is refused is refused before anything is written; a request that has not been
+//! acted upon yet is not written over by another one.
 
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
@@ -19,10 +21,11 @@ use crate::controllers::restart::board::Key;
 /// Others write the JobSet beside us. So many times it is looked again.
 const ATTEMPTS: usize = 5;
 
-/// Whether these workers may be restarted alone.
+/// Checks that these workers may be restarted without the others.
 ///
 /// # Errors
-/// `NOT_FOUND` where the JobSet has none of them, `FAILED_PRECONDITION` where they are restarted with all others.
+/// `NOT_FOUND` if the JobSet has none of them, `FAILED_PRECONDITION` if they are restarted
+/// with all others.
 pub(super) fn check(target: &Target, jobset: &JobSet, observed: &Observed) -> Result<(), Status> {
     let replicated_job = find(target, jobset)?;
     let name = &replicated_job.name;
@@ -69,7 +72,7 @@ pub(super) fn check(target: &Target, jobset: &JobSet, observed: &Observed) -> Re
     Ok(())
 }
 
-/// The replicatedJob that these workers are of, where there are such workers.
+/// The replicatedJob that these workers are of, if there are such workers.
 fn find<'j>(target: &Target, jobset: &'j JobSet) -> Result<&'j ReplicatedJob, Status> {
     let has_job = |replicated_job: &&ReplicatedJob, job: &str| {
         let index = job.rsplit_once('-').and_then(|(_, index)| index.parse().ok());
@@ -186,7 +189,7 @@ pub(super) async fn request(
     )))
 }
 
-/// Whether the request that is there waits to be acted upon. One that cannot be read never is.
+/// True if the request that is there waits to be acted upon. One that cannot be read never does.
 fn is_pending(jobset: &JobSet) -> bool {
     let Ok(Some(request)) = jobset.worker_restart_request() else {
         return false;

@@ -1,80 +1,53 @@
-//! The gRPC service and its server.
+//! The gRPC service.
 
-use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
-use anyhow::Context as _;
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use kube::runtime::reflector::{ObjectRef, Store};
 use lockstep_api::{JobSet, WorkerRestartRequest, annotations};
 use lockstep_core::jobset::in_place::Agents;
 use lockstep_proto::platform::v1 as pb;
-use lockstep_proto::platform::v1::platform_server::{Platform, PlatformServer};
-use prost::Message as _;
-use rustls::ServerConfig;
+use lockstep_proto::platform::v1::platform_server::Platform;
 use serde_json::json;
-use tokio::net::TcpListener;
-use tokio_stream::{Stream, StreamExt as _};
+use tokio_stream::Stream;
 use tokio_util::sync::CancellationToken;
-use tonic::transport::Server;
 use tonic::{Request, Response, Status};
-use tonic_health::pb::health_server::HealthServer;
 
 use super::authorize::{self, Authorizer, Caller};
-use super::calls::Calls;
-use super::deadline::Deadlines;
+use super::convert::{self, Detail};
 use super::error_details::{CallError, Reason};
 use super::follow::Follower;
-use super::large::{Held, Lines, Size, Unread};
+use super::large::{HeldRoom, NamespaceLines, Unread};
 use super::suspend::{self, Done};
 use super::watch_slots::WatchSlots;
 use super::watching::Watching;
 use super::written::{self, Unwritten};
-use super::{convert, dry_run, fields, health, restart_workers};
+use super::{dry_run, fields, list_groups, restart_workers};
 use crate::controllers::restart;
 use crate::controllers::restart::board::question::RequestedRestart;
 use crate::controllers::restart::board::{Board, Key, Snapshot};
 use crate::hub::Role;
 use crate::k8s::watch::{self, PackedJobSet};
-use crate::net::tls::{self, ConnectionLimit, HubIdentity, UnauthenticatedStream};
-
-/// Connections of one address, with a token or without; more of it wait, and are then turned away.
-const CONNECTIONS: usize = 256;
-/// Calls and watches at the same time on one connection.
-const MAX_STREAMS: u32 = 64;
-/// Largest request, in bytes.
-pub(super) const MAX_REQUEST: usize = 16 * 1024;
-/// Bytes that a caller may send of one call, and of all calls of a connection, before they are looked at.
-const WINDOWS: (u32, u32) = (32 << 10, 128 << 10);
-/// The longest headers of a call, in bytes. A token has one or two KiB.
-const LONGEST_HEAD: u32 = 16 << 10;
-/// A page ends with the group that makes it larger than this, in bytes.
-const FULL_PAGE: usize = 2 * 1024 * 1024;
-/// How long a call may take. The API server may have to be asked.
-const CALL: Duration = Duration::from_secs(30);
-/// How long the server waits for its callers when it ends. Who reads nothing may hold a stream open for as long as they like.
-const FAREWELL: Duration = Duration::from_secs(5);
 
 /// Serves `lockstep.platform.v1.Platform`.
 pub struct PlatformService {
-    board: Arc<Board>,
+    pub(super) board: Arc<Board>,
     jobsets: Store<PackedJobSet>,
     client: Client,
     authorizer: Arc<dyn Authorizer>,
     agents: Agents,
     role: Option<Arc<Role>>,
-    places: WatchSlots,
-    lines: Lines,
-    shutdown: CancellationToken,
+    slots: WatchSlots,
+    pub(super) lines: NamespaceLines,
+    pub(super) shutdown: CancellationToken,
 }
 
 pub(super) type Event = Result<pb::WatchGroupsResponse, Status>;
 
 impl PlatformService {
-    /// A service that ends its watches with `shutdown`. `role` knows the node daemons, where they can connect.
+    /// A service that ends its watches with `shutdown`, and knows no node daemons.
     #[must_use]
     pub fn new(
         board: Arc<Board>,
@@ -82,7 +55,6 @@ impl PlatformService {
         client: Client,
         authorizer: Arc<dyn Authorizer>,
         agents: Agents,
-        role: Option<Arc<Role>>,
         shutdown: CancellationToken,
     ) -> Self {
         Self {
@@ -91,19 +63,25 @@ impl PlatformService {
             client,
             authorizer,
             agents,
-            role,
-            places: WatchSlots::default(),
-            lines: Lines::default(),
+            role: None,
+            slots: WatchSlots::default(),
+            lines: NamespaceLines::default(),
             shutdown,
         }
     }
 
+    /// The same, with the node daemons that are connected to this hub, if there is one.
+    #[must_use]
+    pub fn with_hub(self, role: Option<Arc<Role>>) -> Self {
+        Self { role, ..self }
+    }
+
     /// Only the leader knows the groups.
-    fn leads(&self) -> Result<(), Status> {
+    pub(super) fn leads(&self) -> Result<(), Status> {
         self.board.leads().then_some(()).ok_or_else(not_leading)
     }
 
-    async fn may(
+    pub(super) async fn may(
         &self,
         caller: &Caller,
         verb: &'static str,
@@ -137,7 +115,7 @@ impl PlatformService {
         self.is_group(&jobset).err().unwrap_or_else(taken_over)
     }
 
-    /// Whether Lockstep restarts the JobSet in place, or why it does not.
+    /// Checks that Lockstep restarts the JobSet in place. The error says why it does not.
     fn is_group(&self, jobset: &JobSet) -> Result<(), Status> {
         if restart::is_group(jobset, &self.agents) {
             return Ok(());
@@ -212,50 +190,19 @@ impl PlatformService {
         restart_workers::check(&target, &state.jobset, &state.observed)?;
         Ok((key, WorkerRestartRequest { target, token }, state))
     }
-
-    /// What the request would do, with the room that the answer takes.
-    async fn try_out(
-        &self,
-        key: &Key,
-        state: Arc<Snapshot>,
-        wish: RequestedRestart,
-    ) -> Result<(pb::DryRun, Option<Unread>), Status> {
-        let asks = self.board.asks(key).ok_or_else(|| dry_run::given_up(key))?;
-        let size = Size::of(&state, false);
-        drop(state);
-        let line = self.lines.of(&key.namespace);
-        let mut room = line.room(size).await;
-        let answer = dry_run::ask(&asks, key, wish).await?;
-        // It may have grown meanwhile.
-        let size = match Size::of_workers(answer.observed.workers.len(), false) {
-            now if size.holds(now) => size,
-            now => {
-                drop(room.take());
-                room = line.room(now).await;
-                now
-            }
-        };
-        let tell = move || convert::dry_run(&answer.preview, &answer.observed);
-        let told = if size.is_large() {
-            line.in_turn(tell).await.ok_or_else(not_leading)?
-        } else {
-            tell()
-        };
-        Ok((told, room))
-    }
 }
 
 /// An answer that holds this room until it is read.
-fn holding<T>(room: impl IntoIterator<Item = Unread>, answer: T) -> Response<T> {
+pub(super) fn holding<T>(room: impl IntoIterator<Item = Unread>, answer: T) -> Response<T> {
     let mut answer = Response::new(answer);
     let room: Vec<Unread> = room.into_iter().collect();
     if !room.is_empty() {
-        answer.extensions_mut().insert(Held(Arc::new(room)));
+        answer.extensions_mut().insert(HeldRoom(Arc::new(room)));
     }
     answer
 }
 
-fn not_leading() -> Status {
+pub(super) fn not_leading() -> Status {
     let message = "this replica of the control plane does not lead; try again, another one does";
     CallError::new(Reason::NotLeading, message).into()
 }
@@ -270,79 +217,7 @@ impl Platform for PlatformService {
         &self,
         request: Request<pb::ListGroupsRequest>,
     ) -> Result<Response<pb::ListGroupsResponse>, Status> {
-        self.leads()?;
-        let (caller, list) = Caller::of(request);
-        let filter = fields::filter(list.namespace, String::new())?;
-        let after = fields::after(&list.page_token, &filter)?;
-        self.may(&caller, "list", &filter.namespace, "").await?;
-        let (found, mut more) = self.board.list(&filter, after, fields::page_size(list.page_size));
-        let mut answer = pb::ListGroupsResponse::default();
-        // A waiting call must not keep old states alive.
-        let sizes = found
-            .into_iter()
-            .map(|(key, state)| (key, Size::of(&state, list.omit_workers)));
-        let found: Vec<(Key, Size)> = sizes.collect();
-        let (mut size, count) = (0, found.len());
-        let mut last = None;
-        let line = self.lines.of(&filter.namespace);
-        let (mut unread, mut looked_at) = (Vec::new(), 0);
-        // A large one has a page for itself, and room of its own.
-        let small = found
-            .iter()
-            .map(|(_, size)| *size)
-            .take_while(|size| !size.is_large());
-        let page = Size::of_page(small, FULL_PAGE);
-        unread.extend(line.room(page).await);
-        for (key, expected) in found {
-            // One that does not fit beside the others begins the next page.
-            if expected.is_large() && !answer.groups.is_empty() {
-                break;
-            }
-            let (of, omit_workers, board) = (key.clone(), list.omit_workers, Arc::clone(&self.board));
-            let tell = move |size: Size| {
-                let state = board.get(&of)?;
-                let now = Size::of(&state, omit_workers);
-                let group = size.holds(now).then(|| convert::group(&of, &state, omit_workers));
-                Some(group.ok_or(now))
-            };
-            let small = match expected.is_large() {
-                true => Err(expected),
-                // There is room for the page.
-                false => tell(Size::not_large()).transpose(),
-            };
-            let (told, has_page) = match small {
-                Ok(told) => (told.map(|group| (group, None)), false),
-                // It has become large meanwhile.
-                Err(_) if !answer.groups.is_empty() => break,
-                Err(large) => {
-                    unread.clear();
-                    (line.tell(large, tell).await, true)
-                }
-            };
-            looked_at += 1;
-            last = Some(key);
-            // One that is gone meanwhile is not told.
-            let Some((group, room)) = told else {
-                if self.shutdown.is_cancelled() {
-                    return Err(not_leading());
-                }
-                if has_page {
-                    unread.extend(line.room(page).await);
-                }
-                continue;
-            };
-            unread.extend(room);
-            size += group.encoded_len();
-            answer.groups.push(group);
-            if size > FULL_PAGE || has_page {
-                break;
-            }
-        }
-        more |= looked_at < count;
-        if let Some(last) = last.filter(|_| more) {
-            answer.next_page_token = fields::page_token(&last);
-        }
-        Ok(holding(unread, answer))
+        list_groups::list_groups(self, request).await
     }
 
     type WatchGroupsStream = Pin<Box<dyn Stream<Item = Event> + Send>>;
@@ -356,13 +231,13 @@ impl Platform for PlatformService {
         let filter = fields::filter(wish.namespace, wish.name)?;
         self.may(&caller, "watch", &filter.namespace, &filter.name)
             .await?;
-        let place = self.places.take(&filter.namespace);
+        let place = self.slots.take(&filter.namespace);
         let place = place.map_err(|refused| refused.of(&filter.namespace, &filter.name))?;
         let watching = Watching::new(
             Follower::new(
                 Arc::clone(&self.board),
                 filter.clone(),
-                wish.omit_workers,
+                Detail::asked(wish.omit_workers),
                 self.lines.of(&filter.namespace),
             ),
             filter,
@@ -410,7 +285,7 @@ impl Platform for PlatformService {
         let group = (asked.namespace, asked.name);
         let (key, token, state) = self.restartable(&caller, group, asked.token).await?;
         let uid = state.jobset.uid_str().to_owned();
-        let (dry_run, room) = self.try_out(&key, state, RequestedRestart::All(token)).await?;
+        let (dry_run, room) = dry_run::try_out(self, &key, state, RequestedRestart::All(token)).await?;
         let dry_run = Some(dry_run);
         Ok(holding(room, pb::DryRunRestartResponse { uid, dry_run }))
     }
@@ -449,7 +324,7 @@ impl Platform for PlatformService {
             .restartable_workers(&caller, group, asked.token, asked.only)
             .await?;
         let uid = state.jobset.uid_str().to_owned();
-        let (dry_run, room) = self.try_out(&key, state, RequestedRestart::Workers(wish)).await?;
+        let (dry_run, room) = dry_run::try_out(self, &key, state, RequestedRestart::Workers(wish)).await?;
         let dry_run = Some(dry_run);
         Ok(holding(room, pb::DryRunRestartWorkersResponse { uid, dry_run }))
     }
@@ -508,66 +383,4 @@ impl Platform for PlatformService {
                 .collect(),
         }))
     }
-}
-
-/// Serves the platform API until `shutdown` is cancelled, from when there is a certificate for it.
-///
-/// # Errors
-/// Where the address cannot be bound or the server fails.
-pub(crate) async fn run(
-    address: Option<SocketAddr>,
-    identity: Arc<HubIdentity>,
-    service: PlatformService,
-    shutdown: CancellationToken,
-) -> anyhow::Result<()> {
-    let Some(address) = address else {
-        shutdown.cancelled().await;
-        return Ok(());
-    };
-    let Some(tls) = shutdown.run_until_cancelled(identity.ready()).await else {
-        return Ok(());
-    };
-    let listener = crate::net::serve::listen(address)
-        .await
-        .with_context(|| format!("platform API: {address}"))?;
-    tracing::info!(address = %listener.local_addr()?, "platform API listens");
-    serve_on(listener, tls?, service).await
-}
-
-pub(super) async fn serve_on(
-    listener: TcpListener,
-    tls: Arc<ServerConfig>,
-    service: PlatformService,
-) -> anyhow::Result<()> {
-    let shutdown = service.shutdown.clone();
-    let health = health::Health::new(Arc::clone(&service.board), shutdown.clone());
-    let (reflection, reflection_alpha) = health::reflection(&shutdown)?;
-    let door = ConnectionLimit::new(CONNECTIONS, |peer, why| {
-        tracing::debug!(peer, reason = why.reason(), error = %why, "a caller was turned away");
-    });
-    let connections = tls::accept(listener, tls, door)
-        .map(|accepted| accepted.map(|guest| UnauthenticatedStream::of(guest, None)));
-    let served = Server::builder()
-        .http2_keepalive_interval(Some(Duration::from_secs(30)))
-        .http2_keepalive_timeout(Some(Duration::from_secs(10)))
-        .max_concurrent_streams(Some(MAX_STREAMS))
-        .initial_stream_window_size(WINDOWS.0)
-        .initial_connection_window_size(WINDOWS.1)
-        .http2_max_header_list_size(LONGEST_HEAD)
-        .layer(Calls::default())
-        .layer(Deadlines { call: CALL })
-        .add_service(PlatformServer::new(service).max_decoding_message_size(MAX_REQUEST))
-        .add_service(HealthServer::new(health).max_decoding_message_size(MAX_REQUEST))
-        .add_service(reflection)
-        .add_service(reflection_alpha)
-        .serve_with_incoming_shutdown(connections, shutdown.clone().cancelled_owned());
-    let farewell = async {
-        shutdown.cancelled().await;
-        tokio::time::sleep(FAREWELL).await;
-    };
-    tokio::select! {
-        served = served => served?,
-        () = farewell => tracing::info!("callers of the platform API did not end in time"),
-    }
-    Ok(())
 }

@@ -1,7 +1,8 @@
 //! `spec.suspend`, written through the API server.
 //!
-//! Promises: what is written was decided on the very object that it changes, by its resourceVersion; who is in the asked state already is not
-//! written to; whatever else the object says stays as it is.
+//! Promises: what is written was decided on the very object that it changes, by its
+//! resourceVersion; who is in the asked state already is not written to; whatever else the object
+//! says stays as it is.
 
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
@@ -22,7 +23,7 @@ const ATTEMPTS: usize = 5;
 pub(super) struct Done {
     /// Of the JobSet.
     pub(super) uid: String,
-    /// Whether it was in the other state before.
+    /// True if it was in the other state before.
     pub(super) changed: bool,
 }
 

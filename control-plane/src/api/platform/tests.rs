@@ -116,10 +116,10 @@ impl Api {
             client,
             Arc::new(Tokens),
             Agents::ByNode,
-            Some(Arc::clone(&role)),
             shutdown.clone(),
-        );
-        let server = tokio::spawn(service::serve_on(listener, identity, service));
+        )
+        .with_hub(Some(Arc::clone(&role)));
+        let server = tokio::spawn(server::serve_on(listener, identity, service));
         let tls = ClientTlsConfig::new()
             .ca_certificate(Certificate::from_pem(ca))
             .domain_name(tls::SERVER_NAME);

@@ -1,41 +1,45 @@
-//! WatchSlots of those who watch at the same time.
+//! Slots for watches: how many there may be at the same time.
 //!
-//! Who may watch one namespace is often a tenant, and who may watch all of them a platform. So: one namespace has a part of the places, and all
-//! watches of single namespaces together leave some to those of everything. Nobody waits: who finds no place is told so.
+//! Who may watch one namespace is often a tenant, and who may watch all of them a platform. So: one
+//! namespace has a part of the places, and all watches of single namespaces together leave some to
+//! those of everything. Nobody waits: who finds no place is told so.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::k8s::memory_limit;
+use crate::k8s::memory_limit::{self, Share};
 
 use super::error_details::{CallError, Reason};
 
 /// Watches over all callers, if there is memory for them; and at least.
 const ALL: (usize, usize) = (256, 32);
-/// What one takes whose caller reads nothing: what HTTP/2 buffers of a stream, and a message.
-const UNREAD: usize = 512 << 10;
-/// Of how many parts of the memory one is for watches.
-const PARTS_OF_MEMORY: usize = 8;
+/// The memory for watches whose callers read nothing: what HTTP/2 buffers of a stream, and a
+/// message.
+const MEMORY: Share = Share {
+    parts: 8,
+    each: 512 << 10,
+};
 
 /// The places, and whose they are.
 #[derive(Clone)]
 pub(super) struct WatchSlots {
-    most: Most,
-    taken: Arc<Mutex<Taken>>,
+    most: SlotLimits,
+    taken: Arc<Mutex<Counts>>,
 }
 
 /// How many there may be.
 #[derive(Clone, Copy, Debug)]
-struct Most {
+struct SlotLimits {
     all: usize,
     /// Of these, watches of single namespaces, whichever they are.
     of_namespaces: usize,
-    /// Of these, watches of one namespace. It may be the only one that a platform uses, and each of its JobSets be watched by name.
+    /// Of these, watches of one namespace. It may be the only one that a platform uses, and each of
+    /// its JobSets be watched by name.
     of_one: usize,
 }
 
 #[derive(Default)]
-struct Taken {
+struct Counts {
     /// Watches of everything.
     wide: usize,
     /// Watches of single namespaces, all of them and by namespace.
@@ -51,16 +55,16 @@ impl Default for WatchSlots {
 
 /// The place of one watch, until it is dropped.
 pub(super) struct WatchSlot {
-    places: WatchSlots,
+    slots: WatchSlots,
     namespace: String,
 }
 
 impl WatchSlots {
     /// As many as so much memory is enough for.
     fn with_memory(memory: usize) -> Self {
-        let all = (memory / PARTS_OF_MEMORY / UNREAD).clamp(ALL.1, ALL.0);
+        let all = MEMORY.fits(memory).clamp(ALL.1, ALL.0);
         Self {
-            most: Most {
+            most: SlotLimits {
                 all,
                 of_namespaces: all / 4 * 3,
                 of_one: all / 2,
@@ -72,9 +76,9 @@ impl WatchSlots {
     /// A place for one who watches this namespace (empty: all).
     ///
     /// # Errors
-    /// Where there is none.
+    /// If there is none.
     pub(super) fn take(&self, namespace: &str) -> Result<WatchSlot, CallError> {
-        let Most {
+        let SlotLimits {
             all,
             of_namespaces,
             of_one,
@@ -101,12 +105,12 @@ impl WatchSlots {
             taken.of.insert(namespace.to_owned(), of_it + 1);
         }
         Ok(WatchSlot {
-            places: self.clone(),
+            slots: self.clone(),
             namespace: namespace.to_owned(),
         })
     }
 
-    fn taken(&self) -> MutexGuard<'_, Taken> {
+    fn taken(&self) -> MutexGuard<'_, Counts> {
         // Nothing that holds this lock can leave it half-changed.
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -114,7 +118,7 @@ impl WatchSlots {
 
 impl Drop for WatchSlot {
     fn drop(&mut self) {
-        let mut taken = self.places.taken();
+        let mut taken = self.slots.taken();
         if self.namespace.is_empty() {
             taken.wide -= 1;
             return;
@@ -134,53 +138,51 @@ mod tests {
     use super::*;
 
     /// As many as there are for watches of this namespace.
-    fn fill(places: &WatchSlots, namespace: &str) -> Vec<WatchSlot> {
-        (0..2 * ALL.0)
-            .map_while(|_| places.take(namespace).ok())
-            .collect()
+    fn fill(slots: &WatchSlots, namespace: &str) -> Vec<WatchSlot> {
+        (0..2 * ALL.0).map_while(|_| slots.take(namespace).ok()).collect()
     }
 
     #[test]
     fn one_namespace_keeps_no_other_out() {
-        let places = WatchSlots::with_memory(1 << 30);
-        let greedy = fill(&places, "greedy");
-        assert_eq!(greedy.len(), places.most.of_one);
-        assert!(places.take("greedy").is_err());
-        let _other = places.take("other").unwrap();
-        let _everything = places.take("").unwrap();
+        let slots = WatchSlots::with_memory(1 << 30);
+        let greedy = fill(&slots, "greedy");
+        assert_eq!(greedy.len(), slots.most.of_one);
+        assert!(slots.take("greedy").is_err());
+        let _other = slots.take("other").unwrap();
+        let _everything = slots.take("").unwrap();
         drop(greedy);
-        places.take("greedy").unwrap();
+        slots.take("greedy").unwrap();
     }
 
     #[test]
     fn watches_of_namespaces_leave_places_to_those_of_everything() {
-        let places = WatchSlots::with_memory(1 << 30);
-        let narrow: Vec<Vec<WatchSlot>> = (0..ALL.0).map(|n| fill(&places, &format!("n{n}"))).collect();
+        let slots = WatchSlots::with_memory(1 << 30);
+        let narrow: Vec<Vec<WatchSlot>> = (0..ALL.0).map(|n| fill(&slots, &format!("n{n}"))).collect();
         assert_eq!(
             narrow.iter().map(Vec::len).sum::<usize>(),
-            places.most.of_namespaces
+            slots.most.of_namespaces
         );
-        let wide = fill(&places, "");
-        assert_eq!(wide.len(), ALL.0 - places.most.of_namespaces);
+        let wide = fill(&slots, "");
+        assert_eq!(wide.len(), ALL.0 - slots.most.of_namespaces);
         drop((narrow, wide));
-        let taken = places.taken();
+        let taken = slots.taken();
         assert_eq!((taken.wide, taken.narrow, taken.of.len()), (0, 0, 0));
     }
 
     #[test]
     fn unread_watches_take_a_part_of_the_memory() {
-        let places = WatchSlots::with_memory(256 << 20);
-        let wide = fill(&places, "");
-        assert_eq!(wide.len() * UNREAD, (256 << 20) / PARTS_OF_MEMORY);
-        let places = WatchSlots::with_memory(64 << 20);
-        assert_eq!(fill(&places, "one").len(), ALL.1 / 2);
+        let slots = WatchSlots::with_memory(256 << 20);
+        let wide = fill(&slots, "");
+        assert_eq!(wide.len() * MEMORY.each, (256 << 20) / MEMORY.parts);
+        let slots = WatchSlots::with_memory(64 << 20);
+        assert_eq!(fill(&slots, "one").len(), ALL.1 / 2);
     }
 
     #[test]
     fn all_places_may_be_those_of_everything() {
-        let places = WatchSlots::with_memory(1 << 30);
-        let wide = fill(&places, "");
+        let slots = WatchSlots::with_memory(1 << 30);
+        let wide = fill(&slots, "");
         assert_eq!(wide.len(), ALL.0);
-        assert!(places.take("any").is_err());
+        assert!(slots.take("any").is_err());
     }
 }

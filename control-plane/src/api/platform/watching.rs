@@ -90,7 +90,8 @@ struct Permission {
 }
 
 impl Permission {
-    /// An API server that does not answer ends no watch, and refuses nobody: what stands was allowed.
+    /// An API server that does not answer ends no watch, and refuses nobody: what stands was
+    /// allowed.
     async fn ask_again(&mut self) -> Result<(), Status> {
         self.ask_at = Instant::now() + ASK_AGAIN;
         let Filter { namespace, name } = &self.filter;
@@ -117,7 +118,8 @@ mod tests {
 
     use super::authorize::Refusal;
     use super::*;
-    use crate::api::platform::large::Lines;
+    use crate::api::platform::convert::Detail;
+    use crate::api::platform::large::NamespaceLines;
     use crate::api::platform::watch_slots::WatchSlots;
     use crate::controllers::restart::board::Board;
 
@@ -159,7 +161,12 @@ mod tests {
             address: String::new(),
         };
         let mut watching = Watching::new(
-            Follower::new(Arc::clone(&board), filter.clone(), false, Lines::default().of("")),
+            Follower::new(
+                Arc::clone(&board),
+                filter.clone(),
+                Detail::Full,
+                NamespaceLines::default().of(""),
+            ),
             filter,
             (caller, Arc::clone(&answers) as Arc<dyn Authorizer>),
             CancellationToken::new(),

@@ -10,7 +10,8 @@ use crate::controllers::restart::board::Key;
 pub(super) enum Unwritten {
     /// There is no such object; and what the API server says.
     Gone(String),
-    /// Somebody has written in between, or it is another object of that name; and what the API server says.
+    /// Somebody has written in between, or it is another object of that name; and what the API
+    /// server says.
     Raced(String),
     /// Neither: what the caller is told.
     Final(Status),
@@ -26,7 +27,8 @@ pub(super) fn why(error: Error, key: &Key) -> Unwritten {
         Error::Api(status) => match status.code {
             404 => Unwritten::Gone(status.message),
             409 => Unwritten::Raced(status.message),
-            // A webhook or a rule of the definition, with its reason; or the rights of this control plane.
+            // A webhook or a rule of the definition, with its reason; or the rights of this control
+            // plane.
             400 | 403 | 422 => refused(
                 Reason::AdmissionRefused,
                 format!("the API server refuses it: {}", status.message),

@@ -1,9 +1,11 @@
 //! Addresses of the API servers: the endpoints of the Service `kubernetes`.
 //!
-//! Any pod that reaches the webhook port can send bodies, and a tenant can have many pods. Bodies from API servers have priority.
+//! Any pod that reaches the webhook port can send bodies, and a tenant can have many pods. Bodies
+//! from API servers have priority.
 //!
-//! Promises: no address has priority if the endpoints cannot be read, if there are none, or until the first call from one of them arrives. API servers may call
-//! from other addresses, such as those of a proxy or an overlay network.
+//! Promises: no address has priority if the endpoints cannot be read, if there are none, or until
+//! the first call from one of them arrives. API servers may call from other addresses, such as
+//! those of a proxy or an overlay network.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -20,33 +22,49 @@ const NAMESPACE: &str = "default";
 const NAME: &str = "kubernetes";
 /// How often it is read.
 const EVERY: Duration = Duration::from_secs(60);
-/// How soon it is read again where that failed.
+/// How soon it is read again if that failed.
 const AGAIN: Duration = Duration::from_secs(5);
 /// More addresses are not kept. An EndpointSlice has up to 1,000.
 const MOST: usize = 100;
+
+/// Who sends a body, by the address that it comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SenderClass {
+    /// A known endpoint of an API server.
+    ApiServer,
+    /// Any other address, before the first call from a known endpoint: it may be an API server's.
+    Unidentified,
+    /// Any other address after that.
+    Other,
+}
+
+impl SenderClass {
+    /// True if bodies of this class have priority over those of other addresses.
+    pub(super) fn has_priority(self) -> bool {
+        self != Self::Other
+    }
+}
 
 /// The addresses that are known.
 #[derive(Default)]
 pub(super) struct ApiServers {
     known: RwLock<HashSet<IpAddr>>,
-    /// Whether somebody has called from one of them.
+    /// True once a call has come from one of them.
     have_called: AtomicBool,
 }
 
 impl ApiServers {
-    /// Whether the address is a known endpoint of an API server.
-    pub(super) fn is_one(&self, address: IpAddr) -> bool {
+    /// The class of a sender that has just called from this address.
+    pub(super) fn class_of(&self, address: IpAddr) -> SenderClass {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
-        let is_one = known.contains(&address.to_canonical());
-        if is_one {
+        if known.contains(&address.to_canonical()) {
             self.have_called.store(true, Ordering::Relaxed);
+            SenderClass::ApiServer
+        } else if self.have_called.load(Ordering::Relaxed) {
+            SenderClass::Other
+        } else {
+            SenderClass::Unidentified
         }
-        is_one
-    }
-
-    /// Whether bodies from this address have priority. All have it until the first call from a known endpoint.
-    pub(super) fn goes_first(&self, address: IpAddr) -> bool {
-        self.is_one(address) || !self.have_called.load(Ordering::Relaxed)
     }
 
     /// Replaces the known addresses.
@@ -94,19 +112,21 @@ mod tests {
     #[test]
     fn the_endpoints_go_first_and_without_any_nobody_does() {
         let servers = ApiServers::default();
+        let goes_first = |address: IpAddr| servers.class_of(address).has_priority();
+        let is_one = |address: IpAddr| servers.class_of(address) == SenderClass::ApiServer;
         let [server, other] = [[10, 0, 0, 1], [10, 0, 0, 2]].map(IpAddr::from);
-        assert!(servers.goes_first(server) && servers.goes_first(other));
+        assert!(goes_first(server) && goes_first(other));
         let slice = json!({"addressType": "IPv4", "endpoints": [
             {"addresses": ["10.0.0.1"]}, {"addresses": ["nonsense"]}
         ]});
         let slice: EndpointSlice = serde_json::from_value(slice).unwrap();
         servers.set(addresses(&slice));
-        assert!(servers.goes_first(other), "nobody has called from there");
-        assert!(servers.goes_first(server) && !servers.goes_first(other));
+        assert!(goes_first(other), "nobody has called from there");
+        assert!(goes_first(server) && !goes_first(other));
         // As a socket for both families says it.
-        assert!(servers.goes_first("::ffff:10.0.0.1".parse().unwrap()));
-        assert!(servers.is_one(server) && !servers.is_one(other));
+        assert!(goes_first("::ffff:10.0.0.1".parse().unwrap()));
+        assert!(is_one(server) && !is_one(other));
         servers.set([]);
-        assert!(servers.goes_first(other) && !servers.is_one(other));
+        assert!(goes_first(other) && !is_one(other));
     }
 }

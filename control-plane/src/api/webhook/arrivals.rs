@@ -1,10 +1,12 @@
 //! Memory for the bodies of requests while they arrive.
 //!
-//! Promises: all bodies together hold no more bytes than the limit; a growing buffer may reserve as many again. A body takes memory for the bytes that have
-//! arrived, whatever length it declares. If memory is short, the slowest bodies are cut off: first those that have received nothing for [`WINDOW`]. So a client
-//! that sends slowly, or not at all, delays no other. A body that has arrived whole and waits for its review is cut off after those, and only for a client
-//! that holds less: of such bodies, those of the client that holds most go first. Nothing of an API server
-//! is cut off for what others send, and everything of others for what it sends.
+//! Promises: all bodies together hold no more bytes than the limit; a growing buffer may reserve as
+//! many again. A body takes memory for the bytes that have arrived, whatever length it declares. If
+//! memory is short, the slowest bodies are cut off: first those that have received nothing for
+//! [`WINDOW`]. So a client that sends slowly, or not at all, delays no other. A body that has
+//! arrived whole and waits for its review is cut off after those, and only for a client that holds
+//! less: of such bodies, those of the client that holds most go first. Nothing of an API server is
+//! cut off for what others send, and everything of others for what it sends.
 //!
 //! ```text
 //! begin ──grow (bytes arrive)──> grow ... ──whole──> waits for its review ──keep──> kept until dropped
@@ -21,11 +23,15 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::api_servers::SenderClass;
+
 /// The time over which a rate is taken. What has sent nothing for as long has none.
 const WINDOW: Duration = Duration::from_millis(100);
-/// The shortest time over which a rate is taken: the first bytes of a body say nothing about the next ones.
+/// The shortest time over which a rate is taken: the first bytes of a body say nothing about the
+/// next ones.
 const SHORTEST: Duration = Duration::from_millis(10);
-/// How often a body that needs memory looks for slower ones: the rate of a body that does not go on falls.
+/// How often a body that needs memory looks for slower ones: the rate of a body that does not go on
+/// falls.
 const AGAIN: Duration = Duration::from_millis(50);
 
 /// Memory for bodies.
@@ -48,11 +54,11 @@ struct Bodies {
 struct Body {
     /// The address that sends it.
     sender: String,
-    /// Whether an API server sends it.
-    goes_first: bool,
+    /// True if it has priority over those without.
+    has_priority: bool,
     /// How long it says that it is.
     declared: usize,
-    /// Whether all of it has arrived.
+    /// True once all of it has arrived.
     is_whole: bool,
     bytes: usize,
     /// Of these, what has arrived since the window began.
@@ -125,8 +131,8 @@ impl Arrivals {
         }))
     }
 
-    /// A body begins to arrive from this address, which says that it has so many bytes.
-    pub(super) fn begin(&self, sender: &str, goes_first: bool, declared: usize) -> Arrival {
+    /// A body of `declared` bytes begins to arrive from this address.
+    pub(super) fn begin(&self, sender: &str, class: SenderClass, declared: usize) -> Arrival {
         let cut = CancellationToken::new();
         let mut bodies = self.0.lock();
         let id = bodies.next;
@@ -134,7 +140,7 @@ impl Arrivals {
         let now = Instant::now();
         let body = Body {
             sender: sender.to_owned(),
-            goes_first,
+            has_priority: class.has_priority(),
             declared,
             is_whole: false,
             bytes: 0,
@@ -176,7 +182,8 @@ impl Bodies {
         has_room
     }
 
-    /// Cuts off bodies, if those that come after this one have the memory that it and those before it wait for.
+    /// Cuts off bodies, if those that come after this one have the memory that it and those before
+    /// it wait for.
     fn make_room(&self, id: u64, all: usize) {
         let now = Instant::now();
         let Some(own) = self.by_id.get(&id) else {
@@ -192,7 +199,7 @@ impl Bodies {
         for (other, body) in &self.by_id {
             let rank = body.rank(now, of(body));
             let comes_later = match rank {
-                _ if own.goes_first != body.goes_first => own.goes_first,
+                _ if own.has_priority != body.has_priority => own.has_priority,
                 Rank::Arrives(Reverse(of_other)) => of_other < rate,
                 Rank::Whole(share) => share > own_share,
             };
@@ -200,10 +207,10 @@ impl Bodies {
                 // It gives its memory back as soon as its task runs.
                 Some(cut) if cut.is_cancelled() => freed += body.bytes,
                 Some(cut) if *other != id && comes_later => {
-                    later.push(((body.goes_first, Reverse(rank)), body.bytes, cut.clone()));
+                    later.push(((body.has_priority, Reverse(rank)), body.bytes, cut.clone()));
                 }
                 // What comes later waits for this one, and not the other way round.
-                _ if *other != id && own.goes_first && !body.goes_first => {}
+                _ if *other != id && own.has_priority && !body.has_priority => {}
                 _ => needed += body.waits.map_or(0, |(_, more)| more),
             }
         }

@@ -38,7 +38,7 @@ pub(super) async fn keep(
         name: service,
     };
     let ca = watch::Sender::new(None);
-    let told = watch::Sender::new(Told::default());
+    let told = watch::Sender::new(InjectedBundles::default());
     let mutating = |bundle| told.send_modify(|told| told.mutating = bundle);
     let validating = |bundle| told.send_modify(|told| told.validating = bundle);
     tokio::join!(
@@ -54,16 +54,17 @@ pub(super) async fn keep(
     );
 }
 
-/// What each of the webhook configurations has the API server trust wherever it leads here, as it was last seen; what it should, where there is no
-/// such configuration. Nothing while that is not known, or not so.
+/// What each of the webhook configurations has the API server trust wherever it leads here, as it
+/// was last seen; what it should, if there is no such configuration. Nothing while that is not
+/// known, or not so.
 #[derive(Debug, Clone, Default)]
-struct Told {
+struct InjectedBundles {
     mutating: Option<String>,
     validating: Option<String>,
 }
 
-impl Told {
-    /// Whether the API server was told of just that.
+impl InjectedBundles {
+    /// True if the API server was told of just that.
     fn of(&self, trusted: &str) -> bool {
         [&self.mutating, &self.validating]
             .into_iter()

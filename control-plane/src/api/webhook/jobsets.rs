@@ -23,11 +23,12 @@ use tokio::task::spawn_blocking;
 use super::patch;
 use super::refusal::Refusal;
 use super::review::{Allowed, Operation, Request};
-use crate::k8s::apply::said;
+use crate::k8s::apply::error_message;
 use crate::k8s::decode_error;
-use crate::k8s::watch::lean::asked::{self, ClaimSeen, SelectorSeen};
+use crate::k8s::watch::lean::fetch::{self, ClaimSeen, SelectorSeen};
 
-/// Objects that are looked up at once, over all reviews: each may be a text of 3 MB until what is compared of it is read.
+/// Objects that are looked up at once, over all reviews: each may be a text of 3 MB until what is
+/// compared of it is read.
 const AT_ONCE: u32 = 8;
 /// Volume claims of one review that are held at once.
 const HELD: usize = 64;
@@ -44,10 +45,11 @@ static LOOK_UPS: LazyLock<Turns> = LazyLock::new(|| Turns::new(AT_ONCE, OF_ONE))
 /// Who compiles patterns now: two at a time, so that those who state many leave cores to others.
 static TURNS: Semaphore = Semaphore::const_new(2);
 
-/// Applies the defaults to a JobSet that is created, and puts back what an update leaves out of its lists.
+/// Applies the defaults to a JobSet that is created, and puts back what an update leaves out of its
+/// lists.
 ///
-/// One that lacks a required field passes as it is: the API server compares it with the schema next, and answers with 422, as it does where
-/// upstream fills in an empty value.
+/// One that lacks a required field passes as it is: the API server compares it with the schema
+/// next, and answers with 422, as it does where upstream fills in an empty value.
 pub(super) fn mutate(request: &Request) -> Result<Allowed, Refusal> {
     let before = match request.operation {
         Operation::Create | Operation::Update => match read(&request.object) {
@@ -72,8 +74,10 @@ pub(super) fn mutate(request: &Request) -> Result<Allowed, Refusal> {
 
 /// The new JobSet with the defaults that the old one has in its lists.
 ///
-/// `kubectl apply` of the manifest that a JobSet was created from replaces whole lists, and with them the defaults in their items, which
-/// are immutable. Upstream refuses that. A JobSet that never had the defaults is not given them. Those that follow from what is changed are made anew.
+/// `kubectl apply` of the manifest that a JobSet was created from replaces whole lists, and with
+/// them the defaults in their items, which are immutable. Upstream refuses that. A JobSet that
+/// never had the defaults is not given them. Those that follow from what is changed are filled in
+/// again.
 fn completed(old: &JobSet, new: &JobSet) -> JobSet {
     if with_defaults_in_lists(old.clone()) == *old {
         let mut new = new.clone();
@@ -84,7 +88,8 @@ fn completed(old: &JobSet, new: &JobSet) -> JobSet {
     }
 }
 
-/// The JobSet with the defaults of items of lists, and no others. No more of it is copied than it takes: one may take 25 MB.
+/// The JobSet with the defaults of items of lists, and no others. No more of it is copied than it
+/// takes: one may take 25 MB.
 fn with_defaults_in_lists(mut jobset: JobSet) -> JobSet {
     let spec = &jobset.spec;
     let network = spec.network.clone();
@@ -100,9 +105,9 @@ fn with_defaults_in_lists(mut jobset: JobSet) -> JobSet {
     jobset
 }
 
-/// Refuses a JobSet that cannot be, or a change that must not be. What it sees is what is stored: where updates do not pass [`mutate`]
-/// first, as with upstream's configuration, one that drops immutable defaults is refused. Returns what the user of one that is not refused
-/// should know.
+/// Refuses a JobSet that cannot be, or a change that must not be. What it sees is what is stored:
+/// where updates do not pass [`mutate`] first, as with upstream's configuration, one that drops
+/// immutable defaults is refused. Returns what the user of one that is not refused should know.
 pub(super) async fn validate(
     request: &Request,
     features: Features,
@@ -160,12 +165,13 @@ async fn judged(jobset: JobSet, features: Features) -> Result<(JobSet, Vec<Viola
     spawn_blocking(judge).await.map_err(|error| internal(&error))
 }
 
-/// What is wrong with the volume claims that the JobSet would share with those that exist. One that cannot be looked up is refused as upstream does.
+/// What is wrong with the volume claims that the JobSet would share with those that exist. One that
+/// cannot be looked up is refused as upstream does.
 async fn claims(jobset: &JobSet, namespace: &str, client: &Client) -> Vec<Violation> {
     let api: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), namespace);
     let claim = async |name: String| {
         let found = look_up::<ClaimSeen, _>(&api, namespace, &name).await;
-        let found = found.map_err(|error| said(&error));
+        let found = found.map_err(|error| error_message(&error));
         Some((name, found.transpose()?))
     };
     let mut violations = Vec::new();
@@ -197,10 +203,11 @@ where
     K: Resource + Clone,
 {
     let _turn = LOOK_UPS.take(namespace, 1).await;
-    asked::get::<Seen, K>(api, name).await
+    fetch::get::<Seen, K>(api, name).await
 }
 
-/// A warning where the name of the JobSet's Service is taken. The event of its controller says the same; of one that cannot be looked up it says all.
+/// A warning where the name of the JobSet's Service is taken. The event of its controller says the
+/// same; of one that cannot be looked up it says all.
 async fn service_in_the_way(jobset: &JobSet, namespace: &str, client: &Client) -> Option<String> {
     if !jobset.dns_hostnames() {
         return None;

@@ -1,7 +1,8 @@
 //! Reading the object of a review, without more of it than can be meant.
 //!
-//! Promises: who has written which field (`metadata.managedFields`), which most of a large object may be, is skipped; reading stops where the rest is more than
-//! twice what a spec may have, since metadata and status are a small part of all objects that a controller or a user makes.
+//! Promises: who has written which field (`metadata.managedFields`), which most of a large object
+//! may be, is skipped; reading stops where the rest is more than twice what a spec may have, since
+//! metadata and status are a small part of all objects that a controller or a user makes.
 
 use std::fmt;
 
@@ -12,7 +13,7 @@ use serde_json::{Map, Value};
 /// The most of one object.
 const MOST: Extent = Extent::MOST.times(2);
 
-/// Reads an object; null where there is none.
+/// Reads an object; null if there is none.
 ///
 /// # Errors
 /// It consists of more than may be read.
@@ -20,14 +21,14 @@ pub(super) fn bounded<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Valu
     let mut read = Extent::default();
     let whole = Bounded {
         read: &mut read,
-        at: At::Object,
+        position: Position::Object,
     };
     whole.deserialize(deserializer)
 }
 
 /// Where a value stands.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum At {
+enum Position {
     Object,
     Metadata,
     Elsewhere,
@@ -35,7 +36,7 @@ enum At {
 
 struct Bounded<'a> {
     read: &'a mut Extent,
-    at: At,
+    position: Position,
 }
 
 impl Bounded<'_> {
@@ -50,8 +51,11 @@ impl Bounded<'_> {
         )))
     }
 
-    fn inside(&mut self, at: At) -> Bounded<'_> {
-        Bounded { read: self.read, at }
+    fn inside(&mut self, position: Position) -> Bounded<'_> {
+        Bounded {
+            read: self.read,
+            position,
+        }
     }
 }
 
@@ -101,7 +105,7 @@ impl<'de> Visitor<'de> for Bounded<'_> {
     fn visit_seq<A: SeqAccess<'de>>(mut self, mut items: A) -> Result<Value, A::Error> {
         let mut read = Vec::new();
         self.add(0, 1)?;
-        while let Some(item) = items.next_element_seed(self.inside(At::Elsewhere))? {
+        while let Some(item) = items.next_element_seed(self.inside(Position::Elsewhere))? {
             self.add(0, 1)?;
             read.push(item);
         }
@@ -112,16 +116,16 @@ impl<'de> Visitor<'de> for Bounded<'_> {
         let mut read = Map::new();
         self.add(1, 1)?;
         while let Some(name) = fields.next_key::<String>()? {
-            let at = match (self.at, name.as_str()) {
-                (At::Metadata, "managedFields") => {
+            let position = match (self.position, name.as_str()) {
+                (Position::Metadata, "managedFields") => {
                     fields.next_value::<IgnoredAny>()?;
                     continue;
                 }
-                (At::Object, "metadata") => At::Metadata,
-                _ => At::Elsewhere,
+                (Position::Object, "metadata") => Position::Metadata,
+                _ => Position::Elsewhere,
             };
             self.add(0, 1)?;
-            let value = fields.next_value_seed(self.inside(at))?;
+            let value = fields.next_value_seed(self.inside(position))?;
             read.insert(name, value);
         }
         Ok(Value::Object(read))

@@ -1,15 +1,17 @@
 //! Changes of a typed object, as a JSON patch of the raw one.
 //!
-//! Promises: the patch touches only what was changed. Fields that the types do not know are not in it, and stay as they are.
+//! Promises: the patch touches only what was changed. Fields that the types do not know are not in
+//! it, and stay as they are.
 
 use json_patch::Patch;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// What turns `raw` into itself with the changes that lead from `before` to `after`, where `before` is what was read from `raw`.
+/// What turns `raw` into itself with the changes that lead from `before` to `after`, where `before`
+/// is what was read from `raw`.
 ///
 /// # Errors
-/// Where a typed form has no JSON form.
+/// If a typed form has no JSON form.
 pub(super) fn diff<T: Serialize>(raw: &Value, before: &T, after: &T) -> Result<Patch, serde_json::Error> {
     let mut changed = raw.clone();
     transfer(

@@ -1,6 +1,7 @@
 //! Admission of pods: exclusive placement, and PodGroups of gangs.
 //!
-//! Promises: pods that do not ask for it pass, whatever else is in them, up to what is read of any object.
+//! Promises: pods that do not ask for it pass, whatever else is in them, up to what is read of any
+//! object.
 
 use json_patch::Patch;
 use k8s_openapi::api::core::v1::Pod;

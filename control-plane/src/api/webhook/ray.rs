@@ -1,7 +1,7 @@
 //! Admission of Ray's resources: refusal of what can never run.
 //!
-//! Promises: what another controller looks after passes, and so does an update that leaves the spec as it was, or of what is being deleted,
-//! whether it can be read or not.
+//! Promises: what another controller looks after passes, and so does an update that leaves the spec
+//! as it was, or of what is being deleted, whether it can be read or not.
 
 use kube::Resource;
 use lockstep_api::ray::{GROUP, VERSION};
@@ -14,7 +14,8 @@ use super::review::{Operation, Request};
 use crate::controllers::ray::kuberay::KubeRay;
 use crate::k8s::decode_error;
 
-/// Refuses what can never run, or a change that makes it so. Returns what the user of one that is not refused should know.
+/// Refuses what can never run, or a change that makes it so. Returns what the user of one that is
+/// not refused should know.
 pub(super) async fn validate<R>(request: &Request, kuberay: &KubeRay) -> Result<Vec<String>, Refusal>
 where
     R: RayResource + Resource<DynamicType = ()> + DeserializeOwned,
@@ -27,7 +28,7 @@ where
         Operation::Delete | Operation::Connect => return Ok(Vec::new()),
     };
     let managers: Vec<Option<&str>> = [Some(new), old].into_iter().flatten().map(managed_by).collect();
-    // Asked only where it matters.
+    // Asked only if it matters.
     let kuberay = match managers
         .iter()
         .any(|manager| manager.unwrap_or_default().is_empty())

@@ -26,7 +26,7 @@ pub(super) enum Refusal {
     /// It may not be, or not yet.
     #[error("{0}")]
     Forbidden(String),
-    /// Whether it may pass could not be found out.
+    /// It could not be found out if the object may pass.
     #[error("{0}")]
     Internal(String),
 }

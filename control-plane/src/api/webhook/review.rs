@@ -30,7 +30,7 @@ pub(super) enum ReviewError {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Question {
+struct AdmissionReview {
     #[serde(default)]
     api_version: String,
     #[serde(default)]
@@ -65,8 +65,8 @@ pub(super) enum Operation {
 }
 
 impl Request {
-    /// Whether it is about an object that was too large before, and that nobody looks at. One that is so no more is judged as if it were new: what it was
-    /// before is not read.
+    /// True if the request is about an object that was too large before, which nobody looks at. An
+    /// object that is no longer too large is judged as if it were new: its old state is not read.
     ///
     /// # Errors
     /// It makes one too large.
@@ -96,7 +96,8 @@ impl Request {
         Ok(false)
     }
 
-    /// The most that its object may consist of. A pod is reviewed when it is created, alone, and defaults give each of its volumes an object more than its JobSet has.
+    /// The most that its object may consist of. A pod is reviewed when it is created, alone, and
+    /// defaults give each of its volumes an object more than its JobSet has.
     fn most(&self) -> Extent {
         match self.object.get("kind").and_then(Value::as_str) {
             Some("Pod") if self.operation == Operation::Create => Extent::MOST,
@@ -106,31 +107,32 @@ impl Request {
 
     /// Reads the body of a request.
     pub(super) fn read(body: &[u8]) -> Result<Self, ReviewError> {
-        let question: Question =
+        let review: AdmissionReview =
             serde_path_to_error::deserialize(&mut serde_json::Deserializer::from_slice(body))?;
-        if question.api_version != API_VERSION || question.kind != KIND {
+        if review.api_version != API_VERSION || review.kind != KIND {
             return Err(ReviewError::Kind {
-                api_version: question.api_version,
-                kind: question.kind,
+                api_version: review.api_version,
+                kind: review.kind,
             });
         }
-        question.request.ok_or(ReviewError::Empty)
+        review.request.ok_or(ReviewError::Empty)
     }
 }
 
-/// Namespace of the object that a request is about; empty where there is none, or it cannot be read.
+/// Namespace of the object that a request is about; empty if there is none, or it cannot be
+/// read.
 pub(super) fn namespace(body: &[u8]) -> String {
     #[derive(Deserialize)]
-    struct About {
-        request: OfRequest,
+    struct ReviewHead {
+        request: RequestHead,
     }
     #[derive(Deserialize)]
-    struct OfRequest {
+    struct RequestHead {
         #[serde(default)]
         namespace: String,
     }
-    let about = serde_json::from_slice::<About>(body).ok();
-    let namespace = about.map(|about| about.request.namespace);
+    let head = serde_json::from_slice::<ReviewHead>(body).ok();
+    let namespace = head.map(|head| head.request.namespace);
     namespace
         .filter(|namespace| namespace.len() <= LONGEST_NAMESPACE)
         .unwrap_or_default()

@@ -1,7 +1,9 @@
 //! The paths, as upstream and KubeRay have them, and how a request becomes an answer.
 //!
-//! Promises: whatever is sent, there is an answer, within the API server's own time-out; what cannot be read is answered with 400. Of each of the three
-//! things that callers have the log say ([`Said`]) there are 20 lines at once and then one a second, with at most 2 KiB of what was sent, whoever calls.
+//! Promises: whatever is sent, there is an answer, within the API server's own time-out; what
+//! cannot be read is answered with 400. Of each of the three things that callers have the log say
+//! ([`LogLimits`]) there are 20 lines at once and then one a second, with at most 2 KiB of what was
+//! sent.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,13 +21,13 @@ use lockstep_core::ray::admission::RayResource;
 use serde::de::DeserializeOwned;
 
 use super::api_servers::ApiServers;
-use super::question::{Question, Room};
 use super::refusal::Refusal;
 use super::review::{Allowed, Answer, Request};
+use super::review_body::{BodyLimits, ReviewBody};
 use super::{jobsets, pods, ray};
 use crate::controllers::placement::Placement;
 use crate::controllers::ray::kuberay::KubeRay;
-use crate::telemetry::log_limit::{Lines, beginning};
+use crate::telemetry::log_limit::{LineLimit, beginning};
 use crate::telemetry::metrics::Webhooks;
 
 /// Paths of the webhooks of JobSets and pods.
@@ -42,7 +44,8 @@ const RAY_PATHS: [&str; 3] = [
     "/validate-ray-io-v1-raycronjob",
 ];
 
-/// Less than the 10 s after which the API server gives up on its own, so that the user is told what was slow.
+/// Less than the 10 s after which the API server gives up on its own, so that the user is told what
+/// was slow.
 const TIME_OUT: Duration = Duration::from_secs(8);
 
 /// What the handlers work with. Cheap to clone.
@@ -53,26 +56,26 @@ pub(super) struct Admission {
     pub(super) placement: Placement,
     /// There where Ray's resources are looked after.
     pub(super) kuberay: Option<Arc<KubeRay>>,
-    /// What callers have the log say.
-    pub(super) said: Arc<Said>,
+    /// Limits of log lines that callers cause.
+    pub(super) log_limits: Arc<LogLimits>,
     /// Whose bodies go first.
     pub(super) api_servers: Arc<ApiServers>,
-    /// Whether memory is short.
+    /// True while memory is short.
     pub(super) is_short: fn() -> bool,
-    /// Room for what they send.
-    pub(super) room: Arc<Room>,
+    /// Limits of what they send.
+    pub(super) body_limits: Arc<BodyLimits>,
 }
 
-/// Lines of the log that callers cause. Whoever reaches the port can call, so they are few; each kind has its own, so that a flood of what is no review
-/// hides no refusal.
+/// Lines of the log that callers cause. Anybody who reaches the port can call, so they are few;
+/// each kind has its own, so that a flood of what is no review hides no refusal.
 #[derive(Default)]
-pub(super) struct Said {
+pub(super) struct LogLimits {
     /// What cannot be read.
-    pub(super) unreadable: Lines,
+    pub(super) unreadable: LineLimit,
     /// Reviews that were refused.
-    pub(super) refused: Lines,
+    pub(super) refused: LineLimit,
     /// What was not answered in time, as where the body comes slowly.
-    pub(super) late: Lines,
+    pub(super) late: LineLimit,
 }
 
 /// All paths. Calls of each are counted.
@@ -91,7 +94,7 @@ pub(super) fn router(admission: Admission, calls: &Webhooks) -> Router {
         .route(JOBSET_PATHS[3], post(validate_pod))
         .merge(ray)
         .layer(middleware::from_fn_with_state(
-            Arc::clone(&admission.said),
+            Arc::clone(&admission.log_limits),
             in_time,
         ))
         .route_layer(middleware::from_fn_with_state(calls.clone(), counted))
@@ -107,15 +110,15 @@ fn ray_router(kuberay: &Arc<KubeRay>) -> Router<Admission> {
         .layer(Extension(Arc::clone(kuberay)))
 }
 
-async fn mutate_jobset(State(admission): State<Admission>, question: Question) -> Response {
-    answer(&admission.said, &question, async |request| {
+async fn mutate_jobset(State(admission): State<Admission>, body: ReviewBody) -> Response {
+    answer(&admission.log_limits, &body, async |request| {
         jobsets::mutate(request)
     })
     .await
 }
 
-async fn validate_jobset(State(admission): State<Admission>, question: Question) -> Response {
-    answer(&admission.said, &question, async |request| {
+async fn validate_jobset(State(admission): State<Admission>, body: ReviewBody) -> Response {
+    answer(&admission.log_limits, &body, async |request| {
         let warnings = jobsets::validate(request, admission.features, &admission.client).await?;
         Ok(Allowed {
             warnings,
@@ -125,15 +128,15 @@ async fn validate_jobset(State(admission): State<Admission>, question: Question)
     .await
 }
 
-async fn mutate_pod(State(admission): State<Admission>, question: Question) -> Response {
-    answer(&admission.said, &question, async |request| {
+async fn mutate_pod(State(admission): State<Admission>, body: ReviewBody) -> Response {
+    answer(&admission.log_limits, &body, async |request| {
         Ok(pods::mutate(request, &admission.placement).await?.into())
     })
     .await
 }
 
-async fn validate_pod(State(admission): State<Admission>, question: Question) -> Response {
-    answer(&admission.said, &question, async |request| {
+async fn validate_pod(State(admission): State<Admission>, body: ReviewBody) -> Response {
+    answer(&admission.log_limits, &body, async |request| {
         pods::validate(request, &admission.placement).await?;
         Ok(Allowed::default())
     })
@@ -143,12 +146,12 @@ async fn validate_pod(State(admission): State<Admission>, question: Question) ->
 async fn validate_ray<R>(
     State(admission): State<Admission>,
     Extension(kuberay): Extension<Arc<KubeRay>>,
-    question: Question,
+    body: ReviewBody,
 ) -> Response
 where
     R: RayResource + Resource<DynamicType = ()> + DeserializeOwned,
 {
-    answer(&admission.said, &question, async |request| {
+    answer(&admission.log_limits, &body, async |request| {
         let warnings = ray::validate::<R>(request, &kuberay).await?;
         Ok(Allowed {
             warnings,
@@ -159,16 +162,16 @@ where
 }
 
 async fn answer(
-    said: &Said,
-    question: &Question,
+    log_limits: &LogLimits,
+    body: &ReviewBody,
     judge: impl AsyncFnOnce(&Request) -> Result<Allowed, Refusal>,
 ) -> Response {
-    let mut request = match Request::read(&question.body) {
+    let mut request = match Request::read(&body.body) {
         Ok(request) => request,
         Err(error) => {
             let error = error.to_string();
             let error = beginning(&error);
-            if let Some(left_out) = said.unreadable.next() {
+            if let Some(left_out) = log_limits.unreadable.next() {
                 tracing::warn!(error, left_out, "a webhook was called with something else");
             }
             return (StatusCode::BAD_REQUEST, error.to_owned()).into_response();
@@ -182,7 +185,7 @@ async fn answer(
     let answer = match reviewed {
         Ok(allowed) => Answer::allow(request.uid, allowed),
         Err(refusal) => {
-            if let Some(left_out) = said.refused.next() {
+            if let Some(left_out) = log_limits.refused.next() {
                 let (namespace, why) = (beginning(&request.namespace), refusal.to_string());
                 tracing::info!(namespace, refusal = beginning(&why), left_out, "refused");
             }
@@ -202,11 +205,15 @@ async fn counted(State(calls): State<Webhooks>, request: axum::extract::Request,
     response
 }
 
-async fn in_time(State(said): State<Arc<Said>>, request: axum::extract::Request, next: Next) -> Response {
+async fn in_time(
+    State(log_limits): State<Arc<LogLimits>>,
+    request: axum::extract::Request,
+    next: Next,
+) -> Response {
     match tokio::time::timeout(TIME_OUT, next.run(request)).await {
         Ok(response) => response,
         Err(_) => {
-            if let Some(left_out) = said.late.next() {
+            if let Some(left_out) = log_limits.late.next() {
                 tracing::warn!(left_out, "a webhook was not answered in time");
             }
             (

@@ -1,6 +1,7 @@
 //! HTTPS for the webhooks.
 //!
-//! Promises: a certificate that changes is used from the next connection on; and what [`Connections`] promises.
+//! Promises: a certificate that changes is used from the next connection on; and what
+//! [`Connections`] promises.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
-use super::question::Sender;
+use super::review_body::PeerAddress;
 use crate::net::serve::{Activity, Connections, http};
 
 #[cfg(test)]
@@ -37,7 +38,7 @@ pub(super) async fn run(
         serve(
             stream,
             acceptor.clone(),
-            router.clone().layer(Extension(Sender(peer.ip()))),
+            router.clone().layer(Extension(PeerAddress(peer.ip()))),
             activity,
             shutdown.clone(),
         )

@@ -19,7 +19,7 @@ use lockstep_core::common::features::Features;
 use serde_json::{Value, json};
 use tower::{ServiceExt as _, service_fn};
 
-use super::question::LONGEST_BODY;
+use super::review_body::LONGEST_BODY;
 use super::routes::{self, Admission};
 use crate::controllers::placement::Placement;
 use crate::controllers::ray::kuberay::KubeRay;
@@ -66,10 +66,10 @@ pub(super) fn admission(client: Client) -> Admission {
         placement: Placement::without_watch(client.clone()),
         kuberay: Some(Arc::new(KubeRay::new(client.clone()))),
         client,
-        said: Arc::default(),
+        log_limits: Arc::default(),
         api_servers: Arc::default(),
         is_short: || false,
-        room: Arc::default(),
+        body_limits: Arc::default(),
     }
 }
 
@@ -299,7 +299,8 @@ async fn lists_that_are_applied_again_as_they_were_written_get_their_defaults_ba
     assert_eq!(patched(&without, &answer), (without, Vec::new()));
 }
 
-/// As `kubectl apply` sends a manifest whose `replicatedJobs[].minAvailable` is another: what it does not state is there from before.
+/// As `kubectl apply` sends a manifest whose `replicatedJobs[].minAvailable` is another: what it
+/// does not state is there from before.
 #[tokio::test]
 async fn a_gang_that_is_applied_with_another_minimum_is_taken() {
     let mut worker = worker();
@@ -471,15 +472,15 @@ async fn nonsense_is_answered_with_an_error() {
 #[tokio::test(start_paused = true)]
 async fn what_is_no_review_hides_no_refusal_in_the_log() {
     let admission = admission(api_server(Ok(BTreeMap::new())));
-    let said = Arc::clone(&admission.said);
+    let log_limits = Arc::clone(&admission.log_limits);
     let router = routes::router(admission, &Metrics::default().webhooks());
     for _ in 0..100 {
         let (code, _) = post(router.clone(), VALIDATE, "{}").await;
         assert_eq!(code, StatusCode::BAD_REQUEST);
     }
-    assert_eq!(said.unreadable.next(), None);
-    assert_eq!(said.refused.next(), Some(0));
-    assert_eq!(said.late.next(), Some(0));
+    assert_eq!(log_limits.unreadable.next(), None);
+    assert_eq!(log_limits.refused.next(), Some(0));
+    assert_eq!(log_limits.late.next(), Some(0));
 }
 
 #[tokio::test]

@@ -2,7 +2,8 @@
 
 use std::ffi::{OsStr, OsString};
 
-/// Makes `-flag` of Go's `flag` package the `--flag` that it means as well. One letter (`-h`) is left alone, and so is what follows `--`.
+/// Makes `-flag` of Go's `flag` package the `--flag` that it means as well. One letter (`-h`) is
+/// left alone, and so is what follows `--`.
 pub(super) fn two_dashes(args: impl IntoIterator<Item = OsString>) -> impl Iterator<Item = OsString> {
     let mut flags = true;
     args.into_iter().enumerate().map(move |(position, arg)| {
@@ -47,7 +48,7 @@ impl std::str::FromStr for FeatureGates {
 pub struct FeatureGate {
     /// Name of the feature.
     pub name: String,
-    /// Whether it is to be on.
+    /// True if it is to be on.
     pub enabled: bool,
 }
 

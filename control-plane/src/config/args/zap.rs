@@ -16,7 +16,8 @@ pub struct Zap {
     #[arg(long, env = "LOCKSTEP_ZAP_ENCODER", value_enum)]
     pub zap_encoder: Option<ZapEncoder>,
 
-    /// How much to log: debug, info, error, panic, or a number above 0 for ever more. Wins over RUST_LOG.
+    /// How much to log: debug, info, error, panic, or a number above 0 for ever more. Wins over
+    /// RUST_LOG.
     #[arg(long, env = "LOCKSTEP_ZAP_LOG_LEVEL", value_name = "LEVEL")]
     pub zap_log_level: Option<ZapLevel>,
 
@@ -91,7 +92,8 @@ impl ZapLevel {
         match self {
             Self::Error => "error",
             Self::Info => "info,kube=warn",
-            // Upstream's chart asks for 2, which is not to drown what matters in what libraries say.
+            // Upstream's chart asks for 2, which is not to drown what matters in what libraries
+            // say.
             Self::Verbose(..4) => "info,lockstep_control_plane=debug,kube=warn",
             Self::Verbose(4..8) => "debug",
             Self::Verbose(_) => "trace",

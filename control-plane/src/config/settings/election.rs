@@ -11,7 +11,7 @@ const LEASE: &str = "lockstep-control-plane";
 /// How replicas agree on the one that acts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaderElection {
-    /// Whether they do. Otherwise this process acts whatever others do.
+    /// True if they elect one. Otherwise this process acts whatever others do.
     pub enabled: bool,
     /// Name of the Lease.
     pub lease: String,

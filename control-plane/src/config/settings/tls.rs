@@ -64,7 +64,7 @@ impl TlsOptions {
     /// A server for HTTP/1.1, with a certificate that may change.
     ///
     /// # Errors
-    /// Where the versions and cipher suites do not fit each other.
+    /// If the versions and cipher suites do not fit each other.
     pub fn server(&self, certificate: Arc<dyn ResolvesServerCert>) -> Result<ServerConfig, rustls::Error> {
         let builder = ServerConfig::builder_with_provider(Arc::clone(&self.provider));
         let mut config = builder

@@ -18,7 +18,7 @@ use super::lean_objects::SeenPod;
 use super::metrics::GangMetrics;
 use super::watch::Watched;
 use crate::k8s::apply::events::{self, Queue};
-use crate::k8s::apply::{is_status, said};
+use crate::k8s::apply::{error_message, is_status};
 use crate::k8s::watch::Stores;
 use crate::telemetry::metrics::Metrics;
 
@@ -35,7 +35,7 @@ pub(super) enum GangWriteError {
     #[error("the API server drops status.gangs: install Lockstep's CustomResourceDefinition of JobSets")]
     Pruned,
     /// The API server did not answer, or refused.
-    #[error("{what}: {}", said(error))]
+    #[error("{what}: {}", error_message(error))]
     Api {
         /// What was to be written.
         what: String,

@@ -20,7 +20,7 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 use serde_json::json;
 use thiserror::Error;
 
-use crate::k8s::apply::{is_status, said};
+use crate::k8s::apply::{error_message, is_status};
 
 /// Why an object could not be reconciled.
 #[derive(Debug, Error)]
@@ -37,7 +37,7 @@ pub(super) enum RayError {
     Refused(String),
     /// The API server refused to create an object: by a quota, a policy, or for lack of a
     /// permission.
-    #[error("{what} cannot be created: {}", said(error))]
+    #[error("{what} cannot be created: {}", error_message(error))]
     Create {
         /// Its kind.
         kind: String,
@@ -47,7 +47,7 @@ pub(super) enum RayError {
         error: kube::Error,
     },
     /// The API server, or a webhook, refused to change an object.
-    #[error("{what} cannot be changed: {}", said(error))]
+    #[error("{what} cannot be changed: {}", error_message(error))]
     Change {
         /// Its kind.
         kind: String,

@@ -26,7 +26,7 @@ use super::turns::{NEXT_TURN, Turns};
 use crate::k8s::controller_loop::{self, Reconcile};
 use crate::k8s::huge_lock;
 use crate::k8s::watch::lean::Lean;
-use crate::k8s::watch::lean::asked::{self, PodSeen};
+use crate::k8s::watch::lean::fetch::{self, PodSeen};
 use crate::k8s::watch::notify::Notified;
 use crate::k8s::watch::{PackedJobSet, Stores, packed};
 
@@ -272,7 +272,7 @@ impl Reconciler {
             return Ok((known.clone(), None));
         }
         let api: Api<Pod> = Api::namespaced(self.client.clone(), cluster.ns());
-        let found = asked::get::<PodSeen, _>(&api, &pod.name)
+        let found = fetch::get::<PodSeen, _>(&api, &pod.name)
             .await
             .map_err(RayError::of("the head's pod"))?;
         let Some(found) = found else {

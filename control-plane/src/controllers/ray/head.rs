@@ -21,7 +21,7 @@ use lockstep_core::ray::names;
 
 use super::apply::RayError;
 use crate::k8s::watch::Stores;
-use crate::k8s::watch::lean::asked::{self, PodSeen};
+use crate::k8s::watch::lean::fetch::{self, PodSeen};
 
 /// Addresses of heads, by RayJob, with the UID of the pod. A pod keeps its address while its
 /// sandbox exists.
@@ -67,7 +67,7 @@ impl Heads {
             Some(ip) => ip,
             None => {
                 let api: Api<Pod> = Api::namespaced(self.client.clone(), job.ns());
-                let found = asked::get::<PodSeen, _>(&api, &pod).await;
+                let found = fetch::get::<PodSeen, _>(&api, &pod).await;
                 let found = found.map_err(RayError::of("the head's pod"))?;
                 let found = found.filter(|pod| {
                     pod.metadata.uid.as_ref() == Some(&uid)

@@ -24,7 +24,7 @@ use super::kuberay::KubeRay;
 use super::packed::{LargeTurns, Packed};
 use super::retry_state::Ledger;
 use super::turns::{NEXT_TURN, Turn, Turns};
-use crate::k8s::apply::said;
+use crate::k8s::apply::error_message;
 use crate::k8s::controller_loop::{self, Reconcile};
 use crate::k8s::watch::Stores;
 use crate::k8s::watch::notify::Notified;
@@ -306,7 +306,7 @@ impl Reconcile for Reconciler {
         let answered = match self.apply(job, at, decided).await {
             // Users look at the status for what it waits for.
             Err(RayError::Create { kind, what, error }) => {
-                let shown = Decided::of(refused(&observed, &what, &said(&error)), None);
+                let shown = Decided::of(refused(&observed, &what, &error_message(&error)), None);
                 if let Err(error) = self.apply(job, at, shown).await {
                     // What was refused is the news; it is shown at the next try.
                     tracing::warn!(%error, what, "that it cannot be created could not be shown");

@@ -15,7 +15,7 @@ use kube::{Client, ResourceExt};
 use tokio::sync::Mutex;
 
 use crate::k8s::client::pages;
-use crate::k8s::watch::lean::asked::{self, PodSeen};
+use crate::k8s::watch::lean::fetch::{self, PodSeen};
 
 #[cfg(test)]
 mod tests;
@@ -119,7 +119,7 @@ impl KubeRay {
     async fn service_account(&self, lease: &DynamicObject) -> kube::Result<String> {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &lease.namespace().unwrap_or_default());
         let pod = match pod_of(lease) {
-            Some(name) => match asked::get::<PodSeen, _>(&pods, name).await {
+            Some(name) => match fetch::get::<PodSeen, _>(&pods, name).await {
                 // A tenant's bad name must not affect others: no pod has it.
                 Err(kube::Error::Api(status)) if NO_NAME.contains(&status.code) => None,
                 found => found?,

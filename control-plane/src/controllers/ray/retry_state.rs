@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::apply::RayError;
 use super::turns::NEXT_TURN;
-use crate::k8s::apply::Told;
+use crate::k8s::apply::EventDedup;
 use crate::k8s::apply::events::{self, Queue, short};
 use crate::k8s::retry::{Failures, delay};
 
@@ -31,9 +31,9 @@ pub(super) struct Ledger<K: Resource<DynamicType = ()>> {
     /// Deadlines, which pass even if the last decision cannot be carried out.
     due: Mutex<HashMap<ObjectRef<K>, Instant>>,
     /// Why nothing is done.
-    notices: Told<K>,
+    notices: EventDedup<K>,
     /// What the API server refused to create, until it succeeds.
-    refusals: Told<K>,
+    refusals: EventDedup<K>,
 }
 
 fn key<K: Resource<DynamicType = ()>>(object: &impl Resource<DynamicType = ()>) -> ObjectRef<K> {
@@ -48,8 +48,8 @@ impl<K: Resource<DynamicType = ()>> Ledger<K> {
             news,
             failures: Failures::default(),
             due: Mutex::default(),
-            notices: Told::once(),
-            refusals: Told::default(),
+            notices: EventDedup::once(),
+            refusals: EventDedup::default(),
         }
     }
 

@@ -18,7 +18,7 @@ use crate::k8s::watch::cache_entry::mapped;
 use crate::k8s::watch::decode::{Reported, leave_alone, left_out};
 use crate::k8s::watch::follow::{Health, patient};
 use crate::k8s::watch::lean::Lean;
-use crate::k8s::watch::namespace_budget::{NamespaceBudgets, Room, within};
+use crate::k8s::watch::namespace_budget::{Budget, NamespaceBudgets, within};
 use crate::k8s::watch::sized;
 
 /// Objects that are listed at once.
@@ -31,7 +31,7 @@ const UNREADABLE: &str = "Unreadable";
 /// used, so that work that was begun is finished.
 pub(super) fn readable<K: Kind>(
     api: Api<Packed<K>>,
-    room: Room,
+    room: Budget,
     news: Queue,
 ) -> impl Stream<Item = watcher::Result<Event<Packed<K>>>> + Send {
     let config = watcher::Config::default().page_size(PAGE);
@@ -72,7 +72,7 @@ fn tell<K: Kind>(news: &Queue, object: &Packed<K>, error: &str) {
 pub(super) fn labelled<K>(
     kind: &'static str,
     api: Api<Lean<K>>,
-    rooms: &NamespaceBudgets,
+    budgets: &NamespaceBudgets,
     label: &str,
 ) -> BoxStream<'static, watcher::Result<Event<Belonging<K>>>>
 where
@@ -81,7 +81,7 @@ where
     let config = watcher::Config::default().labels(label).page_size(PAGE);
     sized(
         kind,
-        rooms,
+        budgets,
         move || {
             patient(watcher(api.clone(), config.clone()))
                 .map_ok(|event| mapped(event, |object| Belonging::of(&object)))

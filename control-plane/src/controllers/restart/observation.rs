@@ -14,7 +14,7 @@ use lockstep_mutants::mutant;
 
 use super::clock::{gather, rest, sleep_until};
 use super::view::View;
-use crate::hub::{GroupLink, News, Unbelieved};
+use crate::hub::{Changes, GroupLink, Unbelieved};
 use crate::k8s::client::SILENCE;
 
 /// How long reports about pods are kept that the API server does not show: long enough to find out
@@ -112,14 +112,14 @@ impl Observation {
     /// Takes in the reports since the last time, and returns what they call for.
     pub fn listen(&mut self, link: &GroupLink) -> Urgency {
         let news = link.news();
-        if news == News::None {
+        if news == Changes::None {
             return Urgency::Nothing;
         }
         let view = &self.view;
         let observed = Arc::make_mut(&mut self.observed);
         let mut heard = Urgency::Nothing;
         let mut greeted = BTreeSet::new();
-        if news == News::Hello {
+        if news == Changes::Hello {
             // First: the reports of these nodes are among those read next, and a later hello counts
             // as news.
             greeted = link.greeted();

@@ -20,7 +20,7 @@ use super::pod_replacer::Replaced;
 use super::traces::RestartTraces;
 use crate::k8s::apply::events;
 use crate::k8s::event_queue;
-use crate::telemetry::log_limit::Lines;
+use crate::telemetry::log_limit::LineLimit;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::traces::Traces;
 use note::Note;
@@ -31,7 +31,7 @@ const CONTROLLER: &str = "lockstep.dev/control-plane";
 #[derive(Clone)]
 pub struct RestartRecorder {
     events: event_queue::Sender<String, Event>,
-    dropped: Arc<Lines>,
+    dropped: Arc<LineLimit>,
     metrics: RestartMetrics,
     traces: RestartTraces,
 }

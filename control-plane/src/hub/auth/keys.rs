@@ -1,7 +1,8 @@
 //! The keys that the cluster signs ServiceAccount tokens with, as its API server publishes them.
 //!
-//! Promises: tokens are checked with what is known here, so that a storm of reconnects asks the API server nothing. Keys are read again
-//! every ten minutes, and for a token with an unknown key, then at most every five seconds. While the API server is away the last ones hold.
+//! Promises: tokens are checked with what is known here, so that a storm of reconnects asks the API
+//! server nothing. Keys are read again every ten minutes, and for a token with an unknown key, then
+//! at most every five seconds. While the API server is away the last ones hold.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -55,10 +56,10 @@ pub enum KeyError {
 /// Where keys come from.
 #[async_trait]
 pub trait KeySource: Send + Sync + 'static {
-    /// Reads them anew.
+    /// Reads them again.
     ///
     /// # Errors
-    /// [`KeyError`] where they cannot be had now.
+    /// [`KeyError`] if they cannot be had now.
     async fn read(&self) -> Result<Issuer, KeyError>;
 }
 
@@ -94,7 +95,8 @@ pub(super) struct Key {
 }
 
 impl Issuer {
-    /// Reads a discovery document and a set of keys. Keys of a kind that is not known here are left out.
+    /// Reads a discovery document and a set of keys. Keys of a kind that is not known here are left
+    /// out.
     ///
     /// # Errors
     /// [`KeyError::Malformed`].
@@ -134,12 +136,12 @@ fn key(jwk: &Jwk) -> Option<(String, Key)> {
 /// The keys, kept up to date by [`Keys::keep`].
 pub(super) struct Keys {
     source: Box<dyn KeySource>,
-    known: watch::Sender<Known>,
+    known: watch::Sender<KnownKeys>,
     wanted: Notify,
 }
 
 #[derive(Default)]
-struct Known {
+struct KnownKeys {
     issuer: Option<Arc<Issuer>>,
     /// When the last reading ended, and whether it brought keys.
     last: Option<(Instant, bool)>,
@@ -208,7 +210,7 @@ impl Keys {
 }
 
 /// What is known of a key; nothing where a reading that is not older than `fresh` has to tell.
-fn look(known: &Known, id: &str, fresh: Duration) -> Option<Result<Arc<Issuer>, AuthError>> {
+fn look(known: &KnownKeys, id: &str, fresh: Duration) -> Option<Result<Arc<Issuer>, AuthError>> {
     if let Some(issuer) = &known.issuer
         && issuer.key(id).is_some()
     {

@@ -1,8 +1,10 @@
-//! Asks the API server whether accepted tokens were revoked: their signature stays good when the pod that they are bound to is deleted.
+//! Asks the API server whether accepted tokens were revoked: their signature stays good when the
+//! pod that they are bound to is deleted.
 //!
-//! Promises: nothing waits for it; one question at a time and a few per second at most, however many streams there are; those that came first
-//! are asked about first, and again after a while; only an answer counts, and only the same one twice: a stream does not end because the API
-//! server was away.
+//! Promises: nothing waits for it; one question at a time and a few per second at most, however
+//! many streams there are; those that came first are asked about first, and again after a while;
+//! only an answer counts, and only the same one twice: a stream does not end because the API server
+//! was away.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -22,7 +24,8 @@ use tokio_util::sync::CancellationToken;
 const SPACING: Duration = Duration::from_millis(200);
 /// How long one may take.
 const QUESTION: Duration = Duration::from_secs(10);
-/// A token that was good is asked about again after this time, and one that could not be asked about.
+/// A token that was good is asked about again after this time, and one that could not be asked
+/// about.
 const AGAIN: Duration = Duration::from_secs(600);
 /// A token that was not is asked about again after this time, before that is believed.
 const CONFIRM: Duration = Duration::from_secs(3);
@@ -45,10 +48,10 @@ pub enum ReviewError {
 /// Knows which tokens are good.
 #[async_trait]
 pub trait Reviewer: Send + Sync + 'static {
-    /// Whether this one is.
+    /// True if this token is good.
     ///
     /// # Errors
-    /// [`ReviewError`] where that is not known.
+    /// [`ReviewError`] if that is not known.
     async fn is_good(&self, token: &str) -> Result<bool, ReviewError>;
 }
 
@@ -109,7 +112,8 @@ impl Reviews {
         })
     }
 
-    /// Watches over a token, for as long as what it returns is kept. Nothing where it is known to be revoked.
+    /// Watches over a token, for as long as what it returns is kept. Nothing if it is known to
+    /// be revoked.
     pub(super) fn watch(self: &Arc<Self>, token: &str, expires: Instant) -> Option<Watched> {
         let digest: Digest = Sha256::digest(token.as_bytes()).into();
         let mut tokens = self.lock();

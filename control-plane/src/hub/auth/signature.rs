@@ -1,6 +1,7 @@
 //! Signatures of JSON Web Tokens, checked with ring, as TLS is here.
 //!
-//! Only what API servers sign ServiceAccount tokens with (RFC 7518, 3.3 and 3.4): RS256, ES256 and ES384.
+//! Only what API servers sign ServiceAccount tokens with (RFC 7518, 3.3 and 3.4): RS256, ES256 and
+//! ES384.
 
 use jsonwebtoken::crypto::{CryptoProvider, JwtSigner, JwtVerifier, KeyUtils};
 use jsonwebtoken::errors::{ErrorKind, Result, new_error};

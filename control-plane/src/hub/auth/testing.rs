@@ -57,7 +57,7 @@ impl Cluster {
         self.0.keys.lock().unwrap().push((id.to_owned(), key));
     }
 
-    /// Whether it can be reached.
+    /// Makes it unreachable, or reachable again.
     pub(in crate::hub) fn go_away(&self, away: bool) {
         self.0.away.store(away, Ordering::SeqCst);
     }

@@ -15,7 +15,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::testing::{AUDIENCE, Cluster, ISSUER, unsigned};
 use super::*;
 
-/// Of an RSA key that exists no more.
+/// Of an RSA key that no longer exists.
 const RSA: &str = "rHajDAcqobQKmz2ZImMTrSHstGeWvUeJq4muY7UzR3FCE3vNYCGU1WNeTEbZ6gzC5YOAsQeUQzjskyScQa5h1_cBmt3Snpxa0I5h\
      4lD5WBfgF_8e5kF4-bnwlc5-g1dlwS_KH2aPoGBkG-VEQfi3w4ZtRYrWtXisZwGnSC_rUEqwYBL-0SZdc6URnlbsX9FxmBufNc0r\
      SCUDT5Iv59Wov7mI5AKsM7YYZ0A4Noavu2Zk-Yom2TgTr2y6TF67IBAqLbnXNK9y6mZTK4sRAZV6ygrmQAtprkxYdAkzXXEsKkpF\

@@ -49,7 +49,7 @@ fn of_bytes(bytes: &[u8]) -> Result<Vec<pb::WorkerState>, prost::DecodeError> {
     })
 }
 
-/// Whether a state has all that identifies it, and a phase that this version knows.
+/// True if a state has all that identifies it, and a phase that this version knows.
 fn complete(state: &pb::WorkerState) -> bool {
     let ids = state.incarnation.as_ref();
     let ids = ids.is_some_and(|ids| !ids.pod_uid.is_empty() && !ids.container_id.is_empty());
@@ -136,7 +136,8 @@ proptest! {
         let named: Vec<_> = named.iter().map(incarnation).collect();
         let restart = WorkerRestart { generation: Generation(numbers.0), release };
         let worker_restarts = named.iter().map(|incarnation| (incarnation.clone(), restart)).collect();
-        let sent = group_to("uid", Epoch(numbers.0), &desired, &policy, named.clone(), named.clone(), worker_restarts);
+        let on_node = NamedOnNode { fresh: named.clone(), stale: named.clone(), worker_restarts };
+        let sent = group_to("uid", Epoch(numbers.0), &desired, &policy, on_node);
         let got = pb::Group::decode(sent.encode_to_vec().as_slice()).unwrap();
         prop_assert_eq!((got.epoch, got.generation, got.grace_ms), (numbers.0, numbers.1, numbers.3));
         prop_assert_eq!((got.counter, got.heartbeat_timeout_ms), (u64::from(numbers.2), numbers.4));

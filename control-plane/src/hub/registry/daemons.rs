@@ -5,7 +5,7 @@ use crate::hub::health::{Access, Daemon, Health};
 
 /// What the daemon of a node says of itself.
 #[derive(Default)]
-pub(super) struct Said {
+pub(super) struct DaemonInfo {
     version: String,
     health: Health,
 }
@@ -14,7 +14,7 @@ impl Registry {
     /// The daemon of this session has said hello, and this in it.
     pub fn introduced(&self, node: &str, session: u64, version: String, health: Health) {
         if let Some(mut entry) = self.nodes.get_mut(node).filter(|entry| entry.is_of(session)) {
-            entry.said = Said { version, health };
+            entry.said = DaemonInfo { version, health };
         }
     }
 
@@ -25,7 +25,8 @@ impl Registry {
         }
     }
 
-    /// The daemon of this session has refused so many agents since it began. A replica counts what it has not heard of the node before.
+    /// The daemon of this session has refused so many agents since it began. A replica counts what
+    /// it has not heard of the node before.
     pub fn has_refused(&self, node: &str, session: u64, agents: u32) {
         if let Some(mut entry) = self.nodes.get_mut(node).filter(|entry| entry.is_of(session)) {
             // One that was started again counts from 0.
@@ -35,7 +36,8 @@ impl Registry {
         }
     }
 
-    /// Why the daemon of this node cannot put agents into containers, where it is connected and says so.
+    /// Why the daemon of this node cannot put agents into containers, if it is connected and
+    /// says so.
     #[must_use]
     pub fn why_without_agents(&self, node: &str) -> Option<String> {
         let node = self.nodes.get(node).filter(|node| node.session.is_some())?;
@@ -45,7 +47,8 @@ impl Registry {
         }
     }
 
-    /// Up to `most` daemons that are connected, by node, those after `after`; and the node after which there are more, where there are.
+    /// Up to `most` daemons that are connected, by node, those after `after`; and the node after
+    /// which there are more, if there are.
     #[must_use]
     pub fn daemons(&self, after: &str, most: usize) -> (Vec<Daemon>, Option<String>) {
         let nodes = self.nodes.iter().filter(|node| node.session.is_some());
@@ -64,8 +67,8 @@ impl Registry {
     }
 }
 
-/// The first `most` of these, and the name after which there are more. What has gone since it was named is left out, and ends no list: the last
-/// name counts, be it there or not.
+/// The first `most` of these, and the name after which there are more. What has gone since it was
+/// named is left out, and ends no list: the last name counts, be it there or not.
 fn page<T>(
     mut names: Vec<String>,
     most: usize,

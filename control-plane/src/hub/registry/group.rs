@@ -8,7 +8,7 @@ use lockstep_core::restart::{Desired, Incarnation};
 use lockstep_proto::node::v1 as pb;
 use tokio::sync::Notify;
 
-use super::reports::{Reports, Taken};
+use super::reports::{Reports, Stored};
 use crate::hub::convert::{GroupPolicy, Reported};
 
 #[derive(Default)]
@@ -21,11 +21,12 @@ pub(super) struct Inner {
     pub(super) reports: Reports,
     /// The nodes that the group's task looks at; `None`: it has not said.
     pub(super) nodes: Option<Arc<BTreeSet<String>>>,
-    /// Whether one of them has said hello since the group's task has looked, and which, where it has said.
+    /// True if one of them has said hello since the group's task last looked. `hellos` says which,
+    /// if the task has named its nodes.
     pub(super) met: bool,
     pub(super) hellos: BTreeSet<String>,
     pub(super) published: BTreeMap<String, Arc<pb::Group>>,
-    /// What `published` was made of; `None`: it is to be made anew.
+    /// What `published` was made of; `None`: it is to be made again.
     pub(super) said: Option<Published>,
     /// Nodes that are to be told again what was said.
     pub(super) again: BTreeSet<String>,
@@ -54,14 +55,15 @@ impl Inner {
     /// Takes in what a node has reported. False: something newer is known.
     pub(super) fn take_in(&mut self, node: &str, reported: Reported, at: Instant) -> bool {
         let taken = self.reports.take_in(node, reported, at);
-        if taken == Taken::First {
-            // The node may have forgotten the group with the last pod of it, just after it was told: it is told again.
+        if taken == Stored::First {
+            // The node may have forgotten the group with the last pod of it, just after it was
+            // told: it is told again.
             self.published.remove(node);
             if self.said.is_some() && !self.again.contains(node) {
                 self.again.insert(node.to_owned());
             }
         }
-        taken != Taken::Stale
+        taken != Stored::Stale
     }
 
     /// Drops what a node has said of this worker.
@@ -71,25 +73,27 @@ impl Inner {
         }
     }
 
-    /// Whether nobody looks after it, and nothing is kept of it.
+    /// True if nobody looks after it, and nothing is kept of it.
     pub(super) fn is_nothing(&self) -> bool {
         self.owner.is_none() && self.reports.keys().next().is_none()
     }
 
-    /// Whether a pod of this namespace is none of the group's, whatever its labels say. Who is believed does not go by that: the API server shows whose pods
-    /// there are. What is known to be another's is not kept at all.
+    /// True if a pod of this namespace cannot be the group's, whatever its labels say. Belief does
+    /// not depend on it: the API server shows whose pods there are. It only keeps reports of
+    /// foreign pods out.
     pub(super) fn is_foreign(&self, namespace: &str) -> bool {
         let said = self.said.as_ref();
         let own = said.map_or("", |said| said.policy.namespace.as_str());
         !own.is_empty() && !namespace.is_empty() && own != namespace
     }
 
-    /// Whether the group's task may wait for this node.
+    /// True if the group's task may wait for this node.
     fn looks_at(&self, node: &str) -> bool {
         self.nodes.as_ref().is_none_or(|nodes| nodes.contains(node))
     }
 
-    /// The node has said hello, and this group is `touched` by what it has said. True: its task may be waiting for just that.
+    /// The node has said hello, and this group is `touched` by what it has said. True: its task may
+    /// be waiting for just that.
     pub(super) fn meet(&mut self, node: &str, touched: bool) -> bool {
         let looks = self.looks_at(node);
         if looks && self.nodes.is_some() {

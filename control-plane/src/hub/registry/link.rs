@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use super::group::{GroupState, Inner};
 use super::{Published, Registry};
-use crate::hub::convert;
+use crate::hub::convert::{self, NamedOnNode};
 use crate::hub::outbox::Outbox;
 
 /// A group task's side of the registry. Dropping it tells the nodes nothing: workers run on.
@@ -23,9 +23,9 @@ pub struct GroupLink {
     pub(super) state: Arc<GroupState>,
 }
 
-/// What the nodes have said since a group's task has asked.
+/// What has changed on the nodes since a group's task last asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum News {
+pub enum Changes {
     /// Nothing.
     None,
     /// Some workers are in another state.
@@ -111,25 +111,28 @@ impl GroupLink {
         all
     }
 
-    /// What the nodes have said since they were last asked: whether anything, and whether only of their workers.
+    /// What the nodes have said since they were last asked: whether anything, and whether only of
+    /// their workers.
     #[must_use]
-    pub fn news(&self) -> News {
+    pub fn news(&self) -> Changes {
         match self.own() {
-            Some(inner) if inner.met => News::Hello,
-            Some(inner) if inner.reports.has_news() => News::Reports,
-            _ => News::None,
+            Some(inner) if inner.met => Changes::Hello,
+            Some(inner) if inner.reports.has_news() => Changes::Reports,
+            _ => Changes::None,
         }
     }
 
-    /// Shows the reports that have changed since they were last asked for. Reports that [`GroupLink::forget_pods`] has dropped are not told of. The nodes
-    /// wait meanwhile: `see` takes no time, and asks nothing of this link.
+    /// Shows the reports that have changed since they were last asked for. Reports that
+    /// [`GroupLink::forget_pods`] has dropped are not told of. The nodes wait meanwhile: `see`
+    /// takes no time, and asks nothing of this link.
     pub fn hear(&self, see: impl FnMut(&Incarnation, &Report)) {
         if let Some(mut inner) = self.own() {
             inner.reports.show_news(see);
         }
     }
 
-    /// A node has reported what cannot be believed. It is noted once for each report, and changes nothing.
+    /// A node has reported what cannot be believed. It is noted once for each report, and changes
+    /// nothing.
     pub fn disown(&self, incarnation: &Incarnation, node: &str, why: &Unbelieved) {
         let Some(mut inner) = self.own() else { return };
         if inner.reports.disown(node, incarnation) {
@@ -149,7 +152,8 @@ impl GroupLink {
         self.registry.epoch
     }
 
-    /// Resolves when reports have changed since the last call. Cancel-safe: a change is kept until it is seen.
+    /// Resolves when reports have changed since the last call. Cancel-safe: a change is kept until
+    /// it is seen.
     pub async fn changed(&self) {
         self.state.changed.notified().await;
     }
@@ -162,7 +166,8 @@ impl GroupLink {
         self.changed().await;
     }
 
-    /// From now on only hellos of these nodes are news: what was said of others before is not lost, and is not waited for.
+    /// From now on only hellos of these nodes are news: what was said of others before is not lost,
+    /// and is not waited for.
     pub fn look_at(&self, nodes: &Arc<BTreeSet<String>>) {
         if let Some(mut inner) = self.own() {
             inner.nodes = Some(Arc::clone(nodes));
@@ -170,15 +175,16 @@ impl GroupLink {
         }
     }
 
-    /// Those of these nodes whose daemons have reported to this leader. The reports that are asked for after this hold what they said; a hello that comes
-    /// later is news.
+    /// Those of these nodes whose daemons have reported to this leader. The reports that are asked
+    /// for after this hold what they said; a hello that comes later is news.
     #[must_use]
     pub fn heard(&self, nodes: &BTreeSet<String>) -> BTreeSet<String> {
         self.met();
         nodes.iter().filter(|node| self.is_told(node)).cloned().collect()
     }
 
-    /// The same of those that have said hello since they were last asked for, of the nodes that were looked at then.
+    /// The same of those that have said hello since they were last asked for, of the nodes that
+    /// were looked at then.
     #[must_use]
     pub fn greeted(&self) -> BTreeSet<String> {
         self.met().into_iter().filter(|node| self.is_told(node)).collect()
@@ -197,15 +203,17 @@ impl GroupLink {
         self.registry.nodes.get(node).is_some_and(|node| node.told)
     }
 
-    /// Whether this node's daemon can restart one worker alone, as far as it has told this leader.
+    /// True if this node's daemon can restart one worker without its group, as far as it has told
+    /// this leader.
     #[must_use]
     pub fn restarts_workers(&self, node: &str) -> bool {
         let node = self.registry.nodes.get(node);
         node.is_none_or(|node| node.protocol >= NODE_PROTOCOL_ALONE)
     }
 
-    /// Drops the reports of pods that are not in `pods` and of which nothing was heard for `silence`: a report may come before its pod does. Of the
-    /// containers of one worker that have ended in its pod the latest few are kept. Tells whether anything was dropped.
+    /// Drops the reports of pods that are not in `pods` and of which nothing was heard for
+    /// `silence`: a report may come before its pod does. Of the containers of one worker that have
+    /// ended in its pod the latest few are kept. Tells whether anything was dropped.
     pub fn forget_pods<V>(&self, pods: &BTreeMap<String, V>, silence: Duration) -> bool {
         let mut inner = self.state.lock();
         let dropped = inner.reports.forget_pods(pods, silence);
@@ -231,21 +239,13 @@ impl GroupLink {
         let mut worker_restarts = inner
             .reports
             .worker_restarts_by_node(&published.desired.worker_restarts);
-        let message = |fresh, stale, worker_restarts| {
+        let message = |named: NamedOnNode| {
             let Published { desired, policy, .. } = &published;
             let epoch = self.registry.epoch;
-            Arc::new(convert::group_to(
-                &self.uid,
-                epoch,
-                desired,
-                policy,
-                fresh,
-                stale,
-                worker_restarts,
-            ))
+            Arc::new(convert::group_to(&self.uid, epoch, desired, policy, named))
         };
         // For all nodes that none of their incarnations is named to.
-        let common = message(Vec::new(), Vec::new(), Vec::new());
+        let common = message(NamedOnNode::default());
         let nodes: Vec<_> = if is_new {
             inner.published.retain(|node, _| published.nodes.contains(node));
             published.nodes.iter().collect()
@@ -262,11 +262,11 @@ impl GroupLink {
             let group = if fresh.is_none() && stale.is_none() && worker_restarts.is_none() {
                 Arc::clone(&common)
             } else {
-                message(
-                    fresh.unwrap_or_default(),
-                    stale.unwrap_or_default(),
-                    worker_restarts.unwrap_or_default(),
-                )
+                message(NamedOnNode {
+                    fresh: fresh.unwrap_or_default(),
+                    stale: stale.unwrap_or_default(),
+                    worker_restarts: worker_restarts.unwrap_or_default(),
+                })
             };
             if inner.published.get(node).is_none_or(|old| *old != group) {
                 inner.published.insert(node.clone(), Arc::clone(&group));

@@ -16,36 +16,37 @@ const ENDED: usize = 8;
 /// What the nodes have said of one group.
 #[derive(Default)]
 pub(super) struct Reports {
-    nodes: HashMap<String, OfNode, Hasher>,
+    nodes: HashMap<String, NodeReports, Hasher>,
     /// Nodes of which the group's task has not seen something yet.
     news: Vec<String>,
 }
 
-/// The same in each process: what a seed has shown once it shows again. Names of nodes are the cluster's.
+/// The same in each process: what a seed has shown once it shows again. Names of nodes are the
+/// cluster's.
 type Hasher = BuildHasherDefault<DefaultHasher>;
 
 #[derive(Default)]
-struct OfNode {
+struct NodeReports {
     /// Boxed, since a map has room for many and a node mostly has few.
-    kept: BTreeMap<Incarnation, Box<Kept>>,
-    /// Whether the node is among those with news.
+    kept: BTreeMap<Incarnation, Box<StoredReport>>,
+    /// True if the node is among those with news.
     is_news: bool,
 }
 
 /// The newest report of an incarnation.
-struct Kept {
+struct StoredReport {
     revision: u64,
     report: Report,
     at: Instant,
-    /// Whether the group's task has not seen it yet.
+    /// True if the group's task has not seen it yet.
     news: bool,
-    /// Whether it was noted that it is not believed.
+    /// True if it was noted that it is not believed.
     disowned: bool,
 }
 
 /// What has become of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Taken {
+pub(super) enum Stored {
     /// The first of its incarnation.
     First,
     /// In the place of an older one.
@@ -56,7 +57,7 @@ pub(super) enum Taken {
 
 impl Reports {
     /// Takes in what a node has reported.
-    pub(super) fn take_in(&mut self, node: &str, reported: Reported, at: Instant) -> Taken {
+    pub(super) fn take_in(&mut self, node: &str, reported: Reported, at: Instant) -> Stored {
         let Reported {
             incarnation,
             report,
@@ -70,9 +71,9 @@ impl Reports {
         let known = of_node.kept.get_mut(&incarnation);
         // Equal is accepted: a repeated state ends an Unlinked of our own making.
         if known.as_ref().is_some_and(|known| known.revision > revision) {
-            return Taken::Stale;
+            return Stored::Stale;
         }
-        let kept = Kept {
+        let kept = StoredReport {
             revision,
             report,
             at,
@@ -82,11 +83,11 @@ impl Reports {
         let taken = match known {
             Some(known) => {
                 **known = kept;
-                Taken::Newer
+                Stored::Newer
             }
             None => {
                 of_node.kept.insert(incarnation, Box::new(kept));
-                Taken::First
+                Stored::First
             }
         };
         if !std::mem::replace(&mut of_node.is_news, true) {
@@ -95,7 +96,8 @@ impl Reports {
         taken
     }
 
-    /// The node's stream has ended, or another one has begun: what it has said of this incarnation may be out of date.
+    /// The node's stream has ended, or another one has begun: what it has said of this incarnation
+    /// may be out of date.
     pub(super) fn unlink(&mut self, node: &str, incarnation: &Incarnation, revisions: Revisions) {
         let Some(of_node) = self.nodes.get_mut(node) else {
             return;
@@ -116,7 +118,7 @@ impl Reports {
         }
     }
 
-    /// Whether the group's task has not seen all of it yet.
+    /// True if the group's task has not seen all of it yet.
     pub(super) fn has_news(&self) -> bool {
         !self.news.is_empty()
     }
@@ -166,8 +168,9 @@ impl Reports {
         })
     }
 
-    /// Drops the reports of pods that are not in `pods` and of which nothing was heard for `silence`. Of the containers of one worker that have ended
-    /// in its pod the latest [`ENDED`] are kept. Gives what was dropped.
+    /// Drops the reports of pods that are not in `pods` and of which nothing was heard for
+    /// `silence`. Of the containers of one worker that have ended in its pod the latest [`ENDED`]
+    /// are kept. Gives what was dropped.
     pub(super) fn forget_pods<V>(
         &mut self,
         pods: &BTreeMap<String, V>,
@@ -245,7 +248,7 @@ impl Reports {
         nodes
     }
 
-    /// The same of those whose worker was restarted alone.
+    /// The same for those whose worker was restarted without its group.
     pub(super) fn worker_restarts_by_node(
         &self,
         worker_restarts: &BTreeMap<Incarnation, WorkerRestart>,

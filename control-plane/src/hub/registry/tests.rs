@@ -3,7 +3,7 @@
 use lockstep_proto::node::v1::hub_message::Kind;
 
 use super::*;
-use crate::hub::outbox::Taken;
+use crate::hub::outbox::NextMessage;
 
 fn heard(link: &GroupLink) -> usize {
     link.heard(&BTreeSet::from(["n1".to_owned()])).len()
@@ -34,9 +34,9 @@ fn a_hello_is_news_until_it_is_asked_who_was_heard() {
     assert_eq!(heard(&link), 0);
     registry.connect("n1", &Outbox::new(pb::Welcome::default()), 1, Vec::new());
     assert_eq!(link.reports(), []);
-    assert_eq!(link.news(), News::Hello);
+    assert_eq!(link.news(), Changes::Hello);
     assert_eq!(heard(&link), 1);
-    assert_eq!(link.news(), News::None);
+    assert_eq!(link.news(), Changes::None);
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn whoever_has_said_hello_is_named_once_to_the_group_that_looks_at_it() {
         named(&["n2"]),
         "the first was heard, the last is nothing to it"
     );
-    assert_eq!(link.news(), News::None);
+    assert_eq!(link.news(), Changes::None);
     connect("n3");
     connect("n3");
     assert_eq!(link.greeted(), named(&["n3"]));
@@ -76,7 +76,7 @@ fn only_who_may_have_forgotten_is_told_again_what_all_were_told() {
     let ((first, session), (second, _)) = (connect("n1"), connect("n2"));
     let told = |outbox: &Outbox| {
         let next = std::iter::from_fn(|| match outbox.take() {
-            Taken::Message(kind) => Some(kind),
+            NextMessage::Message(kind) => Some(kind),
             _ => None,
         });
         next.filter(|kind| matches!(kind, Kind::Desired(_))).count()

@@ -1,7 +1,8 @@
 //! The workers of one node of which a group keeps a report.
 //!
-//! Promises: there are never more than [`WORKERS_PER_NODE`]; who is new is refused only where the node's daemon lists all of them. Who is listed no more goes to
-//! make room, those that have ended first: pods that come and go take it from nobody.
+//! Promises: there are never more than [`WORKERS_PER_NODE`]; who is new is refused only where the
+//! node's daemon lists all of them. Who is listed no more goes to make room, those that have ended
+//! first: pods that come and go take it from nobody.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,22 +13,24 @@ use crate::hub::report_limits::{ReportLimit, WORKERS_PER_NODE};
 
 #[derive(Default)]
 pub(super) struct Workers {
-    known: BTreeMap<Incarnation, Known>,
-    /// Those that the daemon does not list: whether they lived when it last did, and who. So the ended ones are first.
+    known: BTreeMap<Incarnation, KnownWorker>,
+    /// Those that the daemon does not list: whether they lived when it last did, and who. So the
+    /// ended ones are first.
     unlisted: BTreeSet<(bool, Incarnation)>,
 }
 
-struct Known {
+struct KnownWorker {
     group: String,
     lives: bool,
     is_listed: bool,
 }
 
 impl Workers {
-    /// The one group that keeps a report of each, and not more of them than may be. Gives who had to go for it, and the group of that.
+    /// The one group that keeps a report of each, and not more of them than may be. Gives who had
+    /// to go for it, and the group of that.
     ///
     /// # Errors
-    /// Where it is of another group, or there is no room.
+    /// If it is of another group, or there is no room.
     pub(super) fn remember(
         &mut self,
         reported: &Reported,
@@ -51,7 +54,7 @@ impl Workers {
             let known = self.known.remove(&first);
             gone = known.map(|known| (first, known.group));
         }
-        let known = Known {
+        let known = KnownWorker {
             group: reported.group.clone(),
             lives,
             is_listed: true,

@@ -75,7 +75,8 @@ async fn it_is_what_the_daemon_of_the_present_stream_has_said_last() {
     let (second, next) = hub.registry.daemons("n0", 1);
     assert!(second.len() == 1 && second[0].node == "n1" && next.is_none());
 
-    // Whoever connects anew and says nothing is not known to be well; who has gone is not listed.
+    // A daemon that connects again and says nothing is not known to be well; who has gone is not
+    // listed.
     let _again = hub.connect("n1", hello(Vec::new())).await.unwrap();
     drop(older);
     wait_for_daemons(&hub, &[("n1", Health::default())]).await;
@@ -120,7 +121,7 @@ async fn agents_that_daemons_have_refused_are_counted_once_whatever_stream_they_
     other.tx.send(pong(1)).await.unwrap();
     counted(6).await;
 
-    // The same daemon connects again; then it is started anew, and counts from 0.
+    // The same daemon connects again; then it is started again, and counts from 0.
     let node = hub.connect("n1", hello(Vec::new())).await.unwrap();
     node.tx.send(pong(6)).await.unwrap();
     counted(7).await;

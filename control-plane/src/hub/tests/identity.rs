@@ -123,7 +123,8 @@ async fn the_node_is_that_of_the_token_whatever_the_headers_say() {
 
 #[tokio::test]
 async fn a_stream_without_a_fresh_token_ends_and_one_with_it_goes_on() {
-    // Tokens are good for some seconds longer than they say, since clocks differ: those of this test have expired already.
+    // Tokens are good for some seconds longer than they say, since clocks differ: those of this
+    // test have expired already.
     let hub = Hub::with_grace(Duration::from_millis(500)).await;
     let link = hub.registry.claim(UID);
     let mut claims = hub.cluster.claims("n1");

@@ -1,4 +1,5 @@
-//! Clients that are no daemons, and daemons that lie: refused with a reason, counted, and nobody else notices.
+//! Clients that are no daemons, and daemons that lie: refused with a reason, counted, and nobody
+//! else notices.
 
 use std::net::Ipv4Addr;
 use std::time::Instant;

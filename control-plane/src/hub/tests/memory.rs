@@ -1,4 +1,5 @@
-//! Nodes that would fill the leader's memory: what is kept of each is bounded, and nobody else notices.
+//! Nodes that would fill the leader's memory: what is kept of each is bounded, and nobody else
+//! notices.
 
 use super::identity::welcomed;
 use super::*;
@@ -76,7 +77,8 @@ fn pods_that_come_and_go_take_the_room_of_nobody() {
         phase: pb::Phase::Lost.into(),
         ..another(number)
     };
-    // One tenant fills the node's room with pods: all but the first, which is another's, are gone again, some after they have ended.
+    // One tenant fills the node's room with pods: all but the first, which is another's, are gone
+    // again, some after they have ended.
     let session = connect(&registry, (0..MOST).map(another).collect());
     registry.report("n1", session, (MOST - 2..MOST).map(ended).collect());
     registry.gone("n1", session, (1..MOST).map(gone).collect());

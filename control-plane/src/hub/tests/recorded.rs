@@ -1,4 +1,5 @@
-//! What older daemons have said is played back: the hub understands it, and tells them nothing that they do not know.
+//! What older daemons have said is played back: the hub understands it, and tells them nothing that
+//! they do not know.
 
 #[path = "../../../../proto/recorded/read.rs"]
 mod read;

@@ -14,19 +14,17 @@ use lockstep_core::jobset::plan::{Change, JobChange, JobRef, Resume};
 use serde_json::{Value, json};
 
 use crate::k8s::watch::lean::Lean;
-use crate::k8s::watch::lean::asked::{self, SelectorSeen};
+use crate::k8s::watch::lean::fetch::{self, SelectorSeen};
 
-use super::{Applier, ApplyError, PARALLELISM, is_status, said};
-
-#[cfg(test)]
-mod tests;
+use super::{Applier, ApplyError, PARALLELISM, error_message, is_status};
 
 /// How many failures of Jobs are told at once: there may be 500, each as long as an event may be.
 const TOLD_AT_ONCE: usize = 3;
 
 type Key = ObjectRef<JobSet>;
 
-/// A Job to be created, as the text that is sent: many times less than what it says takes in memory, and it may wait for long.
+/// A Job to be created, as the text that is sent: many times less than what it says takes in
+/// memory, and it may wait for long.
 pub(crate) struct NewJob {
     name: String,
     body: serde_json::Result<Vec<u8>>,
@@ -94,13 +92,14 @@ impl Applier {
                 }
                 Ok(())
             }
-            // Gone, or gone and made anew: what was to be deleted is deleted.
+            // Gone, or gone and created again: what was to be deleted is deleted.
             Err(error) if is_status(&error, 404) || is_status(&error, 409) => Ok(()),
             Err(error) => Err(ApplyError::write(format!("deleting job {}", job.name), error)),
         }
     }
 
-    /// Creates the Service. One that is there already will do, whoever made it; where it is not for this JobSet's pods, that is told.
+    /// Creates the Service. One that is there already will do, whoever made it; if it is not for
+    /// this JobSet's pods, that is told.
     pub(super) async fn create_service(
         &self,
         jobset: &JobSet,
@@ -118,7 +117,7 @@ impl Applier {
             }
             Err(error) if is_status(&error, 409) || is_status(&error, 403) => {
                 let services: Api<Service> = Api::namespaced(self.client.clone(), namespace(key));
-                let there = asked::get::<SelectorSeen, _>(&services, &name).await;
+                let there = fetch::get::<SelectorSeen, _>(&services, &name).await;
                 let there = there.ok().flatten();
                 if there.is_none() && !is_status(&error, 409) {
                     return Err(ApplyError::CreateService { name, error });
@@ -200,7 +199,7 @@ impl Applier {
         let failed = |error: &kube::Error| {
             Err(ApplyError::CreateJobs(format!(
                 "job \"{name}\" creation failed with error: {}",
-                said(error)
+                error_message(error)
             )))
         };
         self.metrics.wrote("Job", "create");
@@ -277,7 +276,8 @@ impl Applier {
     }
 }
 
-/// Whether what could not be created is there already. Where a quota is used up, that is said before the name is looked at.
+/// True if what could not be created is there already. If a quota is used up, the API server says
+/// that before it looks at the name.
 async fn is_there<K>(api: &Api<K>, name: &str, error: &kube::Error) -> bool
 where
     K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
@@ -300,7 +300,8 @@ fn clear_start_time(job: &JobRef, resume: &Resume) -> Value {
     })
 }
 
-/// What is merged was read from the Job, so nothing is ever removed and a merge patch can say it all.
+/// What is merged was read from the Job, so nothing is ever removed and a merge patch can say it
+/// all.
 fn resumed(job: &JobRef, resume: &Resume) -> Value {
     let mut pod = json!({});
     if !resume.node_selector.is_empty() {
@@ -327,4 +328,53 @@ fn resumed(job: &JobRef, resume: &Resume) -> Value {
             },
         },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job() -> JobRef {
+        JobRef {
+            name: "js-a-0".to_owned(),
+            uid: "u".to_owned(),
+        }
+    }
+
+    #[test]
+    fn patches_name_the_job_they_are_for() {
+        assert_eq!(
+            suspend(&job()),
+            json!({"metadata": {"uid": "u"}, "spec": {"suspend": true}})
+        );
+        let resume = Resume {
+            resource_version: Some("7".to_owned()),
+            ..Resume::default()
+        };
+        assert_eq!(
+            clear_start_time(&job(), &resume),
+            json!({"metadata": {"uid": "u", "resourceVersion": "7"}, "status": {"startTime": null}})
+        );
+    }
+
+    #[test]
+    fn a_resumed_job_gets_the_merged_template_and_keeps_what_is_not_mentioned() {
+        let map = |key: &str, value: &str| [(key.to_owned(), value.to_owned())].into();
+        let resume = Resume {
+            resource_version: Some("7".to_owned()),
+            labels: map("l", "1"),
+            annotations: map("a", "2"),
+            node_selector: map("zone", "z"),
+            scheduling_gates: vec!["gate".to_owned()],
+            ..Resume::default()
+        };
+        let expected = json!({
+            "metadata": {"uid": "u", "resourceVersion": "7"},
+            "spec": {"suspend": false, "template": {
+                "metadata": {"labels": {"l": "1"}, "annotations": {"a": "2"}},
+                "spec": {"nodeSelector": {"zone": "z"}, "schedulingGates": [{"name": "gate"}]},
+            }},
+        });
+        assert_eq!(resumed(&job(), &resume), expected);
+    }
 }

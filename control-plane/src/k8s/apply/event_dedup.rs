@@ -1,6 +1,7 @@
-//! What has been told of objects, so that what goes on is not told again at each look.
+//! De-duplicates events: what goes on with an object is not told again at each look.
 //!
-//! Promises: what is new, or was away and is back, is told at once; what stays is told again only when the event about it may be gone.
+//! Promises: what is new, or was away and is back, is told at once; what stays is told again only
+//! when the event about it may be gone.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,26 +14,24 @@ use tokio::time::Instant;
 
 use super::events::short;
 
-#[cfg(test)]
-mod tests;
-
-/// How long after it was told something that stays is told again. The API server keeps events for an hour, unless it is told otherwise.
+/// How long after it was told something that stays is told again. The API server keeps events for
+/// an hour, unless it is told otherwise.
 pub(crate) const AGAIN: Duration = Duration::from_secs(30 * 60);
 
-/// What goes on with objects of one kind, and when it was told.
-pub(crate) struct Told<K: Resource<DynamicType = ()>> {
-    by_object: Mutex<HashMap<ObjectRef<K>, OfObject>>,
+/// Which events are on record for objects of one kind, and when each was sent.
+pub(crate) struct EventDedup<K: Resource<DynamicType = ()>> {
+    by_object: Mutex<HashMap<ObjectRef<K>, SentEvents>>,
     /// When the event about what stays may be gone.
     again: Duration,
 }
 
 /// What goes on with one object.
-struct OfObject {
+struct SentEvents {
     uid: Option<String>,
     events: Vec<(Event, Instant)>,
 }
 
-impl<K: Resource<DynamicType = ()>> Default for Told<K> {
+impl<K: Resource<DynamicType = ()>> Default for EventDedup<K> {
     fn default() -> Self {
         Self {
             by_object: Mutex::default(),
@@ -41,7 +40,7 @@ impl<K: Resource<DynamicType = ()>> Default for Told<K> {
     }
 }
 
-impl<K: Resource<DynamicType = ()>> Told<K> {
+impl<K: Resource<DynamicType = ()>> EventDedup<K> {
     /// For what is told once for ever, however long it stays.
     pub(crate) fn once() -> Self {
         Self {
@@ -50,7 +49,7 @@ impl<K: Resource<DynamicType = ()>> Told<K> {
         }
     }
 
-    fn locked(&self) -> MutexGuard<'_, HashMap<ObjectRef<K>, OfObject>> {
+    fn locked(&self) -> MutexGuard<'_, HashMap<ObjectRef<K>, SentEvents>> {
         self.by_object.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -83,11 +82,11 @@ impl<K: Resource<DynamicType = ()>> Told<K> {
             });
             events.push((event, at));
         }
-        by_object.insert(key, OfObject { uid, events });
+        by_object.insert(key, SentEvents { uid, events });
         news
     }
 
-    /// Whether anything goes on with an object.
+    /// True if anything goes on with an object.
     pub(crate) fn goes_on(&self, key: &ObjectRef<K>) -> bool {
         self.locked().contains_key(key)
     }
@@ -95,5 +94,68 @@ impl<K: Resource<DynamicType = ()>> Told<K> {
     /// Nothing goes on with the object any more.
     pub(crate) fn forget(&self, key: &ObjectRef<K>) {
         self.locked().remove(key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lockstep_api::JobSet;
+    use lockstep_core::jobset::plan::Severity;
+
+    use super::*;
+
+    fn jobset(uid: &str) -> JobSet {
+        let mut jobset = JobSet::default();
+        jobset.metadata.name = Some("js".to_owned());
+        jobset.metadata.uid = Some(uid.to_owned());
+        jobset
+    }
+
+    fn event(message: &str) -> Event {
+        Event {
+            severity: Severity::Warning,
+            reason: "JobCreationFailed".to_owned(),
+            message: message.to_owned(),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_goes_on_is_told_once_and_again_when_the_event_may_be_gone() {
+        let (told, js) = (EventDedup::default(), jobset("u"));
+        let (a, b) = (event("a"), event("b"));
+        assert!(!told.goes_on(&ObjectRef::from_obj(&js)));
+        assert_eq!(told.news(&js, vec![a.clone()]), vec![a.clone()]);
+        assert!(told.goes_on(&ObjectRef::from_obj(&js)));
+        for _ in 0..3 {
+            tokio::time::advance(Duration::from_secs(300)).await;
+            assert_eq!(told.news(&js, vec![a.clone()]), []);
+        }
+        // Only what is new.
+        assert_eq!(told.news(&js, vec![a.clone(), b.clone()]), vec![b.clone()]);
+        tokio::time::advance(Duration::from_secs(1000)).await;
+        assert_eq!(told.news(&js, vec![a.clone(), b]), vec![a]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_told_once_is_not_told_again_unless_it_was_away_or_the_object_is_another() {
+        let (told, js, a) = (EventDedup::once(), jobset("u"), event("a"));
+        assert_eq!(told.news(&js, vec![a.clone()]).len(), 1);
+        tokio::time::advance(Duration::from_secs(1_000_000)).await;
+        assert_eq!(told.news(&js, vec![a.clone()]), []);
+        assert_eq!(told.news(&jobset("v"), vec![a.clone()]).len(), 1);
+        told.forget(&ObjectRef::from_obj(&js));
+        assert_eq!(told.news(&js, vec![a]).len(), 1);
+    }
+
+    #[tokio::test]
+    async fn what_was_away_is_news_and_so_is_all_about_another_jobset() {
+        let (told, js) = (EventDedup::default(), jobset("u"));
+        let a = event("a");
+        assert_eq!(told.news(&js, vec![a.clone()]).len(), 1);
+        assert_eq!(told.news(&js, Vec::new()), []);
+        assert_eq!(told.news(&js, vec![a.clone()]).len(), 1);
+        assert_eq!(told.news(&jobset("v"), vec![a.clone()]).len(), 1);
+        told.forget(&ObjectRef::from_obj(&js));
+        assert!(told.locked().is_empty());
     }
 }

@@ -9,7 +9,7 @@ use lockstep_core::jobset::plan;
 
 pub(crate) use super::recorder::{Recorder, short};
 use crate::k8s::event_queue;
-use crate::telemetry::log_limit::Lines;
+use crate::telemetry::log_limit::LineLimit;
 
 /// `reportingController` of the events, as upstream has it.
 const CONTROLLER: &str = "jobset";
@@ -17,21 +17,22 @@ const CONTROLLER: &str = "jobset";
 /// Events that are written at the same time.
 const PARALLELISM: usize = 8;
 
-type News = (ObjectReference, plan::Event);
-/// Kind, namespace and name: what is told of one is written in its order, since the second event of a kind counts the first.
+type PendingEvent = (ObjectReference, plan::Event);
+/// Kind, namespace and name: what is told of one is written in its order, since the second event of
+/// a kind counts the first.
 type About = (Option<String>, Option<String>, Option<String>);
 
 /// Where events are put.
 #[derive(Clone)]
 pub(crate) struct Queue {
-    news: event_queue::Sender<About, News>,
-    dropped: Arc<Lines>,
+    news: event_queue::Sender<About, PendingEvent>,
+    dropped: Arc<LineLimit>,
 }
 
 /// Writes the events of a [`Queue`].
 pub struct Publisher {
     recorder: Recorder,
-    news: event_queue::Receiver<About, News>,
+    news: event_queue::Receiver<About, PendingEvent>,
 }
 
 /// Makes a connected pair.
@@ -106,7 +107,8 @@ pub(crate) fn recorder_as(client: Client, controller: &str) -> Recorder {
     Recorder::new(client, controller, instance)
 }
 
-/// What an event is about. As client-go's recorder: what is told of one version of an object is no repetition of what was told of another.
+/// What an event is about. As client-go's recorder: what is told of one version of an object is no
+/// repetition of what was told of another.
 pub(crate) fn regarding<K: Resource<DynamicType = ()>>(object: &K) -> ObjectReference {
     ObjectReference {
         resource_version: object.meta().resource_version.clone(),
@@ -114,7 +116,8 @@ pub(crate) fn regarding<K: Resource<DynamicType = ()>>(object: &K) -> ObjectRefe
     }
 }
 
-/// Publishes an event. Events are news, not state: one that cannot be published is logged, and forgotten.
+/// Publishes an event. Events are news, not state: one that cannot be published is logged, and
+/// forgotten.
 pub async fn publish(recorder: &Recorder, regarding: &ObjectReference, event: &plan::Event) {
     if let Err(error) = recorder.publish(regarding, event).await {
         tracing::warn!(

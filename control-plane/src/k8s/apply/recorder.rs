@@ -1,7 +1,8 @@
-//! Writes events (events.k8s.io/v1), and counts those that are told again instead of writing them anew.
+//! Writes events (events.k8s.io/v1), and counts those that are told again instead of writing them
+//! anew.
 //!
-//! Promises: two events are one, with a `series`, only where all that a reader sees of them is the same, the note too; no more than [`REMEMBERED`] are
-//! remembered, whoever makes how many.
+//! Promises: two events are one, with a `series`, only if all that a reader sees of them is the
+//! same, the note too; no more than [`REMEMBERED`] are remembered.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,12 +19,14 @@ use moka::future::Cache;
 
 /// Events that may be told again and are counted then.
 const REMEMBERED: u64 = 4096;
-/// How long after it was last told an event that is told again is another one, as with client-go's recorder.
+/// How long after it was last told an event that is told again is another one, as with client-go's
+/// recorder.
 const FORGOTTEN: Duration = Duration::from_secs(6 * 60);
 /// Events take 1 KiB of note.
 const LONGEST_NOTE: usize = 1024;
 
-/// Writes the events of one controller. Cheap to clone. What is told of one object is to be told one after the other, else it is not counted.
+/// Writes the events of one controller. Cheap to clone. What is told of one object is to be told
+/// one after the other, else it is not counted.
 #[derive(Clone)]
 pub struct Recorder {
     client: Client,
@@ -35,7 +38,8 @@ pub struct Recorder {
 /// All that a reader sees of an event but when it was.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
-    /// Kind, namespace, name, UID and resourceVersion: what is told of one version of an object is no repetition of what was told of another.
+    /// Kind, namespace, name, UID and resourceVersion: what is told of one version of an object is
+    /// no repetition of what was told of another.
     regarding: [Option<String>; 5],
     warning: bool,
     reason: String,

@@ -1,10 +1,13 @@
 //! Lists in pages that fit into memory, however large the objects are.
 //!
-//! A page is asked for by a number of objects, and an object may have 1.5 MB: one page of 500 such pods is 750 MB, which anybody who may create pods can have
-//! made. A page that turns out too large is dropped while it is read, and fewer objects are asked for; the next pages begin with what fitted, and grow again.
-//! The caller sees a shorter page with a `continue` token, which the API allows.
+//! A page is asked for by a number of objects, and an object may have 1.5 MB: one page of 500 such
+//! pods is 750 MB, which anybody who may create pods can have made. A page that turns out too large
+//! is dropped while it is read, and fewer objects are asked for; the next pages begin with what
+//! fitted, and grow again. The caller sees a shorter page with a `continue` token, which the API
+//! allows.
 //!
-//! Promises: of one page no more than [`LARGEST`] is held, or a single object; what is not a page of a list passes untouched.
+//! Promises: of one page no more than [`LARGEST`] is held, or a single object; what is not a page
+//! of a list passes untouched.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -97,7 +100,8 @@ async fn read(body: Body) -> Result<Option<Body>, BoxError> {
     }
 }
 
-/// How many objects a request for a page of a list asks for at most; none where it is no such request, or says so of one alone.
+/// How many objects a request for a page of a list asks for at most; none if it is no such
+/// request, or asks for a single object.
 fn limit(method: &Method, uri: &Uri) -> Option<u32> {
     let query = uri.query().filter(|_| method == Method::GET)?;
     let limit = query.split('&').find_map(|pair| pair.strip_prefix("limit="))?;
@@ -121,7 +125,8 @@ fn of(parts: &Parts, objects: u32) -> Result<Request<Body>, http::Error> {
     Ok(Request::from_parts(parts, Body::empty()))
 }
 
-/// With how many objects the next page of each list is asked for, where all that are wanted would be too large.
+/// With how many objects the next page of each list is asked for, if all that are wanted would
+/// be too large.
 #[derive(Clone, Default)]
 struct Sizes(Arc<Mutex<HashMap<String, u32>>>);
 

@@ -1,9 +1,15 @@
-//! How often the API server is asked, where that is limited: by `--kube-api-qps` and `--kube-api-burst`, or `clientConnection` of the file; and by Ray's
-//! controllers.
+//! Rates of requests to the API server, if they are limited: by `--kube-api-qps` and
+//! `--kube-api-burst`, by `clientConnection` of the file, and by Ray's controllers.
 //!
-//! Promises: of each kind no more than so many requests in a second in the long run, and so many at once (GCRA, ITU-T I.371); in the order in which
-//! they came; none is lost. A kind has a rate of its own, as each client of controller-runtime has: a thousand events keep no JobSet's status waiting.
-//! Requests about all namespaces' objects may also share one rate, until a shutdown; there namespaces wait in lines of their own, of which any may be next. What others wait for is not limited: a leader that could not renew its Lease would end, and a caller is to learn soon whether he is let in.
+//! Promises:
+//! - Each kind has a rate in the long run and a burst (GCRA, ITU-T I.371). Requests are sent in the
+//!   order in which they came, and none is lost.
+//! - A kind has a rate of its own, as each client of controller-runtime has: a thousand events do
+//!   not delay a JobSet's status.
+//! - Requests about objects of namespaces may share one rate until a shutdown. Each namespace then
+//!   waits in a line of its own, and any of them may be next.
+//! - Requests that others wait for are not limited. A leader that could not renew its Lease would
+//!   end, and a caller is to learn soon if it is let in.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex as Lock, PoisonError};
@@ -21,7 +27,8 @@ use crate::config::settings::RequestRate;
 #[cfg(test)]
 mod tests;
 
-/// A time between two requests that is longer than this is not what somebody meant, and one without end would end no wait.
+/// A time between two requests that is longer than this is not what somebody meant, and one without
+/// end would end no wait.
 const LONGEST: Duration = Duration::from_secs(1000);
 /// Leases, and who callers are and what they may.
 const UNLIMITED: [&str; 3] = [
@@ -29,12 +36,13 @@ const UNLIMITED: [&str; 3] = [
     "/apis/authentication.k8s.io/",
     "/apis/authorization.k8s.io/",
 ];
-/// Kinds with a rate of their own: several times as many as the control plane asks for. All others share one.
+/// Kinds with a rate of their own: several times as many as the control plane asks for. All others
+/// share one.
 const KINDS: usize = 64;
 
 struct Rate {
     limit: Arc<SharedRateLimit>,
-    /// Held by whoever waits: others wait for him.
+    /// Held by the request that waits: others wait for it.
     turn: Mutex<()>,
 }
 
@@ -109,7 +117,7 @@ impl Rates {
         }))
     }
 
-    /// That of requests to this path; none where they are not limited.
+    /// That of requests to this path; none if they are not limited.
     fn of(&self, path: &str) -> Option<Arc<Rate>> {
         if UNLIMITED.iter().any(|unlimited| path.starts_with(unlimited)) {
             return None;
@@ -139,13 +147,14 @@ impl Rates {
     }
 }
 
-/// The namespace that a path is about; nothing where it is about none, or all.
+/// The namespace that a path is about; nothing if it is about none, or all.
 fn namespace(path: &str) -> Option<&str> {
     let (_, below) = path.split_once("/namespaces/")?;
     below.split('/').next().filter(|name| !name.is_empty())
 }
 
-/// Group and resource that a path is about, whatever the version, the namespace and the subresource; nothing where it is about none, as discovery is.
+/// Group and resource that a path is about, whatever the version, the namespace and the
+/// subresource; nothing if it is about none, as discovery is.
 fn kind(path: &str) -> Option<(&str, &str)> {
     let mut parts = path.strip_prefix('/')?.split('/');
     let group = match parts.next()? {

@@ -48,7 +48,8 @@ fn a_definition_that_knows_more_is_recognised() {
     assert_eq!(only_in(&json!({}), &ours), None);
 }
 
-/// Whoever has changed it: another replica of the control plane may have done so a moment ago.
+/// Somebody else has changed it: another replica of the control plane may have done so a moment
+/// ago.
 #[test]
 fn a_definition_that_has_just_changed_takes_a_while_to_hold() {
     use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, Time};

@@ -1,4 +1,5 @@
-//! What caches need to know of an object. Kubernetes' own metadata takes 400 bytes of each, mostly empty.
+//! Entries of caches, and what is asked of them. Kubernetes' own metadata takes 400 bytes of each,
+//! mostly empty.
 
 use std::fmt::Debug;
 
@@ -9,17 +10,17 @@ use kube::runtime::watcher::Event;
 use super::own_writes::version;
 
 /// An object in a cache.
-pub(super) trait Kept: Lookup<DynamicType = ()> + Clone + Debug + Send + Sync + 'static {
+pub(super) trait CacheEntry: Lookup<DynamicType = ()> + Clone + Debug + Send + Sync + 'static {
     /// Its version, higher than that of all former states. 0: unknown.
     fn revision(&self) -> u64;
 
-    /// Its name; empty where it has none.
+    /// Its name; empty if it has none.
     fn named(&self) -> String {
         self.name().unwrap_or_default().into_owned()
     }
 }
 
-impl<K> Kept for K
+impl<K> CacheEntry for K
 where
     K: Resource<DynamicType = ()> + Clone + Debug + Send + Sync + 'static,
 {
@@ -39,7 +40,8 @@ pub(crate) fn mapped<A, B>(event: Event<A>, of: impl FnOnce(A) -> B) -> Event<B>
     }
 }
 
-/// The names by which the API server knows the kind that a type was read from: of `Resource`, and of `Lookup`.
+/// The names by which the API server knows the kind that a type was read from: of `Resource`, and
+/// of `Lookup`.
 macro_rules! same_kind_as {
     ($kind:ty) => {
         fn kind(kind: &()) -> std::borrow::Cow<'_, str> {
@@ -61,7 +63,8 @@ macro_rules! same_kind_as {
 }
 pub(crate) use same_kind_as;
 
-/// How a cache looks up what is kept of an object: by the field that has its name, and its `namespace`.
+/// How a cache looks up what is kept of an object: by the field that has its name, and its
+/// `namespace`.
 macro_rules! known_by_name {
     ($kind:ty, $($name:ident).+) => {
         type DynamicType = ();

@@ -1,4 +1,5 @@
-//! The JobSets that can be read. Those that cannot are reported: in the log, and as an Event on the object.
+//! The JobSets that can be read. Those that cannot are reported: in the log, and as an Event on the
+//! object.
 
 use std::collections::{HashMap, HashSet};
 use std::future::ready;
@@ -10,12 +11,9 @@ use kube::{Api, Client, Resource};
 use lockstep_core::jobset::plan::{self, Severity};
 
 use super::follow::patient;
-use super::namespace_budget::{Room, within};
+use super::namespace_budget::{Budget, within};
 use super::packed::{PackedJobSet, Unreadable};
 use crate::k8s::apply::events::{self, Queue};
-
-#[cfg(test)]
-mod tests;
 
 /// Objects that are remembered of those for which there is no room.
 const MOST_REPORTED: usize = 4096;
@@ -25,16 +23,22 @@ const UNREADABLE: &str = "UnreadableJobSet";
 /// Reason of the Event on an object for which there is no room.
 pub(crate) const NO_ROOM: &str = "NoRoom";
 
-/// All JobSets. One that cannot be read is treated as absent: nothing is done about it or to it. So is one for which there is no room.
+/// All JobSets. One that cannot be read is treated as absent: nothing is done about it or to it. So
+/// is one for which there is no room.
 pub(super) fn jobsets(
     client: &Client,
-    room: Room,
+    budget: Budget,
     news: Queue,
 ) -> impl Stream<Item = watcher::Result<Event<PackedJobSet>>> + Send + use<> {
     let api = Api::<PackedJobSet>::all(client.clone());
     let begin = move || patient(watcher(api.clone(), watcher::Config::default())).boxed();
     let mut reported = Reported::default();
-    within((room.clone(), room.clone()), begin, left_out(room, news.clone())).filter_map(move |event| {
+    within(
+        (budget.clone(), budget.clone()),
+        begin,
+        left_out(budget, news.clone()),
+    )
+    .filter_map(move |event| {
         let event = event.map(|event| {
             reported.follow(&event);
             let (event, unreadable) = split(event);
@@ -52,7 +56,7 @@ pub(super) fn jobsets(
 }
 
 /// Tells of objects for which there is no room, once for each change of what they ask for.
-pub(crate) fn left_out<K>(room: Room, news: Queue) -> impl FnMut(&K, bool) + Send
+pub(crate) fn left_out<K>(budget: Budget, news: Queue) -> impl FnMut(&K, bool) + Send
 where
     K: Resource<DynamicType = ()>,
 {
@@ -66,7 +70,7 @@ where
             let why = format!(
                 "the JobSets and Ray resources of this namespace take more memory than the {} MiB that the control plane has for them; this one is left alone until others are \
                  removed (the share grows with the control plane's memory limit)",
-                room.share >> 20
+                budget.share >> 20
             );
             leave_alone(&news, object, NO_ROOM, why);
         }
@@ -99,14 +103,14 @@ impl Reported {
         }
     }
 
-    /// Forgets everything where that is more than there may be. It is told again then.
+    /// Forgets everything if that is more than there may be. It is told again then.
     fn bound(&mut self) {
         if self.by_uid.len() >= MOST_REPORTED {
             self.by_uid.clear();
         }
     }
 
-    /// Whether nothing was said of this version of it yet.
+    /// True if nothing was said of this version of it yet.
     pub(crate) fn is_news<K: Resource>(&mut self, object: &K) -> bool {
         let meta = object.meta();
         let uid = meta.uid.clone().unwrap_or_default();
@@ -156,4 +160,89 @@ where
         message: why,
     };
     (regarding, event)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(spec: serde_json::Value) -> PackedJobSet {
+        read_at(1, spec)
+    }
+
+    fn read_at(generation: i64, spec: serde_json::Value) -> PackedJobSet {
+        serde_json::from_value(json!({
+            "apiVersion": "jobset.x-k8s.io/v1alpha2",
+            "kind": "JobSet",
+            "metadata": {"name": "js", "namespace": "ns", "uid": "u", "generation": generation},
+            "spec": spec,
+        }))
+        .unwrap()
+    }
+
+    fn good() -> PackedJobSet {
+        read(json!({"replicatedJobs": []}))
+    }
+
+    fn bad() -> PackedJobSet {
+        read(json!({"replicatedJobs": "none"}))
+    }
+
+    #[test]
+    fn an_object_that_cannot_be_read_is_named_and_counts_as_absent() {
+        let (event, unreadable) = split(Event::Apply(bad()));
+        let Some(Event::Delete(jobset)) = event else {
+            panic!("{event:?}")
+        };
+        assert_eq!(jobset.key().name, "js");
+        assert_eq!(
+            unreadable.unwrap().1.to_string(),
+            "spec.replicatedJobs: Invalid value: \"none\": must be of type array"
+        );
+        let (event, unreadable) = split(Event::InitApply(bad()));
+        assert!(event.is_none() && unreadable.is_some());
+        let (event, unreadable) = split(Event::Delete(bad()));
+        assert!(matches!(event, Some(Event::Delete(_))) && unreadable.is_none());
+    }
+
+    #[test]
+    fn what_can_be_read_passes_unchanged() {
+        assert!(matches!(
+            split(Event::Apply(good())),
+            (Some(Event::Apply(_)), None)
+        ));
+        assert!(matches!(
+            split(Event::InitApply(good())),
+            (Some(Event::InitApply(_)), None)
+        ));
+        assert!(matches!(
+            split(Event::Delete(good())),
+            (Some(Event::Delete(_)), None)
+        ));
+        assert!(matches!(split(Event::Init), (Some(Event::Init), None)));
+        assert!(matches!(split(Event::InitDone), (Some(Event::InitDone), None)));
+    }
+
+    #[test]
+    fn each_version_of_an_object_is_reported_once_and_what_is_gone_is_forgotten() {
+        let mut reported = Reported::default();
+        let version = |generation| read_at(generation, json!({"replicatedJobs": "none"}));
+        for (generation, news) in [(1, true), (1, false), (2, true)] {
+            assert_eq!(reported.is_news(&version(generation)), news, "{generation}");
+        }
+        // A list that brings it again.
+        for event in [Event::Init, Event::InitApply(version(2)), Event::InitDone] {
+            reported.follow(&event);
+        }
+        assert!(!reported.is_news(&version(2)));
+        reported.follow(&Event::Delete(version(2)));
+        assert!(reported.by_uid.is_empty());
+        reported.is_news(&version(2));
+        for event in [Event::<PackedJobSet>::Init, Event::InitDone] {
+            reported.follow(&event);
+        }
+        assert!(reported.by_uid.is_empty());
+    }
 }

@@ -1,7 +1,9 @@
-//! Jobs that had completed when they were removed, until the status of their JobSet says that they have.
+//! Jobs that had completed when they were removed, until the status of their JobSet says that they
+//! have.
 //!
-//! Promises: what completes and is removed between two looks at a JobSet is seen by the next one, and by whoever knows an older status than the one
-//! that tells of it; no more than [`MOST`] are kept, the latest.
+//! Promises: what completes and is removed between two looks at a JobSet is seen by the next one,
+//! and by whoever knows an older status than the one that tells of it; no more than [`MOST`] are
+//! kept, the latest.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -27,7 +29,7 @@ const MOST: usize = 10_000;
 const KEPT: Duration = Duration::from_secs(60);
 
 /// One that is gone.
-struct Gone {
+struct DepartedJob {
     /// UID of its JobSet.
     jobset: String,
     job: CompletedJob,
@@ -36,10 +38,10 @@ struct Gone {
 
 /// Those that may not be recorded yet, in the order in which they went.
 #[derive(Default)]
-pub(super) struct Departed(Mutex<VecDeque<Gone>>);
+pub(super) struct Departed(Mutex<VecDeque<DepartedJob>>);
 
 impl Departed {
-    fn locked(&self) -> MutexGuard<'_, VecDeque<Gone>> {
+    fn locked(&self) -> MutexGuard<'_, VecDeque<DepartedJob>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -60,14 +62,15 @@ impl Departed {
         if all.len() >= MOST {
             all.pop_front();
         }
-        all.push_back(Gone {
+        all.push_back(DepartedJob {
             jobset: uid,
             job: completed,
             since: Instant::now(),
         });
     }
 
-    /// Those of a JobSet that have completed in its present restart attempt, without what its status says already.
+    /// Those of a JobSet that have completed in its present restart attempt, without what its
+    /// status says already.
     pub(super) fn of(&self, jobset: &JobSet) -> Vec<Arc<Job>> {
         let mut all = self.locked();
         let uid = jobset.uid_str();

@@ -15,7 +15,7 @@ use lockstep_api::{JobSet, labels};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::cache_entry::Kept;
+use super::cache_entry::CacheEntry;
 use super::notify::Notifier;
 use super::own_writes::OwnWrites;
 
@@ -49,11 +49,12 @@ impl Index {
 }
 
 /// The cached objects of one kind.
-pub(super) struct Cache<K: Kept> {
+pub(super) struct Cache<K: CacheEntry> {
     pub(super) store: Store<K>,
     pub(super) recent: OwnWrites<K>,
     index: RwLock<Index>,
-    /// Whether the first list is complete. (The store's own signal wakes only the last of several who wait for it.)
+    /// True once the first list is complete. (The store's own signal wakes only the last of several
+    /// who wait for it.)
     ready: watch::Sender<bool>,
 }
 
@@ -63,7 +64,7 @@ pub(super) fn jobset_of<K: ResourceExt>(object: &K) -> Option<ObjectRef<JobSet>>
     Some(ObjectRef::new(name).within(&object.namespace()?))
 }
 
-impl<K: Kept> Cache<K> {
+impl<K: CacheEntry> Cache<K> {
     pub(super) fn new() -> (Arc<Self>, Writer<K>) {
         let writer = Writer::new(());
         let cache = Self {
@@ -98,7 +99,8 @@ impl<K: Kept> Cache<K> {
             .collect()
     }
 
-    /// Another one with every change of what the watch shows of one JobSet. To be asked for before that is read: then it is never newer than what was.
+    /// Another one with every change of what the watch shows of one JobSet. To be asked for before
+    /// that is read: then it is never newer than what was.
     pub(super) fn version(&self, jobset: &ObjectRef<JobSet>) -> u64 {
         let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
         index.of.get(jobset).map_or(0, |names| names.changed)
@@ -121,7 +123,8 @@ impl<K: Kept> Cache<K> {
         }
     }
 
-    /// Updates the cache by one event; returns the JobSets that are concerned. They are to be told after this.
+    /// Updates the cache by one event; returns the JobSets that are concerned. They are to be told
+    /// after this.
     fn apply(
         &self,
         writer: &mut Writer<K>,
@@ -142,7 +145,8 @@ impl<K: Kept> Cache<K> {
                         listed.entry(jobset).or_default().insert(object.named());
                     }
                 }
-                // At once: who reads meanwhile finds what is there by its old names, and never that nothing is there.
+                // At once: who reads meanwhile finds what is there by its old names, and never that
+                // nothing is there.
                 let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
                 let before = std::mem::take(&mut index.of);
                 for (jobset, names) in listed {
@@ -187,22 +191,22 @@ impl<K: Kept> Cache<K> {
 }
 
 /// How one kind is followed.
-pub(super) struct Follow<K: Kept> {
+pub(super) struct Follow<K: CacheEntry> {
     pub(super) kind: &'static str,
     pub(super) cache: Arc<Cache<K>>,
     pub(super) writer: Writer<K>,
     pub(super) owner: fn(&K) -> Option<ObjectRef<JobSet>>,
-    pub(super) told: Vec<Told<K>>,
+    pub(super) told: Vec<Subscriber<K>>,
 }
 
 /// Somebody who is told which JobSets are concerned.
-pub(super) struct Told<K> {
+pub(super) struct Subscriber<K> {
     pub(super) notifier: Notifier<ObjectRef<JobSet>>,
     /// Which objects are of interest. A complete list always is.
     pub(super) of: fn(&K) -> bool,
 }
 
-impl<K> Told<K> {
+impl<K> Subscriber<K> {
     /// One who is told of every object.
     pub(super) fn all(notifier: &Notifier<ObjectRef<JobSet>>) -> Self {
         Self {
@@ -212,7 +216,7 @@ impl<K> Told<K> {
     }
 }
 
-impl<K: Kept> Follow<K> {
+impl<K: CacheEntry> Follow<K> {
     /// Follows `events`, which never end and back off by themselves, until `shutdown`.
     pub(super) async fn run(
         self,
@@ -222,7 +226,8 @@ impl<K: Kept> Follow<K> {
         self.run_with(events, shutdown, |_| {}).await;
     }
 
-    /// The same; `followed` hears of each event once the cache shows it, and before anybody is told.
+    /// The same; `followed` hears of each event once the cache shows it, and before anybody is
+    /// told.
     pub(super) async fn run_with(
         mut self,
         events: impl Stream<Item = Result<Event<K>, watcher::Error>> + Send,
@@ -290,10 +295,12 @@ impl Health {
     }
 }
 
-/// The events of a watch that is tried again when it fails: soon, and ever more slowly only to a point, for what waits for it is behind by as much.
+/// The events of a watch that is tried again when it fails: soon, and ever more slowly only to a
+/// point, for what waits for it is behind by as much.
 ///
-/// A version that the API server does not know any more (410) is what follows when it comes back: that is answered by a list, which needs no wait. But
-/// only once for each, since a server may refuse what it has just given.
+/// A version that the API server does not know any more (410) is what follows when it comes back:
+/// that is answered by a list, which needs no wait. But only once for each, since a server may
+/// refuse what it has just given.
 pub(crate) fn patient<K: Send>(
     events: impl Stream<Item = watcher::Result<Event<K>>> + Send,
 ) -> impl Stream<Item = watcher::Result<Event<K>>> + Send {
@@ -315,7 +322,8 @@ pub(crate) fn patient<K: Send>(
     events.backoff(backoff())
 }
 
-/// Waits between attempts of a watch that fails: short at first, for a control plane often starts before what it needs.
+/// Waits between attempts of a watch that fails: short at first, for a control plane often starts
+/// before what it needs.
 fn backoff() -> watcher::ExponentialBackoff {
     backon::ExponentialBuilder::default()
         .with_min_delay(Duration::from_millis(500))

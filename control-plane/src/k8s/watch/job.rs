@@ -1,18 +1,16 @@
-//! What is kept of a Job: its name, and what is read of it as text, a third of the memory of what the text says.
+//! What is kept of a Job: its name, and what is read of it as text, a third of the memory of what
+//! the text says.
 
 use k8s_openapi::api::batch::v1::Job;
 use kube::runtime::reflector::{Lookup, ObjectRef};
 use kube::runtime::watcher::Event;
 use lockstep_api::JobSet;
 
-use super::cache_entry::{Kept, known_by_name, mapped};
+use super::cache_entry::{CacheEntry, known_by_name, mapped};
 use super::follow::jobset_of;
 use super::lean::Lean;
 use super::namespace_budget::Weighs;
 use super::own_writes::version;
-
-#[cfg(test)]
-mod tests;
 
 /// Bytes of a Job that is not unusual: one has a few hundred.
 const USUAL: usize = 8 << 10;
@@ -62,7 +60,7 @@ pub(super) fn packed(event: Event<Job>) -> Event<PackedJob> {
     mapped(event, |job| PackedJob::of(&job))
 }
 
-impl Kept for PackedJob {
+impl CacheEntry for PackedJob {
     fn revision(&self) -> u64 {
         self.revision
     }
@@ -81,4 +79,61 @@ impl Weighs for PackedJob {
 
 impl Lookup for PackedJob {
     known_by_name!(Job, name);
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn seen() -> Job {
+        let text = json!({
+            "metadata": {
+                "name": "js-a-0", "namespace": "ns", "uid": "u", "resourceVersion": "12",
+                "creationTimestamp": "2026-01-02T03:04:05Z",
+                "labels": {"jobset.sigs.k8s.io/jobset-name": "js", "jobset.sigs.k8s.io/restart-attempt": "2"},
+                "ownerReferences": [{"apiVersion": "v1", "kind": "JobSet", "name": "js", "uid": "o", "controller": true}],
+                "managedFields": [{"manager": "m"}],
+            },
+            "spec": {
+                "parallelism": 2, "completions": 3, "completionMode": "Indexed", "suspend": true, "backoffLimit": 0,
+                "podFailurePolicy": {"rules": [{"action": "FailJob", "onExitCodes": {"operator": "In", "values": [42]}}]},
+                "template": {
+                    "metadata": {"annotations": {"lockstep.dev/in-place": "supervised"}},
+                    "spec": {
+                        "containers": [{"name": "worker", "image": "large"}],
+                        "tolerations": [{"key": "k", "operator": "Exists"}],
+                        "schedulingGates": [{"name": "g"}],
+                    },
+                },
+            },
+            "status": {
+                "active": 1, "ready": 1, "completedIndexes": "0,2", "startTime": "2026-01-02T03:04:06Z",
+                "conditions": [{"type": "Failed", "status": "True", "reason": "R", "message": "m",
+                                "lastTransitionTime": "2026-01-02T03:04:07Z"}],
+            },
+        });
+        let Lean(job) = serde_json::from_value(text).unwrap();
+        job
+    }
+
+    #[test]
+    fn what_was_read_of_a_job_is_what_is_kept_of_it() {
+        let Event::Apply(kept) = packed(Event::Apply(seen())) else {
+            panic!("another event")
+        };
+        assert_eq!(kept.unpack(), Some(seen()));
+        assert_eq!(kept.revision(), 12);
+        assert_eq!(kept.jobset(), Some(ObjectRef::new("js").within("ns")));
+        assert_eq!(kept.to_object_ref(()), ObjectRef::new("js-a-0").within("ns"));
+    }
+
+    #[test]
+    fn a_job_with_nothing_in_it_is_kept_too() {
+        let empty = Job::default();
+        let kept = PackedJob::of(&empty);
+        assert_eq!(kept.unpack(), Some(empty));
+        assert_eq!(kept.jobset(), None);
+    }
 }

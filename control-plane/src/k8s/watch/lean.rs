@@ -1,7 +1,8 @@
 //! Objects of which only what is read here is parsed.
 //!
-//! Most of what the API server says of an object is of no interest to the control plane: who manages which field, the containers of a Job's
-//! pods, their environment. A [`Lean`] object skips that while it is parsed, which takes a fraction of the time, and of the memory.
+//! Most of what the API server says of an object is of no interest to the control plane: who
+//! manages which field, the containers of a Job's pods, their environment. A [`Lean`] object skips
+//! that while it is parsed, which takes a fraction of the time, and of the memory.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,7 +21,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::cache_entry::{mapped, same_kind_as};
 use owners::owners;
 
-pub(crate) mod asked;
+pub(crate) mod fetch;
 mod owners;
 #[cfg(test)]
 mod tests;
@@ -172,8 +173,8 @@ impl From<Child> for PersistentVolumeClaim {
     }
 }
 
-/// A Job's numbers, policies and conditions, and of its pod template the marks of in-place restarts and of gangs, and the lists that a resume adds to: of everything else in the template a
-/// merge patch leaves alone what it does not name.
+/// A Job's numbers, policies and conditions; and of its pod template the marks of in-place restarts
+/// and of gangs, and the lists that a resume adds to. A merge patch touches nothing else there.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct SeenJob {

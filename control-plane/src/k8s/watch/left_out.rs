@@ -1,7 +1,9 @@
-//! JobSets of which something is left out of the cache because there is no room for it. What is decided about one of which not all is seen would be wrong.
+//! JobSets of which something is left out of the cache because there is no room for it. What is
+//! decided about one of which not all is seen would be wrong.
 //!
-//! Promises: a JobSet is known to be seen in part before the cache lacks something of it, and until the cache has all of it again. Who reads the cache asks before
-//! and after: what it reads is whole if neither answer was that something is left out.
+//! Promises: a JobSet is known to be seen in part before the cache lacks something of it, and until
+//! the cache has all of it again. Who reads the cache asks before and after: what it reads is whole
+//! if neither answer was that something is left out.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,20 +15,21 @@ use lockstep_api::JobSet;
 #[cfg(test)]
 mod tests;
 
-/// Names of one namespace that are kept. Where more is left out nothing in that namespace is known to be whole until the next list.
+/// Names of one namespace that are kept. Where more is left out nothing in that namespace is known
+/// to be whole until the next list.
 pub(super) const MOST: usize = 10_000;
 
 /// What is left out, by namespace.
 #[derive(Default)]
-struct Names(HashMap<String, OfNamespace>);
+struct Names(HashMap<String, NamespaceNames>);
 
 #[derive(Default)]
-struct OfNamespace {
+struct NamespaceNames {
     /// The JobSet of each object.
     of: HashMap<String, String>,
     /// Objects of each JobSet.
     counts: HashMap<String, usize>,
-    /// Whether more is left out than is kept here.
+    /// True if more is left out than is kept here.
     is_full: bool,
 }
 
@@ -69,27 +72,29 @@ impl Names {
 
 /// Those of one watch.
 #[derive(Default)]
-pub(super) struct LeftOut(Mutex<Known>);
+pub(super) struct LeftOut(Mutex<State>);
 
 #[derive(Default)]
-struct Known {
+struct State {
     now: Names,
-    /// Those that a list has brought so far, while one is under way. The cache shows nothing of the list before it is complete.
+    /// Those that a list has brought so far, while one is under way. The cache shows nothing of the
+    /// list before it is complete.
     listed: Option<Names>,
-    /// Namespaces and names of what is left out no more, once the cache shows that.
+    /// Namespaces and names of what is no longer left out, once the cache shows that.
     ended: HashSet<(String, String)>,
 }
 
 impl LeftOut {
-    fn locked(&self) -> MutexGuard<'_, Known> {
+    fn locked(&self) -> MutexGuard<'_, State> {
         // Nothing under this lock can leave it half changed.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Something of this JobSet is left out, or will be so no more once the cache has followed. To be called before that.
+    /// Something of this JobSet is left out, or no longer will be once the cache has followed. To
+    /// be called before that.
     pub(super) fn tell(&self, jobset: &ObjectRef<JobSet>, name: &str, is_left_out: bool) {
-        let mut known = self.locked();
-        let Known { now, listed, ended } = &mut *known;
+        let mut state = self.locked();
+        let State { now, listed, ended } = &mut *state;
         if is_left_out {
             if let Some(listed) = listed {
                 listed.insert(jobset, name);
@@ -108,10 +113,11 @@ impl LeftOut {
         }
     }
 
-    /// The cache has followed this event of the watch. A complete list knows of all that is left out.
+    /// The cache has followed this event of the watch. A complete list knows of all that is left
+    /// out.
     pub(super) fn followed<K>(&self, event: &Event<K>) {
-        let mut known = self.locked();
-        let Known { now, listed, ended } = &mut *known;
+        let mut state = self.locked();
+        let State { now, listed, ended } = &mut *state;
         match event {
             Event::Init => *listed = Some(Names::default()),
             Event::InitApply(_) => {}
@@ -128,10 +134,10 @@ impl LeftOut {
         }
     }
 
-    /// Whether something of this JobSet is left out.
+    /// True if something of this JobSet is left out.
     pub(super) fn has(&self, jobset: &ObjectRef<JobSet>) -> bool {
-        let known = self.locked();
+        let state = self.locked();
         // As it nearly always is.
-        !known.now.0.is_empty() && known.now.has(jobset)
+        !state.now.0.is_empty() && state.now.has(jobset)
     }
 }

@@ -1,7 +1,10 @@
-//! What is kept of a JobSet while its group or its gang is looked after: all that is decided by, and of the pod templates no more than that.
+//! What is kept of a JobSet while its group or its gang is looked after: all that is decided by,
+//! and nothing else of the pod templates.
 //!
-//! A volume of two bytes takes 3 kB once it is read, and a group lives for as long as its JobSet. What those who keep a JobSet ask of a template ([`in_place`], the needs
-//! of gangs) is answered by the light one as by the whole one. What is written to the API server is made from Jobs, or patches what changes.
+//! A volume of two bytes takes 3 kB once it is read, and a group lives for as long as its JobSet.
+//! What those who keep a JobSet ask of a template ([`in_place`], the needs of gangs) is answered by
+//! the light one as by the whole one. What is written to the API server is made from Jobs, or
+//! patches what changes.
 
 use std::sync::Arc;
 
@@ -37,7 +40,8 @@ pub fn weight(light: &JobSet) -> usize {
     objects.max(elements / 8).max(text.len() / 1024)
 }
 
-/// The Job without what nobody reads who keeps those of gangs: lists of its template, and its failure policy.
+/// The Job without what nobody reads who keeps those of gangs: lists of its template, and its
+/// failure policy.
 #[must_use]
 pub fn light_job(job: Arc<Job>) -> Arc<Job> {
     let mut job = Arc::unwrap_or_clone(job);

@@ -14,7 +14,8 @@ use lockstep_core::jobset::placement::{Member, Role};
 #[cfg(test)]
 mod tests;
 
-/// A Job with exclusive placement. A pod that names another namespace's Job as its owner is no pod of that Job.
+/// A Job with exclusive placement. A pod that names another namespace's Job as its owner is no pod
+/// of that Job.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct JobRef {
     namespace: String,
@@ -148,7 +149,8 @@ fn put(jobs: &mut Jobs, job: &JobRef, member: Member) {
     members.insert(member.name.clone(), member);
 }
 
-// Nothing under these locks can leave a map half-changed, so a panic elsewhere does not make it unusable.
+// Nothing under these locks can leave a map half-changed, so a panic elsewhere does not make it
+// unusable.
 fn shared(jobs: &RwLock<Jobs>) -> RwLockReadGuard<'_, Jobs> {
     jobs.read().unwrap_or_else(PoisonError::into_inner)
 }

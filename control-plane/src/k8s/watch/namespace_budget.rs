@@ -1,12 +1,16 @@
 //! How much memory the cached objects of one namespace may take.
 //!
-//! Without a quota a tenant may create any number of objects, of 1.5 MB each, and caches keep what there is. So each namespace has a share of the
-//! memory of this process. What is beyond it is left out: it is as good as absent until there is room again.
+//! Without a quota a tenant may create any number of objects, of 1.5 MB each, and caches keep what
+//! there is. So each namespace has a share of the memory of this process. What is beyond it is left
+//! out: it is as good as absent until there is room again.
 //!
-//! Promises: no namespace takes more than its share and a quarter of it, nor all together more than there is and a quarter of that; objects of a usual size, of kinds
-//! that have one, are counted apart, and keep no other namespace's out; what is kept stays while it does not grow, for as long as this process runs; what is left out is seen again when it is changed, or
-//! when all are listed again because there is room, or because so much is left out that its names are not known: a minute later at first, and half an hour later where
-//! something of a namespace is left out again and again.
+//! Promises: no namespace takes more than its share and a quarter of it, nor all together more than
+//! there is and a quarter of that; objects of a usual size, of kinds that have one, are counted
+//! apart, and keep no other namespace's out; what is kept stays while it does not grow, for as long
+//! as this process runs; what is left out is seen again when it is changed, or when all are listed
+//! again because there is room, or because so much is left out that its names are not known: a
+//! minute later at first, and half an hour later if something of a namespace is left out again
+//! and again.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,19 +24,23 @@ use kube::runtime::watcher::{self, Event};
 use lockstep_core::jobset::limits::MOST_JOBS;
 use tokio::time::{Instant, sleep_until};
 
-use super::left_out;
 use crate::k8s::memory_limit;
+use account::{Account, Fate, key_of};
+
+mod account;
 
 #[cfg(test)]
 mod tests;
 
-/// How long after a list it is asked at the earliest whether there is room for what it has left out, and where that goes on. A list is work for everybody.
+/// The least time between a list and a look for room for what it has left out: at first, and at
+/// most if that goes on. A list is work for everybody.
 const LOOK: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(30 * 60));
 
 /// What a label, an annotation or an owner takes beside its text.
 const ENTRY: usize = 96;
 
-/// Bytes that a cached Job takes of a JobSet which names nothing unusually long. One JobSet of as many Jobs as it may have finds room in any process.
+/// Bytes that a cached Job takes of a JobSet which names nothing unusually long. One JobSet of as
+/// many Jobs as it may have finds room in any process.
 const USUAL_JOB: usize = 1100;
 
 /// An object that counts.
@@ -40,7 +48,7 @@ pub(crate) trait Weighs: Lookup<DynamicType = ()> + Send + 'static {
     /// Bytes that it takes, about.
     fn bytes(&self) -> usize;
 
-    /// Whether it is of a size that is usual, and counts in a room of its own.
+    /// True if it has a usual size, and so counts in a budget of its own.
     fn is_usual(&self) -> bool {
         false
     }
@@ -50,23 +58,24 @@ pub(crate) trait Weighs: Lookup<DynamicType = ()> + Send + 'static {
 #[derive(Clone)]
 pub(crate) struct NamespaceBudgets {
     /// What tenants write: JobSets, and Ray's resources.
-    pub(crate) written: Room,
+    pub(crate) written: Budget,
     /// What is made for these and is not usual: Jobs, and the Services of Ray's heads.
-    pub(crate) made: Room,
+    pub(crate) made: Budget,
     /// Jobs of a usual size. Nobody's keep another namespace's out.
-    pub(crate) usual: Room,
+    pub(crate) usual: Budget,
     /// JobSets with gangs and their Jobs, in kB.
-    pub(crate) gangs: Room,
+    pub(crate) gangs: Budget,
 }
 
 impl NamespaceBudgets {
-    /// For a process that may take so many bytes. A MiB holds some 200 usual JobSets, or 1,000 Jobs.
+    /// For a process that may take so many bytes. A MiB holds some 200 usual JobSets, or 1,000
+    /// Jobs.
     pub(crate) fn of(memory: usize) -> Self {
         Self {
-            written: Room::new(memory / 32, memory / 4),
-            made: Room::new(memory / 32, memory / 4),
-            usual: Room::new((memory / 16).max(MOST_JOBS * USUAL_JOB), usize::MAX),
-            gangs: Room::new(memory / 32 / 1000, memory / 8 / 1000),
+            written: Budget::new(memory / 32, memory / 4),
+            made: Budget::new(memory / 32, memory / 4),
+            usual: Budget::new((memory / 16).max(MOST_JOBS * USUAL_JOB), usize::MAX),
+            gangs: Budget::new(memory / 32 / 1000, memory / 8 / 1000),
         }
     }
 }
@@ -77,23 +86,24 @@ impl Default for NamespaceBudgets {
     }
 }
 
-/// Room for objects of some kinds, in bytes or what else they are weighed by. Cheap to clone; all clones are one.
+/// The memory for objects of some kinds, in bytes or what else they are weighed by. Cheap to clone;
+/// all clones share it.
 #[derive(Clone, Debug)]
-pub(crate) struct Room {
+pub(crate) struct Budget {
     /// For those of one namespace.
     pub(crate) share: usize,
     /// For those of all.
     all: usize,
-    taken: Arc<Mutex<Taken>>,
+    taken: Arc<Mutex<Usage>>,
 }
 
 #[derive(Debug, Default)]
-struct Taken {
+struct Usage {
     by_namespace: HashMap<String, usize>,
     sum: usize,
 }
 
-impl Room {
+impl Budget {
     pub(crate) fn new(share: usize, all: usize) -> Self {
         Self {
             share,
@@ -102,12 +112,12 @@ impl Room {
         }
     }
 
-    fn locked(&self) -> MutexGuard<'_, Taken> {
+    fn locked(&self) -> MutexGuard<'_, Usage> {
         // Nothing under this lock can leave it half changed.
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether `bytes` are taken in the place of the `before` of an object that was kept.
+    /// Takes `bytes` in place of the `before` that the object took, if they fit. True if they did.
     pub(crate) fn takes(&self, namespace: &str, before: Option<usize>, bytes: usize) -> bool {
         let mut taken = self.locked();
         let of_namespace = taken.by_namespace.get(namespace).copied().unwrap_or(0);
@@ -126,7 +136,7 @@ impl Room {
         fits
     }
 
-    /// Gives back what an object has taken that is kept no more.
+    /// Gives back what an object has taken that is no longer kept.
     pub(crate) fn release(&self, namespace: &str, bytes: usize) {
         let mut taken = self.locked();
         let of_namespace = taken.by_namespace.get(namespace).copied().unwrap_or(0);
@@ -134,7 +144,7 @@ impl Room {
         taken.sum = taken.sum.saturating_sub(bytes);
     }
 
-    /// Whether there is room for so many bytes.
+    /// True if there is room for so many bytes.
     pub(crate) fn has(&self, namespace: &str, bytes: usize) -> bool {
         let taken = self.locked();
         let of_namespace = taken.by_namespace.get(namespace).copied().unwrap_or(0);
@@ -142,7 +152,7 @@ impl Room {
     }
 }
 
-impl Taken {
+impl Usage {
     fn set(&mut self, namespace: &str, bytes: usize) {
         if bytes == 0 {
             self.by_namespace.remove(namespace);
@@ -176,217 +186,11 @@ pub(crate) fn bytes_of(meta: &ObjectMeta) -> usize {
         .fold(0, usize::saturating_add)
 }
 
-/// What one watch keeps.
-struct Account {
-    room: Room,
-    /// That of usual objects.
-    usual: Room,
-    /// By namespace and name.
-    kept: HashMap<String, HashMap<String, Entry>>,
-    /// Namespaces of which something is left out.
-    short: HashMap<String, Short>,
-    /// The same before the list that is under way.
-    before: HashMap<String, Short>,
-    /// Lists so far.
-    lists: u64,
-    /// Whether one is under way.
-    listing: bool,
-}
-
-/// A namespace of which something is left out.
-struct Short {
-    least: Least,
-    /// How many objects were left out since the last list. Of more than [`left_out::MOST`] nobody knows the names, so only a list tells what is whole.
-    count: usize,
-    /// When all may be listed for it, and how long after the list before that is.
-    at: Instant,
-    wait: Duration,
-}
-
-/// How much the smallest takes of what is left out, of usual size and not.
-#[derive(Default)]
-struct Least {
-    usual: Option<usize>,
-    other: Option<usize>,
-}
-
-impl Least {
-    fn of(&mut self, is_usual: bool) -> &mut Option<usize> {
-        if is_usual {
-            &mut self.usual
-        } else {
-            &mut self.other
-        }
-    }
-}
-
-impl Short {
-    fn new() -> Self {
-        Self {
-            least: Least::default(),
-            count: 0,
-            wait: LOOK.0,
-            at: Instant::now() + LOOK.0,
-        }
-    }
-}
-
-struct Entry {
-    bytes: usize,
-    /// In which room it counts.
-    is_usual: bool,
-    /// The last list that it was in.
-    list: u64,
-}
-
-/// What becomes of an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
-    Kept,
-    /// There is no room for it. True: it was kept before.
-    LeftOut(bool),
-}
-
-impl Account {
-    fn new(room: Room, usual: Room) -> Self {
-        Self {
-            room,
-            usual,
-            kept: HashMap::new(),
-            short: HashMap::new(),
-            before: HashMap::new(),
-            lists: 0,
-            listing: true,
-        }
-    }
-
-    fn room_of(&self, is_usual: bool) -> &Room {
-        if is_usual { &self.usual } else { &self.room }
-    }
-
-    fn admit<K: Weighs>(&mut self, object: &K) -> Fate {
-        let (namespace, name) = place(object);
-        let entry = Entry {
-            bytes: object.bytes().saturating_add(ENTRY),
-            is_usual: object.is_usual(),
-            list: self.lists,
-        };
-        let known = self.kept.get(&namespace).and_then(|kept| kept.get(&name));
-        let known = known.map(|known| (known.bytes, known.is_usual));
-        if let Some(is_usual) = self.place_for(&namespace, known, &entry) {
-            let entry = Entry { is_usual, ..entry };
-            self.kept.entry(namespace).or_default().insert(name, entry);
-            return Fate::Kept;
-        }
-        self.forget(&namespace, &name);
-        let short = self.short.entry(namespace).or_insert_with(Short::new);
-        short.count = short.count.saturating_add(1);
-        let least = short.least.of(entry.is_usual);
-        *least = Some(least.map_or(entry.bytes, |least| least.min(entry.bytes)));
-        Fate::LeftOut(known.is_some())
-    }
-
-    /// Takes room for an object of which so much was kept, and in which room; says which room has it now. What is kept and is usual no more, or again, stays where it was
-    /// if the other room has none for it.
-    fn place_for(&self, namespace: &str, known: Option<(usize, bool)>, entry: &Entry) -> Option<bool> {
-        let moves = known.filter(|(_, was_usual)| *was_usual != entry.is_usual);
-        let stays = known.filter(|_| moves.is_none()).map(|(bytes, _)| bytes);
-        let room = self.room_of(entry.is_usual);
-        if room.takes(namespace, stays, entry.bytes) {
-            if let Some((bytes, was_usual)) = moves {
-                self.room_of(was_usual).release(namespace, bytes);
-            }
-            return Some(entry.is_usual);
-        }
-        let (bytes, was_usual) = moves?;
-        let room = self.room_of(was_usual);
-        room.takes(namespace, Some(bytes), entry.bytes)
-            .then_some(was_usual)
-    }
-
-    fn forget(&mut self, namespace: &str, name: &str) {
-        let Some(kept) = self.kept.get_mut(namespace) else {
-            return;
-        };
-        let entry = kept.remove(name);
-        if kept.is_empty() {
-            self.kept.remove(namespace);
-        }
-        if let Some(entry) = entry {
-            self.room_of(entry.is_usual).release(namespace, entry.bytes);
-        }
-    }
-
-    fn begin_list(&mut self) {
-        self.lists += 1;
-        self.listing = true;
-        // A list that was broken off has brought no more than a part, and what was before it still says how long is waited.
-        for (namespace, short) in std::mem::take(&mut self.short) {
-            self.before.entry(namespace).or_insert(short);
-        }
-    }
-
-    fn end_list(&mut self) {
-        self.listing = false;
-        let before = std::mem::take(&mut self.before);
-        for (namespace, short) in &mut self.short {
-            if let Some(before) = before.get(namespace) {
-                short.wait = before.wait.saturating_mul(2).min(LOOK.1);
-            }
-            short.at = Instant::now() + short.wait;
-        }
-        let (room, usual, list) = (&self.room, &self.usual, self.lists);
-        self.kept.retain(|namespace, kept| {
-            kept.retain(|_, entry| {
-                let is_there = entry.list == list;
-                if !is_there {
-                    let room = if entry.is_usual { usual } else { room };
-                    room.release(namespace, entry.bytes);
-                }
-                is_there
-            });
-            !kept.is_empty()
-        });
-    }
-
-    /// Whether something is left out, and no list is under way that may bring it.
-    fn waits(&self) -> bool {
-        !self.short.is_empty() && !self.listing
-    }
-
-    /// Whether a list may bring what is left out, or tells what is not left out any more.
-    fn needs_list(&self) -> bool {
-        let now = Instant::now();
-        self.short.iter().any(|(namespace, short)| {
-            let is_room = |is_usual: bool, least: Option<usize>| {
-                least.is_some_and(|least| self.room_of(is_usual).has(namespace, least))
-            };
-            let Least { usual, other } = short.least;
-            let is_lost = short.count > left_out::MOST;
-            short.at <= now && (is_lost || is_room(true, usual) || is_room(false, other))
-        })
-    }
-}
-
-impl Drop for Account {
-    fn drop(&mut self) {
-        for (namespace, kept) in &self.kept {
-            for entry in kept.values() {
-                self.room_of(entry.is_usual).release(namespace, entry.bytes);
-            }
-        }
-    }
-}
-
-fn place<K: Weighs>(object: &K) -> (String, String) {
-    let namespace = object.namespace().unwrap_or_default().into_owned();
-    (namespace, object.name().unwrap_or_default().into_owned())
-}
-
-/// The events of the watches that `begin` makes, without the objects that do not fit. Before anyone sees an event, `told` is called with its object and whether that is left
-/// out; it is not if it is kept, or gone. When there is room again, a new watch begins.
+/// The events of the watches that `begin` makes, without the objects that do not fit. Before anyone
+/// sees an event, `told` is called with its object and whether that is left out; it is not if it is
+/// kept, or gone. When there is room again, a new watch begins.
 pub(crate) fn within<K, F, L>(
-    (room, usual): (Room, Room),
+    (budget, usual): (Budget, Budget),
     begin: F,
     told: L,
 ) -> impl Stream<Item = watcher::Result<Event<K>>> + Send
@@ -399,7 +203,7 @@ where
         events: begin(),
         begin,
         told,
-        account: Account::new(room, usual),
+        account: Account::new(budget, usual),
         look: Instant::now() + LOOK.0,
     };
     stream::unfold(watch, |mut watch| async {
@@ -455,14 +259,14 @@ where
                 self.look = Instant::now() + LOOK.0;
             }
             Event::Delete(object) => {
-                let (namespace, name) = place(object);
+                let (namespace, name) = key_of(object);
                 self.account.forget(&namespace, &name);
                 (self.told)(object, false);
             }
             Event::InitApply(object) | Event::Apply(object) => {
                 let fate = self.account.admit(object);
                 (self.told)(object, fate != Fate::Kept);
-                if let Fate::LeftOut(was_kept) = fate {
+                if let Fate::LeftOut { was_kept } = fate {
                     return match event {
                         Event::Apply(object) if was_kept => Some(Event::Delete(object)),
                         _ => None,

@@ -1,8 +1,9 @@
 //! A coalescing, multi-consumer hand-over of keys.
 //!
-//! Promises: a key that was added is handed out at least once after the last `add`, at most once per drain, and the set never
-//! grows beyond the number of distinct keys, however fast the producers are. Keys come out in the order in which they were first
-//! added, so that none starves. A key means "look again", never "this happened".
+//! Promises: a key that was added is handed out at least once after the last `add`, at most once
+//! per drain, and the set never grows beyond the number of distinct keys, however fast the
+//! producers are. Keys come out in the order in which they were first added, so that none starves.
+//! A key means "look again", never "this happened".
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -14,15 +15,13 @@ use std::{
 
 use futures::Stream;
 
-#[cfg(test)]
-mod tests;
-
 /// The producing end: cheap to clone, never blocks, never grows without bound.
 pub struct Notifier<T> {
     shared: Arc<Mutex<Shared<T>>>,
 }
 
-/// The consuming end: a stream of keys, each drained once. Ends when every [`Notifier`] is gone and nothing is left.
+/// The consuming end: a stream of keys, each drained once. Ends when every [`Notifier`] is gone and
+/// nothing is left.
 pub struct Notified<T> {
     shared: Arc<Mutex<Shared<T>>>,
 }
@@ -52,7 +51,8 @@ pub fn channel<T: Eq + Hash + Clone>() -> (Notifier<T>, Notified<T>) {
 }
 
 fn locked<T>(shared: &Mutex<Shared<T>>) -> std::sync::MutexGuard<'_, Shared<T>> {
-    // Nothing under this lock can leave the set half-changed, so a panic elsewhere does not make it unusable.
+    // Nothing under this lock can leave the set half-changed, so a panic elsewhere does not make it
+    // unusable.
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -134,5 +134,62 @@ impl<T: Eq + Hash + Clone> Stream for Notified<T> {
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
         self.get_mut().poll_key(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        future::Future,
+        task::{Context, Poll, Waker},
+    };
+
+    use super::*;
+
+    fn poll<T: Eq + Hash + Clone>(notified: &mut Notified<T>) -> Poll<Option<T>> {
+        let mut next = std::pin::pin!(notified.next());
+        next.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    #[test]
+    fn a_key_added_twice_comes_out_once_and_again_after_the_next_add() {
+        let (notifier, mut notified) = channel();
+        notifier.add("a");
+        notifier.add("b");
+        notifier.add("a");
+        assert_eq!(poll(&mut notified), Poll::Ready(Some("a")));
+        assert_eq!(poll(&mut notified), Poll::Ready(Some("b")));
+        assert_eq!(poll(&mut notified), Poll::Pending);
+        notifier.add("a");
+        assert_eq!(poll(&mut notified), Poll::Ready(Some("a")));
+    }
+
+    #[test]
+    fn what_is_left_is_drained_before_the_end() {
+        let (notifier, mut notified) = channel();
+        notifier.extend(["a", "b"]);
+        drop(notifier.clone());
+        drop(notifier);
+        assert_eq!(poll(&mut notified), Poll::Ready(Some("a")));
+        assert_eq!(poll(&mut notified), Poll::Ready(Some("b")));
+        assert_eq!(poll(&mut notified), Poll::Ready(None));
+    }
+
+    #[tokio::test]
+    async fn a_waiting_consumer_is_woken_by_a_key_and_by_the_end() {
+        let (notifier, mut notified) = channel();
+        let consumer = tokio::spawn(async move {
+            let mut seen = Vec::new();
+            while let Some(key) = notified.next().await {
+                seen.push(key);
+            }
+            seen
+        });
+        tokio::task::yield_now().await;
+        notifier.add(1);
+        tokio::task::yield_now().await;
+        notifier.add(2);
+        drop(notifier);
+        assert_eq!(consumer.await.unwrap(), [1, 2]);
     }
 }

@@ -1,8 +1,8 @@
 //! What this process has just written, until the watch shows it.
 //!
-//! Promises: a reader sees its own writes at once, so that what was done is not done again because the watch lags; whatever the
-//! watch knows better (a newer version, a deletion) wins; and nothing written is believed for longer than [`BELIEVED`] without the
-//! watch confirming it.
+//! Promises: a reader sees its own writes at once, so that what was done is not done again because
+//! the watch lags; whatever the watch knows better (a newer version, a deletion) wins; and nothing
+//! written is believed for longer than [`BELIEVED`] without the watch confirming it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,10 +13,7 @@ use kube::runtime::reflector::ObjectRef;
 use lockstep_api::JobSet;
 use tokio::time::Instant;
 
-use super::cache_entry::Kept;
-
-#[cfg(test)]
-mod tests;
+use super::cache_entry::CacheEntry;
 
 /// How long a write is believed that the watch does not confirm.
 pub const BELIEVED: Duration = Duration::from_secs(10);
@@ -49,7 +46,7 @@ impl<K> Default for OwnWrites<K> {
     }
 }
 
-impl<K: Kept> OwnWrites<K> {
+impl<K: CacheEntry> OwnWrites<K> {
     fn locked(&self) -> MutexGuard<'_, ByJobSet<K>> {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -90,7 +87,8 @@ impl<K: Kept> OwnWrites<K> {
         }
     }
 
-    /// Completes what the watch shows of one JobSet by what was written since. True: some of it awaits confirmation.
+    /// Completes what the watch shows of one JobSet by what was written since. True: some of it
+    /// awaits confirmation.
     pub(super) fn complete(&self, jobset: &ObjectRef<JobSet>, mut seen: Vec<Arc<K>>) -> (Vec<Arc<K>>, bool) {
         let now = Instant::now();
         let versions: HashMap<String, u64> = seen
@@ -110,5 +108,74 @@ impl<K: Kept> OwnWrites<K> {
         seen.retain(|object| !of_jobset.contains_key(&object.named()));
         seen.extend(of_jobset.values().map(|written| Arc::clone(&written.object)));
         (seen, true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::batch::v1::Job;
+
+    use super::*;
+
+    fn key() -> ObjectRef<JobSet> {
+        ObjectRef::new("js").within("ns")
+    }
+
+    fn job(name: &str, version: &str) -> Arc<Job> {
+        let mut job = Job::default();
+        job.metadata.name = Some(name.to_owned());
+        job.metadata.resource_version = Some(version.to_owned());
+        Arc::new(job)
+    }
+
+    fn complete(recent: &OwnWrites<Job>, seen: &[(&str, &str)]) -> (Vec<(String, u64)>, bool) {
+        let seen = seen.iter().map(|(name, version)| job(name, version)).collect();
+        let (jobs, unconfirmed) = recent.complete(&key(), seen);
+        let mut jobs: Vec<_> = jobs
+            .iter()
+            .map(|job| (job.metadata.name.clone().unwrap(), version(&job.metadata)))
+            .collect();
+        jobs.sort();
+        (jobs, unconfirmed)
+    }
+
+    fn of(jobs: &[(&str, u64)]) -> Vec<(String, u64)> {
+        jobs.iter()
+            .map(|(name, version)| ((*name).to_owned(), *version))
+            .collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn own_writes_are_seen_until_the_watch_knows_better() {
+        let recent = OwnWrites::default();
+        recent.put(key(), job("a", "10"));
+        recent.put(key(), job("a", "9"));
+        assert_eq!(complete(&recent, &[]), (of(&[("a", 10)]), true));
+        assert_eq!(
+            complete(&recent, &[("a", "9"), ("b", "1")]),
+            (of(&[("a", 10), ("b", 1)]), true)
+        );
+        assert_eq!(complete(&recent, &[("a", "10")]), (of(&[("a", 10)]), false));
+        assert_eq!(complete(&recent, &[]), (of(&[]), false));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_the_watch_shows_confirms_or_refutes_a_write() {
+        let recent = OwnWrites::default();
+        recent.put(key(), job("a", "10"));
+        recent.confirm(&key(), &job("b", "20"));
+        recent.confirm(&key(), &job("a", "9"));
+        assert_eq!(complete(&recent, &[]), (of(&[("a", 10)]), true));
+        // The watch has shown the Job, or its deletion, at a later version.
+        recent.confirm(&key(), &job("a", "11"));
+        assert_eq!(complete(&recent, &[]), (of(&[]), false));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_that_the_watch_never_shows_is_not_believed_for_ever() {
+        let recent = OwnWrites::default();
+        recent.put(key(), job("a", "10"));
+        tokio::time::advance(BELIEVED).await;
+        assert_eq!(complete(&recent, &[]), (of(&[]), false));
     }
 }

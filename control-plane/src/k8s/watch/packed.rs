@@ -1,4 +1,5 @@
-//! JobSets as they are kept: the metadata at hand, spec and status as text, a fifth of the memory of what they say.
+//! JobSets as they are kept: the metadata at hand, spec and status as text, a fifth of the memory
+//! of what they say.
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -78,7 +79,7 @@ impl PackedJobSet {
             .max(self.spec.plus(self.status).as_bytes_of_text())
     }
 
-    /// Whether nothing else that is huge may be read meanwhile.
+    /// True if no other huge object may be read at the same time.
     pub(crate) fn is_huge(&self) -> bool {
         self.size() > huge_lock::FROM_BYTES
     }
@@ -99,14 +100,15 @@ impl PackedJobSet {
     /// Reads it.
     ///
     /// # Errors
-    /// [`Unreadable`], with the field that is wrong, or where it is too large.
+    /// [`Unreadable`], with the field that is wrong, or if it is too large.
     pub fn unpack(&self) -> Result<JobSet, Unreadable> {
         for (field, extent) in [("spec", self.spec), ("status", self.status)] {
             if extent.exceeds(Extent::MOST) {
                 return Err(Unreadable(format!("{field}: {}", extent.sentence(Extent::MOST))));
             }
         }
-        // Nearly all can be read. To keep track of where it stands costs a parser half its time again, so only what cannot be read is read so.
+        // Nearly all can be read. To keep track of where it stands costs a parser half its time
+        // again, so only what cannot be read is read so.
         let Body { spec, status } = serde_json::from_slice(&self.text).or_else(|_| self.read_by_path())?;
         Ok(JobSet {
             metadata: self.metadata.clone(),

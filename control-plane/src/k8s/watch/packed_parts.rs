@@ -1,4 +1,5 @@
-//! What is kept of an object that is kept as text: a fifth of the memory of what it says, and of one that little text makes much of far less.
+//! What is kept of an object that is kept as text: a fifth of the memory of what it says, and of
+//! one that little text makes much of far less.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -11,7 +12,7 @@ use serde_json::value::RawValue;
 
 use super::lean::Meta;
 
-/// An object whose spec and status have been read as text alone.
+/// An object whose spec and status have been read only as text.
 pub(crate) struct Parts {
     /// Without the bookkeeping of field managers and of kubectl.
     pub(crate) metadata: ObjectMeta,
@@ -88,7 +89,8 @@ impl Text {
         Ok(())
     }
 
-    /// Adds a field as it stands. However deep it is nested, that takes no stack: it is found out where it is read.
+    /// Adds a field as it stands. However deep it is nested, that takes no stack: it is found out
+    /// where it is read.
     fn copy(&mut self, field: Field, value: &RawValue) {
         let copied: Result<(), Infallible> = self.add(field, |text| {
             text.extend_from_slice(value.get().as_bytes());

@@ -8,12 +8,9 @@ use lockstep_api::naming::job_name;
 use lockstep_core::jobset::pod::PodSummary;
 use lockstep_core::ray::names;
 
-use super::cache_entry::{Kept, known_by_name, mapped};
+use super::cache_entry::{CacheEntry, known_by_name, mapped};
 use super::follow::jobset_of;
 use super::own_writes::version;
-
-#[cfg(test)]
-mod tests;
 
 /// A pod in the cache.
 #[derive(Clone, Debug)]
@@ -36,7 +33,7 @@ impl WatchedPod {
         }
     }
 
-    /// Whether it may be the head of a RayCluster, by the name of its Job.
+    /// True if it may be the head of a RayCluster, by the name of its Job.
     pub(super) fn is_of_ray_head(&self) -> bool {
         let (Some(jobset), Some(job)) = (&self.jobset, &self.summary.job) else {
             return false;
@@ -55,7 +52,7 @@ pub(super) fn watched(event: Event<Pod>) -> Event<WatchedPod> {
     mapped(event, |pod| WatchedPod::of(&pod))
 }
 
-impl Kept for WatchedPod {
+impl CacheEntry for WatchedPod {
     fn revision(&self) -> u64 {
         self.revision
     }
@@ -63,4 +60,44 @@ impl Kept for WatchedPod {
 
 impl Lookup for WatchedPod {
     known_by_name!(Pod, summary.name);
+}
+
+#[cfg(test)]
+mod tests {
+    use lockstep_api::labels;
+
+    use super::*;
+
+    fn pod() -> Pod {
+        let mut pod = Pod::default();
+        pod.metadata.name = Some("p".to_owned());
+        pod.metadata.namespace = Some("ns".to_owned());
+        pod.metadata.uid = Some("u".to_owned());
+        pod.metadata.resource_version = Some("7".to_owned());
+        pod.metadata.labels = Some([(labels::JOBSET_NAME.to_owned(), "js".to_owned())].into());
+        pod.metadata.annotations = Some([("note".to_owned(), "long".to_owned())].into());
+        pod
+    }
+
+    #[test]
+    fn of_a_pod_only_what_is_read_is_kept() {
+        let Event::Apply(kept) = watched(Event::Apply(pod())) else {
+            panic!("another event")
+        };
+        assert_eq!(kept.jobset(), Some(ObjectRef::new("js").within("ns")));
+        assert_eq!(
+            (kept.summary.name.as_str(), kept.summary.uid.as_str()),
+            ("p", "u")
+        );
+        assert_eq!(kept.named(), "p");
+        assert_eq!(kept.revision(), 7);
+        assert_eq!(kept.to_object_ref(()), ObjectRef::new("p").within("ns"));
+    }
+
+    #[test]
+    fn a_pod_without_the_label_belongs_to_no_jobset() {
+        let mut stray = pod();
+        stray.metadata.labels = None;
+        assert_eq!(WatchedPod::of(&stray).jobset(), None);
+    }
 }

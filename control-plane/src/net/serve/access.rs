@@ -40,9 +40,9 @@ pub(crate) enum Verdict {
     TooMany,
 }
 
-/// What somebody wants to do.
+/// What a caller asks to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Wish {
+pub(crate) enum Action {
     /// Get this URL of the metrics endpoint.
     Get(&'static str),
     /// Do something with JobSets.
@@ -56,33 +56,34 @@ pub(crate) enum Wish {
     },
 }
 
-/// Knows who may do what.
-pub(crate) struct Access {
+/// Checks by the API server who may do what.
+pub(crate) struct AccessChecker {
     client: Client,
     /// By the digest of token and wish, so that tokens are not kept.
-    known: Mutex<HashMap<[u8; 32], Known>>,
+    cached: Mutex<HashMap<[u8; 32], CachedVerdict>>,
     questions: Semaphore,
     callers: Callers,
 }
 
-struct Known {
+struct CachedVerdict {
     verdict: Verdict,
     until: Instant,
 }
 
-impl Access {
+impl AccessChecker {
     pub(crate) fn new(client: Client) -> Self {
         Self {
             client,
-            known: Mutex::default(),
+            cached: Mutex::default(),
             questions: Semaphore::new(PARALLELISM),
             callers: Callers::default(),
         }
     }
 
-    /// Whether the bearer of this token, who asks from this address, may do what it wants to.
-    pub(crate) async fn check(&self, from: &str, token: &str, wish: &Wish) -> Result<Verdict, Error> {
-        let digest = digest(token, wish);
+    /// What the API server says of this action by the bearer of this token, who asks from this
+    /// address.
+    pub(crate) async fn check(&self, from: &str, token: &str, action: &Action) -> Result<Verdict, Error> {
+        let digest = digest(token, action);
         if let Some(verdict) = self.remembered(&digest) {
             return Ok(verdict);
         }
@@ -97,7 +98,7 @@ impl Access {
             return Ok(verdict);
         }
         let verdict = match self.user(token).await? {
-            Some(user) => self.may(user, wish).await?,
+            Some(user) => self.may(user, action).await?,
             None => Verdict::Unknown,
         };
         self.remember(digest, verdict.clone());
@@ -118,9 +119,9 @@ impl Access {
         Ok(status.and_then(|status| status.user))
     }
 
-    async fn may(&self, user: UserInfo, wish: &Wish) -> Result<Verdict, Error> {
+    async fn may(&self, user: UserInfo, action: &Action) -> Result<Verdict, Error> {
         let name = user.username.clone().unwrap_or_default();
-        let (url, resource) = attributes(wish);
+        let (url, resource) = attributes(action);
         let review = SubjectAccessReview {
             spec: SubjectAccessReviewSpec {
                 user: user.username,
@@ -141,37 +142,39 @@ impl Access {
         })
     }
 
-    fn locked(&self) -> MutexGuard<'_, HashMap<[u8; 32], Known>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn locked(&self) -> MutexGuard<'_, HashMap<[u8; 32], CachedVerdict>> {
+        self.cached.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn remembered(&self, digest: &[u8; 32]) -> Option<Verdict> {
-        let known = self.locked();
-        let known = known.get(digest).filter(|known| Instant::now() < known.until)?;
-        Some(known.verdict.clone())
+        let cached = self.locked();
+        let cached = cached
+            .get(digest)
+            .filter(|cached| Instant::now() < cached.until)?;
+        Some(cached.verdict.clone())
     }
 
     fn remember(&self, digest: [u8; 32], verdict: Verdict) {
         let now = Instant::now();
-        let mut known = self.locked();
-        if known.len() >= REMEMBERED {
-            known.retain(|_, known| now < known.until);
+        let mut cached = self.locked();
+        if cached.len() >= REMEMBERED {
+            cached.retain(|_, cached| now < cached.until);
         }
-        if known.len() >= REMEMBERED {
-            let soonest = known
+        if cached.len() >= REMEMBERED {
+            let soonest = cached
                 .iter()
-                .min_by_key(|(_, known)| known.until)
+                .min_by_key(|(_, cached)| cached.until)
                 .map(|(digest, _)| *digest);
-            soonest.map(|digest| known.remove(&digest));
+            soonest.map(|digest| cached.remove(&digest));
         }
         let believed = if verdict == Verdict::Allowed {
             BELIEVED.0
         } else {
             BELIEVED.1
         };
-        known.insert(
+        cached.insert(
             digest,
-            Known {
+            CachedVerdict {
                 verdict,
                 until: now + believed,
             },
@@ -179,16 +182,16 @@ impl Access {
     }
 }
 
-fn attributes(wish: &Wish) -> (Option<NonResourceAttributes>, Option<ResourceAttributes>) {
-    match wish {
-        Wish::Get(path) => {
+fn attributes(action: &Action) -> (Option<NonResourceAttributes>, Option<ResourceAttributes>) {
+    match action {
+        Action::Get(path) => {
             let url = NonResourceAttributes {
                 path: Some((*path).to_owned()),
                 verb: Some("get".to_owned()),
             };
             (Some(url), None)
         }
-        Wish::JobSets {
+        Action::JobSets {
             verb,
             namespace,
             name,
@@ -206,10 +209,10 @@ fn attributes(wish: &Wish) -> (Option<NonResourceAttributes>, Option<ResourceAtt
     }
 }
 
-fn digest(token: &str, wish: &Wish) -> [u8; 32] {
-    let parts = match wish {
-        Wish::Get(path) => ["get", path, ""],
-        Wish::JobSets {
+fn digest(token: &str, action: &Action) -> [u8; 32] {
+    let parts = match action {
+        Action::Get(path) => ["get", path, ""],
+        Action::JobSets {
             verb,
             namespace,
             name,

@@ -6,21 +6,23 @@ use http::StatusCode;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// When something happened last: the less, the quieter the client. One that waits for an answer is never quiet.
+/// When something happened last: the less, the quieter the client. One that waits for an answer is
+/// never quiet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Last {
-    /// Whether a request is under way.
+pub(super) struct LastActivity {
+    /// True if a request is under way.
     busy: bool,
     /// Since when that is so.
     since: Instant,
-    /// Whether there has been a request.
+    /// True if there has been a request.
     asked: bool,
-    /// A request has succeeded on this connection. A client that sends only the beginning of requests never gets there.
+    /// A request has succeeded on this connection. A client that sends only the beginning of
+    /// requests never gets there.
     served: bool,
 }
 
-impl Last {
-    /// Whether a request was answered with success.
+impl LastActivity {
+    /// True if a request was answered with success.
     pub(super) fn served(self) -> bool {
         self.served
     }
@@ -28,11 +30,11 @@ impl Last {
 
 /// What a client of one connection does.
 #[derive(Debug)]
-pub(crate) struct Activity(watch::Sender<Last>);
+pub(crate) struct Activity(watch::Sender<LastActivity>);
 
 impl Default for Activity {
     fn default() -> Self {
-        let connected = Last {
+        let connected = LastActivity {
             busy: false,
             since: Instant::now(),
             asked: false,
@@ -43,13 +45,13 @@ impl Default for Activity {
 }
 
 impl Activity {
-    pub(super) fn last(&self) -> Last {
+    pub(super) fn last(&self) -> LastActivity {
         *self.0.borrow()
     }
 
     /// A request is under way until what is returned is dropped.
     pub(super) fn request(&self) -> Request<'_> {
-        self.now(true, false);
+        self.note(|last| last.busy = true);
         Request {
             of: self,
             succeeds: false,
@@ -64,14 +66,12 @@ impl Activity {
         }
     }
 
-    fn now(&self, busy: bool, succeeds: bool) {
+    /// A request begins or ends now.
+    fn note(&self, change: impl FnOnce(&mut LastActivity)) {
         self.0.send_modify(|last| {
-            *last = Last {
-                busy,
-                since: Instant::now(),
-                asked: true,
-                served: last.served || succeeds,
-            };
+            last.since = Instant::now();
+            last.asked = true;
+            change(last);
         });
     }
 }
@@ -91,6 +91,9 @@ impl Request<'_> {
 
 impl Drop for Request<'_> {
     fn drop(&mut self) {
-        self.of.now(false, self.succeeds);
+        self.of.note(|last| {
+            last.busy = false;
+            last.served |= self.succeeds;
+        });
     }
 }

@@ -1,7 +1,8 @@
 //! The certificate of the metrics endpoint.
 //!
-//! Files are read for each connection, so that a new certificate is used from the next one on. Where there are none, a certificate of our
-//! own stands in, as upstream has it: it encrypts, and proves nothing.
+//! Files are read for each connection, so that a new certificate is used from the next one on.
+//! Where there are none, a certificate of our own stands in, as upstream has it: it encrypts, and
+//! proves nothing.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,7 +24,8 @@ pub(super) struct Certificate {
 }
 
 impl Certificate {
-    /// Files of this directory (tls.crt, tls.key) where they are there, or else one that is made now.
+    /// Files of this directory (tls.crt, tls.key) if they are there, or else one that is made
+    /// now.
     pub(super) fn new(dir: Option<PathBuf>, tls: TlsOptions) -> Result<Self> {
         let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
         let made = rcgen::generate_simple_self_signed(names)?;
@@ -60,7 +62,7 @@ fn server(
     Ok(Arc::new(tls.server(Arc::new(SingleCertAndKey::from(certified)))?))
 }
 
-/// A file, where it is there.
+/// A file, if it is there.
 async fn read(file: &Path) -> Result<Option<Vec<u8>>> {
     match tokio::fs::read(file).await {
         Ok(bytes) => Ok(Some(bytes)),

@@ -1,6 +1,8 @@
-//! One connection: HTTP/1.1 for every endpoint, and for that of the metrics TLS or plain text, told apart by its first byte.
+//! One connection: HTTP/1.1 for every endpoint, and for that of the metrics TLS or plain text, told
+//! apart by its first byte.
 
 use std::convert::Infallible;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,16 +13,16 @@ use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use super::activity::Activity;
 use super::certificate::Certificate;
-use super::plain_text::{HANDSHAKE_RECORD, turn_down};
 
-/// How long a connection may be idle after a request: longer than the API server keeps one to a webhook (90 s), so that it is not closed in its face.
+/// How long a connection may be idle after a request: longer than the API server keeps one to a
+/// webhook (90 s), so that it is not closed in its face.
 const IDLE: Duration = Duration::from_secs(120);
 
 /// What is served to whom.
@@ -33,7 +35,8 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// Serves one connection until its end, or until it has answered what is under way at the shutdown.
+    /// Serves one connection until its end, or until it has answered what is under way at the
+    /// shutdown.
     pub(super) async fn serve(
         self: Arc<Self>,
         stream: TcpStream,
@@ -68,7 +71,8 @@ impl Server {
     }
 }
 
-/// Speaks HTTP/1.1 until the end of the connection, or until what is under way at the shutdown has been answered.
+/// Speaks HTTP/1.1 until the end of the connection, or until what is under way at the shutdown has
+/// been answered.
 pub(crate) async fn http(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     router: Router,
@@ -97,4 +101,26 @@ pub(crate) async fn http(
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection broke");
     }
+}
+
+/// First byte of a TLS connection: a handshake record.
+pub(crate) const HANDSHAKE_RECORD: u8 = 0x16;
+
+/// What they are told, in Go's words.
+const TLS_ONLY: &[u8] =
+    b"HTTP/1.0 400 Bad Request\r\nConnection: close\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
+/// How long they may take to hear that, and bytes of theirs that are read meanwhile.
+const FAREWELL: Duration = Duration::from_secs(1);
+const LEFT: u64 = 64 * 1024;
+
+/// Says in plain text that it is not spoken here. Whether that arrives is no concern of ours.
+pub(crate) async fn turn_down(mut stream: TcpStream) {
+    let said = async {
+        stream.write_all(TLS_ONLY).await?;
+        stream.shutdown().await?;
+        // What is left unread would have the kernel take the answer back.
+        let mut rest = stream.take(LEFT);
+        tokio::io::copy(&mut rest, &mut tokio::io::sink()).await
+    };
+    let _: Result<io::Result<u64>, _> = tokio::time::timeout(FAREWELL, said).await;
 }

@@ -1,12 +1,15 @@
 //! Connections in, each in a task of its own.
 //!
-//! Promises: a client that is slow or silent delays no other one. It must send a request within [`FIRST_REQUEST`]. When there are as many connections as may
-//! be, a new one takes the place of another: of those on which no request was answered with success, if these are more than a part of all. Among these, or else
-//! among the others, the network with the most connections loses one: an idle one before one with a request under way, and the quietest first. So a client keeps the connections that it uses, unless others
-//! like it in their hundreds have addresses of their own. At the shutdown, requests under way are answered.
+//! Promises: a client that is slow or silent delays no other one. It must send a request within
+//! [`FIRST_REQUEST`]. When there are as many connections as may be, a new one takes the place of
+//! another: of those on which no request was answered with success, if these are more than a part
+//! of all. Among these, or else among the others, the network with the most connections loses one:
+//! an idle one before one with a request under way, and the quietest first. So a client keeps the
+//! connections that it uses, unless others like it in their hundreds have addresses of their own.
+//! At the shutdown, requests under way are answered.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,8 +17,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use super::activity::{Activity, Last};
-use super::network::network;
+use super::activity::{Activity, LastActivity};
 
 #[cfg(test)]
 mod tests;
@@ -47,7 +49,7 @@ impl Connections {
     ) where
         F: Future<Output = ()> + Send + 'static,
     {
-        let mut open = Open::default();
+        let mut open = OpenConnections::default();
         loop {
             tokio::select! {
                 accepted = listener.accept() => match accepted {
@@ -77,7 +79,7 @@ impl Connections {
 
 /// The connections that are being served.
 #[derive(Default)]
-struct Open {
+struct OpenConnections {
     tasks: JoinSet<()>,
     by_task: HashMap<Id, Connection>,
 }
@@ -88,7 +90,7 @@ struct Connection {
     activity: Arc<Activity>,
 }
 
-impl Open {
+impl OpenConnections {
     fn spawn(
         &mut self,
         from: IpAddr,
@@ -123,7 +125,7 @@ impl Open {
                 .or_default()
                 .push((last, connection));
         }
-        let quietest = |of_one: Vec<(Last, _)>| of_one.into_iter().min_by_key(|(last, _)| *last);
+        let quietest = |of_one: Vec<(LastActivity, _)>| of_one.into_iter().min_by_key(|(last, _)| *last);
         let most = by_network.values().map(Vec::len).max()?;
         let largest = by_network.into_values().filter(|of_one| of_one.len() == most);
         let (_, connection) = largest.filter_map(quietest).min_by_key(|(last, _)| *last)?;
@@ -149,5 +151,17 @@ impl Open {
             Err(error) => error.id(),
         };
         self.by_task.remove(&id);
+    }
+}
+
+/// The network of a client: its IPv4 address, or the upper half of its IPv6 address, since one host
+/// may have all addresses of a /64.
+pub(crate) fn network(peer: IpAddr) -> IpAddr {
+    match peer.to_canonical() {
+        IpAddr::V6(address) => {
+            let upper = address.to_bits() & !u128::from(u64::MAX);
+            IpAddr::V6(Ipv6Addr::from_bits(upper))
+        }
+        address @ IpAddr::V4(_) => address,
     }
 }

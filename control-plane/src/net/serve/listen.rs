@@ -1,6 +1,7 @@
 //! A listening socket for an address that may mean every address of the host.
 //!
-//! Promises: `[::]` takes IPv4 too, whatever the host's default is; on a host without IPv6 it is `0.0.0.0`.
+//! Promises: `[::]` takes IPv4 too, whatever the host's default is; on a host without IPv6 it is
+//! `0.0.0.0`.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -9,9 +10,6 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::sys::socket::{setsockopt, sockopt};
 use tokio::net::{TcpListener, TcpSocket};
-
-#[cfg(test)]
-mod tests;
 
 /// Connections that wait to be accepted, as many as with [`TcpListener::bind`].
 const BACKLOG: u32 = 1024;
@@ -23,7 +21,7 @@ const SAY_AGAIN: u64 = 60;
 /// Listens on `address`.
 ///
 /// # Errors
-/// Where it cannot be bound.
+/// If it cannot be bound.
 pub(crate) async fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     if !address.is_ipv6() || !address.ip().is_unspecified() {
         return TcpListener::bind(address).await;
@@ -36,8 +34,9 @@ pub(crate) async fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     }
 }
 
-/// Listens on `address` once that can be: another process may have it, one that is about to end or another replica on the same host. `what` listens, for
-/// the log. Where the replica is awaited with it ([`super::Awaited`]) it is not ready until then. Cancel-safe.
+/// Listens on `address` once that can be: another process may have it, one that is about to end or
+/// another replica on the same host. `what` listens, for the log. Where the replica is awaited with
+/// it ([`super::Awaited`]) it is not ready until then. Cancel-safe.
 pub(crate) async fn listen_once_free(address: SocketAddr, what: &'static str) -> TcpListener {
     for attempt in 0_u64.. {
         let listener = listen(address).await;
@@ -65,8 +64,71 @@ fn dual_stack(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(BACKLOG)
 }
 
-/// Whether it failed because the host, or its network namespace, has no IPv6.
+/// True if it failed because the host, or its network namespace, has no IPv6.
 fn is_without_ipv6(error: &io::Error) -> bool {
     let code = error.raw_os_error().map(Errno::from_raw);
     matches!(code, Some(Errno::EAFNOSUPPORT | Errno::EADDRNOTAVAIL))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::net::SocketAddr;
+    use std::time::Duration;
+
+    use nix::errno::Errno;
+    use nix::sys::socket::{getsockopt, sockopt};
+    use tokio::net::TcpStream;
+
+    use super::{is_without_ipv6, listen, listen_once_free};
+
+    #[tokio::test]
+    async fn every_address_means_those_of_ipv4_too() {
+        let listener = listen("[::]:0".parse().unwrap()).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        if address.is_ipv6() {
+            assert!(!getsockopt(&listener, sockopt::Ipv6V6Only).unwrap());
+        }
+        let client = TcpStream::connect(("127.0.0.1", address.port())).await.unwrap();
+        let (_, peer) = listener.accept().await.unwrap();
+        assert_eq!(peer.port(), client.local_addr().unwrap().port());
+        assert!(peer.ip().to_canonical().is_loopback());
+    }
+
+    #[tokio::test]
+    async fn one_address_is_that_one() {
+        let listener = listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        assert!(address.ip().is_loopback());
+        let taken = listen(address).await.unwrap_err();
+        assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
+        let all = SocketAddr::new("::".parse().unwrap(), address.port());
+        let taken = listen(all).await.unwrap_err();
+        assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_address_that_is_taken_is_waited_for() {
+        let before = listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let address = before.local_addr().unwrap();
+        let mut waiting = std::pin::pin!(listen_once_free(address, "test"));
+        let early = tokio::time::timeout(Duration::from_secs(5), &mut waiting).await;
+        assert!(early.is_err());
+        drop(before);
+        assert_eq!(waiting.await.local_addr().unwrap(), address);
+    }
+
+    #[test]
+    fn ipv4_takes_over_only_where_there_is_no_ipv6() {
+        for (errno, expected) in [
+            (Errno::EAFNOSUPPORT, true),
+            (Errno::EADDRNOTAVAIL, true),
+            (Errno::EADDRINUSE, false),
+            (Errno::EACCES, false),
+            (Errno::EMFILE, false),
+        ] {
+            assert_eq!(is_without_ipv6(&errno.into()), expected, "{errno}");
+        }
+        assert!(!is_without_ipv6(&io::Error::other("something else")));
+    }
 }

@@ -1,7 +1,7 @@
 //! `/metrics`: over TLS for those who may read it, in plain HTTP for the loopback interface.
 //!
-//! Promises: over TLS nothing is said to anybody whom the API server does not know and allow; what comes in plain text from another machine
-//! is refused; and what [`Connections`] promises.
+//! Promises: over TLS nothing is said to anybody whom the API server does not know and allow; what
+//! comes in plain text from another machine is refused; and what [`Connections`] promises.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use kube::Client;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use super::access::{Access, Verdict, Wish};
+use super::access::{AccessChecker, Action, Verdict};
 use super::certificate::Certificate;
 use super::connection::Server;
 use super::connections::Connections;
@@ -37,7 +37,7 @@ const CONNECTIONS: Connections = Connections {
 /// Serves `/metrics` until `shutdown`.
 ///
 /// # Errors
-/// Where the address cannot be bound, or no certificate can be made.
+/// If the address cannot be bound, or no certificate can be made.
 pub async fn metrics(
     settings: settings::Metrics,
     tls: TlsOptions,
@@ -54,14 +54,21 @@ pub async fn metrics(
         .await
         .with_context(|| format!("metrics endpoint: {address}"))?;
     tracing::info!(address = %listener.local_addr()?, "metrics endpoint listens");
-    run(listener, certificate, Access::new(client), metrics, &shutdown).await;
+    run(
+        listener,
+        certificate,
+        AccessChecker::new(client),
+        metrics,
+        &shutdown,
+    )
+    .await;
     Ok(())
 }
 
 async fn run(
     listener: TcpListener,
     certificate: Certificate,
-    access: Access,
+    access: AccessChecker,
     metrics: Arc<Metrics>,
     shutdown: &CancellationToken,
 ) {
@@ -83,7 +90,7 @@ async fn run(
     CONNECTIONS.accept(listener, serve, shutdown).await;
 }
 
-/// Whether it is this machine (or this pod) that asks. A socket for IPv6 sees IPv4 addresses as such of IPv6.
+/// True if this machine (or this pod) asks. A socket for IPv6 sees IPv4 addresses as such of IPv6.
 fn is_loopback(peer: IpAddr) -> bool {
     peer.to_canonical().is_loopback()
 }
@@ -92,12 +99,15 @@ async fn encode(State(metrics): State<Arc<Metrics>>, headers: HeaderMap) -> Resp
     text(&metrics, &headers)
 }
 
-async fn for_those_who_may(State(state): State<Arc<(Access, Arc<Metrics>)>>, headers: HeaderMap) -> Response {
+async fn for_those_who_may(
+    State(state): State<Arc<(AccessChecker, Arc<Metrics>)>>,
+    headers: HeaderMap,
+) -> Response {
     let (access, metrics) = &*state;
     let Some(token) = bearer(&headers) else {
         return (StatusCode::UNAUTHORIZED, "Unauthorized").into_response();
     };
-    match access.check("", token, &Wish::Get("/metrics")).await {
+    match access.check("", token, &Action::Get("/metrics")).await {
         Ok(Verdict::Allowed) => text(metrics, &headers),
         Ok(Verdict::Unknown) => (StatusCode::UNAUTHORIZED, "Unauthorized").into_response(),
         Ok(Verdict::TooMany) => (StatusCode::TOO_MANY_REQUESTS, "Too many requests").into_response(),
@@ -123,7 +133,8 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
 
-/// In the format that is asked for: Prometheus asks for OpenMetrics. Whoever asks for none gets what there was before it, as from Go's library.
+/// In the format that is asked for: Prometheus asks for OpenMetrics. A reader that asks for none
+/// gets what there was before it, as from Go's library.
 fn text(metrics: &Metrics, headers: &HeaderMap) -> Response {
     let mut accepted = headers.get_all(header::ACCEPT).iter();
     let is_open = accepted.any(|types| {

@@ -1,14 +1,18 @@
-//! Connections on which nobody has made himself known, or from which all who had are gone, are not kept: they would hold a socket each, at no cost to
-//! who opens them.
+//! Connections without an authenticated caller are not kept: they would hold a socket each, at no
+//! cost to the client.
 //!
 //! ```text
-//! stranger ──admit──> admitted, with one stream or more ──the last one ends──> left ──admit──> admitted ...
-//!    │ the server's patience, if it ends                                      │ LINGER
-//!    └──────────────────────────── cut off <──────────────────────────────────┘
+//! unknown ──admit──> admitted, with one stream or more ──the last one ends──> left ──admit──> admitted ...
+//!    │ the server's patience, if it ends                                     │ LINGER
+//!    └──────────────────────────── cut off <─────────────────────────────────┘
 //! ```
 //!
-//! Promises: a connection on which nobody is admitted may send a limited amount, and each authenticated call renews that limit; a connection counts for its address at all times but while it is admitted, and for a second after that where there are too many; who has one
-//! stream at a time, as a node has, keeps one connection.
+//! Promises:
+//! - A connection on which nobody is admitted may send a limited amount. Each authenticated call
+//!   renews that limit.
+//! - A connection counts for its address except while it is admitted, and for a second after that
+//!   if the address has too many.
+//! - A client that has one stream at a time, as a node has, keeps one connection.
 
 use std::io::{self, IoSlice};
 use std::net::IpAddr;
@@ -23,29 +27,31 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 
-use super::allowance::Allowance;
+use super::allowance::{Allowance, Client};
 use super::connection_limit::{ConnectionLimit, Rejected, UnknownConnection};
 use super::frames::{Answers, Preface};
-use super::places::InUse;
-use super::serving::Guest;
+use super::serving::AcceptedConnection;
+use super::slots::InUse;
 
 #[cfg(test)]
 mod tests;
 
-/// How long a connection stands after its last stream: what was said at the end of that arrives meanwhile.
+/// How long a connection stands after its last stream: what was said at the end of that arrives
+/// meanwhile.
 const LINGER: Duration = Duration::from_secs(5);
-/// The same where its address has no place for it any more.
+/// The same where its address has no slot for it any more.
 const LINGER_UNCOUNTED: Duration = Duration::from_secs(1);
-/// How long one that is borne with for ever may take to begin to speak HTTP/2, and has keep-alives from then on.
+/// How long one that is borne with for ever may take to begin to speak HTTP/2, and has keep-alives
+/// from then on.
 const PREFACE_WITHIN: Duration = Duration::from_secs(10);
 
 /// A connection that ends by itself unless somebody is admitted on it in time.
 pub(crate) struct UnauthenticatedStream<S> {
     stream: S,
-    visit: ConnectionHandle,
-    /// Until when it is borne with, where that ends.
+    handle: ConnectionHandle,
+    /// Until when it is borne with, if that ends.
     patience: Option<Pin<Box<Sleep>>>,
-    /// Whether it is borne with for as long as it speaks HTTP/2.
+    /// True if it may stay while it speaks HTTP/2.
     for_ever: bool,
     preface: Preface,
     allowance: Allowance,
@@ -55,7 +61,7 @@ pub(crate) struct UnauthenticatedStream<S> {
 /// What requests know of the connection that they come on.
 #[derive(Clone)]
 pub(crate) struct ConnectionHandle {
-    door: Arc<ConnectionLimit>,
+    limit: Arc<ConnectionLimit>,
     peer: IpAddr,
     state: Arc<Mutex<State>>,
 }
@@ -64,31 +70,31 @@ struct State {
     presence: Presence,
     /// Until when it may go on without a stream.
     until: Option<Instant>,
-    /// Whether somebody has made himself known since that was last asked.
+    /// True if a caller has authenticated since this was last asked.
     has_come: bool,
     /// The task that reads from the connection.
     task: Option<Waker>,
 }
 
-/// Whether it is known who is there.
+/// What is known of a connection's clients.
 enum Presence {
     Unknown(UnknownConnection),
     /// On so many streams.
     Admitted(usize),
     /// The last of them has ended. It counts for as long as this is kept.
     Left {
-        _visitor: Option<UnknownConnection>,
+        _unknown: Option<UnknownConnection>,
     },
     Rejected,
 }
 
 impl ConnectionHandle {
-    fn of(visitor: UnknownConnection, patience: Option<Duration>) -> Self {
+    fn of(unknown: UnknownConnection, patience: Option<Duration>) -> Self {
         Self {
-            door: visitor.door(),
-            peer: visitor.peer(),
+            limit: unknown.limit(),
+            peer: unknown.peer(),
             state: Arc::new(Mutex::new(State {
-                presence: Presence::Unknown(visitor),
+                presence: Presence::Unknown(unknown),
                 until: Some(Instant::now() + patience.unwrap_or(PREFACE_WITHIN)),
                 has_come: false,
                 task: None,
@@ -96,8 +102,9 @@ impl ConnectionHandle {
         }
     }
 
-    /// Somebody who may be here has made himself known: for as long as he stays the connection is kept, and counts as nobody's.
-    pub(crate) fn admit(&self) -> Stay {
+    /// Admits an authenticated caller. The connection is kept, and does not count for its address,
+    /// until what is returned is dropped.
+    pub(crate) fn admit(&self) -> AdmittedStream {
         let mut state = self.state();
         state.has_come = true;
         match &mut state.presence {
@@ -106,7 +113,7 @@ impl ConnectionHandle {
             Presence::Rejected => {}
         }
         drop(state);
-        Stay(self.clone())
+        AdmittedStream(self.clone())
     }
 
     /// The address of the peer, as far as clients are told apart by it.
@@ -114,16 +121,17 @@ impl ConnectionHandle {
         ConnectionLimit::name(self.peer)
     }
 
-    /// Somebody who may be here has opened one of the streams of which there is a limited number. The connection is not ended for others until what is
-    /// returned is dropped; it counts for its address as before.
+    /// An authenticated caller has opened one of a limited number of streams. The connection does
+    /// not make room for others until what is returned is dropped. It counts for its address as
+    /// before.
     pub(crate) fn stream(&self) -> OpenStream {
         match &self.state().presence {
-            Presence::Unknown(visitor) => OpenStream(visitor.in_use()),
+            Presence::Unknown(unknown) => OpenStream(unknown.in_use()),
             _ => OpenStream(None),
         }
     }
 
-    /// Somebody who may be here has made himself known with a call, and has no stream.
+    /// A caller has authenticated with a call, and has no stream.
     pub(crate) fn know(&self) {
         self.state().has_come = true;
     }
@@ -132,10 +140,11 @@ impl ConnectionHandle {
         let mut state = self.state();
         match &mut state.presence {
             Presence::Admitted(1) => {
-                let back = self.door.readmit(self.peer);
-                // One that finds no place any more is over soon, but not before it has heard the last word.
+                let back = self.limit.readmit(self.peer);
+                // One that finds no slot any more is over soon, but not before it has heard the
+                // last word.
                 let linger = if back.is_some() { LINGER } else { LINGER_UNCOUNTED };
-                state.presence = Presence::Left { _visitor: back };
+                state.presence = Presence::Left { _unknown: back };
                 state.until = Some(Instant::now() + linger);
             }
             Presence::Admitted(streams) => *streams = streams.saturating_sub(1),
@@ -148,7 +157,7 @@ impl ConnectionHandle {
         }
     }
 
-    /// Whether somebody is admitted, and whether somebody has made himself known since this was last asked.
+    /// Two answers: is a caller admitted, and has one authenticated since this was last asked.
     fn standing(&self) -> (bool, bool) {
         let mut state = self.state();
         let is_admitted = matches!(state.presence, Presence::Admitted(_));
@@ -157,7 +166,7 @@ impl ConnectionHandle {
 
     fn turn_away(&self, why: &Rejected) {
         self.state().presence = Presence::Rejected;
-        self.door.turn_away(self.peer, why);
+        self.limit.turn_away(self.peer, why);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -165,23 +174,23 @@ impl ConnectionHandle {
     }
 }
 
-/// A stream on a connection that keeps its place, until it is dropped.
+/// A stream on a connection that keeps its slot, until it is dropped.
 pub(crate) struct OpenStream(#[expect(dead_code, reason = "held for its drop")] Option<InUse>);
 
-/// A stream of somebody who was admitted, until it is dropped.
-pub(crate) struct Stay(ConnectionHandle);
+/// The stream of an admitted caller, until it is dropped.
+pub(crate) struct AdmittedStream(ConnectionHandle);
 
-impl Drop for Stay {
+impl Drop for AdmittedStream {
     fn drop(&mut self) {
         self.0.leave();
     }
 }
 
 impl<S> UnauthenticatedStream<S> {
-    fn new(stream: S, visitor: UnknownConnection, patience: Option<Duration>) -> Self {
+    fn new(stream: S, unknown: UnknownConnection, patience: Option<Duration>) -> Self {
         Self {
             stream,
-            visit: ConnectionHandle::of(visitor, patience),
+            handle: ConnectionHandle::of(unknown, patience),
             patience: None,
             for_ever: patience.is_none(),
             preface: Preface::default(),
@@ -194,9 +203,9 @@ impl<S> UnauthenticatedStream<S> {
         }
     }
 
-    /// Whether its time is over. Wakes the task when it is.
+    /// True if its time is over. Wakes the task when it is.
     fn poll_overdue(&mut self, cx: &mut Context<'_>) -> bool {
-        let state = &mut *self.visit.state();
+        let state = &mut *self.handle.state();
         match &state.task {
             Some(task) if task.will_wake(cx.waker()) => {}
             _ => state.task = Some(cx.waker().clone()),
@@ -207,8 +216,8 @@ impl<S> UnauthenticatedStream<S> {
                 self.patience = None;
                 return false;
             }
-            Presence::Unknown(visitor) if visitor.poll_crowded_out(cx).is_ready() => {
-                visitor.turn_away(&Rejected::CrowdedOut);
+            Presence::Unknown(unknown) if unknown.poll_crowded_out(cx).is_ready() => {
+                unknown.turn_away(&Rejected::CrowdedOut);
                 state.presence = Presence::Rejected;
                 return true;
             }
@@ -224,8 +233,8 @@ impl<S> UnauthenticatedStream<S> {
         if patience.as_mut().poll(cx).is_pending() {
             return false;
         }
-        if let Presence::Unknown(visitor) = &state.presence {
-            visitor.turn_away(&Rejected::Unknown);
+        if let Presence::Unknown(unknown) = &state.presence {
+            unknown.turn_away(&Rejected::Unknown);
         }
         state.presence = Presence::Rejected;
         true
@@ -233,15 +242,15 @@ impl<S> UnauthenticatedStream<S> {
 
     fn note(&self, why: Option<Rejected>) {
         if let Some(why) = why {
-            self.visit.door.turn_away(self.visit.peer, &why);
+            self.handle.limit.turn_away(self.handle.peer, &why);
         }
     }
 }
 
 impl UnauthenticatedStream<TlsStream<TcpStream>> {
-    /// Gives a connection this long to have somebody admitted; for ever, where nothing is said.
-    pub(crate) fn of(guest: Guest, patience: Option<Duration>) -> Self {
-        Self::new(guest.stream, guest.visitor, patience)
+    /// Gives a connection this long to have somebody admitted; for ever, if nothing is said.
+    pub(crate) fn of(accepted: AcceptedConnection, patience: Option<Duration>) -> Self {
+        Self::new(accepted.stream, accepted.unknown, patience)
     }
 }
 
@@ -249,7 +258,7 @@ impl<S> Connected for UnauthenticatedStream<S> {
     type ConnectInfo = ConnectionHandle;
 
     fn connect_info(&self) -> ConnectionHandle {
-        self.visit.clone()
+        self.handle.clone()
     }
 }
 
@@ -266,18 +275,22 @@ impl<S: AsyncRead + Unpin> AsyncRead for UnauthenticatedStream<S> {
         let read = Pin::new(&mut self.stream).poll_read(cx, buf);
         if read.is_ready() {
             let bytes = buf.filled().get(before..).unwrap_or_default();
-            let (is_admitted, has_come) = self.visit.standing();
+            let (is_admitted, has_come) = self.handle.standing();
             if has_come {
                 self.allowance.renew();
             }
-            if !self.allowance.read(bytes, !is_admitted) {
+            let client = match is_admitted {
+                true => Client::Admitted,
+                false => Client::Unknown,
+            };
+            if !self.allowance.read(bytes, client) {
                 buf.set_filled(before);
-                self.visit.turn_away(&Rejected::Flood);
+                self.handle.turn_away(&Rejected::Flood);
                 return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
             }
             let why = self.preface.read(bytes);
             if self.for_ever && self.preface.is_whole() {
-                self.visit.state().until = None;
+                self.handle.state().until = None;
             }
             self.note(why);
         }

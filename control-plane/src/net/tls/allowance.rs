@@ -1,4 +1,5 @@
-//! What may be sent on a connection while nobody is admitted on it: to answer a frame costs more than to send one, and clients send few before they are known.
+//! What may be sent on a connection while nobody is admitted on it: to answer a frame costs more
+//! than to send one, and clients send few before they are known.
 
 use std::time::Duration;
 
@@ -6,20 +7,28 @@ use tokio::time::Instant;
 
 use super::frames::{HEADER, PREFACE, payload_length};
 
-#[cfg(test)]
-mod tests;
-
-/// Frames that may come at once, and in each second after that. A daemon sends a dozen, and one for each 16 KiB of its Hello; a probe of the health some six each time.
+/// Frames that may come at once, and in each second after that. A daemon sends a dozen, and one for
+/// each 16 KiB of its Hello; a probe of the health some six each time.
 const FRAMES: (u64, u64) = (1024, 64);
-/// The same limit in bytes. A daemon's largest Hello is 4 MiB; a caller sends little more than headers, which take a few KiB with a token.
+/// The same limit in bytes. A daemon's largest Hello is 4 MiB; a caller sends little more than
+/// headers, which take a few KiB with a token.
 const OF_DAEMON: (u64, u64) = (8 << 20, 64 << 10);
 const OF_CALLER: (u64, u64) = (512 << 10, 64 << 10);
 
-/// Bytes that are written for each frame more: clients send up to three for 16 KiB, to ask for more and to measure how long that takes.
+/// Bytes that are written for each frame more: clients send up to three for 16 KiB, to ask for more
+/// and to measure how long that takes.
 const A_FRAME: u64 = 4096;
 
 /// Frames that a client may have earned by reading, at most.
 const EARNED: u64 = 16 * FRAMES.0;
+
+/// What is known of a connection's client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Client {
+    /// Nobody is admitted on it: what it sends counts.
+    Unknown,
+    Admitted,
+}
 
 /// What is left of it.
 pub(super) struct Allowance {
@@ -27,19 +36,20 @@ pub(super) struct Allowance {
     bytes: Bucket,
     /// Bytes that were written for which no frame was added yet.
     written: u64,
-    /// Where in a frame the client is: bytes to pass over, and then a header of which so much has come.
+    /// Where in a frame the client is: bytes to pass over, and then a header of which so much has
+    /// come.
     rest: usize,
     header: [u8; HEADER],
     seen: usize,
 }
 
 impl Allowance {
-    /// Of somebody who makes himself known once, and says much then.
+    /// That of a daemon, which authenticates once and sends much then.
     pub(super) fn of_daemon() -> Self {
         Self::of(OF_DAEMON)
     }
 
-    /// Of somebody who makes calls, and makes himself known with each.
+    /// That of a caller, which authenticates with each call.
     pub(super) fn of_caller() -> Self {
         Self::of(OF_CALLER)
     }
@@ -55,7 +65,7 @@ impl Allowance {
         }
     }
 
-    /// Somebody has made himself known.
+    /// A caller has authenticated.
     pub(super) fn renew(&mut self) {
         self.frames.renew();
         self.bytes.renew();
@@ -71,12 +81,12 @@ impl Allowance {
         self.written %= A_FRAME;
     }
 
-    /// Takes in what was read; `counts`: nobody is admitted. False: that is more than there is left.
-    pub(super) fn read(&mut self, bytes: &[u8], counts: bool) -> bool {
+    /// Takes in what was read. False: that is more than there is left.
+    pub(super) fn read(&mut self, bytes: &[u8], client: Client) -> bool {
         let frames = self.frames_of(bytes);
         let bytes = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
         // Neither is left out where the other one is over.
-        !counts || self.frames.take(frames) & self.bytes.take(bytes)
+        client == Client::Admitted || self.frames.take(frames) & self.bytes.take(bytes)
     }
 
     /// How many frames begin in it.
@@ -138,5 +148,105 @@ impl Bucket {
         let is_left = amount <= self.left;
         self.left = self.left.saturating_sub(amount);
         is_left
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A ping, and a frame of 300 bytes.
+    fn ping() -> Vec<u8> {
+        [&[0, 0, 8, 6, 0, 0, 0, 0, 0][..], &[7; 8]].concat()
+    }
+
+    fn long() -> Vec<u8> {
+        [&[0, 1, 44, 0, 0, 0, 0, 0, 1][..], &[6; 300]].concat()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn frames_are_told_apart_however_they_come() {
+        let bytes = [PREFACE.to_vec(), ping(), long(), ping(), vec![0, 0]].concat();
+        for at_once in 1..=bytes.len() {
+            let mut allowance = Allowance::of_daemon();
+            let frames: u64 = bytes.chunks(at_once).map(|part| allowance.frames_of(part)).sum();
+            assert_eq!(frames, 3, "{at_once}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_flood_of_small_frames_is_over_soon_and_a_client_in_use_goes_on() {
+        let mut allowance = Allowance::of_daemon();
+        assert!(allowance.read(PREFACE, Client::Unknown));
+        let pings = ping().repeat(100);
+        assert!((0..10).all(|_| allowance.read(&pings, Client::Unknown)));
+        assert!(!allowance.read(&pings, Client::Unknown));
+        // A probe goes on for ever.
+        let mut allowance = Allowance::of_daemon();
+        assert!(allowance.read(PREFACE, Client::Unknown));
+        for _ in 0..1_000 {
+            tokio::time::advance(Duration::from_secs(1)).await;
+            assert!(allowance.read(&ping().repeat(10), Client::Unknown));
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nothing_counts_once_somebody_is_admitted_and_frames_are_told_apart_after_that() {
+        let mut allowance = Allowance::of_daemon();
+        let stream = [PREFACE.to_vec(), long().repeat(100_000)].concat();
+        assert!(
+            stream
+                .chunks(4_096)
+                .all(|part| allowance.read(part, Client::Admitted))
+        );
+        assert_eq!(allowance.frames_of(&ping()), 1);
+        assert!(allowance.read(&ping().repeat(1_000), Client::Unknown));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_largest_hello_has_room() {
+        let frame = [&[0, 64, 0, 0, 0, 0, 0, 0, 1][..], &vec![0; 16_384]].concat();
+        let mut allowance = Allowance::of_daemon();
+        assert!(allowance.read(PREFACE, Client::Unknown));
+        assert!((0..256).all(|_| allowance.read(&frame, Client::Unknown)));
+        assert!((0..1_024).any(|_| !allowance.read(&frame, Client::Unknown)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_makes_himself_known_again_and_again_may_say_any_amount() {
+        let mut allowance = Allowance::of_caller();
+        assert!(allowance.read(PREFACE, Client::Unknown));
+        for _ in 0..100 {
+            assert!(allowance.read(&ping().repeat(1_000), Client::Unknown));
+            allowance.renew();
+        }
+        let head = [&[0, 48, 0, 1, 4, 0, 0, 0, 1][..], &vec![0; 12_288]].concat();
+        assert!((0..40).all(|_| allowance.read(&head, Client::Unknown)));
+        assert!((0..10).any(|_| !allowance.read(&head, Client::Unknown)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_reads_much_may_answer_with_as_many_frames_as_that_takes() {
+        let mut allowance = Allowance::of_caller();
+        assert!(allowance.read(PREFACE, Client::Unknown));
+        for _ in 0..1_600 {
+            allowance.wrote(16_384);
+            assert!(allowance.read(&ping().repeat(3), Client::Unknown));
+        }
+        // What it has earned is no less once it makes itself known, and has an end.
+        for _ in 0..1_000_000 {
+            allowance.wrote(16_384);
+        }
+        allowance.renew();
+        assert!((0..16).all(|_| allowance.read(&ping().repeat(1_000), Client::Unknown)));
+        assert!(!allowance.read(&ping().repeat(1_000), Client::Unknown));
+        // To be answered is not to read much.
+        let mut allowance = Allowance::of_caller();
+        assert!(allowance.read(PREFACE, Client::Unknown));
+        let flood = (0..2_000).all(|_| {
+            allowance.wrote(17);
+            allowance.read(&ping(), Client::Unknown)
+        });
+        assert!(!flood);
     }
 }

@@ -1,5 +1,5 @@
-//! The authority of the hub's certificates. Another one is made when it has signed for a year; how that takes its place is in
-//! [`super::rotation`].
+//! The authority of the hub's certificates. Another one is made when it has signed for a year; how
+//! that takes its place is in [`super::rotation`].
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,15 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
 
 use super::hub::TlsError;
-use super::rotation::{Change, Rotation, Terms, text};
+use super::rotation::{Change, Rotation, Terms, Trust, text};
 
 #[cfg(test)]
 mod tests;
 
 /// How old the one that signs may become before another one is made.
 const SIGNS: SignedDuration = SignedDuration::from_hours(24 * 365);
-/// Days for which a serving certificate is good, fewer than an authority is remembered for. Each replica makes another one every day.
+/// Days for which a serving certificate is good, fewer than an authority is remembered for. Each
+/// replica makes another one every day.
 pub(super) const SERVING_DAYS: i32 = 14;
 
 pub(super) const TERMS: Terms = Terms {
@@ -40,12 +41,13 @@ impl Authority {
         })
     }
 
-    /// What comes after this, and what that is; nothing while there is nothing to do. Daemons must have been told of all that is to be trusted.
+    /// What comes after this, and what that is; nothing while there is nothing to do. Daemons must
+    /// have been told of all that is to be trusted.
     pub(super) fn step(&self, now: Timestamp) -> Result<Option<(Self, Change)>, TlsError> {
         // The clock was put back.
         let since = self.since.min(now);
         let is_due = || now.duration_since(since) >= SIGNS;
-        Ok(match self.rotation.step(now, is_due, true)? {
+        Ok(match self.rotation.step(now, is_due, Trust::Published)? {
             Some((rotation, change)) => {
                 let since = if change == Change::Signs { now } else { since };
                 Some((Self { rotation, since }, change))

@@ -11,13 +11,11 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-#[cfg(test)]
-mod tests;
-
 /// A certificate authority, in PEM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Ca {
-    /// Its name. It is fixed for each authority: name and key make the issuer, so that its certificate need not be parsed.
+    /// Its name. It is fixed for each authority: name and key make the issuer, so that its
+    /// certificate need not be parsed.
     pub(crate) name: &'static str,
     pub(crate) cert: String,
     pub(crate) key: String,
@@ -63,26 +61,26 @@ impl Ca {
         Self::certify(name, &KeyPair::generate()?, validity)
     }
 
-    /// The same one with a new certificate. Who trusts the old certificate trusts what is issued after this, and who trusts the new one
-    /// trusts what was issued before.
+    /// The same one with a new certificate. Who trusts the old certificate trusts what is issued
+    /// after this, and who trusts the new one trusts what was issued before.
     pub(crate) fn renewed(&self, validity: Validity) -> Result<Self, rcgen::Error> {
         Self::certify(self.name, &KeyPair::from_pem(&self.key)?, Some(validity))
     }
 
-    /// Whether the certificate can be read, and is of this key.
+    /// True if the certificate can be read, and is of this key.
     pub(crate) fn is_whole(&self) -> bool {
         let key = KeyPair::from_pem(&self.key).map(|key| key.subject_public_key_info());
         let certified = look(&self.cert, |cert| cert.public_key().raw.to_vec());
         key.is_ok_and(|key| certified == Some(key))
     }
 
-    /// Whether the certificate has begun by then.
+    /// True if the certificate has begun by then.
     pub(crate) fn has_begun(&self, at: Timestamp) -> bool {
         look(&self.cert, |cert| cert.validity().not_before.timestamp())
             .is_some_and(|from| from <= at.as_second())
     }
 
-    /// Whether the certificate has not ended by then.
+    /// True if the certificate has not ended by then.
     pub(crate) fn lasts_until(&self, at: Timestamp) -> bool {
         look(&self.cert, |cert| cert.validity().not_after.timestamp()).is_some_and(|to| at.as_second() < to)
     }
@@ -132,14 +130,66 @@ impl Ca {
     }
 }
 
-/// Whether this is a certificate in PEM.
+/// True if this is a certificate in PEM.
 pub(crate) fn is_certificate(pem: &str) -> bool {
     look(pem, |_| ()).is_some()
 }
 
-/// Looks at a certificate in PEM; nothing where it is none.
+/// Looks at a certificate in PEM; nothing if it is none.
 fn look<T>(pem: &str, at: impl FnOnce(&X509Certificate<'_>) -> T) -> Option<T> {
     let der = CertificateDer::from_pem_slice(pem.as_bytes()).ok()?;
     let (_, cert) = X509Certificate::from_der(&der).ok()?;
     Some(at(&cert))
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::{Ca, Validity};
+
+    #[test]
+    fn a_renewed_ca_has_its_old_key() {
+        let validity = Validity::days(Timestamp::UNIX_EPOCH, 1);
+        let ca = Ca::generate("ca", Some(validity)).unwrap();
+        let renewed = ca.renewed(Validity::days(Timestamp::UNIX_EPOCH, 2)).unwrap();
+        assert_eq!((renewed.name, &renewed.key), (ca.name, &ca.key));
+        assert_ne!(renewed.cert, ca.cert);
+    }
+
+    #[test]
+    fn the_end_of_time_is_no_reason_to_panic() {
+        for now in [Timestamp::MIN, Timestamp::MAX] {
+            let validity = Validity::days(now, i32::MAX);
+            assert!(validity.from <= validity.to);
+        }
+    }
+
+    #[test]
+    fn what_is_read_is_told_apart_from_what_is_damaged() {
+        let now: Timestamp = "2026-11-21T08:00:00Z".parse().unwrap();
+        let ca = Ca::generate("ca", Some(Validity::days(now, 10))).unwrap();
+        let day = |days: i64| now + jiff::SignedDuration::from_hours(24 * days);
+        assert!(ca.is_whole());
+        assert_eq!(
+            [-2, -1, 0].map(|days| ca.has_begun(day(days))),
+            [false, true, true]
+        );
+        assert_eq!(
+            [0, 9, 10].map(|days| ca.lasts_until(day(days))),
+            [true, true, false]
+        );
+        let other = Ca::generate("ca", None).unwrap();
+        for (cert, key) in [(&ca.cert, &other.key), (&ca.key, &ca.key), (&ca.cert, &ca.cert)] {
+            let (cert, key) = (cert.clone(), key.clone());
+            assert!(
+                !Ca {
+                    name: "ca",
+                    cert,
+                    key
+                }
+                .is_whole()
+            );
+        }
+    }
 }

@@ -1,15 +1,17 @@
-//! How many connections there may be on which nobody has authenticated: by address, and by the memory that there is for all of them.
+//! How many connections there may be on which nobody has authenticated: by address, and by the
+//! memory that there is for all of them.
 //!
 //! ```text
-//! accepted ──> waits for a place ──> TLS handshake ──> unknown ──> admitted: counts no more, until it has no stream
+//! accepted ──> waits for a slot ──> TLS handshake ──> unknown ──> admitted: not counted until it has no stream
 //!    │                 │ 10 s           │ 5 s            │ the server's patience
 //!    └─ too many ──────┴────────────────┴─ turned away ──┘
 //!                                       └─ crowded out by another address
 //! ```
 //!
-//! Promises: a client, whatever it opens, keeps nobody of another address waiting; connections that were admitted are not counted, so that thousands of
-//! daemons may come from one address. All places together take no more than a part of the memory. If they are taken, the address with the most of them
-//! gives one to an address with fewer: the one that it has held longest.
+//! Promises: a client, whatever it opens, keeps nobody of another address waiting; connections that
+//! were admitted are not counted, so that thousands of daemons may come from one address. All slots
+//! together take no more than a part of the memory. If they are taken, the address with the most of
+//! them gives one to an address with fewer: the one that it has held longest.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -23,32 +25,37 @@ use thiserror::Error;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-use super::places::{InUse, Place, Places};
-use crate::k8s::memory_limit;
+use super::slots::{ConnectionSlots, InUse, Slot};
+use crate::k8s::memory_limit::{self, Share};
 use crate::net::serve::network;
 
 #[cfg(test)]
 mod tests;
 
-/// Connections that may wait at the door, over all addresses.
+/// Connections that may wait, over all addresses.
 const WAITING: usize = 16 * 1024;
-/// What one that waits takes of the memory, most of it in the kernel; and of how many parts of the memory one is for them.
-const OF_WAITING: usize = 8 << 10;
-const PARTS_WAITING: usize = 32;
-/// The same of one that has a place: TLS, HTTP/2 and the socket.
-const OF_PLACE: usize = 32 << 10;
-const PARTS_PLACES: usize = 16;
-/// Those of an address that may come even so: who fills the door from many addresses keeps nobody of another one out.
+/// The memory for those that wait, most of it in the kernel.
+const WAITING_MEMORY: Share = Share {
+    parts: 32,
+    each: 8 << 10,
+};
+/// The memory for those that have a slot: TLS, HTTP/2 and the socket.
+const SERVED_MEMORY: Share = Share {
+    parts: 16,
+    each: 32 << 10,
+};
+/// Those of an address that may come even so: who fills the door from many addresses keeps nobody
+/// of another one out.
 const ALWAYS: usize = 4;
-/// The same of one address, for each place that it has.
-const WAITING_PER_PLACE: usize = 16;
-/// How long one waits for a place.
+/// Connections of one address that may wait, for each slot that it has.
+const WAITING_PER_SLOT: usize = 16;
+/// How long one waits for a slot.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Why a connection was turned away.
 #[derive(Debug, Error)]
 pub(crate) enum Rejected {
-    /// Its address has too many others, on which nobody has made himself known.
+    /// Its address has too many others on which nobody has authenticated.
     #[error("there are too many connections from this address on which nobody has made himself known")]
     TooMany,
     /// There are too many of all addresses, and no other has more.
@@ -118,18 +125,18 @@ impl From<rustls::Error> for Rejected {
     }
 }
 
-/// Who hears of those that are turned away: whom [`ConnectionLimit::name`] names.
-type Told = Box<dyn Fn(&str, &Rejected) + Send + Sync>;
+/// Called with the name of the client ([`ConnectionLimit::name`]) when a connection is turned away.
+type OnRejected = Box<dyn Fn(&str, &Rejected) + Send + Sync>;
 
-/// The door of one port.
+/// Limits the connections of one port on which nobody has authenticated.
 pub(crate) struct ConnectionLimit {
     /// Connections of one address that may shake hands, or wait to be known, at the same time.
-    places: usize,
+    slots: usize,
     /// Connections that may wait, of all addresses.
     most: usize,
-    told: Told,
+    on_rejected: OnRejected,
     waiting: Mutex<Waiting>,
-    served: Arc<Places>,
+    served: Arc<ConnectionSlots>,
 }
 
 #[derive(Default)]
@@ -141,28 +148,31 @@ struct Waiting {
 /// What comes from one address.
 struct Network {
     connections: usize,
-    places: Arc<Semaphore>,
+    slots: Arc<Semaphore>,
 }
 
 impl ConnectionLimit {
-    /// One with so many places for each address.
-    pub(crate) fn new(places: usize, told: impl Fn(&str, &Rejected) + Send + Sync + 'static) -> Arc<Self> {
-        Self::with_memory(memory_limit::limit(), places, told)
+    /// One with so many slots for each address.
+    pub(crate) fn new(
+        slots: usize,
+        on_rejected: impl Fn(&str, &Rejected) + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        Self::with_memory(memory_limit::limit(), slots, on_rejected)
     }
 
     /// The same where the process may take so many bytes.
     pub(super) fn with_memory(
         memory: usize,
-        places: usize,
-        told: impl Fn(&str, &Rejected) + Send + Sync + 'static,
+        slots: usize,
+        on_rejected: impl Fn(&str, &Rejected) + Send + Sync + 'static,
     ) -> Arc<Self> {
-        let most = (memory / PARTS_WAITING / OF_WAITING).clamp(ALWAYS, WAITING);
+        let most = WAITING_MEMORY.fits(memory).clamp(ALWAYS, WAITING);
         Arc::new(Self {
-            places: places.clamp(1, most),
+            slots: slots.clamp(1, most),
             most,
-            told: Box::new(told),
+            on_rejected: Box::new(on_rejected),
             waiting: Mutex::default(),
-            served: Places::new(memory / PARTS_PLACES / OF_PLACE),
+            served: ConnectionSlots::new(SERVED_MEMORY.fits(memory)),
         })
     }
 
@@ -174,22 +184,23 @@ impl ConnectionLimit {
         }
     }
 
-    /// A connection has come from there. Nothing where it is one too many.
-    pub(super) fn knock(self: &Arc<Self>, peer: IpAddr) -> Option<UnknownConnection> {
-        let visitor = self.readmit(peer);
-        if visitor.is_none() {
+    /// A connection has come from there. Nothing if it is one too many.
+    pub(super) fn accept(self: &Arc<Self>, peer: IpAddr) -> Option<UnknownConnection> {
+        let unknown = self.readmit(peer);
+        if unknown.is_none() {
             self.turn_away(peer, &Rejected::TooMany);
         }
-        visitor
+        unknown
     }
 
-    /// The same of one that counted for nobody, and does again: nobody is told where there are too many.
+    /// The same of one that counted for nobody, and does again: nobody is told if there are too
+    /// many.
     pub(super) fn readmit(self: &Arc<Self>, peer: IpAddr) -> Option<UnknownConnection> {
         let network = network(peer);
         let mut waiting = self.lock();
         let of_network = waiting.by_network.get(&network);
         let connections = of_network.map_or(0, |of_network| of_network.connections);
-        let most = self.places.saturating_mul(WAITING_PER_PLACE).min(self.most / 2);
+        let most = self.slots.saturating_mul(WAITING_PER_SLOT).min(self.most / 2);
         let is_full = waiting.all >= self.most && connections >= ALWAYS;
         if is_full || connections >= most {
             return None;
@@ -197,21 +208,21 @@ impl ConnectionLimit {
         waiting.all += 1;
         let of_network = waiting.by_network.entry(network).or_insert_with(|| Network {
             connections: 0,
-            places: Arc::new(Semaphore::new(self.places)),
+            slots: Arc::new(Semaphore::new(self.slots)),
         });
         of_network.connections += 1;
         Some(UnknownConnection {
-            places: Arc::clone(&of_network.places),
-            door: Arc::clone(self),
+            slots: Arc::clone(&of_network.slots),
+            limit: Arc::clone(self),
             peer,
-            place: None,
+            slot: None,
             of_all: None,
         })
     }
 
     /// Says why somebody may not stay.
     pub(super) fn turn_away(&self, peer: IpAddr, why: &Rejected) {
-        (self.told)(&Self::name(peer), why);
+        (self.on_rejected)(&Self::name(peer), why);
     }
 
     fn lock(&self) -> MutexGuard<'_, Waiting> {
@@ -220,19 +231,19 @@ impl ConnectionLimit {
     }
 }
 
-/// A connection on which nobody has made himself known. It counts until it is dropped.
+/// A connection on which nobody has authenticated. It counts until it is dropped.
 pub(crate) struct UnknownConnection {
-    door: Arc<ConnectionLimit>,
+    limit: Arc<ConnectionLimit>,
     peer: IpAddr,
-    places: Arc<Semaphore>,
-    place: Option<OwnedSemaphorePermit>,
-    of_all: Option<Place>,
+    slots: Arc<Semaphore>,
+    slot: Option<OwnedSemaphorePermit>,
+    of_all: Option<Slot>,
 }
 
 impl UnknownConnection {
-    /// The door that it has come to.
-    pub(super) fn door(&self) -> Arc<ConnectionLimit> {
-        Arc::clone(&self.door)
+    /// The limit that it counts for.
+    pub(super) fn limit(&self) -> Arc<ConnectionLimit> {
+        Arc::clone(&self.limit)
     }
 
     /// Where it comes from.
@@ -240,48 +251,49 @@ impl UnknownConnection {
         self.peer
     }
 
-    /// Waits for a place of its address, and of all. False: there was none, and it is turned away.
+    /// Waits for a slot of its address, and of all. False: there was none, and it is turned away.
     pub(super) async fn enter(&mut self) -> bool {
-        let place = async {
-            let own = Arc::clone(&self.places).acquire_owned().await.ok()?;
-            let of_all = self.door.served.take(network(self.peer)).await;
+        let slot = async {
+            let own = Arc::clone(&self.slots).acquire_owned().await.ok()?;
+            let of_all = self.limit.served.take(network(self.peer)).await;
             Some((own, of_all))
         };
-        if let Ok(Some((own, of_all))) = timeout(PATIENCE, place).await {
-            (self.place, self.of_all) = (Some(own), Some(of_all));
+        if let Ok(Some((own, of_all))) = timeout(PATIENCE, slot).await {
+            (self.slot, self.of_all) = (Some(own), Some(of_all));
             return true;
         }
         self.turn_away(&Rejected::TooMany);
         false
     }
 
-    /// Keeps its place of all until what is returned is dropped, if it has one.
+    /// Keeps its slot of all until what is returned is dropped, if it has one.
     pub(super) fn in_use(&self) -> Option<InUse> {
-        self.of_all.as_ref().map(Place::in_use)
+        self.of_all.as_ref().map(Slot::in_use)
     }
 
-    /// Ready once an address with fewer connections needs its place. Wakes the task of the latest poll then.
+    /// Ready once an address with fewer connections needs its slot. Wakes the task of the latest
+    /// poll then.
     pub(super) fn poll_crowded_out(&self, cx: &Context<'_>) -> Poll<()> {
         match &self.of_all {
-            Some(place) => place.poll_lost(cx),
+            Some(slot) => slot.poll_lost(cx),
             None => Poll::Pending,
         }
     }
 
-    /// Resolves once an address with fewer connections needs its place. Cancel-safe.
+    /// Resolves once an address with fewer connections needs its slot. Cancel-safe.
     pub(super) async fn crowded_out(&self) {
         poll_fn(|cx| self.poll_crowded_out(cx)).await;
     }
 
     /// Says why it may not stay.
     pub(super) fn turn_away(&self, why: &Rejected) {
-        self.door.turn_away(self.peer, why);
+        self.limit.turn_away(self.peer, why);
     }
 }
 
 impl Drop for UnknownConnection {
     fn drop(&mut self) {
-        let mut waiting = self.door.lock();
+        let mut waiting = self.limit.lock();
         waiting.all = waiting.all.saturating_sub(1);
         let network = network(self.peer);
         if let Some(of_network) = waiting.by_network.get_mut(&network) {

@@ -7,7 +7,8 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use super::Certificate;
 use crate::telemetry::metrics::Metrics;
 
-/// Tells when the certificate of the moment ends, each time that there is another one, until there can be none.
+/// Tells when the certificate of the moment ends, each time that there is another one, until there
+/// can be none.
 pub(crate) async fn tell(
     metrics: &Metrics,
     name: &'static str,

@@ -1,5 +1,5 @@
-//! Whether a client speaks HTTP/2 as clients do. The library that serves it ends connections and streams which do not, and tells nobody: that it
-//! does is read from what it answers.
+//! Checks that a client speaks HTTP/2 as clients do. The library that serves it ends connections
+//! and streams that do not, and tells nobody: what it answers shows that it does.
 
 use super::connection_limit::Rejected;
 
@@ -8,7 +8,8 @@ mod tests;
 
 /// What each client begins with (RFC 9113, 3.4).
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// A frame's header: the length of the rest in three bytes, its type, flags and stream (RFC 9113, 4.1).
+/// A frame's header: the length of the rest in three bytes, its type, flags and stream (RFC 9113,
+/// 4.1).
 pub(super) const HEADER: usize = 9;
 const RST_STREAM: u8 = 3;
 const GOAWAY: u8 = 7;
@@ -33,7 +34,7 @@ impl Preface {
         is_wrong.then_some(Rejected::NotHttp2)
     }
 
-    /// Whether it has come, or something else in its place, which ends the connection.
+    /// True if it has come, or something else in its place, which ends the connection.
     pub(super) fn is_whole(&self) -> bool {
         self.seen == PREFACE.len()
     }
@@ -99,7 +100,8 @@ impl Answers {
             &RST_STREAM | &GOAWAY if self.head.len() > HEADER => self.head.last_chunk::<4>()?,
             _ => return None,
         };
-        // Those that are the client's fault (RFC 9113, 7); the others come up between honest peers too.
+        // Those that are the client's fault (RFC 9113, 7); the others come up between honest peers
+        // too.
         let name = match u32::from_be_bytes(*code) {
             1 => "PROTOCOL_ERROR",
             3 => "FLOW_CONTROL_ERROR",

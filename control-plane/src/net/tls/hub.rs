@@ -1,8 +1,9 @@
 //! The hub's certificate, and the CA that daemons check it with.
 //!
-//! The [`Authority`] lives in a Secret (in cluster), and is made and replaced when it is time to; or in a directory (out of cluster), for good.
-//! Serving certificates are made by each process for itself and live in memory. Daemons verify a fixed server name, so that the certificate
-//! fits however they reach the hub.
+//! The [`Authority`] lives in a Secret (in cluster), and is made and replaced when it is time to;
+//! or in a directory (out of cluster), for good. Serving certificates are made by each process for
+//! itself and live in memory. Daemons verify a fixed server name, so that the certificate fits
+//! however they reach the hub.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -25,7 +26,8 @@ use super::rotation::{CA_CERT, CA_KEY};
 pub const SERVER_NAME: &str = "lockstep-control-plane";
 /// Secret that holds the CA, in the product's namespace.
 pub const CA_SECRET: &str = "lockstep-hub-tls";
-/// ConfigMap that publishes the CA certificate to the daemons; two of them while one takes the place of the other.
+/// ConfigMap that publishes the CA certificate to the daemons; two of them while one takes the
+/// place of the other.
 pub const CA_CONFIG_MAP: &str = "lockstep-hub-ca";
 
 /// Why no certificate could be had.
@@ -56,7 +58,7 @@ pub enum TlsError {
     Api(#[from] Box<kube::Error>),
 }
 
-/// A certificate by this CA, good for so long.
+/// A certificate by this CA, with this validity.
 pub(super) fn serving(ca: &Ca, validity: Option<Validity>) -> Result<Arc<CertifiedKey>, TlsError> {
     let issued = ca.issue(vec![SERVER_NAME.to_owned()], validity)?;
     let chain = vec![CertificateDer::from_pem_slice(issued.cert.as_bytes())?];
@@ -65,7 +67,7 @@ pub(super) fn serving(ca: &Ca, validity: Option<Validity>) -> Result<Arc<Certifi
     Ok(Arc::new(certified))
 }
 
-/// Takes the CA from a directory (`ca.crt`, `ca.key`), making it where it is missing.
+/// Takes the CA from a directory (`ca.crt`, `ca.key`), making it if it is missing.
 ///
 /// # Errors
 /// [`TlsError`] where the files cannot be read or written, or hold no CA.
@@ -109,12 +111,12 @@ pub(super) struct Cluster {
     issued: Option<(String, Timestamp)>,
 }
 
-/// How often it is tried anew where other replicas write at the same time.
+/// How often it is tried again when other replicas write at the same time.
 const ATTEMPTS: usize = 5;
 
 impl Cluster {
-    /// Sees to it that there is an authority, that it is the one of its time, and that daemons know it. Gives a certificate to serve with from now
-    /// on, where that is another one.
+    /// Sees to it that there is an authority, that it is the one of its time, and that daemons know
+    /// it. Gives a certificate to serve with from now on, if that is another one.
     ///
     /// # Errors
     /// [`TlsError`] where the API server refuses or the Secret is damaged.
@@ -141,7 +143,8 @@ impl Cluster {
     ) -> Result<Option<Arc<CertifiedKey>>, TlsError> {
         let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
         let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
-        // Before the Secret: what another replica publishes after this, of a later one, is not overwritten.
+        // Before the Secret: what another replica publishes after this, of a later one, is not
+        // overwritten.
         let published = maps.get_opt(CA_CONFIG_MAP).await.map_err(Box::new)?;
         let (mut secret, mut authority) = present(&secrets, now).await?;
         // Daemons are told of what there is, before anything comes after it.
@@ -182,7 +185,8 @@ impl Cluster {
     }
 }
 
-/// Sees to it that daemons are told whom to trust. Fails with a conflict where somebody has written since `present` was read.
+/// Sees to it that daemons are told whom to trust. Fails with a conflict if somebody has written
+/// since `present` was read.
 async fn publish(
     maps: &Api<ConfigMap>,
     present: Option<ConfigMap>,
@@ -220,7 +224,7 @@ fn is_conflict(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 409)
 }
 
-/// The Secret and what it holds, made where it is missing.
+/// The Secret and what it holds, made if it is missing.
 async fn present(secrets: &Api<Secret>, now: Timestamp) -> Result<(Secret, Authority), TlsError> {
     let read = |secret: Secret| {
         let made = secret

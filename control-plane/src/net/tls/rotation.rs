@@ -1,7 +1,8 @@
 //! An authority as a Secret holds it, and how another one takes its place.
 //!
-//! Promises: whoever trusts what is published trusts whatever is served, at each moment and after each step, whichever replica has seen it. Who
-//! publishes says when all have been told; nobody signs before that.
+//! Promises: a client that trusts what is published trusts whatever is served, at each moment and
+//! after each step, whichever replica has seen it. Who publishes says when all have been told;
+//! nobody signs before that.
 //!
 //! ```text
 //!            signs       published            next step
@@ -11,11 +12,12 @@
 //! replaced   next        next and previous    after a month: the one before is forgotten
 //! ```
 //!
-//! Where the Secret is damaged: without the current one there is nothing; a next or previous one that cannot be used is left out, and the Secret
-//! written without it.
+//! Where the Secret is damaged: without the current one there is nothing; a next or previous one
+//! that cannot be used is left out, and the Secret written without it.
 //!
-//! Clocks differ, and may be put back. One that is up to a day behind waits for a time that has not come yet; a time further ahead is taken for the
-//! present, and written down so. A current one that has not begun was made by a clock that was ahead: it is renewed by its key.
+//! Clocks differ, and may be put back. One that is up to a day behind waits for a time that has not
+//! come yet; a time further ahead is taken for the present, and written down so. A current one that
+//! has not begun was made by a clock that was ahead: it is renewed by its key.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,11 +30,13 @@ use super::ca::{Ca, Validity, is_certificate};
 #[cfg(test)]
 mod tests;
 
-/// How long another one is published before it signs. API servers hear of it at once, nodes within some minutes.
+/// How long another one is published before it signs. API servers hear of it at once, nodes within
+/// some minutes.
 pub(crate) const ANNOUNCED: SignedDuration = SignedDuration::from_hours(24);
 /// How long the one before is published after that: longer than what it has signed is served.
 pub(crate) const REMEMBERED: SignedDuration = SignedDuration::from_hours(30 * 24);
-/// What has less time left than this cannot wait for another authority: it is renewed by the same key.
+/// What has less time left than this cannot wait for another authority: it is renewed by the same
+/// key.
 pub(crate) const HURRY: SignedDuration = SignedDuration::from_hours(2 * 24);
 
 /// Keys of the current one in the Secret.
@@ -50,7 +54,8 @@ const PREVIOUS_SINCE: &str = "previous.since";
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Terms {
     pub(crate) name: &'static str,
-    /// For how many days a certificate is good: longer than it takes until another one has taken its place.
+    /// For how many days a certificate is good: longer than it takes until another one has taken
+    /// its place.
     pub(crate) days: i32,
 }
 
@@ -65,8 +70,8 @@ impl Terms {
 pub(crate) struct Rotation {
     terms: Terms,
     pub(crate) current: Ca,
-    next: Option<Next>,
-    /// The certificate of the one before, and since when it signs no more.
+    next: Option<NextAuthority>,
+    /// The certificate of the one before, and since when it no longer signs.
     previous: Option<(String, Timestamp)>,
     /// The Secret holds something of a next or previous one that cannot be used.
     is_damaged: bool,
@@ -74,11 +79,30 @@ pub(crate) struct Rotation {
 
 /// The one that will sign.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Next {
+struct NextAuthority {
     ca: Ca,
     made: Timestamp,
     /// Since when all who have to trust it are told.
     told: Option<Timestamp>,
+}
+
+/// How far [`Rotation::trusted`] is published.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Trust {
+    /// All that is to be trusted is published, everywhere.
+    Published,
+    /// Somebody has not been told of all of it.
+    Pending,
+}
+
+impl Trust {
+    /// [`Trust::Published`] if all are told.
+    pub(crate) fn told(are_told: bool) -> Self {
+        match are_told {
+            true => Self::Published,
+            false => Self::Pending,
+        }
+    }
 }
 
 /// What a step does.
@@ -126,14 +150,15 @@ impl Rotation {
         })
     }
 
-    /// What comes after this, and what that is; nothing while there is nothing to do. Whether another one is due is asked where there could be
-    /// one. `told` says that all of [`Rotation::trusted`] is published, everywhere.
+    /// The next state, and what changes with it; nothing while there is nothing to do. `is_due` is
+    /// called only if another authority may be made.
     pub(crate) fn step(
         &self,
         now: Timestamp,
         is_due: impl FnOnce() -> bool,
-        told: bool,
+        trust: Trust,
     ) -> Result<Option<(Self, Change)>, rcgen::Error> {
+        let told = trust == Trust::Published;
         let mut after = self.mended(now);
         if after != *self {
             return Ok(Some((after, Change::Mended)));
@@ -145,7 +170,7 @@ impl Rotation {
         let is_over = |since: Timestamp, time| now.duration_since(since) >= time;
         let change = match (&self.next, &self.previous) {
             (
-                Some(Next {
+                Some(NextAuthority {
                     ca,
                     told: Some(since),
                     ..
@@ -162,8 +187,8 @@ impl Rotation {
                     Change::Mended
                 }
             }
-            (Some(next @ Next { told: None, .. }), _) if told => {
-                after.next = Some(Next {
+            (Some(next @ NextAuthority { told: None, .. }), _) if told => {
+                after.next = Some(NextAuthority {
                     // The clock that it was made by may be ahead.
                     told: Some(now.max(next.made)),
                     ..next.clone()
@@ -175,7 +200,7 @@ impl Rotation {
                 Change::Forgotten
             }
             (None, None) if is_due() => {
-                after.next = Some(Next {
+                after.next = Some(NextAuthority {
                     ca: self.terms.generate(now)?,
                     made: now,
                     told: None,
@@ -187,15 +212,16 @@ impl Rotation {
         Ok(Some((after, change)))
     }
 
-    /// Without what is damaged, and without times that are far ahead. A replica that is a little behind must leave the others' times alone: by
-    /// its own, the day would be over too early for them.
+    /// Without what is damaged, and without times that are far ahead. A replica that is a little
+    /// behind must leave the others' times alone: by its own, the day would be over too early for
+    /// them.
     fn mended(&self, now: Timestamp) -> Self {
         let credible = now.saturating_add(ANNOUNCED).unwrap_or(now);
         let seen = |time: Timestamp| if time > credible { now } else { time };
         let next = self.next.clone().map(|next| {
             let made = seen(next.made);
             let told = next.told.map(|told| seen(told).max(made));
-            Next { made, told, ..next }
+            NextAuthority { made, told, ..next }
         });
         let previous = self.previous.clone();
         Self {
@@ -214,7 +240,8 @@ impl Rotation {
         all.map(|cert| format!("{}\n", cert.trim_end())).collect()
     }
 
-    /// What is in a Secret's data; the name of what is missing or damaged where nothing can be signed with it.
+    /// What is in a Secret's data; the name of what is missing or damaged if nothing can be
+    /// signed with it.
     pub(crate) fn from_data(terms: Terms, data: &BTreeMap<String, ByteString>) -> Result<Self, &'static str> {
         let text = |key: &'static str| text(data, key);
         let time = |key: &'static str| text(key)?.parse::<Timestamp>().ok();
@@ -237,10 +264,11 @@ impl Rotation {
             return Err(CA_KEY);
         }
         let next = ca(NEXT_CERT, NEXT_KEY).filter(Ca::is_whole);
-        let next = next.zip(time(NEXT_SINCE)).map(|(ca, made)| Next {
+        let next = next.zip(time(NEXT_SINCE)).map(|(ca, made)| NextAuthority {
             ca,
             made,
-            // One of before it was made is of another, left behind by a version that does not know the key.
+            // One of before it was made is of another, left behind by a version that does not know
+            // the key.
             told: time(NEXT_TOLD).filter(|told| *told >= made),
         });
         let previous = text(PREVIOUS_CERT).filter(|cert| is_certificate(cert));

@@ -1,4 +1,5 @@
-//! TLS whose certificate may change: the next handshake has the new one, and connections that stand go on.
+//! TLS whose certificate may change: the next handshake has the new one, and connections that stand
+//! go on.
 
 use std::io;
 use std::num::NonZero;
@@ -23,7 +24,8 @@ use crate::net::serve::{HANDSHAKE_RECORD, turn_down};
 /// How long a handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 
-/// Handshakes of each core of which a step is done before other tasks run. One takes up to a millisecond.
+/// Handshakes of each core of which a step is done before other tasks run. One takes up to a
+/// millisecond.
 const STEPS: usize = 8;
 
 /// The certificate to serve with, once there is one.
@@ -41,11 +43,13 @@ impl ResolvesServerCert for Current {
 
 /// TLS for gRPC with the certificate of the moment.
 ///
-/// All nodes shake hands at once when a leader is followed by another, so a handshake is made cheap: AES-128 is preferred, whose keys are made with SHA-256,
-/// for which processors have instructions that they lack for the SHA-384 of AES-256; and no tickets are given out, since no daemon resumes a session. Other clients of gRPC are few.
+/// All nodes shake hands at once when a leader is followed by another, so a handshake is made
+/// cheap: AES-128 is preferred, whose keys are made with SHA-256, for which processors have
+/// instructions that they lack for the SHA-384 of AES-256; and no tickets are given out, since no
+/// daemon resumes a session. Other clients of gRPC are few.
 ///
 /// # Errors
-/// Where rustls does not support what it is asked for.
+/// If rustls does not support what it is asked for.
 pub(crate) fn grpc(certificate: watch::Receiver<Certificate>) -> Result<Arc<ServerConfig>, rustls::Error> {
     let mut provider = ring::default_provider();
     provider
@@ -63,32 +67,33 @@ pub(crate) fn grpc(certificate: watch::Receiver<Certificate>) -> Result<Arc<Serv
 }
 
 /// A connection after its handshake.
-pub(crate) struct Guest {
+pub(crate) struct AcceptedConnection {
     pub(crate) stream: TlsStream<TcpStream>,
-    pub(crate) visitor: UnknownConnection,
+    pub(crate) unknown: UnknownConnection,
 }
 
-/// The connections of a listener, after their handshakes, which all cores share: their cryptography is most of what a connection costs. Who is slow
-/// with that holds up nobody else, and who fails is left out. When hundreds shake hands at once, other tasks of these cores go on between them.
+/// The connections of a listener, after their handshakes, which all cores share: their cryptography
+/// is most of what a connection costs. Who is slow with that holds up nobody else, and who fails is
+/// left out. When hundreds shake hands at once, other tasks of these cores go on between them.
 pub(crate) fn accept(
     listener: TcpListener,
     config: Arc<ServerConfig>,
-    door: Arc<ConnectionLimit>,
-) -> impl Stream<Item = io::Result<Guest>> {
+    limit: Arc<ConnectionLimit>,
+) -> impl Stream<Item = io::Result<AcceptedConnection>> {
     let acceptor = TlsAcceptor::from(config);
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
     let turns = Arc::new(Semaphore::new(cores * STEPS));
-    // As many as the door lets wait.
+    // As many as the limit lets wait.
     let handshakes = JoinSet::new();
     stream::unfold((listener, handshakes), move |(listener, mut handshakes)| {
-        let (acceptor, door, turns) = (acceptor.clone(), Arc::clone(&door), Arc::clone(&turns));
+        let (acceptor, limit, turns) = (acceptor.clone(), Arc::clone(&limit), Arc::clone(&turns));
         async move {
             loop {
                 tokio::select! {
                     accepted = listener.accept() => match accepted {
                         Ok((stream, peer)) => {
-                            if let Some(visitor) = door.knock(peer.ip()) {
-                                let shaken = welcome(acceptor.clone(), stream, visitor, Arc::clone(&turns));
+                            if let Some(unknown) = limit.accept(peer.ip()) {
+                                let shaken = welcome(acceptor.clone(), stream, unknown, Arc::clone(&turns));
                                 handshakes.spawn(shaken);
                             }
                         }
@@ -99,8 +104,8 @@ pub(crate) fn accept(
                         }
                     },
                     Some(done) = handshakes.join_next() => {
-                        if let Ok(Some(guest)) = done {
-                            return Some((Ok(guest), (listener, handshakes)));
+                        if let Ok(Some(accepted_connection)) = done {
+                            return Some((Ok(accepted_connection), (listener, handshakes)));
                         }
                     }
                 }
@@ -109,26 +114,26 @@ pub(crate) fn accept(
     })
 }
 
-/// Shakes hands, once there is a place for that.
+/// Shakes hands, once there is a slot for that.
 async fn welcome(
     acceptor: TlsAcceptor,
     stream: TcpStream,
-    mut visitor: UnknownConnection,
+    mut unknown: UnknownConnection,
     turns: Arc<Semaphore>,
-) -> Option<Guest> {
-    if !visitor.enter().await {
+) -> Option<AcceptedConnection> {
+    if !unknown.enter().await {
         return None;
     }
     // Messages are small and awaited: they must not wait for more to send.
     let _ = stream.set_nodelay(true);
     let shaken = tokio::select! {
         shaken = tokio::time::timeout(HANDSHAKE, handshake(acceptor, stream, turns)) => shaken,
-        () = visitor.crowded_out() => Ok(Err(Some(Rejected::CrowdedOut))),
+        () = unknown.crowded_out() => Ok(Err(Some(Rejected::CrowdedOut))),
     };
     match shaken.unwrap_or(Err(Some(Rejected::Slow))) {
-        Ok(stream) => return Some(Guest { stream, visitor }),
-        Err(Some(why)) => visitor.turn_away(&why),
-        Err(None) => tracing::debug!(peer = %visitor.peer(), "a client has left during its handshake"),
+        Ok(stream) => return Some(AcceptedConnection { stream, unknown }),
+        Err(Some(why)) => unknown.turn_away(&why),
+        Err(None) => tracing::debug!(peer = %unknown.peer(), "a client has left during its handshake"),
     }
     None
 }

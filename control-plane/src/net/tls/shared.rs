@@ -20,9 +20,11 @@ use super::serving::{Certificate, grpc};
 use crate::k8s::{namespace, retry};
 use crate::telemetry::metrics::Metrics;
 
-/// How often it is looked whether it is time for another CA. What others have written or deleted is seen at once.
+/// How often it is looked whether it is time for another CA. What others have written or deleted is
+/// seen at once.
 const LOOK: Duration = Duration::from_secs(600);
-/// Between two looks at least: somebody may change it back each time, as other replicas see each other's writes.
+/// Between two looks at least: somebody may change it back each time, as other replicas see each
+/// other's writes.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Between attempts that fail at most.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
@@ -46,10 +48,11 @@ impl HubIdentity {
         }
     }
 
-    /// TLS with the certificate of the moment, once there is one: the API server may be away at the start.
+    /// TLS with the certificate of the moment, once there is one: the API server may be away at the
+    /// start.
     ///
     /// # Errors
-    /// Where rustls does not support what it is asked for.
+    /// If rustls does not support what it is asked for.
     pub(crate) async fn ready(&self) -> Result<Arc<ServerConfig>, TlsError> {
         let mut certificate = self.certificate.subscribe();
         // The sender is `self`.

@@ -1,7 +1,8 @@
 //! Much work that becomes ready at once, in small steps between which other tasks go on.
 //!
-//! A scheduler takes ready tasks in the order in which they became ready. After 600 handshakes that became ready at the same time a task waits for 600 steps of
-//! cryptography. Here a few of them are ready, and the others wait in a line.
+//! A scheduler takes ready tasks in the order in which they became ready. After 600 handshakes that
+//! became ready at the same time a task waits for 600 steps of cryptography. Here a few of them are
+//! ready, and the others wait in a line.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -13,10 +14,7 @@ use futures::task::AtomicWaker;
 use tokio::sync::Semaphore;
 use tokio_util::sync::PollSemaphore;
 
-#[cfg(test)]
-mod tests;
-
-/// Whether the work has something to do, and the task that does it.
+/// Set when the work has something to do, with the task that does it.
 #[derive(Default)]
 struct Ready {
     is_ready: AtomicBool,
@@ -30,8 +28,9 @@ impl Wake for Ready {
     }
 }
 
-/// Does `work`, of which each step takes a turn. A turn is given back when the task would have run again: until then others that are ready have run. Work that
-/// waits for something has no turn. Cancel-safe if the work is.
+/// Does `work`, of which each step takes a turn. A turn is given back when the task would have run
+/// again: until then others that are ready have run. Work that waits for something has no turn.
+/// Cancel-safe if the work is.
 pub(super) async fn in_turn<T>(turns: Arc<Semaphore>, work: impl Future<Output = T>) -> T {
     let mut turns = PollSemaphore::new(turns);
     let mut work = pin!(work);
@@ -56,4 +55,72 @@ pub(super) async fn in_turn<T>(turns: Arc<Semaphore>, work: impl Future<Output =
         done
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU32;
+    use std::time::Duration;
+
+    use tokio::sync::oneshot;
+    use tokio::task::{JoinSet, yield_now};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_task_that_becomes_ready_does_not_wait_for_all_the_work() {
+        let (turns, steps) = (Arc::new(Semaphore::new(2)), Arc::new(AtomicU32::new(0)));
+        let mut work = JoinSet::new();
+        for _ in 0..500 {
+            let steps = Arc::clone(&steps);
+            work.spawn(in_turn(Arc::clone(&turns), async move {
+                for _ in 0..3 {
+                    steps.fetch_add(1, Ordering::SeqCst);
+                    yield_now().await;
+                }
+            }));
+        }
+        let (mut before, mut most) = (0, 0);
+        for _ in 0..100 {
+            yield_now().await;
+            let now = steps.load(Ordering::SeqCst);
+            (before, most) = (now, most.max(now - before));
+        }
+        assert!((1..=200).contains(&most), "{most} steps at once");
+        work.join_all().await;
+        assert_eq!(steps.load(Ordering::SeqCst), 1500);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn work_that_waits_has_no_turn_and_goes_on_when_it_is_ready() {
+        let turns = Arc::new(Semaphore::new(1));
+        let (tell, told) = oneshot::channel();
+        let waits = tokio::spawn(in_turn(Arc::clone(&turns), told));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(turns.available_permits(), 1);
+        assert_eq!(in_turn(Arc::clone(&turns), async { 1 }).await, 1);
+        tell.send(2).unwrap();
+        assert_eq!(waits.await.unwrap(), Ok(2));
+        assert_eq!(turns.available_permits(), 1);
+    }
+
+    #[tokio::test]
+    async fn work_that_is_given_up_gives_its_turn_back() {
+        let turns = Arc::new(Semaphore::new(1));
+        let busy = in_turn(Arc::clone(&turns), async {
+            loop {
+                yield_now().await;
+            }
+        });
+        let some_steps = async {
+            for _ in 0..10 {
+                yield_now().await;
+            }
+        };
+        tokio::select! {
+            () = busy => {}
+            () = some_steps => {}
+        }
+        assert_eq!(turns.available_permits(), 1);
+    }
 }

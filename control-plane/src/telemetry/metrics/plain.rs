@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 /// Content type of [`of`].
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The same metrics. There a counter is called by the name of its samples, and there are no units and no end.
+/// The same metrics. There a counter is called by the name of its samples, and there are no units
+/// and no end.
 pub(super) fn of(open: &str) -> String {
     let mut plain = String::with_capacity(open.len() + 1024);
     let mut counters = std::collections::HashSet::new();

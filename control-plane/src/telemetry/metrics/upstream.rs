@@ -1,6 +1,8 @@
-//! Metrics under the names of controller-runtime and client-go, which upstream's controller has from there.
+//! Metrics under the names of controller-runtime and client-go, which upstream's controller has
+//! from there.
 //!
-//! Promises: alerts and dashboards that were written for upstream's controller go on. Series whose labels are known are there from the beginning.
+//! Promises: alerts and dashboards that were written for upstream's controller go on. Series whose
+//! labels are known are there from the beginning.
 
 mod process;
 mod queue;

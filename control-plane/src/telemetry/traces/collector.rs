@@ -57,7 +57,7 @@ impl Collector {
         self.received.recv().await.unwrap()
     }
 
-    /// Whether there was no other.
+    /// True if there was no other.
     pub(crate) fn is_empty(&self) -> bool {
         self.received.is_empty()
     }

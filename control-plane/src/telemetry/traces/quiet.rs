@@ -1,4 +1,5 @@
-//! An exporter whose failures are logged, but not each of them: a collector that is away would fill the log.
+//! An exporter whose failures are logged, but not each of them: a collector that is away would fill
+//! the log.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,19 +13,19 @@ const SILENCE: Duration = Duration::from_secs(60);
 
 /// Exports as the exporter in it does.
 #[derive(Debug)]
-pub(super) struct Quiet<E> {
+pub(super) struct QuietExporter<E> {
     exporter: E,
-    lost: Mutex<Lost>,
+    lost: Mutex<UnsentSpans>,
 }
 
 /// Spans that were not sent.
 #[derive(Debug, Default)]
-pub(super) struct Lost {
+pub(super) struct UnsentSpans {
     told_at: Option<Instant>,
     untold: usize,
 }
 
-impl Lost {
+impl UnsentSpans {
     /// Adds some. How many the log should tell of now, if of any.
     pub(super) fn add(&mut self, spans: usize, now: Instant) -> Option<usize> {
         self.untold += spans;
@@ -36,7 +37,7 @@ impl Lost {
     }
 }
 
-impl<E> Quiet<E> {
+impl<E> QuietExporter<E> {
     pub(super) fn new(exporter: E) -> Self {
         Self {
             exporter,
@@ -45,7 +46,7 @@ impl<E> Quiet<E> {
     }
 }
 
-impl<E: SpanExporter> SpanExporter for Quiet<E> {
+impl<E: SpanExporter> SpanExporter for QuietExporter<E> {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let spans = batch.len();
         let result = self.exporter.export(batch).await;

@@ -75,7 +75,7 @@ async fn what_cannot_be_set_up_is_reported_by_its_name() {
 
 #[test]
 fn the_log_tells_of_the_first_loss_and_then_once_a_minute() {
-    let mut lost = quiet::Lost::default();
+    let mut lost = quiet::UnsentSpans::default();
     let start = Instant::now();
     let at = |seconds| start + Duration::from_secs(seconds);
     assert_eq!(lost.add(3, at(0)), Some(3));

@@ -18,7 +18,7 @@ fn large(kib: usize) -> Size {
 
 #[tokio::test]
 async fn what_is_not_read_has_a_bound_for_each_namespace_and_leaves_room_to_others() {
-    let lines = Lines::default();
+    let lines = NamespaceLines::default();
     let (evil, good) = (lines.of("evil"), lines.of("good"));
     let mut unread = Vec::new();
     while let Some(room) = evil.room(large(4 * 1024)).now_or_never() {
@@ -34,7 +34,7 @@ async fn what_is_not_read_has_a_bound_for_each_namespace_and_leaves_room_to_othe
 
 #[tokio::test]
 async fn one_namespace_leaves_room_to_others_where_memory_is_short() {
-    let lines = Lines::with_memory(56 << 20);
+    let lines = NamespaceLines::with_memory(56 << 20);
     let evil = lines.of("evil");
     let mut unread = Vec::new();
     while let Some(room) = evil.room(large(1024)).now_or_never() {
@@ -48,7 +48,7 @@ async fn one_namespace_leaves_room_to_others_where_memory_is_short() {
 
 #[tokio::test]
 async fn tenants_who_read_nothing_leave_room_to_who_asks_about_all_namespaces() {
-    let lines = Lines::default();
+    let lines = NamespaceLines::default();
     let tenants = ["a", "b", "c", "d"].map(|namespace| lines.of(namespace));
     let mut unread = Vec::new();
     for tenant in &tenants {
@@ -60,8 +60,8 @@ async fn tenants_who_read_nothing_leave_room_to_who_asks_about_all_namespaces() 
 
 #[tokio::test]
 async fn pages_and_messages_of_small_groups_take_room_too() {
-    let line = Lines::default().of("ns");
-    let group = Size::of_workers(950, false);
+    let line = NamespaceLines::default().of("ns");
+    let group = Size::of_workers(950, Detail::Full);
     assert!(!group.is_large() && line.room(group).await.is_some());
     let page = Size::of_page([group; 500].into_iter(), 2 << 20);
     assert!(page.bytes >= 2 << 20 && page.bytes < 3 << 20, "{page:?}");
@@ -72,13 +72,16 @@ async fn pages_and_messages_of_small_groups_take_room_too() {
     assert_eq!(unread.len(), 7);
     assert!(line.room(group).now_or_never().is_some());
     // Of groups without their workers there is little to tell.
-    let brief = Size::of_page([Size::of_workers(950, true); 60].into_iter(), 2 << 20);
+    let brief = Size::of_page(
+        [Size::of_workers(950, Detail::WithoutWorkers); 60].into_iter(),
+        2 << 20,
+    );
     assert!(line.room(brief).await.is_none());
 }
 
 #[tokio::test]
 async fn the_largest_has_room_and_a_small_one_needs_none() {
-    let line = Lines::default().of("ns");
+    let line = NamespaceLines::default().of("ns");
     let small = Size {
         is_large: false,
         bytes: FREE,
@@ -92,7 +95,7 @@ async fn the_largest_has_room_and_a_small_one_needs_none() {
 
 #[tokio::test(start_paused = true)]
 async fn one_is_told_at_a_time_and_rests_follow() {
-    let lines = Lines::default();
+    let lines = NamespaceLines::default();
     let at_once = Arc::new(AtomicUsize::new(0));
     let took = Duration::from_millis(20);
     let began = Instant::now();
@@ -114,10 +117,10 @@ async fn one_is_told_at_a_time_and_rests_follow() {
 
 #[tokio::test]
 async fn an_answer_holds_its_room_until_it_is_read() {
-    let line = Lines::default().of("ns");
+    let line = NamespaceLines::default().of("ns");
     let room = line.room(large(16 * 1024)).await.unwrap();
     let mut answer = Response::new(Body::new(Full::new(Bytes::from_static(b"groups"))));
-    answer.extensions_mut().insert(Held(Arc::new(vec![room])));
+    answer.extensions_mut().insert(HeldRoom(Arc::new(vec![room])));
     let answer = held(answer);
     assert!(line.room(large(1)).now_or_never().is_none());
     let read = answer.into_body().collect().await.unwrap().to_bytes();

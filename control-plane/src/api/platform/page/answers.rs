@@ -9,9 +9,9 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
 
-use super::asked::Asked;
 use super::events::Reader;
-use super::{MAX_READERS, REST, StatusPage, look};
+use super::request::Subject;
+use super::{MAX_READERS, REST, StatusPage, view};
 
 /// Why there is no state.
 #[derive(Debug, thiserror::Error)]
@@ -25,18 +25,20 @@ impl IntoResponse for Unmade {
 }
 
 impl StatusPage {
-    /// What the reader looks at, as it is now: JSON. It is made when nobody else's is, and off the threads that have to be quick.
-    pub(super) async fn make(&self, asked: &Asked) -> Result<Arc<str>, Unmade> {
+    /// What the reader looks at, as it is now: JSON. It is made when nobody else's is, and off the
+    /// threads that have to be quick.
+    pub(super) async fn make(&self, subject: &Subject) -> Result<Arc<str>, Unmade> {
         let unmade = |error: &dyn std::fmt::Display| Unmade(error.to_string());
         let turn = Arc::clone(&self.turn)
             .acquire_owned()
             .await
             .map_err(|error| unmade(&error))?;
-        let (page, asked) = (self.clone(), asked.clone());
-        // The turn goes along: a reader who does not wait for the end makes no room for another one before that.
+        let (page, subject) = (self.clone(), subject.clone());
+        // The turn goes along: a reader who does not wait for the end makes no room for another one
+        // before that.
         let making = tokio::task::spawn_blocking(move || {
             let begun = Instant::now();
-            let state = look::look(&page, &asked);
+            let state = view::view(&page, &subject);
             (serde_json::to_string(&state), begun.elapsed(), turn)
         });
         let (text, took, turn) = making.await.map_err(|error| unmade(&error))?;
@@ -52,21 +54,22 @@ const JSON: [(HeaderName, HeaderValue); 1] =
     [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))];
 
 /// The state, once.
-pub(super) async fn state(State(page): State<StatusPage>, asked: Asked) -> Result<Response, Unmade> {
-    let text = page.make(&asked).await?;
+pub(super) async fn state(State(page): State<StatusPage>, subject: Subject) -> Result<Response, Unmade> {
+    let text = page.make(&subject).await?;
     Ok((JSON, text.to_string()).into_response())
 }
 
 /// The state, and again whenever it has changed.
-pub(super) async fn events(State(page): State<StatusPage>, headers: HeaderMap, asked: Asked) -> Response {
+pub(super) async fn events(State(page): State<StatusPage>, headers: HeaderMap, subject: Subject) -> Response {
     let Ok(place) = Arc::clone(&page.readers).try_acquire_owned() else {
         return full(&headers);
     };
-    let reader = Reader::new(page, asked, place);
+    let reader = Reader::new(page, subject, place);
     Sse::new(futures::stream::unfold(reader, Reader::next)).into_response()
 }
 
-/// There is no room for another reader. A browser's stream of events shows its script no status: it is told by an event.
+/// There is no room for another reader. A browser's stream of events shows its script no status: it
+/// is told by an event.
 fn full(headers: &HeaderMap) -> Response {
     let message = format!("{MAX_READERS} pages are open already, and no more may be");
     let accepted = headers.get(header::ACCEPT).map(HeaderValue::as_bytes);

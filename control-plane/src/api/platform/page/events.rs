@@ -1,7 +1,8 @@
 //! One reader who is told of changes.
 //!
-//! Promises: each event is the whole state; one that the reader has seen last is not sent again; what changes while the reader is busy is never
-//! sent but as a part of the newest state. Nothing is made before the reader has room for it.
+//! Promises: each event is the whole state; one that the reader has seen last is not sent again;
+//! what changes while the reader is busy is never sent but as a part of the newest state. Nothing
+//! is made before the reader has room for it.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -13,18 +14,19 @@ use tokio::time::{Instant, sleep_until};
 
 use super::StatusPage;
 use super::answers::Unmade;
-use super::asked::Asked;
+use super::request::Subject;
 use crate::controllers::restart::board::Snapshot;
 
 /// Least time between two states that one reader is sent: what changes within is sent as one.
 const PACE: Duration = Duration::from_millis(100);
-/// A reader hears something so often, so that it knows that it is connected. What nobody tells of is looked at then: who leads.
+/// A reader hears something so often, so that it knows that it is connected. What nobody tells of
+/// is looked at then: who leads.
 const ALIVE: Duration = Duration::from_secs(5);
 
 /// A reader's place.
 pub(super) struct Reader {
     page: StatusPage,
-    asked: Asked,
+    subject: Subject,
     changes: watch::Receiver<u64>,
     leading: watch::Receiver<bool>,
     /// Digest of the state that was sent last.
@@ -35,12 +37,12 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    pub(super) fn new(page: StatusPage, asked: Asked, place: OwnedSemaphorePermit) -> Self {
+    pub(super) fn new(page: StatusPage, subject: Subject, place: OwnedSemaphorePermit) -> Self {
         Self {
             changes: page.board.changes(),
             leading: page.board.leading(),
             page,
-            asked,
+            subject,
             sent: None,
             rests_until: Instant::now(),
             _place: place,
@@ -62,7 +64,7 @@ impl Reader {
             self.changes.borrow_and_update();
             self.leading.borrow_and_update();
             let seen = self.group();
-            let state = self.page.make(&self.asked).await?;
+            let state = self.page.make(&self.subject).await?;
             let digest = digest(&state);
             self.rests_until = Instant::now() + PACE;
             if self.sent.replace(digest) != Some(digest) {
@@ -94,11 +96,11 @@ impl Reader {
         }
     }
 
-    /// The state of the group that is looked at, where it is one.
+    /// The state of the group that is looked at, if it is one.
     fn group(&self) -> Option<Arc<Snapshot>> {
-        match &self.asked {
-            Asked::Groups { .. } => None,
-            Asked::Group(key) => self.page.board.get(key),
+        match &self.subject {
+            Subject::Groups { .. } => None,
+            Subject::Group(key) => self.page.board.get(key),
         }
     }
 }

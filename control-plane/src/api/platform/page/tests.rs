@@ -155,7 +155,7 @@ async fn the_list_tells_where_each_group_stands() {
 #[tokio::test]
 async fn of_too_many_groups_those_in_trouble_are_shown() {
     let served = Served::leading().await;
-    let names: Vec<String> = (0..look::ROWS + 20)
+    let names: Vec<String> = (0..view::ROWS + 20)
         .map(|number| format!("js-{number:04}"))
         .collect();
     let posts: Vec<_> = names
@@ -172,9 +172,9 @@ async fn of_too_many_groups_those_in_trouble_are_shown() {
         .collect();
     let state = served.state("/state").await;
     let groups = state["groups"].as_array().unwrap();
-    assert_eq!((groups.len(), &state["found"]), (look::ROWS, &json!(names.len())));
+    assert_eq!((groups.len(), &state["found"]), (view::ROWS, &json!(names.len())));
     assert_eq!(
-        (&groups[0]["name"], &groups[look::ROWS - 1]["name"]),
+        (&groups[0]["name"], &groups[view::ROWS - 1]["name"]),
         (&json!("js-0000"), &json!("js-0519"))
     );
     drop(posts);

@@ -139,7 +139,7 @@ async fn older_tools_find_it_too() {
         .unwrap()
         .into_inner();
     assert!(answers.message().await.unwrap().is_some());
-    // Who asks no more is done.
+    // A client that no longer asks is done.
     assert!(answers.message().await.unwrap().is_none());
 }
 

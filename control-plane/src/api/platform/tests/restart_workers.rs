@@ -1,4 +1,4 @@
-//! Restarts of some workers alone, with an API server that keeps one JobSet.
+//! Restarts of some workers without the others, with an API server that keeps one JobSet.
 
 use kube::client::Body;
 use lockstep_core::restart::{RestartLevel, Scope};
@@ -6,18 +6,18 @@ use lockstep_core::restart::{RestartLevel, Scope};
 use super::*;
 
 /// What the API server has been asked for, and what it has.
-struct Kept {
+struct StoredJobSet {
     jobset: JobSet,
     patches: Vec<Value>,
     /// So many patches come too late.
     conflicts: usize,
 }
 
-type Server = Arc<Mutex<Kept>>;
+type Server = Arc<Mutex<StoredJobSet>>;
 
 const ANNOTATION: &str = "lockstep.dev/restart-workers";
 
-fn answer(kept: &mut Kept, patch: Option<Value>) -> (u16, Vec<u8>) {
+fn answer(kept: &mut StoredJobSet, patch: Option<Value>) -> (u16, Vec<u8>) {
     if let Some(patch) = patch {
         kept.patches.push(patch.clone());
         if kept.conflicts > 0 {
@@ -53,7 +53,7 @@ fn client(server: &Server) -> kube::Client {
     kube::Client::new(service, "default")
 }
 
-/// A driver and two parameter servers, which are restarted alone.
+/// A driver and two parameter servers, which are restarted one by one.
 fn trained() -> JobSet {
     let template = json!({"spec": {"completions": 2, "parallelism": 2, "template": {"spec": {"containers": [{"name": "worker"}]}}}});
     let mut alone = template.clone();
@@ -69,7 +69,7 @@ fn trained() -> JobSet {
     .unwrap()
 }
 
-/// Its state, with workers that are restarted alone, by agents.
+/// Its state, with workers that agents restart one by one.
 fn state(jobset: &JobSet) -> Snapshot {
     let mut state = running("ours", "js", 4);
     state.jobset = Arc::new(jobset.clone());
@@ -91,7 +91,7 @@ fn state(jobset: &JobSet) -> Snapshot {
 }
 
 async fn serving() -> (Api, Post, Server) {
-    let kept = Kept {
+    let kept = StoredJobSet {
         jobset: trained(),
         patches: Vec::new(),
         conflicts: 0,
@@ -188,6 +188,7 @@ async fn it_is_asked_for_on_what_was_read_and_once() {
     assert_eq!(server.lock().unwrap().patches.len(), 4);
 }
 
+/// One table of requests and refusals, which is why it is long.
 #[tokio::test]
 async fn refusals_name_the_field_and_nothing_is_written() {
     let (api, post, server) = serving().await;

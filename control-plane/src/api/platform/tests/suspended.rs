@@ -6,7 +6,7 @@ use super::*;
 
 /// What the API server has been asked for, and what it has.
 #[derive(Default)]
-struct Kept {
+struct StoredJobSet {
     jobset: Option<JobSet>,
     patches: Vec<Value>,
     /// So many patches come too late.
@@ -15,7 +15,7 @@ struct Kept {
     refuses: Option<&'static str>,
 }
 
-type Server = Arc<Mutex<Kept>>;
+type Server = Arc<Mutex<StoredJobSet>>;
 
 fn status(code: u16, message: &str) -> (u16, Vec<u8>) {
     let reason = match code {
@@ -28,7 +28,7 @@ fn status(code: u16, message: &str) -> (u16, Vec<u8>) {
     (code, serde_json::to_vec(&status).unwrap())
 }
 
-fn answer(kept: &mut Kept, patch: Option<Value>) -> (u16, Vec<u8>) {
+fn answer(kept: &mut StoredJobSet, patch: Option<Value>) -> (u16, Vec<u8>) {
     let Some(jobset) = &mut kept.jobset else {
         return status(404, "not found");
     };
@@ -77,17 +77,17 @@ fn in_place(suspended: bool) -> JobSet {
     jobset
 }
 
-async fn serving(kept: Kept) -> (Api, Server) {
+async fn serving(kept: StoredJobSet) -> (Api, Server) {
     let server = Arc::new(Mutex::new(kept));
     let api = Api::start_with(client(&server)).await;
     api.board.lead();
     (api, server)
 }
 
-fn with_jobset(suspended: bool) -> Kept {
-    Kept {
+fn with_jobset(suspended: bool) -> StoredJobSet {
+    StoredJobSet {
         jobset: Some(in_place(suspended)),
-        ..Kept::default()
+        ..StoredJobSet::default()
     }
 }
 
@@ -114,7 +114,7 @@ async fn it_is_written_once_and_on_what_was_read() {
 
 #[tokio::test]
 async fn who_writes_beside_it_is_not_undone() {
-    let (api, server) = serving(Kept {
+    let (api, server) = serving(StoredJobSet {
         conflicts: 2,
         ..with_jobset(false)
     })
@@ -129,7 +129,7 @@ async fn who_writes_beside_it_is_not_undone() {
 
 #[tokio::test]
 async fn refusals_say_what_is_wrong() {
-    let (api, server) = serving(Kept::default()).await;
+    let (api, server) = serving(StoredJobSet::default()).await;
     let refused = async |token: &str| set(&api, token, true).await.unwrap_err();
     assert_eq!(refused("list:*").await.code(), Code::PermissionDenied);
     let status = refused("patch:ours").await;
@@ -142,7 +142,7 @@ async fn refusals_say_what_is_wrong() {
     assert!(status.message().contains("is not restarted in place"), "{status}");
     assert!(server.lock().unwrap().patches.is_empty());
 
-    *server.lock().unwrap() = Kept {
+    *server.lock().unwrap() = StoredJobSet {
         refuses: Some("admission webhook says no"),
         ..with_jobset(false)
     };

@@ -1,6 +1,6 @@
 //! Watches of groups.
 
-use super::large::Lines;
+use super::large::NamespaceLines;
 use super::*;
 
 #[tokio::test]
@@ -87,7 +87,12 @@ async fn a_reader_that_is_slow_gets_the_newest_state_and_nothing_waits_for_it() 
     let api = Api::leading().await;
     let post = api.board.post("ours", "js", UnixNanos(1));
     let filter = board::Filter::default();
-    let mut follower = follow::Follower::new(Arc::clone(&api.board), filter, false, Lines::default().of(""));
+    let mut follower = follow::Follower::new(
+        Arc::clone(&api.board),
+        filter,
+        convert::Detail::Full,
+        NamespaceLines::default().of(""),
+    );
     for generation in 0..1000 {
         post.show(running("ours", "js", generation));
     }
@@ -152,7 +157,8 @@ async fn watches_end_by_their_deadlines_and_leave_their_places_to_others() {
         let ended = futures::future::join_all((0..50).map(|_| short())).await;
         for ended in ended {
             let status = ended.unwrap_err();
-            // On a busy machine a deadline may pass before the watch stands, which the client notices first.
+            // On a busy machine a deadline may pass before the watch stands, which the client
+            // notices first.
             let early = status.code() == Code::Cancelled && status.message() == "Timeout expired";
             assert!(early || status.code() == Code::DeadlineExceeded, "{status}");
         }

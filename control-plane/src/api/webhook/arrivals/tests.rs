@@ -4,7 +4,7 @@ use tokio::time::advance;
 use super::*;
 
 fn begin(arrivals: &Arrivals) -> Arrival {
-    arrivals.begin("10.0.0.1", false, 100)
+    arrivals.begin("10.0.0.1", SenderClass::Other, 100)
 }
 
 fn takes(arrival: &Arrival, bytes: usize) -> bool {
@@ -95,7 +95,7 @@ async fn one_that_waits_for_memory_is_not_slow_for_it() {
 #[tokio::test(start_paused = true)]
 async fn one_that_waits_for_its_review_makes_room_for_who_holds_less() {
     let arrivals = Arrivals::new(100);
-    let of = |sender: &str, declared| arrivals.begin(sender, false, declared);
+    let of = |sender: &str, declared| arrivals.begin(sender, SenderClass::Other, declared);
     let (large, small) = (of("a", 60), of("b", 30));
     for (arrival, bytes) in [(&small, 30), (&large, 60)] {
         assert!(takes(arrival, bytes));
@@ -115,11 +115,14 @@ async fn one_that_waits_for_its_review_makes_room_for_who_holds_less() {
 #[tokio::test(start_paused = true)]
 async fn one_that_arrives_slowly_makes_room_before_one_that_has_arrived() {
     let arrivals = Arrivals::new(100);
-    let (whole, slow) = (arrivals.begin("a", false, 60), arrivals.begin("b", false, 60));
+    let (whole, slow) = (
+        arrivals.begin("a", SenderClass::Other, 60),
+        arrivals.begin("b", SenderClass::Other, 60),
+    );
     assert!(takes(&whole, 60) && takes(&slow, 40));
     whole.whole();
     advance(WINDOW).await;
-    let begins = arrivals.begin("c", false, 20);
+    let begins = arrivals.begin("c", SenderClass::Other, 20);
     assert!(!takes(&begins, 20));
     assert!(is_cut(&slow) && !is_cut(&whole));
 }
@@ -127,13 +130,13 @@ async fn one_that_arrives_slowly_makes_room_before_one_that_has_arrived() {
 #[tokio::test(start_paused = true)]
 async fn what_an_api_server_sends_makes_others_go_and_never_goes_for_them() {
     let arrivals = Arrivals::new(100);
-    let of_server = arrivals.begin("server", true, 60);
-    let others = ["a", "b"].map(|sender| arrivals.begin(sender, false, 30));
+    let of_server = arrivals.begin("server", SenderClass::ApiServer, 60);
+    let others = ["a", "b"].map(|sender| arrivals.begin(sender, SenderClass::Other, 30));
     assert!(takes(&of_server, 40));
     assert!(others.iter().all(|other| takes(other, 30)));
     // However fast another one is, and however slow the server.
     advance(WINDOW).await;
-    let fast = arrivals.begin("c", false, 40);
+    let fast = arrivals.begin("c", SenderClass::Other, 40);
     assert!(!takes(&fast, 40));
     assert!(!is_cut(&of_server));
     assert!(!takes(&of_server, 20));

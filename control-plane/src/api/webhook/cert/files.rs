@@ -1,7 +1,7 @@
 //! A certificate that somebody else keeps, in a directory.
 //!
-//! Promises: a new pair is served soon after it is there, without a restart. What is missing, half-written or does not fit together
-//! changes nothing: the pair before it stays.
+//! Promises: a new pair is served soon after it is there, without a restart. What is missing,
+//! half-written or does not fit together changes nothing: the pair before it stays.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,18 +10,15 @@ use tokio::sync::watch;
 
 use super::{Certificate, pair};
 
-#[cfg(test)]
-mod tests;
-
 /// How often to look.
 const EVERY: Duration = Duration::from_secs(2);
 
 /// What was found when the files were last looked at.
-type Found = Result<(Vec<u8>, Vec<u8>), String>;
+type KeyPairFiles = Result<(Vec<u8>, Vec<u8>), String>;
 
 /// Serves what is in `dir`, and what will be. Never ends.
 pub(super) async fn follow(dir: &Path, certificate: &watch::Sender<Certificate>) {
-    let mut last: Option<Found> = None;
+    let mut last: Option<KeyPairFiles> = None;
     loop {
         let found = read(dir).await;
         if last.as_ref() != Some(&found) {
@@ -44,7 +41,7 @@ pub(super) async fn follow(dir: &Path, certificate: &watch::Sender<Certificate>)
     }
 }
 
-async fn read(dir: &Path) -> Found {
+async fn read(dir: &Path) -> KeyPairFiles {
     let read = async |path: PathBuf| {
         tokio::fs::read(&path)
             .await
@@ -54,4 +51,74 @@ async fn read(dir: &Path) -> Found {
         read(dir.join(pair::CERT)).await?,
         read(dir.join(pair::KEY)).await?,
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use tokio::sync::watch;
+
+    use super::follow;
+    use crate::api::webhook::cert::pair::Pair;
+    use crate::api::webhook::cert::{Certificate, Service};
+
+    fn pair() -> Pair {
+        let service = Service {
+            namespace: "ns",
+            name: "service",
+        };
+        Pair::generate(service, jiff::Timestamp::now()).unwrap()
+    }
+
+    fn write(dir: &Path, name: &str, text: &str) {
+        std::fs::write(dir.join(name), text).unwrap();
+    }
+
+    /// Runs the follower on paused time beside `check`.
+    async fn while_following(dir: &Path, check: impl AsyncFnOnce(watch::Receiver<Certificate>)) {
+        let sender = watch::Sender::new(None);
+        let certificate = sender.subscribe();
+        tokio::select! {
+            () = follow(dir, &sender) => panic!("it ended"),
+            () = check(certificate) => {}
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_pair_is_served_once_it_is_complete_and_replaced_by_the_next() {
+        let dir = tempfile::tempdir().unwrap();
+        let (one, two) = (pair(), pair());
+        while_following(dir.path(), async |mut certificate| {
+            looks(3).await;
+            assert!(certificate.borrow_and_update().is_none());
+            write(dir.path(), "tls.crt", &one.cert);
+            looks(3).await;
+            assert!(!certificate.has_changed().unwrap());
+            write(dir.path(), "tls.key", &one.key);
+            certificate.wait_for(Option::is_some).await.unwrap();
+            certificate.mark_unchanged();
+
+            // Half of the next pair changes nothing; the other half does.
+            write(dir.path(), "tls.crt", &two.cert);
+            looks(3).await;
+            assert!(!certificate.has_changed().unwrap());
+            std::fs::remove_file(dir.path().join("tls.key")).unwrap();
+            looks(3).await;
+            assert!(!certificate.has_changed().unwrap());
+            write(dir.path(), "tls.key", &two.key);
+            certificate.changed().await.unwrap();
+            // What stays the same is not read again.
+            looks(3).await;
+            certificate.mark_unchanged();
+            looks(3).await;
+            assert!(!certificate.has_changed().unwrap());
+        })
+        .await;
+    }
+
+    /// Lets the follower look so often, on paused time, which waits for files to be read.
+    async fn looks(times: u32) {
+        tokio::time::sleep(super::EVERY * times).await;
+    }
 }

@@ -1,7 +1,8 @@
 //! The CA in the webhook configurations, so that the API server trusts our certificate.
 //!
-//! Promises: where a configuration of that name exists, its entries that lead here carry the CA, soon after it appears and after whatever is
-//! done to it. Other fields are not touched, nor entries that lead elsewhere. Where it does not exist nothing happens.
+//! Promises: where a configuration of that name exists, its entries that lead here carry the CA,
+//! soon after it appears and after whatever is done to it. Other fields are not touched, nor
+//! entries that lead elsewhere. Where it does not exist nothing happens.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -20,9 +21,6 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::Service;
-
-#[cfg(test)]
-mod tests;
 
 /// How long to wait after a write that failed.
 const TRY_AGAIN: Duration = Duration::from_secs(2);
@@ -61,7 +59,8 @@ impl Configuration for ValidatingWebhookConfiguration {
     }
 }
 
-/// Keeps the CA in the configuration of this name, and tells what is in it each time that this is another one. Never ends.
+/// Keeps the CA in the configuration of this name, and tells what is in it each time that this is
+/// another one. Never ends.
 pub(super) async fn keep<K: Configuration>(
     client: &Client,
     name: &str,
@@ -144,5 +143,67 @@ fn leads_here(client: &WebhookClientConfig, service: Service<'_>) -> bool {
     match &client.service {
         Some(other) => (other.namespace.as_str(), other.name.as_str()) == (service.namespace, service.name),
         None => client.url.is_some(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+    use serde_json::{Value, json};
+
+    use super::{Service, injection};
+
+    const SERVICE: Service<'_> = Service {
+        namespace: "ns",
+        name: "service",
+    };
+
+    fn configuration(clients: Value) -> MutatingWebhookConfiguration {
+        let webhooks: Vec<Value> = clients
+            .as_array()
+            .unwrap()
+            .iter()
+            .enumerate()
+            .map(|(index, client)| {
+                json!({"name": format!("w{index}"), "clientConfig": client, "sideEffects": "None", "admissionReviewVersions": ["v1"]})
+            })
+            .collect();
+        serde_json::from_value(
+            json!({"metadata": {"name": "c", "resourceVersion": "7"}, "webhooks": webhooks}),
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn entries_that_lead_here_get_the_ca_and_others_are_left_alone() {
+        let configuration = configuration(json!([
+            {"service": {"namespace": "ns", "name": "service"}},
+            {"service": {"namespace": "ns", "name": "other"}},
+            {"service": {"namespace": "elsewhere", "name": "service"}, "caBundle": "b2xk"},
+            {"url": "https://127.0.0.1/x", "caBundle": "b2xk"},
+        ]));
+        assert_eq!(
+            injection(&configuration, SERVICE, "new"),
+            Some(json!({
+                "metadata": {"resourceVersion": "7"},
+                "webhooks": [
+                    {"name": "w0", "clientConfig": {"caBundle": "bmV3"}},
+                    {"name": "w3", "clientConfig": {"caBundle": "bmV3"}},
+                ],
+            }))
+        );
+    }
+
+    #[test]
+    fn who_has_the_ca_is_not_written_to() {
+        let configuration = configuration(json!([
+            {"service": {"namespace": "ns", "name": "service"}, "caBundle": "bmV3"},
+            {"service": {"namespace": "ns", "name": "other"}},
+        ]));
+        assert_eq!(injection(&configuration, SERVICE, "new"), None);
+        assert_eq!(
+            injection(&MutatingWebhookConfiguration::default(), SERVICE, "new"),
+            None
+        );
     }
 }

@@ -1,5 +1,6 @@
-//! A serving certificate with its key and its CA, in PEM, as a Secret holds it. Another CA is made 90 days before the certificate ends; how that
-//! takes its place is in [`crate::net::tls::rotation`].
+//! A serving certificate with its key and its CA, in PEM, as a Secret holds it. Another CA is made
+//! 90 days before the certificate ends; how that takes its place is in
+//! [`crate::net::tls::rotation`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use thiserror::Error;
 
 use super::Service;
 use crate::net::tls::Validity;
-use crate::net::tls::rotation::{Change, HURRY, Rotation, Terms, text};
+use crate::net::tls::rotation::{Change, HURRY, Rotation, Terms, Trust, text};
 
 #[cfg(test)]
 mod tests;
@@ -53,7 +54,8 @@ pub(in crate::api::webhook) enum PairError {
     Make(#[from] rcgen::Error),
 }
 
-/// A certificate, with what leads to its CA, and its key. An error where they do not fit each other.
+/// A certificate, with what leads to its CA, and its key. An error if they do not fit each
+/// other.
 pub(super) fn certified(chain: &[u8], key: &[u8]) -> Result<Arc<CertifiedKey>, PairError> {
     let chain = CertificateDer::pem_slice_iter(chain).collect::<Result<Vec<_>, _>>()?;
     if chain.is_empty() {
@@ -83,16 +85,16 @@ impl Pair {
         Self::issue(self.authority.renewed(now)?, service, now)
     }
 
-    /// What comes after this, and what that is; nothing while there is nothing to do. `told` says that the API server was told of all that is to be
-    /// trusted.
+    /// The next pair, and what changes with it; nothing while there is nothing to do. `trust` says
+    /// if the API server was told of all that is to be trusted.
     pub(super) fn step(
         &self,
         service: Service<'_>,
         now: Timestamp,
-        told: bool,
+        trust: Trust,
     ) -> Result<Option<(Self, Change)>, PairError> {
         let is_due = || self.check(service, now, RENEW).is_err();
-        let Some((authority, change)) = self.authority.step(now, is_due, told)? else {
+        let Some((authority, change)) = self.authority.step(now, is_due, trust)? else {
             return Ok(None);
         };
         let after = match change {
@@ -147,7 +149,8 @@ impl Pair {
         certified(self.cert.as_bytes(), self.key.as_bytes())
     }
 
-    /// Whether who trusts this CA may talk to that Service with it, now and until there is time for another one.
+    /// Checks that clients which trust this CA accept the certificate for that Service, now and
+    /// until there is time for another one.
     pub(super) fn fits(&self, service: Service<'_>, now: Timestamp) -> Result<(), PairError> {
         self.check(service, now, HURRY)
     }
@@ -159,7 +162,8 @@ impl Pair {
         Ok(())
     }
 
-    /// Whether who trusts these certificates may talk to that Service with it at that time.
+    /// Checks that clients which trust these certificates accept the pair for that Service at that
+    /// time.
     fn is_trusted(&self, trusted: &str, service: Service<'_>, at: Timestamp) -> Result<(), PairError> {
         let own = self.certified()?;
         let mut roots = RootCertStore::empty();

@@ -1,7 +1,8 @@
 //! The certificate that is made here, kept in a Secret that all replicas share.
 //!
-//! Promises: all replicas serve what is in the Secret, soon after it is there. Who first finds it missing, damaged or near its end makes it
-//! anew; of several at the same time one wins, and the others take that one.
+//! Promises: all replicas serve what is in the Secret, soon after it is there. Who first finds it
+//! missing, damaged or near its end makes it anew; of several at the same time one wins, and the
+//! others take that one.
 //!
 //! How another CA takes the place of one is in [`crate::net::tls::rotation`].
 //!
@@ -25,8 +26,9 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::pair::{Pair, PairError};
-use super::{Certificate, Service, Told};
+use super::{Certificate, InjectedBundles, Service};
 use crate::k8s::namespace;
+use crate::net::tls::rotation::Trust;
 
 #[cfg(test)]
 mod tests;
@@ -53,7 +55,7 @@ impl From<kube::Error> for KeepError {
 
 /// What to do about what is seen.
 #[derive(Debug, PartialEq, Eq)]
-enum Step {
+enum Decision {
     /// Serve it.
     Use(Pair),
     /// Write this in its place, because of that.
@@ -67,7 +69,7 @@ pub(super) async fn keep(
     client: &Client,
     certificate: &watch::Sender<Certificate>,
     ca: &watch::Sender<Option<String>>,
-    mut told: watch::Receiver<Told>,
+    mut told: watch::Receiver<InjectedBundles>,
 ) {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), service.namespace);
     let watch = watcher::watch_object(secrets.clone(), name).default_backoff();
@@ -103,18 +105,18 @@ pub(super) async fn keep(
     }
 }
 
-/// The pair to serve; none where another replica is about to have written one.
+/// The pair to serve; none if another replica is about to have written one.
 async fn settle(
     name: &str,
     service: Service<'_>,
     client: &Client,
     secrets: &Api<Secret>,
     seen: Option<&Secret>,
-    told: &Told,
+    told: &InjectedBundles,
 ) -> Result<Option<Pair>, KeepError> {
     let (pair, why) = match decide(seen, service, Timestamp::now(), told)? {
-        Step::Use(pair) => return Ok(Some(pair)),
-        Step::Write(pair, why) => (pair, why),
+        Decision::Use(pair) => return Ok(Some(pair)),
+        Decision::Write(pair, why) => (pair, why),
     };
     let written = match seen {
         Some(secret) => {
@@ -151,9 +153,9 @@ fn decide(
     secret: Option<&Secret>,
     service: Service<'_>,
     now: Timestamp,
-    told: &Told,
-) -> Result<Step, PairError> {
-    let generate = |why: &str| Ok(Step::Write(Pair::generate(service, now)?, why.to_owned()));
+    told: &InjectedBundles,
+) -> Result<Decision, PairError> {
+    let generate = |why: &str| Ok(Decision::Write(Pair::generate(service, now)?, why.to_owned()));
     let Some(secret) = secret else {
         return generate("there was none");
     };
@@ -162,14 +164,14 @@ fn decide(
         Err(error) => return generate(&error.to_string()),
     };
     let Err(error) = pair.fits(service, now) else {
-        let step = pair.step(service, now, told.of(&pair.authority.trusted()))?;
-        return Ok(step.map_or(Step::Use(pair), |(after, why)| {
-            Step::Write(after, why.to_string())
+        let step = pair.step(service, now, Trust::told(told.of(&pair.authority.trusted())))?;
+        return Ok(step.map_or(Decision::Use(pair), |(after, why)| {
+            Decision::Write(after, why.to_string())
         }));
     };
     // A CA that can still sign is kept: who trusts it needs no news.
     match pair.renewed(service, now) {
-        Ok(renewed) => Ok(Step::Write(renewed, error.to_string())),
+        Ok(renewed) => Ok(Decision::Write(renewed, error.to_string())),
         Err(_) => generate(&error.to_string()),
     }
 }

@@ -21,7 +21,8 @@ fn with_leader(node: Option<&str>) -> Client {
     Client::new(service, "default")
 }
 
-/// A pod of a JobSet with exclusive placement, as it comes to the webhook: its namespace is that of the request.
+/// A pod of a JobSet with exclusive placement, as it comes to the webhook: its namespace is that of
+/// the request.
 fn pod(index: &str) -> Value {
     json!({
         "apiVersion": "v1",

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use lockstep_core::gang::{Needs, Pod};
 
 use crate::k8s::memory_limit;
-use crate::k8s::watch::namespace_budget::Room;
+use crate::k8s::watch::namespace_budget::Budget;
 
 /// After so many removed pods, room for shared needs is swept.
 const MOST_SHARED: usize = 1_024;
@@ -13,7 +13,7 @@ const MOST_SHARED: usize = 1_024;
 /// Room for long lists in what pods of gangs need, in bytes.
 #[derive(Debug)]
 pub(super) struct NeedsRoom {
-    pub(super) room: Room,
+    pub(super) room: Budget,
     /// Needs of pods that are gone, which other pods share, with their namespace and bytes.
     shared: Vec<(Weak<Needs>, String, usize)>,
 }
@@ -22,7 +22,7 @@ impl Default for NeedsRoom {
     fn default() -> Self {
         let memory = memory_limit::limit();
         Self {
-            room: Room::new(memory / 64, memory / 16),
+            room: Budget::new(memory / 64, memory / 16),
             shared: Vec::new(),
         }
     }

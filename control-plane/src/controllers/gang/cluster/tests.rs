@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::Cluster;
 use crate::controllers::gang::lean_objects::{SeenNode, SeenPod};
-use crate::k8s::watch::namespace_budget::Room;
+use crate::k8s::watch::namespace_budget::Budget;
 
 fn node(name: &str, cpus: u32) -> SeenNode {
     let node = json!({
@@ -171,7 +171,7 @@ fn picky(uid: &str, version: u32) -> SeenPod {
 #[test]
 fn lists_for_which_there_is_no_room_are_known_once_there_is() {
     let mut cluster = listed(vec![], vec![]);
-    cluster.room.room = Room::new(15_000, 15_000);
+    cluster.room.room = Budget::new(15_000, 15_000);
     let labels = |cluster: &Cluster, uid: &str| {
         let members = cluster.members("set");
         let pod = members.iter().find(|pod| pod.name == format!("pod-{uid}"));
@@ -192,7 +192,7 @@ fn lists_for_which_there_is_no_room_are_known_once_there_is() {
 #[test]
 fn room_that_pods_share_is_given_back_with_the_last_of_them() {
     let mut cluster = listed(vec![], vec![]);
-    cluster.room.room = Room::new(15_000, 15_000);
+    cluster.room.room = Budget::new(15_000, 15_000);
     let same = |uid: &str| {
         let mut other = pod(uid, 1, true, None, "Pending");
         other.0.spec.as_mut().unwrap().node_selector = picky("a", 1).0.spec.unwrap().node_selector;

@@ -324,7 +324,7 @@ async fn one_for_which_there_is_no_room_waits_until_there_is_some_and_its_user_i
     let view = &mut scene.view;
     let key = ("ns".to_owned(), "js".to_owned());
     view.jobsets.clear();
-    view.room = Room::new(2_500, 10_000);
+    view.room = Budget::new(2_500, 10_000);
     let (object, others) = (object(&key), 2_000);
     assert!(view.room.takes("ns", None, others));
     view.look(&object);

@@ -20,7 +20,7 @@ use crate::controllers::gang::writer::Writer;
 use crate::k8s::watch::Stores;
 use crate::k8s::watch::decode;
 use crate::k8s::watch::light::weight;
-use crate::k8s::watch::namespace_budget::Room;
+use crate::k8s::watch::namespace_budget::Budget;
 
 /// How often a status is written if only its message has changed.
 pub(super) const REPEAT: Duration = Duration::from_secs(10);
@@ -33,7 +33,7 @@ pub(super) const NO_ROOM: Duration = Duration::from_secs(30);
 pub(super) struct View {
     stores: Stores,
     pub(super) jobsets: BTreeMap<Key, GangJobSet>,
-    pub(super) room: Room,
+    pub(super) room: Budget,
     /// JobSets without room, and what they weigh.
     pub(super) without_room: BTreeMap<Key, usize>,
     /// When these are looked at again.
@@ -78,7 +78,7 @@ impl View {
     pub(super) fn new(stores: Stores) -> Self {
         Self {
             jobsets: BTreeMap::new(),
-            room: stores.rooms().gangs.clone(),
+            room: stores.budgets().gangs.clone(),
             stores,
             without_room: BTreeMap::new(),
             look_again: Instant::now(),

@@ -294,10 +294,14 @@ fn a_hello_wakes_only_the_groups_that_have_pods_on_the_node() {
     assert!(observation.observed().heard_nodes.is_empty());
     connect(&registry, "n2");
     assert!(!woken(), "another node is nothing to it");
-    assert_eq!(link.news(), News::None, "nor has it to look at everything anew");
+    assert_eq!(
+        link.news(),
+        Changes::None,
+        "nor has it to look at everything anew"
+    );
     connect(&registry, "n1");
     assert!(woken());
-    assert_eq!(link.news(), News::Hello);
+    assert_eq!(link.news(), Changes::Hello);
 
     // A task that takes the group over knows nothing yet.
     drop(link);

@@ -12,7 +12,8 @@ use super::*;
 /// What a server was asked for: how many objects at most, from which on.
 type Asked = Arc<Mutex<Vec<(usize, usize)>>>;
 
-/// A server with one object of each of these sizes, and what it is asked for. Watches of it do not end.
+/// A server with one object of each of these sizes, and what it is asked for. Watches of it do not
+/// end.
 fn server(sizes: &[usize]) -> (Client, Asked) {
     let sizes = sizes.to_vec();
     let asked = Asked::default();

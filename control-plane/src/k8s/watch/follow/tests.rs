@@ -17,7 +17,8 @@ fn job(name: &str, jobset: &str, version: u32) -> Job {
     job
 }
 
-/// Follows the events to their end; returns what is cached for each JobSet, and who was told about what.
+/// Follows the events to their end; returns what is cached for each JobSet, and who was told about
+/// what.
 async fn follow(cache: &Arc<Cache<Job>>, writer: Writer<Job>, events: Vec<Event<Job>>) -> Vec<String> {
     let (notifier, mut notified) = notify::channel();
     let follow = Follow {
@@ -25,7 +26,7 @@ async fn follow(cache: &Arc<Cache<Job>>, writer: Writer<Job>, events: Vec<Event<
         cache: Arc::clone(cache),
         writer,
         owner: jobset_of::<Job>,
-        told: vec![Told::all(&notifier)],
+        told: vec![Subscriber::all(&notifier)],
     };
     // What was told ends with the last who can tell.
     drop(notifier);

@@ -1,7 +1,8 @@
-//! The owners of an object. They are a tenant's to write, and Kubernetes bounds neither what a reference says nor how many there are.
+//! The owners of an object. They are a tenant's to write, and Kubernetes bounds neither what a
+//! reference says nor how many there are.
 //!
-//! Promises: of one object no more than [`MOST`] references of [`LONGEST`] bytes are held; the one that controls it is among them, wherever it stands in the
-//! list, unless it is longer.
+//! Promises: of one object no more than [`MOST`] references of [`LONGEST`] bytes are held; the one
+//! that controls it is among them, wherever it stands in the list, unless it is longer.
 
 use std::fmt;
 
@@ -11,7 +12,8 @@ use serde::de::{SeqAccess, Visitor};
 
 /// References that are read.
 const MOST: usize = 16;
-/// Bytes of the four texts of a reference. Names and API groups have up to 253, kinds up to 63, and UIDs of Kubernetes' own 36.
+/// Bytes of the four texts of a reference. Names and API groups have up to 253, kinds up to 63, and
+/// UIDs of Kubernetes' own 36.
 const LONGEST: usize = 1_024;
 
 /// Reads a list of owners, or null.

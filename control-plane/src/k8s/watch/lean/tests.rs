@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::asked::{ClaimSeen, PodSeen, SelectorSeen};
+use super::fetch::{ClaimSeen, PodSeen, SelectorSeen};
 use super::*;
 
 fn read<K: Slim>(object: &Value) -> K {
@@ -198,7 +198,7 @@ fn of_many_owners_the_one_that_controls_is_read_wherever_it_stands() {
     }
 }
 
-fn asked<Seen, K>(object: &Value) -> serde_json::Result<K>
+fn fetch<Seen, K>(object: &Value) -> serde_json::Result<K>
 where
     Seen: serde::de::DeserializeOwned + Into<K>,
 {
@@ -209,7 +209,7 @@ where
 fn of_a_claim_that_is_asked_for_its_spec_is_read() {
     let claim = |names: usize| {
         let names = vec!["ReadWriteOnce"; names];
-        asked::<ClaimSeen, PersistentVolumeClaim>(
+        fetch::<ClaimSeen, PersistentVolumeClaim>(
             &json!({"metadata": metadata(), "spec": {"accessModes": names, "volumeName": "v"}}),
         )
     };
@@ -218,7 +218,7 @@ fn of_a_claim_that_is_asked_for_its_spec_is_read() {
     assert_eq!(read.spec.unwrap().volume_name.as_deref(), Some("v"));
     let error = claim(1_000).unwrap_err().to_string();
     assert!(error.contains("no more than 8192 to be compared"), "{error}");
-    let without = asked::<ClaimSeen, PersistentVolumeClaim>(&json!({"metadata": metadata(), "spec": null}));
+    let without = fetch::<ClaimSeen, PersistentVolumeClaim>(&json!({"metadata": metadata(), "spec": null}));
     assert_eq!(without.unwrap().spec, None);
 }
 
@@ -226,7 +226,7 @@ fn of_a_claim_that_is_asked_for_its_spec_is_read() {
 fn of_a_service_that_is_asked_for_its_owners_and_its_selector_are_read() {
     let service = |selector: &Value| -> Service {
         let spec = json!({"type": "ClusterIP", "clusterIP": "None", "selector": selector, "ports": []});
-        asked::<SelectorSeen, _>(&json!({"metadata": metadata(), "spec": spec})).unwrap()
+        fetch::<SelectorSeen, _>(&json!({"metadata": metadata(), "spec": spec})).unwrap()
     };
     let few = service(&json!({"app": "a"}));
     assert_eq!(few.metadata.labels, None);
@@ -251,7 +251,7 @@ fn of_a_service_that_is_asked_for_its_owners_and_its_selector_are_read() {
 
 #[test]
 fn of_a_pod_that_is_asked_for_its_account_and_what_it_says_of_itself_are_read() {
-    let pod: Pod = asked::<PodSeen, _>(&json!({
+    let pod: Pod = fetch::<PodSeen, _>(&json!({
         "metadata": metadata(),
         "spec": {"serviceAccountName": "sa", "nodeName": "n", "containers": [{"name": "c"}]},
         "status": {

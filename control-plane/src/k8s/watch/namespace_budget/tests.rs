@@ -11,8 +11,9 @@ use lockstep_api::JobSet;
 use super::*;
 use crate::k8s::watch::PackedJobSet;
 use crate::k8s::watch::cache_entry::known_by_name;
+use crate::k8s::watch::left_out;
 
-type Said = watcher::Result<Event<PackedJobSet>>;
+type WatchEvent = watcher::Result<Event<PackedJobSet>>;
 
 /// A JobSet of about so many bytes.
 fn jobset(namespace: &str, name: &str, bytes: usize) -> PackedJobSet {
@@ -33,13 +34,13 @@ fn jobset(namespace: &str, name: &str, bytes: usize) -> PackedJobSet {
 
 /// A watch, as the API server would feed it.
 struct Fed {
-    news: Arc<Mutex<Option<UnboundedSender<Said>>>>,
+    news: Arc<Mutex<Option<UnboundedSender<WatchEvent>>>>,
     begun: Arc<AtomicUsize>,
     left_out: Arc<Mutex<Vec<String>>>,
 }
 
 impl Fed {
-    fn by(room: Room) -> (Self, BoxStream<'static, Said>) {
+    fn by(budget: Budget) -> (Self, BoxStream<'static, WatchEvent>) {
         let fed = Self {
             news: Arc::default(),
             begun: Arc::default(),
@@ -48,7 +49,7 @@ impl Fed {
         let (news, begun, left_out) = (fed.news.clone(), fed.begun.clone(), fed.left_out.clone());
         let begin = move || {
             begun.fetch_add(1, Ordering::Relaxed);
-            let (sender, events): (_, UnboundedReceiver<Said>) = unbounded();
+            let (sender, events): (_, UnboundedReceiver<WatchEvent>) = unbounded();
             *news.lock().unwrap() = Some(sender);
             events.boxed()
         };
@@ -57,7 +58,7 @@ impl Fed {
                 left_out.lock().unwrap().push(jobset.key().name);
             }
         };
-        let events = within((room.clone(), room), begin, tell).boxed();
+        let events = within((budget.clone(), budget), begin, tell).boxed();
         (fed, events)
     }
 
@@ -72,7 +73,7 @@ impl Fed {
 }
 
 /// What has come so far, in short.
-fn come(events: &mut BoxStream<'static, Said>) -> Vec<String> {
+fn come(events: &mut BoxStream<'static, WatchEvent>) -> Vec<String> {
     let name = |object: &PackedJobSet| ObjectRef::from(object).name;
     let mut seen = Vec::new();
     while let Some(Some(event)) = events.next().now_or_never() {
@@ -87,13 +88,13 @@ fn come(events: &mut BoxStream<'static, Said>) -> Vec<String> {
 }
 
 /// Room for ten of 10 kB in each of three namespaces.
-fn room() -> Room {
-    Room::new(100_000, 300_000)
+fn budget() -> Budget {
+    Budget::new(100_000, 300_000)
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_namespace_has_its_share_and_another_one_its_own() {
-    let (fed, mut events) = Fed::by(room());
+    let (fed, mut events) = Fed::by(budget());
     fed.says(Event::Init);
     for number in 0..12 {
         fed.says(Event::InitApply(jobset("evil", &format!("e{number}"), 9_500)));
@@ -111,7 +112,7 @@ async fn a_namespace_has_its_share_and_another_one_its_own() {
 
 #[tokio::test(start_paused = true)]
 async fn all_together_have_no_more_than_there_is() {
-    let (fed, mut events) = Fed::by(Room::new(100_000, 150_000));
+    let (fed, mut events) = Fed::by(Budget::new(100_000, 150_000));
     for number in 0..20 {
         let namespace = format!("n{}", number % 4);
         fed.says(Event::Apply(jobset(&namespace, &number.to_string(), 9_500)));
@@ -121,7 +122,7 @@ async fn all_together_have_no_more_than_there_is() {
 
 #[tokio::test(start_paused = true)]
 async fn one_that_is_kept_may_grow_a_little_and_is_gone_where_it_grows_without_bound() {
-    let (fed, mut events) = Fed::by(room());
+    let (fed, mut events) = Fed::by(budget());
     fed.says(Event::Apply(jobset("ns", "status", 20_000)));
     fed.says(Event::Apply(jobset("ns", "full", 79_000)));
     // Its status grows.
@@ -137,7 +138,7 @@ async fn one_that_is_kept_may_grow_a_little_and_is_gone_where_it_grows_without_b
 
 #[tokio::test(start_paused = true)]
 async fn what_was_left_out_is_listed_again_where_there_is_room() {
-    let (fed, mut events) = Fed::by(room());
+    let (fed, mut events) = Fed::by(budget());
     fed.says(Event::Init);
     fed.says(Event::InitApply(jobset("ns", "large", 90_000)));
     fed.says(Event::InitApply(jobset("ns", "late", 20_000)));
@@ -169,7 +170,7 @@ async fn what_was_left_out_is_listed_again_where_there_is_room() {
 
 #[tokio::test(start_paused = true)]
 async fn a_new_list_keeps_what_was_kept_whatever_stands_before_it() {
-    let (fed, mut events) = Fed::by(room());
+    let (fed, mut events) = Fed::by(budget());
     fed.says(Event::Apply(jobset("ns", "z-known", 60_000)));
     fed.says(Event::Apply(jobset("ns", "gone", 30_000)));
     come(&mut events);
@@ -186,16 +187,16 @@ async fn a_new_list_keeps_what_was_kept_whatever_stands_before_it() {
 
 #[tokio::test(start_paused = true)]
 async fn watches_of_one_room_share_it_and_leave_nothing_behind() {
-    let room = room();
-    let (first, mut events) = Fed::by(room.clone());
-    let (second, mut others) = Fed::by(room.clone());
+    let budget = budget();
+    let (first, mut events) = Fed::by(budget.clone());
+    let (second, mut others) = Fed::by(budget.clone());
     first.says(Event::Apply(jobset("ns", "one", 70_000)));
     second.says(Event::Apply(jobset("ns", "two", 70_000)));
     assert_eq!(come(&mut events), ["+one"]);
     assert!(come(&mut others).is_empty());
     drop(events);
-    assert_eq!(room.locked().sum, 0);
-    assert!(room.locked().by_namespace.is_empty());
+    assert_eq!(budget.locked().sum, 0);
+    assert!(budget.locked().by_namespace.is_empty());
     let _ = pin!(others);
 }
 
@@ -210,18 +211,18 @@ fn labels_count_and_not_their_text_alone() {
 }
 
 /// Something that may be of usual size.
-struct Thing {
+struct SizedObject {
     namespace: String,
     name: String,
     bytes: usize,
     is_usual: bool,
 }
 
-impl Lookup for Thing {
+impl Lookup for SizedObject {
     known_by_name!(Job, name);
 }
 
-impl Weighs for Thing {
+impl Weighs for SizedObject {
     fn bytes(&self) -> usize {
         self.bytes - ENTRY
     }
@@ -231,8 +232,8 @@ impl Weighs for Thing {
     }
 }
 
-fn thing(name: &str, bytes: usize, is_usual: bool) -> Thing {
-    Thing {
+fn thing(name: &str, bytes: usize, is_usual: bool) -> SizedObject {
+    SizedObject {
         namespace: "ns".to_owned(),
         name: name.to_owned(),
         bytes,
@@ -242,28 +243,28 @@ fn thing(name: &str, bytes: usize, is_usual: bool) -> Thing {
 
 #[tokio::test]
 async fn what_is_kept_stays_where_it_is_usual_no_more_or_again() {
-    let (room, usual) = (Room::new(10_000, 10_000), Room::new(10_000, 10_000));
-    let mut account = Account::new(room.clone(), usual.clone());
+    let (budget, usual) = (Budget::new(10_000, 10_000), Budget::new(10_000, 10_000));
+    let mut account = Account::new(budget.clone(), usual.clone());
     assert_eq!(account.admit(&thing("grows", 8_000, true)), Fate::Kept);
     assert_eq!(account.admit(&thing("other", 9_000, false)), Fate::Kept);
     assert_eq!(account.admit(&thing("grows", 9_000, false)), Fate::Kept);
-    assert_eq!((room.locked().sum, usual.locked().sum), (9_000, 9_000));
+    assert_eq!((budget.locked().sum, usual.locked().sum), (9_000, 9_000));
     assert_eq!(account.admit(&thing("other", 7_000, true)), Fate::Kept);
-    assert_eq!((room.locked().sum, usual.locked().sum), (7_000, 9_000));
+    assert_eq!((budget.locked().sum, usual.locked().sum), (7_000, 9_000));
     account.forget("ns", "grows");
     assert_eq!(account.admit(&thing("other", 7_000, true)), Fate::Kept);
-    assert_eq!((room.locked().sum, usual.locked().sum), (0, 7_000));
+    assert_eq!((budget.locked().sum, usual.locked().sum), (0, 7_000));
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_is_left_out_is_listed_again_where_one_of_its_rooms_has_room() {
     for is_usual in [false, true] {
-        let (room, usual) = (Room::new(10_000, 10_000), Room::new(10_000, 10_000));
-        let mut account = Account::new(room, usual);
+        let (budget, usual) = (Budget::new(10_000, 10_000), Budget::new(10_000, 10_000));
+        let mut account = Account::new(budget, usual);
         for of_usual in [false, true] {
             account.admit(&thing(&format!("full-{of_usual}"), 10_000, of_usual));
             let late = thing(&format!("late-{of_usual}"), 2_000, of_usual);
-            assert_eq!(account.admit(&late), Fate::LeftOut(false));
+            assert_eq!(account.admit(&late), Fate::LeftOut { was_kept: false });
         }
         tokio::time::advance(LOOK.0).await;
         assert!(!account.needs_list());
@@ -274,7 +275,7 @@ async fn what_is_left_out_is_listed_again_where_one_of_its_rooms_has_room() {
 
 #[tokio::test(start_paused = true)]
 async fn all_is_listed_again_where_more_is_left_out_than_names_are_kept() {
-    let mut account = Account::new(Room::new(1_000, 1_000), Room::new(1_000, 1_000));
+    let mut account = Account::new(Budget::new(1_000, 1_000), Budget::new(1_000, 1_000));
     for _ in 0..=left_out::MOST {
         tokio::time::advance(Duration::from_millis(10)).await;
         assert!(!account.needs_list());
@@ -288,14 +289,14 @@ async fn all_is_listed_again_where_more_is_left_out_than_names_are_kept() {
 
 #[tokio::test(start_paused = true)]
 async fn a_list_that_was_broken_off_does_not_shorten_the_wait() {
-    let mut account = Account::new(Room::new(1_000, 1_000), Room::new(1_000, 1_000));
+    let mut account = Account::new(Budget::new(1_000, 1_000), Budget::new(1_000, 1_000));
     let mut list = |is_whole: bool| {
         account.begin_list();
         account.admit(&thing("late", 2_000, false));
         if is_whole {
             account.end_list();
         }
-        account.short["ns"].wait
+        account.shortage["ns"].wait
     };
     assert_eq!(list(true), LOOK.0);
     assert_eq!(list(true), LOOK.0 * 2);
@@ -305,6 +306,6 @@ async fn a_list_that_was_broken_off_does_not_shorten_the_wait() {
 
 #[test]
 fn a_jobset_of_as_many_jobs_as_there_may_be_has_room_in_a_small_process() {
-    let rooms = NamespaceBudgets::of(128 << 20);
-    assert!(rooms.usual.has("ns", MOST_JOBS * USUAL_JOB));
+    let budgets = NamespaceBudgets::of(128 << 20);
+    assert!(budgets.usual.has("ns", MOST_JOBS * USUAL_JOB));
 }

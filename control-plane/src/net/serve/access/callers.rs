@@ -1,7 +1,8 @@
 //! How much of one address may wait for an answer of the API server.
 //!
-//! Promises: an address has so many questions under way, which is fewer than there are over all, and so many that wait; others wait for none of
-//! those. What is kept of an address goes with its last question.
+//! Promises: an address has so many questions under way, which is fewer than there are over all,
+//! and so many that wait; others wait for none of those. What is kept of an address goes with its
+//! last question.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,7 +31,7 @@ pub(super) struct Question<'a> {
 }
 
 impl Callers {
-    /// One more of this address; `None` where it has too many.
+    /// One more of this address; `None` if it has too many.
     pub(super) fn question<'a>(&'a self, from: &'a str) -> Option<Question<'a>> {
         let mut callers = self.locked();
         let caller = callers.entry(from.to_owned()).or_insert_with(|| Caller {

@@ -8,10 +8,11 @@ use tower::service_fn;
 
 use super::*;
 
-const METRICS: Wish = Wish::Get("/metrics");
+const METRICS: Action = Action::Get("/metrics");
 const HERE: &str = "10.0.0.1";
 
-/// An API server that knows the tokens `reader` and `stranger`, lets `reader` read, and counts questions.
+/// An API server that knows the tokens `reader` and `stranger`, lets `reader` read, and counts
+/// questions.
 pub(in crate::net::serve) fn api_server() -> (Client, Arc<AtomicUsize>) {
     let asked = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&asked);
@@ -38,12 +39,12 @@ fn reply(question: &Value) -> Value {
             _ => json!({"authenticated": false}),
         },
         _ if question["spec"]["resourceAttributes"].is_object() => {
-            let wish = &question["spec"]["resourceAttributes"];
+            let action = &question["spec"]["resourceAttributes"];
             assert_eq!(
-                (&wish["group"], &wish["resource"]),
+                (&action["group"], &action["resource"]),
                 (&json!("jobset.x-k8s.io"), &json!("jobsets"))
             );
-            json!({"allowed": wish["verb"] == "list" && wish["namespace"] == "ours"})
+            json!({"allowed": action["verb"] == "list" && action["namespace"] == "ours"})
         }
         _ => {
             assert_eq!(
@@ -60,7 +61,7 @@ fn reply(question: &Value) -> Value {
 #[tokio::test(start_paused = true)]
 async fn the_api_server_decides_and_is_believed_for_a_while() {
     let (client, asked) = api_server();
-    let access = Access::new(client);
+    let access = AccessChecker::new(client);
     let denied = Verdict::Denied("stranger".to_owned());
     for (token, verdict, questions) in [
         ("reader", Verdict::Allowed, 2),
@@ -92,7 +93,7 @@ async fn the_api_server_decides_and_is_believed_for_a_while() {
 #[tokio::test(start_paused = true)]
 async fn guessing_fills_no_memory() {
     let (client, _) = api_server();
-    let access = Access::new(client);
+    let access = AccessChecker::new(client);
     access.check(HERE, "reader", &METRICS).await.unwrap();
     for guess in 0..2 * REMEMBERED {
         assert_eq!(
@@ -112,24 +113,24 @@ async fn guessing_fills_no_memory() {
 #[tokio::test(start_paused = true)]
 async fn each_wish_is_a_question_of_its_own() {
     let (client, asked) = api_server();
-    let access = Access::new(client);
-    let wish = |verb, namespace: &str| Wish::JobSets {
+    let access = AccessChecker::new(client);
+    let action = |verb, namespace: &str| Action::JobSets {
         verb,
         namespace: namespace.to_owned(),
         name: String::new(),
     };
     let denied = Verdict::Denied("stranger".to_owned());
     for _ in 0..2 {
-        for (wish, verdict) in [
-            (wish("list", "ours"), Verdict::Allowed),
-            (wish("list", ""), denied.clone()),
-            (wish("patch", "ours"), denied.clone()),
+        for (action, verdict) in [
+            (action("list", "ours"), Verdict::Allowed),
+            (action("list", ""), denied.clone()),
+            (action("patch", "ours"), denied.clone()),
             (METRICS, denied.clone()),
         ] {
             assert_eq!(
-                access.check(HERE, "stranger", &wish).await.unwrap(),
+                access.check(HERE, "stranger", &action).await.unwrap(),
                 verdict,
-                "{wish:?}"
+                "{action:?}"
             );
         }
     }
@@ -159,7 +160,7 @@ async fn who_asks_much_from_one_address_keeps_nobody_of_another_one_waiting() {
             Ok::<_, Error>(Response::new(Body::from(body)))
         }
     });
-    let access = Arc::new(Access::new(Client::new(answer, "default")));
+    let access = Arc::new(AccessChecker::new(Client::new(answer, "default")));
     const PLACES: usize = callers::AT_ONCE + callers::WAITING;
     let guesses: Vec<_> = (0..PLACES)
         .map(|number| {

@@ -6,20 +6,20 @@ use super::*;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A visitor, and where those are counted who are turned away.
-fn visitor() -> (UnknownConnection, Arc<Mutex<Vec<&'static str>>>) {
+fn unknown() -> (UnknownConnection, Arc<Mutex<Vec<&'static str>>>) {
     let reasons = Arc::new(Mutex::new(Vec::new()));
     let told = Arc::clone(&reasons);
-    let door = ConnectionLimit::new(1, move |_, why: &Rejected| {
+    let limit = ConnectionLimit::new(1, move |_, why: &Rejected| {
         told.lock().unwrap().push(why.reason());
     });
-    (door.knock([10, 0, 0, 1].into()).unwrap(), reasons)
+    (limit.accept([10, 0, 0, 1].into()).unwrap(), reasons)
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_does_not_make_himself_known_is_cut_off() {
     let (mut client, server) = duplex(64);
-    let (visitor, turned_away) = visitor();
-    let mut stranger = UnauthenticatedStream::new(server, visitor, Some(PATIENCE));
+    let (unknown, turned_away) = unknown();
+    let mut stranger = UnauthenticatedStream::new(server, unknown, Some(PATIENCE));
     // It may talk for as long as it likes.
     client.write_all(b"P").await.unwrap();
     let mut byte = [0];
@@ -37,8 +37,8 @@ async fn who_does_not_make_himself_known_is_cut_off() {
 #[tokio::test(start_paused = true)]
 async fn a_flood_of_who_is_not_known_ends_the_connection() {
     let (mut client, server) = duplex(1 << 20);
-    let (visitor, turned_away) = visitor();
-    let mut stranger = UnauthenticatedStream::new(server, visitor, Some(PATIENCE));
+    let (unknown, turned_away) = unknown();
+    let mut stranger = UnauthenticatedStream::new(server, unknown, Some(PATIENCE));
     let empty_settings = [0, 0, 0, 4, 0, 0, 0, 0, 0].repeat(2_000);
     client
         .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
@@ -55,8 +55,8 @@ async fn a_flood_of_who_is_not_known_ends_the_connection() {
 #[tokio::test(start_paused = true)]
 async fn who_is_admitted_is_kept() {
     let (mut client, server) = duplex(64);
-    let (visitor, turned_away) = visitor();
-    let mut stranger = UnauthenticatedStream::new(server, visitor, Some(PATIENCE));
+    let (unknown, turned_away) = unknown();
+    let mut stranger = UnauthenticatedStream::new(server, unknown, Some(PATIENCE));
     let stay = stranger.connect_info().admit();
     let sent = async {
         sleep(100 * PATIENCE).await;
@@ -73,8 +73,8 @@ async fn who_is_admitted_is_kept() {
 #[tokio::test(start_paused = true)]
 async fn who_has_left_is_cut_off_soon_and_nobody_is_told() {
     let (_client, server) = duplex(64);
-    let (visitor, turned_away) = visitor();
-    let mut stranger = UnauthenticatedStream::new(server, visitor, Some(PATIENCE));
+    let (unknown, turned_away) = unknown();
+    let mut stranger = UnauthenticatedStream::new(server, unknown, Some(PATIENCE));
     let visit = stranger.connect_info();
     let (first, second) = (visit.admit(), visit.admit());
     let began = Instant::now();
@@ -98,24 +98,24 @@ async fn who_has_left_is_cut_off_soon_and_nobody_is_told() {
 
 #[tokio::test(start_paused = true)]
 async fn a_connection_without_a_stream_counts_for_its_address() {
-    let (visitor, turned_away) = visitor();
-    let door = visitor.door();
-    let knock = |most: usize| -> Vec<_> {
+    let (unknown, turned_away) = unknown();
+    let limit = unknown.limit();
+    let accept = |most: usize| -> Vec<_> {
         (0..most)
-            .filter_map(|_| door.knock([10, 0, 0, 1].into()))
+            .filter_map(|_| limit.accept([10, 0, 0, 1].into()))
             .collect()
     };
     let (_client, server) = duplex(64);
-    let mut stranger = UnauthenticatedStream::new(server, visitor, Some(PATIENCE));
+    let mut stranger = UnauthenticatedStream::new(server, unknown, Some(PATIENCE));
     let stay = stranger.connect_info().admit();
     // As many as there may be wait; then one that comes back is over sooner.
-    let waiting = knock(16);
+    let waiting = accept(16);
     assert_eq!(waiting.len(), 16);
     drop(waiting);
     drop(stay);
-    assert_eq!(knock(16).len(), 15);
+    assert_eq!(accept(16).len(), 15);
     let stay = stranger.connect_info().admit();
-    let waiting = knock(16);
+    let waiting = accept(16);
     assert_eq!(waiting.len(), 16);
     drop(stay);
     let began = Instant::now();
@@ -127,11 +127,11 @@ async fn a_connection_without_a_stream_counts_for_its_address() {
 
 #[tokio::test(start_paused = true)]
 async fn one_that_is_borne_with_for_ever_counts_until_it_ends() {
-    let (mut visitor, turned_away) = visitor();
-    let door = visitor.door();
-    assert!(visitor.enter().await);
+    let (mut unknown, turned_away) = unknown();
+    let limit = unknown.limit();
+    assert!(unknown.enter().await);
     let (mut client, server) = duplex(64);
-    let mut stranger = UnauthenticatedStream::new(server, visitor, None);
+    let mut stranger = UnauthenticatedStream::new(server, unknown, None);
     client
         .write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
         .await
@@ -139,7 +139,7 @@ async fn one_that_is_borne_with_for_ever_counts_until_it_ends() {
     stranger.read_exact(&mut [0; 24]).await.unwrap();
     let read = tokio::time::timeout(1000 * PATIENCE, stranger.read(&mut [0])).await;
     assert!(read.is_err(), "it is still open: {read:?}");
-    let mut next = door.knock([10, 0, 0, 1].into()).unwrap();
+    let mut next = limit.accept([10, 0, 0, 1].into()).unwrap();
     assert!(!next.enter().await);
     drop(stranger);
     assert!(next.enter().await);
@@ -149,8 +149,8 @@ async fn one_that_is_borne_with_for_ever_counts_until_it_ends() {
 #[tokio::test(start_paused = true)]
 async fn one_that_is_borne_with_for_ever_has_to_begin_to_speak() {
     let (_client, server) = duplex(64);
-    let (visitor, turned_away) = visitor();
-    let mut stranger = UnauthenticatedStream::new(server, visitor, None);
+    let (unknown, turned_away) = unknown();
+    let mut stranger = UnauthenticatedStream::new(server, unknown, None);
     let began = Instant::now();
     let error = stranger.read(&mut [0]).await.unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::TimedOut);
@@ -163,13 +163,13 @@ async fn one_that_others_need_the_place_of_is_cut_off_and_who_is_admitted_is_not
     let reasons = Arc::new(Mutex::new(Vec::new()));
     let told = Arc::clone(&reasons);
     // Memory for two places.
-    let door = ConnectionLimit::with_memory(2 * 16 * (32 << 10), 2, move |_, why: &Rejected| {
+    let limit = ConnectionLimit::with_memory(2 * 16 * (32 << 10), 2, move |_, why: &Rejected| {
         told.lock().unwrap().push(why.reason());
     });
     let enter = async |address: u8| {
-        let mut visitor = door.knock([10, 0, 0, address].into()).unwrap();
-        assert!(visitor.enter().await);
-        visitor
+        let mut unknown = limit.accept([10, 0, 0, address].into()).unwrap();
+        assert!(unknown.enter().await);
+        unknown
     };
     let (_clients, server) = duplex(64);
     let mut idle = UnauthenticatedStream::new(server, enter(1).await, None);

@@ -36,12 +36,12 @@ fn reread(authority: &Authority) -> Authority {
     read
 }
 
-/// Steps at `now`, where there is something to do.
+/// Steps at `now`, if there is something to do.
 fn step(authority: &Authority, now: Timestamp) -> Option<(Authority, Change)> {
     reread(authority).step(now).unwrap()
 }
 
-/// Whether that is all that is done at `now`; goes on with it.
+/// Checks that this is all that is done at `now`, and goes on with it.
 fn steps(authority: &mut Authority, now: Timestamp, expected: &[Change]) {
     let mut seen = Vec::new();
     while let Some((after, change)) = step(authority, now) {
@@ -62,7 +62,8 @@ fn another_one_is_due_a_year_after_one_began_to_sign() {
     steps(&mut authority, start() + days(366 + 364), &[]);
     steps(&mut authority, start() + days(366 + 365), &[Made, Told]);
 
-    // A clock that was years ahead when it was made: it is good from now on, and signs for a year from now, not from then.
+    // A clock that was years ahead when it was made: it is good from now on, and signs for a year
+    // from now, not from then.
     let mut early = Authority::generate(start()).unwrap();
     let before = start() - days(3000);
     steps(&mut early, before, &[Renewed]);

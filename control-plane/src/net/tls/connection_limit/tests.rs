@@ -5,34 +5,34 @@ use super::*;
 const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
 const THERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
 
-/// A door with two places for each address, and how many were turned away.
-fn door() -> (Arc<ConnectionLimit>, Arc<AtomicUsize>) {
+/// A limit of two slots for each address, and how many were turned away.
+fn limit() -> (Arc<ConnectionLimit>, Arc<AtomicUsize>) {
     let turned_away = Arc::new(AtomicUsize::default());
     let counted = Arc::clone(&turned_away);
-    let door = ConnectionLimit::new(2, move |_, why| {
+    let limit = ConnectionLimit::new(2, move |_, why| {
         assert_eq!(why.reason(), "too_many_connections");
         counted.fetch_add(1, Ordering::SeqCst);
     });
-    (door, turned_away)
+    (limit, turned_away)
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_finds_no_place_waits_and_nobody_of_another_address_does() {
-    let (door, turned_away) = door();
-    let mut inside = [door.knock(HERE).unwrap(), door.knock(HERE).unwrap()];
-    for visitor in &mut inside {
-        assert!(visitor.enter().await);
+    let (limit, turned_away) = limit();
+    let mut inside = [limit.accept(HERE).unwrap(), limit.accept(HERE).unwrap()];
+    for unknown in &mut inside {
+        assert!(unknown.enter().await);
     }
     let began = tokio::time::Instant::now();
-    let mut third = door.knock(HERE).unwrap();
-    let mut other = door.knock(THERE).unwrap();
+    let mut third = limit.accept(HERE).unwrap();
+    let mut other = limit.accept(THERE).unwrap();
     assert!(other.enter().await && began.elapsed().is_zero());
     assert!(!third.enter().await);
     assert_eq!(began.elapsed(), PATIENCE);
     assert_eq!(turned_away.load(Ordering::SeqCst), 1);
 
-    // A place that is given back is the next one's.
-    let mut fourth = door.knock(HERE).unwrap();
+    // A slot that is given back is the next one's.
+    let mut fourth = limit.accept(HERE).unwrap();
     let left = async {
         tokio::time::sleep(Duration::from_secs(1)).await;
         let [first, second] = inside;
@@ -45,29 +45,29 @@ async fn who_finds_no_place_waits_and_nobody_of_another_address_does() {
 
 #[tokio::test]
 async fn no_more_wait_than_may_and_nothing_is_kept_of_those_who_left() {
-    let (door, turned_away) = door();
-    let most = 2 * WAITING_PER_PLACE;
-    let waiting: Vec<_> = (0..most).map(|_| door.knock(HERE).unwrap()).collect();
-    assert!(door.knock(HERE).is_none());
-    assert!(door.knock(THERE).is_some());
+    let (limit, turned_away) = limit();
+    let most = 2 * WAITING_PER_SLOT;
+    let waiting: Vec<_> = (0..most).map(|_| limit.accept(HERE).unwrap()).collect();
+    assert!(limit.accept(HERE).is_none());
+    assert!(limit.accept(THERE).is_some());
     assert_eq!(turned_away.load(Ordering::SeqCst), 1);
     drop(waiting);
-    assert!(door.lock().by_network.is_empty());
-    assert_eq!(door.lock().all, 0);
+    assert!(limit.lock().by_network.is_empty());
+    assert_eq!(limit.lock().all, 0);
 }
 
 #[tokio::test]
 async fn a_door_that_others_have_filled_lets_a_few_of_each_address_in() {
-    let (door, turned_away) = door();
+    let (limit, turned_away) = limit();
     let address = |number: usize| IpAddr::V4(std::net::Ipv4Addr::from_bits(u32::try_from(number).unwrap()));
     let waiting: Vec<_> = (0..WAITING)
-        .map(|number| door.knock(address(number / (2 * WAITING_PER_PLACE))).unwrap())
+        .map(|number| limit.accept(address(number / (2 * WAITING_PER_SLOT))).unwrap())
         .collect();
-    let few: Vec<_> = (0..ALWAYS).map(|_| door.knock(HERE).unwrap()).collect();
+    let few: Vec<_> = (0..ALWAYS).map(|_| limit.accept(HERE).unwrap()).collect();
     assert_eq!(turned_away.load(Ordering::SeqCst), 0);
-    assert!(door.knock(HERE).is_none() && door.knock(address(0)).is_none());
+    assert!(limit.accept(HERE).is_none() && limit.accept(address(0)).is_none());
     drop(waiting);
-    assert!(door.knock(HERE).is_some());
+    assert!(limit.accept(HERE).is_some());
     drop(few);
 }
 
@@ -79,7 +79,7 @@ fn one_client_of_many_addresses_is_one() {
     assert_eq!(network("::ffff:10.0.0.1"), network("10.0.0.1"));
     assert_ne!(network("10.0.0.1"), network("10.0.0.2"));
 
-    // Nor is he many to those who note who was turned away.
+    // The log of rejected clients names it once, too.
     let name = |text: &str| ConnectionLimit::name(text.parse().unwrap());
     assert_eq!(name("2001:db8::ffff:1"), "2001:db8::/64");
     assert_eq!(name("::ffff:10.0.0.1"), "10.0.0.1");
@@ -89,29 +89,29 @@ fn one_client_of_many_addresses_is_one() {
 async fn all_addresses_together_have_as_many_places_as_there_is_memory_for() {
     let told = Arc::new(Mutex::new(Vec::new()));
     let reasons = Arc::clone(&told);
-    // For 16 places.
-    let memory = 16 * OF_PLACE * PARTS_PLACES;
-    let door = ConnectionLimit::with_memory(memory, 256, move |_, why| {
+    // For 16 slots.
+    let memory = 16 * SERVED_MEMORY.each * SERVED_MEMORY.parts;
+    let limit = ConnectionLimit::with_memory(memory, 256, move |_, why| {
         reasons.lock().unwrap().push(why.reason());
     });
     let mut inside = Vec::new();
     for number in 0..16 {
         let address = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 1, number % 2));
-        let mut visitor = door.knock(address).unwrap();
-        assert!(visitor.enter().await);
-        inside.push(visitor);
+        let mut unknown = limit.accept(address).unwrap();
+        assert!(unknown.enter().await);
+        inside.push(unknown);
     }
     // Another address waits for nothing, and one of the many is asked to go.
-    let mut other = door.knock(THERE).unwrap();
+    let mut other = limit.accept(THERE).unwrap();
     let began = tokio::time::Instant::now();
     assert!(other.enter().await && began.elapsed().is_zero());
     inside[0].crowded_out().await;
-    // One of those who have many waits until a place was held for long.
-    let mut own = door.knock(inside[0].peer()).unwrap();
+    // One of those who have many waits until a slot was held for long.
+    let mut own = limit.accept(inside[0].peer()).unwrap();
     assert!(own.enter().await);
     assert!(began.elapsed() >= PATIENCE / 2 && began.elapsed() <= PATIENCE);
     // More than there is memory for may not even wait.
-    let waiting: Vec<_> = std::iter::from_fn(|| door.knock(HERE)).collect();
-    assert!(inside.len() + waiting.len() <= memory / PARTS_WAITING / OF_WAITING);
+    let waiting: Vec<_> = std::iter::from_fn(|| limit.accept(HERE)).collect();
+    assert!(inside.len() + waiting.len() <= WAITING_MEMORY.fits(memory));
     assert_eq!(*told.lock().unwrap(), ["too_many_connections"]);
 }

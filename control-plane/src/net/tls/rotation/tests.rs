@@ -30,11 +30,14 @@ fn first() -> Rotation {
     Rotation::generate(TERMS, start()).unwrap()
 }
 
-/// Goes through looks at these hours, and says what they did. Each is (hour, another one is due, all are told).
+/// Goes through looks at these hours, and says what they did. Each is (hour, another one is due,
+/// all are told).
 fn live(mut rotation: Rotation, looks: &[(i64, bool, bool)]) -> (Rotation, Vec<Option<Change>>) {
     let mut changes = Vec::new();
     for (hour, due, told) in looks {
-        let step = reread(&rotation).step(at(*hour), || *due, *told).unwrap();
+        let step = reread(&rotation)
+            .step(at(*hour), || *due, Trust::told(*told))
+            .unwrap();
         changes.push(step.as_ref().map(|(_, change)| *change));
         if let Some((after, _)) = step {
             assert_eq!(reread(&after), after);
@@ -44,6 +47,7 @@ fn live(mut rotation: Rotation, looks: &[(i64, bool, bool)]) -> (Rotation, Vec<O
     (rotation, changes)
 }
 
+/// One life of an authority, step by step, which is why it is long.
 #[test]
 fn each_step_is_taken_when_its_time_has_come_whatever_the_clock_does() {
     use Change::{Forgotten, Made, Mended, Signs, Told};
@@ -155,7 +159,8 @@ fn each_step_is_taken_when_its_time_has_come_whatever_the_clock_does() {
 #[test]
 fn replicas_whose_clocks_differ_agree() {
     let (made, _) = live(first(), &[(50, true, true), (50, true, true)]);
-    // One is five hours behind, another a day. The day of the announcement is over by the clock that wrote it down, not by theirs.
+    // One is five hours behind, another a day. The day of the announcement is over by the clock
+    // that wrote it down, not by theirs.
     let looks = [45, 50, 26, 50, 45, 26, 73, 74].map(|hour| (hour, true, true));
     let (_, changes) = live(made, &looks);
     assert_eq!(changes, [[None; 7].as_slice(), &[Some(Change::Signs)]].concat());
@@ -275,11 +280,11 @@ fn damaged_ones_beside_the_current_are_left_out_and_written_out() {
                 };
                 let read = Rotation::from_data(TERMS, &data).unwrap();
                 assert_eq!(read.trusted(), whole.current.cert, "{key}: {damage:?}");
-                let (mended, change) = read.step(at(24), || false, true).unwrap().unwrap();
+                let (mended, change) = read.step(at(24), || false, Trust::Published).unwrap().unwrap();
                 assert_eq!(change, Change::Mended);
                 mended.put(&mut data);
                 assert_eq!(data.into_keys().collect::<Vec<_>>(), [CA_CERT, CA_KEY]);
-                assert_eq!(mended.step(at(24), || false, true).unwrap(), None);
+                assert_eq!(mended.step(at(24), || false, Trust::Published).unwrap(), None);
             }
         }
     }

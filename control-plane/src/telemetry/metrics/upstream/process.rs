@@ -8,7 +8,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-/// Read anew whenever somebody asks. What cannot be read is left out.
+/// Read again whenever somebody asks. What cannot be read is left out.
 #[derive(Debug)]
 pub(in crate::telemetry::metrics) struct Process;
 

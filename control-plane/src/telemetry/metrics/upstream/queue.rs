@@ -1,7 +1,8 @@
 //! The queue of JobSets that are to be looked at, as client-go counts its work queues.
 //!
-//! The queue itself is kube's. What is known of it stands here: when a JobSet was named, or is to be looked at again, and when a look at it begins and
-//! ends. Nothing is guessed: whatever was not seen to be queued has no time in the queue.
+//! The queue itself is kube's. What is known of it stands here: when a JobSet was named, or is to
+//! be looked at again, and when a look at it begins and ends. Nothing is guessed: whatever was not
+//! seen to be queued has no time in the queue.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -31,7 +32,7 @@ type Key = ObjectRef<JobSet>;
 /// The metrics of the queue.
 #[derive(Clone, Debug)]
 pub(crate) struct Queue {
-    ledger: Arc<Mutex<Ledger<Key>>>,
+    items: Arc<Mutex<Items<Key>>>,
     adds: Counter,
     retries: Counter,
     queue_seconds: Histogram,
@@ -43,7 +44,7 @@ impl Queue {
         // From 10 ns to 1000 s, as client-go has them.
         let buckets = || exponential_buckets(1e-8, 10.0, 12);
         let queue = Self {
-            ledger: Arc::default(),
+            items: Arc::default(),
             adds: Counter::default(),
             retries: Counter::default(),
             queue_seconds: Histogram::new(buckets()),
@@ -71,13 +72,13 @@ impl Queue {
             "How long in seconds processing an item from workqueue takes",
             queue.work_seconds.clone(),
         );
-        registry.register_collector(Box::new(Levels(Arc::clone(&queue.ledger))));
+        registry.register_collector(Box::new(Levels(Arc::clone(&queue.items))));
         queue
     }
 
-    fn lock(&self) -> MutexGuard<'_, Ledger<Key>> {
+    fn lock(&self) -> MutexGuard<'_, Items<Key>> {
         // Nothing that holds this lock can leave it half-changed.
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+        self.items.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Something about this JobSet has changed.
@@ -101,11 +102,11 @@ impl Queue {
     }
 
     /// A look at it begins, and ends when this is dropped.
-    pub(crate) fn begin(&self, key: Key) -> Work<'_> {
+    pub(crate) fn begin(&self, key: Key) -> InProgress<'_> {
         self.taken(&key);
         let begun = Instant::now();
         self.lock().working.insert(key.clone(), begun);
-        Work {
+        InProgress {
             queue: self,
             key,
             begun,
@@ -127,13 +128,13 @@ impl Queue {
 }
 
 /// A look at a JobSet.
-pub(crate) struct Work<'q> {
+pub(crate) struct InProgress<'q> {
     queue: &'q Queue,
     key: Key,
     begun: Instant,
 }
 
-impl Drop for Work<'_> {
+impl Drop for InProgress<'_> {
     fn drop(&mut self) {
         self.queue.lock().working.remove(&self.key);
         self.queue
@@ -144,7 +145,7 @@ impl Drop for Work<'_> {
 
 /// Who waits, and who is being looked at.
 #[derive(Debug)]
-struct Ledger<K> {
+struct Items<K> {
     waiting: HashMap<K, Waiting>,
     /// Since when.
     working: HashMap<K, Instant>,
@@ -154,11 +155,11 @@ struct Ledger<K> {
 struct Waiting {
     /// From when on it waits.
     due: Instant,
-    /// Whether it is among the adds.
+    /// True if it is among the adds.
     counted: bool,
 }
 
-impl<K> Default for Ledger<K> {
+impl<K> Default for Items<K> {
     fn default() -> Self {
         Self {
             waiting: HashMap::new(),
@@ -167,8 +168,8 @@ impl<K> Default for Ledger<K> {
     }
 }
 
-impl<K: Eq + Hash + Clone> Ledger<K> {
-    /// Whether that adds it to the queue, in which it is once at most.
+impl<K: Eq + Hash + Clone> Items<K> {
+    /// Names an object. True if that adds it to the queue, in which it is at most once.
     fn named(&mut self, key: &K, now: Instant) -> bool {
         let waits = self.waiting.get(key);
         let is_add = waits.is_none_or(|waiting| waiting.due > now);
@@ -209,16 +210,16 @@ impl<K: Eq + Hash + Clone> Ledger<K> {
     }
 }
 
-/// What is read anew whenever somebody asks.
+/// What is read again whenever somebody asks.
 #[derive(Debug)]
-struct Levels(Arc<Mutex<Ledger<Key>>>);
+struct Levels(Arc<Mutex<Items<Key>>>);
 
 impl Collector for Levels {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
         let now = Instant::now();
         let (depth, (unfinished, longest)) = {
-            let ledger = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            (ledger.depth(now), ledger.unfinished(now))
+            let items = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            (items.depth(now), items.unfinished(now))
         };
         let gauges = [
             ("workqueue_depth", "Current depth of workqueue", depth as f64),

@@ -69,7 +69,7 @@ impl Reconciles {
     pub(in crate::telemetry::metrics) fn add(&self, outcome: Outcome, again: bool, took: Duration) {
         let result = match outcome {
             Outcome::Failed => ERROR,
-            // It is decided anew, and nothing is wrong.
+            // It is decided again, and nothing is wrong.
             Outcome::Conflict => REQUEUE,
             Outcome::Done if again => REQUEUE_AFTER,
             Outcome::Done => SUCCESS,

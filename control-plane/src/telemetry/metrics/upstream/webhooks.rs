@@ -9,7 +9,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-/// Upper ends of the buckets, in seconds: those that Prometheus' client for Go has where nobody names others.
+/// Upper ends of the buckets, in seconds: the defaults of Prometheus' client for Go.
 const BUCKETS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 /// Answers that are there from the beginning.
 const CODES: [u16; 2] = [200, 500];
@@ -80,7 +80,8 @@ impl Webhooks {
         drop(self.seconds.get_or_create(&path));
     }
 
-    /// A webhook is called. What is returned is dropped where the caller goes before it has its answer.
+    /// A webhook is called. What is returned is dropped where the caller goes before it has its
+    /// answer.
     pub(crate) fn called(&self, path: &str) -> Call {
         let path = PathLabels {
             webhook: path.to_owned(),

@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
 
 use super::{CERT, Change, DAYS, Pair, RENEW, Service, certified};
-use crate::net::tls::rotation::CA_KEY;
+use crate::net::tls::rotation::{CA_KEY, Trust};
 
 const SERVICE: Service<'_> = Service {
     namespace: "ns",
@@ -110,13 +110,14 @@ fn parts_of_different_pairs_do_not_fit_together() {
 #[test]
 fn another_ca_takes_its_place_and_nobody_is_distrusted_in_between() {
     let mut former = pair();
-    let step = |pair: &Pair, days| pair.step(SERVICE, after(days), true).unwrap();
+    let step = |pair: &Pair, days| pair.step(SERVICE, after(days), Trust::Published).unwrap();
     assert_eq!(step(&former, 200), None);
     let mut keys = vec![former.authority.current.key.clone()];
     let mut changes = Vec::new();
     for days in 270..330 {
         while let Some((present, change)) = step(&former, days) {
-            // A replica may serve what was before, and the API server trust that, while another one is ahead.
+            // A replica may serve what was before, and the API server trust that, while another one
+            // is ahead.
             for trusted in [&former, &present].map(|pair| pair.authority.trusted()) {
                 for served in [&former, &present] {
                     served.is_trusted(&trusted, SERVICE, after(days)).unwrap();
@@ -153,7 +154,7 @@ fn another_ca_takes_its_place_and_nobody_is_distrusted_in_between() {
 fn a_ca_that_the_api_server_was_not_told_of_never_signs() {
     let (mut pair, began) = (pair(), 300);
     for days in began..365 {
-        while let Some((next, change)) = pair.step(SERVICE, after(days), false).unwrap() {
+        while let Some((next, change)) = pair.step(SERVICE, after(days), Trust::Pending).unwrap() {
             assert_eq!((change, days), (Change::Made, began));
             pair = next;
         }

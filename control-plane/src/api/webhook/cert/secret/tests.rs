@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 
-use super::{Service, Step, Told, decide};
+use super::{Decision, InjectedBundles, Service, decide};
 use crate::api::webhook::cert::pair::Pair;
 
 const SERVICE: Service<'_> = Service {
@@ -30,18 +30,18 @@ fn data(pair: &Pair) -> BTreeMap<String, ByteString> {
 }
 
 /// Both configurations have it.
-fn told(pair: &Pair) -> Told {
+fn told(pair: &Pair) -> InjectedBundles {
     let trusted = pair.authority.trusted();
-    Told {
+    InjectedBundles {
         mutating: Some(trusted.clone()),
         validating: Some(trusted),
     }
 }
 
 fn written(secret: Option<&Secret>, at: Timestamp) -> Pair {
-    match decide(secret, SERVICE, at, &Told::default()).unwrap() {
-        Step::Write(pair, _) => pair,
-        Step::Use(_) => panic!("it is used as it is"),
+    match decide(secret, SERVICE, at, &InjectedBundles::default()).unwrap() {
+        Decision::Write(pair, _) => pair,
+        Decision::Use(_) => panic!("it is used as it is"),
     }
 }
 
@@ -49,7 +49,7 @@ fn written(secret: Option<&Secret>, at: Timestamp) -> Pair {
 fn what_is_good_is_used_by_all() {
     let pair = Pair::generate(SERVICE, now()).unwrap();
     let step = decide(Some(&secret(data(&pair))), SERVICE, now(), &told(&pair)).unwrap();
-    assert_eq!(step, Step::Use(pair));
+    assert_eq!(step, Decision::Use(pair));
 }
 
 #[test]
@@ -75,11 +75,11 @@ fn what_is_missing_empty_or_damaged_is_made_anew() {
 fn what_nears_its_end_is_replaced_in_steps_and_in_a_hurry_renewed_by_the_same_ca() {
     let pair = Pair::generate(SERVICE, now()).unwrap();
     let secret_of = |pair: &Pair| secret(data(pair));
-    let look = |pair: &Pair, told: &Told, days: i64| {
+    let look = |pair: &Pair, told: &InjectedBundles, days: i64| {
         let at = now() + SignedDuration::from_hours(24 * days);
         match decide(Some(&secret_of(pair)), SERVICE, at, told).unwrap() {
-            Step::Write(next, _) => Some(next),
-            Step::Use(same) => {
+            Decision::Write(next, _) => Some(next),
+            Decision::Use(same) => {
                 assert_eq!(same, *pair);
                 None
             }
@@ -90,11 +90,11 @@ fn what_nears_its_end_is_replaced_in_steps_and_in_a_hurry_renewed_by_the_same_ca
     // One configuration still has the old bundle, or is not known: that is not enough.
     let (old, new) = (told(&pair), told(&made));
     for half in [
-        Told {
+        InjectedBundles {
             mutating: old.mutating,
             ..new.clone()
         },
-        Told {
+        InjectedBundles {
             validating: None,
             ..new.clone()
         },
@@ -107,7 +107,7 @@ fn what_nears_its_end_is_replaced_in_steps_and_in_a_hurry_renewed_by_the_same_ca
     assert_ne!(replaced.authority.current.key, pair.authority.current.key);
 
     for old in [&pair, &made] {
-        let renewed = look(old, &Told::default(), 364).unwrap();
+        let renewed = look(old, &InjectedBundles::default(), 364).unwrap();
         let day = now() + SignedDuration::from_hours(24 * 364);
         renewed.fits(SERVICE, day).unwrap();
         assert_eq!(renewed.authority.current.key, pair.authority.current.key);

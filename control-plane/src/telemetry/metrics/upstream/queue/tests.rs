@@ -6,44 +6,44 @@ const STEP: Duration = Duration::from_secs(1);
 #[test]
 fn who_waits_is_in_the_queue_once() {
     let now = Instant::now();
-    let mut ledger = Ledger::default();
-    assert!(ledger.named(&"a", now));
-    assert!(!ledger.named(&"a", now + STEP));
-    assert!(ledger.named(&"b", now + STEP));
-    assert_eq!(ledger.depth(now), 1);
-    assert_eq!(ledger.depth(now + STEP), 2);
+    let mut items = Items::default();
+    assert!(items.named(&"a", now));
+    assert!(!items.named(&"a", now + STEP));
+    assert!(items.named(&"b", now + STEP));
+    assert_eq!(items.depth(now), 1);
+    assert_eq!(items.depth(now + STEP), 2);
     // It waits since it was named first.
-    assert_eq!(ledger.waiting[&"a"].due, now);
+    assert_eq!(items.waiting[&"a"].due, now);
 }
 
 #[test]
 fn who_is_to_be_looked_at_later_does_not_wait_yet() {
     let now = Instant::now();
-    let mut ledger = Ledger::default();
-    ledger.again(&"a", now + 5 * STEP);
-    assert_eq!([ledger.depth(now), ledger.depth(now + 5 * STEP)], [0, 1]);
+    let mut items = Items::default();
+    items.again(&"a", now + 5 * STEP);
+    assert_eq!([items.depth(now), items.depth(now + 5 * STEP)], [0, 1]);
     // A change comes first, and is an add; when its time had come it is none.
-    assert!(ledger.named(&"a", now + STEP));
-    assert_eq!(ledger.depth(now + STEP), 1);
-    ledger.again(&"b", now + STEP);
-    assert!(!ledger.named(&"b", now + 2 * STEP));
-    assert!(!ledger.waiting[&"b"].counted);
+    assert!(items.named(&"a", now + STEP));
+    assert_eq!(items.depth(now + STEP), 1);
+    items.again(&"b", now + STEP);
+    assert!(!items.named(&"b", now + 2 * STEP));
+    assert!(!items.waiting[&"b"].counted);
     // What was to come sooner stays.
-    ledger.again(&"a", now + 9 * STEP);
-    assert_eq!(ledger.waiting[&"a"].due, now + STEP);
+    items.again(&"a", now + 9 * STEP);
+    assert_eq!(items.waiting[&"a"].due, now + STEP);
 }
 
 #[test]
 fn who_is_looked_at_is_not_in_the_queue_until_that_ends() {
     let now = Instant::now();
-    let mut ledger = Ledger::default();
-    ledger.working.insert("a", now);
-    ledger.working.insert("b", now + STEP);
-    assert!(ledger.named(&"a", now));
-    assert_eq!(ledger.depth(now), 0);
-    assert_eq!(ledger.unfinished(now + 3 * STEP), (5 * STEP, 3 * STEP));
-    ledger.working.remove(&"a");
-    assert_eq!(ledger.depth(now), 1);
+    let mut items = Items::default();
+    items.working.insert("a", now);
+    items.working.insert("b", now + STEP);
+    assert!(items.named(&"a", now));
+    assert_eq!(items.depth(now), 0);
+    assert_eq!(items.unfinished(now + 3 * STEP), (5 * STEP, 3 * STEP));
+    items.working.remove(&"a");
+    assert_eq!(items.depth(now), 1);
 }
 
 #[test]

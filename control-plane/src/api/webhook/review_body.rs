@@ -1,0 +1,285 @@
+//! Bodies of requests: how much of them is read and judged at the same time.
+//!
+//! Anybody who reaches the port may send bodies of [`LONGEST_BODY`], and a tenant has the API
+//! server send some.
+//!
+//! Promises:
+//! - A body is read as it arrives, and waits for no other one. It must arrive within
+//!   [`COMES_WITHIN`].
+//! - If memory is short, the bodies that arrive most slowly are turned away first, then those that
+//!   wait for their review, of the address that holds most ([`Arrivals`]).
+//! - Large bodies take no memory of small ones.
+//! - An address has half of the memory for bodies that are judged, and each namespace that it names
+//!   an eighth. A body beyond that waits for [`PATIENCE`] and is turned away.
+//! - A body that takes much to read waits for others like it before it takes anything else: first
+//!   for those of its own address, then for those of other addresses, in turn.
+//! - Bodies of API servers ([`super::api_servers::ApiServers`]) come first. Others keep no memory
+//!   from them, and leave them half of what bodies are read into. One that takes much to read waits
+//!   for at most one of the others.
+//! - While half of all memory is taken, the others have one large body at a time.
+
+use std::error::Error;
+use std::net::{IpAddr, Ipv6Addr};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{FromRequest, Request};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use bytes::BytesMut;
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use lockstep_core::common::extent::Extent;
+use lockstep_process::turns::{Turn, Turns};
+use tokio::time::timeout;
+
+use super::api_servers::SenderClass;
+use super::arrivals::{Arrival, Arrivals};
+use super::review;
+use super::routes::Admission;
+use crate::k8s::huge_lock::{self, Huge};
+use crate::k8s::memory_limit;
+use crate::net::tls::ConnectionLimit;
+
+/// The largest body that is read: an update brings two objects, and the API server takes each up to
+/// 3 MiB.
+pub(super) const LONGEST_BODY: usize = 7 << 20;
+/// Longer bodies are large. Usual ones have a few KiB.
+const SMALL_BODY: usize = 64 << 10;
+/// How often as much memory as it has itself takes what a body is read into.
+const TIMES: u32 = 4;
+/// How long a body may take to come. The API server sends it at once.
+const COMES_WITHIN: Duration = Duration::from_secs(2);
+/// How long one waits for others of its namespace to be judged.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// KiB at most for large bodies, and for small ones; as much again is for what they are read into.
+const LARGE_BODIES: u32 = 64 << 10;
+const SMALL_BODIES: u32 = 32 << 10;
+/// Of how many parts of the memory one is for each of them, if that is less.
+const PARTS_LARGE: usize = 8;
+const PARTS_SMALL: usize = 16;
+/// More than all that is in memory: what arrives is bounded before.
+const ENOUGH: u32 = u32::MAX >> 4;
+
+/// The address that a request comes from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PeerAddress(pub(super) IpAddr);
+
+/// The memory for all bodies, and how many are read and judged at a time.
+pub(super) struct BodyLimits {
+    large: SizeLimits,
+    small: SizeLimits,
+    /// What takes much to read: one of each address and namespace, and of these one of each
+    /// address, are in the line of all.
+    huge: Turns,
+    one_at_a_time: Turns,
+    /// While memory is short there is one large body of those that are no API servers.
+    while_short: Turns,
+    /// Of those that are no API servers one is in the line of all.
+    one_of_others: Turns,
+}
+
+/// Limits for bodies of one size, in KiB.
+struct SizeLimits {
+    /// For bodies until they are judged.
+    arrivals: Arrivals,
+    /// By address, for bodies that have arrived.
+    of_senders: Turns,
+    /// By address and namespace, for the same bodies: anybody who reaches the port may name any
+    /// namespace.
+    of_namespaces: Turns,
+    /// By the same, for what they are read into.
+    read: Turns,
+    /// The part of that for those that are no API servers.
+    read_of_others: Turns,
+}
+
+impl SizeLimits {
+    /// Limits of `most` KiB, or of `bytes` bytes if that is less.
+    fn of(most: u32, bytes: usize) -> Self {
+        let kib = most.min(kib(bytes));
+        Self {
+            arrivals: Arrivals::new(kib as usize * 1024),
+            of_senders: Turns::new(ENOUGH, kib / 2),
+            of_namespaces: Turns::new(ENOUGH, kib / 8),
+            read: Turns::new(kib, kib / 4),
+            read_of_others: Turns::new(kib / 2, kib / 4),
+        }
+    }
+}
+
+impl Default for BodyLimits {
+    fn default() -> Self {
+        let memory = memory_limit::limit();
+        Self {
+            large: SizeLimits::of(LARGE_BODIES, memory / PARTS_LARGE),
+            small: SizeLimits::of(SMALL_BODIES, memory / PARTS_SMALL),
+            huge: Turns::new(ENOUGH, 1),
+            one_at_a_time: Turns::new(ENOUGH, 1),
+            while_short: Turns::new(1, 1),
+            one_of_others: Turns::new(1, 1),
+        }
+    }
+}
+
+/// The body of a review, with the memory and the turns that it takes until it is dropped.
+pub(super) struct ReviewBody {
+    pub(super) body: Bytes,
+    _arrival: Arrival,
+    _turns: Vec<Turn>,
+    _alone: Option<Turn>,
+    _huge: Option<Huge>,
+}
+
+impl FromRequest<Admission> for ReviewBody {
+    type Rejection = Response;
+
+    async fn from_request(request: Request, admission: &Admission) -> Result<Self, Response> {
+        let sender = request.extensions().get::<PeerAddress>();
+        let sender = sender.map_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED), |PeerAddress(address)| *address);
+        let declared = request.headers().get(header::CONTENT_LENGTH);
+        let declared = declared.and_then(|length| length.to_str().ok()?.parse().ok());
+        let bytes = declared.unwrap_or(LONGEST_BODY);
+        if bytes > LONGEST_BODY {
+            return Err(too_long());
+        }
+        let limits = &admission.body_limits;
+        let class = admission.api_servers.class_of(sender);
+        let sender = match class {
+            // Others in its network are not it.
+            SenderClass::ApiServer => sender.to_canonical().to_string(),
+            SenderClass::Unidentified | SenderClass::Other => ConnectionLimit::name(sender),
+        };
+        let may_wait = bytes > SMALL_BODY && class != SenderClass::ApiServer;
+        let alone = if may_wait && (admission.is_short)() {
+            let alone = timeout(PATIENCE, limits.while_short.take(&sender, 1)).await;
+            Some(alone.map_err(|_| short())?)
+        } else {
+            None
+        };
+        let size_limits = if bytes > SMALL_BODY {
+            &limits.large
+        } else {
+            &limits.small
+        };
+        let arrival = size_limits.arrivals.begin(&sender, class, bytes);
+        let waits = async {
+            let body = come(request.into_body(), bytes, &arrival).await?;
+            arrival.whole();
+            let turns = limits.turns(size_limits, &sender, class, &body).await?;
+            Ok((body, turns))
+        };
+        let (body, (turns, huge)) = tokio::select! {
+            waited = waits => waited?,
+            () = arrival.cut_off() => return Err(too_slow()),
+        };
+        if !arrival.keep() {
+            return Err(too_slow());
+        }
+        Ok(Self {
+            body,
+            _arrival: arrival,
+            _turns: turns,
+            _alone: alone,
+            _huge: huge,
+        })
+    }
+}
+
+impl BodyLimits {
+    /// The turns that a body takes before it is judged.
+    async fn turns(
+        &self,
+        size_limits: &SizeLimits,
+        sender: &str,
+        class: SenderClass,
+        body: &Bytes,
+    ) -> Result<(Vec<Turn>, Option<Huge>), Response> {
+        let of_sender = size_limits.of_senders.take(sender, kib(body.len()));
+        let of_sender = timeout(PATIENCE, of_sender).await.map_err(|_| crowded())?;
+        let whose = format!("{sender} {}", review::namespace(body));
+        let of_namespace = size_limits.of_namespaces.take(&whose, kib(body.len()));
+        let of_namespace = timeout(PATIENCE, of_namespace).await;
+        let of_namespace = of_namespace.map_err(|_| crowded())?;
+        let mut turns = vec![of_sender, of_namespace];
+        // Judged one at a time: each may take 50 MB.
+        let mut huge = None;
+        if Extent::of_text(body).exceeds(huge_lock::FROM) {
+            turns.push(self.huge.take(&whose, 1).await);
+            turns.push(self.one_at_a_time.take(sender, 1).await);
+            if class != SenderClass::ApiServer {
+                turns.push(self.one_of_others.take(sender, 1).await);
+            }
+            huge = Some(huge_lock::turn().await);
+        }
+        let read = async {
+            let into = kib(body.len()).saturating_mul(TIMES);
+            if !class.has_priority() {
+                turns.push(size_limits.read_of_others.take(&whose, into).await);
+            }
+            turns.push(size_limits.read.take(&whose, into).await);
+        };
+        if huge.is_some() {
+            // Others wait for this one.
+            timeout(PATIENCE, read).await.map_err(|_| crowded())?;
+        } else {
+            read.await;
+        }
+        Ok((turns, huge))
+    }
+}
+
+/// The body, once it has come.
+async fn come(body: Body, most: usize, arrival: &Arrival) -> Result<Bytes, Response> {
+    let mut body = Limited::new(body, most);
+    let mut come = BytesMut::new();
+    let all = async {
+        while let Some(frame) = body.frame().await {
+            // What are no data are trailers.
+            if let Ok(data) = frame.map_err(|error| unread(&*error))?.into_data() {
+                arrival.grow(data.len()).await;
+                come.extend_from_slice(&data);
+            }
+        }
+        Ok(())
+    };
+    timeout(COMES_WITHIN, all).await.map_err(|_| late())??;
+    Ok(come.freeze())
+}
+
+fn kib(bytes: usize) -> u32 {
+    u32::try_from(bytes / 1024 + 1).unwrap_or(u32::MAX)
+}
+
+fn late() -> Response {
+    (StatusCode::REQUEST_TIMEOUT, "the body did not come in time").into_response()
+}
+
+fn too_long() -> Response {
+    let message = format!("the body is longer than {LONGEST_BODY} bytes");
+    (StatusCode::PAYLOAD_TOO_LARGE, message).into_response()
+}
+
+fn too_slow() -> Response {
+    let message = "the body arrives more slowly than others that need its memory; try again";
+    (StatusCode::TOO_MANY_REQUESTS, message).into_response()
+}
+
+fn unread(error: &(dyn Error + Send + Sync + 'static)) -> Response {
+    match error.is::<LengthLimitError>() {
+        true => too_long(),
+        false => (StatusCode::BAD_REQUEST, "the body did not come whole").into_response(),
+    }
+}
+
+fn short() -> Response {
+    let message = "the control plane is short of memory, and this address is no API server's; try again";
+    (StatusCode::TOO_MANY_REQUESTS, message).into_response()
+}
+
+fn crowded() -> Response {
+    let message = "too many objects of this namespace are being reviewed; try again";
+    (StatusCode::TOO_MANY_REQUESTS, message).into_response()
+}
+
+#[cfg(test)]
+mod tests;
