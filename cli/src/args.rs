@@ -146,7 +146,7 @@ pub(crate) struct Restart {
     pub(crate) jobset: String,
 
     #[command(flatten)]
-    pub(crate) only: Only,
+    pub(crate) only: WorkerTarget,
 
     /// Wait until they all run again
     #[arg(long)]
@@ -167,7 +167,7 @@ pub(crate) struct Restart {
 /// Which workers, where not all are meant. They must be such as are restarted alone when they fail.
 #[derive(Clone, Debug, Default, ClapArgs)]
 #[group(multiple = false)]
-pub(crate) struct Only {
+pub(crate) struct WorkerTarget {
     /// Restart the workers of this replicatedJob alone (lockstep.dev/restart-scope: worker)
     #[arg(long, value_name = "NAME")]
     replicated_job: Option<String>,
@@ -181,7 +181,7 @@ pub(crate) struct Only {
     worker: Option<Target>,
 }
 
-impl Only {
+impl WorkerTarget {
     /// Who is meant; `None`: all.
     pub(crate) fn target(&self) -> Option<Target> {
         let replicated_job = self.replicated_job.clone().map(Target::ReplicatedJob);

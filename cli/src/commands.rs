@@ -1,14 +1,14 @@
 //! The commands: each fetches, has a view made of it, and prints.
 
-mod bar;
 mod check;
 mod demo;
 mod dry_run;
 mod history;
-mod looks;
 mod nodes;
+mod poll;
+mod progress_line;
 mod restart;
-mod restart_some;
+mod restart_workers;
 mod status;
 mod suspend;
 mod timeline;

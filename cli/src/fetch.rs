@@ -4,8 +4,8 @@ mod changes;
 mod demo;
 mod installation;
 mod jobsets;
-mod patience;
 mod platform;
+mod retry;
 mod token;
 
 use std::error::Error;
@@ -23,9 +23,9 @@ pub(crate) use jobsets::Scope;
 pub(crate) use platform::Platform;
 
 /// How long one answer may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long it may take to reach a server at all.
-const CONNECT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The way into a cluster.
 pub(crate) struct Cluster {
@@ -66,7 +66,7 @@ impl Cluster {
                 )
             })?,
         };
-        config.connect_timeout = Some(CONNECT);
+        config.connect_timeout = Some(CONNECT_TIMEOUT);
         impersonate(&mut config, &args)?;
         let client = Client::try_from(config.clone()).context("the kubeconfig cannot be used")?;
         Ok(Self {
@@ -81,9 +81,9 @@ impl Cluster {
         })
     }
 
-    /// One whose API server is played.
+    /// A cluster whose API server is faked: `answer` responds to each request.
     #[cfg(test)]
-    pub(crate) fn played(
+    pub(crate) fn with_fake_api(
         namespace: &str,
         answer: impl Fn(&http::Request<kube::client::Body>) -> http::Response<kube::client::Body>
         + Send
@@ -94,7 +94,7 @@ impl Cluster {
         let service =
             tower::service_fn(move |request| std::future::ready(Ok::<_, tower::BoxError>(answer(&request))));
         Self {
-            config: Config::new(http::Uri::from_static("http://played")),
+            config: Config::new(http::Uri::from_static("http://fake")),
             client: Client::new(service, namespace),
             namespace: namespace.to_owned(),
             system: namespace.to_owned(),
@@ -154,12 +154,12 @@ fn causes(error: &dyn Error) -> String {
 
 /// The answer to a request for `what`, or why there is none, in words.
 pub(crate) async fn answer<T>(what: &str, request: impl Future<Output = kube::Result<T>>) -> Result<T> {
-    match tokio::time::timeout(PATIENCE, request).await {
+    match tokio::time::timeout(REQUEST_TIMEOUT, request).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(error)) => Err(anyhow!("{what}: {}", words(&error))),
         Err(_) => Err(anyhow!(
             "{what}: the API server has not answered within {} s",
-            PATIENCE.as_secs()
+            REQUEST_TIMEOUT.as_secs()
         )),
     }
 }
@@ -180,15 +180,15 @@ mod tests {
 
     /// An error of these words, the first of which are its own.
     #[derive(Debug)]
-    struct Said(&'static str, Option<Box<Self>>);
+    struct TestError(&'static str, Option<Box<Self>>);
 
-    impl Display for Said {
+    impl Display for TestError {
         fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
             f.write_str(self.0)
         }
     }
 
-    impl Error for Said {
+    impl Error for TestError {
         fn source(&self) -> Option<&(dyn Error + 'static)> {
             self.1.as_deref().map(|cause| cause as _)
         }
@@ -210,7 +210,7 @@ mod tests {
             let error = words
                 .split('|')
                 .rev()
-                .fold(None, |cause, words| Some(Box::new(Said(words, cause))));
+                .fold(None, |cause, words| Some(Box::new(TestError(words, cause))));
             assert_eq!(causes(&*error.unwrap()), expected);
         }
     }

@@ -6,10 +6,10 @@
 
 mod archive;
 mod base;
-mod bill;
 mod product;
 mod python;
 mod ray;
+mod sbom;
 #[cfg(test)]
 mod tests;
 mod torch;
@@ -20,7 +20,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 pub use base::{PAUSE, busybox, pause};
-pub use product::{Programs, bills, checked_program, control_plane, node_daemon};
+pub use product::{Programs, checked_program, control_plane, node_daemon, sboms};
 pub use python::python;
 pub use ray::ray;
 pub use torch::torch;

@@ -179,9 +179,9 @@ fn save_images(dir: &Path) -> anyhow::Result<()> {
         image.write(&archive)?;
         println!("{}", archive.display());
     }
-    for (name, bill) in image::bills()? {
+    for (name, sbom) in image::sboms()? {
         let path = dir.join(name);
-        let text = serde_json::to_string_pretty(&bill)?;
+        let text = serde_json::to_string_pretty(&sbom)?;
         fs::write(&path, text + "\n").with_context(|| format!("cannot write {}", path.display()))?;
         println!("{}", path.display());
     }

@@ -10,21 +10,23 @@ use serde::Serialize;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 
-use super::bar::Bar;
+use super::progress_line::ProgressLine;
 use super::{DONE, INTERRUPTED, TIMED_OUT};
 use crate::args::Demo;
 use crate::fetch::{Changes, Cluster, Refused, Scope};
 use crate::print::{self, Printer};
-use crate::view::demo::{Places, is_steady, kept, manifest, places, refusal, trouble, up};
+use crate::view::demo::{
+    ContainerRestarts, container_restarts, is_steady, kept, manifest, refusal, trouble, up,
+};
 use crate::view::history::history;
 use crate::view::pods;
-use crate::view::restart::Far;
+use crate::view::restart::ProgressDetail;
 use crate::view::status::{Observed, view};
 use crate::view::time;
 use crate::view::timeline::{Timeline, timeline};
 
 /// How long the event of a restart, which comes after its end, is waited for.
-const EVENT: std::time::Duration = std::time::Duration::from_secs(10);
+const EVENT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// What was seen.
 #[derive(Debug, Serialize)]
@@ -38,20 +40,20 @@ struct Answer {
 }
 
 /// How it ends, where nothing failed.
-enum End {
+enum Outcome {
     Seen(Box<Answer>),
     TimedOut(String),
 }
 
 /// What the demo makes.
-struct Made<'c> {
+struct DemoObjects<'c> {
     cluster: &'c Cluster,
     jobset: String,
     /// Else the namespace is somebody's.
-    namespace_too: bool,
+    owns_namespace: bool,
 }
 
-pub(super) async fn run(cluster: Cluster, in_given: bool, args: &Demo) -> Result<u8> {
+pub(super) async fn run(cluster: Cluster, namespace_given: bool, args: &Demo) -> Result<u8> {
     if let Some(why) = refusal(&cluster.installed().await) {
         bail!("{why}");
     }
@@ -62,15 +64,19 @@ pub(super) async fn run(cluster: Cluster, in_given: bool, args: &Demo) -> Result
         .take(6)
         .collect();
     let unique = format!("lockstep-demo-{unique}");
-    let cluster = if in_given {
+    let cluster = if namespace_given {
         cluster
     } else {
         cluster.in_namespace(unique.clone())
     };
-    let made = Made {
+    let made = DemoObjects {
         cluster: &cluster,
-        jobset: if in_given { unique } else { "demo".to_owned() },
-        namespace_too: !in_given,
+        jobset: if namespace_given {
+            unique
+        } else {
+            "demo".to_owned()
+        },
+        owns_namespace: !namespace_given,
     };
     let mut interrupted = Interrupted::new()?;
     let printer = Printer::new(&args.output);
@@ -89,11 +95,11 @@ pub(super) async fn run(cluster: Cluster, in_given: bool, args: &Demo) -> Result
         Err(error) => Some(Err(error)),
     };
     let code = match ended {
-        Some(Ok(End::Seen(answer))) => {
+        Some(Ok(Outcome::Seen(answer))) => {
             let text = printer.render(&answer, |paint| print::timeline(&answer.restart, paint))?;
             print::out(&text).map(|()| DONE)
         }
-        Some(Ok(End::TimedOut(why))) => {
+        Some(Ok(Outcome::TimedOut(why))) => {
             print::error(&format!("not done within {:?}: {why}", args.timeout));
             Ok(TIMED_OUT)
         }
@@ -115,13 +121,13 @@ pub(super) async fn run(cluster: Cluster, in_given: bool, args: &Demo) -> Result
     }
 }
 
-impl Made<'_> {
-    fn place(&self) -> String {
+impl DemoObjects<'_> {
+    fn name(&self) -> String {
         format!("{}/{}", self.cluster.namespace, self.jobset)
     }
 
     async fn make(&self, args: &Demo) -> Result<()> {
-        if self.namespace_too {
+        if self.owns_namespace {
             self.cluster.make_namespace().await?;
         }
         let made = self
@@ -130,26 +136,26 @@ impl Made<'_> {
             .await;
         match made {
             // Its namespace was made, and has to go.
-            Err(error) if self.namespace_too => bail!("{error:#}"),
+            Err(error) if self.owns_namespace => bail!("{error:#}"),
             made => made?,
         }
         let (workers, image) = (args.workers, &args.image);
         print::note(&format!(
             "made JobSet {}: {workers} workers of {image}",
-            self.place()
+            self.name()
         ));
         Ok(())
     }
 
     /// Waits until all run, kills one, and waits until all run again.
-    async fn watch(&self, args: &Demo, printer: Printer) -> Result<End> {
+    async fn watch(&self, args: &Demo, printer: Printer) -> Result<Outcome> {
         let since = Instant::now();
-        let mut bar = Bar::new(printer.is_for_programs());
-        let looked = self.until(args, 0, since, &mut bar).await;
-        bar.clear();
+        let mut line = ProgressLine::new(printer.is_for_programs());
+        let looked = self.until(args, 0, since, &mut line).await;
+        line.clear();
         let before = match looked? {
             Ok(seen) => seen,
-            Err(why) => return Ok(End::TimedOut(why)),
+            Err(why) => return Ok(Outcome::TimedOut(why)),
         };
         print::note(&format!(
             "all {} workers run, {:.1} s after they were asked for",
@@ -164,13 +170,13 @@ impl Made<'_> {
         self.cluster.kill_work(&victim).await?;
         print::note(&format!("killed the process of the worker in pod {victim}"));
 
-        let looked = self.until(args, generation + 1, since, &mut bar).await;
-        bar.clear();
+        let looked = self.until(args, generation + 1, since, &mut line).await;
+        line.clear();
         let after = match looked? {
             Ok(seen) => seen,
-            Err(why) => return Ok(End::TimedOut(why)),
+            Err(why) => return Ok(Outcome::TimedOut(why)),
         };
-        self.told(&before, after, victim).await
+        self.report(&before, after, victim).await
     }
 
     /// Waits for all workers to run at this restart attempt; else it says how far they are.
@@ -179,7 +185,7 @@ impl Made<'_> {
         args: &Demo,
         generation: i64,
         since: Instant,
-        bar: &mut Bar,
+        line: &mut ProgressLine,
     ) -> Result<Result<Observed, String>> {
         let scope = Scope::One(self.jobset.clone());
         let until = since + args.timeout;
@@ -199,16 +205,16 @@ impl Made<'_> {
                 return Ok(Err(far));
             }
             let part = u32::try_from(up(&shown)).ok().map(|up| (up, args.workers));
-            bar.show(since, Far { words: far, part });
-            bar.wait(since, &mut changes, until).await;
+            line.show(since, ProgressDetail { words: far, part });
+            line.wait(since, &mut changes, until).await;
         }
     }
 
     /// What the control plane has measured, once its event says it.
-    async fn told(&self, before: &Observed, mut after: Observed, killed: String) -> Result<End> {
-        let until = Instant::now() + EVENT;
+    async fn report(&self, before: &Observed, mut after: Observed, killed: String) -> Result<Outcome> {
+        let until = Instant::now() + EVENT_TIMEOUT;
         let mut changes = Changes::of(self.cluster, &Scope::One(self.jobset.clone()), None).await;
-        let mut quiet = Bar::new(true);
+        let mut quiet = ProgressLine::new(true);
         let restart = loop {
             match timeline(&history(&after.jobset, &after.events), None) {
                 Ok(restart) => break restart,
@@ -219,14 +225,15 @@ impl Made<'_> {
             quiet.wait(Instant::now(), &mut changes, look).await;
             after.events = self.cluster.events(&self.jobset).await?;
         };
-        let (was, is): (Places, Places) = (places(&before.pods), places(&after.pods));
+        let (was, is): (ContainerRestarts, ContainerRestarts) =
+            (container_restarts(&before.pods), container_restarts(&after.pods));
         let kept = kept(&was, &is);
         let took = time::took(restart.took_ms);
         print::note(&format!(
             "all {} workers run again after {took}, {kept}",
             is.len()
         ));
-        Ok(End::Seen(Box::new(Answer {
+        Ok(Outcome::Seen(Box::new(Answer {
             killed,
             kept,
             restart,
@@ -236,7 +243,7 @@ impl Made<'_> {
     async fn remove(&self, keep: bool) -> Result<()> {
         let (namespace, jobset) = (&self.cluster.namespace, &self.jobset);
         if keep {
-            let what = if self.namespace_too {
+            let what = if self.owns_namespace {
                 format!("kubectl delete namespace {namespace}")
             } else {
                 format!("kubectl -n {namespace} delete jobset {jobset}")
@@ -244,12 +251,12 @@ impl Made<'_> {
             print::note(&format!(
                 "look at it with `kubectl lockstep history {jobset} -n {namespace}`; remove it with `{what}`"
             ));
-        } else if self.namespace_too {
+        } else if self.owns_namespace {
             if self.cluster.remove_namespace().await? {
                 print::note(&format!("removed namespace {namespace} with all that is in it"));
             }
         } else if self.cluster.remove_jobset(jobset).await? {
-            print::note(&format!("removed JobSet {}", self.place()));
+            print::note(&format!("removed JobSet {}", self.name()));
         }
         Ok(())
     }

@@ -7,8 +7,8 @@ use super::DONE;
 use crate::args::Output;
 use crate::fetch::Cluster;
 use crate::print::{self, Printer};
+use crate::view::api_error;
 use crate::view::dry_run::dry_run;
-use crate::view::refused;
 
 /// Only the group's coordinator knows, so the platform API has to be reached.
 pub(super) async fn run(cluster: &Cluster, jobset: &JobSet, request: &str, output: &Output) -> Result<u8> {
@@ -23,7 +23,7 @@ pub(super) async fn run(cluster: &Cluster, jobset: &JobSet, request: &str, outpu
         Ok(said) => said,
         Err(status) => bail!(
             "try a restart of JobSet {namespace}/{name}: {}",
-            refused::words(&status)
+            api_error::words(&status)
         ),
     };
     let view = dry_run(namespace, name, &said);

@@ -10,21 +10,21 @@ use super::DONE;
 use crate::args::Nodes;
 use crate::fetch::{Cluster, Platform};
 use crate::print::{self, Printer};
-use crate::view::nodes::{Said, rows};
-use crate::view::refused;
+use crate::view::api_error;
+use crate::view::nodes::{PlatformNodes, rows};
 
 /// Without the platform API.
 const UNKNOWN: &str = "what restarts in place on these nodes, and which agents are heard of, is not known";
 
 pub(super) async fn run(cluster: &Cluster, args: &Nodes) -> Result<u8> {
     let (nodes, daemons) = try_join(cluster.nodes(), cluster.daemon_pods()).await?;
-    let mut said = Said::default();
+    let mut said = PlatformNodes::default();
     if let Some(platform) = super::platform(cluster, UNKNOWN).await {
         // Workers of all namespaces run on a node.
         let asked = try_join(platform.groups(""), connected(&platform)).await;
         match asked {
-            Ok((groups, nodes)) => said = Said::by(&groups, nodes),
-            Err(status) => print::note(&format!("{UNKNOWN}: {}", refused::words(&status))),
+            Ok((groups, nodes)) => said = PlatformNodes::by(&groups, nodes),
+            Err(status) => print::note(&format!("{UNKNOWN}: {}", api_error::words(&status))),
         }
     }
     let printer = Printer::new(&args.output);

@@ -9,21 +9,21 @@ use serde::Serialize;
 use tokio::time::Instant;
 use tonic::Code;
 
-use super::bar::Bar;
-use super::looks::Looks;
+use super::poll::Poller;
+use super::progress_line::ProgressLine;
 use super::{DONE, FAILED, TIMED_OUT};
 use crate::args::Restart;
 use crate::fetch::{Changes, Cluster, Platform};
 use crate::print::{self, Printer};
+use crate::view::api_error;
 use crate::view::history::history;
-use crate::view::refused;
-use crate::view::restart::{Far, Progress, Request, progress, refusal};
+use crate::view::restart::{Progress, ProgressDetail, Request, progress, refusal};
 use crate::view::time;
 
 /// How often it is looked for the event.
-const LOOK: Duration = Duration::from_millis(200);
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
 /// The event of a restart is written after its end.
-const EVENT: Duration = Duration::from_secs(3);
+const EVENT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// What was done.
 #[derive(Debug, Serialize)]
@@ -49,7 +49,14 @@ pub(super) async fn run(cluster: &Cluster, args: &Restart) -> Result<u8> {
         bail!("{why}");
     }
     if let Some(only) = args.only.target() {
-        return Box::pin(super::restart_some::run(cluster, &jobset, only, request(), args)).await;
+        return Box::pin(super::restart_workers::run(
+            cluster,
+            &jobset,
+            only,
+            request(),
+            args,
+        ))
+        .await;
     }
     if args.dry_run {
         return super::dry_run::run(cluster, &jobset, &request(), &args.output).await;
@@ -69,17 +76,17 @@ pub(super) async fn run(cluster: &Cluster, args: &Restart) -> Result<u8> {
     };
     let printer = Printer::new(&args.output);
     let code = if args.wait {
-        let mut bar = Bar::new(printer.is_for_programs());
+        let mut line = ProgressLine::new(printer.is_for_programs());
         let mut request = Request::of_all(&jobset, &answer.request);
         let waited = wait(
             cluster,
             platform.as_ref(),
             (&mut request, &mut answer),
             (since, args.timeout),
-            &mut bar,
+            &mut line,
         )
         .await;
-        bar.clear();
+        line.clear();
         waited?
     } else {
         DONE
@@ -118,14 +125,14 @@ async fn ask(
             {
                 print::note(&format!(
                     "the restart is asked for by an annotation, since the platform API says: {}",
-                    refused::words(&status)
+                    api_error::words(&status)
                 ));
             }
             Err(status) => bail!(
                 "restart JobSet {}/{}: {}",
                 jobset.ns(),
                 jobset.name(),
-                refused::words(&status)
+                api_error::words(&status)
             ),
         }
     }
@@ -138,18 +145,18 @@ async fn wait(
     platform: Option<&Platform>,
     (request, answer): (&mut Request, &mut Answer),
     (since, timeout): (Instant, Duration),
-    bar: &mut Bar,
+    line: &mut ProgressLine,
 ) -> Result<u8> {
     let name = answer.name.clone();
     let changes = Changes::of_one(cluster, &name, platform).await;
-    let mut looks = Looks::new(cluster, &name, changes, (since, timeout));
+    let mut poller = Poller::new(cluster, &name, changes, (since, timeout));
     loop {
-        if let Some(jobset) = looks.look(bar).await? {
+        if let Some(jobset) = poller.poll(line).await? {
             let group = match platform {
                 Some(platform) => platform.group(&answer.namespace, &name).await.ok().flatten(),
                 None => None,
             };
-            match show(progress(&jobset, group.as_ref(), request), since, bar) {
+            match show(progress(&jobset, group.as_ref(), request), since, line) {
                 Break(Some(generation)) => {
                     answer.waited_ms = u64::try_from(since.elapsed().as_millis()).ok();
                     answer.generation = Some(generation);
@@ -160,35 +167,35 @@ async fn wait(
                 Continue(()) => {}
             }
         }
-        if !looks.wait(bar).await {
+        if !poller.wait(line).await {
             return Ok(TIMED_OUT);
         }
     }
 }
 
 /// Shows how far a restart has come. It is over at a generation, or, where it was told why, for nothing.
-pub(super) fn show(progress: Progress, since: Instant, bar: &mut Bar) -> ControlFlow<Option<i64>> {
+pub(super) fn show(progress: Progress, since: Instant, line: &mut ProgressLine) -> ControlFlow<Option<i64>> {
     match progress {
         Progress::Done(generation) => return Break(Some(generation)),
         Progress::Ended(why) => {
-            bar.clear();
+            line.clear();
             print::error(&why);
             return Break(None);
         }
         Progress::Asked => {
-            bar.show(
+            line.show(
                 since,
-                Far::words("asked for; the control plane has not acted upon it yet"),
+                ProgressDetail::uncounted("asked for; the control plane has not acted upon it yet"),
             );
         }
-        Progress::UnderWay(far) => bar.show(since, far),
+        Progress::UnderWay(far) => line.show(since, far),
     }
     Continue(())
 }
 
 /// What the control plane has measured, as its event says. It may come a moment later, or never.
 async fn took(cluster: &Cluster, jobset: &JobSet, generation: i64) -> Option<f64> {
-    let until = Instant::now() + EVENT;
+    let until = Instant::now() + EVENT_TIMEOUT;
     loop {
         let events = cluster.events(jobset.name()).await.ok()?;
         let told = history(jobset, &events);
@@ -203,7 +210,7 @@ async fn took(cluster: &Cluster, jobset: &JobSet, generation: i64) -> Option<f64
         if Instant::now() >= until {
             return None;
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 

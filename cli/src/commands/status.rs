@@ -10,11 +10,11 @@ use super::DONE;
 use crate::args::Status;
 use crate::fetch::{Changes, Cluster, Platform, Scope};
 use crate::print::{self, Printer, Screen};
-use crate::view::refused;
+use crate::view::api_error;
 use crate::view::status::{Observed, View, view};
 
 /// How often ages are kept right on a screen.
-const AGES: Duration = Duration::from_secs(1);
+const AGE_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(super) async fn run(cluster: &Cluster, args: &Status) -> Result<u8> {
     let scope = match &args.jobset {
@@ -23,13 +23,13 @@ pub(super) async fn run(cluster: &Cluster, args: &Status) -> Result<u8> {
         None => Scope::Namespace,
     };
     let printer = Printer::new(&args.output);
-    let mut looker = Looker {
+    let mut observer = Observer {
         cluster,
         scope: &scope,
         platform: super::platform(cluster, "worker states are those of pods").await,
-        told: String::new(),
+        last_note: String::new(),
     };
-    let mut views = looker.look().await?;
+    let mut views = observer.observe().await?;
     if views.is_empty() && !printer.is_for_programs() && !args.watch {
         let place = match scope {
             Scope::Everywhere => "in any namespace".to_owned(),
@@ -44,54 +44,54 @@ pub(super) async fn run(cluster: &Cluster, args: &Status) -> Result<u8> {
     }
     let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     let is_screen = std::io::stdout().is_terminal() && !printer.is_for_programs() && !dumb;
-    let mut shown = if is_screen {
-        Shown::Screen(Screen::default())
+    let mut sink = if is_screen {
+        Sink::Screen(Screen::default())
     } else {
-        Shown::Lines { first: true }
+        Sink::Lines { first: true }
     };
-    shown.show(&views, &scope, printer)?;
-    let mut changes = Changes::of(cluster, &scope, looker.platform.as_ref()).await;
+    sink.show(&views, &scope, printer)?;
+    let mut changes = Changes::of(cluster, &scope, observer.platform.as_ref()).await;
     loop {
         tokio::select! {
             () = changes.next() => {}
-            () = tokio::time::sleep(AGES), if is_screen => {
-                shown.show(&views, &scope, printer)?;
+            () = tokio::time::sleep(AGE_INTERVAL), if is_screen => {
+                sink.show(&views, &scope, printer)?;
                 continue;
             }
         }
         if changes.are_stale() {
-            changes = Changes::of(cluster, &scope, looker.platform.as_ref()).await;
+            changes = Changes::of(cluster, &scope, observer.platform.as_ref()).await;
         }
-        match looker.look().await {
+        match observer.observe().await {
             // Ages alone are no news.
             Ok(now) if now == views && !is_screen => {}
             Ok(now) => {
                 views = now;
-                shown.show(&views, &scope, printer)?;
+                sink.show(&views, &scope, printer)?;
             }
-            Err(error) => looker.tell(format!("{error:#}")),
+            Err(error) => observer.note(format!("{error:#}")),
         }
     }
 }
 
-/// Looks again and again.
-struct Looker<'c> {
+/// Poller again and again.
+struct Observer<'c> {
     cluster: &'c Cluster,
     scope: &'c Scope,
     platform: Option<Platform>,
-    /// What people were told last: once is enough.
-    told: String,
+    /// What people were last_note last: once is enough.
+    last_note: String,
 }
 
-impl Looker<'_> {
-    async fn look(&mut self) -> Result<Vec<View>> {
+impl Observer<'_> {
+    async fn observe(&mut self) -> Result<Vec<View>> {
         let mut seen = self.cluster.observe(self.scope).await?;
         if let Some(platform) = &self.platform
             && let Err(status) = add_groups(&mut seen, self.scope, self.cluster, platform).await
         {
-            self.tell(format!(
+            self.note(format!(
                 "worker states are those of pods: {}",
-                refused::words(&status)
+                api_error::words(&status)
             ));
             // Another replica may lead by now.
             if let Ok(platform) = self.cluster.platform().await {
@@ -101,10 +101,10 @@ impl Looker<'_> {
         Ok(seen.iter().map(view).collect())
     }
 
-    fn tell(&mut self, text: String) {
-        if text != self.told {
+    fn note(&mut self, text: String) {
+        if text != self.last_note {
             print::note(&text);
-            self.told = text;
+            self.last_note = text;
         }
     }
 }
@@ -149,15 +149,15 @@ fn text(views: &[View], scope: &Scope, printer: Printer) -> Result<String> {
     }
 }
 
-/// What was shown before.
-enum Shown {
+/// What was sink before.
+enum Sink {
     /// Is replaced.
     Screen(Screen),
     /// Stays above.
     Lines { first: bool },
 }
 
-impl Shown {
+impl Sink {
     fn show(&mut self, views: &[View], scope: &Scope, printer: Printer) -> Result<()> {
         let text = text(views, scope, printer)?;
         match self {

@@ -17,27 +17,27 @@ use tokio::time::Instant;
 use super::{Cluster, Platform, Scope};
 
 /// How often to look while a watch is missing.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// How often to look all the same: a watch may be silent for other reasons than that nothing happens.
-const ANYWAY: Duration = Duration::from_secs(30);
-/// What comes within this time is looked at together.
-const TOGETHER: Duration = Duration::from_millis(100);
+const RESYNC_INTERVAL: Duration = Duration::from_secs(30);
+/// What comes within this time is returned_at at batch_until.
+const BATCH_WINDOW: Duration = Duration::from_millis(100);
 /// How long a missing watch is left alone.
-const AGAIN: Duration = Duration::from_secs(10);
+const RECONNECT_AFTER: Duration = Duration::from_secs(10);
 
 /// One of the watches, and whether it has brought something; else it is missing.
-type Told = (usize, bool);
+type WatchUpdate = (usize, bool);
 
 /// Tells of changes.
 pub(crate) struct Changes {
-    watches: SelectAll<BoxStream<'static, Told>>,
+    watches: SelectAll<BoxStream<'static, WatchUpdate>>,
     missing: BTreeSet<usize>,
     /// When they were begun.
-    since: Instant,
-    /// When they were looked at last.
-    looked: Instant,
+    begun_at: Instant,
+    /// When they were returned_at at last.
+    returned_at: Instant,
     /// Something has come: until when the rest is waited for.
-    together: Option<Instant>,
+    batch_until: Option<Instant>,
 }
 
 impl Changes {
@@ -79,9 +79,9 @@ impl Changes {
         Self {
             watches,
             missing: BTreeSet::new(),
-            since: Instant::now(),
-            looked: Instant::now(),
-            together: None,
+            begun_at: Instant::now(),
+            returned_at: Instant::now(),
+            batch_until: None,
         }
     }
 
@@ -93,10 +93,10 @@ impl Changes {
         };
         match platform.watch(namespace, name).await {
             Ok(events) => {
-                let told = events.map(move |event| (number, event.is_ok()));
+                let updates = events.map(move |event| (number, event.is_ok()));
                 // Whoever leads next is asked for anew.
                 let end = futures::stream::once(std::future::ready((number, false)));
-                self.watches.push(told.chain(end).boxed());
+                self.watches.push(updates.chain(end).boxed());
             }
             Err(_) => {
                 self.missing.insert(number);
@@ -106,30 +106,35 @@ impl Changes {
 
     /// Whether a watch is missing for so long that it is worth to begin all of them anew.
     pub(crate) fn are_stale(&self) -> bool {
-        !self.missing.is_empty() && self.since.elapsed() >= AGAIN
+        !self.missing.is_empty() && self.begun_at.elapsed() >= RECONNECT_AFTER
     }
 
     /// Waits for a change, or for the time to look all the same. Cancel-safe: what has come is not forgotten.
     pub(crate) async fn next(&mut self) {
-        if self.together.is_none() {
+        if self.batch_until.is_none() {
             self.wait().await;
         }
-        tokio::time::sleep_until(*self.together.get_or_insert_with(Instant::now)).await;
-        while let Some(Some(told)) = self.watches.next().now_or_never() {
-            self.take_in(told);
+        tokio::time::sleep_until(*self.batch_until.get_or_insert_with(Instant::now)).await;
+        while let Some(Some(updates)) = self.watches.next().now_or_never() {
+            self.record(updates);
         }
-        self.together = None;
-        self.looked = Instant::now();
+        self.batch_until = None;
+        self.returned_at = Instant::now();
     }
 
     /// Until something has come, or the time has.
     async fn wait(&mut self) {
         loop {
-            let until = self.looked + if self.missing.is_empty() { ANYWAY } else { LOOK };
+            let until = self.returned_at
+                + if self.missing.is_empty() {
+                    RESYNC_INTERVAL
+                } else {
+                    POLL_INTERVAL
+                };
             match tokio::time::timeout_at(until, self.watches.next()).await {
-                Ok(Some(told)) => {
-                    if self.take_in(told) {
-                        self.together = Some(Instant::now() + TOGETHER);
+                Ok(Some(updates)) => {
+                    if self.record(updates) {
+                        self.batch_until = Some(Instant::now() + BATCH_WINDOW);
                         return;
                     }
                 }
@@ -140,7 +145,7 @@ impl Changes {
     }
 
     /// Whether it is a change.
-    fn take_in(&mut self, (number, is_change): Told) -> bool {
+    fn record(&mut self, (number, is_change): WatchUpdate) -> bool {
         if is_change {
             self.missing.remove(&number);
         } else {
@@ -151,7 +156,7 @@ impl Changes {
 }
 
 /// A watch of objects, without what they say. It goes on by itself after a loss.
-fn watch<K>(number: usize, cluster: &Cluster, scope: &Scope, which: Config) -> BoxStream<'static, Told>
+fn watch<K>(number: usize, cluster: &Cluster, scope: &Scope, which: Config) -> BoxStream<'static, WatchUpdate>
 where
     K: kube::Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>
         + Clone
@@ -170,15 +175,15 @@ where
 mod tests {
     use super::*;
 
-    fn changes(told: impl futures::Stream<Item = Told> + Send + 'static) -> Changes {
+    fn changes(updates: impl futures::Stream<Item = WatchUpdate> + Send + 'static) -> Changes {
         let mut watches = SelectAll::new();
-        watches.push(told.boxed());
+        watches.push(updates.boxed());
         Changes {
             watches,
             missing: BTreeSet::new(),
-            since: Instant::now(),
-            looked: Instant::now(),
-            together: None,
+            begun_at: Instant::now(),
+            returned_at: Instant::now(),
+            batch_until: None,
         }
     }
 
@@ -193,9 +198,9 @@ mod tests {
         let mut changes = changes(futures::stream::iter([(0, true), (0, true)]).chain(silent));
         let begun = Instant::now();
         changes.next().await;
-        assert!(is_about(begun.elapsed(), TOGETHER));
+        assert!(is_about(begun.elapsed(), BATCH_WINDOW));
         changes.next().await;
-        assert!(is_about(begun.elapsed(), TOGETHER + ANYWAY));
+        assert!(is_about(begun.elapsed(), BATCH_WINDOW + RESYNC_INTERVAL));
         assert!(!changes.are_stale());
     }
 
@@ -206,7 +211,7 @@ mod tests {
         for _ in 0..10 {
             changes.next().await;
         }
-        assert!(is_about(begun.elapsed(), 10 * LOOK));
+        assert!(is_about(begun.elapsed(), 10 * POLL_INTERVAL));
         assert!(changes.are_stale());
     }
 
@@ -214,15 +219,19 @@ mod tests {
     async fn who_waits_for_something_else_meanwhile_misses_nothing() {
         let mut changes = changes(futures::stream::iter([(0, true)]).chain(futures::stream::pending()));
         let begun = Instant::now();
-        assert!(tokio::time::timeout(TOGETHER / 2, changes.next()).await.is_err());
+        assert!(
+            tokio::time::timeout(BATCH_WINDOW / 2, changes.next())
+                .await
+                .is_err()
+        );
         changes.next().await;
-        assert!(is_about(begun.elapsed(), TOGETHER));
+        assert!(is_about(begun.elapsed(), BATCH_WINDOW));
         // Nor is the time to look put off for ever.
         let begun = Instant::now();
         while tokio::time::timeout(Duration::from_secs(1), changes.next())
             .await
             .is_err()
         {}
-        assert!(is_about(begun.elapsed(), ANYWAY));
+        assert!(is_about(begun.elapsed(), RESYNC_INTERVAL));
     }
 }

@@ -8,13 +8,13 @@ use lockstep_api::JobSet;
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt as _;
 
-use super::installation::seen;
+use super::installation::fetched;
 use super::jobsets::Scope;
 use super::{Cluster, answer, words};
 use crate::view::demo::{CONTAINER, Installed, KILL};
 
 /// Bytes of what a command says that failed.
-const SAID: u64 = 1024;
+const MAX_STDERR: u64 = 1024;
 
 /// The API server has refused to make something, so nothing was made.
 #[derive(Debug)]
@@ -34,9 +34,9 @@ impl Cluster {
         Installed {
             now: Timestamp::now(),
             namespace: self.system.clone(),
-            jobset_crd: seen(self.jobset_crd().await),
-            lease: seen(self.lease().await),
-            daemons: seen(self.daemon_pods().await),
+            jobset_crd: fetched(self.jobset_crd().await),
+            lease: fetched(self.lease().await),
+            daemons: fetched(self.daemon_pods().await),
         }
     }
 
@@ -92,7 +92,7 @@ impl Cluster {
             let mut said = String::new();
             if let Some(stderr) = process.stderr() {
                 // It is closed when the command has ended. A few bytes say enough.
-                let _ = stderr.take(SAID).read_to_string(&mut said).await;
+                let _ = stderr.take(MAX_STDERR).read_to_string(&mut said).await;
             }
             let status = match process.take_status() {
                 Some(status) => status.await,

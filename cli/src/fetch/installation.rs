@@ -16,8 +16,8 @@ use serde_json::Value;
 
 use super::jobsets::list;
 use super::{Cluster, answer};
-use crate::view::check::{Crd, Observed, Right, Seen, WISHES};
-use crate::view::refused;
+use crate::view::api_error;
+use crate::view::check::{Crd, Fetched, Observed, REQUIRED_RIGHTS, Right};
 
 /// Name of the Deployment and of the Lease.
 const CONTROL_PLANE: &str = "lockstep-control-plane";
@@ -75,25 +75,25 @@ impl Cluster {
             now,
             namespace: self.system.clone(),
             version: self.version().await,
-            jobset_crd: seen(self.jobset_crd().await),
-            deployments: seen(list::<Deployment>("Deployments", &deployments, &all).await),
-            control_plane_pods: seen(self.control_plane_pods().await),
-            lease: seen(self.lease().await),
-            hub_ca: seen(answer("the ConfigMap", maps.get_opt("lockstep-hub-ca")).await),
-            mutating: seen(list("MutatingWebhookConfigurations", &mutating, &all).await),
-            validating: seen(list("ValidatingWebhookConfigurations", &validating, &all).await),
-            services: seen(list("Services", &services, &all).await),
-            daemon_set: seen(answer("the DaemonSet", daemon_sets.get_opt(NODE_DAEMON)).await),
-            daemon_pods: seen(self.daemon_pods().await),
-            nodes: seen(self.nodes().await),
-            kuberay: seen(list("Leases", &leases, &of_system(KUBERAY)).await),
-            rights: join_all(WISHES.iter().map(|right| self.may(right))).await,
+            jobset_crd: fetched(self.jobset_crd().await),
+            deployments: fetched(list::<Deployment>("Deployments", &deployments, &all).await),
+            control_plane_pods: fetched(self.control_plane_pods().await),
+            lease: fetched(self.lease().await),
+            hub_ca: fetched(answer("the ConfigMap", maps.get_opt("lockstep-hub-ca")).await),
+            mutating: fetched(list("MutatingWebhookConfigurations", &mutating, &all).await),
+            validating: fetched(list("ValidatingWebhookConfigurations", &validating, &all).await),
+            services: fetched(list("Services", &services, &all).await),
+            daemon_set: fetched(answer("the DaemonSet", daemon_sets.get_opt(NODE_DAEMON)).await),
+            daemon_pods: fetched(self.daemon_pods().await),
+            nodes: fetched(self.nodes().await),
+            kuberay: fetched(list("Leases", &leases, &of_system(KUBERAY)).await),
+            rights: join_all(REQUIRED_RIGHTS.iter().map(|right| self.may(right))).await,
             platform,
             connected,
         }
     }
 
-    async fn version(&self) -> Seen<(u32, u32, String)> {
+    async fn version(&self) -> Fetched<(u32, u32, String)> {
         let info = answer("the API server", self.client.apiserver_version());
         let info = info.await.map_err(|error| format!("{error:#}"))?;
         // Some say 32+.
@@ -113,7 +113,7 @@ impl Cluster {
         Ok(found.map(|definition| crd(&definition)))
     }
 
-    async fn may(&self, right: &Right) -> Seen<bool> {
+    async fn may(&self, right: &Right) -> Fetched<bool> {
         let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         let namespace = if right.of_system {
             &self.system
@@ -141,25 +141,25 @@ impl Cluster {
     }
 
     /// How the platform API is reached, and what it says of the nodes whose daemons are connected, where it does.
-    async fn platform_answers(&self) -> Option<(Seen<String>, Vec<pb::Node>)> {
+    async fn platform_answers(&self) -> Option<(Fetched<String>, Vec<pb::Node>)> {
         if !self.may_ask_platform() {
             return None;
         }
         let answered = async {
             let platform = self.platform().await?;
             let groups = platform.groups(&self.namespace).await;
-            groups.map_err(|status| anyhow::anyhow!("{}", refused::words(&status)))?;
+            groups.map_err(|status| anyhow::anyhow!("{}", api_error::words(&status)))?;
             let connected = platform.nodes().await.unwrap_or_default();
             Ok::<_, anyhow::Error>((platform.how, connected))
         };
         Some(match answered.await {
             Ok((how, connected)) => (Ok(how), connected),
-            Err(error) => (seen(Err(error)), Vec::new()),
+            Err(error) => (fetched(Err(error)), Vec::new()),
         })
     }
 }
 
-pub(crate) fn seen<T>(answer: Result<T>) -> Seen<T> {
+pub(crate) fn seen<T>(answer: Result<T>) -> Fetched<T> {
     answer.map_err(|error| format!("{error:#}"))
 }
 

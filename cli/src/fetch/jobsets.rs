@@ -14,7 +14,7 @@ use super::{Cluster, answer};
 use crate::view::status::Observed;
 
 /// Objects in one answer of the API server.
-const PAGE: u32 = 500;
+const PAGE_SIZE: u32 = 500;
 
 /// Which JobSets.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -162,7 +162,7 @@ pub(super) async fn list<K>(what: &str, api: &Api<K>, params: &ListParams) -> Re
 where
     K: Clone + serde::de::DeserializeOwned + std::fmt::Debug,
 {
-    let mut params = params.clone().limit(PAGE);
+    let mut params = params.clone().limit(PAGE_SIZE);
     let mut all = Vec::new();
     loop {
         let page = answer(what, api.list(&params)).await?;

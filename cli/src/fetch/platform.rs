@@ -16,19 +16,19 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 use tonic::{Request, Status, Streaming};
 use tower::service_fn;
 
-use super::patience::patiently;
+use super::retry::with_retries;
 use super::{Cluster, answer, causes};
 use crate::view::check::holder;
 
 /// The name in the certificate, whatever the address is.
 const SERVER_NAME: &str = "lockstep-control-plane";
 /// How long it may take until it is known whether the platform API is there. Commands do without it then.
-const PATIENCE: Duration = Duration::from_secs(8);
+const REACH_TIMEOUT: Duration = Duration::from_secs(8);
 /// Groups in one answer.
-const PAGE: u32 = 200;
+const PAGE_SIZE: u32 = 200;
 
 /// The largest answer that is taken, in bytes. A group is one message with all its workers, so gRPC's 4 MiB are too few for the largest.
-const ANSWER: usize = 64 * 1024 * 1024;
+const MAX_ANSWER_BYTES: usize = 64 * 1024 * 1024;
 
 /// The platform API, reached.
 pub(crate) struct Platform {
@@ -41,8 +41,8 @@ pub(crate) struct Platform {
 impl Cluster {
     /// Connects to the platform API. Who the caller is has not been looked at yet.
     pub(crate) async fn platform(&self) -> Result<Platform> {
-        let connected = tokio::time::timeout(PATIENCE, self.connect()).await;
-        connected.unwrap_or_else(|_| Err(anyhow!("no answer within {} s", PATIENCE.as_secs())))
+        let connected = tokio::time::timeout(REACH_TIMEOUT, self.connect()).await;
+        connected.unwrap_or_else(|_| Err(anyhow!("no answer within {} s", REACH_TIMEOUT.as_secs())))
     }
 
     async fn connect(&self) -> Result<Platform> {
@@ -60,7 +60,7 @@ impl Cluster {
                     .with_context(|| format!("--server {server}"))?;
                 let channel = endpoint
                     .tls_config(tls)?
-                    .connect_timeout(PATIENCE)
+                    .connect_timeout(REACH_TIMEOUT)
                     .connect()
                     .await;
                 (
@@ -71,7 +71,7 @@ impl Cluster {
             None => self.through_api_server(tls).await?,
         };
         Ok(Platform {
-            client: PlatformClient::new(channel).max_decoding_message_size(ANSWER),
+            client: PlatformClient::new(channel).max_decoding_message_size(MAX_ANSWER_BYTES),
             token,
             how,
         })
@@ -170,7 +170,7 @@ impl Platform {
     fn request<M>(&self, message: M) -> Request<M> {
         let mut request = Request::new(message);
         request.metadata_mut().insert("authorization", self.token.clone());
-        request.set_timeout(super::PATIENCE);
+        request.set_timeout(super::REQUEST_TIMEOUT);
         request
     }
 
@@ -179,7 +179,7 @@ impl Platform {
         let mut groups = Vec::new();
         let mut list = pb::ListGroupsRequest {
             namespace: namespace.to_owned(),
-            page_size: PAGE,
+            page_size: PAGE_SIZE,
             ..pb::ListGroupsRequest::default()
         };
         loop {
@@ -201,7 +201,7 @@ impl Platform {
     pub(crate) async fn nodes(&self) -> Result<Vec<pb::Node>, Status> {
         let mut nodes = Vec::new();
         let mut list = pb::ListNodesRequest {
-            page_size: PAGE,
+            page_size: PAGE_SIZE,
             ..pb::ListNodesRequest::default()
         };
         loop {
@@ -254,7 +254,7 @@ impl Platform {
         let mut request = Request::new(watch);
         request.metadata_mut().insert("authorization", self.token.clone());
         let mut client = self.client.clone();
-        match tokio::time::timeout(PATIENCE, client.watch_groups(request)).await {
+        match tokio::time::timeout(REACH_TIMEOUT, client.watch_groups(request)).await {
             Ok(stream) => Ok(stream?.into_inner()),
             Err(_) => Err(Status::deadline_exceeded("no answer in time")),
         }
@@ -291,7 +291,7 @@ impl Platform {
         };
         // The same request, made twice, is one.
         let mut client = self.client.clone();
-        patiently(async || client.restart_workers(self.request(restart.clone())).await).await?;
+        with_retries(async || client.restart_workers(self.request(restart.clone())).await).await?;
         Ok(())
     }
 
@@ -309,7 +309,7 @@ impl Platform {
             only: Some(target(&request.target)),
         };
         let mut client = self.client.clone();
-        let answer = patiently(async || {
+        let answer = with_retries(async || {
             client
                 .dry_run_restart_workers(self.request(restart.clone()))
                 .await
@@ -331,7 +331,8 @@ impl Platform {
             token: token.to_owned(),
         };
         let mut client = self.client.clone();
-        let answer = patiently(async || client.dry_run_restart(self.request(restart.clone())).await).await?;
+        let answer =
+            with_retries(async || client.dry_run_restart(self.request(restart.clone())).await).await?;
         Ok(answer.into_inner().dry_run.unwrap_or_default())
     }
 }

@@ -15,7 +15,7 @@ use super::{Cluster, answer};
 mod tests;
 
 /// How long a token that is made is good for: the least that Kubernetes gives.
-const SECONDS: i64 = 600;
+const TOKEN_SECONDS: i64 = 600;
 
 impl Cluster {
     /// The token that was given, one that is made for the account that was named, or that of the kubeconfig.
@@ -42,7 +42,7 @@ impl Cluster {
         let api: Api<ServiceAccount> = Api::namespaced(self.client.clone(), namespace);
         let request = TokenRequest {
             spec: Some(TokenRequestSpec {
-                expiration_seconds: Some(SECONDS),
+                expiration_seconds: Some(TOKEN_SECONDS),
                 ..TokenRequestSpec::default()
             }),
             ..TokenRequest::default()

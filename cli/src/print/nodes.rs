@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::table::{Cell, plain, table};
 use super::{Paint, Tone};
-use crate::view::nodes::{Nri, RestartLevel, Row, State, Way};
+use crate::view::nodes::{AccessState, Nri, RestartLevel, Row, RuntimeAccess};
 use crate::view::time;
 
 /// One row for each node.
@@ -96,12 +96,12 @@ fn level(of: Option<RestartLevel>) -> Cell {
 }
 
 /// What the daemon says.
-fn way(of: Option<&Way>, now: Timestamp) -> Option<Cell> {
+fn way(of: Option<&RuntimeAccess>, now: Timestamp) -> Option<Cell> {
     let of = of?;
     let tone = match of.state {
-        State::Well => Tone::Good,
-        State::Away => Tone::Bad,
-        State::Unknown => Tone::Warning,
+        AccessState::Well => Tone::Good,
+        AccessState::Away => Tone::Bad,
+        AccessState::Unknown => Tone::Warning,
     };
     Some((of.words(now), Some(tone)))
 }
@@ -119,7 +119,7 @@ fn by_version(nri: Nri) -> Cell {
 fn why_away(row: &Row) -> String {
     let ways = [("CRI", &row.cri_health), ("NRI", &row.nri_health)];
     let away = ways.into_iter().filter_map(|(name, way)| {
-        let way = way.as_ref().filter(|way| way.state == State::Away)?;
+        let way = way.as_ref().filter(|way| way.state == AccessState::Away)?;
         Some(format!("{name}: {}", way.detail))
     });
     away.collect::<Vec<_>>().join("; ")

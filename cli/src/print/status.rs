@@ -9,7 +9,7 @@ use crate::view::status::{ChildJob, LastRestart, ReplicatedJob, View, Worker};
 use crate::view::time;
 
 /// Workers of one Job that are named, where not all are wanted.
-const NAMED: usize = 8;
+const MAX_NAMED: usize = 8;
 
 /// How much of it.
 #[derive(Clone, Copy, Debug)]
@@ -144,7 +144,11 @@ fn workers(job: &ChildJob, detail: Detail, now: Timestamp, paint: Paint, below: 
     } else {
         unwell.collect()
     };
-    let most = if detail.every_worker { shown.len() } else { NAMED };
+    let most = if detail.every_worker {
+        shown.len()
+    } else {
+        MAX_NAMED
+    };
     let rows: Vec<Vec<Cell>> = shown
         .iter()
         .take(most)

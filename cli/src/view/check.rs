@@ -19,13 +19,13 @@ use serde::Serialize;
 
 pub(crate) use cluster::Crd;
 pub(crate) use control_plane::holder;
-pub(crate) use rights::{Right, WISHES};
+pub(crate) use rights::{REQUIRED_RIGHTS, Right};
 
 #[cfg(test)]
 mod tests;
 
 /// What was asked for, or why it could not be had.
-pub(crate) type Seen<T> = Result<T, String>;
+pub(crate) type Fetched<T> = Result<T, String>;
 
 /// All that was observed. Absent objects are `Ok(None)`.
 #[derive(Clone, Debug)]
@@ -34,24 +34,24 @@ pub(crate) struct Observed {
     /// Where Lockstep is looked for.
     pub(crate) namespace: String,
     /// Kubernetes' version: major, minor, and as it calls itself.
-    pub(crate) version: Seen<(u32, u32, String)>,
-    pub(crate) jobset_crd: Seen<Option<Crd>>,
-    pub(crate) deployments: Seen<Vec<Deployment>>,
-    pub(crate) control_plane_pods: Seen<Vec<Pod>>,
-    pub(crate) lease: Seen<Option<Lease>>,
-    pub(crate) hub_ca: Seen<Option<ConfigMap>>,
-    pub(crate) mutating: Seen<Vec<MutatingWebhookConfiguration>>,
-    pub(crate) validating: Seen<Vec<ValidatingWebhookConfiguration>>,
-    pub(crate) services: Seen<Vec<Service>>,
-    pub(crate) daemon_set: Seen<Option<DaemonSet>>,
-    pub(crate) daemon_pods: Seen<Vec<Pod>>,
-    pub(crate) nodes: Seen<Vec<Node>>,
+    pub(crate) version: Fetched<(u32, u32, String)>,
+    pub(crate) jobset_crd: Fetched<Option<Crd>>,
+    pub(crate) deployments: Fetched<Vec<Deployment>>,
+    pub(crate) control_plane_pods: Fetched<Vec<Pod>>,
+    pub(crate) lease: Fetched<Option<Lease>>,
+    pub(crate) hub_ca: Fetched<Option<ConfigMap>>,
+    pub(crate) mutating: Fetched<Vec<MutatingWebhookConfiguration>>,
+    pub(crate) validating: Fetched<Vec<ValidatingWebhookConfiguration>>,
+    pub(crate) services: Fetched<Vec<Service>>,
+    pub(crate) daemon_set: Fetched<Option<DaemonSet>>,
+    pub(crate) daemon_pods: Fetched<Vec<Pod>>,
+    pub(crate) nodes: Fetched<Vec<Node>>,
     /// Leases by which KubeRay's replicas elect one that acts.
-    pub(crate) kuberay: Seen<Vec<Lease>>,
-    /// What the caller may do, in the order of [`WISHES`].
-    pub(crate) rights: Vec<Seen<bool>>,
+    pub(crate) kuberay: Fetched<Vec<Lease>>,
+    /// What the caller may do, in the order of [`REQUIRED_RIGHTS`].
+    pub(crate) rights: Vec<Fetched<bool>>,
     /// Whether the platform API answers; none: it was not asked.
-    pub(crate) platform: Option<Seen<String>>,
+    pub(crate) platform: Option<Fetched<String>>,
     /// What it says of the nodes whose daemons are connected; none: it was not asked.
     pub(crate) connected: Option<Vec<pb::Node>>,
 }
@@ -113,7 +113,7 @@ impl Report {
     }
 
     /// What was seen; what could not be is a warning.
-    fn seen<'s, T>(&mut self, what: &str, seen: &'s Seen<T>) -> Option<&'s T> {
+    fn fetched<'s, T>(&mut self, what: &str, seen: &'s Fetched<T>) -> Option<&'s T> {
         match seen {
             Ok(seen) => Some(seen),
             Err(why) => {

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
-use super::check::{Crd, Seen, holder};
+use super::check::{Crd, Fetched, holder};
 use super::pods;
 use super::status::View;
 
@@ -33,9 +33,9 @@ pub(crate) struct Installed {
     pub(crate) now: Timestamp,
     /// Where Lockstep is looked for.
     pub(crate) namespace: String,
-    pub(crate) jobset_crd: Seen<Option<Crd>>,
-    pub(crate) lease: Seen<Option<Lease>>,
-    pub(crate) daemons: Seen<Vec<Pod>>,
+    pub(crate) jobset_crd: Fetched<Option<Crd>>,
+    pub(crate) lease: Fetched<Option<Lease>>,
+    pub(crate) daemons: Fetched<Vec<Pod>>,
 }
 
 /// Why nothing can be shown on this cluster, and what to do. What cannot be seen is no reason.
@@ -142,17 +142,17 @@ pub(crate) fn trouble(seen: &[Pod]) -> Option<String> {
 }
 
 /// A pod, and how often its containers were started: what a restart in place leaves as it is.
-pub(crate) type Places = BTreeMap<String, i32>;
+pub(crate) type ContainerRestarts = BTreeMap<String, i32>;
 
 /// By the UID of the pod.
-pub(crate) fn places(seen: &[Pod]) -> Places {
+pub(crate) fn container_restarts(seen: &[Pod]) -> ContainerRestarts {
     seen.iter()
         .filter_map(|pod| Some((pod.uid()?, pods::restarts(pod))))
         .collect()
 }
 
 /// What became of pods and containers, in words.
-pub(crate) fn kept(before: &Places, after: &Places) -> String {
+pub(crate) fn kept(before: &ContainerRestarts, after: &ContainerRestarts) -> String {
     let pods = before.keys().filter(|uid| after.contains_key(*uid)).count();
     let same = |(uid, restarts): &(&String, &i32)| after.get(*uid) == Some(restarts);
     let containers = before.iter().filter(same).count();

@@ -79,7 +79,7 @@ pub(crate) struct Phases {
 /// The annotation. What a later version adds is left aside.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Timeline {
+struct TimelineAnnotation {
     level: Option<String>,
     generation: Option<u64>,
     failed_at: i64,
@@ -94,7 +94,7 @@ struct Timeline {
     replaced_pods: Option<u32>,
 }
 
-impl Timeline {
+impl TimelineAnnotation {
     /// Milliseconds from the failure until then. Clocks of two machines may disagree by a little.
     fn after(&self, nanos: i64) -> Option<f64> {
         let known = self.failed_at != 0 && nanos != 0;
@@ -131,7 +131,7 @@ pub(crate) fn history(jobset: &JobSet, events: &[Event]) -> History {
         .collect();
     entries.sort_by_key(|entry| (entry.at, entry.generation));
     let suspended = suspended(jobset, events);
-    if let Some(last) = in_place.and_then(|status| untold(status, &entries, suspended)) {
+    if let Some(last) = in_place.and_then(|status| unreported(status, &entries, suspended)) {
         entries.push(last);
     }
     History {
@@ -145,7 +145,7 @@ pub(crate) fn history(jobset: &JobSet, events: &[Event]) -> History {
 }
 
 /// What its event tells of the last restart in the status, once that is done.
-pub(crate) fn of_last(jobset: &JobSet, events: &[Event]) -> Option<Entry> {
+pub(crate) fn last_restart_entry(jobset: &JobSet, events: &[Event]) -> Option<Entry> {
     let status = jobset.status.as_ref()?.in_place_restart.as_ref()?;
     let told = history(jobset, events);
     last_completed(&told.entries)
@@ -190,7 +190,7 @@ fn entry(event: &Event) -> Option<Entry> {
     }
     let note = event.note.clone().unwrap_or_default();
     let annotations = event.metadata.annotations.as_ref();
-    let timeline: Option<Timeline> = annotations
+    let timeline: Option<TimelineAnnotation> = annotations
         .and_then(|annotations| annotations.get(TIMELINE))
         .and_then(|text| serde_json::from_str(text).ok());
     let Some(timeline) = timeline else {
@@ -205,7 +205,7 @@ fn entry(event: &Event) -> Option<Entry> {
             cause: note,
             phases: None,
             source: EVENT,
-            reporter: stranger(event),
+            reporter: foreign_reporter(event),
         });
     };
     let phases = timeline.phases();
@@ -220,12 +220,12 @@ fn entry(event: &Event) -> Option<Entry> {
         phases: Some(phases),
         level: timeline.level,
         source: EVENT,
-        reporter: stranger(event),
+        reporter: foreign_reporter(event),
     })
 }
 
 /// Whom an event names as its author, where that is not the control plane.
-fn stranger(event: &Event) -> Option<String> {
+fn foreign_reporter(event: &Event) -> Option<String> {
     let source = event.deprecated_source.as_ref();
     let named = [
         event.reporting_controller.as_deref(),
@@ -280,7 +280,11 @@ fn why(status: &InPlaceRestartStatus) -> String {
 }
 
 /// The restart that the status tells of, where no event does.
-fn untold(status: &InPlaceRestartStatus, entries: &[Entry], suspended: Option<Timestamp>) -> Option<Entry> {
+fn unreported(
+    status: &InPlaceRestartStatus,
+    entries: &[Entry],
+    suspended: Option<Timestamp>,
+) -> Option<Entry> {
     status.cause.as_ref()?;
     let generation = u64::try_from(latest(status)).ok()?;
     let told = entries.iter().any(|entry| is_last(entry, status, suspended));

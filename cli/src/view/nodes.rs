@@ -16,7 +16,7 @@ use super::pods;
 
 mod runtime;
 
-pub(crate) use runtime::{RestartLevel, State, Way};
+pub(crate) use runtime::{AccessState, RestartLevel, RuntimeAccess};
 
 #[cfg(test)]
 mod tests;
@@ -52,8 +52,8 @@ pub(crate) struct Row {
     /// The lowest level by which a worker that starts there now can be restarted.
     pub(crate) level: Option<RestartLevel>,
     /// Whether the container runtime answers the daemon through CRI, and has taken it as an NRI plugin.
-    pub(crate) cri_health: Option<Way>,
-    pub(crate) nri_health: Option<Way>,
+    pub(crate) cri_health: Option<RuntimeAccess>,
+    pub(crate) nri_health: Option<RuntimeAccess>,
     /// Workers on this node, and those that are heard of now.
     pub(crate) workers: Option<u32>,
     pub(crate) workers_linked: Option<u32>,
@@ -102,26 +102,26 @@ impl Nri {
 
 /// What the platform API says, where it was reached.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Said {
-    nodes: Option<BTreeMap<String, OfNode>>,
+pub(crate) struct PlatformNodes {
+    nodes: Option<BTreeMap<String, PlatformNode>>,
     /// Whether it tells which daemons are connected.
     tells_connected: bool,
 }
 
 /// What it says of one node.
 #[derive(Clone, Debug, Default)]
-struct OfNode {
+struct PlatformNode {
     /// Where its daemon is connected.
     node: Option<pb::Node>,
     workers: u32,
     linked: u32,
 }
 
-impl Said {
+impl PlatformNodes {
     /// Of these groups, and of the nodes whose daemons are connected; a control plane of before does not tell these.
     pub(crate) fn by(groups: &[pb::Group], connected: Option<Vec<pb::Node>>) -> Self {
         let tells_connected = connected.is_some();
-        let mut all: BTreeMap<String, OfNode> = BTreeMap::new();
+        let mut all: BTreeMap<String, PlatformNode> = BTreeMap::new();
         for worker in groups.iter().flat_map(|group| &group.workers) {
             if worker.phase() != pb::WorkerPhase::Done {
                 let of = all.entry(worker.node.clone()).or_default();
@@ -140,7 +140,7 @@ impl Said {
     }
 
     /// `None`: it was not reached.
-    fn of(&self, node: &str) -> Option<OfNode> {
+    fn of(&self, node: &str) -> Option<PlatformNode> {
         Some(self.nodes.as_ref()?.get(node).cloned().unwrap_or_default())
     }
 }
@@ -152,7 +152,7 @@ fn is_heard(phase: pb::WorkerPhase) -> bool {
 }
 
 /// A row for each node, by name.
-pub(crate) fn rows(nodes: &[Node], daemons: &[Pod], said: Said) -> Vec<Row> {
+pub(crate) fn rows(nodes: &[Node], daemons: &[Pod], said: PlatformNodes) -> Vec<Row> {
     let mut by_node: BTreeMap<&str, &Pod> = BTreeMap::new();
     for pod in daemons {
         let Some(node) = pods::node(pod) else { continue };
@@ -172,7 +172,7 @@ pub(crate) fn rows(nodes: &[Node], daemons: &[Pod], said: Said) -> Vec<Row> {
     rows
 }
 
-fn row(node: &Node, pod: Option<&Pod>, said: &Said) -> Row {
+fn row(node: &Node, pod: Option<&Pod>, said: &PlatformNodes) -> Row {
     let name = node.name_any();
     let status = node.status.as_ref();
     let info = status.and_then(|status| status.node_info.as_ref());
@@ -199,8 +199,8 @@ fn row(node: &Node, pod: Option<&Pod>, said: &Said) -> Row {
             .filter(|version| !version.is_empty()),
         protocol: told.map(|node| node.protocol).filter(|version| *version > 0),
         level: tells_connected.then(|| RestartLevel::of(told)).flatten(),
-        cri_health: told.map(|node| Way::of(node.cri.as_ref())),
-        nri_health: told.map(|node| Way::of(node.nri.as_ref())),
+        cri_health: told.map(|node| RuntimeAccess::of(node.cri.as_ref())),
+        nri_health: told.map(|node| RuntimeAccess::of(node.nri.as_ref())),
         workers: said.as_ref().map(|said| said.workers),
         workers_linked: said.as_ref().map(|said| said.linked),
         node: name,

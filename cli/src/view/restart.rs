@@ -24,7 +24,7 @@ impl Request {
     }
 
     /// To restart some of them alone.
-    pub(crate) fn of_some(jobset: &JobSet, request: &WorkerRestartRequest) -> Self {
+    pub(crate) fn of_workers(jobset: &JobSet, request: &WorkerRestartRequest) -> Self {
         Self::new(jobset, request.to_string(), handled_worker_restart(jobset))
     }
 
@@ -67,7 +67,7 @@ pub(crate) enum Progress {
     /// The control plane has not acted upon it.
     Asked,
     /// It is under way.
-    UnderWay(Far),
+    UnderWay(ProgressDetail),
     /// All workers run at this restart attempt.
     Done(i64),
     /// There is nothing to wait for any more, and why.
@@ -76,16 +76,16 @@ pub(crate) enum Progress {
 
 /// How far something has come.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Far {
+pub(crate) struct ProgressDetail {
     /// In a few words.
     pub(crate) words: String,
     /// How many, of how many, where that is known.
     pub(crate) part: Option<(u32, u32)>,
 }
 
-impl Far {
+impl ProgressDetail {
     /// Nothing can be counted.
-    pub(crate) fn words(words: impl Into<String>) -> Self {
+    pub(crate) fn uncounted(words: impl Into<String>) -> Self {
         Self {
             words: words.into(),
             part: None,
@@ -162,7 +162,7 @@ pub(crate) fn progress(jobset: &JobSet, group: Option<&pb::Group>, request: &mut
             let phase = phase
                 .as_ref()
                 .map_or_else(|| "restarting".to_owned(), ToString::to_string);
-            Progress::UnderWay(Far {
+            Progress::UnderWay(ProgressDetail {
                 words: match up {
                     Some((up, all)) => format!("{phase}, {up} of {all} workers up"),
                     None => phase,
@@ -175,7 +175,7 @@ pub(crate) fn progress(jobset: &JobSet, group: Option<&pb::Group>, request: &mut
 
 /// What the status says of a request to restart these workers alone. A restart of all workers stands for it; so does a later request for others,
 /// since the platform API lets none be written over that has not been acted upon.
-pub(crate) fn progress_of_some(jobset: &JobSet, target: &Target, request: &mut Request) -> Progress {
+pub(crate) fn worker_restart_progress(jobset: &JobSet, target: &Target, request: &mut Request) -> Progress {
     if let Some(why) = over(jobset, request) {
         return Progress::Ended(why);
     }
@@ -204,9 +204,9 @@ pub(crate) fn progress_of_some(jobset: &JobSet, target: &Target, request: &mut R
     match (&status.phase, left) {
         (Some(InPlacePhase::InSync), 0) => Progress::Done(status.generation.max(status.latest)),
         (Some(InPlacePhase::InSync), left) => {
-            Progress::UnderWay(Far::words(format!("{left} do not run again yet")))
+            Progress::UnderWay(ProgressDetail::uncounted(format!("{left} do not run again yet")))
         }
-        (phase, _) => Progress::UnderWay(Far::words(
+        (phase, _) => Progress::UnderWay(ProgressDetail::uncounted(
             phase
                 .as_ref()
                 .map_or_else(|| "restarting".to_owned(), ToString::to_string),
@@ -242,14 +242,14 @@ mod tests {
                 "InSync",
                 "replicatedJob/ps t",
                 vec![&other, &named],
-                Progress::UnderWay(Far::words("1 do not run again yet")),
+                Progress::UnderWay(ProgressDetail::uncounted("1 do not run again yet")),
             ),
             ("InSync", "replicatedJob/ps t", vec![&other], Progress::Done(3)),
             (
                 "Stopping",
                 "replicatedJob/ps t",
                 vec![],
-                Progress::UnderWay(Far::words("Stopping")),
+                Progress::UnderWay(ProgressDetail::uncounted("Stopping")),
             ),
             (
                 "Failed",
@@ -260,7 +260,7 @@ mod tests {
         ] {
             let status = json!({"restarts": 0, "inPlaceRestart": {
                 "phase": phase, "latest": 3, "workerRestarts": worker_restarts, "handledWorkerRestart": handled}});
-            let mut asked = Request::of_some(
+            let mut asked = Request::of_workers(
                 &jobset(
                     in_place(),
                     json!({"restarts": 0, "inPlaceRestart": {
@@ -269,7 +269,10 @@ mod tests {
                 &request,
             );
             let seen = jobset(in_place(), status);
-            assert_eq!(progress_of_some(&seen, &request.target, &mut asked), expected);
+            assert_eq!(
+                worker_restart_progress(&seen, &request.target, &mut asked),
+                expected
+            );
         }
     }
 
@@ -297,20 +300,23 @@ mod tests {
                 let jobset = asks(annotation, asked, handled, phase);
                 match annotation {
                     RESTART_REQUEST => progress(&jobset, None, request),
-                    _ => progress_of_some(&jobset, &worker_restarts.target, request),
+                    _ => worker_restart_progress(&jobset, &worker_restarts.target, request),
                 }
             };
             let before = asks(annotation, "", "first", "InSync");
             let mut request = match annotation {
                 RESTART_REQUEST => Request::of_all(&before, mine),
-                _ => Request::of_some(&before, &worker_restarts),
+                _ => Request::of_workers(&before, &worker_restarts),
             };
             assert_eq!(seen(mine, "first", "InSync", &mut request), Progress::Asked);
             // One that was made just before it is acted upon first.
             assert_eq!(seen(mine, "second", "InSync", &mut request), Progress::Asked);
             assert_eq!(seen(later, "second", "InSync", &mut request), Progress::Asked);
             let stopping = seen("latest", later, "Stopping", &mut request);
-            assert_eq!(stopping, Progress::UnderWay(Far::words("Stopping")));
+            assert_eq!(
+                stopping,
+                Progress::UnderWay(ProgressDetail::uncounted("Stopping"))
+            );
             assert_eq!(seen("latest", later, "InSync", &mut request), Progress::Done(4));
         }
     }
@@ -369,7 +375,7 @@ mod tests {
         assert_eq!(progress(&at("before", "InSync", 4), None), Progress::Asked);
         assert_eq!(
             progress(&at("now", "Stopping", 3), None),
-            Progress::UnderWay(Far::words("Stopping"))
+            Progress::UnderWay(ProgressDetail::uncounted("Stopping"))
         );
         assert_eq!(progress(&at("now", "InSync", 4), None), Progress::Done(4));
         let group = |up| pb::Group {
@@ -380,7 +386,7 @@ mod tests {
         };
         assert_eq!(
             progress(&at("now", "InSync", 4), Some(&group(1))),
-            Progress::UnderWay(Far {
+            Progress::UnderWay(ProgressDetail {
                 words: "InSync, 1 of 2 workers up".into(),
                 part: Some((1, 2)),
             })

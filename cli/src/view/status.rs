@@ -251,7 +251,7 @@ fn last_restart(seen: &Observed, in_place: Option<&InPlaceRestartStatus>) -> Opt
     let status = in_place?;
     let cause = status.cause.as_ref()?;
     // The event of an earlier restart says nothing of this one.
-    let event = history::of_last(&seen.jobset, &seen.events);
+    let event = history::last_restart_entry(&seen.jobset, &seen.events);
     let live = seen.group.as_ref().and_then(|group| group.last_cause.as_ref());
     let at = live
         .and_then(|cause| time::from_nanos(cause.time_unix_nanos))

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::python::add_libraries;
-use super::{Image, ImageError, bill};
+use super::{Image, ImageError, sbom};
 use crate::target::target;
 
 /// Says which build of the programs images are made of: `release`, which is the default, or `checked`.
@@ -129,8 +129,8 @@ pub fn node_daemon(programs: &Programs) -> Result<Image, ImageError> {
     programs.with_libraries(image, daemon)
 }
 
-/// What is in both images, each with the name of its bill's file.
-pub fn bills() -> Result<Vec<(String, Value)>, ImageError> {
+/// What is in both images, each with the name of its sbom's file.
+pub fn sboms() -> Result<Vec<(String, Value)>, ImageError> {
     let images = [
         ("lockstep-control-plane", ["lockstep-control-plane"].as_slice()),
         (
@@ -138,6 +138,6 @@ pub fn bills() -> Result<Vec<(String, Value)>, ImageError> {
             &["lockstep-node-daemon", "lockstep-pod-agent"],
         ),
     ];
-    let bill = |(name, packages)| Ok((format!("{name}.cdx.json"), bill::of(name, packages)?));
-    images.into_iter().map(bill).collect()
+    let sbom = |(name, packages)| Ok((format!("{name}.cdx.json"), sbom::of(name, packages)?));
+    images.into_iter().map(sbom).collect()
 }

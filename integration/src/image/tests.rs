@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tar::{Archive, EntryType};
 
-use super::product::{Programs, bills, control_plane, node_daemon};
+use super::product::{Programs, control_plane, node_daemon, sboms};
 use super::python::parse_ldd;
 use super::{Image, busybox};
 
@@ -154,7 +154,7 @@ fn the_same_binaries_give_the_same_archives_wherever_and_whenever_they_were_buil
     for (before, after) in archives(&first).iter().zip(archives(&changed)) {
         assert_ne!(*before, after);
     }
-    assert_eq!(bills().unwrap(), bills().unwrap());
+    assert_eq!(sboms().unwrap(), sboms().unwrap());
 }
 
 #[test]

@@ -100,8 +100,8 @@ fn in_a_history_and_a_timeline() {
 
 #[test]
 fn in_nodes_and_verdicts() {
-    let way = Way {
-        state: State::Away,
+    let way = RuntimeAccess {
+        state: AccessState::Away,
         since: None,
         detail: forged(),
     };

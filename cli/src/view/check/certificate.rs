@@ -7,7 +7,7 @@ use super::Report;
 use crate::view::time;
 
 /// Before their end, by which time the control plane has long renewed them.
-const SOON_DAYS: i64 = 30;
+const WARN_DAYS: i64 = 30;
 
 /// Says of a bundle of certificates in PEM whether it can be used. One that is good is enough: others are being replaced.
 pub(super) fn check(report: &mut Report, what: &str, pem: &[u8], now: Timestamp, hint: &str) {
@@ -28,7 +28,7 @@ pub(super) fn check(report: &mut Report, what: &str, pem: &[u8], now: Timestamp,
     let left = until.duration_since(now);
     if until <= now {
         report.error(format!("{what}: expired {} ago", time::ago(until, now)), hint);
-    } else if left.as_hours() < SOON_DAYS * 24 {
+    } else if left.as_hours() < WARN_DAYS * 24 {
         report.warning(format!("{what}: expires in {}", time::span(left)), hint);
     } else {
         report.ok(format!("{what}: good for {}", time::span(left)));

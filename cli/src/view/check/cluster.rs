@@ -6,9 +6,9 @@ use kube::ResourceExt as _;
 use super::{Observed, Report};
 
 /// The first Kubernetes whose ServiceAccount tokens name the node of their pod.
-const LEAST: (u32, u32) = (1, 32);
+const MIN_VERSION: (u32, u32) = (1, 32);
 /// A leader renews its Lease every few seconds.
-const SILENCE: jiff::SignedDuration = jiff::SignedDuration::from_secs(60);
+const STALE_AFTER: jiff::SignedDuration = jiff::SignedDuration::from_secs(60);
 
 /// What is of interest in the definition of JobSets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,8 +22,8 @@ pub(crate) struct Crd {
 
 pub(super) fn check(seen: &Observed, report: &mut Report) {
     report.section("kubernetes");
-    if let Some((major, minor, name)) = report.seen("the version of Kubernetes", &seen.version) {
-        if (*major, *minor) >= LEAST {
+    if let Some((major, minor, name)) = report.fetched("the version of Kubernetes", &seen.version) {
+        if (*major, *minor) >= MIN_VERSION {
             report.ok(format!("Kubernetes {name} is 1.32 or later"));
         } else {
             report.error(
@@ -32,7 +32,7 @@ pub(super) fn check(seen: &Observed, report: &mut Report) {
             );
         }
     }
-    let Some(crd) = report.seen("the definition jobsets.jobset.x-k8s.io", &seen.jobset_crd) else {
+    let Some(crd) = report.fetched("the definition jobsets.jobset.x-k8s.io", &seen.jobset_crd) else {
         return;
     };
     match crd {
@@ -58,7 +58,7 @@ pub(super) fn check(seen: &Observed, report: &mut Report) {
 /// Upstream's controller, and KubeRay's.
 pub(super) fn conflicts(seen: &Observed, report: &mut Report) {
     report.section("conflicts");
-    if let Some(deployments) = report.seen("Deployments of all namespaces", &seen.deployments) {
+    if let Some(deployments) = report.fetched("Deployments of all namespaces", &seen.deployments) {
         let upstream: Vec<&Deployment> = deployments.iter().filter(|it| is_upstream(it)).collect();
         if upstream.is_empty() {
             report.ok("no other JobSet controller runs");
@@ -73,14 +73,14 @@ pub(super) fn conflicts(seen: &Observed, report: &mut Report) {
             );
         }
     }
-    if let Some(leases) = report.seen("Leases of KubeRay", &seen.kuberay) {
+    if let Some(leases) = report.fetched("Leases of KubeRay", &seen.kuberay) {
         let renewed = |lease: &&k8s_openapi::api::coordination::v1::Lease| {
             let renewed = lease.spec.as_ref().and_then(|spec| spec.renew_time.as_ref());
-            renewed.is_some_and(|renewed| seen.now.duration_since(renewed.0) < SILENCE)
+            renewed.is_some_and(|renewed| seen.now.duration_since(renewed.0) < STALE_AFTER)
         };
         match leases.iter().find(renewed) {
             None => report.ok("KubeRay's controller does not run"),
-            Some(lease) if looks_after_ray(seen) => report.warning(
+            Some(lease) if manages_ray(seen) => report.warning(
                 format!(
                     "KubeRay's controller runs too (Lease {}/{})",
                     lease.namespace().unwrap_or_default(),
@@ -94,7 +94,7 @@ pub(super) fn conflicts(seen: &Observed, report: &mut Report) {
 }
 
 /// Whether the control plane was started with `--ray`.
-fn looks_after_ray(seen: &Observed) -> bool {
+fn manages_ray(seen: &Observed) -> bool {
     let deployments = seen.deployments.as_deref().unwrap_or_default();
     let ours = deployments.iter().find(|it| {
         it.name_any() == super::control_plane::NAME && it.namespace().as_ref() == Some(&seen.namespace)

@@ -16,7 +16,7 @@ pub(super) fn check(seen: &Observed, report: &mut Report) {
     report.section("control plane");
     deployment(seen, report);
     lease(seen, report);
-    if let Some(map) = report.seen("ConfigMap lockstep-hub-ca", &seen.hub_ca) {
+    if let Some(map) = report.fetched("ConfigMap lockstep-hub-ca", &seen.hub_ca) {
         let pem = map.as_ref().and_then(|map| map.data.as_ref()?.get(HUB_CA.1));
         match pem {
             None => report.error(
@@ -49,7 +49,7 @@ pub(super) fn check(seen: &Observed, report: &mut Report) {
 }
 
 fn deployment(seen: &Observed, report: &mut Report) {
-    let Some(deployments) = report.seen("the Deployment of the control plane", &seen.deployments) else {
+    let Some(deployments) = report.fetched("the Deployment of the control plane", &seen.deployments) else {
         return;
     };
     let namespace = &seen.namespace;
@@ -100,7 +100,7 @@ fn trouble(seen: &Observed) -> String {
 }
 
 fn lease(seen: &Observed, report: &mut Report) {
-    let Some(lease) = report.seen("the Lease of the leader", &seen.lease) else {
+    let Some(lease) = report.fetched("the Lease of the leader", &seen.lease) else {
         return;
     };
     let log = format!("kubectl -n {} logs deployment/{NAME}", seen.namespace);

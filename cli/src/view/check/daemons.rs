@@ -11,11 +11,11 @@ use crate::view::nodes::{self, Nri};
 /// The DaemonSet.
 const NAME: &str = "lockstep-node-daemon";
 /// Nodes that are named at most in one line.
-const NAMED: usize = 5;
+const MAX_NAMED: usize = 5;
 
 pub(super) fn check(seen: &Observed, report: &mut Report) {
     report.section("node daemons");
-    let Some(daemons) = report.seen("the DaemonSet of the node daemons", &seen.daemon_set) else {
+    let Some(daemons) = report.fetched("the DaemonSet of the node daemons", &seen.daemon_set) else {
         return;
     };
     let namespace = &seen.namespace;
@@ -26,12 +26,12 @@ pub(super) fn check(seen: &Observed, report: &mut Report) {
         );
     };
     let (Some(all), Some(pods)) = (
-        report.seen("nodes", &seen.nodes),
-        report.seen("the pods of the node daemons", &seen.daemon_pods),
+        report.fetched("nodes", &seen.nodes),
+        report.fetched("the pods of the node daemons", &seen.daemon_pods),
     ) else {
         return;
     };
-    let rows = nodes::rows(all, pods, nodes::Said::default());
+    let rows = nodes::rows(all, pods, nodes::PlatformNodes::default());
     let wanted = |node: &str| {
         let node = all.iter().find(|it| it.name_any() == node);
         node.is_some_and(|node| nodes::is_wanted(daemons, node))
@@ -64,7 +64,7 @@ pub(super) fn check(seen: &Observed, report: &mut Report) {
         );
     }
     let ready = rows.iter().filter(|row| row.ready).count();
-    if missing_none(&rows, &wanted) && ready > 0 && rows.iter().all(|row| row.pod.is_none() || row.ready) {
+    if none_missing(&rows, &wanted) && ready > 0 && rows.iter().all(|row| row.pod.is_none() || row.ready) {
         report.ok(format!(
             "node daemons are ready on {ready} of {} nodes",
             rows.len()
@@ -90,7 +90,7 @@ pub(super) fn check(seen: &Observed, report: &mut Report) {
     }
 }
 
-fn missing_none(rows: &[nodes::Row], wanted: &impl Fn(&str) -> bool) -> bool {
+fn none_missing(rows: &[nodes::Row], wanted: &impl Fn(&str) -> bool) -> bool {
     !rows
         .iter()
         .any(|row| row.pod.is_none() && wanted(&row.node) && !row.unschedulable)
@@ -104,8 +104,8 @@ fn names<'r>(rows: impl Iterator<Item = &'r nodes::Row>) -> Option<String> {
 
 fn named(names: &[&str]) -> String {
     match names.len() {
-        0..=NAMED => names.join(", "),
-        more => format!("{} and {} more", names[..NAMED].join(", "), more - NAMED),
+        0..=MAX_NAMED => names.join(", "),
+        more => format!("{} and {} more", names[..MAX_NAMED].join(", "), more - MAX_NAMED),
     }
 }
 

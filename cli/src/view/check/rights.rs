@@ -32,7 +32,7 @@ const fn right(
 }
 
 /// What the commands need.
-pub(crate) const WISHES: [Right; 8] = [
+pub(crate) const REQUIRED_RIGHTS: [Right; 8] = [
     right(
         "list",
         ("jobset.x-k8s.io", "jobsets", ""),
@@ -100,8 +100,8 @@ impl Right {
 pub(super) fn check(seen: &Observed, report: &mut Report) {
     report.section("your rights");
     let mut lacking = false;
-    for (right, allowed) in WISHES.iter().zip(&seen.rights) {
-        if report.seen(&right.words(), allowed) == Some(&false) {
+    for (right, allowed) in REQUIRED_RIGHTS.iter().zip(&seen.rights) {
+        if report.fetched(&right.words(), allowed) == Some(&false) {
             lacking = true;
             let place = if right.of_system {
                 &seen.namespace

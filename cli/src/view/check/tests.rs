@@ -101,7 +101,7 @@ fn sound() -> Observed {
         daemon_pods: Ok(vec![daemon_pod()]),
         nodes: Ok(vec![node("n1", "containerd://2.1.4")]),
         kuberay: Ok(Vec::new()),
-        rights: vec![Ok(true); WISHES.len()],
+        rights: vec![Ok(true); REQUIRED_RIGHTS.len()],
         platform: Some(Ok("here".into())),
         connected: None,
     }

@@ -31,8 +31,8 @@ impl Webhook<'_> {
 pub(super) fn check(seen: &Observed, report: &mut Report) {
     report.section("webhooks");
     let (Some(mutating), Some(validating)) = (
-        report.seen("MutatingWebhookConfigurations", &seen.mutating),
-        report.seen("ValidatingWebhookConfigurations", &seen.validating),
+        report.fetched("MutatingWebhookConfigurations", &seen.mutating),
+        report.fetched("ValidatingWebhookConfigurations", &seen.validating),
     ) else {
         return;
     };

@@ -41,8 +41,8 @@ impl RestartLevel {
 /// A way of a daemon to the container runtime.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Way {
-    pub(crate) state: State,
+pub(crate) struct RuntimeAccess {
+    pub(crate) state: AccessState,
     pub(crate) since: Option<Timestamp>,
     /// Why it is away.
     #[serde(skip_serializing_if = "String::is_empty")]
@@ -52,21 +52,21 @@ pub(crate) struct Way {
 /// Its state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) enum State {
+pub(crate) enum AccessState {
     Well,
     Away,
     /// The daemon has not said it.
     Unknown,
 }
 
-impl Way {
+impl RuntimeAccess {
     pub(super) fn of(said: Option<&pb::RuntimeAccess>) -> Self {
         let said = said.cloned().unwrap_or_default();
         Self {
             state: match said.state() {
-                pb::RuntimeAccessState::Well => State::Well,
-                pb::RuntimeAccessState::Away => State::Away,
-                pb::RuntimeAccessState::Unspecified => State::Unknown,
+                pb::RuntimeAccessState::Well => AccessState::Well,
+                pb::RuntimeAccessState::Away => AccessState::Away,
+                pb::RuntimeAccessState::Unspecified => AccessState::Unknown,
             },
             since: time::from_nanos(said.since_unix_nanos),
             detail: said.detail,
@@ -76,10 +76,10 @@ impl Way {
     /// In a few words, at this time.
     pub(crate) fn words(&self, now: Timestamp) -> String {
         match (self.state, self.since) {
-            (State::Well, _) => "well".to_owned(),
-            (State::Away, Some(since)) => format!("away for {}", time::ago(since, now)),
-            (State::Away, None) => "away".to_owned(),
-            (State::Unknown, _) => "unknown".to_owned(),
+            (AccessState::Well, _) => "well".to_owned(),
+            (AccessState::Away, Some(since)) => format!("away for {}", time::ago(since, now)),
+            (AccessState::Away, None) => "away".to_owned(),
+            (AccessState::Unknown, _) => "unknown".to_owned(),
         }
     }
 }

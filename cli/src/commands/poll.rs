@@ -1,6 +1,6 @@
-//! Looks at a JobSet that is waited for.
+//! Poller at a JobSet that is waited for.
 //!
-//! Promises: a look that fails ends no wait, since what was asked for goes on without us; people are told of it once.
+//! Promises: a look that fails ends no wait, since what was asked for goes on without us; people are noted of it once.
 
 use std::time::Duration;
 
@@ -8,25 +8,25 @@ use anyhow::{Result, bail};
 use lockstep_api::JobSet;
 use tokio::time::{Instant, timeout_at};
 
-use super::bar::Bar;
+use super::progress_line::ProgressLine;
 use crate::fetch::{Changes, Cluster};
 use crate::print;
 
 /// How soon it is looked again after a look that failed.
-const AGAIN: Duration = Duration::from_secs(1);
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Looks at one JobSet, again and again.
-pub(super) struct Looks<'c> {
+/// Poller at one JobSet, again and again.
+pub(super) struct Poller<'c> {
     cluster: &'c Cluster,
     name: &'c str,
     changes: Changes,
     since: Instant,
     until: Instant,
     failed: bool,
-    told: bool,
+    noted: bool,
 }
 
-impl<'c> Looks<'c> {
+impl<'c> Poller<'c> {
     /// Since then, for so long, and whenever `changes` tells to.
     pub(super) fn new(
         cluster: &'c Cluster,
@@ -41,7 +41,7 @@ impl<'c> Looks<'c> {
             since,
             until: since + timeout,
             failed: false,
-            told: false,
+            noted: false,
         }
     }
 
@@ -49,15 +49,15 @@ impl<'c> Looks<'c> {
     ///
     /// # Errors
     /// It is gone.
-    pub(super) async fn look(&mut self, bar: &mut Bar) -> Result<Option<JobSet>> {
+    pub(super) async fn poll(&mut self, line: &mut ProgressLine) -> Result<Option<JobSet>> {
         let found = timeout_at(self.until, self.cluster.find_jobset(self.name)).await;
         self.failed = !matches!(found, Ok(Ok(_)));
         match found {
             Ok(Ok(Some(jobset))) => return Ok(Some(jobset)),
             Ok(Ok(None)) => bail!("JobSet {}/{} is gone", self.cluster.namespace, self.name),
-            Ok(Err(error)) if !self.told => {
-                self.told = true;
-                bar.clear();
+            Ok(Err(error)) if !self.noted => {
+                self.noted = true;
+                line.clear();
                 print::note(&format!("it is waited on all the same: {error:#}"));
             }
             // It has been said; or the time is over.
@@ -67,17 +67,17 @@ impl<'c> Looks<'c> {
     }
 
     /// Waits until it is worth to look again. Whether there is time left for that.
-    pub(super) async fn wait(&mut self, bar: &mut Bar) -> bool {
+    pub(super) async fn wait(&mut self, line: &mut ProgressLine) -> bool {
         let now = Instant::now();
         if now >= self.until {
             return false;
         }
         let until = if self.failed {
-            self.until.min(now + AGAIN)
+            self.until.min(now + RETRY_AFTER)
         } else {
             self.until
         };
-        bar.wait(self.since, &mut self.changes, until).await;
+        line.wait(self.since, &mut self.changes, until).await;
         true
     }
 }
@@ -92,10 +92,10 @@ mod tests {
 
     use super::*;
 
-    /// A cluster whose API server gives these answers to who looks at the JobSet, the last one from then on, and has no watches.
+    /// A cluster whose API server gives these answers to who poller at the JobSet, the last one from then on, and has no watches.
     fn answers(given: &'static [(u16, &str)]) -> Cluster {
         let asked = AtomicUsize::new(0);
-        Cluster::played("team", move |request: &Request<Body>| {
+        Cluster::with_fake_api("team", move |request: &Request<Body>| {
             let (code, name) = if request.uri().path().ends_with("/jobsets/ring") {
                 given[asked.fetch_add(1, Ordering::Relaxed).min(given.len() - 1)]
             } else {
@@ -113,14 +113,14 @@ mod tests {
     }
 
     async fn seen(cluster: &Cluster) -> Result<(bool, Duration)> {
-        let (since, mut bar) = (Instant::now(), Bar::new(true));
+        let (since, mut line) = (Instant::now(), ProgressLine::new(true));
         let changes = Changes::of_one(cluster, "ring", None).await;
-        let mut looks = Looks::new(cluster, "ring", changes, (since, Duration::from_secs(60)));
+        let mut poller = Poller::new(cluster, "ring", changes, (since, Duration::from_secs(60)));
         loop {
-            if looks.look(&mut bar).await?.is_some() {
+            if poller.poll(&mut line).await?.is_some() {
                 return Ok((true, since.elapsed()));
             }
-            if !looks.wait(&mut bar).await {
+            if !poller.wait(&mut line).await {
                 return Ok((false, since.elapsed()));
             }
         }
@@ -131,7 +131,10 @@ mod tests {
         let (found, after) = seen(&answers(&[(500, "etcd"), (502, "proxy"), (200, "ring")]))
             .await
             .unwrap();
-        assert!(found && after >= AGAIN && after < 3 * AGAIN, "{after:?}");
+        assert!(
+            found && after >= RETRY_AFTER && after < 3 * RETRY_AFTER,
+            "{after:?}"
+        );
         let (found, after) = seen(&answers(&[(500, "etcd")])).await.unwrap();
         assert!(!found && after >= Duration::from_secs(60), "{after:?}");
         assert!(after < Duration::from_secs(62), "{after:?}");

@@ -25,7 +25,7 @@ pub(crate) fn reason(status: &Status) -> String {
 }
 
 /// How long to wait before the same is asked again, where that may help on the same connection.
-pub(crate) fn again_after(status: &Status) -> Option<Duration> {
+pub(crate) fn retry_delay(status: &Status) -> Option<Duration> {
     // Another replica leads, and this connection leads to this one.
     if matches!(reason(status).as_str(), "NOT_LEADING" | "SHUTTING_DOWN") {
         return None;
@@ -131,10 +131,10 @@ mod tests {
             Some(Duration::from_secs(3)),
         );
         assert_eq!(words(&many), "more than 8; try again in 3 s");
-        assert_eq!(again_after(&many), Some(Duration::from_secs(3)));
+        assert_eq!(retry_delay(&many), Some(Duration::from_secs(3)));
         let follower = status("NOT_LEADING", "does not lead", None, Some(Duration::from_secs(1)));
         assert_eq!(
-            (words(&follower).as_str(), again_after(&follower)),
+            (words(&follower).as_str(), retry_delay(&follower)),
             ("does not lead", None)
         );
     }
@@ -143,7 +143,7 @@ mod tests {
     fn a_status_of_others_is_told_as_it_is() {
         let plain = Status::unavailable("broken pipe");
         assert_eq!(
-            (words(&plain).as_str(), again_after(&plain)),
+            (words(&plain).as_str(), retry_delay(&plain)),
             ("broken pipe", None)
         );
         let details = ErrorDetails::with_error_info("TOKEN_UNKNOWN", "example.com", HashMap::new());

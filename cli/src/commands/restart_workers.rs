@@ -9,16 +9,16 @@ use serde::Serialize;
 use tokio::time::Instant;
 use tonic::Code;
 
-use super::bar::Bar;
-use super::looks::Looks;
+use super::poll::Poller;
+use super::progress_line::ProgressLine;
 use super::restart::show;
 use super::{DONE, FAILED, TIMED_OUT};
 use crate::args::Restart;
 use crate::fetch::{Changes, Cluster, Platform};
 use crate::print::{self, Printer};
+use crate::view::api_error;
 use crate::view::dry_run::dry_run;
-use crate::view::refused;
-use crate::view::restart::{Request, progress_of_some};
+use crate::view::restart::{Request, worker_restart_progress};
 
 /// What was done.
 #[derive(Debug, Serialize)]
@@ -75,17 +75,17 @@ pub(super) async fn run(
     let printer = Printer::new(&args.output);
     let mut code = DONE;
     if args.wait {
-        let mut bar = Bar::new(printer.is_for_programs());
-        let mut asked = Request::of_some(jobset, &request);
+        let mut line = ProgressLine::new(printer.is_for_programs());
+        let mut asked = Request::of_workers(jobset, &request);
         let waited = wait(
             cluster,
             &request.target,
             (&mut asked, &mut answer),
             (since, args.timeout),
-            &mut bar,
+            &mut line,
         )
         .await;
-        bar.clear();
+        line.clear();
         code = waited?;
     }
     print::out(&printer.render(&answer, |_| words(&answer, args.wait))?)?;
@@ -123,7 +123,7 @@ fn why(status: &tonic::Status) -> String {
         Code::Unimplemented => {
             "the control plane is of a version that cannot restart some workers alone".to_owned()
         }
-        _ => refused::words(status),
+        _ => api_error::words(status),
     }
 }
 
@@ -132,14 +132,14 @@ async fn wait(
     target: &Target,
     (request, answer): (&mut Request, &mut Answer),
     (since, timeout): (Instant, Duration),
-    bar: &mut Bar,
+    line: &mut ProgressLine,
 ) -> Result<u8> {
     let name = answer.name.clone();
     let changes = Changes::of_one(cluster, &name, None).await;
-    let mut looks = Looks::new(cluster, &name, changes, (since, timeout));
+    let mut poller = Poller::new(cluster, &name, changes, (since, timeout));
     loop {
-        if let Some(jobset) = looks.look(bar).await? {
-            match show(progress_of_some(&jobset, target, request), since, bar) {
+        if let Some(jobset) = poller.poll(line).await? {
+            match show(worker_restart_progress(&jobset, target, request), since, line) {
                 Break(Some(_)) => {
                     answer.waited_ms = u64::try_from(since.elapsed().as_millis()).ok();
                     return Ok(DONE);
@@ -148,7 +148,7 @@ async fn wait(
                 Continue(()) => {}
             }
         }
-        if !looks.wait(bar).await {
+        if !poller.wait(line).await {
             return Ok(TIMED_OUT);
         }
     }
