@@ -1,17 +1,15 @@
 //! The commands: each fetches, has a view made of it, and prints.
 
-mod check;
 mod demo;
 mod dry_run;
 mod history;
-mod nodes;
+mod installation;
 mod poll;
 mod progress_line;
 mod restart;
 mod restart_workers;
 mod status;
 mod suspend;
-mod timeline;
 
 use anyhow::Result;
 use clap::CommandFactory as _;
@@ -48,9 +46,9 @@ pub(crate) async fn run(args: Args) -> Result<u8> {
         Command::Suspend(suspend) => Box::pin(suspend::run(&cluster, &suspend, true)).await,
         Command::Resume(suspend) => Box::pin(suspend::run(&cluster, &suspend, false)).await,
         Command::History(history) => Box::pin(history::run(&cluster, &history)).await,
-        Command::Timeline(timeline) => Box::pin(timeline::run(&cluster, &timeline)).await,
-        Command::Nodes(nodes) => Box::pin(nodes::run(&cluster, &nodes)).await,
-        Command::Check(check) => Box::pin(check::run(&cluster, &check)).await,
+        Command::Timeline(timeline) => Box::pin(history::run_timeline(&cluster, &timeline)).await,
+        Command::Nodes(nodes) => Box::pin(installation::nodes(&cluster, &nodes)).await,
+        Command::Check(check) => Box::pin(installation::check(&cluster, &check)).await,
         Command::Demo(demo) => Box::pin(demo::run(cluster, given, &demo)).await,
         Command::Completion(_) => Ok(DONE),
     }

@@ -7,17 +7,15 @@ use anyhow::{Result, bail};
 use lockstep_api::{JobSet, Target, WorkerRestartRequest};
 use serde::Serialize;
 use tokio::time::Instant;
-use tonic::Code;
 
+use super::dry_run::{self, worker_restart_error};
 use super::poll::Poller;
 use super::progress_line::ProgressLine;
 use super::restart::show;
 use super::{DONE, FAILED, TIMED_OUT};
 use crate::args::Restart;
-use crate::fetch::{Changes, Cluster, Platform};
+use crate::fetch::{Changes, Cluster};
 use crate::print::{self, Printer};
-use crate::view::api_error;
-use crate::view::dry_run::dry_run;
 use crate::view::restart::{Request, worker_restart_progress};
 
 /// What was done.
@@ -50,7 +48,7 @@ pub(super) async fn run(
     let platform = cluster.platform().await?;
     let request = WorkerRestartRequest { target, token };
     if args.dry_run {
-        return try_out(&platform, jobset, &request, args).await;
+        return dry_run::run_workers(&platform, jobset, &request, &args.output).await;
     }
     let since = Instant::now();
     if let Err(status) = platform
@@ -62,7 +60,7 @@ pub(super) async fn run(
             request.target,
             jobset.ns(),
             jobset.name(),
-            why(&status)
+            worker_restart_error(&status)
         );
     }
     let mut answer = Answer {
@@ -96,35 +94,6 @@ pub(super) async fn run(
         ));
     }
     Ok(code)
-}
-
-async fn try_out(
-    platform: &Platform,
-    jobset: &JobSet,
-    request: &WorkerRestartRequest,
-    args: &Restart,
-) -> Result<u8> {
-    let (namespace, name) = (jobset.ns(), jobset.name());
-    let said = match platform.dry_run_workers(namespace, name, request).await {
-        Ok(said) => said,
-        Err(status) => bail!(
-            "try a restart of {} of JobSet {namespace}/{name}: {}",
-            request.target,
-            why(&status)
-        ),
-    };
-    let view = dry_run(namespace, name, &said);
-    print::out(&Printer::new(&args.output).render(&view, |paint| print::dry_run(&view, paint))?)?;
-    Ok(DONE)
-}
-
-fn why(status: &tonic::Status) -> String {
-    match status.code() {
-        Code::Unimplemented => {
-            "the control plane is of a version that cannot restart some workers alone".to_owned()
-        }
-        _ => api_error::words(status),
-    }
 }
 
 async fn wait(

@@ -1,22 +1,41 @@
-//! `nodes`.
+//! `check` and `nodes`: the installation, and its node daemons.
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use futures::future::try_join;
 use jiff::Timestamp;
 use lockstep_proto::platform::v1 as pb;
 use tonic::{Code, Status};
 
-use super::DONE;
-use crate::args::Nodes;
+use super::{DONE, FAILED, WARNED};
+use crate::args::{Check, Nodes};
 use crate::fetch::{Cluster, Platform};
 use crate::print::{self, Printer};
 use crate::view::api_error;
+use crate::view::check::{Level, verdicts, worst};
 use crate::view::nodes::{PlatformNodes, rows};
 
-/// Without the platform API.
+/// What `nodes` lacks without the platform API.
 const UNKNOWN: &str = "what restarts in place on these nodes, and which agents are heard of, is not known";
 
-pub(super) async fn run(cluster: &Cluster, args: &Nodes) -> Result<u8> {
+/// Runs `check`.
+pub(super) async fn check(cluster: &Cluster, args: &Check) -> Result<u8> {
+    let seen = Box::pin(cluster.installation(Timestamp::now())).await;
+    if let Err(why) = &seen.version {
+        // Nothing else can be said.
+        bail!("{why}");
+    }
+    let verdicts = verdicts(&seen);
+    let text = Printer::new(&args.output).render(&verdicts, |paint| print::check(&verdicts, paint))?;
+    print::out(&text)?;
+    Ok(match worst(&verdicts) {
+        Level::Ok => DONE,
+        Level::Warning => WARNED,
+        Level::Error => FAILED,
+    })
+}
+
+/// Runs `nodes`.
+pub(super) async fn nodes(cluster: &Cluster, args: &Nodes) -> Result<u8> {
     let (nodes, daemons) = try_join(cluster.nodes(), cluster.daemon_pods()).await?;
     let mut said = PlatformNodes::default();
     if let Some(platform) = super::platform(cluster, UNKNOWN).await {
