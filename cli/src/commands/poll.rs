@@ -1,6 +1,7 @@
-//! Poller at a JobSet that is waited for.
+//! Polls a JobSet while a command waits for its restart.
 //!
-//! Promises: a look that fails ends no wait, since what was asked for goes on without us; people are noted of it once.
+//! Promises: a failed poll does not end the wait, since the restart goes on without this command;
+//! the failure is reported once.
 
 use std::time::Duration;
 
@@ -11,11 +12,22 @@ use tokio::time::{Instant, timeout_at};
 use super::progress_line::ProgressLine;
 use crate::fetch::{Changes, Cluster};
 use crate::print;
+use crate::view::restart::{Progress, ProgressDetail};
 
-/// How soon it is looked again after a look that failed.
+/// Delay after a failed poll.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Poller at one JobSet, again and again.
+/// How a wait for a restart ended.
+pub(super) enum Waited {
+    /// All workers run, at this restart attempt.
+    Done { jobset: Box<JobSet>, generation: i64 },
+    /// There is nothing to wait for. The reason has been printed.
+    Ended,
+    /// Not all workers ran in time.
+    TimedOut,
+}
+
+/// Polls one JobSet until a deadline.
 pub(super) struct Poller<'c> {
     cluster: &'c Cluster,
     name: &'c str,
@@ -27,12 +39,13 @@ pub(super) struct Poller<'c> {
 }
 
 impl<'c> Poller<'c> {
-    /// Since then, for so long, and whenever `changes` tells to.
+    /// Polls from `since` until `timeout` has passed, whenever `changes` reports a change.
     pub(super) fn new(
         cluster: &'c Cluster,
         name: &'c str,
         changes: Changes,
-        (since, timeout): (Instant, Duration),
+        since: Instant,
+        timeout: Duration,
     ) -> Self {
         Self {
             cluster,
@@ -45,11 +58,45 @@ impl<'c> Poller<'c> {
         }
     }
 
-    /// The JobSet as it is; `None`: it could not be seen now.
+    /// Waits until `progress` says that the restart is done or has ended, and shows it meanwhile.
     ///
     /// # Errors
-    /// It is gone.
-    pub(super) async fn poll(&mut self, line: &mut ProgressLine) -> Result<Option<JobSet>> {
+    /// The JobSet is gone.
+    pub(super) async fn wait_for(
+        &mut self,
+        line: &mut ProgressLine,
+        mut progress: impl AsyncFnMut(&JobSet) -> Progress,
+    ) -> Result<Waited> {
+        loop {
+            if let Some(jobset) = self.poll(line).await? {
+                match progress(&jobset).await {
+                    Progress::Done(generation) => {
+                        let jobset = Box::new(jobset);
+                        return Ok(Waited::Done { jobset, generation });
+                    }
+                    Progress::Ended(why) => {
+                        line.clear();
+                        print::error(&why);
+                        return Ok(Waited::Ended);
+                    }
+                    Progress::Asked => {
+                        let words = "requested; the control plane has not handled it yet";
+                        line.show(self.since, ProgressDetail::uncounted(words));
+                    }
+                    Progress::UnderWay(detail) => line.show(self.since, detail),
+                }
+            }
+            if !self.wait(line).await {
+                return Ok(Waited::TimedOut);
+            }
+        }
+    }
+
+    /// The JobSet as it is now; `None` if it could not be read.
+    ///
+    /// # Errors
+    /// The JobSet is gone.
+    async fn poll(&mut self, line: &mut ProgressLine) -> Result<Option<JobSet>> {
         let found = timeout_at(self.until, self.cluster.find_jobset(self.name)).await;
         self.failed = !matches!(found, Ok(Ok(_)));
         match found {
@@ -58,16 +105,18 @@ impl<'c> Poller<'c> {
             Ok(Err(error)) if !self.noted => {
                 self.noted = true;
                 line.clear();
-                print::note(&format!("it is waited on all the same: {error:#}"));
+                print::note(&format!(
+                    "still waiting, though the JobSet cannot be read: {error:#}"
+                ));
             }
-            // It has been said; or the time is over.
+            // It was reported before, or the time is up.
             Ok(Err(_)) | Err(_) => {}
         }
         Ok(None)
     }
 
-    /// Waits until it is worth to look again. Whether there is time left for that.
-    pub(super) async fn wait(&mut self, line: &mut ProgressLine) -> bool {
+    /// Waits until the next poll is due. Returns false once the time is up.
+    async fn wait(&mut self, line: &mut ProgressLine) -> bool {
         let now = Instant::now();
         if now >= self.until {
             return false;
@@ -92,7 +141,8 @@ mod tests {
 
     use super::*;
 
-    /// A cluster whose API server gives these answers to who poller at the JobSet, the last one from then on, and has no watches.
+    /// A cluster whose API server gives these answers to who poller at the JobSet, the last one
+    /// from then on, and has no watches.
     fn answers(given: &'static [(u16, &str)]) -> Cluster {
         let asked = AtomicUsize::new(0);
         Cluster::with_fake_api("team", move |request: &Request<Body>| {
@@ -115,7 +165,7 @@ mod tests {
     async fn seen(cluster: &Cluster) -> Result<(bool, Duration)> {
         let (since, mut line) = (Instant::now(), ProgressLine::new(true));
         let changes = Changes::of_one(cluster, "ring", None).await;
-        let mut poller = Poller::new(cluster, "ring", changes, (since, Duration::from_secs(60)));
+        let mut poller = Poller::new(cluster, "ring", changes, since, Duration::from_secs(60));
         loop {
             if poller.poll(&mut line).await?.is_some() {
                 return Ok((true, since.elapsed()));
@@ -127,7 +177,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_look_that_fails_ends_no_wait_before_its_time() {
+    async fn a_failed_poll_does_not_end_the_wait_early() {
         let (found, after) = seen(&answers(&[(500, "etcd"), (502, "proxy"), (200, "ring")]))
             .await
             .unwrap();
@@ -141,7 +191,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_gone_is_not_waited_for() {
+    async fn a_jobset_that_is_gone_ends_the_wait() {
         let gone = seen(&answers(&[(500, "etcd"), (404, "NotFound")]))
             .await
             .unwrap_err();
