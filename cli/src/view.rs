@@ -1,4 +1,4 @@
-//! From what was observed to what is shown: pure functions, which take the time as an argument.
+//! Pure functions from observed objects to what is shown. They take the time as an argument.
 
 pub(crate) mod api_error;
 pub(crate) mod check;

@@ -212,7 +212,7 @@ impl DemoObjects<'_> {
                 return Ok(Err(words));
             }
             let part = u32::try_from(up(&shown)).ok().map(|up| (up, args.workers));
-            line.show(since, ProgressDetail { words: far, part });
+            line.show(since, ProgressDetail { words, part });
             line.wait(since, &mut changes, until).await;
         }
     }

@@ -1,4 +1,4 @@
-//! `restart --dry-run`.
+//! `restart --dry-run`: what a restart of all workers, or of some, would do.
 
 use anyhow::{Result, bail};
 use lockstep_api::{JobSet, WorkerRestartRequest};
@@ -11,11 +11,12 @@ use crate::print::{self, Printer};
 use crate::view::api_error;
 use crate::view::dry_run::dry_run;
 
-/// Only the group's coordinator knows, so the platform API has to be reached.
+/// Prints what a restart of all workers would do. Only the group's coordinator knows that, so the
+/// platform API must be reached.
 pub(super) async fn run(cluster: &Cluster, jobset: &JobSet, request: &str, output: &Output) -> Result<u8> {
     if !cluster.may_ask_platform() {
         bail!(
-            "--dry-run: the platform API alone knows what a restart would do, and it is not asked with --no-platform, nor with --as"
+            "--dry-run: only the platform API knows what a restart would do, and --no-platform and --as turn it off"
         );
     }
     let (namespace, name) = (jobset.ns(), jobset.name());
@@ -23,7 +24,7 @@ pub(super) async fn run(cluster: &Cluster, jobset: &JobSet, request: &str, outpu
     let said = match platform.dry_run(namespace, name, request).await {
         Ok(said) => said,
         Err(status) => bail!(
-            "try a restart of JobSet {namespace}/{name}: {}",
+            "dry run for JobSet {namespace}/{name}: {}",
             api_error::words(&status)
         ),
     };
@@ -44,7 +45,7 @@ pub(super) async fn run_workers(
     let said = match platform.dry_run_workers(namespace, name, request).await {
         Ok(said) => said,
         Err(status) => bail!(
-            "try a restart of {} of JobSet {namespace}/{name}: {}",
+            "dry run for {} of JobSet {namespace}/{name}: {}",
             request.target,
             worker_restart_error(&status)
         ),
@@ -57,9 +58,7 @@ pub(super) async fn run_workers(
 /// Why the platform API refused to restart some workers.
 pub(super) fn worker_restart_error(status: &tonic::Status) -> String {
     match status.code() {
-        Code::Unimplemented => {
-            "the control plane is of a version that cannot restart some workers alone".to_owned()
-        }
+        Code::Unimplemented => "this version of the control plane cannot restart single workers".to_owned(),
         _ => api_error::words(status),
     }
 }

@@ -15,16 +15,16 @@ use crate::view::check::{Level, verdicts, worst};
 use crate::view::nodes::{PlatformNodes, rows};
 
 /// What `nodes` lacks without the platform API.
-const UNKNOWN: &str = "what restarts in place on these nodes, and which agents are heard of, is not known";
+const UNKNOWN: &str = "it is not known what restarts in place on these nodes, nor which agents report";
 
 /// Runs `check`.
 pub(super) async fn check(cluster: &Cluster, args: &Check) -> Result<u8> {
-    let seen = Box::pin(cluster.installation(Timestamp::now())).await;
-    if let Err(why) = &seen.version {
-        // Nothing else can be said.
+    let observed = Box::pin(cluster.installation(Timestamp::now())).await;
+    if let Err(why) = &observed.version {
+        // The API server does not answer, so nothing else is known.
         bail!("{why}");
     }
-    let verdicts = verdicts(&seen);
+    let verdicts = verdicts(&observed);
     let text = Printer::new(&args.output).render(&verdicts, |paint| print::check(&verdicts, paint))?;
     print::out(&text)?;
     Ok(match worst(&verdicts) {
@@ -37,24 +37,23 @@ pub(super) async fn check(cluster: &Cluster, args: &Check) -> Result<u8> {
 /// Runs `nodes`.
 pub(super) async fn nodes(cluster: &Cluster, args: &Nodes) -> Result<u8> {
     let (nodes, daemons) = try_join(cluster.nodes(), cluster.daemon_pods()).await?;
-    let mut said = PlatformNodes::default();
+    let mut by_platform = PlatformNodes::default();
     if let Some(platform) = super::platform(cluster, UNKNOWN).await {
-        // Workers of all namespaces run on a node.
-        let asked = try_join(platform.groups(""), connected(&platform)).await;
-        match asked {
-            Ok((groups, nodes)) => said = PlatformNodes::by(&groups, nodes),
+        // A node runs workers of all namespaces.
+        match try_join(platform.groups(""), connected(&platform)).await {
+            Ok((groups, nodes)) => by_platform = PlatformNodes::new(&groups, nodes),
             Err(status) => print::note(&format!("{UNKNOWN}: {}", api_error::words(&status))),
         }
     }
     let printer = Printer::new(&args.output);
-    let rows = rows(&nodes, &daemons, said);
+    let rows = rows(&nodes, &daemons, &by_platform);
     let wide = printer.is_wide();
     let text = printer.render(&rows, |paint| print::nodes(&rows, wide, Timestamp::now(), paint))?;
     print::out(&text)?;
     Ok(DONE)
 }
 
-/// The nodes whose daemon is connected; a control plane of before does not tell.
+/// The nodes whose daemon is connected; `None` if the control plane is too old to say.
 async fn connected(platform: &Platform) -> Result<Option<Vec<pb::Node>>, Status> {
     match platform.nodes().await {
         Err(status) if status.code() == Code::Unimplemented => Ok(None),

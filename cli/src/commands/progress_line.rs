@@ -1,4 +1,4 @@
-//! One line that says how detail something has come that is waited for. On a terminal alone.
+//! One line on a terminal that shows the progress of what a command waits for.
 
 use std::io::IsTerminal as _;
 use std::time::Duration;
@@ -9,11 +9,11 @@ use crate::fetch::Changes;
 use crate::print;
 use crate::view::restart::ProgressDetail;
 
-/// How often the time is kept right on a screen.
+/// How often the elapsed time is redrawn.
 const REDRAW_INTERVAL: Duration = Duration::from_millis(200);
-/// Something that moves, so that people see that it is waited.
+/// Frames of the spinner, which shows that the command still waits.
 const SPINNER: [char; 4] = ['◐', '◓', '◑', '◒'];
-/// Cells of the bar.
+/// Width of the bar in cells.
 const BAR_CELLS: u64 = 20;
 
 /// The line.
@@ -24,7 +24,8 @@ pub(super) struct ProgressLine {
 }
 
 impl ProgressLine {
-    /// A line on standard error, where that is a terminal that can write over a line.
+    /// A line on standard error, if that is a terminal that can overwrite a line. With `quiet` it
+    /// is never drawn.
     pub(super) fn new(quiet: bool) -> Self {
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         Self {
@@ -42,7 +43,7 @@ impl ProgressLine {
     fn write(&mut self, since: Instant) {
         if self.shown {
             self.written = true;
-            // What is too long is cut off: on a second line it could not be written over.
+            // The terminal cuts off what is too long: a second line could not be overwritten.
             print::control(&format!(
                 "\r\x1b[?7l{}\x1b[K\x1b[?7h",
                 line(&self.detail, since.elapsed())
@@ -50,7 +51,7 @@ impl ProgressLine {
         }
     }
 
-    /// Waits for a change, or until then, and keeps the time right meanwhile.
+    /// Waits for a change or until `until`, and redraws the elapsed time meanwhile.
     pub(super) async fn wait(&mut self, since: Instant, changes: &mut Changes, until: Instant) {
         let next = changes.next();
         tokio::pin!(next);
@@ -85,7 +86,7 @@ fn line(detail: &ProgressDetail, elapsed: Duration) -> String {
     )
 }
 
-/// Full where all is done, and not before.
+/// A bar that is full only when all is done.
 fn bar(done: u32, all: u32) -> String {
     let full = (u64::from(done.min(all)) * BAR_CELLS)
         .checked_div(u64::from(all))
@@ -110,7 +111,7 @@ mod tests {
             line(&detail(Some((3, 4))), after(12_300)),
             "◓  12.3 s  ███████████████░░░░░ Stopping"
         );
-        // Something moves from look to look.
+        // The spinner moves at each redraw.
         assert_ne!(
             line(&detail(None), after(200)),
             line(&detail(None), after(399 + 200))
@@ -118,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_pod_says_of_itself_moves_no_cursor() {
+    fn text_from_a_pod_does_not_move_the_cursor() {
         let words = "0 of 4 workers run; pod p: \x1b[2Jall is well\r\n";
         let part = None;
         let words = words.to_owned();

@@ -13,7 +13,7 @@ use crate::print::{self, Printer, Screen};
 use crate::view::api_error;
 use crate::view::status::{Observed, View, view};
 
-/// How often ages are kept right on a screen.
+/// How often ages are redrawn on a screen.
 const AGE_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(super) async fn run(cluster: &Cluster, args: &Status) -> Result<u8> {
@@ -26,16 +26,19 @@ pub(super) async fn run(cluster: &Cluster, args: &Status) -> Result<u8> {
     let mut observer = Observer {
         cluster,
         scope: &scope,
-        platform: super::platform(cluster, "worker states are those of pods").await,
+        platform: super::platform(cluster, "worker states come from pods").await,
         last_note: String::new(),
     };
     let mut views = observer.observe().await?;
     if views.is_empty() && !printer.is_for_programs() && !args.watch {
         let place = match scope {
             Scope::Everywhere => "in any namespace".to_owned(),
-            _ => format!("in namespace {} (-A shows those of all)", cluster.namespace),
+            _ => format!(
+                "in namespace {} (-A shows those of all namespaces)",
+                cluster.namespace
+            ),
         };
-        print::note(&format!("there are no JobSets {place}"));
+        print::note(&format!("no JobSets {place}"));
         return Ok(DONE);
     }
     if !args.watch {
@@ -63,7 +66,7 @@ pub(super) async fn run(cluster: &Cluster, args: &Status) -> Result<u8> {
             changes = Changes::of(cluster, &scope, observer.platform.as_ref()).await;
         }
         match observer.observe().await {
-            // Ages alone are no news.
+            // Without a screen, a change of ages only is not shown.
             Ok(now) if now == views && !is_screen => {}
             Ok(now) => {
                 views = now;
@@ -74,12 +77,12 @@ pub(super) async fn run(cluster: &Cluster, args: &Status) -> Result<u8> {
     }
 }
 
-/// Poller again and again.
+/// Observes JobSets repeatedly.
 struct Observer<'c> {
     cluster: &'c Cluster,
     scope: &'c Scope,
     platform: Option<Platform>,
-    /// What people were last_note last: once is enough.
+    /// The last note, so that none is repeated.
     last_note: String,
 }
 
@@ -90,7 +93,7 @@ impl Observer<'_> {
             && let Err(status) = add_groups(&mut seen, self.scope, self.cluster, platform).await
         {
             self.note(format!(
-                "worker states are those of pods: {}",
+                "worker states come from pods: {}",
                 api_error::words(&status)
             ));
             // Another replica may lead by now.
@@ -143,17 +146,17 @@ fn text(views: &[View], scope: &Scope, printer: Printer) -> Result<String> {
         views => print::status(views, detail, Timestamp::now(), paint),
     };
     match (scope, views) {
-        // One was asked for, and one is given.
+        // One JobSet was asked for, so the answer is one object.
         (Scope::One(_), [view]) => printer.render(view, people),
         _ => printer.render(&views, people),
     }
 }
 
-/// What was sink before.
+/// Where states are shown.
 enum Sink {
-    /// Is replaced.
+    /// Each state replaces the one before.
     Screen(Screen),
-    /// Stays above.
+    /// Each state follows the one before.
     Lines { first: bool },
 }
 

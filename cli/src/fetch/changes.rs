@@ -1,5 +1,5 @@
-//! When it is worth to look again: as watches of the API server and of the platform API tell, and as the clock does where one of them is not
-//! to be had.
+//! When to poll again: when a watch of the API server or of the platform API reports a change, and
+//! at intervals while a watch is missing.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,32 +16,33 @@ use tokio::time::Instant;
 
 use super::{Cluster, Platform, Scope};
 
-/// How often to look while a watch is missing.
+/// How often to poll while a watch is missing.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// How often to look all the same: a watch may be silent for other reasons than that nothing happens.
+/// How often to poll even if all watches are silent: a watch may fail without an error.
 const RESYNC_INTERVAL: Duration = Duration::from_secs(30);
-/// What comes within this time is returned_at at batch_until.
+/// Changes within this time are handled together.
 const BATCH_WINDOW: Duration = Duration::from_millis(100);
-/// How long a missing watch is left alone.
+/// Delay before missing watches are opened again.
 const RECONNECT_AFTER: Duration = Duration::from_secs(10);
 
-/// One of the watches, and whether it has brought something; else it is missing.
+/// The number of a watch, and true if it delivered something; false if it is missing.
 type WatchUpdate = (usize, bool);
 
-/// Tells of changes.
+/// Reports changes.
 pub(crate) struct Changes {
     watches: SelectAll<BoxStream<'static, WatchUpdate>>,
     missing: BTreeSet<usize>,
-    /// When they were begun.
+    /// When the watches were opened.
     begun_at: Instant,
-    /// When they were returned_at at last.
+    /// When [`Self::next`] last returned.
     returned_at: Instant,
-    /// Something has come: until when the rest is waited for.
+    /// After a change: until when to wait for more.
     batch_until: Option<Instant>,
 }
 
 impl Changes {
-    /// Of the JobSets, Jobs and pods of this scope, and of what the platform API says of them.
+    /// Changes of the JobSets, Jobs and pods of this scope, and of their groups in the platform
+    /// API.
     pub(crate) async fn of(cluster: &Cluster, scope: &Scope, platform: Option<&Platform>) -> Self {
         let mut changes = Self::of_jobsets(cluster, scope);
         let children = match scope {
@@ -59,7 +60,7 @@ impl Changes {
         changes
     }
 
-    /// Of one JobSet, and of what the platform API says of it.
+    /// Changes of one JobSet, and of its group in the platform API.
     pub(crate) async fn of_one(cluster: &Cluster, name: &str, platform: Option<&Platform>) -> Self {
         let scope = Scope::One(name.to_owned());
         let mut changes = Self::of_jobsets(cluster, &scope);
@@ -94,7 +95,7 @@ impl Changes {
         match platform.watch(namespace, name).await {
             Ok(events) => {
                 let updates = events.map(move |event| (number, event.is_ok()));
-                // Whoever leads next is asked for anew.
+                // The stream ends when the leader changes, and must be opened again.
                 let end = futures::stream::once(std::future::ready((number, false)));
                 self.watches.push(updates.chain(end).boxed());
             }
@@ -104,25 +105,25 @@ impl Changes {
         }
     }
 
-    /// Whether a watch is missing for so long that it is worth to begin all of them anew.
+    /// True if a watch has been missing long enough to open all of them again.
     pub(crate) fn are_stale(&self) -> bool {
         !self.missing.is_empty() && self.begun_at.elapsed() >= RECONNECT_AFTER
     }
 
-    /// Waits for a change, or for the time to look all the same. Cancel-safe: what has come is not forgotten.
+    /// Waits for a change, or until the next poll is due. Cancel-safe: no change is lost.
     pub(crate) async fn next(&mut self) {
         if self.batch_until.is_none() {
             self.wait().await;
         }
         tokio::time::sleep_until(*self.batch_until.get_or_insert_with(Instant::now)).await;
-        while let Some(Some(updates)) = self.watches.next().now_or_never() {
-            self.record(updates);
+        while let Some(Some(update)) = self.watches.next().now_or_never() {
+            self.record(update);
         }
         self.batch_until = None;
         self.returned_at = Instant::now();
     }
 
-    /// Until something has come, or the time has.
+    /// Waits for the first change, or until the next poll is due.
     async fn wait(&mut self) {
         loop {
             let until = self.returned_at
@@ -132,8 +133,8 @@ impl Changes {
                     POLL_INTERVAL
                 };
             match tokio::time::timeout_at(until, self.watches.next()).await {
-                Ok(Some(updates)) => {
-                    if self.record(updates) {
+                Ok(Some(update)) => {
+                    if self.record(update) {
                         self.batch_until = Some(Instant::now() + BATCH_WINDOW);
                         return;
                     }
@@ -144,7 +145,7 @@ impl Changes {
         }
     }
 
-    /// Whether it is a change.
+    /// Notes which watches are missing. Returns true if the update is a change.
     fn record(&mut self, (number, is_change): WatchUpdate) -> bool {
         if is_change {
             self.missing.remove(&number);
@@ -155,7 +156,7 @@ impl Changes {
     }
 }
 
-/// A watch of objects, without what they say. It goes on by itself after a loss.
+/// A watch of the metadata of objects. It reconnects by itself.
 fn watch<K>(number: usize, cluster: &Cluster, scope: &Scope, which: Config) -> BoxStream<'static, WatchUpdate>
 where
     K: kube::Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>
@@ -187,13 +188,13 @@ mod tests {
         }
     }
 
-    /// Timers go by milliseconds.
+    /// True if the durations are equal within 50 ms.
     fn is_about(took: Duration, expected: Duration) -> bool {
         took.abs_diff(expected) < Duration::from_millis(50)
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_change_is_looked_at_at_once_and_silence_after_a_while() {
+    async fn a_change_is_reported_at_once_and_silence_after_a_while() {
         let silent = futures::stream::pending();
         let mut changes = changes(futures::stream::iter([(0, true), (0, true)]).chain(silent));
         let begun = Instant::now();
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn where_a_watch_is_missing_the_clock_tells() {
+    async fn a_missing_watch_means_polling() {
         let mut changes = changes(futures::stream::iter([(0, false)]).chain(futures::stream::pending()));
         let begun = Instant::now();
         for _ in 0..10 {
@@ -216,7 +217,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_waits_for_something_else_meanwhile_misses_nothing() {
+    async fn a_cancelled_wait_loses_no_change() {
         let mut changes = changes(futures::stream::iter([(0, true)]).chain(futures::stream::pending()));
         let begun = Instant::now();
         assert!(
@@ -226,7 +227,7 @@ mod tests {
         );
         changes.next().await;
         assert!(is_about(begun.elapsed(), BATCH_WINDOW));
-        // Nor is the time to look put off for ever.
+        // Nor is the next poll put off for ever.
         let begun = Instant::now();
         while tokio::time::timeout(Duration::from_secs(1), changes.next())
             .await

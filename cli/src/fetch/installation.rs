@@ -1,4 +1,4 @@
-//! The installation itself: what `check` and `nodes` look at.
+//! Reads the installation, for `check` and `nodes`.
 
 use anyhow::Result;
 use futures::future::join_all;
@@ -23,9 +23,9 @@ use crate::view::check::{Crd, Fetched, Observed, REQUIRED_RIGHTS, Right};
 const CONTROL_PLANE: &str = "lockstep-control-plane";
 const NODE_DAEMON: &str = "lockstep-node-daemon";
 const CRD: &str = "jobsets.jobset.x-k8s.io";
-/// Annotation of the definition: which control plane has installed it.
+/// Annotation of the CRD with the version of the control plane that installed it.
 const CRD_VERSION: &str = "lockstep.dev/crd-version";
-/// Name of the Lease by which KubeRay's replicas elect one that acts.
+/// Name of the Lease for KubeRay's leader election.
 const KUBERAY: &str = "ray-operator-leader";
 
 impl Cluster {
@@ -56,7 +56,7 @@ impl Cluster {
         list("nodes", &Api::all(self.client.clone()), &ListParams::default()).await
     }
 
-    /// Everything about the installation. What cannot be seen is part of the answer.
+    /// Reads everything about the installation. Failed reads are part of the answer.
     pub(crate) async fn installation(&self, now: Timestamp) -> Observed {
         let client = || self.client.clone();
         let all = ListParams::default();
@@ -96,7 +96,7 @@ impl Cluster {
     async fn version(&self) -> Fetched<(u32, u32, String)> {
         let info = answer("the API server", self.client.apiserver_version());
         let info = info.await.map_err(|error| format!("{error:#}"))?;
-        // Some say 32+.
+        // Some clusters report a minor version such as `32+`.
         let number = |text: &str| {
             text.trim_end_matches(|c: char| !c.is_ascii_digit())
                 .parse()
@@ -105,8 +105,9 @@ impl Cluster {
         Ok((number(&info.major), number(&info.minor), info.git_version))
     }
 
+    /// The CRD of JobSets.
     pub(crate) async fn jobset_crd(&self) -> Result<Option<Crd>> {
-        // As a typed object a schema of this size takes many times the memory.
+        // As a typed object, a schema of this size takes many times the memory.
         let resource = ApiResource::erase::<CustomResourceDefinition>(&());
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
         let found = answer("the definition", api.get_opt(CRD)).await?;
@@ -140,7 +141,8 @@ impl Cluster {
         Ok(review.status.is_some_and(|status| status.allowed))
     }
 
-    /// How the platform API is reached, and what it says of the nodes whose daemons are connected, where it does.
+    /// How the platform API is reached, and the nodes whose daemons are connected. `None` if it may
+    /// not be asked.
     async fn platform_answers(&self) -> Option<(Fetched<String>, Vec<pb::Node>)> {
         if !self.may_ask_platform() {
             return None;
@@ -159,7 +161,7 @@ impl Cluster {
     }
 }
 
-pub(crate) fn seen<T>(answer: Result<T>) -> Fetched<T> {
+pub(crate) fn fetched<T>(answer: Result<T>) -> Fetched<T> {
     answer.map_err(|error| format!("{error:#}"))
 }
 

@@ -1,4 +1,4 @@
-//! Asks the platform API again where its refusal says when, and that it may be served then.
+//! Repeats calls to the platform API that it refused only for now.
 
 use std::time::Duration;
 
@@ -7,10 +7,10 @@ use tonic::Status;
 
 use crate::view::api_error::retry_delay;
 
-/// For so long.
+/// How long a call is repeated.
 const RETRY_FOR: Duration = Duration::from_secs(10);
 
-/// The answer to a call that may be repeated.
+/// Makes a call, and repeats it after the delay that a refusal names. The call must be idempotent.
 pub(super) async fn with_retries<T>(mut call: impl AsyncFnMut() -> Result<T, Status>) -> Result<T, Status> {
     let until = Instant::now() + RETRY_FOR;
     loop {
@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_no_time_mends_is_said_at_once() {
+    async fn a_permanent_error_is_not_repeated() {
         let begun = Instant::now();
         let refused = with_retries(async || Err::<(), _>(Status::not_found("no"))).await;
         assert_eq!(refused.unwrap_err().code(), Code::NotFound);

@@ -41,7 +41,7 @@ fn cells(row: &Row, wide: bool, now: Timestamp) -> Vec<Cell> {
         Tone::Bad
     };
     let image = row.image.as_deref().unwrap_or_default();
-    // The registry is of no interest but to those who ask for more.
+    // The registry is shown only in the wide form.
     let image = if wide {
         image
     } else {
@@ -95,7 +95,7 @@ fn level(of: Option<RestartLevel>) -> Cell {
     (of.map_or("unknown", RestartLevel::words).to_owned(), Some(tone))
 }
 
-/// What the daemon says.
+/// Access to the container runtime, as the daemon reports it.
 fn way(of: Option<&RuntimeAccess>, now: Timestamp) -> Option<Cell> {
     let of = of?;
     let tone = match of.state {
@@ -106,7 +106,7 @@ fn way(of: Option<&RuntimeAccess>, now: Timestamp) -> Option<Cell> {
     Some((of.words(now), Some(tone)))
 }
 
-/// Where it says nothing.
+/// NRI as the runtime's version implies it, for a daemon that reports nothing.
 fn by_version(nri: Nri) -> Cell {
     let tone = match nri {
         Nri::OnByDefault => None,

@@ -165,7 +165,7 @@ team/ring  generation 3  restarts 2 of 100
 WHEN     WHAT              GENERATION  BY       TOOK     WORKERS  WHY
 60s ago  RestartedInPlace  3           Process  31.2 ms  4        it was asked for
 unknown  Restarted         3           Process                    it was asked for
-generation 3, and events of 1 restarts: a suspension takes a generation too, and the API server keeps events for an hour, where it is not told otherwise
+generation 3, but events of 1 restarts: a suspension takes a generation too, and the API server keeps events for an hour by default
 "
     );
 }

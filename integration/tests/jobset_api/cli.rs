@@ -215,7 +215,7 @@ async fn by_the_platform_api(scene: &Scene, server: &str) -> Result<()> {
     shown.says(
         0,
         &[
-            "note: worker states are those of pods: the bearer token is not accepted",
+            "note: worker states come from pods: the bearer token is not accepted",
             "js-a-0  Active",
         ],
     )?;
@@ -348,13 +348,13 @@ async fn check_finds_what_is_wrong_and_says_what_to_do(scene: Scene) -> Result<(
             "✓ Kubernetes v1.",
             "✓ the definition jobsets.jobset.x-k8s.io is Lockstep's (0.",
             &format!("× Deployment {namespace}/lockstep-control-plane: 0 of 1 replicas ready"),
-            "× gone led, and has not renewed its Lease for ",
+            "× gone led, but has not renewed its Lease for ",
             "× the CA of the hub and of the platform API: no certificate in PEM",
             &format!("× DaemonSet {namespace}/lockstep-node-daemon does not exist"),
             &upstream,
             &stop,
             "✓ KubeRay's controller does not run",
-            "✓ you may do all that the commands need",
+            "✓ you have all rights that the commands need",
         ],
     )?;
     ensure!(

@@ -8,9 +8,9 @@ use lockstep_proto::platform::v1 as pb;
 use super::{Observed, Report};
 use crate::view::nodes::{self, Nri};
 
-/// The DaemonSet.
+/// Name of the DaemonSet.
 const NAME: &str = "lockstep-node-daemon";
-/// Nodes that are named at most in one line.
+/// Most nodes that are named in one line.
 const MAX_NAMED: usize = 5;
 
 pub(super) fn check(seen: &Observed, report: &mut Report) {
@@ -31,7 +31,7 @@ pub(super) fn check(seen: &Observed, report: &mut Report) {
     ) else {
         return;
     };
-    let rows = nodes::rows(all, pods, nodes::PlatformNodes::default());
+    let rows = nodes::rows(all, pods, &nodes::PlatformNodes::default());
     let wanted = |node: &str| {
         let node = all.iter().find(|it| it.name_any() == node);
         node.is_some_and(|node| nodes::is_wanted(daemons, node))
@@ -43,7 +43,7 @@ pub(super) fn check(seen: &Observed, report: &mut Report) {
     if let Some(missing) = missing {
         report.error(
             format!("no node daemon on {missing}"),
-            format!("kubectl -n {namespace} describe daemonset {NAME}; failures there end in recreations"),
+            format!("kubectl -n {namespace} describe daemonset {NAME}; failures there lead to recreations"),
         );
     }
     let left_out = names(
@@ -79,13 +79,13 @@ pub(super) fn check(seen: &Observed, report: &mut Report) {
     for (why, nodes) in without_nri(seen) {
         report.warning(
             format!("no agent gets into containers on {}: {why}", named(&nodes)),
-            "a failure of a worker that starts there ends in a recreation: kubectl lockstep nodes -o wide",
+            "if a worker that starts there fails, its group is recreated: kubectl lockstep nodes -o wide",
         );
     }
     if let Some(without) = without {
         report.warning(
             format!("the container runtime offers no NRI by default on {without}"),
-            "use containerd 2.0 or later, or turn NRI on: agents get into containers by it",
+            "use containerd 2.0 or later, or turn NRI on: it puts agents into containers",
         );
     }
 }
@@ -96,7 +96,7 @@ fn none_missing(rows: &[nodes::Row], wanted: &impl Fn(&str) -> bool) -> bool {
         .any(|row| row.pod.is_none() && wanted(&row.node) && !row.unschedulable)
 }
 
-/// The names of these nodes, the first of them where there are many.
+/// The names of these nodes, or the first of them and a count.
 fn names<'r>(rows: impl Iterator<Item = &'r nodes::Row>) -> Option<String> {
     let names: Vec<&str> = rows.map(|row| row.node.as_str()).collect();
     (!names.is_empty()).then(|| named(&names))
@@ -109,8 +109,8 @@ fn named(names: &[&str]) -> String {
     }
 }
 
-/// The nodes whose daemons say that NRI does not take them, by the reason that they give; not where pod templates
-/// bring the agents along.
+/// The nodes whose daemons report that they cannot use NRI, by the reason. Nodes on which pod
+/// templates bring the agents along are left out.
 fn without_nri(seen: &Observed) -> BTreeMap<&str, Vec<&str>> {
     let mut without: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for node in seen.connected.iter().flatten() {

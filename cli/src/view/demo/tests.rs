@@ -78,7 +78,7 @@ fn what_is_missing_is_named_with_what_to_do() {
 }
 
 #[test]
-fn what_may_not_be_looked_at_stops_nobody() {
+fn what_cannot_be_read_does_not_prevent_the_demo() {
     let refused = || "forbidden".to_owned();
     let unseen = Installed {
         jobset_crd: Err(refused()),

@@ -116,7 +116,8 @@ fn a_suspension_is_not_told_as_a_restart() {
     let last = last_restart_entry(&resumed, &events).unwrap();
     assert_eq!((last.at, last.took_ms), (Some(before(300)), Some(31.2)));
 
-    // Another restart: the JobSet was not suspended since, or this one goes on, or it has another cause.
+    // Another restart: the JobSet was not suspended since, or this one is under way, or has another
+    // cause.
     let mut other = resumed.clone();
     other.status = jobset(json!({"generation": 2, "phase": "InSync", "cause": {"message": "other"}})).status;
     for (jobset, events) in [
