@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
-use lockstep_integration::target::target;
+use lockstep_integration::host::target_dir;
 use serde_json::{Value, json};
 
 use crate::child::raise_files;
@@ -87,7 +87,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         "load_after": load(),
         "sizes": sizes,
     });
-    let out = args.out.unwrap_or_else(|| target().join("bench/scale.json"));
+    let out = args.out.unwrap_or_else(|| target_dir().join("bench/scale.json"));
     if let Some(parent) = out.parent() {
         fs::create_dir_all(parent)?;
     }

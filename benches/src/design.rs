@@ -104,7 +104,7 @@ impl Up {
                 )
             }
             Design::Valkey { poll_ms } => {
-                let server = valkey::server::start(port, workers)?;
+                let server = valkey::start_server(port, workers)?;
                 let pid = server.id().unwrap_or_default();
                 let size = ["--agents".to_owned(), workers.to_string()];
                 let polls = ["--poll-ms".to_owned(), poll_ms.to_string()];
@@ -337,7 +337,7 @@ impl Up {
         let killed = now();
         if let Some((server, pid)) = &mut self.server {
             server.kill().await?;
-            *server = valkey::server::start(self.port, self.workers)?;
+            *server = valkey::start_server(self.port, self.workers)?;
             *pid = server.id().unwrap_or_default();
         }
         // The orchestrator would hear of the end of its connection by itself; a new one asks at once.

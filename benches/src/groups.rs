@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use lockstep_integration::target::target;
+use lockstep_integration::host::target_dir;
 use serde_json::json;
 
 use crate::bench::load;
@@ -306,7 +306,7 @@ fn write(args: &Args, all: &[Measured]) -> Result<()> {
     let out = args
         .out
         .clone()
-        .unwrap_or_else(|| target().join("bench/groups.json"));
+        .unwrap_or_else(|| target_dir().join("bench/groups.json"));
     if let Some(parent) = out.parent() {
         fs::create_dir_all(parent)?;
     }

@@ -1,11 +1,10 @@
 //! The whole system: a JobSet on a real API server with its controllers and scheduler, the product's control plane as it is, and nodes without
 //! machines whose daemons are the product's. A worker fails, a pod is lost, all pods of a node are lost; and the same JobSet is recreated.
 
+mod api;
 mod crew;
 mod daemons;
-mod manifest;
 mod report;
-mod writes;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -19,15 +18,15 @@ use kube::core::{ApiResource, GroupVersionKind};
 use lockstep_integration::cluster::{Cluster, Spec};
 use lockstep_integration::harness::hollow::{self, Kubelets};
 use lockstep_integration::harness::{Access, ControlPlane, eventually};
-use lockstep_integration::target::target;
+use lockstep_integration::host::target_dir;
 use lockstep_node_daemon::worker::driver::Handle;
 use serde_json::json;
 use tokio::sync::mpsc;
 
 use crate::message::{News, now};
 use crate::samples::Times;
+use api::Restarts;
 use crew::{Crew, Member};
-use manifest::Restarts;
 
 /// Workers of a node.
 const EACH: usize = 8;
@@ -133,9 +132,9 @@ async fn start(args: &Args, cluster: &Cluster, dir: &Path, port: u16) -> Result<
     let program = args
         .program
         .clone()
-        .unwrap_or_else(|| target().join("release/lockstep-control-plane"));
-    std::fs::create_dir_all(target().join("bench"))?;
-    let log = target().join("bench/control-plane.log");
+        .unwrap_or_else(|| target_dir().join("release/lockstep-control-plane"));
+    std::fs::create_dir_all(target_dir().join("bench"))?;
+    let log = target_dir().join("bench/control-plane.log");
     let (address, tls) = (format!("127.0.0.1:{port}"), dir.join("tls").display().to_string());
     let more = [
         ["--namespace", daemons::NAMESPACE],
@@ -189,7 +188,7 @@ impl Scene {
         measured.start.add(began, self.all_run(generation).await?);
         self.settled(generation).await?;
 
-        let before = (writes::so_far(&self.client).await?, control_plane.usage()?.cpu);
+        let before = (api::writes(&self.client).await?, control_plane.usage()?.cpu);
         for round in 0..args.rounds {
             generation += 1;
             let victim = self.victim(round)?;
@@ -198,7 +197,7 @@ impl Scene {
             measured.worker.add(failed, self.all_run(generation).await?);
             self.settled(generation).await?;
         }
-        let after = (writes::so_far(&self.client).await?, control_plane.usage()?.cpu);
+        let after = (api::writes(&self.client).await?, control_plane.usage()?.cpu);
         measured.writes = (after.0 - before.0) / args.rounds as f64;
         measured.cpu = (after.1 - before.1) / args.rounds as f64;
 
@@ -250,7 +249,7 @@ impl Scene {
     }
 
     async fn create(&self, restarts: Restarts) -> Result<()> {
-        let jobset = serde_json::from_value(manifest::jobset(self.count, restarts))?;
+        let jobset = serde_json::from_value(api::jobset(self.count, restarts))?;
         self.jobsets.create(&PostParams::default(), &jobset).await?;
         Ok(())
     }

@@ -7,13 +7,12 @@ pub mod controller;
 pub mod group;
 pub mod hollow;
 pub mod manifest;
-pub mod poll;
 pub mod process;
 pub mod stopwatch;
 
+pub use crate::wait::eventually;
 pub use access::{Access, Namespace};
 pub use controller::ControlPlane;
 pub use group::{Group, Worker};
 pub use manifest::Manifest;
-pub use poll::eventually;
 pub use process::Process;

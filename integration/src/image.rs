@@ -12,7 +12,6 @@ mod ray;
 mod sbom;
 #[cfg(test)]
 mod tests;
-mod torch;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,9 +20,8 @@ use std::path::{Path, PathBuf};
 
 pub use base::{PAUSE, busybox, pause};
 pub use product::{Programs, checked_program, control_plane, node_daemon, sboms};
-pub use python::python;
+pub use python::{python, torch};
 pub use ray::ray;
-pub use torch::torch;
 
 use crate::command::CommandError;
 

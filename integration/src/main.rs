@@ -8,9 +8,9 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::{Parser, Subcommand, ValueEnum};
 use lockstep_integration::cluster::{self, Cluster, Spec, default_name};
+use lockstep_integration::host::target_dir;
 use lockstep_integration::image::{self, Programs};
 use lockstep_integration::progress::Progress;
-use lockstep_integration::target::target;
 use lockstep_integration::tools::{Tools, packages};
 
 /// A real Kubernetes cluster on this machine.
@@ -173,7 +173,7 @@ async fn load_images(name: &str, wanted: &[Named]) -> anyhow::Result<()> {
 
 fn save_images(dir: &Path) -> anyhow::Result<()> {
     fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
-    let programs = Programs::release(&target());
+    let programs = Programs::release(&target_dir());
     for image in [image::control_plane(&programs)?, image::node_daemon(&programs)?] {
         let archive = dir.join(image.archive_name());
         image.write(&archive)?;

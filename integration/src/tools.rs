@@ -10,12 +10,12 @@ pub mod catalog;
 pub mod packages;
 #[cfg(test)]
 mod tests;
-mod version;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use crate::command::CommandError;
+use crate::command::{CommandError, run};
 use crate::progress::Progress;
 use catalog::{Accept, Module, Tool};
 
@@ -135,7 +135,7 @@ async fn installed(tool: &Tool) -> Option<PathBuf> {
         .into_iter()
         .chain(std::env::split_paths(&path));
     for candidate in dirs.map(|dir| dir.join(tool.name)).filter(|path| path.is_file()) {
-        if version::of(&candidate, args)
+        if version_of(&candidate, args)
             .await
             .is_some_and(|found| (min..=max).contains(&found))
         {
@@ -143,6 +143,25 @@ async fn installed(tool: &Tool) -> Option<PathBuf> {
         }
     }
     None
+}
+
+/// The major and minor version that `program` states when run with `args`. `None` when it fails,
+/// states none, or takes longer than 5 s.
+async fn version_of(program: &Path, args: &[&str]) -> Option<[u32; 2]> {
+    let asked = tokio::time::timeout(Duration::from_secs(5), run(program, args)).await;
+    parse_version(&asked.ok()?.ok()?)
+}
+
+/// The first thing in `text` that looks like a version: two numbers joined by a dot.
+fn parse_version(text: &str) -> Option<[u32; 2]> {
+    text.split(|c: char| !c.is_ascii_digit() && c != '.')
+        .find_map(|word| {
+            let mut parts = word.split('.').map(str::parse);
+            match (parts.next(), parts.next()) {
+                (Some(Ok(major)), Some(Ok(minor))) => Some([major, minor]),
+                _ => None,
+            }
+        })
 }
 
 fn env_path(name: &str) -> Option<PathBuf> {

@@ -1,9 +1,14 @@
-//! Waiting for something to be so.
+//! Waits for conditions.
 
 use std::time::{Duration, Instant};
 
+use anyhow::anyhow;
+
 /// How long to wait between two looks.
 const INTERVAL: Duration = Duration::from_millis(50);
+
+/// Interval between two calls of a probe by [`eventually`].
+const EVENTUALLY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What was waited for did not come.
 #[derive(Debug, thiserror::Error)]
@@ -33,5 +38,26 @@ pub async fn until<T>(
             });
         }
         tokio::time::sleep(INTERVAL).await;
+    }
+}
+
+/// Looks until `probe` gives a value, and returns it.
+///
+/// # Errors
+/// When `within` is over; the error has `what` and the reason that the last look gave.
+pub async fn eventually<T>(
+    what: &str,
+    within: Duration,
+    mut probe: impl AsyncFnMut() -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let start = Instant::now();
+    loop {
+        match probe().await {
+            Ok(value) => return Ok(value),
+            Err(reason) if start.elapsed() >= within => {
+                return Err(anyhow!("not within {} s: {what}: {reason:#}", within.as_secs()));
+            }
+            Err(_) => tokio::time::sleep(EVENTUALLY_INTERVAL).await,
+        }
     }
 }

@@ -21,7 +21,7 @@ use super::pki::{Pki, User};
 use super::process::{Enter, Launcher, ProcessId};
 use super::state::Daemon;
 use super::{ClusterError, Mode};
-use crate::ports::free_addresses;
+use crate::host::free_addresses;
 use crate::tools::Tools;
 use crate::wait::until;
 

@@ -7,7 +7,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use super::eventually;
-use crate::ports::free_addresses;
+use crate::host::free_addresses;
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, SysconfVar, sysconf};

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::python::add_libraries;
 use super::{Image, ImageError, sbom};
-use crate::target::target;
+use crate::host::target_dir;
 
 /// Says which build of the programs images are made of: `release`, which is the default, or `checked`.
 const CHOICE: &str = "LOCKSTEP_PROGRAMS";
@@ -60,8 +60,8 @@ impl Programs {
     /// The build that `LOCKSTEP_PROGRAMS` names, in cargo's target folder.
     pub fn chosen() -> Result<Self, ImageError> {
         match std::env::var(CHOICE).as_deref() {
-            Ok("checked") => Ok(Self::checked(&target())),
-            Ok("release") | Err(std::env::VarError::NotPresent) => Ok(Self::release(&target())),
+            Ok("checked") => Ok(Self::checked(&target_dir())),
+            Ok("release") | Err(std::env::VarError::NotPresent) => Ok(Self::release(&target_dir())),
             _ => Err(ImageError::Programs(CHOICE)),
         }
     }
@@ -103,7 +103,7 @@ impl Programs {
 /// A program of this workspace that `make test-programs` has built, if tests are told to use these.
 pub fn checked_program(name: &str) -> Option<PathBuf> {
     let is_chosen = std::env::var(CHOICE).is_ok_and(|choice| choice == "checked");
-    let path = target().join(CHECKED).join(name);
+    let path = target_dir().join(CHECKED).join(name);
     (is_chosen && path.is_file()).then_some(path)
 }
 

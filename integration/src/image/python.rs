@@ -1,4 +1,6 @@
-//! `localhost/python:3`: Debian's Python with its standard library, from the files that are installed.
+//! `localhost/python:3`, Debian's Python with its standard library, and `localhost/torch:1`, PyTorch on it.
+//!
+//! Both are made from installed or unpacked files.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,6 +20,9 @@ const LEFT_OUT: [&str; 7] = [
     "pydoc_data",
     "dist-packages",
 ];
+
+/// The script that unpacks PyTorch into the cache.
+const UNPACK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/testbed/torch/unpack");
 
 /// Debian's `/usr/bin/python3`.
 pub(super) fn interpreter() -> Result<PathBuf, ImageError> {
@@ -55,6 +60,17 @@ pub async fn python() -> Result<Image, ImageError> {
     let mut binaries = vec![interpreter];
     add_tree(&mut image, &library, &library, &LEFT_OUT, &mut binaries)?;
     add_libraries(&mut image, &binaries)?;
+    Ok(image)
+}
+
+/// PyTorch with NumPy, and the libraries that both need. They are unpacked once.
+pub async fn torch() -> Result<Image, ImageError> {
+    let folder = run(UNPACK, [""; 0]).await?;
+    let mut image = python().await?.named("localhost/torch:1");
+    let unpacked = PathBuf::from(folder.trim()).join("usr/lib");
+    // Whole as it is: what its libraries need lies beside them.
+    let mut binaries = Vec::new();
+    add_tree(&mut image, &unpacked, Path::new("/usr/lib"), &[], &mut binaries)?;
     Ok(image)
 }
 

@@ -11,7 +11,7 @@ use std::process::{Output, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use lockstep_integration::harness::eventually;
-use lockstep_integration::ports::free_addresses;
+use lockstep_integration::host::free_addresses;
 use serde_json::{Value, json};
 use tokio::process::Command;
 use tokio::sync::OnceCell;

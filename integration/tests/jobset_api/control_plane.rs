@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use lockstep_integration::harness::eventually;
+use lockstep_integration::host::free_addresses;
 use lockstep_integration::image::checked_program;
-use lockstep_integration::ports::free_addresses;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -14,7 +14,7 @@ use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams};
 use lockstep_api::JobSet;
 use lockstep_integration::harness::{eventually, hollow};
-use lockstep_integration::ports::free_addresses;
+use lockstep_integration::host::free_addresses;
 use serde_json::{Value, json};
 
 use crate::fixture::{Case, case};

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node as ClusterNode, Pod,
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
 use lockstep_integration::harness::eventually;
-use lockstep_integration::ports::free_addresses;
+use lockstep_integration::host::free_addresses;
 use lockstep_proto::node::v1::hub_message::Kind as FromHub;
 use lockstep_proto::node::v1::node_hub_client::NodeHubClient;
 use lockstep_proto::node::v1::{self as pb, node_message};

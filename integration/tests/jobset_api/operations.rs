@@ -8,7 +8,7 @@ use kube::api::{Api, DeleteParams};
 use kube::{Client, Config, ResourceExt};
 use lockstep_api::labels;
 use lockstep_integration::harness::eventually;
-use lockstep_integration::ports::free_addresses;
+use lockstep_integration::host::free_addresses;
 use lockstep_integration::progress::Progress;
 use lockstep_integration::tools::Tools;
 use serde_json::json;

@@ -16,7 +16,7 @@ use kube::ResourceExt;
 use kube::api::ListParams;
 use lockstep_api::{JobSet, annotations, labels};
 use lockstep_integration::harness::eventually;
-use lockstep_integration::ports::free_addresses;
+use lockstep_integration::host::free_addresses;
 use lockstep_proto::platform::v1 as pb;
 use serde_json::{Value, json};
 use tonic::Code;

@@ -9,7 +9,7 @@ use kube::ResourceExt;
 use kube::api::{ListParams, PostParams};
 use lockstep_api::{InPlacePhase, JobSet, annotations};
 use lockstep_integration::harness::eventually;
-use lockstep_integration::ports::free_addresses;
+use lockstep_integration::host::free_addresses;
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
     TraceService, TraceServiceServer,
 };

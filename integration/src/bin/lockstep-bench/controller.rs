@@ -12,8 +12,8 @@ use kube::api::{Api, DynamicObject, ListParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use lockstep_integration::cluster::{Cluster, Spec};
 use lockstep_integration::harness::{Access, ControlPlane, eventually, hollow, stopwatch};
+use lockstep_integration::host::target_dir;
 use lockstep_integration::progress::Progress;
-use lockstep_integration::target::target;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -87,7 +87,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let program = args
         .program
         .clone()
-        .unwrap_or_else(|| target().join("release/lockstep-control-plane"));
+        .unwrap_or_else(|| target_dir().join("release/lockstep-control-plane"));
     let makers = [
         Some(Maker::Lockstep(&program)),
         args.upstream.as_deref().map(Maker::Upstream),
@@ -122,8 +122,8 @@ impl Maker<'_> {
     }
 
     async fn start(self, cluster: &Cluster, access: &Access) -> Result<Option<ControlPlane>> {
-        std::fs::create_dir_all(target().join("bench"))?;
-        let (kubeconfig, log) = (cluster.kubeconfig(), target().join("bench/control-plane.log"));
+        std::fs::create_dir_all(target_dir().join("bench"))?;
+        let (kubeconfig, log) = (cluster.kubeconfig(), target_dir().join("bench/control-plane.log"));
         Ok(match self {
             Self::Lockstep(program) => {
                 Some(ControlPlane::start(program, &kubeconfig, &log, false, &[]).await?)

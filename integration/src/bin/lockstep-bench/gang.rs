@@ -13,8 +13,8 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Client, ResourceExt};
 use lockstep_integration::cluster::{Cluster, Spec};
 use lockstep_integration::harness::{Access, ControlPlane, eventually, hollow, stopwatch};
+use lockstep_integration::host::target_dir;
 use lockstep_integration::progress::Progress;
-use lockstep_integration::target::target;
 use serde_json::{Value, json};
 
 use crate::write;
@@ -56,9 +56,9 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let program = args
         .program
         .clone()
-        .unwrap_or_else(|| target().join("release/lockstep-control-plane"));
-    std::fs::create_dir_all(target().join("bench"))?;
-    let log = target().join("bench/control-plane.log");
+        .unwrap_or_else(|| target_dir().join("release/lockstep-control-plane"));
+    std::fs::create_dir_all(target_dir().join("bench"))?;
+    let log = target_dir().join("bench/control-plane.log");
     let control_plane = ControlPlane::start(&program, &cluster.kubeconfig(), &log, true, &[]).await?;
     let access = Access {
         client: cluster.client().await?,

@@ -11,7 +11,7 @@ use std::fs;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use lockstep_integration::target::target;
+use lockstep_integration::host::target_dir;
 use serde_json::Value;
 
 /// Measures Lockstep.
@@ -57,7 +57,7 @@ type Results = serde_json::Map<String, Value>;
 
 /// What was written before; nothing where there is none.
 fn read(name: &str) -> Result<Results> {
-    match fs::read(target().join("bench").join(format!("{name}.json"))) {
+    match fs::read(target_dir().join("bench").join(format!("{name}.json"))) {
         Ok(bytes) => Ok(serde_json::from_slice(&bytes)?),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Results::new()),
         Err(error) => Err(error.into()),
@@ -65,7 +65,7 @@ fn read(name: &str) -> Result<Results> {
 }
 
 fn write(name: &str, results: &Value) -> Result<()> {
-    let dir = target().join("bench");
+    let dir = target_dir().join("bench");
     fs::create_dir_all(&dir)?;
     fs::write(
         dir.join(format!("{name}.json")),

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use lockstep_integration::harness::eventually;
-use lockstep_integration::ports::free_addresses;
+use lockstep_integration::host::free_addresses;
 use lockstep_integration::progress::Progress;
 use lockstep_integration::tools::Tools;
 use lockstep_proto::platform::v1 as pb;

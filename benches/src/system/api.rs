@@ -1,9 +1,17 @@
-//! The JobSets of the benchmark.
+//! The API server's side of the benchmark: the JobSets, and a count of writes.
 
+use anyhow::Result;
+use kube::Client;
 use serde_json::{Value, json};
 
 /// Pods of one Job at most.
 const PER_JOB: usize = 500;
+
+const REQUESTS: &str = "apiserver_request_total{";
+/// Verbs that change nothing.
+const READS: [&str; 4] = ["GET", "LIST", "WATCH", "CONNECT"];
+/// What is written whether anything is restarted or not: by leaders, by those who look who asks, and by kubelets.
+const OF_OTHERS: [&str; 5] = ["leases", "tokenreviews", "subjectaccessreviews", "pods", "nodes"];
 
 /// How a JobSet restarts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,4 +63,20 @@ pub(super) fn jobset(pods: usize, restarts: Restarts) -> Value {
             "replicatedJobs": [{"name": "workers", "replicas": jobs, "template": {"spec": job}}],
         },
     })
+}
+
+/// Writes since it was started.
+pub(super) async fn writes(client: &Client) -> Result<f64> {
+    let request = http::Request::get("/metrics").body(Vec::new())?;
+    let text = client.request_text(request).await?;
+    let writes = text.lines().filter_map(|line| {
+        let (labels, count) = line.strip_prefix(REQUESTS)?.rsplit_once("} ")?;
+        let label = |name: &str| {
+            let (_, rest) = labels.split_once(&format!("{name}=\""))?;
+            rest.split('"').next()
+        };
+        let is_ours = !READS.contains(&label("verb")?) && !OF_OTHERS.contains(&label("resource")?);
+        is_ours.then(|| count.parse::<f64>().ok())?
+    });
+    Ok(writes.sum())
 }

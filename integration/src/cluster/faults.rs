@@ -1,5 +1,7 @@
-//! Daemons that die and come back, as under a service manager.
+//! Faults: daemons that are killed and started again, as under a service manager, and nodes that are
+//! lost, as by a power failure.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::OsStringExt;
@@ -8,15 +10,40 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use super::process::{Enter, ProcessId};
+use super::process::{Enter, ProcessId, all_pids, kill_until_gone};
 use super::state::{Lock, State};
-use super::{Cluster, ClusterError, Mode, lock};
+use super::{Cluster, ClusterError, Mode, cgroup, lock, node};
 use crate::wait::until;
 
 /// How long a daemon may take to end, or to be started again.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long processes and control groups of a lost node may take to go.
+const LOSS: Duration = Duration::from_secs(20);
 
 impl Cluster {
+    /// Kills everything on node `index`. The API server is not told: it finds out that the node does not report any more.
+    pub async fn lose_node(&mut self, index: u8) -> Result<(), ClusterError> {
+        let _lock = lock(&self.name).await?;
+        // Another process may have added some.
+        self.state = State::load(&self.dir).ok_or_else(|| ClusterError::NotUp(self.name.clone()))?;
+        let holder = self.holder(index)?;
+        let group = node::cgroup_path(self.network()?, index);
+        let path = format!("/proc/{holder}/ns/mnt");
+        let mounts = fs::read_link(&path).map_err(ClusterError::io(path.as_ref()))?;
+        // Daemons and shims have the node's own files, pods its control group.
+        let all = || -> BTreeSet<ProcessId> {
+            all_pids()
+                .filter(|pid| fs::read_link(format!("/proc/{pid}/ns/mnt")).is_ok_and(|own| own == mounts))
+                .chain(cgroup::processes(&group))
+                .filter_map(ProcessId::of)
+                .collect()
+        };
+        kill_until_gone(all, LOSS)?;
+        cgroup::remove(&group, LOSS)?;
+        self.state.remove_node(index);
+        self.state.save(&self.dir)
+    }
+
     /// Kills a daemon of a node, such as `kubelet-1`, with SIGKILL and starts it again with the same arguments. Does not wait until it
     /// serves. Gives its command line, for [`Cluster::keep_up`].
     pub async fn restart_daemon(&mut self, name: &str) -> Result<Vec<OsString>, ClusterError> {

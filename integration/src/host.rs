@@ -1,7 +1,8 @@
-//! Ports for servers of this machine.
+//! Free ports and the build folder of this machine.
 
 use std::io::{Error, ErrorKind, Result};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU16, Ordering};
 
@@ -36,4 +37,11 @@ pub fn free_addresses<const N: usize>() -> Result<[SocketAddr; N]> {
     addresses
         .try_into()
         .map_err(|_| Error::from(ErrorKind::AddrNotAvailable))
+}
+
+/// The build's target directory: cargo's `CARGO_TARGET_DIR`, or the one beside the workspace's members.
+#[must_use]
+pub fn target_dir() -> PathBuf {
+    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("target");
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(beside, PathBuf::from)
 }
