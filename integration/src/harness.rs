@@ -1,6 +1,8 @@
-//! What the real-node tests and the benchmark share: JobSets of shell workers, and how they look from outside.
+//! Shared by the tests on real nodes and the benchmarks: JobSets of shell workers, observed from
+//! outside.
 //!
-//! Workers are watched from the host, through `/proc`, and from the API server, as a user would. Nothing here asks the product.
+//! Workers are observed from the host, through `/proc`, and through the API server, as a user
+//! would. Nothing here asks the product.
 
 pub mod access;
 pub mod controller;

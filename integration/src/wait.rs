@@ -4,31 +4,31 @@ use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
 
-/// How long to wait between two looks.
+/// Interval between two calls of a probe by [`until`].
 const INTERVAL: Duration = Duration::from_millis(50);
 
 /// Interval between two calls of a probe by [`eventually`].
 const EVENTUALLY_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What was waited for did not come.
+/// A condition did not become true in time.
 #[derive(Debug, thiserror::Error)]
-#[error("waited {} s in vain until {what}", waited.as_secs_f64())]
+#[error("waited in vain for {} s until {what}", waited.as_secs_f64())]
 pub struct TimedOut {
-    /// What was waited for.
+    /// The condition.
     pub what: String,
-    /// For how long.
+    /// How long it was waited for.
     pub waited: Duration,
 }
 
-/// Looks again and again until `look` gives something.
+/// Calls `probe` until it returns a value.
 pub async fn until<T>(
     what: impl Into<String>,
     patience: Duration,
-    mut look: impl AsyncFnMut() -> Option<T>,
+    mut probe: impl AsyncFnMut() -> Option<T>,
 ) -> Result<T, TimedOut> {
     let start = Instant::now();
     loop {
-        if let Some(found) = look().await {
+        if let Some(found) = probe().await {
             return Ok(found);
         }
         if start.elapsed() > patience {
@@ -41,10 +41,10 @@ pub async fn until<T>(
     }
 }
 
-/// Looks until `probe` gives a value, and returns it.
+/// Calls `probe` until it succeeds, and returns its value.
 ///
 /// # Errors
-/// When `within` is over; the error has `what` and the reason that the last look gave.
+/// After the time `within`. The error has `what` and the last error of `probe`.
 pub async fn eventually<T>(
     what: &str,
     within: Duration,

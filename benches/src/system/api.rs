@@ -1,16 +1,17 @@
-//! The API server's side of the benchmark: the JobSets, and a count of writes.
+//! The API server in the benchmark: the JobSets, and the count of writes.
 
 use anyhow::Result;
 use kube::Client;
 use serde_json::{Value, json};
 
-/// Pods of one Job at most.
+/// Most pods of one Job.
 const PER_JOB: usize = 500;
 
 const REQUESTS: &str = "apiserver_request_total{";
-/// Verbs that change nothing.
+/// Verbs that only read.
 const READS: [&str; 4] = ["GET", "LIST", "WATCH", "CONNECT"];
-/// What is written whether anything is restarted or not: by leaders, by those who look who asks, and by kubelets.
+/// Resources that are written without restarts, too: by leaders, for authentication, and by
+/// kubelets.
 const OF_OTHERS: [&str; 5] = ["leases", "tokenreviews", "subjectaccessreviews", "pods", "nodes"];
 
 /// How a JobSet restarts.
@@ -29,7 +30,7 @@ impl Restarts {
     }
 }
 
-/// A JobSet of so many pods, eight of which fill a node.
+/// A JobSet of this many pods, eight of which fill a node.
 pub(super) fn jobset(pods: usize, restarts: Restarts) -> Value {
     let jobs = pods.div_ceil(PER_JOB);
     let each = pods / jobs;
@@ -55,7 +56,7 @@ pub(super) fn jobset(pods: usize, restarts: Restarts) -> Value {
         "kind": "JobSet",
         "metadata": {
             "name": restarts.name(),
-            // The same worker may fail soon again.
+            // The same worker may fail again soon.
             "annotations": {"lockstep.dev/max-backoff": "0s"},
         },
         "spec": {
@@ -65,7 +66,7 @@ pub(super) fn jobset(pods: usize, restarts: Restarts) -> Value {
     })
 }
 
-/// Writes since it was started.
+/// The number of writes since the API server was started.
 pub(super) async fn writes(client: &Client) -> Result<f64> {
     let request = http::Request::get("/metrics").body(Vec::new())?;
     let text = client.request_text(request).await?;

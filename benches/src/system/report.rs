@@ -1,4 +1,4 @@
-//! What the benchmark of the whole system says.
+//! The output of the benchmark of the whole system.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! A JobSet in the cluster: its workers seen from the host, its state seen through the API.
+//! A JobSet in the cluster: its workers as the host sees them, and its state in the API.
 
 use std::time::Duration;
 
@@ -19,23 +19,25 @@ pub use worker::{Place, Worker, container_id, container_status, places};
 
 /// How long pods may take to run: the machine is small, and other tests start pods too.
 pub const START: Duration = Duration::from_secs(180);
-/// How long a restart in place may take before a test gives up on it. What it should take is measured elsewhere.
+/// How long a restart in place may take before a test fails. Benchmarks measure how long it should
+/// take.
 pub const RESTART: Duration = Duration::from_secs(90);
 
 /// A JobSet that was applied.
 #[derive(Clone)]
 pub struct Group {
-    /// Where.
+    /// Its namespace.
     pub namespace: Namespace,
     /// Its name.
     pub name: String,
 }
 
 impl Group {
-    /// Applies a JobSet with `kubectl apply`, once the webhooks can be reached: right after a rollout the way to them may lead to those of before.
+    /// Applies a JobSet with `kubectl apply`, once the webhooks are reached: right after a rollout,
+    /// the Service may still lead to old pods.
     ///
     /// # Errors
-    /// What kubectl says.
+    /// What kubectl wrote to standard error.
     pub async fn apply(namespace: &Namespace, manifest: &Manifest) -> Result<Self> {
         let manifest_text = manifest.0.to_string();
         let applied = eventually("the webhooks are reached", START, async || {
@@ -88,10 +90,10 @@ impl Group {
         Ok(api.list(&self.mine()).await?.items)
     }
 
-    /// The status, null when there is none.
+    /// The status; null if there is none.
     ///
     /// # Errors
-    /// When the JobSet is not there.
+    /// When the JobSet does not exist.
     pub async fn status(&self) -> Result<Value> {
         Ok(self.jobsets().get(&self.name).await?.data["status"].clone())
     }
@@ -107,7 +109,7 @@ impl Group {
         Ok(())
     }
 
-    /// The workers that run now, by index, and why there are no more of them.
+    /// The workers that run now, by index, and for each other pod why its worker does not run.
     ///
     /// # Errors
     /// When the API server does not answer.
@@ -148,7 +150,8 @@ impl Group {
         .await
     }
 
-    /// Waits until as many workers as `before` run at `generation`, none of them with a process of `before`.
+    /// Waits until as many workers as `before` run at `generation`, none of them with a process of
+    /// `before`.
     ///
     /// # Errors
     /// When they do not within `within`.
@@ -183,10 +186,10 @@ impl Group {
         .await
     }
 
-    /// As [`Self::at_generation`], and all of them in the places of `before`.
+    /// [`Self::at_generation`] with all workers in the pods and containers of `before`.
     ///
     /// # Errors
-    /// When they do not, or are elsewhere.
+    /// When they do not run in time, or are elsewhere.
     pub async fn restarted_in_place(&self, before: &[Worker], generation: u64) -> Result<Vec<Worker>> {
         let after = self.at_generation(before, generation, RESTART).await?;
         ensure!(
@@ -205,7 +208,7 @@ impl Group {
         Ok(after)
     }
 
-    /// Waits until the status holds `value` at `pointer` (RFC 6901). Absent numbers are 0.
+    /// Waits until the status has `value` at `pointer` (RFC 6901). Absent numbers are 0.
     ///
     /// # Errors
     /// When it does not.
@@ -250,7 +253,7 @@ impl Group {
         .await
     }
 
-    /// The events about the JobSet that have this reason.
+    /// The events about the JobSet with this reason.
     ///
     /// # Errors
     /// When the API server does not answer.
@@ -266,7 +269,7 @@ impl Group {
     /// Waits for an event about the JobSet with this reason.
     ///
     /// # Errors
-    /// When there is none.
+    /// When there is none in time.
     pub async fn event(&self, reason: &str) -> Result<Event> {
         eventually(&format!("an event {reason}"), RESTART, async || {
             self.events(reason).await?.pop().context("there is none")
@@ -277,14 +280,14 @@ impl Group {
     /// What `kubectl logs` prints for the worker container of a pod.
     ///
     /// # Errors
-    /// What kubectl says.
+    /// What kubectl wrote to standard error.
     pub async fn logs(&self, pod: &str) -> Result<String> {
         self.namespace
             .kubectl(&["logs", pod, "--container", CONTAINER])
             .await
     }
 
-    /// Waits until the log of the pod's worker container holds `text`.
+    /// Waits until the log of the pod's worker container has `text`.
     ///
     /// # Errors
     /// When it does not.
@@ -298,7 +301,7 @@ impl Group {
     }
 }
 
-/// Whether nobody listens where the API server asks a webhook.
+/// True if a webhook refused the API server's connection.
 fn is_unreached_webhook(error: &anyhow::Error) -> bool {
     let said = format!("{error:#}");
     said.contains("failed calling webhook") && said.contains("connection refused")

@@ -1,7 +1,8 @@
-//! What is in an image: a sbom of materials (CycloneDX 1.5, JSON) of the crates that its binaries are built from, as Cargo.lock has them.
+//! The SBOM of an image (CycloneDX 1.5, JSON): the crates that its binaries are built from,
+//! according to Cargo.lock.
 //!
-//! Promises: the same Cargo.lock makes the same sbom. It lists the crates for this platform with all features that the workspace asks for; a binary
-//! may have fewer.
+//! Promises: the same Cargo.lock gives the same SBOM. It lists the crates for this platform with
+//! all features that the workspace enables; a single binary may have fewer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -12,7 +13,7 @@ use serde_json::{Value, json};
 use super::{ImageError, io as at};
 use crate::command;
 
-/// What `cargo metadata` says.
+/// The output of `cargo metadata`.
 #[derive(Deserialize)]
 pub(super) struct Metadata {
     packages: Vec<Package>,
@@ -47,11 +48,11 @@ struct Dependency {
 
 #[derive(Deserialize)]
 struct DependencyKind {
-    /// `dev` or `build`; nothing for what is linked.
+    /// `dev` or `build`; none for crates that are linked.
     kind: Option<String>,
 }
 
-/// The sbom of an image of this name, whose binaries are those of these packages of the workspace.
+/// The SBOM of an image with the binaries of these packages of the workspace.
 pub(super) fn of(image: &str, packages: &[&str]) -> Result<Value, ImageError> {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let lock = workspace.join("Cargo.lock");
@@ -147,7 +148,7 @@ fn sbom(
     })
 }
 
-/// How a sbom names a crate (package URL).
+/// The package URL of a crate.
 fn reference(package: &Package) -> String {
     format!("pkg:cargo/{}@{}", package.name, package.version)
 }
@@ -161,7 +162,7 @@ fn component(package: &Package, checksums: &BTreeMap<(String, String), String>) 
         "purl": reference(package),
     });
     if let Some(license) = &package.license {
-        // Cargo still takes a slash for `OR`.
+        // Cargo still accepts a slash as `OR`.
         component["licenses"] = json!([{"expression": license.replace('/', " OR ")}]);
     }
     if let Some(checksum) = checksums.get(&(package.name.clone(), package.version.clone())) {

@@ -123,7 +123,8 @@ fn the_same_image_gives_the_same_bytes() {
     assert_ne!(written(&sample()).0, written(&sample().cmd(["--slow"])).0);
 }
 
-/// What cargo leaves after a build: the three programs, with times and permission bits that differ from build to build.
+/// The output of a build: three programs, with times and permission bits that differ between
+/// builds.
 fn built(content: &str, age: Duration, mode: u32) -> (tempfile::TempDir, Programs) {
     let target = tempfile::tempdir().unwrap();
     let programs = Programs::release(target.path());

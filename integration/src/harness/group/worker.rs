@@ -10,20 +10,20 @@ use crate::harness::process::{self, Process};
 /// Environment variable of a worker with its generation.
 const ATTEMPT: &str = "LOCKSTEP_RESTART_ATTEMPT";
 
-/// A worker that runs: where kubelet has it, and its process.
+/// A running worker: its pod and container, and its process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Worker {
-    /// What a restart in place leaves as it is.
+    /// Its pod and container, which a restart in place does not change.
     pub place: Place,
     /// The agent, PID 1 of the container.
     pub agent: Process,
     /// The worker itself.
     pub process: Process,
-    /// The generation that the worker was told.
+    /// The generation in the worker's environment.
     pub attempt: u64,
 }
 
-/// Pod and container of a worker, as the API server has them.
+/// Pod and container of a worker according to the API server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     /// The completion index.
@@ -34,14 +34,14 @@ pub struct Place {
     pub uid: String,
     /// The container's id.
     pub container: String,
-    /// The node that the pod is on.
+    /// The pod's node.
     pub node: String,
-    /// kubelet's restartCount.
+    /// The container's restartCount.
     pub restarts: i32,
 }
 
 impl Worker {
-    /// Every process of the container but the agent.
+    /// All processes of the container except the agent.
     pub fn tree(&self) -> Vec<Process> {
         let mut tree = process::in_container(&self.place.container);
         tree.retain(|process| *process != self.agent);
@@ -84,7 +84,7 @@ pub fn container_status<'a>(pod: &'a Pod, name: &str) -> Option<&'a ContainerSta
         .find(|status| status.name == name)
 }
 
-/// The id of a container of a pod, without the name of the runtime.
+/// The id of a pod's container, without the name of the runtime.
 ///
 /// # Errors
 /// When it has none.
@@ -94,13 +94,14 @@ pub fn container_id(pod: &Pod, name: &str) -> Result<String> {
     Ok(id.rsplit_once("://").map_or(id, |(_, id)| id).to_owned())
 }
 
-/// Whether kubelet has refused to run the pod, since it knew of less room than kube-scheduler. Such a pod is replaced, and stays as it is.
+/// True if the kubelet refused to run the pod, since it had less room than kube-scheduler assumed.
+/// Such a pod is replaced, and stays as it is.
 pub(super) fn is_rejected(pod: &Pod) -> bool {
     let reason = pod.status.as_ref().and_then(|status| status.reason.as_deref());
     reason.is_some_and(|reason| reason.starts_with("OutOf"))
 }
 
-/// The worker of a pod, where one runs.
+/// The worker of a pod, or why it does not run.
 pub(super) fn worker(pod: &Pod) -> Result<Worker> {
     ensure!(pod.metadata.deletion_timestamp.is_none(), "is being deleted");
     let container = container_id(pod, CONTAINER)?;
