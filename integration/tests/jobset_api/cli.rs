@@ -126,9 +126,7 @@ pub(crate) async fn with_a_hub(
         &platform_flag,
     ];
     let control_plane = scene.control_plane();
-    control_plane.stop().await?;
-    control_plane.start_with(&flags).await?;
-    control_plane.until_ready().await?;
+    control_plane.restart_with(&flags).await?;
     let result = with_the_node(scene, async || act(hub, platform).await).await;
     // Others find the control plane without a hub.
     control_plane.stop().await?;

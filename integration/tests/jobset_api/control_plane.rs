@@ -103,6 +103,13 @@ impl ControlPlane {
         self.start_with(&[]).await
     }
 
+    /// Stops the process, starts it with more flags, and waits until it is ready.
+    pub(crate) async fn restart_with(&self, flags: &[&str]) -> Result<()> {
+        self.stop().await?;
+        self.start_with(flags).await?;
+        self.until_ready().await
+    }
+
     /// Starts the process with more flags.
     pub(crate) async fn start_with(&self, flags: &[&str]) -> Result<()> {
         let shared = &*self.shared;

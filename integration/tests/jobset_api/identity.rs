@@ -319,9 +319,7 @@ async fn a_replica_that_waits_says_where_the_leader_is_until_it_leads(scene: Sce
         (first.to_string(), second.to_string(), dir.display().to_string());
     let here = ["--hub-advertise-address", "127.0.0.1", "--hub-tls-dir", &dir_flag];
     let flags = |address| [&["--hub-bind-address", address], here.as_slice()].concat();
-    control_plane.stop().await?;
-    control_plane.start_with(&flags(&first_flag)).await?;
-    control_plane.until_ready().await?;
+    control_plane.restart_with(&flags(&first_flag)).await?;
     let waiting = control_plane.replica("waiting", &flags(&second_flag))?;
     let result = Box::pin(async {
         let ca = hub_ca_in(&dir).await?;

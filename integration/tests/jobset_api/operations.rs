@@ -208,6 +208,7 @@ fn configuration(scene: &Scene, name: &str, body: &str) -> Result<String> {
     Ok(file.to_string_lossy().into_owned())
 }
 
+/// All settings are tested in one start of the control plane, so this is long.
 async fn a_configuration_file_stands_for_the_flags(scene: Scene) -> Result<()> {
     const LEASE: &str = "6d4f6a47.jobset.x-k8s.io";
     const SECRET: &str = "secret-of-the-file";

@@ -121,6 +121,7 @@ fn a_sound_installation_has_no_complaint() {
 /// Breaks one part of a sound installation.
 type Break = fn(&mut Observed);
 
+/// A table of faults, so it is long.
 #[test]
 fn each_fault_is_found_alone_and_says_what_to_do() {
     let faults: [(Break, Level, &str); 23] = [

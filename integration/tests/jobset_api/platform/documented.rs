@@ -77,9 +77,7 @@ async fn on_the_node(scene: &Scene, programs: &[(&'static str, PathBuf)]) -> Res
         &page_flag,
     ];
     let control_plane = scene.control_plane();
-    control_plane.stop().await?;
-    control_plane.start_with(&flags).await?;
-    control_plane.until_ready().await?;
+    control_plane.restart_with(&flags).await?;
     let result = Box::pin(async {
         let pem = scene.hub_ca().await?;
         let ca = dir.join("ca.crt");
