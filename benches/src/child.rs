@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 use crate::message::{self, BenchEvent, Order, line};
 
 /// Time limit for each step.
-const PATIENCE: Duration = Duration::from_secs(120);
+const STEP_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A process of this program that does one part of the benchmark.
 pub(crate) struct Child {
@@ -56,7 +56,7 @@ impl Child {
 
     /// Waits for the first event that matches, and ignores others.
     pub(crate) async fn hear<T>(&mut self, wanted: impl Fn(BenchEvent) -> Option<T>) -> Result<T> {
-        let heard = tokio::time::timeout(PATIENCE, async {
+        let heard = tokio::time::timeout(STEP_TIMEOUT, async {
             while let Some(event) = self.events.recv().await {
                 if let Some(heard) = wanted(event) {
                     return Ok(heard);

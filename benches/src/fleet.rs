@@ -76,7 +76,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
                     failure.notify_one();
                 }
             }
-            Order::Count => tallies.iter().for_each(|tally| tally.say_told()),
+            Order::Count => tallies.iter().for_each(|tally| tally.report_messages()),
             _ => {}
         }
     }

@@ -165,7 +165,7 @@ impl Scene {
     /// Makes a worker of each of some groups fail, of other groups each time.
     async fn round(&mut self, measured: &mut Measured) -> Result<()> {
         let count = self.generations.len();
-        let before = self.told().await?;
+        let before = self.messages().await?;
         // Neighbouring groups share nodes, so failing groups are spread out.
         let stride = count / measured.failing;
         let failing: Vec<usize> = (0..measured.failing)
@@ -190,7 +190,7 @@ impl Scene {
         measured
             .all
             .add(*first.context("a failure")?, *last.context("a restart")?);
-        let after = self.told().await?;
+        let after = self.messages().await?;
         let others = (0..count).filter(|group| !failing.contains(group));
         measured.others_told += others
             .map(|group| after.get(group).unwrap_or(&0) - before.get(group).unwrap_or(&0))
@@ -247,21 +247,21 @@ impl Scene {
     }
 
     /// The number of messages to the workers of each group so far.
-    async fn told(&mut self) -> Result<Vec<u64>> {
-        let mut told = vec![0; self.generations.len()];
+    async fn messages(&mut self) -> Result<Vec<u64>> {
+        let mut counts = vec![0; self.generations.len()];
         self.fleet.order(Order::Count).await?;
-        for _ in 0..told.len() {
+        for _ in 0..counts.len() {
             let (group, times) = self
                 .fleet
                 .hear(|event| match event {
-                    BenchEvent::Told { group, times } => Some((group, times)),
+                    BenchEvent::Messages { group, times } => Some((group, times)),
                     _ => None,
                 })
                 .await
                 .context("what workers were told")?;
-            *told.get_mut(group).context("a group")? = times;
+            *counts.get_mut(group).context("a group")? = times;
         }
-        Ok(told)
+        Ok(counts)
     }
 
     async fn end(mut self) -> Result<()> {

@@ -69,7 +69,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let (leading, term, terms) = (Arc::clone(&role), end.clone(), Arc::clone(&registry));
     tokio::spawn(async move { leading.lead(terms, term).await });
     let mut groups = JoinSet::new();
-    let mut told = Vec::new();
+    let mut queues = Vec::new();
     for group in 0..args.groups {
         let shape = Shape {
             group,
@@ -77,7 +77,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
             each: args.each,
         };
         let (tell, orders) = mpsc::channel(ORDERS);
-        told.push(tell);
+        queues.push(tell);
         let write = Duration::from_millis(args.write_ms);
         let group = Group::new(Arc::clone(&registry), shape, write, Generation(args.generation));
         groups.spawn(group.run(orders));
@@ -86,7 +86,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     say(BenchEvent::Ready);
     tokio::select! {
         served = serve => served,
-        ended = pass_on(&registry, &told) => ended,
+        ended = pass_on(&registry, &queues) => ended,
         Some(ended) = groups.join_next() => ended?,
     }
 }

@@ -95,7 +95,7 @@ pub(crate) enum BenchEvent {
         parked_ms: f64,
     },
     /// The number of messages to the workers of a group.
-    Told {
+    Messages {
         /// Whose.
         group: usize,
         /// How often.
@@ -138,7 +138,7 @@ pub(crate) fn orders() -> mpsc::Receiver<Order> {
 }
 
 /// Makes workers fail on orders from stdin, until the benchmark is gone.
-pub(crate) async fn fail_as_told(failures: &[Arc<Notify>]) {
+pub(crate) async fn fail_on_orders(failures: &[Arc<Notify>]) {
     let mut orders = orders();
     while let Some(order) = orders.recv().await {
         if let Order::Fail { worker } = order

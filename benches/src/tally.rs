@@ -15,7 +15,7 @@ pub(crate) struct Tally {
     has: Mutex<BTreeMap<u32, usize>>,
     runs: Mutex<BTreeMap<u64, usize>>,
     /// Number of messages to the workers.
-    told: AtomicU64,
+    messages: AtomicU64,
 }
 
 impl Tally {
@@ -30,7 +30,7 @@ impl Tally {
             say: Box::new(say),
             has: Mutex::default(),
             runs: Mutex::default(),
-            told: AtomicU64::new(0),
+            messages: AtomicU64::new(0),
         }
     }
 
@@ -40,15 +40,15 @@ impl Tally {
     }
 
     /// Counts a message to a worker.
-    pub(crate) fn told(&self) {
-        self.told.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn count_message(&self) {
+        self.messages.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Reports the number of messages.
-    pub(crate) fn say_told(&self) {
-        (self.say)(BenchEvent::Told {
+    pub(crate) fn report_messages(&self) {
+        (self.say)(BenchEvent::Messages {
             group: self.group,
-            times: self.told.load(Ordering::Relaxed),
+            times: self.messages.load(Ordering::Relaxed),
         });
     }
 

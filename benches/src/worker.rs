@@ -42,7 +42,7 @@ pub(crate) struct Worker {
     /// Highest epoch and counter seen.
     seen: (u64, u64),
     /// The last value, which is sent as the termination grace period.
-    told: u32,
+    last_value: u32,
     revision: u64,
 }
 
@@ -74,7 +74,7 @@ impl Worker {
             phase: AgentPhase::Fresh,
             generation: 0,
             seen: (0, 0),
-            told: 0,
+            last_value: 0,
             revision: 0,
         };
         worker.report().await?;
@@ -104,10 +104,10 @@ impl Worker {
     }
 
     async fn obey(&mut self, target: &Target) -> Result<(), Closed> {
-        self.tally.told();
-        if target.grace_ms != self.told {
-            self.told = target.grace_ms;
-            self.tally.has(self.told);
+        self.tally.count_message();
+        if target.grace_ms != self.last_value {
+            self.last_value = target.grace_ms;
+            self.tally.has(self.last_value);
         }
         self.seen = (self.seen.0.max(target.epoch), self.seen.1.max(target.counter));
         let before = (self.phase, self.generation);

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::resp::{Connection, Value, message};
 use super::{CHANGES, COUNTS, DESIRED, pair};
-use crate::message::{BenchEvent, fail_as_told, say};
+use crate::message::{BenchEvent, fail_on_orders, say};
 use crate::names;
 use crate::tally::Tally;
 
@@ -39,7 +39,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         let agent = Agent {
             name: names::worker(worker),
             count: 0,
-            told: 0,
+            last_value: 0,
             tally: Arc::clone(&tally),
             failure,
             polls: (args.poll_ms > 0).then(|| PollSchedule::of(worker, Duration::from_millis(args.poll_ms))),
@@ -47,7 +47,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         tokio::spawn(agent.run(args.port));
     }
     say(BenchEvent::Ready);
-    fail_as_told(&failures).await;
+    fail_on_orders(&failures).await;
     Ok(())
 }
 
@@ -55,7 +55,7 @@ struct Agent {
     name: String,
     /// Its worker's total restart count.
     count: u64,
-    told: u32,
+    last_value: u32,
     tally: Arc<Tally>,
     failure: Arc<Notify>,
     /// The schedule of polls of the container, if any.
@@ -146,14 +146,14 @@ impl Agent {
 
     /// Handles a message. Returns true if there is something to report.
     fn obey(&mut self, value: &Value) -> bool {
-        let Some((desired, told)) = message(value).and_then(pair) else {
+        let Some((desired, value)) = message(value).and_then(pair) else {
             return false;
         };
-        if let Ok(told) = u32::try_from(told)
-            && told != self.told
+        if let Ok(value) = u32::try_from(value)
+            && value != self.last_value
         {
-            self.told = told;
-            self.tally.has(told);
+            self.last_value = value;
+            self.tally.has(value);
         }
         // If it is off by more than one, the orchestrator recreates, which does not happen here.
         let desired = desired.parse().unwrap_or(self.count);

@@ -44,7 +44,7 @@ pub(crate) struct Restart {
 }
 
 /// The pod UIDs and container ids of the job.
-struct Place {
+struct PodIds {
     pods: BTreeSet<String>,
     containers: BTreeSet<String>,
 }
@@ -98,7 +98,7 @@ impl Ring {
 
     /// Kills a rank and waits until the ring is up again.
     pub(crate) async fn restart(&self, rank: usize) -> Result<Restart> {
-        let before = self.place().await?;
+        let before = self.pod_ids().await?;
         let attempt = self.generation().await?;
         let step_before = step(&self.last_line(rank).await?).context("no step in the log")?;
         let old = self.processes();
@@ -112,7 +112,7 @@ impl Ring {
         let killed = Timestamp::now();
         let fresh = stopwatch::kill_and_find(command, WORKERS, old.clone(), *victim, PATIENCE).await?;
         let (ring_up, step) = self.ring_up(killed).await?;
-        let after = self.place().await?;
+        let after = self.pod_ids().await?;
         Ok(Restart {
             rank,
             pod,
@@ -173,14 +173,14 @@ impl Ring {
         name.with_context(|| format!("no pod of rank {rank} runs"))
     }
 
-    async fn place(&self) -> Result<Place> {
+    async fn pod_ids(&self) -> Result<PodIds> {
         let pods = self.0.pods().await?;
         let containers = pods
             .iter()
             .filter(|pod| container_status(pod, CONTAINER).is_some())
             .filter_map(|pod| group::container_id(pod, CONTAINER).ok())
             .collect();
-        Ok(Place {
+        Ok(PodIds {
             pods: pods.into_iter().filter_map(|pod| pod.metadata.uid).collect(),
             containers,
         })
