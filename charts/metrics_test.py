@@ -1,5 +1,6 @@
-"""Checks alert rules and dashboard against the code and the docs: each metric, label and value is one that the control plane has, and each alert
-has its runbook.
+"""Checks alert rules and dashboard against the code and the docs.
+
+The control plane has each metric, label and value, and the docs have a runbook for each alert.
 
     python3 charts/metrics_test.py
     python3 charts/metrics_test.py panels       # the dashboard's expressions as rules, which promtool can check
@@ -16,10 +17,10 @@ FILES = ROOT / "charts/lockstep/files"
 RUNBOOKS = ROOT / "docs/operations.md"
 URL = "https://github.com/lockstep-dev/lockstep/blob/main/docs/operations.md#"
 
-# Metrics of others, with their labels.
+# Metrics of other exporters, with their labels.
 FOREIGN = {"kube_daemonset_status_number_unavailable": {"namespace", "daemonset"}}
 SUFFIXES = {"Counter": ["_total"], "Gauge": [""], "Histogram": ["_bucket", "_count", "_sum"]}
-# Where the values come from that rules and panels name, below control-plane/.
+# Files below control-plane/ with the values that rules and panels name.
 VALUES = {
     ("lockstep_restarts", "scope"): [("core/src/restart/observed.rs", "impl Scope")],
     ("lockstep_restarts", "level"): [("core/src/jobset/in_place/level.rs", "impl RestartLevel")],
@@ -43,7 +44,7 @@ KEYWORDS = {"and", "or", "unless", "offset", "bool", "le"}
 
 
 def search(pattern, text, what, flags=0):
-    """The match, or a failure that says what was looked for."""
+    """The match. Fails with the pattern if there is none."""
     match = re.search(pattern, text, flags)
     if not match:
         raise AssertionError(f"not found: {what}. Is it written in another way by now? The pattern is {pattern}")
@@ -51,7 +52,7 @@ def search(pattern, text, what, flags=0):
 
 
 def registered():
-    """The labels of each metric that the control plane registers, by the name under which Prometheus knows it."""
+    """The labels of each metric of the control plane, by its name in Prometheus."""
     found = {}
     for path in (ROOT / "control-plane/src").rglob("*.rs"):
         if path.name == "tests.rs":
@@ -72,14 +73,14 @@ def registered():
             metric = search(r"Counter|Gauge|Histogram", kind, f"the type of {field} {where}")[0]
             for suffix in SUFFIXES[metric]:
                 found[name + suffix] = set(fields) | ({"le"} if suffix == "_bucket" else set())
-        # Those that are counted by reason: `metrics/reasons.rs`.
+        # Metrics that are counted by reason: `metrics/reasons.rs`.
         for name in re.findall(r'Reasons::register\(\s*\w+,\s*"(\w+)"', text):
             found[name + "_total"] = {"reason"}
     return found
 
 
 def values(metric, label):
-    """What a label of a metric may be: the texts in the function or implementation that makes it, or the variants of the enum."""
+    """The values of a metric's label: texts in a function or implementation, or variants of an enum."""
     place = metric.removesuffix("_total").removesuffix("_bucket").removesuffix("_count").removesuffix("_sum"), label
     if place not in VALUES:
         raise AssertionError(f"{metric}: say in VALUES where the values of {label} come from")
@@ -95,7 +96,7 @@ def values(metric, label):
 
 
 def metrics_in(expression):
-    """The metrics of an expression of PromQL, each with its matchers (label, value)."""
+    """The metrics in a PromQL expression, each with its matchers (label, value)."""
     expression = re.sub(r"\$__\w+|\b\d+[smhd]\b", "", expression)
     grouped = r"\b(?:by|on|without|ignoring)\s*\(([^)]*)\)"
     labels = {label.strip() for group in re.findall(grouped, expression) for label in group.split(",")}
@@ -116,7 +117,7 @@ def rules():
 
 
 def expression(rule):
-    """What stands behind `expr:`, on its line or below."""
+    """The value of `expr:`, on its line or below."""
     return search(r"^ {8}expr: (\|\n(?: {10}.*\n)+|.*\n)", rule, f"the expression of {rule[:60]!r}", re.M)[1]
 
 
@@ -125,9 +126,9 @@ def panels():
 
 
 def as_rules():
-    """A file of rules with the expression of each panel, as Prometheus is asked for it; in JSON, which is YAML."""
+    """A file of rules with the expression of each panel, as JSON, which is YAML."""
     targets = [target for panel in panels() for target in panel.get("targets", [])]
-    # What Grafana puts in: an interval, and whatever was chosen on the page.
+    # Variables that Grafana replaces: an interval, and selections of the page.
     asked = [re.sub(r"\$\{?\w+\}?", ".*", re.sub(r"\$__\w+", "5m", target["expr"])) for target in targets]
     recorded = [{"record": f"panel:{number}", "expr": expr} for number, expr in enumerate(asked)]
     return json.dumps({"groups": [{"name": "dashboard", "rules": recorded}]}, indent=1)
@@ -176,7 +177,7 @@ class MetricsTest(unittest.TestCase):
 
     def test_every_metric_is_on_the_dashboard(self):
         text = (FILES / "dashboard.json").read_text(encoding="utf-8")
-        # Those under upstream's names are for dashboards that are there already: ours shows the same under our own.
+        # Metrics with upstream's names are for existing dashboards. Ours has the same under our names.
         upstreams = ("controller_runtime_", "leader_election_", "rest_client_", "workqueue_")
         for name in (name for name in registered() if not name.startswith(upstreams)):
             self.assertIn(re.sub("_(bucket|count|sum)$", "", name), text)

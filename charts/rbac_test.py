@@ -1,6 +1,6 @@
-"""Checks the roles of the control plane against the tables of docs/threat-model.md: each right has its row there, and each row its right.
+"""Checks that the control plane's roles and the tables of docs/threat-model.md have the same rights.
 
-    python3 charts/rbac_test.py RENDERED        # the chart with all that asks for rights
+    python3 charts/rbac_test.py RENDERED        # the chart with all values that add rights
 """
 
 import collections
@@ -14,7 +14,7 @@ NAME = "lockstep-control-plane"
 
 
 def items(text):
-    """Of a list in one line."""
+    """The items of a list on one line."""
     return [item.strip() for item in text.split(",")]
 
 
@@ -48,7 +48,7 @@ def documented(*headings):
         named = []
         for row in table.splitlines():
             what, verbs, why = (cell.strip() for cell in row.strip("|").split("|"))
-            # A row without one is about that above it. What comes after a colon are names.
+            # A row without a resource is about the one above it. Names follow a colon.
             named = re.findall(r"`(.*?)`", what.split(":")[0]) or named
             assert named and why, row
             for one in named:

@@ -18,13 +18,13 @@ MANIFEST = pathlib.Path(__file__).with_name("ring-allreduce.yaml")
 
 
 def program():
-    """The text of ring.py, as the ConfigMap holds it."""
+    """The text of ring.py in the ConfigMap."""
     _, _, rest = MANIFEST.read_text(encoding="utf-8").partition("  ring.py: |\n")
     return textwrap.dedent(rest.partition("---\n")[0])
 
 
 def free_ports(count):
-    """Ports that nobody listens on now."""
+    """Free ports."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [s.getsockname()[1] for s in sockets]
     for s in sockets:
@@ -79,7 +79,7 @@ class RingTest(unittest.TestCase):
     def test_one_death_breaks_the_ring_and_the_next_attempt_goes_on(self):
         ranks = self.start(steps=1_000_000, attempt=0)
         for process in ranks:
-            # A rank says a step once its checkpoint of that step is on disk. The first of all is step 0.
+            # A rank prints a step once its checkpoint is on disk. The first step is 0.
             while " sum=" not in (line := self.read_until(process, " step ")) or int(line.split("step ")[1].split()[0]) < 1:
                 pass
         ranks[2].kill()
@@ -95,7 +95,7 @@ class RingTest(unittest.TestCase):
             process.terminate()
         for process in ranks:
             process.communicate(timeout=60)
-            # Told to stop, or a neighbour of one that was.
+            # Stopped, or a neighbour of a stopped rank.
             self.assertIn(process.returncode, (143, 1))
 
 

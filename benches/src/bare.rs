@@ -1,8 +1,9 @@
-//! The floor: as many streams of the same gRPC service with nothing behind them. A server sends each a number, and clients answer it or do not; no token,
-//! no Hello, no worker. They are written as one writes them with tonic, whose TLS settings they have. What Lockstep takes beyond that is Lockstep's; what this
-//! takes is, all but a little, that of gRPC, TLS and the kernel.
+//! The floor: as many streams of the same gRPC service with nothing behind them. A server sends a
+//! number on each stream, and clients answer it or not. There are no tokens, no Hello and no
+//! workers. Server and clients are plain tonic with its TLS settings, so nearly all of their cost
+//! is that of gRPC, TLS and the kernel. Lockstep's own cost is what it takes beyond that.
 //!
-//! A restart with a barrier is two messages and two answers on each stream, so that is what is measured of it here.
+//! A restart with a barrier is two messages and two answers on each stream, which is measured here.
 
 pub(crate) mod clients;
 pub(crate) mod server;
@@ -11,13 +12,13 @@ use std::path::{Path, PathBuf};
 
 use lockstep_proto::node::v1 as wire;
 
-/// Of either side.
+/// Arguments of both sides.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Port of the server on the loopback interface
     #[arg(long)]
     port: u16,
-    /// Speaks TLS, with a certificate in this directory that the server makes
+    /// Use TLS, with a certificate in this directory, which the server creates
     #[arg(long)]
     dir: Option<PathBuf>,
     #[arg(long)]
@@ -32,14 +33,14 @@ fn identity(dir: &Path) -> (PathBuf, PathBuf) {
     (dir.join("bare.crt"), dir.join("bare.key"))
 }
 
-/// A number, and whether it is to be answered, in one.
+/// Encodes a number, and if it must be answered, as one nonce.
 fn ping(number: u64, answer: bool) -> wire::Ping {
     wire::Ping {
         nonce: number << 1 | u64::from(answer),
     }
 }
 
-/// The same apart.
-fn said(ping: wire::Ping) -> (u64, bool) {
+/// Decodes [`ping`].
+fn decode(ping: wire::Ping) -> (u64, bool) {
     (ping.nonce >> 1, ping.nonce & 1 == 1)
 }

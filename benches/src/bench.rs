@@ -1,10 +1,10 @@
-//! The whole run: sizes, blocks in which the designs take turns, the table and the file.
+//! The whole benchmark: sizes, blocks in which the designs take turns, the table and the file.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, ensure};
-use lockstep_integration::target::target;
+use lockstep_integration::host::target_dir;
 use serde_json::{Value, json};
 
 use crate::child::raise_files;
@@ -13,9 +13,9 @@ use crate::plot;
 use crate::samples::{Samples, Times};
 use crate::token;
 
-/// Files that a process has open besides one for each connection.
+/// Open files of a process, besides one per connection.
 const OTHER_FILES: usize = 200;
-/// Designs, and what they are called.
+/// The designs and their names.
 const DESIGNS: [(&str, Design); 6] = [
     ("Lockstep, 1 worker per node", Design::Lockstep { each: 1 }),
     ("Lockstep, 8 workers per node", Design::Lockstep { each: 8 }),
@@ -33,7 +33,8 @@ pub(crate) struct Args {
     /// Rounds of each kind
     #[arg(long, default_value_t = 20)]
     rounds: usize,
-    /// Blocks that the rounds are divided into. In each, every design is brought up once, and its server is killed once
+    /// Blocks that the rounds are divided into. Each block starts every design once, and kills its
+    /// server once
     #[arg(long, default_value_t = 4)]
     blocks: usize,
     /// Restarts after which memory is read again
@@ -87,7 +88,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         "load_after": load(),
         "sizes": sizes,
     });
-    let out = args.out.unwrap_or_else(|| target().join("bench/scale.json"));
+    let out = args.out.unwrap_or_else(|| target_dir().join("bench/scale.json"));
     if let Some(parent) = out.parent() {
         fs::create_dir_all(parent)?;
     }
@@ -107,7 +108,7 @@ fn of_size(workers: usize, samples: &[Samples]) -> Value {
     json!({"workers": workers, "designs": designs})
 }
 
-/// All designs with so many workers, in turns.
+/// Measures all designs with this many workers, in turns.
 async fn size(args: &Args, dir: &Path, workers: usize) -> Result<Vec<Samples>> {
     let mut samples: Vec<Samples> = DESIGNS.iter().map(|_| Samples::default()).collect();
     for block in 0..args.blocks {
@@ -205,7 +206,7 @@ fn print(workers: usize, samples: &[Samples]) {
     });
 }
 
-/// How busy the machine is.
+/// The load average of the machine.
 pub(crate) fn load() -> String {
     fs::read_to_string("/proc/loadavg").map_or_else(|_| "?".to_owned(), |load| load.trim().to_owned())
 }

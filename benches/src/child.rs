@@ -1,4 +1,4 @@
-//! The processes of the benchmark, and what the kernel says of them.
+//! The processes of the benchmark, and their use of resources.
 
 use std::fs;
 use std::process::Stdio;
@@ -12,21 +12,21 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::process::{Child as Process, ChildStdin, Command};
 use tokio::sync::mpsc;
 
-use crate::message::{self, News, Order, line};
+use crate::message::{self, BenchEvent, Order, line};
 
-/// How long anything may take.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Time limit for each step.
+const STEP_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// This program, doing one part of the benchmark.
+/// A process of this program that does one part of the benchmark.
 pub(crate) struct Child {
     process: Process,
     stdin: ChildStdin,
-    news: mpsc::Receiver<News>,
+    events: mpsc::Receiver<BenchEvent>,
     pub(crate) pid: u32,
 }
 
 impl Child {
-    /// Starts it, and waits until it takes orders.
+    /// Starts it, and waits until it accepts orders.
     pub(crate) async fn start(args: &[String]) -> Result<Self> {
         let mut process = Command::new(std::env::current_exe()?)
             .args(args)
@@ -36,15 +36,15 @@ impl Child {
             .spawn()?;
         let pid = process.id().context("it has ended")?;
         let stdin = process.stdin.take().context("stdin")?;
-        let news = message::news(process.stdout.take().context("stdout")?);
+        let events = message::events(process.stdout.take().context("stdout")?);
         let mut child = Self {
             process,
             stdin,
-            news,
+            events,
             pid,
         };
         child
-            .hear(|news| matches!(news, News::Ready).then_some(()))
+            .hear(|event| matches!(event, BenchEvent::Ready).then_some(()))
             .await
             .with_context(|| args.join(" "))?;
         Ok(child)
@@ -54,11 +54,11 @@ impl Child {
         Ok(self.stdin.write_all(line(order)?.as_bytes()).await?)
     }
 
-    /// The first news that is what is waited for. Others are passed over.
-    pub(crate) async fn hear<T>(&mut self, wanted: impl Fn(News) -> Option<T>) -> Result<T> {
-        let heard = tokio::time::timeout(PATIENCE, async {
-            while let Some(news) = self.news.recv().await {
-                if let Some(heard) = wanted(news) {
+    /// Waits for the first event that matches, and ignores others.
+    pub(crate) async fn hear<T>(&mut self, wanted: impl Fn(BenchEvent) -> Option<T>) -> Result<T> {
+        let heard = tokio::time::timeout(STEP_TIMEOUT, async {
+            while let Some(event) = self.events.recv().await {
+                if let Some(heard) = wanted(event) {
                     return Ok(heard);
                 }
             }
@@ -67,20 +67,20 @@ impl Child {
         heard.await.context("nothing is heard")?
     }
 
-    /// Kills it, with no time to say anything, and waits until it is gone.
+    /// Kills it with SIGKILL, and waits until it is gone.
     pub(crate) async fn kill(&mut self) -> Result<()> {
         Ok(self.process.kill().await?)
     }
 }
 
-/// CPU time of a process so far, nanoseconds.
+/// CPU time of a process so far, in nanoseconds.
 pub(crate) fn cpu(pid: u32) -> Result<u64> {
     let clock = clock_getcpuclockid(Pid::from_raw(i32::try_from(pid)?))?;
     let time = clock_gettime(clock)?;
     Ok(u64::try_from(time.tv_sec())? * 1_000_000_000 + u64::try_from(time.tv_nsec())?)
 }
 
-/// Memory of a process now and at most, KiB.
+/// Present and peak memory of a process, in KiB.
 pub(crate) fn memory(pid: u32) -> Result<(f64, f64)> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let kib = |name: &str| {
@@ -91,7 +91,7 @@ pub(crate) fn memory(pid: u32) -> Result<(f64, f64)> {
     Ok((kib("VmRSS:")?, kib("VmHWM:")?))
 }
 
-/// Raises the number of files that this process and its children may open as far as it goes, and gives it.
+/// Raises the limit on open files of this process and its children to the maximum, and returns it.
 pub(crate) fn raise_files() -> Result<u64> {
     let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
     setrlimit(Resource::RLIMIT_NOFILE, most, most)?;

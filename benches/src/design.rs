@@ -1,4 +1,4 @@
-//! Brings one design up with all its clients, and takes one block of rounds of it.
+//! Starts one design with all its clients, and measures one block of rounds.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -8,33 +8,34 @@ use anyhow::Result;
 use tokio::process::Child as Process;
 
 use crate::child::{Child, cpu, memory};
-use crate::message::{News, Order, now};
+use crate::message::{BenchEvent, Order, now};
 use crate::samples::Samples;
 use crate::valkey;
 
-/// Between two rounds, so that what one has left behind is not in the next.
+/// Pause between two rounds, so that they do not affect each other.
 const PAUSE: Duration = Duration::from_millis(200);
-/// Before memory is read.
+/// Pause before memory is read.
 const REST: Duration = Duration::from_secs(1);
 
-/// What is measured.
+/// A design that is measured.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Design {
-    /// Lockstep, with so many workers on each node.
+    /// Lockstep, with `each` workers on each node.
     Lockstep { each: usize },
-    /// The design with Valkey. Its agents ask the container runtime so often how their worker is, milliseconds; 0: they know at once.
+    /// The design with Valkey. Its agents poll the container runtime at this interval in
+    /// milliseconds; with 0 they know the state of their worker at once.
     Valkey { poll_ms: u64 },
     /// Streams with nothing behind them.
     Bare { tls: bool },
 }
 
-/// How much is measured.
+/// The size of a block.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Block {
     pub(crate) workers: usize,
     /// Rounds of each kind.
     pub(crate) rounds: usize,
-    /// Restarts after which memory is read again; 0: that is left out.
+    /// Restarts after which memory is read again; 0 skips that.
     pub(crate) restarts: usize,
     /// Milliseconds that a write to the API server takes.
     pub(crate) write_ms: u64,
@@ -45,25 +46,25 @@ struct Up {
     design: Design,
     streams: usize,
     workers: usize,
-    /// Decides. With Valkey the orchestrator, else the hub.
+    /// The process that decides: with Valkey the orchestrator, else the hub.
     head: Child,
-    /// Workers with all that belongs to them.
+    /// The process with the workers and their agents or daemons.
     fleet: Child,
-    /// Only with Valkey.
+    /// The Valkey server, if any.
     server: Option<(Process, u32)>,
     args: Vec<String>,
     port: u16,
-    /// That all workers run.
+    /// The generation that all workers run.
     generation: u64,
-    /// KiB of the server before anybody was connected.
+    /// KiB of the server before the first connection.
     empty: f64,
 }
 
-/// Takes one block of rounds of a design. `dir` holds keys and tokens.
+/// Measures one block of rounds of a design. `dir` has keys and tokens.
 pub(crate) async fn run(design: Design, dir: &Path, block: Block, samples: &mut Samples) -> Result<()> {
     let mut up = Up::start(design, dir, block, samples).await?;
     if let Design::Valkey { poll_ms: 1.. } = design {
-        // Only what becomes of restarts is another with these.
+        // For these only restarts differ.
         up.restarts(Block { restarts: 0, ..block }, samples).await?;
         return up.end().await;
     }
@@ -104,7 +105,7 @@ impl Up {
                 )
             }
             Design::Valkey { poll_ms } => {
-                let server = valkey::server::start(port, workers)?;
+                let server = valkey::start_server(port, workers)?;
                 let pid = server.id().unwrap_or_default();
                 let size = ["--agents".to_owned(), workers.to_string()];
                 let polls = ["--poll-ms".to_owned(), poll_ms.to_string()];
@@ -145,20 +146,20 @@ impl Up {
         if matches!(design, Design::Lockstep { .. }) {
             up.head.order(Order::Start).await?;
             up.pushed().await?;
-            up.fleet.hear(|news| runs(news, 0)).await?;
+            up.fleet.hear(|event| runs(event, 0)).await?;
         }
         tokio::time::sleep(REST).await;
         samples.idle.push(up.per_stream()?);
         Ok(up)
     }
 
-    /// When all are connected.
+    /// The time at which all are connected.
     async fn connected(&mut self) -> Result<u64> {
         let connected = self.streams;
         self.head.order(Order::Await { connected }).await?;
         self.head
-            .hear(|news| match news {
-                News::Connected { at } => Some(at),
+            .hear(|event| match event {
+                BenchEvent::Connected { at } => Some(at),
                 _ => None,
             })
             .await
@@ -174,7 +175,7 @@ impl Up {
         Ok((now - self.empty) / self.streams as f64)
     }
 
-    /// CPU time of the server, and of the orchestrator where there is one.
+    /// CPU time of the server, and of the orchestrator if there is one.
     fn cpu(&self) -> Result<u64> {
         let server = self.server.as_ref().map_or(Ok(0), |(_, pid)| cpu(*pid))?;
         Ok(server + cpu(self.head.pid)?)
@@ -182,15 +183,15 @@ impl Up {
 
     async fn pushed(&mut self) -> Result<u64> {
         self.head
-            .hear(|news| match news {
-                News::Pushed { at } => Some(at),
+            .hear(|event| match event {
+                BenchEvent::Pushed { at } => Some(at),
                 _ => None,
             })
             .await
     }
 
     async fn pushes(&mut self, rounds: usize, samples: &mut Samples) -> Result<()> {
-        // The first is for nobody's statistics.
+        // The first round is a warm-up.
         for round in 0..=rounds {
             let wanted = 1 + u32::try_from(round)?;
             let before = self.cpu()?;
@@ -198,8 +199,8 @@ impl Up {
             let pushed = self.pushed().await?;
             let has = self
                 .fleet
-                .hear(|news| match news {
-                    News::Has { value, at } if value == wanted => Some(at),
+                .hear(|event| match event {
+                    BenchEvent::Has { value, at } if value == wanted => Some(at),
                     _ => None,
                 })
                 .await?;
@@ -212,7 +213,7 @@ impl Up {
         Ok(())
     }
 
-    /// Restarts: with no coordinator, then with it.
+    /// Restarts, first without the coordinator, then with it.
     async fn restarts(&mut self, block: Block, samples: &mut Samples) -> Result<()> {
         if matches!(self.design, Design::Lockstep { .. }) {
             for _ in 0..block.rounds {
@@ -221,14 +222,14 @@ impl Up {
                 let before = self.cpu()?;
                 self.head.order(Order::Raise).await?;
                 let pushed = self.pushed().await?;
-                let at = self.fleet.hear(|news| runs(news, generation)).await?;
+                let at = self.fleet.hear(|event| runs(event, generation)).await?;
                 tokio::time::sleep(PAUSE).await;
                 samples.raise.add(pushed, at);
                 samples.raise_cost.add(self.cpu()? - before, self.streams);
             }
             self.head.order(Order::Coordinate).await?;
             self.head
-                .hear(|news| matches!(news, News::Coordinating).then_some(()))
+                .hear(|event| matches!(event, BenchEvent::Coordinating).then_some(()))
                 .await?;
         }
         for _ in 0..block.rounds {
@@ -249,7 +250,7 @@ impl Up {
         Ok(())
     }
 
-    /// As many messages as a push with reports takes, and as a restart, each with its answer.
+    /// As many messages and answers as for a push with reports, and as for a restart.
     async fn exchanges(&mut self, rounds: usize, samples: &mut Samples) -> Result<()> {
         for round in 0..2 * rounds {
             let once = round < rounds;
@@ -264,8 +265,8 @@ impl Up {
             let pushed = self.pushed().await?;
             let answered = self
                 .head
-                .hear(|news| match news {
-                    News::Synced { at, .. } => Some(at),
+                .hear(|event| match event {
+                    BenchEvent::Synced { at, .. } => Some(at),
                     _ => None,
                 })
                 .await?;
@@ -289,7 +290,7 @@ impl Up {
         let (before, fleet_before) = (self.cpu()?, cpu(self.fleet.pid)?);
         let failed = self.fail().await?;
         let wanted = self.generation;
-        let running = self.fleet.hear(|news| runs(news, wanted)).await?;
+        let running = self.fleet.hear(|event| runs(event, wanted)).await?;
         let (synced, parked) = self.synced().await?;
         tokio::time::sleep(PAUSE).await;
         samples.trip.add(failed, synced);
@@ -302,25 +303,26 @@ impl Up {
         Ok(())
     }
 
-    /// Another worker fails each time, all over the fleet. Gives when.
+    /// Makes a worker fail, a different one of the fleet each time. Returns the time.
     async fn fail(&mut self) -> Result<u64> {
         self.generation += 1;
         let worker = usize::try_from(self.generation)?.wrapping_mul(7919) % self.workers;
         self.fleet.order(Order::Fail { worker }).await?;
         self.fleet
-            .hear(|news| match news {
-                News::Failed { at, .. } => Some(at),
+            .hear(|event| match event {
+                BenchEvent::Failed { at, .. } => Some(at),
                 _ => None,
             })
             .await
     }
 
-    /// When all were known to run the generation, and how long it took until all were parked.
+    /// The time at which all workers were known to run the generation, and the time until all were
+    /// parked.
     async fn synced(&mut self) -> Result<(u64, f64)> {
         let wanted = self.generation;
         self.head
-            .hear(|news| match news {
-                News::Synced {
+            .hear(|event| match event {
+                BenchEvent::Synced {
                     generation,
                     at,
                     parked_ms,
@@ -331,16 +333,17 @@ impl Up {
             .await
     }
 
-    /// The server is killed, and started again at once.
+    /// Kills the server, and starts it again at once.
     async fn storm(&mut self, samples: &mut Samples) -> Result<()> {
         samples.peak.push(memory(self.server())?.1);
         let killed = now();
         if let Some((server, pid)) = &mut self.server {
             server.kill().await?;
-            *server = valkey::server::start(self.port, self.workers)?;
+            *server = valkey::start_server(self.port, self.workers)?;
             *pid = server.id().unwrap_or_default();
         }
-        // The orchestrator would hear of the end of its connection by itself; a new one asks at once.
+        // The orchestrator would notice the end of its connection by itself; a new one connects at
+        // once.
         self.head.kill().await?;
         self.head = self.successor(self.generation).await?;
         let connected = self.connected().await?;
@@ -353,7 +356,7 @@ impl Up {
         Ok(())
     }
 
-    /// The server is killed once more, and a worker fails before there is another.
+    /// Kills the server again, and makes a worker fail before another one is up.
     async fn served(&mut self, samples: &mut Samples) -> Result<()> {
         let known = self.generation;
         let killed = now();
@@ -364,7 +367,7 @@ impl Up {
         Ok(())
     }
 
-    /// The one that goes on where the one before was killed, which knew that this generation runs.
+    /// Starts a server that continues from this generation, which the killed one knew to run.
     async fn successor(&self, generation: u64) -> Result<Child> {
         if !matches!(self.design, Design::Lockstep { .. }) {
             return Child::start(&self.args).await;
@@ -385,9 +388,9 @@ impl Up {
     }
 }
 
-fn runs(news: News, wanted: u64) -> Option<u64> {
-    match news {
-        News::Runs { generation, at, .. } if generation == wanted => Some(at),
+fn runs(event: BenchEvent, wanted: u64) -> Option<u64> {
+    match event {
+        BenchEvent::Runs { generation, at, .. } if generation == wanted => Some(at),
         _ => None,
     }
 }

@@ -1,5 +1,6 @@
-//! The simulated nodes, all in this process: each has the daemon's own link ([`lockstep_node_daemon::link`]) with a connection and a token of its
-//! own, the daemon's own table of workers, and workers that are pretended. What is left out of a daemon is containerd and the agents' sockets.
+//! The simulated nodes, all in this process. Each has the daemon's own link
+//! ([`lockstep_node_daemon::link`]) with its own connection and token, the daemon's own table of
+//! workers, and simulated workers. Only containerd and the agents' sockets are left out.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,14 +13,14 @@ use lockstep_node_daemon::worker::state::Table;
 use lockstep_node_daemon::worker::types::{ContainerId, Pod, PodUid};
 use tokio::sync::Notify;
 
-use crate::message::{News, Order, orders, say};
+use crate::message::{BenchEvent, Order, orders, say};
 use crate::tally::Tally;
 use crate::worker::{Seat, Worker};
 use crate::{names, token};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Where CA and tokens are
+    /// Folder with the CA and the tokens
     #[arg(long)]
     dir: PathBuf,
     /// Port of the hub on the loopback interface
@@ -32,12 +33,12 @@ pub(crate) struct Args {
     each: usize,
     #[arg(long, default_value_t = 1)]
     groups: usize,
-    /// Workers of each group [default: all that there are]
+    /// Workers of each group [default: all workers]
     #[arg(long)]
     group_size: Option<usize>,
 }
 
-/// Nobody has to be killed, and no agent has a socket.
+/// A host without processes to kill and without sockets of agents.
 pub(crate) struct NoHost;
 
 impl Host for NoHost {
@@ -58,7 +59,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         let (driver, handle) = Driver::new(Table::new(1));
         tokio::spawn(driver.run(NoHost));
         for worker in node * args.each..(node + 1) * args.each {
-            // What does not fill a group has no place.
+            // Workers that do not fill a group are left out.
             if let Some(tally) = tallies.get(worker / size) {
                 failures.push(start(&handle, worker, worker % size, tally).await?);
             }
@@ -66,7 +67,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         let hub = hub(&args.dir, args.port, node);
         tokio::spawn(async move { Box::pin(link::serve(&hub, &handle)).await });
     }
-    say(News::Ready);
+    say(BenchEvent::Ready);
     let mut orders = orders();
     while let Some(order) = orders.recv().await {
         match order {
@@ -75,7 +76,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
                     failure.notify_one();
                 }
             }
-            Order::Count => tallies.iter().for_each(|tally| tally.say_told()),
+            Order::Count => tallies.iter().for_each(|tally| tally.report_messages()),
             _ => {}
         }
     }
@@ -92,7 +93,7 @@ fn hub(dir: &Path, port: u16, node: usize) -> Hub {
     }
 }
 
-/// Puts a worker on the node. Gives what makes it fail.
+/// Starts a worker on the node. Returns a handle that makes it fail.
 async fn start(handle: &Handle, worker: usize, index: usize, tally: &Arc<Tally>) -> Result<Arc<Notify>> {
     let pod = Pod {
         uid: names::pod_uid(worker).into(),

@@ -1,7 +1,8 @@
-//! A group: driven by hand to measure pushes, then by the control plane's own coordinator.
+//! A group, driven by orders to measure pushes, and then by the control plane's own coordinator.
 //!
-//! What is around the coordinator is what the control plane's task of a group does: gather, step, publish, make durable. Jobs and pods are as the
-//! API server would show them, and a write is durable after a time that is given.
+//! The code around the coordinator does what the control plane's group task does: observe, step,
+//! publish, persist. Jobs and pods are like those of the API server, and a write is durable after a
+//! configured time.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,20 +19,21 @@ use lockstep_core::restart::{Announcement, Coordinator, Desired, Durable, Genera
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use crate::message::{News, Order, now, say};
+use crate::message::{BenchEvent, Order, now, say};
 use crate::names;
 
-/// Which group it is, and how large. Groups fill nodes one after another, so two of them may share one.
+/// The number and the size of a group. Groups fill nodes one after another, so two of them may
+/// share a node.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shape {
     pub(crate) group: usize,
     pub(crate) workers: usize,
-    /// Workers of each node, whichever groups they belong to.
+    /// Workers of each node, of any group.
     pub(crate) each: usize,
 }
 
 impl Shape {
-    /// Its workers, by their numbers among those of all groups.
+    /// Its workers, numbered across all groups.
     fn members(self) -> Range<usize> {
         self.group * self.workers..(self.group + 1) * self.workers
     }
@@ -44,13 +46,13 @@ impl Shape {
 pub(crate) struct Group {
     link: GroupLink,
     shape: Shape,
-    /// How long a write takes.
+    /// Duration of a write.
     write: Duration,
     published: Published,
 }
 
 impl Group {
-    /// One whose workers run this generation.
+    /// A group whose workers run this generation.
     pub(crate) fn new(
         registry: Arc<Registry>,
         shape: Shape,
@@ -75,7 +77,7 @@ impl Group {
         }
     }
 
-    /// Does as it is told, until nobody tells any more.
+    /// Obeys orders until their channel closes.
     pub(crate) async fn run(mut self, mut orders: mpsc::Receiver<Order>) -> Result<()> {
         while let Some(order) = orders.recv().await {
             match order {
@@ -100,11 +102,11 @@ impl Group {
     }
 
     fn publish(&self) {
-        say(News::Pushed { at: now() });
+        say(BenchEvent::Pushed { at: now() });
         self.link.publish(self.published.clone());
     }
 
-    /// As the control plane's task of a group.
+    /// Runs the coordinator as the control plane's group task does.
     async fn coordinate(self, mut orders: mpsc::Receiver<Order>) -> Result<()> {
         let jobset = jobset(self.shape)?;
         let jobs = [Arc::new(job(self.shape)?)];
@@ -144,7 +146,7 @@ impl Group {
             }
             if !in_sync && coordinator.state_name() == "InSync" {
                 in_sync = true;
-                say(News::Coordinating);
+                say(BenchEvent::Coordinating);
             }
             if let (None, Some(wanted)) = (&writing, out.status) {
                 writing = Some((Instant::now() + self.write, wanted));
@@ -172,7 +174,7 @@ fn announce(group: usize, announcement: &Announcement) {
         return;
     };
     let since = |later: UnixNanos| later.0.saturating_sub(timeline.detected_at.0) as f64 / 1e6;
-    say(News::Synced {
+    say(BenchEvent::Synced {
         group,
         generation: timeline.generation.0,
         at: now(),
@@ -205,7 +207,7 @@ fn jobset(shape: Shape) -> Result<JobSet> {
             "name": names::jobset(shape.group),
             "namespace": names::NAMESPACE,
             "uid": names::group(shape.group),
-            // The same worker may fail soon again.
+            // The same worker may fail again soon.
             "annotations": {(annotations::MAX_BACKOFF): "0s"},
         },
         "spec": {

@@ -1,26 +1,28 @@
-//! Many groups on one control plane, some of which fail at the same time: how long each takes, and whether the others hear of it.
+//! Many groups on one control plane, some of which fail at the same time. Measures how long each
+//! takes, and if others are affected.
 
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use lockstep_integration::target::target;
+use lockstep_integration::host::target_dir;
 use serde_json::json;
 
 use crate::bench::load;
 use crate::child::{Child, raise_files};
 use crate::design::free_port;
-use crate::message::{News, Order};
+use crate::message::{BenchEvent, Order};
 use crate::samples::Times;
 use crate::table::Table;
 use crate::token;
 
-/// Workers of a node, whichever groups they belong to.
+/// Workers of a node, of any group.
 const EACH: usize = 8;
-/// Between two rounds, so that what one has left behind is not in the next.
+/// Pause between two rounds, so that they do not affect each other.
 const PAUSE: Duration = Duration::from_millis(500);
-/// Before the coordinators begin: to one that does not know yet that a worker runs, it looks like a new one in the place of a lost one.
+/// Pause before the coordinators begin: they take a worker that has not reported for a replacement
+/// of a lost one.
 const REST: Duration = Duration::from_secs(2);
 
 #[derive(Debug, clap::Args)]
@@ -31,7 +33,7 @@ pub(crate) struct Args {
     /// Workers of each
     #[arg(long, default_value_t = 10)]
     workers: usize,
-    /// Groups of which a worker fails at the same time; numbers separated by commas
+    /// Numbers of groups that fail at the same time, separated by commas
     #[arg(long, value_delimiter = ',', default_value = "1,100")]
     failing: Vec<usize>,
     /// Rounds with each of these numbers
@@ -45,17 +47,17 @@ pub(crate) struct Args {
     out: Option<PathBuf>,
 }
 
-/// What was measured with one number of groups that fail.
+/// Results for one number of failing groups.
 #[derive(Default)]
 struct Measured {
     failing: usize,
-    /// A worker is about to report its failure; the last of its group runs anew.
+    /// From the failure of a worker until the last worker of its group runs again.
     running: Times,
-    /// The same, until the coordinator knows it.
+    /// From the failure of a worker until the coordinator knows that its group runs.
     known: Times,
-    /// The first worker is about to report its failure; all groups that failed are known to run.
+    /// From the first failure until all failed groups are known to run.
     all: Times,
-    /// What workers of groups that did not fail were told.
+    /// Messages to workers of other groups.
     others_told: u64,
 }
 
@@ -86,19 +88,19 @@ pub(crate) async fn run(args: Args) -> Result<()> {
 struct Scene {
     hub: Child,
     fleet: Child,
-    /// What each group runs.
+    /// The generation of each group.
     generations: Vec<u64>,
     workers: usize,
     /// The group that fails first in the next round.
     next: usize,
-    /// Holds keys and tokens.
+    /// Folder of keys and tokens.
     _dir: tempfile::TempDir,
 }
 
 impl Scene {
     async fn start(args: &Args) -> Result<Self> {
         let dir = tempfile::tempdir()?;
-        // Every group has the same number of workers, so the last node may have places that nobody takes.
+        // Every group has the same number of workers, so the last node may have fewer.
         let nodes = (args.groups * args.workers).div_ceil(EACH);
         token::issue(dir.path(), nodes)?;
         let place = dir.path().display().to_string();
@@ -125,14 +127,14 @@ impl Scene {
         scene.hub.order(Order::Await { connected: nodes }).await?;
         scene
             .hub
-            .hear(|news| matches!(news, News::Connected { .. }).then_some(()))
+            .hear(|event| matches!(event, BenchEvent::Connected { .. }).then_some(()))
             .await
             .context("all nodes connect")?;
         scene.hub.order(Order::Start).await?;
         for _ in 0..args.groups {
             scene
                 .fleet
-                .hear(|news| matches!(news, News::Runs { .. }).then_some(()))
+                .hear(|event| matches!(event, BenchEvent::Runs { .. }).then_some(()))
                 .await
                 .context("all groups start")?;
         }
@@ -141,7 +143,7 @@ impl Scene {
         for _ in 0..args.groups {
             scene
                 .hub
-                .hear(|news| matches!(news, News::Coordinating).then_some(()))
+                .hear(|event| matches!(event, BenchEvent::Coordinating).then_some(()))
                 .await
                 .context("all groups are decided about")?;
         }
@@ -160,11 +162,11 @@ impl Scene {
         Ok(measured)
     }
 
-    /// A worker of each of some groups fails; other groups each time.
+    /// Makes a worker of each of some groups fail, of other groups each time.
     async fn round(&mut self, measured: &mut Measured) -> Result<()> {
         let count = self.generations.len();
-        let before = self.told().await?;
-        // Neighbours share nodes, so those that fail do not stand side by side.
+        let before = self.messages().await?;
+        // Neighbouring groups share nodes, so failing groups are spread out.
         let stride = count / measured.failing;
         let failing: Vec<usize> = (0..measured.failing)
             .map(|number| (self.next + number * stride) % count)
@@ -188,7 +190,7 @@ impl Scene {
         measured
             .all
             .add(*first.context("a failure")?, *last.context("a restart")?);
-        let after = self.told().await?;
+        let after = self.messages().await?;
         let others = (0..count).filter(|group| !failing.contains(group));
         measured.others_told += others
             .map(|group| after.get(group).unwrap_or(&0) - before.get(group).unwrap_or(&0))
@@ -196,7 +198,7 @@ impl Scene {
         Ok(())
     }
 
-    /// When each of so many groups failed, and ran anew, by group; 0 of the others.
+    /// The times of failure and of the restart of each failed group; 0 for other groups.
     async fn in_fleet(&mut self, failing: usize) -> Result<(Vec<u64>, Vec<u64>)> {
         let mut failed = vec![0; self.generations.len()];
         let mut ran = failed.clone();
@@ -204,9 +206,9 @@ impl Scene {
             let wanted = &self.generations;
             let (is_failure, group, at) = self
                 .fleet
-                .hear(|news| match news {
-                    News::Failed { group, at } => Some((true, group, at)),
-                    News::Runs {
+                .hear(|event| match event {
+                    BenchEvent::Failed { group, at } => Some((true, group, at)),
+                    BenchEvent::Runs {
                         group,
                         generation,
                         at,
@@ -221,15 +223,15 @@ impl Scene {
         Ok((failed, ran))
     }
 
-    /// When the coordinator of each of so many groups knew that all run, by group.
+    /// The time at which the coordinator of each failed group knew that all run.
     async fn known(&mut self, failing: usize) -> Result<Vec<u64>> {
         let mut known = vec![0; self.generations.len()];
         for _ in 0..failing {
             let wanted = &self.generations;
             let (group, at) = self
                 .hub
-                .hear(|news| match news {
-                    News::Synced {
+                .hear(|event| match event {
+                    BenchEvent::Synced {
                         group,
                         generation,
                         at,
@@ -244,22 +246,22 @@ impl Scene {
         Ok(known)
     }
 
-    /// How often workers of each group were told anything so far.
-    async fn told(&mut self) -> Result<Vec<u64>> {
-        let mut told = vec![0; self.generations.len()];
+    /// The number of messages to the workers of each group so far.
+    async fn messages(&mut self) -> Result<Vec<u64>> {
+        let mut counts = vec![0; self.generations.len()];
         self.fleet.order(Order::Count).await?;
-        for _ in 0..told.len() {
+        for _ in 0..counts.len() {
             let (group, times) = self
                 .fleet
-                .hear(|news| match news {
-                    News::Told { group, times } => Some((group, times)),
+                .hear(|event| match event {
+                    BenchEvent::Messages { group, times } => Some((group, times)),
                     _ => None,
                 })
                 .await
                 .context("what workers were told")?;
-            *told.get_mut(group).context("a group")? = times;
+            *counts.get_mut(group).context("a group")? = times;
         }
-        Ok(told)
+        Ok(counts)
     }
 
     async fn end(mut self) -> Result<()> {
@@ -306,7 +308,7 @@ fn write(args: &Args, all: &[Measured]) -> Result<()> {
     let out = args
         .out
         .clone()
-        .unwrap_or_else(|| target().join("bench/groups.json"));
+        .unwrap_or_else(|| target_dir().join("bench/groups.json"));
     if let Some(parent) = out.parent() {
         fs::create_dir_all(parent)?;
     }

@@ -1,5 +1,5 @@
-//! The control plane's side, in a process of its own: the real hub over TLS, and for restarts the real coordinator of each group ([`crate::group`]). What is left
-//! out of a control plane is everything about the API server.
+//! The control plane in its own process: the real hub over TLS, and for restarts the real
+//! coordinator of each group ([`crate::group`]). Only the API server is left out.
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -16,17 +16,17 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::group::{Group, Shape};
-use crate::message::{News, Order, now, orders, say};
+use crate::message::{BenchEvent, Order, now, orders, say};
 use crate::token::{self, Cluster};
 
-/// Orders that wait for a group.
+/// Capacity of a group's queue of orders.
 const ORDERS: usize = 64;
-/// How often it is looked whether all are connected.
-const LOOK: Duration = Duration::from_millis(10);
+/// How often the number of connections is checked.
+const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Where the CA and the key of tokens are
+    /// Folder with the CA and the key of tokens
     #[arg(long)]
     dir: PathBuf,
     #[arg(long)]
@@ -38,7 +38,7 @@ pub(crate) struct Args {
     each: usize,
     #[arg(long, default_value_t = 1)]
     groups: usize,
-    /// Workers of each group [default: all that there are]
+    /// Workers of each group [default: all workers]
     #[arg(long)]
     group_size: Option<usize>,
     /// Milliseconds that a write to the API server takes
@@ -60,7 +60,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let gate = Gate {
         authenticator: Authenticator::new(token::expected(), cluster(), cluster()),
         refusals: Arc::<Refusals>::default(),
-        // Nodes have addresses of their own, with places for each. Here all have one: it gets as many as one can have.
+        // The limit is per address. Here all nodes share one address, so it has no limit.
         strangers: usize::MAX,
     };
     let registry = Registry::new(Epoch(1));
@@ -69,7 +69,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let (leading, term, terms) = (Arc::clone(&role), end.clone(), Arc::clone(&registry));
     tokio::spawn(async move { leading.lead(terms, term).await });
     let mut groups = JoinSet::new();
-    let mut told = Vec::new();
+    let mut queues = Vec::new();
     for group in 0..args.groups {
         let shape = Shape {
             group,
@@ -77,29 +77,29 @@ pub(crate) async fn run(args: Args) -> Result<()> {
             each: args.each,
         };
         let (tell, orders) = mpsc::channel(ORDERS);
-        told.push(tell);
+        queues.push(tell);
         let write = Duration::from_millis(args.write_ms);
         let group = Group::new(Arc::clone(&registry), shape, write, Generation(args.generation));
         groups.spawn(group.run(orders));
     }
     let serve = serve_from_dir(listener, &args.dir, role, gate, end.clone());
-    say(News::Ready);
+    say(BenchEvent::Ready);
     tokio::select! {
         served = serve => served,
-        ended = pass_on(&registry, &told) => ended,
+        ended = pass_on(&registry, &queues) => ended,
         Some(ended) = groups.join_next() => ended?,
     }
 }
 
-/// Hands what it is told to all groups, until nobody tells any more.
+/// Passes orders on to all groups, until the benchmark is gone.
 async fn pass_on(registry: &Registry, groups: &[mpsc::Sender<Order>]) -> Result<()> {
     let mut orders = orders();
     while let Some(order) = orders.recv().await {
         if let Order::Await { connected } = order {
             while registry.connected() < connected {
-                tokio::time::sleep(LOOK).await;
+                tokio::time::sleep(CHECK_INTERVAL).await;
             }
-            say(News::Connected { at: now() });
+            say(BenchEvent::Connected { at: now() });
             continue;
         }
         for group in groups {

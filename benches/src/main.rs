@@ -1,5 +1,5 @@
-//! `lockstep-scale`: measures one control plane with thousands of nodes, beside the design with Valkey, in one run. `docs/scaling.md` says what is
-//! compared.
+//! `lockstep-scale`: measures one control plane with thousands of nodes, beside the design with
+//! Valkey, in one run. `docs/scaling.md` says what is compared.
 
 mod bare;
 mod bench;
@@ -24,7 +24,7 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 use tikv_jemallocator::Jemalloc;
 
-/// As in the control plane, which one of the processes stands for.
+/// The allocator of the control plane, which one of the processes simulates.
 #[global_allocator]
 static ALLOCATOR: Jemalloc = Jemalloc;
 
@@ -38,11 +38,13 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Pushes, restarts, memory and reconnects of both designs. Writes target/bench/scale.json and scale.svg
+    /// Pushes, restarts, memory and reconnects of both designs. Writes target/bench/scale.json and
+    /// scale.svg
     Run(bench::Args),
     /// Many groups, some of which fail at the same time. Writes target/bench/groups.json
     Groups(groups::Args),
-    /// One JobSet on a real API server, its pods on nodes without machines: restarts in place, and recreations. Writes target/bench/system.json
+    /// One JobSet on a real API server, with pods on hollow nodes: restarts in place and
+    /// recreations. Writes target/bench/system.json
     System(system::Args),
     /// The control plane of the benchmark
     #[command(hide = true)]
@@ -65,7 +67,7 @@ enum Action {
 }
 
 fn main() -> Result<()> {
-    // As the control plane does, for all processes alike.
+    // As in the control plane, for all processes.
     let _ = nix::sys::prctl::set_thp_disable(true);
     let args = Args::parse();
     tokio::runtime::Builder::new_multi_thread()

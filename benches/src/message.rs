@@ -1,5 +1,6 @@
-//! What the benchmark and its processes tell each other, one JSON object a line: orders on stdin, news on stdout. Times are nanoseconds of the
-//! machine's monotonic clock, which all of its processes share.
+//! Messages between the benchmark and its processes, one JSON object per line: orders on stdin,
+//! events on stdout. Times are nanoseconds of the machine's monotonic clock, which all processes
+//! share.
 
 use std::io::Write as _;
 use std::sync::Arc;
@@ -11,52 +12,52 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::ChildStdout;
 use tokio::sync::{Notify, mpsc};
 
-/// To a process of the benchmark.
+/// An order to a process of the benchmark.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(tag = "order", rename_all = "snake_case")]
 pub(crate) enum Order {
-    /// Say when so many are connected.
+    /// Report when this many are connected.
     Await {
         /// How many.
         connected: usize,
     },
     /// Start all workers.
     Start,
-    /// Tell all a value that asks for nothing.
+    /// Send all workers a value that has no effect.
     Push {
         /// The value; never the same twice in a row.
         value: u32,
     },
-    /// Tell all to run the next generation, with nothing in between.
+    /// Make all workers run the next generation without a barrier.
     Raise,
-    /// From now on the coordinator decides.
+    /// Hand over to the coordinator.
     Coordinate,
-    /// Let this worker fail.
+    /// Make this worker fail.
     Fail {
         /// Which.
         worker: usize,
     },
-    /// Say how often workers were told anything, of each group.
+    /// Report for each group how many messages its workers were sent.
     Count,
 }
 
-/// From a process of the benchmark.
+/// An event from a process of the benchmark.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-#[serde(tag = "news", rename_all = "snake_case")]
-pub(crate) enum News {
-    /// It takes orders.
+#[serde(tag = "event", rename_all = "snake_case")]
+pub(crate) enum BenchEvent {
+    /// The process accepts orders.
     Ready,
-    /// As many are connected as was asked for.
+    /// The wanted number of connections exists.
     Connected {
         /// When.
         at: u64,
     },
-    /// A value, or a generation, is about to leave.
+    /// A value or a generation is about to be sent.
     Pushed {
         /// When.
         at: u64,
     },
-    /// The last worker has been told the value.
+    /// The last worker has received the value.
     Has {
         /// Which.
         value: u32,
@@ -79,9 +80,9 @@ pub(crate) enum News {
         /// When.
         at: u64,
     },
-    /// The coordinator decides.
+    /// The coordinator has decided.
     Coordinating,
-    /// Whoever decides knows that all run the generation.
+    /// The deciding process knows that all workers run the generation.
     Synced {
         /// Which group's.
         group: usize,
@@ -89,11 +90,12 @@ pub(crate) enum News {
         generation: u64,
         /// When.
         at: u64,
-        /// Milliseconds from the decision until all were known to be parked, where there is a barrier.
+        /// With a barrier: milliseconds from the decision until all workers were known to be
+        /// parked.
         parked_ms: f64,
     },
-    /// So often were the workers of a group told anything.
-    Told {
+    /// The number of messages to the workers of a group.
+    Messages {
         /// Whose.
         group: usize,
         /// How often.
@@ -101,7 +103,7 @@ pub(crate) enum News {
     },
 }
 
-/// Now.
+/// The present time.
 pub(crate) fn now() -> u64 {
     let now = clock_gettime(ClockId::CLOCK_MONOTONIC).map(|now| {
         u64::try_from(now.tv_sec()).unwrap_or(0) * 1_000_000_000 + u64::try_from(now.tv_nsec()).unwrap_or(0)
@@ -109,9 +111,9 @@ pub(crate) fn now() -> u64 {
     now.unwrap_or(0)
 }
 
-/// Tells the benchmark. Where it is gone, this process ends soon too.
-pub(crate) fn say(news: News) {
-    if let Ok(mut line) = serde_json::to_string(&news) {
+/// Sends an event to the benchmark. If the benchmark is gone, this process ends soon too.
+pub(crate) fn say(event: BenchEvent) {
+    if let Ok(mut line) = serde_json::to_string(&event) {
         line.push('\n');
         let mut stdout = std::io::stdout().lock();
         let _ = stdout.write_all(line.as_bytes());
@@ -119,7 +121,7 @@ pub(crate) fn say(news: News) {
     }
 }
 
-/// The orders that come on stdin, until the benchmark is gone.
+/// The orders from stdin, until the benchmark is gone.
 pub(crate) fn orders() -> mpsc::Receiver<Order> {
     let (sender, receiver) = mpsc::channel(64);
     std::thread::spawn(move || {
@@ -135,8 +137,8 @@ pub(crate) fn orders() -> mpsc::Receiver<Order> {
     receiver
 }
 
-/// Has workers fail as the orders on stdin say, until the benchmark is gone.
-pub(crate) async fn fail_as_told(failures: &[Arc<Notify>]) {
+/// Makes workers fail on orders from stdin, until the benchmark is gone.
+pub(crate) async fn fail_on_orders(failures: &[Arc<Notify>]) {
     let mut orders = orders();
     while let Some(order) = orders.recv().await {
         if let Order::Fail { worker } = order
@@ -147,8 +149,8 @@ pub(crate) async fn fail_as_told(failures: &[Arc<Notify>]) {
     }
 }
 
-/// The news that come from a process, until it is gone.
-pub(crate) fn news(from: ChildStdout) -> mpsc::Receiver<News> {
+/// The events from a process, until it is gone.
+pub(crate) fn events(from: ChildStdout) -> mpsc::Receiver<BenchEvent> {
     let (sender, receiver) = mpsc::channel(64);
     tokio::spawn(async move {
         let mut lines = BufReader::new(from).lines();

@@ -1,4 +1,4 @@
-//! What things are called: the fleet, the hub and the baseline agree on it without talking. Lengths are those of the real thing.
+//! Names that the fleet, the hub and the baseline agree on. Their lengths are realistic.
 
 use lockstep_core::restart::Incarnation;
 
@@ -54,7 +54,8 @@ pub(crate) fn incarnation(worker: usize) -> Incarnation {
     }
 }
 
-/// Name of a worker in the design with Valkey: `<JobSet>-<replicatedJob>-<job index>-<completion index>`.
+/// Name of a worker in the design with Valkey: `<JobSet>-<replicatedJob>-<job index>-<completion
+/// index>`.
 pub(crate) fn worker(worker: usize) -> String {
     format!("{}-{worker}", job(0))
 }

@@ -7,7 +7,7 @@ use crate::samples::Samples;
 /// Reads one measure.
 type Read = fn(&Samples) -> f64;
 
-/// What is drawn, and how to read it.
+/// The measures that are drawn.
 const PANELS: [(&str, Read); 4] = [
     ("Restart: failure until all are known to run, ms", |of| {
         of.trip.percentile(50)
@@ -18,12 +18,12 @@ const PANELS: [(&str, Read); 4] = [
     }),
     ("Server memory per stream, idle, KiB", |of| of.idle.percentile(50)),
 ];
-/// One for each design; they can be told apart in grey, too.
+/// A colour for each design. They differ in greyscale, too.
 const COLOURS: [&str; 6] = ["#1b6ca8", "#0b2f4f", "#d98a1f", "#f3d9b5", "#7f7f7f", "#c9c9c9"];
 const WIDTH: f64 = 620.0;
 const HEIGHT: f64 = 240.0;
 const MARGIN: f64 = 40.0;
-/// Where bars end below, and how high the highest is.
+/// The lower end of bars, and the height of the highest.
 const FLOOR: f64 = HEIGHT - 36.0;
 const HIGHEST: f64 = FLOOR - 44.0;
 
@@ -62,7 +62,7 @@ fn panel(svg: &mut String, title: &str, read: Read, sizes: &[(usize, Vec<Samples
         r#"<text x="{MARGIN}" y="20" font-size="13" font-weight="bold">{title}</text>"#
     );
     let all = sizes.iter().flat_map(|(_, samples)| samples.iter().map(read));
-    // What was not measured is not a number.
+    // Measures without samples are NaN.
     let most = all
         .filter(|value| value.is_finite())
         .fold(f64::MIN_POSITIVE, f64::max);
@@ -119,7 +119,7 @@ mod tests {
         let svg = svg(&["a", "b", "c", "d", "e", "f"], &sizes);
         assert_eq!(svg.matches("workers</text>").count(), 4 * 2);
         for (design, colour) in COLOURS.iter().enumerate() {
-            // Its bars, and the key.
+            // Its bars, and its legend.
             assert_eq!(svg.matches(colour).count(), 4 * 2 + 1, "{design}");
         }
         assert_eq!(svg.matches(">30</text>").count(), 4 * 2);

@@ -1,4 +1,4 @@
-//! What was measured of one design, and what is said of it.
+//! The measurements of one design, and statistics on them.
 
 use serde_json::{Value, json};
 
@@ -16,7 +16,7 @@ impl Times {
         self.0.push(time);
     }
 
-    /// The time that so many of a hundred do not exceed (nearest rank).
+    /// A percentile (nearest rank).
     pub(crate) fn percentile(&self, percent: usize) -> f64 {
         let mut sorted = self.0.clone();
         sorted.sort_by(f64::total_cmp);
@@ -35,7 +35,7 @@ impl Times {
     }
 }
 
-/// CPU time of whoever decides and pushes, over many messages.
+/// CPU time of the server over many messages.
 #[derive(Debug, Default)]
 pub(crate) struct Cost {
     nanos: u64,
@@ -43,52 +43,54 @@ pub(crate) struct Cost {
 }
 
 impl Cost {
-    /// Adds what so many messages have cost.
+    /// Adds the cost of a number of messages.
     pub(crate) fn add(&mut self, nanos: u64, of: usize) {
         self.nanos += nanos;
         self.of += of;
     }
 
-    /// Microseconds for each.
+    /// Microseconds per message.
     pub(crate) fn each(&self) -> f64 {
         self.nanos as f64 / 1e3 / self.of as f64
     }
 }
 
-/// What was measured of one design at one size.
+/// The measurements of one design at one size.
 #[derive(Debug, Default)]
 pub(crate) struct Samples {
-    /// Until all are connected, when they connect first.
+    /// Until all are connected for the first time.
     pub(crate) connect: Times,
-    /// Desired state leaves; the last worker has it.
+    /// From the sending of desired state until the last worker has it.
     pub(crate) push: Times,
-    /// Desired state leaves; the last worker runs it. Its report is on the way.
+    /// From the sending of desired state until the last worker runs it and has sent its report.
     pub(crate) raise: Times,
-    /// A worker is about to report its failure; whoever decides knows that all run anew.
+    /// From the failure of a worker, just before its report, until the server knows that all run
+    /// again.
     pub(crate) trip: Times,
-    /// The same, until the last worker runs anew.
+    /// From the failure of a worker until the last worker runs again.
     pub(crate) running: Times,
-    /// From the decision until all are known to be parked.
+    /// From the decision until all workers are known to be parked.
     pub(crate) parked: Times,
-    /// The server is killed; all are connected to its successor.
+    /// From the kill of the server until all are connected to its successor.
     pub(crate) storm: Times,
-    /// The same, and a worker fails before anybody is back; all are known to run anew.
+    /// The same with a worker that fails before anyone is connected, until all are known to run
+    /// again.
     pub(crate) served: Times,
-    /// CPU per stream of a push, of a push and a report, and of a whole restart.
+    /// CPU per stream for a push, for a push and a report, and for a whole restart.
     pub(crate) push_cost: Cost,
     pub(crate) raise_cost: Cost,
     pub(crate) trip_cost: Cost,
-    /// CPU of the server that took over until all were back, from its start, per stream.
+    /// CPU per stream of the successor, from its start until all were connected.
     pub(crate) storm_cost: Cost,
-    /// CPU of the other ends, all in one process, per stream of a restart.
+    /// CPU per stream of the clients for a restart. All of them are in one process.
     pub(crate) fleet_cost: Cost,
-    /// KiB of the server per stream: idle, after the rounds, and after so many restarts.
+    /// KiB of the server per stream: idle, after the rounds, and after further restarts.
     pub(crate) idle: Times,
     pub(crate) busy: Times,
     pub(crate) restarted: Times,
-    /// KiB of the server that took over, at most.
+    /// Peak KiB of the successor.
     pub(crate) storm_peak: Times,
-    /// KiB of the server before that, at most.
+    /// Peak KiB of the first server.
     pub(crate) peak: Times,
 }
 

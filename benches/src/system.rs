@@ -1,11 +1,11 @@
-//! The whole system: a JobSet on a real API server with its controllers and scheduler, the product's control plane as it is, and nodes without
-//! machines whose daemons are the product's. A worker fails, a pod is lost, all pods of a node are lost; and the same JobSet is recreated.
+//! The whole system: a JobSet on a real API server with its controllers and scheduler, the real
+//! control plane, and hollow nodes with the product's daemons. Measures the failure of a worker,
+//! the loss of a pod and of all pods of a node, and recreations of the same JobSet.
 
+mod api;
 mod crew;
 mod daemons;
-mod manifest;
 mod report;
-mod writes;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -19,23 +19,23 @@ use kube::core::{ApiResource, GroupVersionKind};
 use lockstep_integration::cluster::{Cluster, Spec};
 use lockstep_integration::harness::hollow::{self, Kubelets};
 use lockstep_integration::harness::{Access, ControlPlane, eventually};
-use lockstep_integration::target::target;
+use lockstep_integration::host::target_dir;
 use lockstep_node_daemon::worker::driver::Handle;
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use crate::message::{News, now};
+use crate::message::{BenchEvent, now};
 use crate::samples::Times;
+use api::Restarts;
 use crew::{Crew, Member};
-use manifest::Restarts;
 
 /// Workers of a node.
 const EACH: usize = 8;
-/// Nodes that are free at first.
+/// Spare nodes.
 const SPARE: usize = 8;
-/// How long anything may take.
+/// Time limit for each step.
 const LIMIT: Duration = Duration::from_secs(900);
-/// What is still written after a restart is written by then.
+/// Time for the last writes after a restart.
 const SETTLE: Duration = Duration::from_secs(2);
 
 #[derive(Debug, clap::Args)]
@@ -43,10 +43,10 @@ pub(crate) struct Args {
     /// Numbers of pods, separated by commas
     #[arg(long, value_delimiter = ',', default_value = "10,1000,5000")]
     pods: Vec<usize>,
-    /// Workers that fail, one after another
+    /// Failures of workers, one after another
     #[arg(long, default_value_t = 20)]
     rounds: usize,
-    /// Pods and nodes that are lost, one after another
+    /// Losses of pods and nodes, one after another
     #[arg(long, default_value_t = 3)]
     losses: usize,
     /// Recreations
@@ -57,21 +57,21 @@ pub(crate) struct Args {
     program: Option<PathBuf>,
 }
 
-/// What was measured with one number of pods.
+/// Results for one number of pods.
 #[derive(Default)]
 pub(crate) struct Measured {
     pub(crate) pods: usize,
-    /// From the JobSet's creation until all run.
+    /// From the JobSet's creation until all workers run.
     pub(crate) start: Times,
     pub(crate) worker: Times,
     pub(crate) pod: Times,
     pub(crate) node: Times,
     pub(crate) recreate: Times,
-    /// Writes that the API server was asked for, for each failed worker.
+    /// Write requests to the API server per failed worker.
     pub(crate) writes: f64,
-    /// CPU seconds of the control plane, the same.
+    /// CPU seconds of the control plane per failed worker.
     pub(crate) cpu: f64,
-    /// Its memory at most before the recreations, in MiB.
+    /// Its peak memory before the recreations, in MiB.
     pub(crate) peak: f64,
 }
 
@@ -83,7 +83,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     crate::child::raise_files()?;
     let mut all = Vec::new();
     for pods in &args.pods {
-        // A new API server for each, so that none pays for what another has left behind.
+        // A new API server for each, so that they do not affect each other.
         let cluster = Cluster::up(Spec::api_server().with_controllers().with_scheduler()).await?;
         let measured = Box::pin(size(&args, &cluster, *pods)).await;
         all.push(measured.with_context(|| format!("{pods} pods"))?);
@@ -92,7 +92,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     report::write(&args, &all)
 }
 
-/// Everything with one number of pods.
+/// Measures one number of pods.
 async fn size(args: &Args, cluster: &Cluster, pods: usize) -> Result<Measured> {
     let dir = tempfile::tempdir()?;
     let client = cluster.client().await?;
@@ -133,9 +133,9 @@ async fn start(args: &Args, cluster: &Cluster, dir: &Path, port: u16) -> Result<
     let program = args
         .program
         .clone()
-        .unwrap_or_else(|| target().join("release/lockstep-control-plane"));
-    std::fs::create_dir_all(target().join("bench"))?;
-    let log = target().join("bench/control-plane.log");
+        .unwrap_or_else(|| target_dir().join("release/lockstep-control-plane"));
+    std::fs::create_dir_all(target_dir().join("bench"))?;
+    let log = target_dir().join("bench/control-plane.log");
     let (address, tls) = (format!("127.0.0.1:{port}"), dir.join("tls").display().to_string());
     let more = [
         ["--namespace", daemons::NAMESPACE],
@@ -145,14 +145,14 @@ async fn start(args: &Args, cluster: &Cluster, dir: &Path, port: u16) -> Result<
     ControlPlane::start(&program, &cluster.kubeconfig(), &log, false, more.as_flattened()).await
 }
 
-/// A JobSet, its pods, and news of them.
+/// A JobSet, its pods, and their events.
 struct Scene {
     client: Client,
     pods: Api<Pod>,
     jobsets: Api<DynamicObject>,
     crew: Crew,
     count: usize,
-    news: mpsc::UnboundedReceiver<News>,
+    events: mpsc::UnboundedReceiver<BenchEvent>,
     _kubelets: Kubelets,
 }
 
@@ -160,10 +160,10 @@ impl Scene {
     fn new(access: &Access, namespace: &str, daemons: HashMap<String, Handle>, count: usize) -> Self {
         let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("jobset.x-k8s.io", "v1alpha2", "JobSet"));
         let pods: Api<Pod> = Api::namespaced(access.client.clone(), namespace);
-        // One message for each restart and failure: the benchmark reads them as they come.
-        let (sender, news) = mpsc::unbounded_channel();
-        let say = move |news| {
-            let _ = sender.send(news);
+        // The benchmark reads the event of each restart and failure at once.
+        let (sender, events) = mpsc::unbounded_channel();
+        let say = move |event| {
+            let _ = sender.send(event);
         };
         Self {
             client: access.client.clone(),
@@ -172,11 +172,11 @@ impl Scene {
             _kubelets: Kubelets::start(access.client.clone(), pods.clone()),
             pods,
             count,
-            news,
+            events,
         }
     }
 
-    /// The worker's failure, the pod's, the node's.
+    /// Measures failures of a worker, a pod and a node.
     async fn in_place(
         &mut self,
         args: &Args,
@@ -189,7 +189,7 @@ impl Scene {
         measured.start.add(began, self.all_run(generation).await?);
         self.settled(generation).await?;
 
-        let before = (writes::so_far(&self.client).await?, control_plane.usage()?.cpu);
+        let before = (api::writes(&self.client).await?, control_plane.usage()?.cpu);
         for round in 0..args.rounds {
             generation += 1;
             let victim = self.victim(round)?;
@@ -198,7 +198,7 @@ impl Scene {
             measured.worker.add(failed, self.all_run(generation).await?);
             self.settled(generation).await?;
         }
-        let after = (writes::so_far(&self.client).await?, control_plane.usage()?.cpu);
+        let after = (api::writes(&self.client).await?, control_plane.usage()?.cpu);
         measured.writes = (after.0 - before.0) / args.rounds as f64;
         measured.cpu = (after.1 - before.1) / args.rounds as f64;
 
@@ -217,7 +217,7 @@ impl Scene {
             for victim in self.crew.on(&node) {
                 self.delete(&victim).await?;
             }
-            // A pod that goes after the others were released costs another restart.
+            // A pod that ends after the others were released causes another restart.
             let (reached, ran) = self.all_run_from(generation).await?;
             generation = reached;
             measured.node.add(began, ran);
@@ -226,7 +226,7 @@ impl Scene {
         self.clear(Restarts::InPlace).await
     }
 
-    /// The same JobSet, made anew each time.
+    /// Measures recreations of the same JobSet.
     async fn recreate(&mut self, args: &Args, measured: &mut Measured) -> Result<()> {
         if args.recreations == 0 {
             return Ok(());
@@ -250,7 +250,7 @@ impl Scene {
     }
 
     async fn create(&self, restarts: Restarts) -> Result<()> {
-        let jobset = serde_json::from_value(manifest::jobset(self.count, restarts))?;
+        let jobset = serde_json::from_value(api::jobset(self.count, restarts))?;
         self.jobsets.create(&PostParams::default(), &jobset).await?;
         Ok(())
     }
@@ -263,17 +263,17 @@ impl Scene {
         Ok(())
     }
 
-    /// A pod; each round another.
+    /// A pod, a different one in each round.
     fn victim(&self, round: usize) -> Result<Member> {
         let all = self.crew.one_of_each_node();
         let place = (round * 7919) % all.len().max(1);
         all.get(place).cloned().context("there is no pod")
     }
 
-    async fn hear<T>(&mut self, what: &str, wanted: impl Fn(&News) -> Option<T>) -> Result<T> {
+    async fn hear<T>(&mut self, what: &str, wanted: impl Fn(&BenchEvent) -> Option<T>) -> Result<T> {
         let heard = async {
-            while let Some(news) = self.news.recv().await {
-                if let Some(heard) = wanted(&news) {
+            while let Some(event) = self.events.recv().await {
+                if let Some(heard) = wanted(&event) {
                     return Ok(heard);
                 }
             }
@@ -285,36 +285,36 @@ impl Scene {
     }
 
     async fn failure(&mut self) -> Result<u64> {
-        self.hear("a worker fails", |news| match news {
-            News::Failed { at, .. } => Some(*at),
+        self.hear("a worker fails", |event| match event {
+            BenchEvent::Failed { at, .. } => Some(*at),
             _ => None,
         })
         .await
     }
 
-    /// When the last of them ran this generation, or recreation.
+    /// The time at which the last worker ran this generation or recreation.
     async fn all_run(&mut self, wanted: u64) -> Result<u64> {
         self.all_run_from(wanted).await.map(|(_, at)| at)
     }
 
-    /// The same of this generation, or of one after it; and which it was.
+    /// The time at which the last worker ran this generation or a later one, and that generation.
     async fn all_run_from(&mut self, wanted: u64) -> Result<(u64, u64)> {
-        self.hear(&format!("all run {wanted}"), |news| match news {
-            News::Runs { generation, at, .. } if *generation >= wanted => Some((*generation, *at)),
+        self.hear(&format!("all run {wanted}"), |event| match event {
+            BenchEvent::Runs { generation, at, .. } if *generation >= wanted => Some((*generation, *at)),
             _ => None,
         })
         .await
     }
 
-    /// Waits until the status says that the group runs this generation, and what else is written has been.
+    /// Waits until the status has this generation, and for the last writes.
     async fn settled(&self, generation: u64) -> Result<()> {
-        eventually("the status tells of it", LIMIT, async || {
+        eventually("the status has the generation", LIMIT, async || {
             let jobset = self.jobsets.get(Restarts::InPlace.name()).await?;
-            let said = &jobset.data["status"]["inPlaceRestart"];
-            let reached = said["generation"].as_u64().unwrap_or(0);
+            let status = &jobset.data["status"]["inPlaceRestart"];
+            let reached = status["generation"].as_u64().unwrap_or(0);
             ensure!(
-                said["phase"] == "InSync" && reached == generation,
-                "{said} is not {generation}"
+                status["phase"] == "InSync" && reached == generation,
+                "{status} is not {generation}"
             );
             Ok(())
         })

@@ -1,17 +1,17 @@
 //! A table on the terminal.
 
-/// Characters of a column.
+/// Width of a column in characters.
 const CELL: usize = 18;
 
-/// One column for each of some measurements.
+/// A table with one column per measurement.
 pub(crate) struct Table<'a, T> {
     all: &'a [T],
-    /// Characters of the column that names the rows.
+    /// Width of the column with the names of rows.
     names: usize,
 }
 
 impl<'a, T> Table<'a, T> {
-    /// Prints what stands above the columns.
+    /// Prints the heads of the columns.
     pub(crate) fn begin(all: &'a [T], names: usize, head: impl Fn(&T) -> String) -> Self {
         let table = Self { all, names };
         table.row("", head);

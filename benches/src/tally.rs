@@ -1,64 +1,68 @@
-//! Counts what workers tell, and says when the last of them has.
+//! Counts reports of workers, and reports when the last of them has come.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use crate::message::{News, now};
+use crate::message::{BenchEvent, now};
 
 /// The counts of one group.
 pub(crate) struct Tally {
     group: usize,
     workers: usize,
-    /// Takes the news.
-    say: Box<dyn Fn(News) + Send + Sync>,
+    /// Receives the events.
+    say: Box<dyn Fn(BenchEvent) + Send + Sync>,
     has: Mutex<BTreeMap<u32, usize>>,
     runs: Mutex<BTreeMap<u64, usize>>,
-    /// How often any of them was told anything.
-    told: AtomicU64,
+    /// Number of messages to the workers.
+    messages: AtomicU64,
 }
 
 impl Tally {
-    pub(crate) fn new(group: usize, workers: usize, say: impl Fn(News) + Send + Sync + 'static) -> Self {
+    pub(crate) fn new(
+        group: usize,
+        workers: usize,
+        say: impl Fn(BenchEvent) + Send + Sync + 'static,
+    ) -> Self {
         Self {
             group,
             workers,
             say: Box::new(say),
             has: Mutex::default(),
             runs: Mutex::default(),
-            told: AtomicU64::new(0),
+            messages: AtomicU64::new(0),
         }
     }
 
-    /// Whose counts these are.
+    /// The number of the group.
     pub(crate) fn group(&self) -> usize {
         self.group
     }
 
-    /// A worker was told something, new or not.
-    pub(crate) fn told(&self) {
-        self.told.fetch_add(1, Ordering::Relaxed);
+    /// Counts a message to a worker.
+    pub(crate) fn count_message(&self) {
+        self.messages.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Says how often that was.
-    pub(crate) fn say_told(&self) {
-        (self.say)(News::Told {
+    /// Reports the number of messages.
+    pub(crate) fn report_messages(&self) {
+        (self.say)(BenchEvent::Messages {
             group: self.group,
-            times: self.told.load(Ordering::Relaxed),
+            times: self.messages.load(Ordering::Relaxed),
         });
     }
 
-    /// A worker was told this value.
+    /// Counts a worker that has received this value.
     pub(crate) fn has(&self, value: u32) {
         if self.is_last(&self.has, value) {
-            (self.say)(News::Has { value, at: now() });
+            (self.say)(BenchEvent::Has { value, at: now() });
         }
     }
 
-    /// A worker runs this generation.
+    /// Counts a worker that runs this generation.
     pub(crate) fn runs(&self, generation: u64) {
         if self.is_last(&self.runs, generation) {
-            (self.say)(News::Runs {
+            (self.say)(BenchEvent::Runs {
                 group: self.group,
                 generation,
                 at: now(),
@@ -66,9 +70,9 @@ impl Tally {
         }
     }
 
-    /// A worker is about to report that it failed.
+    /// Reports that a worker is about to report its failure.
     pub(crate) fn fails(&self) {
-        (self.say)(News::Failed {
+        (self.say)(BenchEvent::Failed {
             group: self.group,
             at: now(),
         });

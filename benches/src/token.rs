@@ -1,4 +1,4 @@
-//! The tokens of the fleet: signed as an API server signs those of ServiceAccounts, with a key that is made for the run.
+//! The tokens of the fleet, signed like ServiceAccount tokens with a key for this run.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,17 +20,17 @@ const AUDIENCE: &str = "lockstep-hub";
 const KEY_ID: &str = "bench";
 const JWKS: &str = "jwks.json";
 
-/// What the hub is to accept.
+/// The issuer and audience that the hub accepts.
 pub(crate) fn expected() -> Expected {
     Expected::new(AUDIENCE, "lockstep-system", "lockstep-node-daemon")
 }
 
-/// The file that holds the token of a node's daemon.
+/// The file with the token of a node's daemon.
 pub(crate) fn file(dir: &Path, node: usize) -> PathBuf {
     dir.join("tokens").join(names::node(node))
 }
 
-/// Makes a key, and the tokens of so many nodes, good for a day.
+/// Creates a key, and tokens for this many nodes that are valid for a day.
 pub(crate) fn issue(dir: &Path, nodes: usize) -> Result<()> {
     let rng = SystemRandom::new();
     let failed = |_| anyhow!("no key could be made");
@@ -48,9 +48,9 @@ pub(crate) fn issue(dir: &Path, nodes: usize) -> Result<()> {
     let part = |value: &Value| URL_SAFE_NO_PAD.encode(value.to_string());
     let header = part(&json!({"alg": "ES256", "kid": KEY_ID}));
     for node in 0..nodes {
-        let said = format!("{header}.{}", part(&claims(node, now)));
-        let signature = key.sign(&rng, said.as_bytes()).map_err(failed)?;
-        let token = format!("{said}.{}", URL_SAFE_NO_PAD.encode(signature));
+        let signed = format!("{header}.{}", part(&claims(node, now)));
+        let signature = key.sign(&rng, signed.as_bytes()).map_err(failed)?;
+        let token = format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature));
         fs::write(file(dir, node), token)?;
     }
     Ok(())
@@ -73,7 +73,7 @@ fn claims(node: usize, now: u64) -> Value {
     })
 }
 
-/// In the place of an API server: publishes the key, and says that every token is good.
+/// Acts as the API server: publishes the key, and reports every token as valid.
 pub(crate) struct Cluster(pub(crate) PathBuf);
 
 #[async_trait]

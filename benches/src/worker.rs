@@ -1,4 +1,4 @@
-//! A worker that takes no time: it stops and starts at once. Phases that last no time are not reported.
+//! A simulated worker that stops and starts at once. Phases without duration are not reported.
 //!
 //! ```text
 //!    ┌──────────────────────higher generation h───────────────┐
@@ -6,7 +6,7 @@
 //!  Fresh ──named──> Running(g) ──higher generation h──> Parked(h) ──release──> Running(h)
 //!                       └──fails──> Exited(g) ──higher generation h──────^
 //! ```
-//! Where the higher generation comes released already, it runs at once.
+//! If the higher generation is already released, it runs at once.
 
 use std::sync::Arc;
 
@@ -20,10 +20,10 @@ use tokio::sync::{Notify, watch};
 
 use crate::tally::Tally;
 
-/// By SIGKILL: no matter how often that happens, the group does not wait.
+/// Exit by SIGKILL, which has no back-off.
 const KILLED: Exit = Exit { code: 137, signal: 9 };
 
-/// Where a worker is.
+/// State of a worker.
 pub(crate) struct Seat {
     pub(crate) pod: PodUid,
     pub(crate) container: ContainerId,
@@ -42,13 +42,13 @@ pub(crate) struct Worker {
     generation: Generation,
     /// Highest epoch and counter seen.
     seen: (Epoch, u64),
-    /// The value told last, carried as the time that a worker is given to end.
-    told: u32,
+    /// The last value, which is sent as the termination grace period.
+    last_value: u32,
     revision: u64,
 }
 
 impl Worker {
-    /// Connects to the daemon as a new agent does.
+    /// Connects to the daemon like a new agent.
     pub(crate) async fn register(
         handle: Handle,
         seat: Seat,
@@ -75,14 +75,14 @@ impl Worker {
             phase: AgentPhase::Fresh,
             generation: Generation::default(),
             seen: (Epoch::default(), 0),
-            told: 0,
+            last_value: 0,
             revision: 0,
         };
         worker.report().await?;
         Ok(worker)
     }
 
-    /// Lives for as long as its daemon does.
+    /// Runs until its daemon ends.
     pub(crate) async fn run(mut self) -> Result<(), Closed> {
         loop {
             tokio::select! {
@@ -105,10 +105,10 @@ impl Worker {
     }
 
     async fn obey(&mut self, target: &Target) -> Result<(), Closed> {
-        self.tally.told();
-        if target.grace_ms != self.told {
-            self.told = target.grace_ms;
-            self.tally.has(self.told);
+        self.tally.count_message();
+        if target.grace_ms != self.last_value {
+            self.last_value = target.grace_ms;
+            self.tally.has(self.last_value);
         }
         self.seen = (self.seen.0.max(target.epoch), self.seen.1.max(target.counter));
         let before = (self.phase, self.generation);

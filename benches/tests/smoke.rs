@@ -1,4 +1,5 @@
-//! The benchmarks themselves, with small fleets: all designs restart all of their workers, and come back after their server was killed.
+//! Runs the benchmarks with small fleets: all designs restart all of their workers, and recover
+//! after their server was killed.
 
 use std::fs;
 use std::process::{Command, Output};
@@ -54,7 +55,7 @@ fn all_designs_push_restart_and_reconnect() {
             "{name}"
         );
     }
-    // A worker that fails while nobody is connected is restarted with all others.
+    // A worker that fails while nothing is connected is restarted with all others.
     let meanwhile = &designs["Lockstep, 1 worker per node"]["ms"]["failure_meanwhile"];
     assert_eq!(meanwhile["rounds"], 1);
     // Only Lockstep has a barrier.

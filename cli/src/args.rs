@@ -17,10 +17,10 @@ const EXIT_CODES: &str = "\
 Exit codes:
   0   done; of `check`: everything is well
   1   it failed, or was refused; of `check`: something is broken
-  2   `check` alone: nothing is broken, but something should be looked at
+  2   `check` only: nothing is broken, but something needs a look
   3   `restart --wait` and `demo`: not all workers run (again) within --timeout
   64  the arguments make no sense
-  130 `demo` alone: it was interrupted, and has removed what it made";
+  130 `demo` only: it was interrupted, and has removed what it created";
 
 /// Why, when and how fast a JobSet restarted, and whether the installation is well.
 #[derive(Clone, Debug, Parser)]
@@ -39,7 +39,7 @@ pub(crate) struct Args {
 #[derive(Clone, Debug, Default, ClapArgs)]
 #[command(next_help_heading = "Cluster")]
 pub(crate) struct Cluster {
-    /// Kubeconfig file; by default that of KUBECONFIG, or ~/.kube/config
+    /// Kubeconfig file [default: KUBECONFIG, or ~/.kube/config]
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
 
@@ -47,15 +47,15 @@ pub(crate) struct Cluster {
     #[arg(long, global = true, value_name = "NAME")]
     pub(crate) context: Option<String>,
 
-    /// User to act as (impersonation), such as system:serviceaccount:team:bot; only the API server is asked then
+    /// User to impersonate, such as system:serviceaccount:team:bot; turns the platform API off
     #[arg(long = "as", global = true, value_name = "USER", conflicts_with_all = ["server", "token"])]
     pub(crate) as_user: Option<String>,
 
-    /// Group to act as; may be given several times
+    /// Group to impersonate; may be given several times
     #[arg(long = "as-group", global = true, value_name = "GROUP")]
     pub(crate) as_group: Vec<String>,
 
-    /// Namespace of the JobSets; by default that of the context
+    /// Namespace of the JobSets [default: that of the context]
     #[arg(long, short, global = true, value_name = "NAME")]
     pub(crate) namespace: Option<String>,
 
@@ -69,28 +69,29 @@ pub(crate) struct Cluster {
     )]
     pub(crate) system_namespace: String,
 
-    /// Token for the platform API, where the kubeconfig has none; else that of LOCKSTEP_TOKEN, where nobody is named by --as or --service-account
+    /// Token for the platform API [default: LOCKSTEP_TOKEN, unless --as or --service-account is
+    /// given; else that of the kubeconfig]
     #[arg(long, global = true, value_name = "TOKEN")]
     pub(crate) token: Option<String>,
 
-    /// ServiceAccount that a token for the platform API is made for: NAME, or NAMESPACE/NAME
+    /// ServiceAccount to request a token for the platform API for: NAME or NAMESPACE/NAME
     #[arg(long, global = true, value_name = "ACCOUNT", conflicts_with = "token")]
     pub(crate) service_account: Option<String>,
 
-    /// Address of the platform API; by default the leader's pod is reached through the API server
+    /// Address of the platform API [default: the leader's pod, through the API server]
     #[arg(long, global = true, value_name = "HOST:PORT")]
     pub(crate) server: Option<String>,
 
-    /// Ask the API server alone, not the platform API
+    /// Ask only the API server, not the platform API
     #[arg(long, global = true, conflicts_with = "server")]
     pub(crate) no_platform: bool,
 }
 
 impl Cluster {
-    /// With the token of the environment, which gives way to whatever the command line says of who asks.
+    /// Takes the token of the environment, unless the command line names a caller.
     pub(crate) fn or_token(mut self, environment: Option<String>) -> Self {
-        let somebody_is_named = self.as_user.is_some() || self.service_account.is_some();
-        let environment = environment.filter(|token| !token.is_empty() && !somebody_is_named);
+        let names_caller = self.as_user.is_some() || self.service_account.is_some();
+        let environment = environment.filter(|token| !token.is_empty() && !names_caller);
         self.token = self.token.or(environment);
         self
     }
@@ -101,11 +102,11 @@ impl Cluster {
 pub(crate) enum Command {
     /// Show JobSets, their last restart, their Jobs and their workers
     Status(Status),
-    /// Restart the workers of a JobSet in place, all or some; it counts for nothing
+    /// Restart the workers of a JobSet in place, all or some; does not count towards maxRestarts
     Restart(Restart),
-    /// Suspend a JobSet: its pods go, and come back when it is resumed
+    /// Suspend a JobSet: its pods are deleted until it is resumed
     Suspend(Suspend),
-    /// Resume a JobSet that is suspended
+    /// Resume a suspended JobSet
     Resume(Suspend),
     /// Show the restarts of a JobSet: when, why, how and how fast
     History(History),
@@ -113,9 +114,9 @@ pub(crate) enum Command {
     Timeline(Timeline),
     /// Show the node daemons
     Nodes(Nodes),
-    /// Look for what is wrong with the installation, and say what to do
+    /// Find what is wrong with the installation, and say what to do
     Check(Check),
-    /// Kill a worker of a JobSet made for it, show the restart, and remove everything again
+    /// Create a JobSet, kill one of its workers, show the restart, and remove everything again
     Demo(Demo),
     /// Print a completion script for a shell
     Completion(Completion),
@@ -124,14 +125,14 @@ pub(crate) enum Command {
 /// Arguments of `status`.
 #[derive(Clone, Debug, ClapArgs)]
 pub(crate) struct Status {
-    /// The JobSet; by default all of the namespace
+    /// The JobSet [default: all of the namespace]
     pub(crate) jobset: Option<String>,
 
-    /// JobSets of all namespaces
+    /// Show the JobSets of all namespaces
     #[arg(long, short = 'A', conflicts_with_all = ["jobset", "namespace"])]
     pub(crate) all_namespaces: bool,
 
-    /// Show it again whenever it changes
+    /// Show the state again whenever it changes
     #[arg(long, short)]
     pub(crate) watch: bool,
 
@@ -146,17 +147,17 @@ pub(crate) struct Restart {
     pub(crate) jobset: String,
 
     #[command(flatten)]
-    pub(crate) only: Only,
+    pub(crate) target: WorkerTarget,
 
-    /// Wait until they all run again
+    /// Wait until all of them run again
     #[arg(long)]
     pub(crate) wait: bool,
 
-    /// Say which workers would be stopped, and which left alone and why; do nothing
+    /// Say which workers would be stopped, and which would not and why; restart nothing
     #[arg(long, conflicts_with = "wait")]
     pub(crate) dry_run: bool,
 
-    /// How long to wait at most, such as 90s or 5m
+    /// Longest time to wait, such as 90s or 5m
     #[arg(long, value_parser = duration, default_value = "2m", value_name = "DURATION")]
     pub(crate) timeout: Duration,
 
@@ -164,26 +165,26 @@ pub(crate) struct Restart {
     pub(crate) output: Output,
 }
 
-/// Which workers, where not all are meant. They must be such as are restarted alone when they fail.
+/// The workers to restart, if not all. Their restart scope must be `worker`.
 #[derive(Clone, Debug, Default, ClapArgs)]
 #[group(multiple = false)]
-pub(crate) struct Only {
-    /// Restart the workers of this replicatedJob alone (lockstep.dev/restart-scope: worker)
+pub(crate) struct WorkerTarget {
+    /// Restart only the workers of this replicatedJob (needs lockstep.dev/restart-scope: worker)
     #[arg(long, value_name = "NAME")]
     replicated_job: Option<String>,
 
-    /// The same of one child Job
+    /// Restart only the workers of this child Job
     #[arg(long, value_name = "NAME")]
     job: Option<String>,
 
-    /// The same of the worker of a Job with this completion index
+    /// Restart only the worker of a Job with this completion index
     #[arg(long, value_name = "JOB/INDEX[/CONTAINER]", value_parser = worker)]
     worker: Option<Target>,
 }
 
-impl Only {
-    /// Who is meant; `None`: all.
-    pub(crate) fn target(&self) -> Option<Target> {
+impl WorkerTarget {
+    /// The workers that are named; `None` means all.
+    pub(crate) fn get(&self) -> Option<Target> {
         let replicated_job = self.replicated_job.clone().map(Target::ReplicatedJob);
         let job = self.job.clone().map(Target::Job);
         replicated_job.or(job).or_else(|| self.worker.clone())
@@ -222,11 +223,11 @@ pub(crate) struct Timeline {
     /// The JobSet
     pub(crate) jobset: String,
 
-    /// The restart that led to this generation; by default the last one that is completed
+    /// The restart that led to this generation [default: the last completed one]
     #[arg(long, value_name = "NUMBER")]
     pub(crate) generation: Option<u64>,
 
-    /// Write it as a page with a picture, which needs nothing else; `-`: to standard output
+    /// Write it as a self-contained HTML page with a picture; `-` is standard output
     #[arg(long, value_name = "FILE", conflicts_with = "form")]
     pub(crate) html: Option<PathBuf>,
 
@@ -255,15 +256,15 @@ pub(crate) struct Demo {
     #[arg(long, value_name = "IMAGE", default_value = "busybox:1.37")]
     pub(crate) image: String,
 
-    /// How many workers
+    /// Number of workers
     #[arg(long, value_name = "NUMBER", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) workers: u32,
 
-    /// Leave what was made, to look at it: `kubectl lockstep history`, `status -w` and so on
+    /// Keep what was created, to look at with `kubectl lockstep history`, `status -w` and so on
     #[arg(long)]
     pub(crate) keep: bool,
 
-    /// How long all of it may take, such as 90s or 5m
+    /// Time limit for the whole demo, such as 90s or 5m
     #[arg(long, value_parser = duration, default_value = "2m", value_name = "DURATION")]
     pub(crate) timeout: Duration,
 
@@ -278,14 +279,14 @@ pub(crate) struct Completion {
     pub(crate) shell: Shell,
 }
 
-/// In which form the answer is printed.
+/// How the answer is printed.
 #[derive(Clone, Debug, Default, ClapArgs)]
 pub(crate) struct Output {
-    /// Form of the answer; by default text for people
+    /// Form of the answer [default: text]
     #[arg(long = "output", short = 'o', value_enum, value_name = "FORM")]
     pub(crate) form: Option<Form>,
 
-    /// When to use colours; `auto`: on a terminal, and not with NO_COLOR
+    /// When to use colours; `auto`: on a terminal, unless NO_COLOR is set
     #[arg(long, value_enum, value_name = "WHEN", default_value_t)]
     pub(crate) color: Color,
 }
@@ -313,7 +314,7 @@ pub(crate) enum Color {
     Never,
 }
 
-/// A shell that completion scripts are for.
+/// A shell that has a completion script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Shell {
     /// GNU Bash

@@ -1,17 +1,15 @@
-//! The commands: each fetches, has a view made of it, and prints.
+//! The commands. Each one fetches objects, turns them into a view, and prints it.
 
-mod bar;
-mod check;
 mod demo;
 mod dry_run;
 mod history;
-mod looks;
-mod nodes;
+mod installation;
+mod poll;
+mod progress_line;
 mod restart;
-mod restart_some;
+mod restart_workers;
 mod status;
 mod suspend;
-mod timeline;
 
 use anyhow::Result;
 use clap::CommandFactory as _;
@@ -20,18 +18,18 @@ use crate::args::{Args, Command};
 use crate::fetch::{Cluster, Platform};
 use crate::print;
 
-/// Done, or all is well.
+/// The command is done, or everything is well.
 const DONE: u8 = 0;
-/// It failed, or something is broken.
+/// The command failed, or something is broken.
 pub(crate) const FAILED: u8 = 1;
-/// Nothing is broken, but something should be looked at.
+/// Nothing is broken, but something needs a look.
 const WARNED: u8 = 2;
-/// Not all workers run again in time.
+/// Not all workers ran again in time.
 const TIMED_OUT: u8 = 3;
-/// It was interrupted (128 + SIGINT).
+/// The command was interrupted (128 + SIGINT).
 const INTERRUPTED: u8 = 130;
 
-/// Runs a command; returns the exit code.
+/// Runs a command and returns its exit code.
 pub(crate) async fn run(args: Args) -> Result<u8> {
     if let Command::Completion(completion) = &args.command {
         let mut script = Vec::new();
@@ -40,7 +38,7 @@ pub(crate) async fn run(args: Args) -> Result<u8> {
         print::out(&String::from_utf8_lossy(&script))?;
         return Ok(DONE);
     }
-    let given = args.cluster.namespace.is_some();
+    let namespace_given = args.cluster.namespace.is_some();
     let cluster = Cluster::open(args.cluster).await?;
     match args.command {
         Command::Status(status) => Box::pin(status::run(&cluster, &status)).await,
@@ -48,16 +46,17 @@ pub(crate) async fn run(args: Args) -> Result<u8> {
         Command::Suspend(suspend) => Box::pin(suspend::run(&cluster, &suspend, true)).await,
         Command::Resume(suspend) => Box::pin(suspend::run(&cluster, &suspend, false)).await,
         Command::History(history) => Box::pin(history::run(&cluster, &history)).await,
-        Command::Timeline(timeline) => Box::pin(timeline::run(&cluster, &timeline)).await,
-        Command::Nodes(nodes) => Box::pin(nodes::run(&cluster, &nodes)).await,
-        Command::Check(check) => Box::pin(check::run(&cluster, &check)).await,
-        Command::Demo(demo) => Box::pin(demo::run(cluster, given, &demo)).await,
+        Command::Timeline(timeline) => Box::pin(history::run_timeline(&cluster, &timeline)).await,
+        Command::Nodes(nodes) => Box::pin(installation::nodes(&cluster, &nodes)).await,
+        Command::Check(check) => Box::pin(installation::check(&cluster, &check)).await,
+        Command::Demo(demo) => Box::pin(demo::run(cluster, namespace_given, &demo)).await,
         Command::Completion(_) => Ok(DONE),
     }
 }
 
-/// The platform API, where it may be asked and is reached. Else people are told what they do not see, and why.
-async fn platform(cluster: &Cluster, without: &str) -> Option<Platform> {
+/// The platform API, if it may be asked and is reached. If it is not reached, a note says why, and
+/// `consequence` says what that means for the answer.
+async fn platform(cluster: &Cluster, consequence: &str) -> Option<Platform> {
     if !cluster.may_ask_platform() {
         return None;
     }
@@ -65,15 +64,15 @@ async fn platform(cluster: &Cluster, without: &str) -> Option<Platform> {
         Ok(platform) => Some(platform),
         Err(error) => {
             print::note(&format!(
-                "{without}, since the platform API was not reached: {error:#}"
+                "{consequence}, since the platform API was not reached: {error:#}"
             ));
             None
         }
     }
 }
 
-/// What is to be thought of restarts that events tell of.
-fn by_events(cluster: &Cluster) -> String {
+/// The warning that restarts were read from events, which the control plane may not have written.
+fn event_warning(cluster: &Cluster) -> String {
     let namespace = &cluster.namespace;
-    format!("told by events, which whoever may create events in namespace {namespace} can write")
+    format!("from events, which anyone who may create events in namespace {namespace} can write")
 }

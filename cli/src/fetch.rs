@@ -1,11 +1,11 @@
-//! Reads the cluster, with the caller's own rights.
+//! Reads and writes the cluster with the caller's own rights.
 
 mod changes;
 mod demo;
 mod installation;
 mod jobsets;
-mod patience;
 mod platform;
+mod retry;
 mod token;
 
 use std::error::Error;
@@ -22,24 +22,24 @@ pub(crate) use demo::Refused;
 pub(crate) use jobsets::Scope;
 pub(crate) use platform::Platform;
 
-/// How long one answer may take.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// How long it may take to reach a server at all.
-const CONNECT: Duration = Duration::from_secs(10);
+/// Time limit for one request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
+/// Time limit for connecting to a server.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The way into a cluster.
+/// Access to a cluster.
 pub(crate) struct Cluster {
     config: Config,
     client: Client,
     /// Namespace of the JobSets.
     pub(crate) namespace: String,
-    /// Namespace of Lockstep.
+    /// Namespace in which Lockstep is installed.
     pub(crate) system: String,
     args: args::Cluster,
 }
 
 impl Cluster {
-    /// As the arguments and the kubeconfig say. Nothing is asked yet.
+    /// Access as the arguments and the kubeconfig say. Sends no request yet.
     pub(crate) async fn open(args: args::Cluster) -> Result<Self> {
         let options = KubeConfigOptions {
             context: args.context.clone(),
@@ -66,7 +66,7 @@ impl Cluster {
                 )
             })?,
         };
-        config.connect_timeout = Some(CONNECT);
+        config.connect_timeout = Some(CONNECT_TIMEOUT);
         impersonate(&mut config, &args)?;
         let client = Client::try_from(config.clone()).context("the kubeconfig cannot be used")?;
         Ok(Self {
@@ -81,9 +81,9 @@ impl Cluster {
         })
     }
 
-    /// One whose API server is played.
+    /// A cluster whose API server is faked: `answer` responds to each request.
     #[cfg(test)]
-    pub(crate) fn played(
+    pub(crate) fn with_fake_api(
         namespace: &str,
         answer: impl Fn(&http::Request<kube::client::Body>) -> http::Response<kube::client::Body>
         + Send
@@ -94,7 +94,7 @@ impl Cluster {
         let service =
             tower::service_fn(move |request| std::future::ready(Ok::<_, tower::BoxError>(answer(&request))));
         Self {
-            config: Config::new(http::Uri::from_static("http://played")),
+            config: Config::new(http::Uri::from_static("http://fake")),
             client: Client::new(service, namespace),
             namespace: namespace.to_owned(),
             system: namespace.to_owned(),
@@ -107,14 +107,15 @@ impl Cluster {
         Self { namespace, ..self }
     }
 
-    /// Whether the platform API is to be asked. It knows callers by their own token: whoever acts as somebody else is not asked for there.
+    /// True if the platform API may be asked. It identifies callers by their own token, so it
+    /// cannot be asked on behalf of an impersonated user.
     pub(crate) fn may_ask_platform(&self) -> bool {
-        let somebody_else = self.config.auth_info.impersonate.is_some();
-        !self.args.no_platform && (!somebody_else || self.args.service_account.is_some())
+        let impersonates = self.config.auth_info.impersonate.is_some();
+        !self.args.no_platform && (!impersonates || self.args.service_account.is_some())
     }
 }
 
-/// As kubectl does it: a group alone says nobody.
+/// Sets the user and the groups to impersonate. As in kubectl, groups need a user.
 fn impersonate(config: &mut Config, args: &args::Cluster) -> Result<()> {
     if let Some(user) = &args.as_user {
         config.auth_info.impersonate = Some(user.clone());
@@ -129,13 +130,14 @@ fn impersonate(config: &mut Config, args: &args::Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Why a kubeconfig is of no use.
+/// The error for a kubeconfig that cannot be used.
 fn unusable(what: &str, error: &dyn Error) -> anyhow::Error {
     anyhow!("{what}: {}", causes(error))
 }
 
-/// An error and what caused it, from the outside in, each said once: many say their cause themselves, in one word or in full. Of each its first line: the
-/// parser of kubeconfigs shows those around a mistake below, and they may hold tokens and keys.
+/// An error and its causes, from the outside in. Each is written once, since many errors repeat
+/// their cause. Only the first line of each is kept: below it the parser of kubeconfigs quotes the
+/// lines around a mistake, which may hold tokens and keys.
 fn causes(error: &dyn Error) -> String {
     let mut all: Vec<String> = Vec::new();
     let mut next = Some(error);
@@ -152,14 +154,17 @@ fn causes(error: &dyn Error) -> String {
     all.join(": ")
 }
 
-/// The answer to a request for `what`, or why there is none, in words.
+/// The answer to a request for `what`.
+///
+/// # Errors
+/// In words, if the request fails or takes too long.
 pub(crate) async fn answer<T>(what: &str, request: impl Future<Output = kube::Result<T>>) -> Result<T> {
-    match tokio::time::timeout(PATIENCE, request).await {
+    match tokio::time::timeout(REQUEST_TIMEOUT, request).await {
         Ok(Ok(answer)) => Ok(answer),
         Ok(Err(error)) => Err(anyhow!("{what}: {}", words(&error))),
         Err(_) => Err(anyhow!(
-            "{what}: the API server has not answered within {} s",
-            PATIENCE.as_secs()
+            "{what}: the API server did not answer within {} s",
+            REQUEST_TIMEOUT.as_secs()
         )),
     }
 }
@@ -178,17 +183,17 @@ mod tests {
 
     use super::*;
 
-    /// An error of these words, the first of which are its own.
+    /// An error with this message and cause.
     #[derive(Debug)]
-    struct Said(&'static str, Option<Box<Self>>);
+    struct TestError(&'static str, Option<Box<Self>>);
 
-    impl Display for Said {
+    impl Display for TestError {
         fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
             f.write_str(self.0)
         }
     }
 
-    impl Error for Said {
+    impl Error for TestError {
         fn source(&self) -> Option<&(dyn Error + 'static)> {
             self.1.as_deref().map(|cause| cause as _)
         }
@@ -210,7 +215,7 @@ mod tests {
             let error = words
                 .split('|')
                 .rev()
-                .fold(None, |cause, words| Some(Box::new(Said(words, cause))));
+                .fold(None, |cause, words| Some(Box::new(TestError(words, cause))));
             assert_eq!(causes(&*error.unwrap()), expected);
         }
     }

@@ -1,11 +1,13 @@
-//! `kubectl lockstep`: why, when and how fast a JobSet restarted, and whether the installation is well.
+//! `kubectl lockstep`: why, when and how fast a JobSet restarted, and whether the installation is
+//! well.
 //!
 //! ```text
 //! fetch (API server, platform API) ──> what was observed ──> view (pure: rows and verdicts) ──> print (text, JSON, YAML)
 //! ```
 //!
-//! Promises: it works with the caller's kubeconfig alone, and says what it could not learn and what to do about it; what is not known is
-//! not shown; reading commands change nothing; standard output holds the answer and nothing else.
+//! Promises: the plugin needs only the caller's kubeconfig, and says what it could not learn and
+//! what to do about it. What is not known is not shown. Reading commands change nothing. Standard
+//! output holds only the answer.
 
 mod args;
 mod commands;
@@ -21,7 +23,7 @@ use args::Args;
 
 /// The arguments make no sense (sysexits.h, EX_USAGE).
 const USAGE: u8 = 64;
-/// The variable with a token for the platform API.
+/// Environment variable with a token for the platform API.
 const TOKEN: &str = "LOCKSTEP_TOKEN";
 
 fn main() -> ExitCode {
@@ -43,7 +45,7 @@ fn main() -> ExitCode {
         }
     };
     let ended = runtime.block_on(commands::run(args));
-    // An API server that does not answer keeps nobody here.
+    // Does not wait for requests that are still under way.
     runtime.shutdown_background();
     match ended {
         Ok(code) => ExitCode::from(code),

@@ -1,4 +1,4 @@
-//! Prints what is to be shown: text with or without colours, JSON or YAML.
+//! Prints answers: text with or without colours, JSON or YAML.
 
 mod check;
 mod dry_run;
@@ -33,7 +33,7 @@ pub(crate) use visible::{MESSAGE, line};
 #[cfg(test)]
 mod tests;
 
-/// How many restarts have counted, and of how many where there is a limit: the JobSets of Ray have none.
+/// The counted restarts, and their limit if there is one. JobSets of Ray have none.
 fn restarts(counted: i32, limit: i32) -> String {
     match limit {
         i32::MAX => format!("restarts {counted}"),
@@ -41,7 +41,7 @@ fn restarts(counted: i32, limit: i32) -> String {
     }
 }
 
-/// Where answers go.
+/// The form and the colours of answers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Printer {
     form: Option<Form>,
@@ -66,22 +66,22 @@ impl Printer {
         }
     }
 
-    /// Whether more columns are wanted.
+    /// True if more columns are wanted.
     pub(crate) fn is_wide(self) -> bool {
         self.form == Some(Form::Wide)
     }
 
-    /// Whether the answer is for programs.
+    /// True if the answer is JSON or YAML.
     pub(crate) fn is_for_programs(self) -> bool {
         matches!(self.form, Some(Form::Json | Form::Yaml))
     }
 
-    /// Its colours, or none.
+    /// The colours of the answer, or none.
     pub(crate) fn paint(self) -> Paint {
         self.paint
     }
 
-    /// The answer in the form that was asked for; `text` makes that for people.
+    /// The answer in the requested form. `text` renders it for people.
     pub(crate) fn render<T: Serialize>(
         self,
         answer: &T,
@@ -90,7 +90,8 @@ impl Printer {
         let json = || serde_json::to_string_pretty(answer).map(|json| format!("{}\n", visible::json(&json)));
         Ok(match self.form {
             Some(Form::Json) => json()?,
-            // Where a terminal would act upon a character: each JSON document is one of YAML, and names it.
+            // If the document has characters that a terminal would act upon, JSON escapes them, and
+            // every JSON document is a YAML document.
             Some(Form::Yaml) => match serde_yaml_ng::to_string(answer)? {
                 yaml if visible::is_plain(&yaml) => yaml,
                 _ => json()?,
@@ -100,8 +101,8 @@ impl Printer {
     }
 }
 
-/// Writes an answer to standard output, without anything that a terminal would act upon but its lines and colours. A reader that has seen enough is no
-/// mistake.
+/// Writes an answer to standard output. Only its lines and colours affect a terminal. A reader that
+/// closes the pipe early is not an error.
 pub(crate) fn out(text: &str) -> Result<()> {
     write(&visible::laid_out(text))
 }
@@ -114,17 +115,17 @@ fn write(bytes: &str) -> Result<()> {
     }
 }
 
-/// A word to people beside the answer. Where nobody listens any more, what is under way goes on.
+/// Writes a note to standard error. Errors are ignored, so that the command goes on.
 pub(crate) fn note(text: &str) {
     control(&format!("note: {}\n", visible::lines(text)));
 }
 
-/// Why it failed.
+/// Writes to standard error why the command failed.
 pub(crate) fn error(text: &str) {
     control(&format!("error: {}\n", visible::lines(text)));
 }
 
-/// Writes to the terminal of people as it is: what others wrote is made visible before.
+/// Writes to standard error as it is. The caller must have escaped text from others.
 pub(crate) fn control(bytes: &str) {
     let mut to = io::stderr().lock();
     let _ = to.write_all(bytes.as_bytes()).and_then(|()| to.flush());

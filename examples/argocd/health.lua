@@ -1,5 +1,6 @@
--- Health of a JobSet (jobset.x-k8s.io) for Argo CD. Belongs in argocd-cm under resource.customizations.health.jobset.x-k8s.io_JobSet.
--- docs/neighbours.md says what it shows; health_test.py runs it. It needs Lua 5.1 and nothing of its libraries but ipairs.
+-- Health of a JobSet (jobset.x-k8s.io) for Argo CD. Put it into argocd-cm under
+-- resource.customizations.health.jobset.x-k8s.io_JobSet. docs/neighbours.md says what it shows, and
+-- health_test.py tests it. It needs Lua 5.1, and of its libraries only ipairs.
 
 local spec = obj.spec or {}
 local status = obj.status or {}
@@ -10,7 +11,7 @@ local function health(code, message)
   return { status = code, message = message or "" }
 end
 
--- The condition, where it is there and has this status.
+-- The condition, if it exists and has this status.
 local function condition(kind, is)
   for _, found in ipairs(status.conditions or {}) do
     if found.type == kind and found.status == is then
@@ -29,13 +30,13 @@ if completed then
   return health("Healthy", completed.message)
 end
 
--- The wish counts, not the condition: this stays true after a resume until the startup policy is done.
+-- Uses spec.suspend, not the condition, which stays true after a resume until the startup policy is done.
 if spec.suspend then
   local suspended = condition("Suspended", "True")
   return health("Suspended", suspended and suspended.message or "jobset is being suspended")
 end
 
--- Nobody but an operator can help: the message names the pod and the node.
+-- An operator must act: the message names the pod and the node.
 local blocked = condition("RestartBlocked", "True")
 if blocked then
   return health("Degraded", blocked.message)
@@ -60,14 +61,14 @@ if alone then
   return health("Progressing", "worker " .. (alone.index or 0) .. " of " .. alone.job .. " restarts alone")
 end
 
--- A gang is up when its minimum runs: Jobs that have room for more do not count as ready.
+-- A gang is up when its minimum runs: Jobs with optional workers do not count as ready.
 local gang = condition("MinAvailable", "False")
 if gang then
   return health("Progressing", gang.message)
 end
 local has_minimum = condition("MinAvailable", "True") ~= nil
 
--- Whether a gang runs without some pods of a replicatedJob: where it starts with fewer than all of them.
+-- True if a gang starts with fewer than all pods of a replicatedJob.
 local function has_extras(replicated_job)
   local stated = spec.gang or {}
   local minimum = #replicated_jobs == 1 and stated.minAvailable or nil
@@ -94,7 +95,7 @@ local in_order = policy.executionPolicyOrder == "InOrder"
 local until_ended = in_order and policy.replicatedJobsStatus ~= "Ready" and policy.replicatedJobsStatus ~= "Active"
 local until_failed = in_order and policy.replicatedJobsStatus == "Failed"
 
--- How many Jobs of a replicatedJob run as they should, or have.
+-- How many Jobs of a replicatedJob are ready or have succeeded.
 local function done(count)
   return (count.succeeded or 0) + (until_failed and count.failed or 0)
 end
@@ -103,7 +104,7 @@ local function has_ended(replicated_job)
   return done(counts[replicated_job.name] or {}) >= (replicated_job.replicas or 1)
 end
 
--- Whether a replicatedJob waits for others to end: it is not started while these run, and not waited for.
+-- True if a replicatedJob starts only when others have ended, so that it need not be up yet.
 local function waits(index)
   for before = 1, index - 1 do
     local other = replicated_jobs[before]
@@ -128,7 +129,8 @@ for index, replicated_job in ipairs(replicated_jobs) do
   end
   local up = (count.ready or 0) + done(count)
   if up < wanted and not waits(index) then
-    -- A Job without all of its extras is not ready, and may never be. Which of its pods are, its counts do not say.
+    -- A Job without all of its optional workers is not ready, and may never be. Its counts do not say
+    -- which of its pods are ready.
     local excused = has_minimum and has_extras(replicated_job)
     if not excused or (count.active or 0) + done(count) < wanted then
       return health("Progressing", replicated_job.name .. ": " .. up .. " of " .. wanted .. " Jobs are ready")

@@ -12,10 +12,10 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 SCRIPT = pathlib.Path(__file__).with_name("health.lua")
-# What upstream's controller has left on a real API server.
+# A status that upstream's controller wrote on a real API server.
 LEFT = ROOT / "integration/tests/jobset_api/upgrade/upstream.json"
 
-# Argo CD opens base, table and a part of os, where nobody turns the rest on.
+# By default, Argo CD opens base, table and a part of os.
 HARNESS = """
 local write, script = io.write, assert(loadfile(%s))
 for _, library in ipairs({"string", "math", "io", "os", "coroutine", "debug"}) do _G[library] = nil end
@@ -37,7 +37,7 @@ def lua(value):
 
 
 def health(spec, status=None):
-    """What Argo CD shows for such a JobSet: a word and a message."""
+    """The health and the message that Argo CD shows for a JobSet."""
     jobset = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": {"name": "js"}, "spec": spec}
     if status is not None:
         jobset["status"] = status
@@ -59,18 +59,18 @@ def jobs(name="workers", **counts):
 
 
 def spec(*replicated_jobs, **fields):
-    """A spec, of one replicatedJob with two Jobs where none are given."""
+    """A spec, by default of one replicatedJob with two Jobs."""
     return {"replicatedJobs": list(replicated_jobs) or [{"name": "workers", "replicas": 2}]} | fields
 
 
 def status(*counts, conditions=(), **fields):
-    """A status, with both Jobs ready where nothing else is said."""
+    """A status, by default with both Jobs ready."""
     found = {"replicatedJobsStatus": list(counts) or [jobs(ready=2, active=2)]} | fields
     return found | ({"conditions": list(conditions)} if conditions else {})
 
 
 def in_place(phase, **fields):
-    """A status in a restart in place. The Jobs count as ready all the time: their pods stay."""
+    """A status during a restart in place. The Jobs stay ready, since their pods stay."""
     return status(inPlaceRestart={"kind": "Supervised", "phase": phase, "generation": 3} | fields)
 
 
@@ -91,7 +91,7 @@ PLAIN = {"name": "second", "replicas": 1}
 
 
 def gang(**minimums):
-    """A gang that starts with so many pods of each replicatedJob."""
+    """A gang that starts with this many pods of each replicatedJob."""
     return {"replicatedJobs": [{"name": name, "minAvailable": minimum} for name, minimum in minimums.items()]}
 
 

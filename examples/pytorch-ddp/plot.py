@@ -17,7 +17,7 @@ CURVES = (("inPlace", "in place", "#1668c4"), ("recreate", "Recreate", "#d1622b"
 
 
 class Axes:
-    """From seconds and losses to places in the picture; losses on a logarithmic scale."""
+    """Maps seconds and losses to the picture. The scale of losses is logarithmic."""
 
     def __init__(self, seconds: float, losses: list[float]) -> None:
         self.seconds = seconds
@@ -46,7 +46,7 @@ class Axes:
 
 
 def smooth(curve: list[list[float]]) -> list[tuple[float, float]]:
-    """Seconds and losses, where many lie close together their mean; never across a gap."""
+    """Seconds and losses. Close ones are replaced by their mean, but never across a gap."""
     points: list[tuple[float, float]] = []
     share = max(1, len(curve) // POINTS)
     group: list[list[float]] = []
@@ -60,7 +60,7 @@ def smooth(curve: list[list[float]]) -> list[tuple[float, float]]:
 
 
 def path(axes: Axes, points: list[tuple[float, float]], gap: float) -> tuple[str, str]:
-    """The curve, and the gaps in it."""
+    """The curve with its gaps."""
     drawn, gaps, last = "", "", None
     for seconds, loss in points:
         here = f"{axes.x(seconds)} {axes.y(loss)}"

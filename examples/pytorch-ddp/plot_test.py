@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import plot
 
-# Four steps a second, none for five seconds after the kill, and then on from step 8.
+# Four steps a second, none for five seconds after the kill, then steps from 8 on.
 CURVE = [[step / 4, step, 1 / (step + 1)] for step in range(10)] + [[7 + step / 4, step, 1 / (step + 1)] for step in range(8, 20)]
 RUN = {"curve": CURVE, "kills": [2.5], "stepped": [6.5]}
 
@@ -20,7 +20,7 @@ class PlotTest(unittest.TestCase):
             kind: [path.get("d", "") for path in picture.iter("{http://www.w3.org/2000/svg}path") if path.get("class") == kind]
             for kind in ("curve", "gap")
         }
-        # The legend's lines, and the curves in two pieces each.
+        # The lines of the legend, and two pieces of each curve.
         self.assertEqual([path.count("M") for path in drawn["curve"]], [1, 2, 1, 2])
         self.assertEqual([path.count("M") for path in drawn["gap"]], [1, 1])
         texts = [text.text or "" for text in picture.iter("{http://www.w3.org/2000/svg}text")]

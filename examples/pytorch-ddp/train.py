@@ -1,14 +1,15 @@
-"""Trains a small network with PyTorch's DistributedDataParallel, and goes on from the last checkpoint when it is started again.
+"""Trains a small network with PyTorch's DistributedDataParallel, and resumes from its last checkpoint.
 
-Every rank learns from its own share of synthetic data; gloo adds up the gradients after each step. A rank that dies breaks the others'
-connections, so all of them end, and all of them have to start again, together. Rank 0 then reads the last checkpoint and hands it to the
-others. What a step sees depends on its number alone: steps that are done a second time give the same losses as the first time.
+Every rank learns from its own share of synthetic data, and gloo adds up the gradients after each step.
+A rank that dies breaks the connections of the others, so all of them end and must be restarted together.
+Rank 0 then reads the last checkpoint and sends it to the others. The data of a step depends only on its
+number, so repeated steps give the same losses.
 
 Standard output has one JSON object on each line: "event" (start, imported, resumed, checkpoint, done), or "step" with its "loss".
 
 Settings (environment):
-  RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT  as PyTorch knows them
-  CHECKPOINTS               folder for checkpoints, which rank 0 alone uses
+  RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT  as in PyTorch
+  CHECKPOINTS               folder for checkpoints, which only rank 0 uses
   STEPS                     steps to train, then exit 0
   CHECKPOINT_EVERY          steps between two checkpoints
   LOG_EVERY                 steps between two lines of each rank; the first step after a start is always logged
@@ -23,7 +24,7 @@ import socket
 import time
 from typing import Any
 
-# PID 1 of a container ignores SIGTERM unless it says otherwise.
+# PID 1 of a container ignores SIGTERM unless it handles it.
 if os.getpid() == 1:
     signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
 
@@ -47,7 +48,7 @@ def say(**what: Any) -> None:
 
 say(event="start", pid=os.getpid())
 
-# Takes a second of CPU time.
+# This import takes a second of CPU time.
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
@@ -62,11 +63,11 @@ def network(hidden: int, seed: int) -> nn.Sequential:
 
 
 class Data:
-    """What another network, whose weights stay as they are, answers to random questions, with noise."""
+    """Random inputs, and the outputs of another, fixed network with noise."""
 
     def __init__(self) -> None:
         self.teacher = network(hidden=32, seed=1)
-        # Shown to the learner in very different sizes: it learns some of them soon, and others slowly.
+        # Inputs have very different scales, so that some are learned quickly and others slowly.
         self.scale = 1 / torch.arange(1, INPUTS + 1)
 
     @torch.no_grad()
@@ -83,12 +84,12 @@ def steps_of(checkpoint: pathlib.Path) -> int:
 
 
 def complete() -> list[pathlib.Path]:
-    """The checkpoints, the latest last. A file has its name only once all of it is on the disk."""
+    """The checkpoints, the latest last. A file gets its name only when all of it is on disk."""
     return sorted(CHECKPOINTS.glob("*.pt"), key=steps_of)
 
 
 def save(steps: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """Writes the state after so many steps."""
+    """Writes the state after this many steps."""
     checkpoint = CHECKPOINTS / f"{steps}.pt"
     part = checkpoint.with_suffix(".part")
     with part.open("wb") as file:
@@ -96,7 +97,7 @@ def save(steps: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> None
         file.flush()
         os.fsync(file.fileno())
     part.rename(checkpoint)
-    # The name has to reach the disk too.
+    # The name must reach the disk, too.
     folder = os.open(CHECKPOINTS, os.O_RDONLY)
     os.fsync(folder)
     os.close(folder)
@@ -106,7 +107,7 @@ def save(steps: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> None
 
 
 def load(model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
-    """Has all ranks go on from the last checkpoint of rank 0. Gives the number of steps that are done."""
+    """Resumes all ranks from the last checkpoint of rank 0. Returns the number of finished steps."""
     found: list[Any] = [None]
     if RANK == 0:
         CHECKPOINTS.mkdir(parents=True, exist_ok=True)
@@ -122,7 +123,7 @@ def load(model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
 
 
 def await_master() -> None:
-    """Waits until rank 0 listens: PyTorch itself looks once a second only."""
+    """Waits until rank 0 listens, since PyTorch itself polls only once a second."""
     deadline = time.monotonic() + START_TIMEOUT
     while RANK != 0:
         try:
@@ -151,7 +152,7 @@ def train() -> None:
             say(step=step, loss=round(mean.item() / WORLD, 6))
         if RANK == 0 and (step + 1) % CHECKPOINT_EVERY == 0:
             save(step + 1, model, optimizer)
-    # Nobody leaves before everybody has finished.
+    # No rank leaves before all have finished.
     dist.barrier()
     say(event="done", step=STEPS)
 

@@ -24,7 +24,7 @@ Line = dict[str, Any]
 
 
 def python() -> tuple[str, dict[str, str]]:
-    """A Python that has PyTorch, and what it needs in its environment."""
+    """A Python interpreter with PyTorch, and its environment."""
     if importlib.util.find_spec("torch"):
         return sys.executable, {}
     folder = pathlib.Path(subprocess.run([UNPACK], check=True, stdout=subprocess.PIPE, text=True).stdout.strip(), "usr/lib")
@@ -39,7 +39,7 @@ def free_port() -> int:
 
 
 def losses(lines: list[Line]) -> dict[int, float]:
-    """By step. A step that was done twice has the loss of the second time."""
+    """Losses by step. A repeated step has the loss of the second time."""
     return {line["step"]: line["loss"] for line in lines if "loss" in line}
 
 
@@ -80,7 +80,7 @@ class TrainTest(unittest.TestCase):
         return ranks
 
     def finish(self, ranks: list[subprocess.Popen[str]]) -> list[list[Line]]:
-        """What each rank printed until it ended well."""
+        """The output of each rank, which must exit with 0."""
         printed = []
         for process in ranks:
             out, error = process.communicate(timeout=120)
@@ -98,12 +98,12 @@ class TrainTest(unittest.TestCase):
                 break
         self.assertIn(20, [line["step"] for line in seen if line.get("event") == "checkpoint"], seen)
         ranks[1].send_signal(signal.SIGKILL)
-        # The other one cannot go on alone.
+        # The other rank cannot continue without it.
         out, error = ranks[0].communicate(timeout=120)
         self.assertEqual(ranks[0].returncode, 1, error)
         seen += [json.loads(text) for text in out.splitlines() if text.endswith("}")]
 
-        # A checkpoint that was not finished counts for nothing.
+        # An unfinished checkpoint is ignored.
         saved = [int(path.stem) for path in (self.folder / "broken").glob("*.pt")]
         (self.folder / "broken" / f"{max(saved) + 10}.part").write_bytes(b"half of it")
         steps = max(saved) + 30
@@ -112,7 +112,7 @@ class TrainTest(unittest.TestCase):
             self.assertEqual([line["step"] for line in lines if line.get("event") == "resumed"], [max(saved)])
             self.assertEqual(list(losses(lines)), list(range(max(saved), steps)))
             self.assertEqual({(line["rank"], line["attempt"]) for line in lines}, {(rank, 1)})
-        # As if nothing had happened.
+        # The same losses as without a failure.
         whole = self.finish(self.start(steps=steps, attempt=0, checkpoints="whole"))
         self.assertEqual([line["event"] for line in whole[1] if "event" in line], ["start", "imported", "done"])
         unbroken = losses(whole[0])

@@ -1,26 +1,25 @@
 //! Real Kubernetes clusters on one machine.
 //!
-//! A [`Cluster`] is etcd, the API server, controllers, scheduler and DNS, and any number of nodes, each
-//! with a kubelet, a containerd and a kube-proxy. Several clusters can be up at once: each instance has
-//! a name, and everything that it has on the machine is apart from the others'. Its pieces live in
-//! namespaces that no file pins, so they cannot outlive its processes.
+//! A [`Cluster`] has etcd, the API server, controllers, scheduler and DNS, and any number of nodes,
+//! each with a kubelet, a containerd and a kube-proxy. Several clusters can be up at once: each
+//! instance has a name, and shares nothing on the machine with the others. No file pins its
+//! namespaces, so they end with its processes.
 //!
 //! ```text
-//!   Cluster::up(spec) ──> owned: torn down when dropped (unless LOCKSTEP_KEEP is set)
+//!   Cluster::up(spec) ──> owned: removed when dropped (unless LOCKSTEP_KEEP is set)
 //!   Cluster::shared(n) ─> the instance that is up, or a new one; stays up
-//!   teardown::down(name): takes down what is there, also after a crash
+//!   teardown::down(name): removes what is there, also after a crash
 //! ```
 
 mod bring_up;
 mod cgroup;
 mod control_plane;
 mod error;
-mod lost;
+mod faults;
 pub mod network;
 mod node;
 mod pki;
 mod process;
-mod restart;
 mod spec;
 mod state;
 mod teardown;
@@ -62,8 +61,8 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Brings a cluster up. What is left of an instance of that name is taken down first, and so are
-    /// instances whose owners have ended without doing it. Torn down when dropped.
+    /// Starts a cluster, which is removed when it is dropped. First removes what is left of an
+    /// instance of that name, and of instances whose owners have ended.
     pub async fn up(spec: Spec) -> Result<Self, ClusterError> {
         spec.check()?;
         let names: Vec<_> = match spec.mode {
@@ -76,7 +75,7 @@ impl Cluster {
         Self::up_locked(spec, tools).await
     }
 
-    /// The cluster called `name`, if it is up and well. Left alone when dropped.
+    /// The cluster called `name`, if it is up and healthy. It stays up when dropped.
     pub async fn attach(name: &str) -> Result<Self, ClusterError> {
         let dir = instance_dir(name);
         let state = State::load(&dir).filter(State::is_healthy);
@@ -92,13 +91,13 @@ impl Cluster {
         })
     }
 
-    /// The cluster that tests share, with at least `nodes` nodes: the one called `LOCKSTEP_TESTBED`
-    /// (`dev` when unset) if it is up, else it is brought up. Stays up.
+    /// The cluster that tests share, with at least `nodes` nodes, which is started if it is not up.
+    /// Its name is `LOCKSTEP_TESTBED`, by default `dev`. It stays up when dropped.
     pub async fn shared(nodes: u8) -> Result<Self, ClusterError> {
         Self::ensure(Spec::new(default_name()).nodes(nodes).keep()).await
     }
 
-    /// The cluster of that name if it is up, with nodes added where it has too few; else a new one.
+    /// The cluster of that name if it is up, with nodes added if it has too few; else a new one.
     pub async fn ensure(spec: Spec) -> Result<Self, ClusterError> {
         spec.check()?;
         let (nodes, progress) = (spec.nodes, spec.progress.clone());
@@ -116,10 +115,10 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Adds a node and waits until it is Ready. Gives its number.
+    /// Adds a node and waits until it is Ready. Returns its number.
     pub async fn add_node(&mut self) -> Result<u8, ClusterError> {
         let _lock = lock(&self.name).await?;
-        // Another process may have added some.
+        // Another process may have added nodes.
         self.state = State::load(&self.dir).ok_or_else(|| ClusterError::NotUp(self.name.clone()))?;
         self.add_node_locked().await
     }
@@ -129,17 +128,17 @@ impl Cluster {
         &self.name
     }
 
-    /// What it consists of.
+    /// The parts that it consists of.
     pub fn mode(&self) -> Mode {
         self.state.mode
     }
 
-    /// How many nodes there are. They are counted from 1; the number of one that was lost is not given again.
+    /// The number of nodes. They are numbered from 1; the number of a lost node is not used again.
     pub fn nodes(&self) -> u8 {
         u8::try_from(self.state.node_numbers().count()).unwrap_or(u8::MAX)
     }
 
-    /// The folder with everything that belongs to the instance.
+    /// The state folder of the instance.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
@@ -173,7 +172,7 @@ impl Cluster {
         Ok(Network::new(slot))
     }
 
-    /// A new client of the administrator's.
+    /// A new client with the administrator's credentials.
     pub async fn client(&self) -> Result<Client, ClusterError> {
         let config = Kubeconfig::read_from(self.kubeconfig())?;
         let config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?;
@@ -195,12 +194,13 @@ impl Cluster {
         Ok(Enter::Node(self.holder(index)?).command(program))
     }
 
-    /// A path inside node `index`, such as `/run/containerd/containerd.sock`, as seen from the machine.
+    /// A path inside node `index`, such as `/run/containerd/containerd.sock`, as seen from the
+    /// machine.
     pub fn node_path(&self, index: u8, path: &str) -> Result<PathBuf, ClusterError> {
         Ok(node::seen_from_host(self.holder(index)?, path))
     }
 
-    /// Puts an image on every node that does not have it.
+    /// Loads an image onto every node that does not have it.
     pub async fn load_image(&self, image: &Image) -> Result<(), ClusterError> {
         let archive = self.dir.join("images").join(image.archive_name());
         let digest = image.write(&archive)?;
@@ -252,12 +252,12 @@ impl Drop for Cluster {
         if self.owned
             && let Err(error) = down(&self.name)
         {
-            eprintln!("cannot take the cluster {} down: {error}", self.name);
+            eprintln!("cannot remove the cluster {}: {error}", self.name);
         }
     }
 }
 
-/// The name of the cluster that is meant when none is given: `LOCKSTEP_TESTBED`, else `dev`.
+/// The default name of a cluster: `LOCKSTEP_TESTBED`, else `dev`.
 pub fn default_name() -> String {
     std::env::var("LOCKSTEP_TESTBED")
         .ok()
@@ -275,7 +275,7 @@ fn instance_dir(name: &str) -> PathBuf {
     root().join(name)
 }
 
-/// Takes down instances whose owners have ended.
+/// Removes instances whose owners have ended.
 fn clean_orphans() {
     for name in instances() {
         let state = State::load(&instance_dir(&name));
@@ -284,7 +284,7 @@ fn clean_orphans() {
             .is_some_and(|owner| !owner.is_alive())
             && let Err(error) = down(&name)
         {
-            eprintln!("cannot take the orphaned cluster {name} down: {error}");
+            eprintln!("cannot remove the orphaned cluster {name}: {error}");
         }
     }
 }

@@ -1,11 +1,11 @@
-//! Running programs to their end, with what they said in the error.
+//! Runs programs to their end. Errors have what they wrote.
 
 use std::ffi::OsStr;
 use std::process::{Output, Stdio};
 
 use tokio::process::Command;
 
-/// A program could not be run, or said that it failed.
+/// A program could not be run, or failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
     /// The program did not start.
@@ -13,17 +13,17 @@ pub enum CommandError {
     Start {
         /// The program's name or path.
         program: String,
-        /// Why it did not start.
+        /// The cause.
         source: std::io::Error,
     },
-    /// The program ended with an exit code other than 0.
+    /// The program exited with a code other than 0.
     #[error("`{line}` failed ({status}): {stderr}")]
     Failed {
         /// The command line.
         line: String,
         /// The exit status.
         status: std::process::ExitStatus,
-        /// What it wrote to standard error, and to standard output when that is empty.
+        /// Its standard error, or its standard output if that is empty.
         stderr: String,
     },
 }
@@ -45,7 +45,7 @@ pub async fn output(mut command: Command) -> Result<String, CommandError> {
     finish(command.as_std(), ended)
 }
 
-/// [`run`] for code that cannot wait, such as `Drop`.
+/// [`run`] for code that is not async, such as `Drop`.
 pub fn run_blocking<S: AsRef<OsStr>>(
     program: impl AsRef<OsStr>,
     args: impl IntoIterator<Item = S>,

@@ -1,18 +1,18 @@
-//! Container images made from local files, without a registry and without a container engine.
+//! Builds container images from local files, without a registry or a container engine.
 //!
-//! An [`Image`] is a list of files and a configuration. [`Image::write`] makes an OCI archive of it
-//! (image-spec 1.0: a tar file of an image layout), for `ctr images import`. The same image always
-//! gives the same bytes, so its digest changes only when the content of a file does, or its permission bits; times and places of files are left out.
+//! An [`Image`] is a list of files and a configuration. [`Image::write`] writes it as an OCI
+//! archive (image-spec 1.0: a tar file of an image layout), for `ctr images import`. The same image
+//! always gives the same bytes: its digest changes only with the content or the permission bits of
+//! a file, not with times and paths of local files.
 
 mod archive;
 mod base;
-mod bill;
 mod product;
 mod python;
 mod ray;
+mod sbom;
 #[cfg(test)]
 mod tests;
-mod torch;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,14 +20,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 pub use base::{PAUSE, busybox, pause};
-pub use product::{Programs, bills, checked_program, control_plane, node_daemon};
-pub use python::python;
+pub use product::{Programs, checked_program, control_plane, node_daemon, sboms};
+pub use python::{python, torch};
 pub use ray::ray;
-pub use torch::torch;
 
 use crate::command::CommandError;
 
-/// An image could not be made.
+/// An image could not be built.
 #[derive(Debug, thiserror::Error)]
 pub enum ImageError {
     /// A file could not be read or written.
@@ -38,10 +37,10 @@ pub enum ImageError {
         /// What went wrong.
         source: std::io::Error,
     },
-    /// Something that the image is made from is not there.
+    /// A file that the image is built from is missing.
     #[error("{path} is missing: {how}")]
     Missing {
-        /// What is missing.
+        /// The missing file.
         path: PathBuf,
         /// How to get it.
         how: String,
@@ -49,15 +48,15 @@ pub enum ImageError {
     /// A program failed.
     #[error(transparent)]
     Command(#[from] CommandError),
-    /// The environment names a build of the programs that there is not.
+    /// The environment names an unknown build of the programs.
     #[error("{0} is neither `release` nor `checked`")]
     Programs(&'static str),
-    /// What cargo says of the crates has no meaning.
+    /// The output of `cargo metadata` cannot be used.
     #[error("cargo metadata: {0}")]
     Bill(#[from] serde_json::Error),
 }
 
-/// What an image holds and how it is run.
+/// The files of an image, and how it is run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Image {
     /// Name and tag, such as `localhost/busybox:1`.
@@ -72,9 +71,9 @@ pub struct Image {
     pub workdir: Option<String>,
     /// USER.
     pub user: Option<String>,
-    /// Whether copies of local files keep their times of change; otherwise they have none.
+    /// True if copies of local files keep their modification times; otherwise they have none.
     pub dated: bool,
-    /// What is at each absolute path. Folders above are made as needed.
+    /// The entry at each absolute path. Parent folders are added as needed.
     pub files: BTreeMap<PathBuf, Entry>,
 }
 
@@ -102,7 +101,7 @@ pub enum Entry {
 }
 
 impl Image {
-    /// An image with the folders that a container runtime expects, and nothing in them.
+    /// An image with only the empty folders that a container runtime expects.
     pub fn new(name: impl Into<String>) -> Self {
         let mut image = Self {
             name: name.into(),
@@ -120,7 +119,7 @@ impl Image {
         image
     }
 
-    /// The same under another name.
+    /// The same image under another name.
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
@@ -168,7 +167,7 @@ impl Image {
         Ok(self)
     }
 
-    /// Adds a copy of a local program, whatever its permission bits are.
+    /// Adds a copy of a local program as an executable, with any permission bits.
     #[must_use]
     pub fn program(mut self, path: impl Into<PathBuf>, source: impl Into<PathBuf>) -> Self {
         let (source, mode) = (source.into(), 0o755);
@@ -176,14 +175,14 @@ impl Image {
         self
     }
 
-    /// Has copies of local files keep their times of change.
+    /// Makes copies of local files keep their modification times.
     #[must_use]
     pub fn dated(mut self) -> Self {
         self.dated = true;
         self
     }
 
-    /// Adds an executable or other file with this content.
+    /// Adds a file with this content.
     #[must_use]
     pub fn bytes(mut self, path: impl Into<PathBuf>, data: impl Into<Vec<u8>>, mode: u32) -> Self {
         self.files.insert(
@@ -203,7 +202,7 @@ impl Image {
         self
     }
 
-    /// Writes the image's OCI archive to `path` and gives the digest of its manifest.
+    /// Writes the image's OCI archive to `path` and returns the digest of its manifest.
     pub fn write(&self, path: &Path) -> Result<String, ImageError> {
         archive::write(self, path)
     }

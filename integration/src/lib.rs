@@ -1,19 +1,17 @@
-//! A real Kubernetes cluster on one machine, and what tests need to work with it.
+//! A real Kubernetes cluster on one machine, and helpers for tests that use it.
 //!
 //! - [`tools`] finds or builds the programs.
-//! - [`cluster`] brings clusters up and takes them down.
+//! - [`cluster`] starts and removes clusters.
 //! - [`image`] makes container images from local files.
-//! - [`harness`] has JobSets of shell workers, seen from outside.
-//! - [`ports`] finds ports that are free.
-//! - [`target`] is where builds and measurements go.
-//! - [`wait`] waits for something to be so.
+//! - [`harness`] runs JobSets of shell workers and observes them from outside.
+//! - [`host`] finds free ports and the build folder.
+//! - [`wait`] waits for conditions.
 
 pub mod cluster;
 pub mod command;
 pub mod harness;
+pub mod host;
 pub mod image;
-pub mod ports;
 pub mod progress;
-pub mod target;
 pub mod tools;
 pub mod wait;

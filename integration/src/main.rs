@@ -1,4 +1,4 @@
-//! `lockstep-testbed`: brings a cluster up for the shell, and takes it down.
+//! `lockstep-testbed`: starts and removes clusters from the shell.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -8,9 +8,9 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use clap::{Parser, Subcommand, ValueEnum};
 use lockstep_integration::cluster::{self, Cluster, Spec, default_name};
+use lockstep_integration::host::target_dir;
 use lockstep_integration::image::{self, Programs};
 use lockstep_integration::progress::Progress;
-use lockstep_integration::target::target;
 use lockstep_integration::tools::{Tools, packages};
 
 /// A real Kubernetes cluster on this machine.
@@ -23,41 +23,42 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Brings a cluster up and leaves it running; uses the one that is up, if it is well
+    /// Start a cluster and leave it running; uses the one that is up, if it is healthy
     Up {
-        /// How many nodes
+        /// Number of nodes
         #[arg(long, default_value_t = 1)]
         nodes: u8,
         #[command(flatten)]
         instance: Instance,
     },
-    /// Takes a cluster down completely
+    /// Remove a cluster completely
     Down {
         #[command(flatten)]
         instance: Instance,
-        /// Every cluster on this machine, whoever brought it up, but for those that a running process owns
+        /// All clusters on this machine, except those that a running process owns
         #[arg(long, conflicts_with = "name")]
         all: bool,
     },
-    /// Makes the images of Lockstep and of the examples, and puts them on every node
+    /// Build the images of Lockstep and of the examples, and load them onto every node
     LoadImages {
-        /// Which; when none is named, all but those of Ray and PyTorch
+        /// The images [default: all but those of Ray and PyTorch]
         #[arg(value_enum)]
         images: Vec<Named>,
         #[command(flatten)]
         instance: Instance,
     },
-    /// Writes the images of Lockstep into a folder, as OCI archives to push to a registry, and what is in them (CycloneDX)
+    /// Write the images of Lockstep and their SBOMs (CycloneDX) into a folder, as OCI archives to
+    /// push to a registry
     SaveImages {
-        /// The folder, made where it is missing
+        /// The folder, created if it does not exist
         dir: PathBuf,
     },
-    /// Shows which clusters there are
+    /// List the clusters
     Status,
-    /// Finds or builds the programs that clusters are made of
+    /// Find or build the programs that clusters run
     #[command(subcommand)]
     Tools(ToolsAction),
-    /// Runs a command in a node's namespaces
+    /// Run a command in a node's namespaces
     ExecNode {
         /// The node, counted from 1
         node: u8,
@@ -67,17 +68,17 @@ enum Action {
         #[arg(last = true, required = true)]
         command: Vec<String>,
     },
-    /// Says what is missing on this machine
+    /// List what is missing on this machine
     Doctor,
 }
 
 #[derive(Debug, Subcommand)]
 enum ToolsAction {
-    /// Builds what is missing
+    /// Build what is missing
     Build,
-    /// Builds what is missing, and prints where everything is
+    /// Build what is missing, and print the path of each program
     List,
-    /// Prints where one program is, building it if need be
+    /// Print the path of one program, built if it is missing
     Path {
         /// The program
         name: String,
@@ -94,7 +95,7 @@ enum Named {
 }
 
 impl Named {
-    /// Lockstep's own, and those of the examples.
+    /// The images of Lockstep and of the examples.
     const USUAL: [Self; 3] = [Self::ControlPlane, Self::NodeDaemon, Self::Python];
 }
 
@@ -142,9 +143,9 @@ async fn up(name: String, nodes: u8) -> anyhow::Result<()> {
 fn down(name: String, all: bool) -> anyhow::Result<()> {
     let progress = Progress::new();
     let names = if all {
-        cluster::down_unowned().context("cannot take every cluster down")?
+        cluster::down_unowned().context("cannot remove all clusters")?
     } else {
-        cluster::down(&name).with_context(|| format!("cannot take {name} down"))?;
+        cluster::down(&name).with_context(|| format!("cannot remove {name}"))?;
         vec![name]
     };
     for name in names {
@@ -172,16 +173,16 @@ async fn load_images(name: &str, wanted: &[Named]) -> anyhow::Result<()> {
 }
 
 fn save_images(dir: &Path) -> anyhow::Result<()> {
-    fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
-    let programs = Programs::release(&target());
+    fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
+    let programs = Programs::release(&target_dir());
     for image in [image::control_plane(&programs)?, image::node_daemon(&programs)?] {
         let archive = dir.join(image.archive_name());
         image.write(&archive)?;
         println!("{}", archive.display());
     }
-    for (name, bill) in image::bills()? {
+    for (name, sbom) in image::sboms()? {
         let path = dir.join(name);
-        let text = serde_json::to_string_pretty(&bill)?;
+        let text = serde_json::to_string_pretty(&sbom)?;
         fs::write(&path, text + "\n").with_context(|| format!("cannot write {}", path.display()))?;
         println!("{}", path.display());
     }
@@ -233,7 +234,7 @@ async fn tools(action: ToolsAction) -> anyhow::Result<()> {
 async fn exec_node(name: &str, node: u8, command: &[String]) -> anyhow::Result<()> {
     let cluster = Cluster::attach(name).await?;
     let (program, args) = command.split_first().context("no command")?;
-    // The cluster's own programs, such as ctr, are found by their names.
+    // PATH includes the cluster's own programs, such as ctr.
     let mut search = cluster.dir().join("bin").into_os_string();
     if let Some(path) = std::env::var_os("PATH") {
         search.push(":");

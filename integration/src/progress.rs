@@ -1,9 +1,9 @@
-//! Progress on standard error: what is being done, and for how long it has been going on.
+//! Progress on standard error, with the elapsed time.
 
 use std::fmt::Display;
 use std::time::{Duration, Instant};
 
-/// Prints lines that carry the time since it was made.
+/// Prints lines with the time since it was created.
 #[derive(Debug, Clone)]
 pub struct Progress {
     start: Instant,
@@ -11,7 +11,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// A progress that prints, counting from now.
+    /// A progress that counts from now.
     pub fn new() -> Self {
         Self {
             start: Instant::now(),
@@ -34,7 +34,7 @@ impl Progress {
         }
     }
 
-    /// The time since this was made.
+    /// The time since this was created.
     pub fn elapsed(&self) -> Duration {
         self.start.elapsed()
     }

@@ -1,34 +1,34 @@
-//! Finds the programs that a cluster is made of.
+//! Finds the programs of a cluster.
 //!
-//! Each program is looked for in `KUBEBUILDER_ASSETS`, then on `PATH` (both only where its version
-//! suits), then in a cache outside the checkout, and is else built into that cache from the pinned Go
-//! modules under `testbed/tools`. The cache's folders are named by a hash of everything that decides
-//! what is built, so a change of version never finds an old program.
+//! Each program is looked up in `KUBEBUILDER_ASSETS`, then on `PATH` (in both only if its version
+//! fits), then in a cache outside the checkout. Otherwise it is built into that cache from the
+//! pinned Go modules under `testbed/tools`. The cache's folders are named by a hash of all inputs
+//! of a build, so another version never finds an old program.
 
 mod build;
 pub mod catalog;
 pub mod packages;
 #[cfg(test)]
 mod tests;
-mod version;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use crate::command::CommandError;
+use crate::command::{CommandError, run};
 use crate::progress::Progress;
 use catalog::{Accept, Module, Tool};
 
 /// A program could neither be found nor built.
 #[derive(Debug, thiserror::Error)]
 pub enum ToolError {
-    /// No such program in the catalogue.
+    /// The program is not in the catalogue.
     #[error("{0} is not a program of the testbed")]
     Unknown(String),
     /// The cache or the module's sources could not be read or written.
     #[error("{path}: {source}")]
     Io {
-        /// What was touched.
+        /// The file or folder.
         path: PathBuf,
         /// What went wrong.
         source: std::io::Error,
@@ -46,7 +46,7 @@ pub enum ToolError {
         /// The last lines that it wrote.
         log: String,
     },
-    /// Something that Debian packages is not there.
+    /// A Debian package is missing.
     #[error("{0}")]
     Packages(#[from] packages::MissingPackages),
     /// Neither `LOCKSTEP_CACHE`, `XDG_CACHE_HOME` nor `HOME` says where the cache is.
@@ -54,19 +54,19 @@ pub enum ToolError {
     NoCache,
 }
 
-/// Where each program is.
+/// The path of each program.
 #[derive(Debug, Clone)]
 pub struct Tools {
     paths: BTreeMap<&'static str, PathBuf>,
 }
 
 impl Tools {
-    /// Finds every program that clusters are made of, building what is missing.
+    /// Finds all programs of clusters, and builds missing ones.
     pub async fn all(progress: &Progress) -> Result<Self, ToolError> {
         Self::locate(catalog::of_clusters(), progress).await
     }
 
-    /// Finds the programs in `names`, building what is missing.
+    /// Finds the programs in `names`, and builds missing ones.
     pub async fn locate(
         names: impl IntoIterator<Item = &'static str>,
         progress: &Progress,
@@ -84,7 +84,7 @@ impl Tools {
         Ok(Self { paths })
     }
 
-    /// The programs that links in `dir` lead to.
+    /// The targets of the links in `dir`.
     pub(crate) fn linked_in(dir: &Path) -> Self {
         let link = |name| Some((name, std::fs::read_link(dir.join(name)).ok()?));
         Self {
@@ -100,14 +100,13 @@ impl Tools {
             .ok_or_else(|| ToolError::Unknown(name.to_owned()))
     }
 
-    /// All programs and where they are.
+    /// All programs and their paths.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, &Path)> {
         self.paths.iter().map(|(name, path)| (*name, path.as_path()))
     }
 }
 
-/// The folder for everything that is kept from one checkout to the next: `LOCKSTEP_CACHE`, else the
-/// user's cache folder.
+/// The cache, which checkouts share: `LOCKSTEP_CACHE`, else the user's cache folder.
 pub fn cache_root() -> Result<PathBuf, ToolError> {
     if let Some(path) = env_path("LOCKSTEP_CACHE") {
         return Ok(path);
@@ -125,7 +124,7 @@ fn module_dir(module: &Module) -> PathBuf {
         .join(module.name)
 }
 
-/// A suitable copy that somebody else installed.
+/// An installed copy whose version fits.
 async fn installed(tool: &Tool) -> Option<PathBuf> {
     let Accept::Version(args, min, max) = tool.accept else {
         return None;
@@ -135,7 +134,7 @@ async fn installed(tool: &Tool) -> Option<PathBuf> {
         .into_iter()
         .chain(std::env::split_paths(&path));
     for candidate in dirs.map(|dir| dir.join(tool.name)).filter(|path| path.is_file()) {
-        if version::of(&candidate, args)
+        if version_of(&candidate, args)
             .await
             .is_some_and(|found| (min..=max).contains(&found))
         {
@@ -143,6 +142,25 @@ async fn installed(tool: &Tool) -> Option<PathBuf> {
         }
     }
     None
+}
+
+/// The major and minor version that `program` prints when run with `args`. `None` if it fails,
+/// prints none, or takes longer than 5 s.
+async fn version_of(program: &Path, args: &[&str]) -> Option<[u32; 2]> {
+    let asked = tokio::time::timeout(Duration::from_secs(5), run(program, args)).await;
+    parse_version(&asked.ok()?.ok()?)
+}
+
+/// The first thing in `text` that looks like a version: two numbers joined by a dot.
+fn parse_version(text: &str) -> Option<[u32; 2]> {
+    text.split(|c: char| !c.is_ascii_digit() && c != '.')
+        .find_map(|word| {
+            let mut parts = word.split('.').map(str::parse);
+            match (parts.next(), parts.next()) {
+                (Some(Ok(major)), Some(Ok(minor))) => Some([major, minor]),
+                _ => None,
+            }
+        })
 }
 
 fn env_path(name: &str) -> Option<PathBuf> {

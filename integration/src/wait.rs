@@ -1,29 +1,34 @@
-//! Waiting for something to be so.
+//! Waits for conditions.
 
 use std::time::{Duration, Instant};
 
-/// How long to wait between two looks.
+use anyhow::anyhow;
+
+/// Interval between two calls of a probe by [`until`].
 const INTERVAL: Duration = Duration::from_millis(50);
 
-/// What was waited for did not come.
+/// Interval between two calls of a probe by [`eventually`].
+const EVENTUALLY_INTERVAL: Duration = Duration::from_millis(100);
+
+/// A condition did not become true in time.
 #[derive(Debug, thiserror::Error)]
-#[error("waited {} s in vain until {what}", waited.as_secs_f64())]
+#[error("waited in vain for {} s until {what}", waited.as_secs_f64())]
 pub struct TimedOut {
-    /// What was waited for.
+    /// The condition.
     pub what: String,
-    /// For how long.
+    /// How long it was waited for.
     pub waited: Duration,
 }
 
-/// Looks again and again until `look` gives something.
+/// Calls `probe` until it returns a value.
 pub async fn until<T>(
     what: impl Into<String>,
     patience: Duration,
-    mut look: impl AsyncFnMut() -> Option<T>,
+    mut probe: impl AsyncFnMut() -> Option<T>,
 ) -> Result<T, TimedOut> {
     let start = Instant::now();
     loop {
-        if let Some(found) = look().await {
+        if let Some(found) = probe().await {
             return Ok(found);
         }
         if start.elapsed() > patience {
@@ -33,5 +38,26 @@ pub async fn until<T>(
             });
         }
         tokio::time::sleep(INTERVAL).await;
+    }
+}
+
+/// Calls `probe` until it succeeds, and returns its value.
+///
+/// # Errors
+/// After the time `within`. The error has `what` and the last error of `probe`.
+pub async fn eventually<T>(
+    what: &str,
+    within: Duration,
+    mut probe: impl AsyncFnMut() -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let start = Instant::now();
+    loop {
+        match probe().await {
+            Ok(value) => return Ok(value),
+            Err(reason) if start.elapsed() >= within => {
+                return Err(anyhow!("not within {} s: {what}: {reason:#}", within.as_secs()));
+            }
+            Err(_) => tokio::time::sleep(EVENTUALLY_INTERVAL).await,
+        }
     }
 }

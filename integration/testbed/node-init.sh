@@ -1,14 +1,14 @@
 #!/bin/sh
-# Turns the fresh mount, network and UTS namespaces that this runs in into a node, and holds them.
-# Arguments: the node's name, its state folder.
+# Sets up the new mount, network and UTS namespaces that it runs in as a node, and keeps them.
+# Arguments: the node's name and its state folder.
 #
-# The standard paths of a node (/run, /var/lib, /var/log) become the node's own. The mounts are in this
-# namespace only and go with it.
+# The standard paths /run, /var/lib and /var/log become the node's own. The mounts exist only in this
+# namespace and end with it.
 set -eu
 name=$1 state=$2
 mount --make-rshared /
 hostname "$name"
-# Mounts of other network namespaces that came along would keep those alive.
+# Inherited mounts of other network namespaces would keep those alive.
 umount --recursive --lazy /run/netns 2>/dev/null || true
 mkdir -p "$state/var-lib" "$state/var-log"
 mount --bind "$state/var-lib" /var/lib

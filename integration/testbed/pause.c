@@ -1,4 +1,4 @@
-/* Holds a pod's namespaces: sleeps until told to go, and reaps whatever is handed to it. */
+/* Keeps a pod's namespaces: sleeps until it is terminated, and reaps orphans. */
 #include <signal.h>
 #include <sys/wait.h>
 

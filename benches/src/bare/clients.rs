@@ -1,4 +1,4 @@
-//! The clients' side, all in one process, each with a connection of its own.
+//! All clients in one process, each with its own connection.
 
 use std::fs;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint};
 
-use super::{Args, NAME, identity, said};
-use crate::message::{News, orders, say};
+use super::{Args, NAME, decode, identity};
+use crate::message::{BenchEvent, orders, say};
 use crate::tally::Tally;
 
 pub(crate) async fn run(args: Args) -> Result<()> {
@@ -34,13 +34,13 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     for _ in 0..args.clients {
         tokio::spawn(client(endpoint.clone(), tls.clone(), Arc::clone(&tally)));
     }
-    say(News::Ready);
+    say(BenchEvent::Ready);
     let mut orders = orders();
     while orders.recv().await.is_some() {}
     Ok(())
 }
 
-/// Connects again and again, at the pace of a daemon.
+/// Connects repeatedly, with the back-off of a daemon.
 async fn client(endpoint: Endpoint, tls: Option<ClientTlsConfig>, tally: Arc<Tally>) {
     let delays = || {
         ExponentialBuilder::default()
@@ -52,7 +52,7 @@ async fn client(endpoint: Endpoint, tls: Option<ClientTlsConfig>, tally: Arc<Tal
     };
     let mut left = delays();
     loop {
-        // How it ended makes no difference.
+        // The client reconnects after any end.
         if let Ok(()) = stream(endpoint.clone(), tls.clone(), &tally).await {
             left = delays();
         }
@@ -60,7 +60,7 @@ async fn client(endpoint: Endpoint, tls: Option<ClientTlsConfig>, tally: Arc<Tal
     }
 }
 
-/// One stream; an error where there was none. Nothing is left of the connection before, so no session of TLS is resumed, as by a daemon.
+/// Runs one stream to its end. As in a daemon, no TLS session is resumed.
 async fn stream(mut endpoint: Endpoint, tls: Option<ClientTlsConfig>, tally: &Tally) -> Result<()> {
     if let Some(tls) = tls {
         endpoint = endpoint.tls_config(tls)?;
@@ -73,7 +73,7 @@ async fn stream(mut endpoint: Endpoint, tls: Option<ClientTlsConfig>, tally: &Ta
         let Some(hub_message::Kind::Ping(ping)) = message.kind else {
             continue;
         };
-        match said(ping) {
+        match decode(ping) {
             (number, false) => tally.has(u32::try_from(number)?),
             (number, true) => {
                 let kind = Some(node_message::Kind::Pong(wire::Pong {

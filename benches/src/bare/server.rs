@@ -1,4 +1,4 @@
-//! The server's side.
+//! The server.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -19,10 +19,10 @@ use tonic::transport::{Identity, Server, ServerTlsConfig};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::{Args, NAME, identity, ping};
-use crate::message::{News, Order, now, orders, say};
+use crate::message::{BenchEvent, Order, now, orders, say};
 
-/// How often it is looked whether all are connected.
-const LOOK: Duration = Duration::from_millis(10);
+/// How often the number of connections is checked.
+const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 pub(crate) async fn run(args: Args) -> Result<()> {
     let mut server = Server::builder()
@@ -45,14 +45,14 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     };
     let address = (Ipv4Addr::LOCALHOST, args.port).into();
     let serve = server.add_service(NodeHubServer::new(service)).serve(address);
-    say(News::Ready);
+    say(BenchEvent::Ready);
     tokio::select! {
         served = serve => Ok(served?),
         ended = obey(&counts, &pings) => ended,
     }
 }
 
-/// The certificate, which is made where there is none.
+/// The certificate, which is created if there is none.
 fn certificate(dir: &Path) -> Result<Identity> {
     let (certificate, key) = identity(dir);
     if !key.exists() {
@@ -72,16 +72,16 @@ async fn obey(counts: &Counts, pings: &watch::Sender<wire::Ping>) -> Result<()> 
         match order {
             Order::Await { connected } => {
                 while counts.connected.load(Ordering::Relaxed) < connected {
-                    tokio::time::sleep(LOOK).await;
+                    tokio::time::sleep(CHECK_INTERVAL).await;
                 }
-                say(News::Connected { at: now() });
+                say(BenchEvent::Connected { at: now() });
             }
             Order::Push { value } => {
-                say(News::Pushed { at: now() });
+                say(BenchEvent::Pushed { at: now() });
                 pings.send_replace(ping(value.into(), false));
             }
             Order::Raise | Order::Fail { .. } => {
-                say(News::Pushed { at: now() });
+                say(BenchEvent::Pushed { at: now() });
                 let rounds = if matches!(order, Order::Raise) { 1 } else { 2 };
                 for _ in 0..rounds {
                     round += 1;
@@ -90,7 +90,7 @@ async fn obey(counts: &Counts, pings: &watch::Sender<wire::Ping>) -> Result<()> 
                     counts.all.notified().await;
                 }
                 restarts += 1;
-                say(News::Synced {
+                say(BenchEvent::Synced {
                     group: 0,
                     generation: restarts,
                     at: now(),

@@ -1,4 +1,5 @@
-//! What runs on the hollow nodes: a pretended worker for each pod that restarts in place, and a count of the pods of each recreation.
+//! The workloads of hollow nodes: a simulated worker for each pod that restarts in place, and a
+//! count of the pods of each recreation.
 
 use std::collections::{BTreeMap, HashMap};
 use std::pin::pin;
@@ -17,16 +18,16 @@ use lockstep_node_daemon::worker::facts::Input;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-use crate::message::News;
+use crate::message::BenchEvent;
 use crate::tally::Tally;
 use crate::worker::{Seat, Worker};
 
-/// A pod whose worker runs, or whose kubelet says so.
+/// A pod whose worker runs, or that its kubelet reports as running.
 #[derive(Clone)]
 pub(super) struct Member {
     pub(super) name: String,
     pub(super) node: String,
-    /// Makes its worker fail.
+    /// Makes the worker fail.
     failure: Arc<Notify>,
 }
 
@@ -52,13 +53,14 @@ impl Drop for Crew {
 }
 
 impl Crew {
-    /// Starts to, for a JobSet of so many pods on nodes with these daemons. Says when the last pod of a recreation runs, and the last worker of a
-    /// generation; a recreation is told as a generation where pods restart by being made anew.
+    /// Starts the task for a JobSet of this many pods on nodes with these daemons. It reports when
+    /// the last worker runs a generation. For a JobSet that is recreated, a recreation counts as a
+    /// generation.
     pub(super) fn start(
         pods: Api<Pod>,
         daemons: HashMap<String, Handle>,
         count: usize,
-        say: impl Fn(News) + Clone + Send + Sync + 'static,
+        say: impl Fn(BenchEvent) + Clone + Send + Sync + 'static,
     ) -> Self {
         let members = Members::default();
         let play = Play {
@@ -97,7 +99,7 @@ struct Play {
     daemons: HashMap<String, Handle>,
     members: Members,
     tally: Arc<Tally>,
-    /// Of pods that do not restart in place.
+    /// The count for pods that do not restart in place.
     made: Tally,
 }
 
@@ -163,7 +165,7 @@ impl Play {
     }
 }
 
-/// What the daemon of its node would see in the pod, if it restarts in place.
+/// The container that the node's daemon would find in the pod, if it restarts in place.
 fn marked(pod: &Pod) -> Result<Option<lockstep_node_daemon::worker::types::Pod>> {
     let map = |from: &BTreeMap<String, String>| from.clone().into_iter().collect();
     let (labels, annotations): (HashMap<_, _>, HashMap<_, _>) = (map(pod.labels()), map(pod.annotations()));

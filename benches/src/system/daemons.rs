@@ -1,4 +1,5 @@
-//! The daemons of hollow nodes: each with a token that the API server has given out for it, as kubelet asks for one.
+//! The daemons of hollow nodes, each with a token from the API server like that of a kubelet's
+//! request.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,14 +16,15 @@ use serde_json::{Value, json};
 
 use crate::fleet::NoHost;
 
-/// Where the product is, and its daemons' ServiceAccount.
+/// The product's namespace, and the ServiceAccount of its daemons.
 pub(super) const NAMESPACE: &str = "lockstep-system";
 const ACCOUNT: &str = "lockstep-node-daemon";
 const AUDIENCE: &str = "lockstep-hub";
-/// Requests that are under way at the same time.
+/// Concurrent requests.
 const AT_ONCE: usize = 16;
 
-/// Makes what daemons need to be known by: the namespace, the ServiceAccount, and a pod on each node.
+/// Creates what the daemons' tokens refer to: the namespace, the ServiceAccount, and a pod on each
+/// node.
 pub(super) async fn introduce(client: &Client, dir: &Path, nodes: &[String]) -> Result<()> {
     let namespace = serde_json::from_value(json!({"metadata": {"name": NAMESPACE}}))?;
     let params = PostParams::default();
@@ -68,7 +70,7 @@ fn file(dir: &Path, node: &str) -> PathBuf {
     dir.join(format!("token-{node}"))
 }
 
-/// Starts the daemon of a node. It runs for as long as the process does.
+/// Starts the daemon of a node, which runs until the process ends.
 pub(super) fn start(dir: &Path, port: u16, node: &str) -> Handle {
     let (driver, handle) = Driver::new(Table::new(1));
     tokio::spawn(driver.run(NoHost));

@@ -1,9 +1,9 @@
-//! What the benchmark of the whole system says.
+//! The output of the benchmark of the whole system.
 
 use std::fs;
 
 use anyhow::Result;
-use lockstep_integration::target::target;
+use lockstep_integration::host::target_dir;
 use serde_json::json;
 
 use super::{Args, Measured};
@@ -65,7 +65,7 @@ pub(super) fn write(args: &Args, all: &[Measured]) -> Result<()> {
         "load_after": load(),
         "sizes": sizes,
     });
-    let out = target().join("bench/system.json");
+    let out = target_dir().join("bench/system.json");
     fs::write(&out, serde_json::to_string_pretty(&results)? + "\n")?;
     println!("written to {}", out.display());
     Ok(())

@@ -1,4 +1,5 @@
-//! The agents, all in this process: one task and one connection for each worker, whose worker takes no time to stop and start.
+//! The agents, all in this process: one task and one connection for each worker. Workers stop and
+//! start in no time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,11 +11,11 @@ use tokio::time::{Instant, sleep_until};
 
 use super::resp::{Connection, Value, message};
 use super::{CHANGES, COUNTS, DESIRED, pair};
-use crate::message::{News, fail_as_told, say};
+use crate::message::{BenchEvent, fail_on_orders, say};
 use crate::names;
 use crate::tally::Tally;
 
-/// Between attempts to connect, as Lockstep's daemons have it.
+/// Delays between attempts to connect, as in Lockstep's daemons.
 const DELAYS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(2500));
 
 #[derive(Debug, clap::Args)]
@@ -24,7 +25,7 @@ pub(crate) struct Args {
     port: u16,
     #[arg(long)]
     agents: usize,
-    /// Milliseconds between two looks at the container; 0: what becomes of it is known at once
+    /// Milliseconds between two polls of the container; with 0 its state is known at once
     #[arg(long, default_value_t = 0)]
     poll_ms: u64,
 }
@@ -38,15 +39,15 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         let agent = Agent {
             name: names::worker(worker),
             count: 0,
-            told: 0,
+            last_value: 0,
             tally: Arc::clone(&tally),
             failure,
-            looks: (args.poll_ms > 0).then(|| Looks::of(worker, Duration::from_millis(args.poll_ms))),
+            polls: (args.poll_ms > 0).then(|| PollSchedule::of(worker, Duration::from_millis(args.poll_ms))),
         };
         tokio::spawn(agent.run(args.port));
     }
-    say(News::Ready);
-    fail_as_told(&failures).await;
+    say(BenchEvent::Ready);
+    fail_on_orders(&failures).await;
     Ok(())
 }
 
@@ -54,23 +55,23 @@ struct Agent {
     name: String,
     /// Its worker's total restart count.
     count: u64,
-    told: u32,
+    last_value: u32,
     tally: Arc<Tally>,
     failure: Arc<Notify>,
-    /// When the container is looked at, where it has to be.
-    looks: Option<Looks>,
+    /// The schedule of polls of the container, if any.
+    polls: Option<PollSchedule>,
 }
 
-/// Looks at regular times.
-struct Looks {
+/// Polls at regular times.
+struct PollSchedule {
     first: Instant,
     every: Duration,
 }
 
-impl Looks {
-    /// At times that are spread evenly over those of all agents.
+impl PollSchedule {
+    /// A schedule whose offset is spread evenly over all agents.
     fn of(agent: usize, every: Duration) -> Self {
-        // By the golden section.
+        // Offsets by the golden ratio.
         let part = (agent as f64 * 0.618_033_988_749_895).fract();
         Self {
             first: Instant::now() + every.mul_f64(part),
@@ -122,13 +123,13 @@ impl Agent {
             tokio::select! {
                 value = connection.next() => {
                     if self.obey(&value?) {
-                        self.look().await;
+                        self.wait_for_poll().await;
                         self.report(connection).await?;
                     }
                 }
                 () = self.failure.notified() => {
                     self.tally.fails();
-                    self.look().await;
+                    self.wait_for_poll().await;
                     self.restart(self.count + 1);
                     self.report(connection).await?;
                 }
@@ -136,25 +137,25 @@ impl Agent {
         }
     }
 
-    /// Waits until the container is looked at.
-    async fn look(&self) {
-        if let Some(looks) = &self.looks {
-            sleep_until(looks.next(Instant::now())).await;
+    /// Waits until the next poll of the container.
+    async fn wait_for_poll(&self) {
+        if let Some(polls) = &self.polls {
+            sleep_until(polls.next(Instant::now())).await;
         }
     }
 
-    /// Whether there is something to report.
+    /// Handles a message. Returns true if there is something to report.
     fn obey(&mut self, value: &Value) -> bool {
-        let Some((desired, told)) = message(value).and_then(pair) else {
+        let Some((desired, value)) = message(value).and_then(pair) else {
             return false;
         };
-        if let Ok(told) = u32::try_from(told)
-            && told != self.told
+        if let Ok(value) = u32::try_from(value)
+            && value != self.last_value
         {
-            self.told = told;
-            self.tally.has(told);
+            self.last_value = value;
+            self.tally.has(value);
         }
-        // More than one off is for the orchestrator, which recreates then: it does not happen here.
+        // If it is off by more than one, the orchestrator recreates, which does not happen here.
         let desired = desired.parse().unwrap_or(self.count);
         let restarts = desired == self.count + 1;
         if restarts {

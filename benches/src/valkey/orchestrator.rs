@@ -1,4 +1,5 @@
-//! The orchestrator: hears of counts, says which count is desired, and knows when all have it.
+//! The orchestrator: receives counts, publishes the desired count, and knows when all workers have
+//! it.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -8,10 +9,10 @@ use tokio::sync::mpsc;
 
 use super::resp::{Connection, Value, message};
 use super::{CHANGES, COUNTS, DESIRED, pair};
-use crate::message::{News, Order, now, orders, say};
+use crate::message::{BenchEvent, Order, now, orders, say};
 
-/// How often it is looked whether all are connected, and between attempts to connect.
-const LOOK: Duration = Duration::from_millis(10);
+/// How often the number of connections is checked, and the delay between attempts to connect.
+const CHECK_INTERVAL: Duration = Duration::from_millis(10);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -26,7 +27,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let mut orders = orders();
     let mut counts = Counts::new(args.agents);
     let mut value = 0;
-    say(News::Ready);
+    say(BenchEvent::Ready);
     loop {
         let live = async {
             let mut connection = Connection::open(args.port).await?;
@@ -39,11 +40,11 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         if live.await.is_ok() {
             return Ok(());
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(CHECK_INTERVAL).await;
     }
 }
 
-/// Works until the connection fails, or nobody tells anything any more.
+/// Works until the connection fails or the benchmark is gone.
 async fn live(
     connection: &mut Connection,
     orders: &mut mpsc::Receiver<Order>,
@@ -62,18 +63,18 @@ async fn live(
                     tell(connection, counts.desired, *value).await?;
                 }
                 if counts.all_have_it() {
-                    say(News::Synced { group: 0, generation: counts.desired, at: now(), parked_ms: 0.0 });
+                    say(BenchEvent::Synced { group: 0, generation: counts.desired, at: now(), parked_ms: 0.0 });
                 }
             }
             order = orders.recv() => match order {
                 None => return Ok(()),
                 Some(Order::Await { connected }) => {
                     all(port, connected).await?;
-                    say(News::Connected { at: now() });
+                    say(BenchEvent::Connected { at: now() });
                 }
                 Some(Order::Push { value: next }) => {
                     *value = next;
-                    say(News::Pushed { at: now() });
+                    say(BenchEvent::Pushed { at: now() });
                     tell(connection, counts.desired, next).await?;
                 }
                 Some(_) => {}
@@ -88,7 +89,7 @@ async fn tell(connection: &mut Connection, desired: u64, value: u32) -> Result<(
         .await
 }
 
-/// Returns once so many agents have subscribed and have written their counts.
+/// Returns once this many agents have subscribed and written their counts.
 async fn all(port: u16, agents: usize) -> Result<()> {
     let mut connection = Connection::open(port).await?;
     let wanted = u64::try_from(agents)?;
@@ -98,7 +99,7 @@ async fn all(port: u16, agents: usize) -> Result<()> {
         if subscribed && connection.ask(&["HLEN", COUNTS]).await? == Value::Number(wanted) {
             return Ok(());
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(CHECK_INTERVAL).await;
     }
 }
 
@@ -130,7 +131,7 @@ impl Counts {
         }
     }
 
-    /// Notes a count. Whether another one is desired from now on.
+    /// Records a count. Returns true if the desired count changes.
     fn note(&mut self, worker: &str, count: u64) -> bool {
         let before = match self.of.get_mut(worker) {
             Some(known) => Some(std::mem::replace(known, count)),

@@ -1,4 +1,5 @@
-//! As much of RESP3 as is needed, over one connection: <https://redis.io/docs/latest/develop/reference/protocol-spec/>.
+//! The needed part of RESP3, over one connection:
+//! <https://redis.io/docs/latest/develop/reference/protocol-spec/>.
 
 use std::net::Ipv4Addr;
 
@@ -7,20 +8,20 @@ use bytes::{Buf as _, BytesMut};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// Longest line and longest string that are read.
+/// Longest accepted line and string.
 const LONGEST: usize = 1 << 20;
 
-/// What the server says.
+/// A value from the server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Value {
     Text(String),
     Number(u64),
     Error(String),
-    /// Nothing, or what does not matter here.
+    /// Null, or a value of a type that is not needed here.
     Nothing,
     /// An array, or the keys and values of a map.
     List(Vec<Value>),
-    /// What comes by itself.
+    /// A message that the server pushes.
     Push(Vec<Value>),
 }
 
@@ -50,7 +51,7 @@ impl Connection {
         Ok(self.stream.write_all(text.as_bytes()).await?)
     }
 
-    /// What comes next. Cancel-safe.
+    /// The next value. Cancel-safe.
     pub(crate) async fn next(&mut self) -> Result<Value> {
         loop {
             if let Some((value, length)) = parse(&self.read)? {
@@ -63,7 +64,7 @@ impl Connection {
         }
     }
 
-    /// The answer to one command, while nothing is subscribed.
+    /// The answer to one command. There must be no subscription.
     pub(crate) async fn ask(&mut self, command: &[&str]) -> Result<Value> {
         self.send(&[command]).await?;
         match self.next().await? {
@@ -73,7 +74,7 @@ impl Connection {
     }
 }
 
-/// The first value, and how long it is; none where there is more to come.
+/// The first value and its length; none if it is incomplete.
 fn parse(bytes: &[u8]) -> Result<Option<(Value, usize)>> {
     let Some(end) = bytes.windows(2).position(|pair| pair == b"\r\n") else {
         if bytes.len() > LONGEST {
@@ -127,7 +128,7 @@ fn parse(bytes: &[u8]) -> Result<Option<(Value, usize)>> {
     Ok(Some((value, after)))
 }
 
-/// The channel's name and the message, where it is one.
+/// The message of a published value, if it is one.
 pub(crate) fn message(value: &Value) -> Option<&str> {
     match value {
         Value::Push(values) => match values.as_slice() {

@@ -6,13 +6,13 @@ app.kubernetes.io/managed-by: {{ .root.Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- end }}
 
-{{/* The labels that select the pods of one component; immutable once installed. */}}
+{{/* Labels that select the pods of one component; immutable once installed. */}}
 {{- define "lockstep.selectorLabels" -}}
 app.kubernetes.io/name: lockstep
 app.kubernetes.io/component: {{ .component }}
 {{- end }}
 
-{{/* Labels of the pods of one component: none that changes with the chart alone, which would restart them. */}}
+{{/* Labels of the pods of one component. None changes with the chart's version, which would restart the pods. */}}
 {{- define "lockstep.podLabels" -}}
 {{ include "lockstep.selectorLabels" . }}
 app.kubernetes.io/part-of: lockstep

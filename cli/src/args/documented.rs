@@ -1,4 +1,4 @@
-//! Every command line that the documentation shows is one that is understood.
+//! Every command line that the documentation shows parses.
 
 use std::path::{Path, PathBuf};
 
@@ -7,9 +7,9 @@ use clap::{CommandFactory as _, Parser as _};
 
 use super::Args;
 
-/// What a command line begins with, as it is typed.
+/// How a command line begins.
 const NAMES: [&str; 2] = ["kubectl lockstep ", "kubectl-lockstep "];
-/// What ends one within a line.
+/// Characters that end a command line within a line.
 const ENDS: [char; 6] = ['#', '|', '>', ')', '`', '&'];
 
 fn root() -> PathBuf {
@@ -24,7 +24,7 @@ fn pages() -> Vec<PathBuf> {
     pages
 }
 
-/// The command lines of a page: those in blocks of code, and those within backticks in the middle of a sentence.
+/// The command lines of a page: those in code blocks, and those in backticks within a sentence.
 fn command_lines(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut is_code = false;
@@ -44,7 +44,7 @@ fn command_lines(text: &str) -> Vec<String> {
                 };
                 let rest = &line[at + name.len()..];
                 let rest = rest.split(ENDS).next().unwrap_or_default();
-                // A key that is pressed is no argument.
+                // A key to press, such as <TAB>, is not an argument.
                 if begins && !rest.contains('<') {
                     found.push(rest.trim().to_owned());
                 }
@@ -54,7 +54,7 @@ fn command_lines(text: &str) -> Vec<String> {
     found
 }
 
-/// Why a command line is none; a command that is merely named has no arguments.
+/// The parse error of a command line. A command that is only named is valid without arguments.
 fn wrong(line: &str) -> Option<String> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let command = Args::command();

@@ -42,7 +42,7 @@ fn some_workers_are_named_as_the_annotation_has_them() {
         let Command::Restart(restart) = Args::try_parse_from(line).unwrap().command else {
             panic!("{line:?}")
         };
-        assert_eq!(restart.only.target().unwrap().to_string(), said);
+        assert_eq!(restart.target.get().unwrap().to_string(), said);
     }
 }
 

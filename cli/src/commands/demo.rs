@@ -1,7 +1,7 @@
-//! `demo`: a JobSet of its own, one worker killed, the restart shown, and everything removed.
+//! `demo`: creates a JobSet, kills one worker, shows the restart, and removes everything.
 //!
-//! Promises: nothing that was there before is touched; what is made has a name that nobody else has, and is removed however this ends, but for
-//! `--keep` and for who kills the plugin itself.
+//! Promises: nothing that existed before is touched. What the demo creates has a unique name and
+//! is removed however the demo ends, except with `--keep` or if the plugin itself is killed.
 
 use anyhow::{Context as _, Result, bail};
 use k8s_openapi::api::core::v1::Pod;
@@ -10,48 +10,50 @@ use serde::Serialize;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 
-use super::bar::Bar;
+use super::progress_line::ProgressLine;
 use super::{DONE, INTERRUPTED, TIMED_OUT};
 use crate::args::Demo;
 use crate::fetch::{Changes, Cluster, Refused, Scope};
 use crate::print::{self, Printer};
-use crate::view::demo::{Places, is_steady, kept, manifest, places, refusal, trouble, up};
+use crate::view::demo::{
+    ContainerRestarts, container_restarts, is_steady, kept, manifest, refusal, trouble, up,
+};
 use crate::view::history::history;
 use crate::view::pods;
-use crate::view::restart::Far;
+use crate::view::restart::ProgressDetail;
 use crate::view::status::{Observed, view};
 use crate::view::time;
 use crate::view::timeline::{Timeline, timeline};
 
-/// How long the event of a restart, which comes after its end, is waited for.
-const EVENT: std::time::Duration = std::time::Duration::from_secs(10);
+/// How long to wait for the event of a restart, which is written after its end.
+const EVENT_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(10);
 
-/// What was seen.
+/// The answer.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Answer {
     /// The pod whose worker was killed.
     killed: String,
-    /// What became of pods and containers, in words.
+    /// How many pods and containers the restart left in place, in words.
     kept: String,
     restart: Timeline,
 }
 
-/// How it ends, where nothing failed.
-enum End {
-    Seen(Box<Answer>),
+/// The result, if no request failed.
+enum Outcome {
+    Restarted(Box<Answer>),
     TimedOut(String),
 }
 
-/// What the demo makes.
-struct Made<'c> {
+/// What the demo creates.
+struct DemoObjects<'c> {
     cluster: &'c Cluster,
     jobset: String,
-    /// Else the namespace is somebody's.
-    namespace_too: bool,
+    /// The demo created the namespace too, and removes it.
+    owns_namespace: bool,
 }
 
-pub(super) async fn run(cluster: Cluster, in_given: bool, args: &Demo) -> Result<u8> {
+pub(super) async fn run(cluster: Cluster, namespace_given: bool, args: &Demo) -> Result<u8> {
     if let Some(why) = refusal(&cluster.installed().await) {
         bail!("{why}");
     }
@@ -62,38 +64,42 @@ pub(super) async fn run(cluster: Cluster, in_given: bool, args: &Demo) -> Result
         .take(6)
         .collect();
     let unique = format!("lockstep-demo-{unique}");
-    let cluster = if in_given {
+    let cluster = if namespace_given {
         cluster
     } else {
         cluster.in_namespace(unique.clone())
     };
-    let made = Made {
+    let objects = DemoObjects {
         cluster: &cluster,
-        jobset: if in_given { unique } else { "demo".to_owned() },
-        namespace_too: !in_given,
+        jobset: if namespace_given {
+            unique
+        } else {
+            "demo".to_owned()
+        },
+        owns_namespace: !namespace_given,
     };
     let mut interrupted = Interrupted::new()?;
     let printer = Printer::new(&args.output);
-    // Never given up half-way: what may have been made is known, and is removed.
-    let begun = made.make(args).await;
-    if let Err(error) = &begun
+    // Creation is not interrupted half-way, so that everything that was created is removed.
+    let created = objects.create(args).await;
+    if let Err(error) = &created
         && error.is::<Refused>()
     {
-        return begun.map(|()| DONE);
+        return created.map(|()| DONE);
     }
-    let ended = match begun {
+    let ended = match created {
         Ok(()) => tokio::select! {
-            ended = made.watch(args, printer) => Some(ended),
+            ended = objects.watch(args, printer) => Some(ended),
             () = interrupted.wait() => None,
         },
         Err(error) => Some(Err(error)),
     };
     let code = match ended {
-        Some(Ok(End::Seen(answer))) => {
+        Some(Ok(Outcome::Restarted(answer))) => {
             let text = printer.render(&answer, |paint| print::timeline(&answer.restart, paint))?;
             print::out(&text).map(|()| DONE)
         }
-        Some(Ok(End::TimedOut(why))) => {
+        Some(Ok(Outcome::TimedOut(why))) => {
             print::error(&format!("not done within {:?}: {why}", args.timeout));
             Ok(TIMED_OUT)
         }
@@ -103,56 +109,62 @@ pub(super) async fn run(cluster: Cluster, in_given: bool, args: &Demo) -> Result
             Ok(INTERRUPTED)
         }
     };
-    let removed = made.remove(args.keep && matches!(code, Ok(DONE))).await;
+    let keep = args.keep && matches!(code, Ok(DONE));
+    let removed = if keep {
+        objects.say_how_to_remove();
+        Ok(())
+    } else {
+        objects.remove().await
+    };
     match (code, removed) {
         (Ok(code), removed) => removed.map(|()| code),
         (Err(error), Ok(())) => Err(error),
-        // Why it was to be removed says more.
+        // The first error says more.
         (Err(error), Err(left)) => {
-            print::note(&format!("what was made of it is still there: {left:#}"));
+            print::note(&format!("some of what was created is still there: {left:#}"));
             Err(error)
         }
     }
 }
 
-impl Made<'_> {
-    fn place(&self) -> String {
+impl DemoObjects<'_> {
+    fn name(&self) -> String {
         format!("{}/{}", self.cluster.namespace, self.jobset)
     }
 
-    async fn make(&self, args: &Demo) -> Result<()> {
-        if self.namespace_too {
-            self.cluster.make_namespace().await?;
+    async fn create(&self, args: &Demo) -> Result<()> {
+        if self.owns_namespace {
+            self.cluster.create_namespace().await?;
         }
-        let made = self
+        let created = self
             .cluster
-            .make_jobset(manifest(&self.jobset, &args.image, args.workers))
+            .create_jobset(manifest(&self.jobset, &args.image, args.workers))
             .await;
-        match made {
-            // Its namespace was made, and has to go.
-            Err(error) if self.namespace_too => bail!("{error:#}"),
-            made => made?,
+        match created {
+            // The namespace exists by now and must be removed, so this is no longer a `Refused`.
+            Err(error) if self.owns_namespace => bail!("{error:#}"),
+            created => created?,
         }
         let (workers, image) = (args.workers, &args.image);
         print::note(&format!(
-            "made JobSet {}: {workers} workers of {image}",
-            self.place()
+            "created JobSet {}: {workers} workers of {image}",
+            self.name()
         ));
         Ok(())
     }
 
     /// Waits until all run, kills one, and waits until all run again.
-    async fn watch(&self, args: &Demo, printer: Printer) -> Result<End> {
+    async fn watch(&self, args: &Demo, printer: Printer) -> Result<Outcome> {
         let since = Instant::now();
-        let mut bar = Bar::new(printer.is_for_programs());
-        let looked = self.until(args, 0, since, &mut bar).await;
-        bar.clear();
-        let before = match looked? {
+        let mut line = ProgressLine::new(printer.is_for_programs());
+        let waited = self.wait_for(args, 0, since, &mut line).await;
+        line.clear();
+        let before = match waited? {
             Ok(seen) => seen,
-            Err(why) => return Ok(End::TimedOut(why)),
+            Err(why) => return Ok(Outcome::TimedOut(why)),
         };
         print::note(&format!(
-            "all {} workers run, {:.1} s after they were asked for",
+            "all {} workers run, {:.1} s after they were created",
             args.workers,
             since.elapsed().as_secs_f64()
         ));
@@ -164,22 +176,23 @@ impl Made<'_> {
         self.cluster.kill_work(&victim).await?;
         print::note(&format!("killed the process of the worker in pod {victim}"));
 
-        let looked = self.until(args, generation + 1, since, &mut bar).await;
-        bar.clear();
-        let after = match looked? {
+        let waited = self.wait_for(args, generation + 1, since, &mut line).await;
+        line.clear();
+        let after = match waited? {
             Ok(seen) => seen,
-            Err(why) => return Ok(End::TimedOut(why)),
+            Err(why) => return Ok(Outcome::TimedOut(why)),
         };
-        self.told(&before, after, victim).await
+        self.report(&before, after, victim).await
     }
 
-    /// Waits for all workers to run at this restart attempt; else it says how far they are.
-    async fn until(
+    /// Waits until all workers run at this restart attempt. On a time-out the inner error says how
+    /// many do.
+    async fn wait_for(
         &self,
         args: &Demo,
         generation: i64,
         since: Instant,
-        bar: &mut Bar,
+        line: &mut ProgressLine,
     ) -> Result<Result<Observed, String>> {
         let scope = Scope::One(self.jobset.clone());
         let until = since + args.timeout;
@@ -191,24 +204,24 @@ impl Made<'_> {
             if is_steady(&shown, args.workers, generation) {
                 return Ok(Ok(seen));
             }
-            let mut far = format!("{}, {} of {} workers run", shown.phase, up(&shown), args.workers);
+            let mut words = format!("{}, {} of {} workers run", shown.phase, up(&shown), args.workers);
             if let Some(why) = trouble(&seen.pods) {
-                far = format!("{far}; {why}");
+                words = format!("{words}; {why}");
             }
             if Instant::now() >= until {
-                return Ok(Err(far));
+                return Ok(Err(words));
             }
             let part = u32::try_from(up(&shown)).ok().map(|up| (up, args.workers));
-            bar.show(since, Far { words: far, part });
-            bar.wait(since, &mut changes, until).await;
+            line.show(since, ProgressDetail { words, part });
+            line.wait(since, &mut changes, until).await;
         }
     }
 
-    /// What the control plane has measured, once its event says it.
-    async fn told(&self, before: &Observed, mut after: Observed, killed: String) -> Result<End> {
-        let until = Instant::now() + EVENT;
+    /// Waits for the event of the restart, and reports what the control plane measured.
+    async fn report(&self, before: &Observed, mut after: Observed, killed: String) -> Result<Outcome> {
+        let until = Instant::now() + EVENT_TIMEOUT;
         let mut changes = Changes::of(self.cluster, &Scope::One(self.jobset.clone()), None).await;
-        let mut quiet = Bar::new(true);
+        let mut quiet = ProgressLine::new(true);
         let restart = loop {
             match timeline(&history(&after.jobset, &after.events), None) {
                 Ok(restart) => break restart,
@@ -219,43 +232,48 @@ impl Made<'_> {
             quiet.wait(Instant::now(), &mut changes, look).await;
             after.events = self.cluster.events(&self.jobset).await?;
         };
-        let (was, is): (Places, Places) = (places(&before.pods), places(&after.pods));
+        let (was, is): (ContainerRestarts, ContainerRestarts) =
+            (container_restarts(&before.pods), container_restarts(&after.pods));
         let kept = kept(&was, &is);
         let took = time::took(restart.took_ms);
         print::note(&format!(
             "all {} workers run again after {took}, {kept}",
             is.len()
         ));
-        Ok(End::Seen(Box::new(Answer {
+        Ok(Outcome::Restarted(Box::new(Answer {
             killed,
             kept,
             restart,
         })))
     }
 
-    async fn remove(&self, keep: bool) -> Result<()> {
+    /// Says how to look at what was created, and how to remove it.
+    fn say_how_to_remove(&self) {
         let (namespace, jobset) = (&self.cluster.namespace, &self.jobset);
-        if keep {
-            let what = if self.namespace_too {
-                format!("kubectl delete namespace {namespace}")
-            } else {
-                format!("kubectl -n {namespace} delete jobset {jobset}")
-            };
-            print::note(&format!(
-                "look at it with `kubectl lockstep history {jobset} -n {namespace}`; remove it with `{what}`"
-            ));
-        } else if self.namespace_too {
+        let removal = if self.owns_namespace {
+            format!("kubectl delete namespace {namespace}")
+        } else {
+            format!("kubectl -n {namespace} delete jobset {jobset}")
+        };
+        print::note(&format!(
+            "look at it with `kubectl lockstep history {jobset} -n {namespace}`; remove it with `{removal}`"
+        ));
+    }
+
+    async fn remove(&self) -> Result<()> {
+        let (namespace, jobset) = (&self.cluster.namespace, &self.jobset);
+        if self.owns_namespace {
             if self.cluster.remove_namespace().await? {
-                print::note(&format!("removed namespace {namespace} with all that is in it"));
+                print::note(&format!("removed namespace {namespace} with everything in it"));
             }
         } else if self.cluster.remove_jobset(jobset).await? {
-            print::note(&format!("removed JobSet {}", self.place()));
+            print::note(&format!("removed JobSet {}", self.name()));
         }
         Ok(())
     }
 }
 
-/// The second of the pods that run, where there are two: rank 0 is not the only one that may fail.
+/// The second of the running pods, if there are two: any rank may fail, not only rank 0.
 fn victim(seen: &[Pod]) -> Option<String> {
     let mut running: Vec<&Pod> = seen.iter().filter(|pod| pods::state(pod) == "Running").collect();
     running.sort_by_key(|pod| pods::index(pod));
@@ -263,12 +281,12 @@ fn victim(seen: &[Pod]) -> Option<String> {
     Some(pod.name_any())
 }
 
-/// Ctrl-C, somebody who ends the plugin politely, or the end of its terminal.
+/// SIGINT (Ctrl-C), SIGTERM and SIGHUP.
 struct Interrupted(Signal, Signal, Signal);
 
 impl Interrupted {
     fn new() -> Result<Self> {
-        let listen = |kind| signal(kind).context("signals cannot be listened for");
+        let listen = |kind| signal(kind).context("cannot listen for signals");
         Ok(Self(
             listen(SignalKind::interrupt())?,
             listen(SignalKind::terminate())?,

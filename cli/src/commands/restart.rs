@@ -1,45 +1,44 @@
-//! `restart`.
+//! `restart` of all workers.
 
-use std::ops::ControlFlow::{self, Break, Continue};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use lockstep_api::JobSet;
+use lockstep_api::{JobSet, WorkerRestartRequest};
 use serde::Serialize;
 use tokio::time::Instant;
 use tonic::Code;
 
-use super::bar::Bar;
-use super::looks::Looks;
+use super::poll::{Poller, Waited};
+use super::progress_line::ProgressLine;
 use super::{DONE, FAILED, TIMED_OUT};
 use crate::args::Restart;
 use crate::fetch::{Changes, Cluster, Platform};
 use crate::print::{self, Printer};
+use crate::view::api_error;
 use crate::view::history::history;
-use crate::view::refused;
-use crate::view::restart::{Far, Progress, Request, progress, refusal};
+use crate::view::restart::{Request, progress, refusal};
 use crate::view::time;
 
-/// How often it is looked for the event.
-const LOOK: Duration = Duration::from_millis(200);
-/// The event of a restart is written after its end.
-const EVENT: Duration = Duration::from_secs(3);
+/// How often events are listed while waiting for the event of a restart.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+/// How long to wait for the event of a restart, which is written after its end.
+const EVENT_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// What was done.
+/// The answer.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Answer {
     namespace: String,
     name: String,
-    /// Names the request: `status.inPlaceRestart.handledManualRequest`, once it has been acted upon.
+    /// Name of the request. `status.inPlaceRestart.handledManualRequest` has it once it is handled.
     request: String,
     /// `platform` or `annotation`.
     by: &'static str,
-    /// Waited for: the restart attempt that all workers run, and milliseconds from the request being seen until they ran, as the control plane has
-    /// measured it.
+    /// With `--wait`: the restart attempt that all workers run, and the time in ms that the restart
+    /// took, as measured by the control plane.
     generation: Option<i64>,
     took_ms: Option<f64>,
-    /// Milliseconds from this command's request until it has seen that all run.
+    /// With `--wait`: ms from this command's request until it has seen that all workers run.
     waited_ms: Option<u64>,
 }
 
@@ -48,13 +47,17 @@ pub(super) async fn run(cluster: &Cluster, args: &Restart) -> Result<u8> {
     if let Some(why) = refusal(&jobset) {
         bail!("{why}");
     }
-    if let Some(only) = args.only.target() {
-        return Box::pin(super::restart_some::run(cluster, &jobset, only, request(), args)).await;
+    if let Some(target) = args.target.get() {
+        let request = WorkerRestartRequest {
+            target,
+            token: request(),
+        };
+        return Box::pin(super::restart_workers::run(cluster, &jobset, &request, args)).await;
     }
     if args.dry_run {
         return super::dry_run::run(cluster, &jobset, &request(), &args.output).await;
     }
-    let platform = super::platform(cluster, "the restart is asked for by an annotation").await;
+    let platform = super::platform(cluster, "the restart is requested by an annotation").await;
     let request = request();
     let since = Instant::now();
     let by = ask(cluster, platform.as_ref(), &jobset, &request).await?;
@@ -68,38 +71,44 @@ pub(super) async fn run(cluster: &Cluster, args: &Restart) -> Result<u8> {
         waited_ms: None,
     };
     let printer = Printer::new(&args.output);
-    let code = if args.wait {
-        let mut bar = Bar::new(printer.is_for_programs());
-        let mut request = Request::of_all(&jobset, &answer.request);
+    let mut code = DONE;
+    if args.wait {
         let waited = wait(
             cluster,
             platform.as_ref(),
-            (&mut request, &mut answer),
-            (since, args.timeout),
-            &mut bar,
+            &jobset,
+            &answer.request,
+            (since, args),
         )
-        .await;
-        bar.clear();
-        waited?
-    } else {
-        DONE
-    };
+        .await?;
+        code = match waited {
+            Waited::Done { jobset, generation } => {
+                answer.waited_ms = u64::try_from(since.elapsed().as_millis()).ok();
+                answer.generation = Some(generation);
+                answer.took_ms = took(cluster, &jobset, generation).await;
+                DONE
+            }
+            Waited::Ended => FAILED,
+            Waited::TimedOut => TIMED_OUT,
+        };
+    }
     print::out(&printer.render(&answer, |_| words(&answer, args.wait))?)?;
     if code == TIMED_OUT {
         print::error(&format!(
-            "not all workers of {}/{} run again within {:?}: `kubectl lockstep status {} -n {}` shows which",
+            "not all workers of {}/{} ran again within {:?}: `kubectl lockstep status {} -n {}` shows which",
             answer.namespace, answer.name, args.timeout, answer.name, answer.namespace
         ));
     }
     Ok(code)
 }
 
-/// The name of a request that nobody has made before.
+/// A unique name for a request.
 fn request() -> String {
     format!("kubectl-lockstep-{}", uuid::Uuid::new_v4().simple())
 }
 
-/// By the platform API; where it does not know the caller or cannot be reached, by the annotation that it would write.
+/// Requests the restart through the platform API. If that does not know the caller or cannot be
+/// reached, this writes the annotation that it would write. Returns which of them was used.
 async fn ask(
     cluster: &Cluster,
     platform: Option<&Platform>,
@@ -109,7 +118,7 @@ async fn ask(
     if let Some(platform) = platform {
         match platform.restart(jobset.ns(), jobset.name(), request).await {
             Ok(_) => return Ok("platform"),
-            // The same request, written twice, is one.
+            // The platform API may have written the request: written twice, it is still one.
             Err(status)
                 if matches!(
                     status.code(),
@@ -117,15 +126,15 @@ async fn ask(
                 ) =>
             {
                 print::note(&format!(
-                    "the restart is asked for by an annotation, since the platform API says: {}",
-                    refused::words(&status)
+                    "the restart is requested by an annotation, since the platform API says: {}",
+                    api_error::words(&status)
                 ));
             }
             Err(status) => bail!(
                 "restart JobSet {}/{}: {}",
                 jobset.ns(),
                 jobset.name(),
-                refused::words(&status)
+                api_error::words(&status)
             ),
         }
     }
@@ -133,62 +142,35 @@ async fn ask(
     Ok("annotation")
 }
 
+/// Waits until all workers run again, and shows the progress meanwhile.
 async fn wait(
     cluster: &Cluster,
     platform: Option<&Platform>,
-    (request, answer): (&mut Request, &mut Answer),
-    (since, timeout): (Instant, Duration),
-    bar: &mut Bar,
-) -> Result<u8> {
-    let name = answer.name.clone();
-    let changes = Changes::of_one(cluster, &name, platform).await;
-    let mut looks = Looks::new(cluster, &name, changes, (since, timeout));
-    loop {
-        if let Some(jobset) = looks.look(bar).await? {
+    jobset: &JobSet,
+    request: &str,
+    (since, args): (Instant, &Restart),
+) -> Result<Waited> {
+    let (namespace, name) = (jobset.ns(), jobset.name());
+    let mut line = ProgressLine::new(Printer::new(&args.output).is_for_programs());
+    let mut request = Request::of_all(jobset, request);
+    let changes = Changes::of_one(cluster, name, platform).await;
+    let waited = Poller::new(cluster, name, changes, since, args.timeout)
+        .wait_for(&mut line, async |jobset| {
             let group = match platform {
-                Some(platform) => platform.group(&answer.namespace, &name).await.ok().flatten(),
+                Some(platform) => platform.group(namespace, name).await.ok().flatten(),
                 None => None,
             };
-            match show(progress(&jobset, group.as_ref(), request), since, bar) {
-                Break(Some(generation)) => {
-                    answer.waited_ms = u64::try_from(since.elapsed().as_millis()).ok();
-                    answer.generation = Some(generation);
-                    answer.took_ms = took(cluster, &jobset, generation).await;
-                    return Ok(DONE);
-                }
-                Break(None) => return Ok(FAILED),
-                Continue(()) => {}
-            }
-        }
-        if !looks.wait(bar).await {
-            return Ok(TIMED_OUT);
-        }
-    }
+            progress(jobset, group.as_ref(), &mut request)
+        })
+        .await;
+    line.clear();
+    waited
 }
 
-/// Shows how far a restart has come. It is over at a generation, or, where it was told why, for nothing.
-pub(super) fn show(progress: Progress, since: Instant, bar: &mut Bar) -> ControlFlow<Option<i64>> {
-    match progress {
-        Progress::Done(generation) => return Break(Some(generation)),
-        Progress::Ended(why) => {
-            bar.clear();
-            print::error(&why);
-            return Break(None);
-        }
-        Progress::Asked => {
-            bar.show(
-                since,
-                Far::words("asked for; the control plane has not acted upon it yet"),
-            );
-        }
-        Progress::UnderWay(far) => bar.show(since, far),
-    }
-    Continue(())
-}
-
-/// What the control plane has measured, as its event says. It may come a moment later, or never.
+/// The duration that the control plane measured, from its event. The event may come a moment later
+/// or never.
 async fn took(cluster: &Cluster, jobset: &JobSet, generation: i64) -> Option<f64> {
-    let until = Instant::now() + EVENT;
+    let until = Instant::now() + EVENT_TIMEOUT;
     loop {
         let events = cluster.events(jobset.name()).await.ok()?;
         let told = history(jobset, &events);
@@ -203,7 +185,7 @@ async fn took(cluster: &Cluster, jobset: &JobSet, generation: i64) -> Option<f64
         if Instant::now() >= until {
             return None;
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -215,7 +197,7 @@ fn words(answer: &Answer, waited: bool) -> String {
         } else {
             " (--wait waits until all workers run)"
         };
-        return format!("{name}: restart asked for by {}{more}\n", by(answer.by));
+        return format!("{name}: restart requested by {}{more}\n", by(answer.by));
     };
     let took = match (answer.took_ms, answer.waited_ms) {
         (Some(took), _) => format!(" in {}", time::took(took)),

@@ -10,11 +10,11 @@ use super::DONE;
 use crate::args::Status;
 use crate::fetch::{Changes, Cluster, Platform, Scope};
 use crate::print::{self, Printer, Screen};
-use crate::view::refused;
+use crate::view::api_error;
 use crate::view::status::{Observed, View, view};
 
-/// How often ages are kept right on a screen.
-const AGES: Duration = Duration::from_secs(1);
+/// How often ages are redrawn on a screen.
+const AGE_INTERVAL: Duration = Duration::from_secs(1);
 
 pub(super) async fn run(cluster: &Cluster, args: &Status) -> Result<u8> {
     let scope = match &args.jobset {
@@ -23,19 +23,22 @@ pub(super) async fn run(cluster: &Cluster, args: &Status) -> Result<u8> {
         None => Scope::Namespace,
     };
     let printer = Printer::new(&args.output);
-    let mut looker = Looker {
+    let mut observer = Observer {
         cluster,
         scope: &scope,
-        platform: super::platform(cluster, "worker states are those of pods").await,
-        told: String::new(),
+        platform: super::platform(cluster, "worker states come from pods").await,
+        last_note: String::new(),
     };
-    let mut views = looker.look().await?;
+    let mut views = observer.observe().await?;
     if views.is_empty() && !printer.is_for_programs() && !args.watch {
         let place = match scope {
             Scope::Everywhere => "in any namespace".to_owned(),
-            _ => format!("in namespace {} (-A shows those of all)", cluster.namespace),
+            _ => format!(
+                "in namespace {} (-A shows those of all namespaces)",
+                cluster.namespace
+            ),
         };
-        print::note(&format!("there are no JobSets {place}"));
+        print::note(&format!("no JobSets {place}"));
         return Ok(DONE);
     }
     if !args.watch {
@@ -44,54 +47,54 @@ pub(super) async fn run(cluster: &Cluster, args: &Status) -> Result<u8> {
     }
     let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     let is_screen = std::io::stdout().is_terminal() && !printer.is_for_programs() && !dumb;
-    let mut shown = if is_screen {
-        Shown::Screen(Screen::default())
+    let mut sink = if is_screen {
+        Sink::Screen(Screen::default())
     } else {
-        Shown::Lines { first: true }
+        Sink::Lines { first: true }
     };
-    shown.show(&views, &scope, printer)?;
-    let mut changes = Changes::of(cluster, &scope, looker.platform.as_ref()).await;
+    sink.show(&views, &scope, printer)?;
+    let mut changes = Changes::of(cluster, &scope, observer.platform.as_ref()).await;
     loop {
         tokio::select! {
             () = changes.next() => {}
-            () = tokio::time::sleep(AGES), if is_screen => {
-                shown.show(&views, &scope, printer)?;
+            () = tokio::time::sleep(AGE_INTERVAL), if is_screen => {
+                sink.show(&views, &scope, printer)?;
                 continue;
             }
         }
         if changes.are_stale() {
-            changes = Changes::of(cluster, &scope, looker.platform.as_ref()).await;
+            changes = Changes::of(cluster, &scope, observer.platform.as_ref()).await;
         }
-        match looker.look().await {
-            // Ages alone are no news.
+        match observer.observe().await {
+            // Without a screen, a change of ages only is not shown.
             Ok(now) if now == views && !is_screen => {}
             Ok(now) => {
                 views = now;
-                shown.show(&views, &scope, printer)?;
+                sink.show(&views, &scope, printer)?;
             }
-            Err(error) => looker.tell(format!("{error:#}")),
+            Err(error) => observer.note(format!("{error:#}")),
         }
     }
 }
 
-/// Looks again and again.
-struct Looker<'c> {
+/// Observes JobSets repeatedly.
+struct Observer<'c> {
     cluster: &'c Cluster,
     scope: &'c Scope,
     platform: Option<Platform>,
-    /// What people were told last: once is enough.
-    told: String,
+    /// The last note, so that none is repeated.
+    last_note: String,
 }
 
-impl Looker<'_> {
-    async fn look(&mut self) -> Result<Vec<View>> {
+impl Observer<'_> {
+    async fn observe(&mut self) -> Result<Vec<View>> {
         let mut seen = self.cluster.observe(self.scope).await?;
         if let Some(platform) = &self.platform
             && let Err(status) = add_groups(&mut seen, self.scope, self.cluster, platform).await
         {
-            self.tell(format!(
-                "worker states are those of pods: {}",
-                refused::words(&status)
+            self.note(format!(
+                "worker states come from pods: {}",
+                api_error::words(&status)
             ));
             // Another replica may lead by now.
             if let Ok(platform) = self.cluster.platform().await {
@@ -101,10 +104,10 @@ impl Looker<'_> {
         Ok(seen.iter().map(view).collect())
     }
 
-    fn tell(&mut self, text: String) {
-        if text != self.told {
+    fn note(&mut self, text: String) {
+        if text != self.last_note {
             print::note(&text);
-            self.told = text;
+            self.last_note = text;
         }
     }
 }
@@ -143,21 +146,21 @@ fn text(views: &[View], scope: &Scope, printer: Printer) -> Result<String> {
         views => print::status(views, detail, Timestamp::now(), paint),
     };
     match (scope, views) {
-        // One was asked for, and one is given.
+        // One JobSet was asked for, so the answer is one object.
         (Scope::One(_), [view]) => printer.render(view, people),
         _ => printer.render(&views, people),
     }
 }
 
-/// What was shown before.
-enum Shown {
-    /// Is replaced.
+/// Where states are shown.
+enum Sink {
+    /// Each state replaces the one before.
     Screen(Screen),
-    /// Stays above.
+    /// Each state follows the one before.
     Lines { first: bool },
 }
 
-impl Shown {
+impl Sink {
     fn show(&mut self, views: &[View], scope: &Scope, printer: Printer) -> Result<()> {
         let text = text(views, scope, printer)?;
         match self {

@@ -8,18 +8,19 @@ use crate::args::Suspend;
 use crate::fetch::Cluster;
 use crate::print::{self, Printer};
 
-/// What was done.
+/// The answer.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Answer {
     namespace: String,
     name: String,
     suspended: bool,
-    /// Whether it was in the other state before.
+    /// True if the JobSet was in the other state before.
     changed: bool,
 }
 
-/// By the API server alone, with the caller's own rights: so it is good for every JobSet.
+/// Writes `spec.suspend` with the caller's own rights. It needs only the API server, so it works
+/// for every JobSet.
 pub(super) async fn run(cluster: &Cluster, args: &Suspend, suspended: bool) -> Result<u8> {
     let jobset = cluster.jobset(&args.jobset).await?;
     if jobset.is_finished() {

@@ -1,5 +1,5 @@
-//! When it is worth to look again: as watches of the API server and of the platform API tell, and as the clock does where one of them is not
-//! to be had.
+//! When to poll again: when a watch of the API server or of the platform API reports a change, and
+//! at intervals while a watch is missing.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -16,32 +16,33 @@ use tokio::time::Instant;
 
 use super::{Cluster, Platform, Scope};
 
-/// How often to look while a watch is missing.
-const LOOK: Duration = Duration::from_secs(1);
-/// How often to look all the same: a watch may be silent for other reasons than that nothing happens.
-const ANYWAY: Duration = Duration::from_secs(30);
-/// What comes within this time is looked at together.
-const TOGETHER: Duration = Duration::from_millis(100);
-/// How long a missing watch is left alone.
-const AGAIN: Duration = Duration::from_secs(10);
+/// How often to poll while a watch is missing.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// How often to poll even if all watches are silent: a watch may fail without an error.
+const RESYNC_INTERVAL: Duration = Duration::from_secs(30);
+/// Changes within this time are handled together.
+const BATCH_WINDOW: Duration = Duration::from_millis(100);
+/// Delay before missing watches are opened again.
+const RECONNECT_AFTER: Duration = Duration::from_secs(10);
 
-/// One of the watches, and whether it has brought something; else it is missing.
-type Told = (usize, bool);
+/// The number of a watch, and true if it delivered something; false if it is missing.
+type WatchUpdate = (usize, bool);
 
-/// Tells of changes.
+/// Reports changes.
 pub(crate) struct Changes {
-    watches: SelectAll<BoxStream<'static, Told>>,
+    watches: SelectAll<BoxStream<'static, WatchUpdate>>,
     missing: BTreeSet<usize>,
-    /// When they were begun.
-    since: Instant,
-    /// When they were looked at last.
-    looked: Instant,
-    /// Something has come: until when the rest is waited for.
-    together: Option<Instant>,
+    /// When the watches were opened.
+    begun_at: Instant,
+    /// When [`Self::next`] last returned.
+    returned_at: Instant,
+    /// After a change: until when to wait for more.
+    batch_until: Option<Instant>,
 }
 
 impl Changes {
-    /// Of the JobSets, Jobs and pods of this scope, and of what the platform API says of them.
+    /// Changes of the JobSets, Jobs and pods of this scope, and of their groups in the platform
+    /// API.
     pub(crate) async fn of(cluster: &Cluster, scope: &Scope, platform: Option<&Platform>) -> Self {
         let mut changes = Self::of_jobsets(cluster, scope);
         let children = match scope {
@@ -59,7 +60,7 @@ impl Changes {
         changes
     }
 
-    /// Of one JobSet, and of what the platform API says of it.
+    /// Changes of one JobSet, and of its group in the platform API.
     pub(crate) async fn of_one(cluster: &Cluster, name: &str, platform: Option<&Platform>) -> Self {
         let scope = Scope::One(name.to_owned());
         let mut changes = Self::of_jobsets(cluster, &scope);
@@ -79,9 +80,9 @@ impl Changes {
         Self {
             watches,
             missing: BTreeSet::new(),
-            since: Instant::now(),
-            looked: Instant::now(),
-            together: None,
+            begun_at: Instant::now(),
+            returned_at: Instant::now(),
+            batch_until: None,
         }
     }
 
@@ -93,10 +94,10 @@ impl Changes {
         };
         match platform.watch(namespace, name).await {
             Ok(events) => {
-                let told = events.map(move |event| (number, event.is_ok()));
-                // Whoever leads next is asked for anew.
+                let updates = events.map(move |event| (number, event.is_ok()));
+                // The stream ends when the leader changes, and must be opened again.
                 let end = futures::stream::once(std::future::ready((number, false)));
-                self.watches.push(told.chain(end).boxed());
+                self.watches.push(updates.chain(end).boxed());
             }
             Err(_) => {
                 self.missing.insert(number);
@@ -104,32 +105,37 @@ impl Changes {
         }
     }
 
-    /// Whether a watch is missing for so long that it is worth to begin all of them anew.
+    /// True if a watch has been missing long enough to open all of them again.
     pub(crate) fn are_stale(&self) -> bool {
-        !self.missing.is_empty() && self.since.elapsed() >= AGAIN
+        !self.missing.is_empty() && self.begun_at.elapsed() >= RECONNECT_AFTER
     }
 
-    /// Waits for a change, or for the time to look all the same. Cancel-safe: what has come is not forgotten.
+    /// Waits for a change, or until the next poll is due. Cancel-safe: no change is lost.
     pub(crate) async fn next(&mut self) {
-        if self.together.is_none() {
+        if self.batch_until.is_none() {
             self.wait().await;
         }
-        tokio::time::sleep_until(*self.together.get_or_insert_with(Instant::now)).await;
-        while let Some(Some(told)) = self.watches.next().now_or_never() {
-            self.take_in(told);
+        tokio::time::sleep_until(*self.batch_until.get_or_insert_with(Instant::now)).await;
+        while let Some(Some(update)) = self.watches.next().now_or_never() {
+            self.record(update);
         }
-        self.together = None;
-        self.looked = Instant::now();
+        self.batch_until = None;
+        self.returned_at = Instant::now();
     }
 
-    /// Until something has come, or the time has.
+    /// Waits for the first change, or until the next poll is due.
     async fn wait(&mut self) {
         loop {
-            let until = self.looked + if self.missing.is_empty() { ANYWAY } else { LOOK };
+            let until = self.returned_at
+                + if self.missing.is_empty() {
+                    RESYNC_INTERVAL
+                } else {
+                    POLL_INTERVAL
+                };
             match tokio::time::timeout_at(until, self.watches.next()).await {
-                Ok(Some(told)) => {
-                    if self.take_in(told) {
-                        self.together = Some(Instant::now() + TOGETHER);
+                Ok(Some(update)) => {
+                    if self.record(update) {
+                        self.batch_until = Some(Instant::now() + BATCH_WINDOW);
                         return;
                     }
                 }
@@ -139,8 +145,8 @@ impl Changes {
         }
     }
 
-    /// Whether it is a change.
-    fn take_in(&mut self, (number, is_change): Told) -> bool {
+    /// Notes which watches are missing. Returns true if the update is a change.
+    fn record(&mut self, (number, is_change): WatchUpdate) -> bool {
         if is_change {
             self.missing.remove(&number);
         } else {
@@ -150,8 +156,8 @@ impl Changes {
     }
 }
 
-/// A watch of objects, without what they say. It goes on by itself after a loss.
-fn watch<K>(number: usize, cluster: &Cluster, scope: &Scope, which: Config) -> BoxStream<'static, Told>
+/// A watch of the metadata of objects. It reconnects by itself.
+fn watch<K>(number: usize, cluster: &Cluster, scope: &Scope, which: Config) -> BoxStream<'static, WatchUpdate>
 where
     K: kube::Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>
         + Clone
@@ -170,59 +176,63 @@ where
 mod tests {
     use super::*;
 
-    fn changes(told: impl futures::Stream<Item = Told> + Send + 'static) -> Changes {
+    fn changes(updates: impl futures::Stream<Item = WatchUpdate> + Send + 'static) -> Changes {
         let mut watches = SelectAll::new();
-        watches.push(told.boxed());
+        watches.push(updates.boxed());
         Changes {
             watches,
             missing: BTreeSet::new(),
-            since: Instant::now(),
-            looked: Instant::now(),
-            together: None,
+            begun_at: Instant::now(),
+            returned_at: Instant::now(),
+            batch_until: None,
         }
     }
 
-    /// Timers go by milliseconds.
+    /// True if the durations are equal within 50 ms.
     fn is_about(took: Duration, expected: Duration) -> bool {
         took.abs_diff(expected) < Duration::from_millis(50)
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_change_is_looked_at_at_once_and_silence_after_a_while() {
+    async fn a_change_is_reported_at_once_and_silence_after_a_while() {
         let silent = futures::stream::pending();
         let mut changes = changes(futures::stream::iter([(0, true), (0, true)]).chain(silent));
         let begun = Instant::now();
         changes.next().await;
-        assert!(is_about(begun.elapsed(), TOGETHER));
+        assert!(is_about(begun.elapsed(), BATCH_WINDOW));
         changes.next().await;
-        assert!(is_about(begun.elapsed(), TOGETHER + ANYWAY));
+        assert!(is_about(begun.elapsed(), BATCH_WINDOW + RESYNC_INTERVAL));
         assert!(!changes.are_stale());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn where_a_watch_is_missing_the_clock_tells() {
+    async fn a_missing_watch_means_polling() {
         let mut changes = changes(futures::stream::iter([(0, false)]).chain(futures::stream::pending()));
         let begun = Instant::now();
         for _ in 0..10 {
             changes.next().await;
         }
-        assert!(is_about(begun.elapsed(), 10 * LOOK));
+        assert!(is_about(begun.elapsed(), 10 * POLL_INTERVAL));
         assert!(changes.are_stale());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_waits_for_something_else_meanwhile_misses_nothing() {
+    async fn a_cancelled_wait_loses_no_change() {
         let mut changes = changes(futures::stream::iter([(0, true)]).chain(futures::stream::pending()));
         let begun = Instant::now();
-        assert!(tokio::time::timeout(TOGETHER / 2, changes.next()).await.is_err());
+        assert!(
+            tokio::time::timeout(BATCH_WINDOW / 2, changes.next())
+                .await
+                .is_err()
+        );
         changes.next().await;
-        assert!(is_about(begun.elapsed(), TOGETHER));
-        // Nor is the time to look put off for ever.
+        assert!(is_about(begun.elapsed(), BATCH_WINDOW));
+        // Nor is the next poll put off for ever.
         let begun = Instant::now();
         while tokio::time::timeout(Duration::from_secs(1), changes.next())
             .await
             .is_err()
         {}
-        assert!(is_about(begun.elapsed(), ANYWAY));
+        assert!(is_about(begun.elapsed(), RESYNC_INTERVAL));
     }
 }

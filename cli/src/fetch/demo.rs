@@ -1,4 +1,4 @@
-//! What a demo makes and removes, and how it kills a worker.
+//! What the demo creates and removes, and how it kills a worker.
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use jiff::Timestamp;
@@ -8,15 +8,15 @@ use lockstep_api::JobSet;
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt as _;
 
-use super::installation::seen;
+use super::installation::fetched;
 use super::jobsets::Scope;
 use super::{Cluster, answer, words};
 use crate::view::demo::{CONTAINER, Installed, KILL};
 
-/// Bytes of what a command says that failed.
-const SAID: u64 = 1024;
+/// Bytes that are read of the standard error of a failed command.
+const MAX_STDERR: u64 = 1024;
 
-/// The API server has refused to make something, so nothing was made.
+/// The API server has refused to create something, so nothing was created.
 #[derive(Debug)]
 pub(crate) struct Refused(String);
 
@@ -29,57 +29,57 @@ impl std::fmt::Display for Refused {
 impl std::error::Error for Refused {}
 
 impl Cluster {
-    /// The installation, as far as a demo needs it.
+    /// The parts of the installation that the demo needs.
     pub(crate) async fn installed(&self) -> Installed {
         Installed {
             now: Timestamp::now(),
             namespace: self.system.clone(),
-            jobset_crd: seen(self.jobset_crd().await),
-            lease: seen(self.lease().await),
-            daemons: seen(self.daemon_pods().await),
+            jobset_crd: fetched(self.jobset_crd().await),
+            lease: fetched(self.lease().await),
+            daemons: fetched(self.daemon_pods().await),
         }
     }
 
-    /// Makes this cluster's namespace.
-    pub(crate) async fn make_namespace(&self) -> Result<()> {
+    /// Creates this cluster's namespace.
+    pub(crate) async fn create_namespace(&self) -> Result<()> {
         let name = &self.namespace;
         let labels = json!({"app.kubernetes.io/part-of": "lockstep-demo"});
         let namespace = serde_json::from_value(json!({"metadata": {"name": name, "labels": labels}}))?;
         let api: Api<Namespace> = Api::all(self.client.clone());
-        let what = format!("make namespace {name}");
-        make(&what, api.create(&PostParams::default(), &namespace))
+        let what = format!("create namespace {name}");
+        create(&what, api.create(&PostParams::default(), &namespace))
             .await
-            .context("a namespace that you may use can be named by -n")?;
+            .context("name a namespace that you may use with -n")?;
         Ok(())
     }
 
-    /// Makes a JobSet in it.
-    pub(crate) async fn make_jobset(&self, manifest: Value) -> Result<()> {
+    /// Creates a JobSet in it.
+    pub(crate) async fn create_jobset(&self, manifest: Value) -> Result<()> {
         let jobset: JobSet = serde_json::from_value(manifest)?;
-        let what = format!("make JobSet {}/{}", self.namespace, jobset.name());
+        let what = format!("create JobSet {}/{}", self.namespace, jobset.name());
         let api: Api<JobSet> = self.api(&Scope::Namespace);
-        make(&what, api.create(&PostParams::default(), &jobset)).await
+        create(&what, api.create(&PostParams::default(), &jobset)).await
     }
 
-    /// Removes this cluster's namespace, and all that is in it with it. Whether it was there.
+    /// Removes this cluster's namespace with everything in it. Returns false if it was not there.
     pub(crate) async fn remove_namespace(&self) -> Result<bool> {
         let api: Api<Namespace> = Api::all(self.client.clone());
         let name = &self.namespace;
-        gone(
+        remove(
             &format!("remove namespace {name}"),
             api.delete(name, &DeleteParams::background()),
         )
         .await
     }
 
-    /// Removes a JobSet, and its Jobs and pods with it. Whether it was there.
+    /// Removes a JobSet with its Jobs and pods. Returns false if it was not there.
     pub(crate) async fn remove_jobset(&self, name: &str) -> Result<bool> {
         let api: Api<JobSet> = self.api(&Scope::Namespace);
         let what = format!("remove JobSet {}/{name}", self.namespace);
-        gone(&what, api.delete(name, &DeleteParams::background())).await
+        remove(&what, api.delete(name, &DeleteParams::background())).await
     }
 
-    /// Kills the work of a worker of the demo, from within its container.
+    /// Kills the process of a worker of the demo, from within its container.
     pub(crate) async fn kill_work(&self, pod: &str) -> Result<()> {
         let what = format!("kill the worker in pod {}/{pod}", self.namespace);
         let api: Api<Pod> = self.api(&Scope::Namespace);
@@ -91,8 +91,8 @@ impl Cluster {
             let mut process = api.exec(pod, KILL, &how).await?;
             let mut said = String::new();
             if let Some(stderr) = process.stderr() {
-                // It is closed when the command has ended. A few bytes say enough.
-                let _ = stderr.take(SAID).read_to_string(&mut said).await;
+                // It is closed when the command has ended.
+                let _ = stderr.take(MAX_STDERR).read_to_string(&mut said).await;
             }
             let status = match process.take_status() {
                 Some(status) => status.await,
@@ -102,17 +102,17 @@ impl Cluster {
         };
         let (ended, said) = answer(&what, run)
             .await
-            .map_err(|error| anyhow!("{error:#} (this takes the rights to get and to create pods/exec)"))?;
+            .map_err(|error| anyhow!("{error:#} (this needs the rights to get and to create pods/exec)"))?;
         match ended {
             Some(status) if status.status.as_deref() == Some("Success") => Ok(()),
             Some(status) => bail!("{what}: {} {}", status.message.unwrap_or_default(), said.trim()),
-            None => Err(anyhow!("{what}: nothing was heard of the command")),
+            None => Err(anyhow!("{what}: the command has no exit status")),
         }
     }
 }
 
-/// Waits for the answer to a creation, and keeps a refusal apart from what may have been made all the same.
-async fn make<T>(what: &str, creation: impl Future<Output = kube::Result<T>>) -> Result<()> {
+/// Creates an object. A refusal is a [`Refused`]; after any other error the object may exist.
+async fn create<T>(what: &str, creation: impl Future<Output = kube::Result<T>>) -> Result<()> {
     let creation = async {
         match creation.await {
             Err(kube::Error::Api(status)) if (400..500).contains(&status.code) => {
@@ -127,8 +127,8 @@ async fn make<T>(what: &str, creation: impl Future<Output = kube::Result<T>>) ->
     }
 }
 
-/// Waits for the answer to a removal. What is not there is removed.
-async fn gone<T>(what: &str, removal: impl Future<Output = kube::Result<T>>) -> Result<bool> {
+/// Removes an object. Returns false if it was not there.
+async fn remove<T>(what: &str, removal: impl Future<Output = kube::Result<T>>) -> Result<bool> {
     let removal = async {
         match removal.await {
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(false),

@@ -1,4 +1,4 @@
-//! The installation itself: what `check` and `nodes` look at.
+//! Reads the installation, for `check` and `nodes`.
 
 use anyhow::Result;
 use futures::future::join_all;
@@ -16,16 +16,16 @@ use serde_json::Value;
 
 use super::jobsets::list;
 use super::{Cluster, answer};
-use crate::view::check::{Crd, Observed, Right, Seen, WISHES};
-use crate::view::refused;
+use crate::view::api_error;
+use crate::view::check::{Crd, Fetched, Observed, REQUIRED_RIGHTS, Right};
 
 /// Name of the Deployment and of the Lease.
 const CONTROL_PLANE: &str = "lockstep-control-plane";
 const NODE_DAEMON: &str = "lockstep-node-daemon";
 const CRD: &str = "jobsets.jobset.x-k8s.io";
-/// Annotation of the definition: which control plane has installed it.
+/// Annotation of the CRD with the version of the control plane that installed it.
 const CRD_VERSION: &str = "lockstep.dev/crd-version";
-/// Name of the Lease by which KubeRay's replicas elect one that acts.
+/// Name of the Lease for KubeRay's leader election.
 const KUBERAY: &str = "ray-operator-leader";
 
 impl Cluster {
@@ -56,7 +56,7 @@ impl Cluster {
         list("nodes", &Api::all(self.client.clone()), &ListParams::default()).await
     }
 
-    /// Everything about the installation. What cannot be seen is part of the answer.
+    /// Reads everything about the installation. Failed reads are part of the answer.
     pub(crate) async fn installation(&self, now: Timestamp) -> Observed {
         let client = || self.client.clone();
         let all = ListParams::default();
@@ -75,28 +75,28 @@ impl Cluster {
             now,
             namespace: self.system.clone(),
             version: self.version().await,
-            jobset_crd: seen(self.jobset_crd().await),
-            deployments: seen(list::<Deployment>("Deployments", &deployments, &all).await),
-            control_plane_pods: seen(self.control_plane_pods().await),
-            lease: seen(self.lease().await),
-            hub_ca: seen(answer("the ConfigMap", maps.get_opt("lockstep-hub-ca")).await),
-            mutating: seen(list("MutatingWebhookConfigurations", &mutating, &all).await),
-            validating: seen(list("ValidatingWebhookConfigurations", &validating, &all).await),
-            services: seen(list("Services", &services, &all).await),
-            daemon_set: seen(answer("the DaemonSet", daemon_sets.get_opt(NODE_DAEMON)).await),
-            daemon_pods: seen(self.daemon_pods().await),
-            nodes: seen(self.nodes().await),
-            kuberay: seen(list("Leases", &leases, &of_system(KUBERAY)).await),
-            rights: join_all(WISHES.iter().map(|right| self.may(right))).await,
+            jobset_crd: fetched(self.jobset_crd().await),
+            deployments: fetched(list::<Deployment>("Deployments", &deployments, &all).await),
+            control_plane_pods: fetched(self.control_plane_pods().await),
+            lease: fetched(self.lease().await),
+            hub_ca: fetched(answer("the ConfigMap", maps.get_opt("lockstep-hub-ca")).await),
+            mutating: fetched(list("MutatingWebhookConfigurations", &mutating, &all).await),
+            validating: fetched(list("ValidatingWebhookConfigurations", &validating, &all).await),
+            services: fetched(list("Services", &services, &all).await),
+            daemon_set: fetched(answer("the DaemonSet", daemon_sets.get_opt(NODE_DAEMON)).await),
+            daemon_pods: fetched(self.daemon_pods().await),
+            nodes: fetched(self.nodes().await),
+            kuberay: fetched(list("Leases", &leases, &of_system(KUBERAY)).await),
+            rights: join_all(REQUIRED_RIGHTS.iter().map(|right| self.may(right))).await,
             platform,
             connected,
         }
     }
 
-    async fn version(&self) -> Seen<(u32, u32, String)> {
+    async fn version(&self) -> Fetched<(u32, u32, String)> {
         let info = answer("the API server", self.client.apiserver_version());
         let info = info.await.map_err(|error| format!("{error:#}"))?;
-        // Some say 32+.
+        // Some clusters report a minor version such as `32+`.
         let number = |text: &str| {
             text.trim_end_matches(|c: char| !c.is_ascii_digit())
                 .parse()
@@ -105,15 +105,16 @@ impl Cluster {
         Ok((number(&info.major), number(&info.minor), info.git_version))
     }
 
+    /// The CRD of JobSets.
     pub(crate) async fn jobset_crd(&self) -> Result<Option<Crd>> {
-        // As a typed object a schema of this size takes many times the memory.
+        // As a typed object, a schema of this size takes many times the memory.
         let resource = ApiResource::erase::<CustomResourceDefinition>(&());
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
         let found = answer("the definition", api.get_opt(CRD)).await?;
         Ok(found.map(|definition| crd(&definition)))
     }
 
-    async fn may(&self, right: &Right) -> Seen<bool> {
+    async fn may(&self, right: &Right) -> Fetched<bool> {
         let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
         let namespace = if right.of_system {
             &self.system
@@ -140,26 +141,27 @@ impl Cluster {
         Ok(review.status.is_some_and(|status| status.allowed))
     }
 
-    /// How the platform API is reached, and what it says of the nodes whose daemons are connected, where it does.
-    async fn platform_answers(&self) -> Option<(Seen<String>, Vec<pb::Node>)> {
+    /// How the platform API is reached, and the nodes whose daemons are connected. `None` if it may
+    /// not be asked.
+    async fn platform_answers(&self) -> Option<(Fetched<String>, Vec<pb::Node>)> {
         if !self.may_ask_platform() {
             return None;
         }
         let answered = async {
             let platform = self.platform().await?;
             let groups = platform.groups(&self.namespace).await;
-            groups.map_err(|status| anyhow::anyhow!("{}", refused::words(&status)))?;
+            groups.map_err(|status| anyhow::anyhow!("{}", api_error::words(&status)))?;
             let connected = platform.nodes().await.unwrap_or_default();
             Ok::<_, anyhow::Error>((platform.how, connected))
         };
         Some(match answered.await {
             Ok((how, connected)) => (Ok(how), connected),
-            Err(error) => (seen(Err(error)), Vec::new()),
+            Err(error) => (fetched(Err(error)), Vec::new()),
         })
     }
 }
 
-pub(crate) fn seen<T>(answer: Result<T>) -> Seen<T> {
+pub(crate) fn fetched<T>(answer: Result<T>) -> Fetched<T> {
     answer.map_err(|error| format!("{error:#}"))
 }
 

@@ -1,4 +1,4 @@
-//! JobSets with their Jobs, pods and events.
+//! Reads JobSets with their Jobs, pods and events, and writes to JobSets.
 
 use anyhow::{Result, anyhow};
 use futures::future::try_join3;
@@ -13,8 +13,8 @@ use serde_json::json;
 use super::{Cluster, answer};
 use crate::view::status::Observed;
 
-/// Objects in one answer of the API server.
-const PAGE: u32 = 500;
+/// Objects per page of a list.
+const PAGE_SIZE: u32 = 500;
 
 /// Which JobSets.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,14 +38,14 @@ impl Cluster {
         }
     }
 
-    /// One JobSet.
+    /// One JobSet. An error says if it does not exist.
     pub(crate) async fn jobset(&self, name: &str) -> Result<JobSet> {
         if let Some(jobset) = self.find_jobset(name).await? {
             return Ok(jobset);
         }
         let what = self.named(name);
         let api: Api<JobSet> = self.api(&Scope::Namespace);
-        // Without the definition nothing of the kind is found either.
+        // Without the CRD, each read fails with 404 too.
         match api.list(&ListParams::default().limit(1)).await {
             Err(kube::Error::Api(status)) if status.code == 404 => Err(anyhow!(
                 "{what}: this cluster knows no JobSets: `kubectl lockstep check` says what is missing"
@@ -56,7 +56,7 @@ impl Cluster {
         }
     }
 
-    /// One JobSet, where there is such a one.
+    /// One JobSet, or `None` if it does not exist.
     pub(crate) async fn find_jobset(&self, name: &str) -> Result<Option<JobSet>> {
         let api: Api<JobSet> = self.api(&Scope::Namespace);
         answer(&self.named(name), api.get_opt(name)).await
@@ -66,7 +66,8 @@ impl Cluster {
         format!("JobSet {}/{jobset}", self.namespace)
     }
 
-    /// JobSets with all that belongs to them, by namespace and name. What the platform API says is not in it.
+    /// JobSets with their Jobs, pods and events, sorted by namespace and name. Groups of the
+    /// platform API are not included.
     pub(crate) async fn observe(&self, scope: &Scope) -> Result<Vec<Observed>> {
         let jobsets = match scope {
             Scope::One(name) => vec![self.jobset(name).await?],
@@ -85,7 +86,7 @@ impl Cluster {
         let (jobs, pods, events) = try_join3(
             list("Jobs", &jobs_api, &children),
             list("pods", &pods_api, &children),
-            // News, which an account without the right to read it does without.
+            // Events are optional: not every account may read them.
             async { Ok(list("events", &events_api, &events_of).await.unwrap_or_default()) },
         )
         .await?;
@@ -134,7 +135,7 @@ impl Cluster {
         list("events", &api, &ListParams::default().fields(&about)).await
     }
 
-    /// Asks for a restart by the annotation of exactly this JobSet.
+    /// Requests a restart by an annotation. Fails if the JobSet was recreated under the same name.
     pub(crate) async fn annotate(&self, jobset: &JobSet, token: &str) -> Result<JobSet> {
         let api: Api<JobSet> = self.api(&Scope::Namespace);
         let patch = json!({"metadata": {
@@ -146,7 +147,7 @@ impl Cluster {
         answer(&what, api.patch(jobset.name(), &PatchParams::default(), &patch)).await
     }
 
-    /// Writes `spec.suspend` of exactly this JobSet.
+    /// Writes `spec.suspend`. Fails if the JobSet was recreated under the same name.
     pub(crate) async fn set_suspended(&self, jobset: &JobSet, suspended: bool) -> Result<JobSet> {
         let api: Api<JobSet> = self.api(&Scope::Namespace);
         let patch = json!({"metadata": {"uid": jobset.uid_str()}, "spec": {"suspend": suspended}});
@@ -157,12 +158,12 @@ impl Cluster {
     }
 }
 
-/// All of them, page by page.
+/// Lists all objects, page by page.
 pub(super) async fn list<K>(what: &str, api: &Api<K>, params: &ListParams) -> Result<Vec<K>>
 where
     K: Clone + serde::de::DeserializeOwned + std::fmt::Debug,
 {
-    let mut params = params.clone().limit(PAGE);
+    let mut params = params.clone().limit(PAGE_SIZE);
     let mut all = Vec::new();
     loop {
         let page = answer(what, api.list(&params)).await?;

@@ -1,4 +1,5 @@
-//! The platform API: of the leader's pod through the API server, or at an address.
+//! A client of the platform API, which it reaches in the leader's pod through the API server, or at
+//! an address.
 
 use std::time::Duration;
 
@@ -16,21 +17,22 @@ use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 use tonic::{Request, Status, Streaming};
 use tower::service_fn;
 
-use super::patience::patiently;
+use super::retry::with_retries;
 use super::{Cluster, answer, causes};
 use crate::view::check::holder;
 
-/// The name in the certificate, whatever the address is.
+/// The name in the certificate, independent of the address.
 const SERVER_NAME: &str = "lockstep-control-plane";
-/// How long it may take until it is known whether the platform API is there. Commands do without it then.
-const PATIENCE: Duration = Duration::from_secs(8);
-/// Groups in one answer.
-const PAGE: u32 = 200;
+/// Time limit for reaching the platform API. After it, commands go on without the platform API.
+const REACH_TIMEOUT: Duration = Duration::from_secs(8);
+/// Objects per page of a list.
+const PAGE_SIZE: u32 = 200;
 
-/// The largest answer that is taken, in bytes. A group is one message with all its workers, so gRPC's 4 MiB are too few for the largest.
-const ANSWER: usize = 64 * 1024 * 1024;
+/// Largest answer that is accepted. A group is one message with all its workers, so the default of
+/// gRPC, 4 MiB, is too small for the largest groups.
+const MAX_ANSWER_BYTES: usize = 64 * 1024 * 1024;
 
-/// The platform API, reached.
+/// A connection to the platform API.
 pub(crate) struct Platform {
     client: PlatformClient<Channel>,
     token: MetadataValue<Ascii>,
@@ -39,17 +41,17 @@ pub(crate) struct Platform {
 }
 
 impl Cluster {
-    /// Connects to the platform API. Who the caller is has not been looked at yet.
+    /// Connects to the platform API, which has not checked the token yet.
     pub(crate) async fn platform(&self) -> Result<Platform> {
-        let connected = tokio::time::timeout(PATIENCE, self.connect()).await;
-        connected.unwrap_or_else(|_| Err(anyhow!("no answer within {} s", PATIENCE.as_secs())))
+        let connected = tokio::time::timeout(REACH_TIMEOUT, self.connect()).await;
+        connected.unwrap_or_else(|_| Err(anyhow!("no answer within {} s", REACH_TIMEOUT.as_secs())))
     }
 
     async fn connect(&self) -> Result<Platform> {
         let token = self.token().await?;
         let mut token: MetadataValue<Ascii> = format!("Bearer {token}")
             .parse()
-            .map_err(|_| anyhow!("the token is none: it has characters that no token has"))?;
+            .map_err(|_| anyhow!("the token has characters that no token may have"))?;
         token.set_sensitive(true);
         let tls = ClientTlsConfig::new()
             .ca_certificate(Certificate::from_pem(self.hub_ca().await?))
@@ -60,7 +62,7 @@ impl Cluster {
                     .with_context(|| format!("--server {server}"))?;
                 let channel = endpoint
                     .tls_config(tls)?
-                    .connect_timeout(PATIENCE)
+                    .connect_timeout(REACH_TIMEOUT)
                     .connect()
                     .await;
                 (
@@ -71,7 +73,7 @@ impl Cluster {
             None => self.through_api_server(tls).await?,
         };
         Ok(Platform {
-            client: PlatformClient::new(channel).max_decoding_message_size(ANSWER),
+            client: PlatformClient::new(channel).max_decoding_message_size(MAX_ANSWER_BYTES),
             token,
             how,
         })
@@ -84,7 +86,7 @@ impl Cluster {
         pem.context("ConfigMap lockstep-hub-ca has no ca.crt")
     }
 
-    /// By a stream of bytes that the API server carries to the leader's pod.
+    /// Connects to the leader's pod by a port-forward.
     async fn through_api_server(&self, tls: ClientTlsConfig) -> Result<(Channel, String)> {
         let leader = self.leader().await?;
         let name = leader.name_any();
@@ -103,7 +105,7 @@ impl Cluster {
                 let mut forwarded = forwarded.map_err(|error| std::io::Error::other(super::words(&error)))?;
                 let stream = forwarded.take_stream(port);
                 let stream =
-                    stream.ok_or_else(|| std::io::Error::other("the API server forwards nothing"))?;
+                    stream.ok_or_else(|| std::io::Error::other("the API server forwards no port"))?;
                 Ok::<_, std::io::Error>(TokioIo::new(stream))
             }
         });
@@ -125,7 +127,7 @@ impl Cluster {
         ))
     }
 
-    /// The pod of the replica that leads.
+    /// The pod of the leader.
     async fn leader(&self) -> Result<Pod> {
         let lease = self.lease().await?;
         let lease = lease.with_context(|| {
@@ -148,14 +150,14 @@ impl Cluster {
         let leader = pods.into_iter().find(leads);
         leader.with_context(|| {
             format!(
-                "{holder} leads, which is no pod in namespace {}: give its address by --server",
+                "{holder} leads, but is not a pod in namespace {}: give its address by --server",
                 self.system
             )
         })
     }
 }
 
-/// The port that the pod serves the platform API on, where it does.
+/// The port on which the pod serves the platform API, if it does.
 fn port(pod: &Pod) -> Option<u16> {
     let containers = pod.spec.as_ref().map(|spec| spec.containers.as_slice());
     let mut ports = containers
@@ -170,16 +172,16 @@ impl Platform {
     fn request<M>(&self, message: M) -> Request<M> {
         let mut request = Request::new(message);
         request.metadata_mut().insert("authorization", self.token.clone());
-        request.set_timeout(super::PATIENCE);
+        request.set_timeout(super::REQUEST_TIMEOUT);
         request
     }
 
-    /// All groups of a namespace, or of all where it is empty.
+    /// All groups of a namespace; an empty one means all namespaces.
     pub(crate) async fn groups(&self, namespace: &str) -> Result<Vec<pb::Group>, Status> {
         let mut groups = Vec::new();
         let mut list = pb::ListGroupsRequest {
             namespace: namespace.to_owned(),
-            page_size: PAGE,
+            page_size: PAGE_SIZE,
             ..pb::ListGroupsRequest::default()
         };
         loop {
@@ -197,11 +199,11 @@ impl Platform {
         }
     }
 
-    /// The nodes whose daemon is connected.
+    /// The nodes whose daemons are connected.
     pub(crate) async fn nodes(&self) -> Result<Vec<pb::Node>, Status> {
         let mut nodes = Vec::new();
         let mut list = pb::ListNodesRequest {
-            page_size: PAGE,
+            page_size: PAGE_SIZE,
             ..pb::ListNodesRequest::default()
         };
         loop {
@@ -215,7 +217,7 @@ impl Platform {
         }
     }
 
-    /// One group, where there is such a one.
+    /// One group, if it exists.
     pub(crate) async fn group(&self, namespace: &str, name: &str) -> Result<Option<pb::Group>, Status> {
         let watch = pb::WatchGroupsRequest {
             namespace: namespace.to_owned(),
@@ -240,7 +242,7 @@ impl Platform {
         Ok(group)
     }
 
-    /// What is said of these groups from now on, until the stream ends. An empty namespace or name: all.
+    /// Watches groups until the stream ends. An empty namespace or name means all.
     pub(crate) async fn watch(
         &self,
         namespace: &str,
@@ -254,13 +256,13 @@ impl Platform {
         let mut request = Request::new(watch);
         request.metadata_mut().insert("authorization", self.token.clone());
         let mut client = self.client.clone();
-        match tokio::time::timeout(PATIENCE, client.watch_groups(request)).await {
+        match tokio::time::timeout(REACH_TIMEOUT, client.watch_groups(request)).await {
             Ok(stream) => Ok(stream?.into_inner()),
             Err(_) => Err(Status::deadline_exceeded("no answer in time")),
         }
     }
 
-    /// Asks for a restart.
+    /// Requests a restart of all workers.
     pub(crate) async fn restart(
         &self,
         namespace: &str,
@@ -276,7 +278,7 @@ impl Platform {
         Ok(answer.into_inner())
     }
 
-    /// Asks for a restart of some workers alone.
+    /// Requests a restart of some workers.
     pub(crate) async fn restart_workers(
         &self,
         namespace: &str,
@@ -289,13 +291,13 @@ impl Platform {
             token: request.token.clone(),
             only: Some(target(&request.target)),
         };
-        // The same request, made twice, is one.
+        // The token makes the request idempotent.
         let mut client = self.client.clone();
-        patiently(async || client.restart_workers(self.request(restart.clone())).await).await?;
+        with_retries(async || client.restart_workers(self.request(restart.clone())).await).await?;
         Ok(())
     }
 
-    /// Asks what that would do.
+    /// Asks what a restart of some workers would do.
     pub(crate) async fn dry_run_workers(
         &self,
         namespace: &str,
@@ -309,7 +311,7 @@ impl Platform {
             only: Some(target(&request.target)),
         };
         let mut client = self.client.clone();
-        let answer = patiently(async || {
+        let answer = with_retries(async || {
             client
                 .dry_run_restart_workers(self.request(restart.clone()))
                 .await
@@ -318,7 +320,7 @@ impl Platform {
         Ok(answer.into_inner().dry_run.unwrap_or_default())
     }
 
-    /// Asks what a restart would do.
+    /// Asks what a restart of all workers would do.
     pub(crate) async fn dry_run(
         &self,
         namespace: &str,
@@ -331,7 +333,8 @@ impl Platform {
             token: token.to_owned(),
         };
         let mut client = self.client.clone();
-        let answer = patiently(async || client.dry_run_restart(self.request(restart.clone())).await).await?;
+        let answer =
+            with_retries(async || client.dry_run_restart(self.request(restart.clone())).await).await?;
         Ok(answer.into_inner().dry_run.unwrap_or_default())
     }
 }

@@ -1,4 +1,4 @@
-//! The token that the platform API knows the caller by.
+//! The token by which the platform API identifies the caller.
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use http::header::AUTHORIZATION;
@@ -14,11 +14,11 @@ use super::{Cluster, answer};
 #[cfg(test)]
 mod tests;
 
-/// How long a token that is made is good for: the least that Kubernetes gives.
-const SECONDS: i64 = 600;
+/// Lifetime of a requested token, in seconds: the shortest that Kubernetes allows.
+const TOKEN_SECONDS: i64 = 600;
 
 impl Cluster {
-    /// The token that was given, one that is made for the account that was named, or that of the kubeconfig.
+    /// The given token, a new one for the named ServiceAccount, or that of the kubeconfig.
     pub(super) async fn token(&self) -> Result<String> {
         if let Some(token) = &self.args.token {
             return Ok(token.trim().to_owned());
@@ -29,7 +29,7 @@ impl Cluster {
         match self.own_token().await? {
             Some(token) => Ok(token),
             None => Err(anyhow!(
-                "the kubeconfig has no token (a client certificate is of no use there): give --service-account NAME, or --token \
+                "the kubeconfig has no token (the platform API takes no client certificates): give --service-account NAME, or --token \
                  with what `kubectl create token NAME` prints"
             )),
         }
@@ -42,7 +42,7 @@ impl Cluster {
         let api: Api<ServiceAccount> = Api::namespaced(self.client.clone(), namespace);
         let request = TokenRequest {
             spec: Some(TokenRequestSpec {
-                expiration_seconds: Some(SECONDS),
+                expiration_seconds: Some(TOKEN_SECONDS),
                 ..TokenRequestSpec::default()
             }),
             ..TokenRequest::default()
@@ -51,10 +51,11 @@ impl Cluster {
         let params = PostParams::default();
         let made = answer(&what, api.create_token_request(name, &params, &request)).await?;
         let token = made.status.and_then(|status| status.token);
-        token.with_context(|| format!("{what}: none was made"))
+        token.with_context(|| format!("{what}: the API server returned none"))
     }
 
-    /// That of the kubeconfig, wherever it has it from: written there, in a file, or from a program. It is what the client itself sends.
+    /// The token of the kubeconfig, which may be written there, in a file, or come from a program.
+    /// It is the one that the client sends to the API server.
     async fn own_token(&self) -> Result<Option<String>> {
         let Some(layer) = self.config.auth_layer().context("the kubeconfig's user")? else {
             return Ok(None);
@@ -77,7 +78,9 @@ impl Cluster {
                 Ok(Some(token.trim().to_owned()))
             }
             Some((scheme, _)) => {
-                bail!("the kubeconfig's user is known by {scheme}, which the platform API does not take")
+                bail!(
+                    "the kubeconfig's user authenticates by {scheme}, which the platform API does not accept"
+                )
             }
             None => Ok(None),
         }

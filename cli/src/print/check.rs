@@ -1,10 +1,10 @@
-//! Verdicts, one a line, with what to do below.
+//! Verdicts, one per line, each with a hint below.
 
 use super::visible::{MESSAGE, line};
 use super::{Paint, Tone};
 use crate::view::check::{Level, Verdict};
 
-/// By section, and the sum at the end.
+/// The verdicts by section, with a summary at the end.
 pub(crate) fn check(verdicts: &[Verdict], paint: Paint) -> String {
     let mut text = String::new();
     let mut section = "";
@@ -21,8 +21,8 @@ pub(crate) fn check(verdicts: &[Verdict], paint: Paint) -> String {
             Level::Warning => ("‼", Tone::Warning),
             Level::Error => ("×", Tone::Bad),
         };
-        let said = line(&verdict.text, MESSAGE);
-        text.push_str(&format!("  {} {said}\n", paint.tone(tone, mark)));
+        let finding = line(&verdict.text, MESSAGE);
+        text.push_str(&format!("  {} {finding}\n", paint.tone(tone, mark)));
         if let Some(hint) = &verdict.hint {
             text.push_str(&format!(
                 "    {}\n",
@@ -30,11 +30,11 @@ pub(crate) fn check(verdicts: &[Verdict], paint: Paint) -> String {
             ));
         }
     }
-    text.push_str(&format!("\n{}\n", sum(verdicts, paint)));
+    text.push_str(&format!("\n{}\n", summary(verdicts, paint)));
     text
 }
 
-fn sum(verdicts: &[Verdict], paint: Paint) -> String {
+fn summary(verdicts: &[Verdict], paint: Paint) -> String {
     let count = |level: Level| verdicts.iter().filter(|verdict| verdict.level == level).count();
     match (count(Level::Error), count(Level::Warning)) {
         (0, 0) => paint.tone(Tone::Good, "All is well."),

@@ -1,11 +1,11 @@
-//! What a restart would do, as text.
+//! A dry run as text.
 
 use super::table::{Cell, plain, table};
 use super::visible::{CELL, MESSAGE, line};
 use super::{Paint, Tone};
 use crate::view::dry_run::{DryRun, Effect, Row};
 
-/// What would be done, then one row for each worker.
+/// What a restart would do, then one row for each worker.
 pub(crate) fn dry_run(view: &DryRun, paint: Paint) -> String {
     let [namespace, name, level] = [&view.namespace, &view.name, &view.level].map(|text| line(text, CELL));
     let message = line(&view.message, MESSAGE);
@@ -19,7 +19,7 @@ pub(crate) fn dry_run(view: &DryRun, paint: Paint) -> String {
             "{namespace}/{name}: {stopped} of {all} workers would be restarted in place, by {level}, at generation {generation}\n"
         ),
         Effect::Recreate => {
-            format!("{namespace}/{name}: all Jobs would be made anew at generation {generation}: {message}\n")
+            format!("{namespace}/{name}: all Jobs would be recreated at generation {generation}: {message}\n")
         }
     };
     let rows: Vec<Vec<Cell>> = view.workers.iter().map(cells).collect();

@@ -1,4 +1,4 @@
-//! Restarts as a table.
+//! A history as a table.
 
 use jiff::Timestamp;
 
@@ -7,10 +7,10 @@ use super::{Paint, Tone, restarts};
 use crate::view::history::{Entry, History, Phases};
 use crate::view::time;
 
-/// The phases of the wide table.
+/// The phase columns of the wide table.
 const PHASES: [&str; 6] = ["DETECTED", "STOPPED", "WRITTEN", "PARKED", "RELEASED", "RUNNING"];
 
-/// All that is known, the oldest first.
+/// The restarts, the oldest first.
 pub(crate) fn history(history: &History, wide: bool, now: Timestamp, paint: Paint) -> String {
     let name = format!("{}/{}", history.namespace, history.name);
     let mut text = format!(
@@ -23,7 +23,7 @@ pub(crate) fn history(history: &History, wide: bool, now: Timestamp, paint: Pain
         text.push_str(if history.generation == 0 {
             "never restarted\n"
         } else {
-            "nothing is known of its restarts any more\n"
+            "its restarts are no longer known\n"
         });
         return text;
     }
@@ -46,8 +46,8 @@ pub(crate) fn history(history: &History, wide: bool, now: Timestamp, paint: Pain
     let all = usize::try_from(history.generation).unwrap_or(usize::MAX);
     if told < all {
         text.push_str(&format!(
-            "generation {all}, and events of {told} restarts: a suspension takes a generation too, and the API server keeps events for an hour, \
-            where it is not told otherwise\n"
+            "generation {all}, but events of {told} restarts: a suspension takes a generation too, and the API server keeps events for an hour \
+            by default\n"
         ));
     }
     text

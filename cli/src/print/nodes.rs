@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::table::{Cell, plain, table};
 use super::{Paint, Tone};
-use crate::view::nodes::{Nri, RestartLevel, Row, State, Way};
+use crate::view::nodes::{AccessState, Nri, RestartLevel, Row, RuntimeAccess};
 use crate::view::time;
 
 /// One row for each node.
@@ -41,7 +41,7 @@ fn cells(row: &Row, wide: bool, now: Timestamp) -> Vec<Cell> {
         Tone::Bad
     };
     let image = row.image.as_deref().unwrap_or_default();
-    // The registry is of no interest but to those who ask for more.
+    // The registry is shown only in the wide form.
     let image = if wide {
         image
     } else {
@@ -95,18 +95,18 @@ fn level(of: Option<RestartLevel>) -> Cell {
     (of.map_or("unknown", RestartLevel::words).to_owned(), Some(tone))
 }
 
-/// What the daemon says.
-fn way(of: Option<&Way>, now: Timestamp) -> Option<Cell> {
+/// Access to the container runtime, as the daemon reports it.
+fn way(of: Option<&RuntimeAccess>, now: Timestamp) -> Option<Cell> {
     let of = of?;
     let tone = match of.state {
-        State::Well => Tone::Good,
-        State::Away => Tone::Bad,
-        State::Unknown => Tone::Warning,
+        AccessState::Well => Tone::Good,
+        AccessState::Away => Tone::Bad,
+        AccessState::Unknown => Tone::Warning,
     };
     Some((of.words(now), Some(tone)))
 }
 
-/// Where it says nothing.
+/// NRI as the runtime's version implies it, for a daemon that reports nothing.
 fn by_version(nri: Nri) -> Cell {
     let tone = match nri {
         Nri::OnByDefault => None,
@@ -119,7 +119,7 @@ fn by_version(nri: Nri) -> Cell {
 fn why_away(row: &Row) -> String {
     let ways = [("CRI", &row.cri_health), ("NRI", &row.nri_health)];
     let away = ways.into_iter().filter_map(|(name, way)| {
-        let way = way.as_ref().filter(|way| way.state == State::Away)?;
+        let way = way.as_ref().filter(|way| way.state == AccessState::Away)?;
         Some(format!("{name}: {}", way.detail))
     });
     away.collect::<Vec<_>>().join("; ")

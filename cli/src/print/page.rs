@@ -1,4 +1,4 @@
-//! One restart as a page of its own: HTML with an SVG, no script, nothing fetched.
+//! One restart as a self-contained page: HTML with an SVG, without scripts or external resources.
 
 use std::fmt::Write as _;
 
@@ -10,12 +10,12 @@ use crate::view::timeline::{Span, Timeline};
 #[cfg(test)]
 mod tests;
 
-/// Of the drawing, in its own units.
+/// Sizes of the drawing, in units of the SVG.
 const WIDTH: f64 = 800.0;
 const LEFT: f64 = 90.0;
 const RIGHT: f64 = 90.0;
 const ROW: f64 = 30.0;
-/// Lines of the scale, at most.
+/// Most lines of the scale.
 const TICKS: f64 = 8.0;
 
 const STYLE: &str = "\
@@ -34,7 +34,7 @@ th, td { text-align: left; padding: .2rem 1.2rem .2rem 0; border-bottom: 1px sol
 td.number { text-align: right; font-variant-numeric: tabular-nums; }
 ";
 
-/// The page.
+/// The page as HTML.
 pub(crate) fn page(timeline: &Timeline) -> String {
     let name = escape(&format!("{}/{}", timeline.namespace, timeline.name));
     let facts = escape(&facts(timeline).replace("  ", ", "));
@@ -49,7 +49,7 @@ pub(crate) fn page(timeline: &Timeline) -> String {
     )
 }
 
-/// A bar for each phase, all on one scale.
+/// One bar for each phase, all on one scale.
 fn drawing(timeline: &Timeline) -> String {
     let whole = timeline.scale_ms().max(0.1);
     let x = |millis: f64| LEFT + millis / whole * (WIDTH - LEFT - RIGHT);
@@ -99,7 +99,7 @@ fn row(span: &Span) -> String {
     )
 }
 
-/// Between two lines of the scale: 1, 2 or 5 of a power of ten.
+/// The distance between two lines of the scale: 1, 2 or 5 times a power of ten.
 fn step(whole: f64) -> f64 {
     let least = whole / TICKS;
     let power = 10.0_f64.powf(least.log10().floor());
@@ -107,13 +107,13 @@ fn step(whole: f64) -> f64 {
     factor.unwrap_or(10.0) * power
 }
 
-/// As few digits as the step needs.
+/// A label of the scale, with only the digits that the step needs.
 fn label(millis: f64) -> String {
     let rounded = (millis * 1000.0).round() / 1000.0;
     format!("{rounded} ms")
 }
 
-/// What turns text around or hides it does so in a page too.
+/// Escapes text for HTML, and the characters that change the direction of text or hide it.
 fn escape(text: &str) -> String {
     let text = line(text, MESSAGE);
     text.chars()

@@ -2,7 +2,7 @@
 
 use super::visible;
 
-/// What a piece of text means.
+/// The meaning of a piece of text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tone {
     Good,
@@ -26,19 +26,20 @@ impl Tone {
     }
 }
 
-/// After a text in a tone.
+/// Ends a tone.
 const END: &str = "\x1b[0m";
 
-/// Paints text, or leaves it as it is.
+/// Colours text, or leaves it as it is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Paint(bool);
 
 impl Paint {
+    /// A painter that uses colours only if `colours` is true.
     pub(crate) fn new(colours: bool) -> Self {
         Self(colours)
     }
 
-    /// A piece of one line, whoever wrote it, in the colour of its tone.
+    /// Untrusted text on one line, in the colour of its tone.
     pub(crate) fn tone(self, tone: Tone, text: &str) -> String {
         let text = visible::line(text, visible::MESSAGE);
         if !self.0 || text.is_empty() {
@@ -48,7 +49,7 @@ impl Paint {
     }
 }
 
-/// The sequence of [`Paint`] that a text begins with, where it does.
+/// The escape sequence of [`Paint`] with which a text begins, if it does.
 pub(super) fn sequence(text: &str) -> Option<&'static str> {
     let sequences = Tone::ALL.map(Tone::begin).into_iter().chain([END]);
     sequences.into_iter().find(|sequence| text.starts_with(sequence))

@@ -1,7 +1,7 @@
-//! A terminal on which a text is shown again and again, each time in the place of the one before.
+//! A terminal on which each text replaces the one before.
 //!
-//! Promises: what was on the terminal before is left in its memory; nothing flickers, as nothing is cleared that stays; what does not fit is cut off, and
-//! it is said how much that is.
+//! Promises: the scrollback keeps what was on the terminal before. Nothing flickers, since unchanged
+//! text is not cleared. What does not fit is cut off, and the last line counts it.
 
 use anyhow::Result;
 
@@ -14,7 +14,7 @@ pub(crate) struct Screen {
 }
 
 impl Screen {
-    /// Shows this text instead of the one before.
+    /// Replaces the text that is shown.
     pub(crate) fn show(&mut self, text: &str, paint: Paint) -> Result<()> {
         let size = rustix::termios::tcgetwinsize(std::io::stdout());
         let rows = size.map_or(0, |size| usize::from(size.ws_row));
@@ -28,10 +28,11 @@ impl Screen {
     }
 }
 
-/// The bytes that show a text from the first row of a terminal on that has so many; 0: nobody knows.
+/// The bytes that draw a text on a terminal with this many rows, from the first row on; 0 means an
+/// unknown number.
 fn frame(text: &str, rows: usize, paint: Paint) -> String {
     let mut lines: Vec<&str> = text.lines().collect();
-    // The last row stays empty: the cursor is there.
+    // The last row stays empty for the cursor.
     let room = if rows == 0 {
         lines.len()
     } else {
@@ -42,12 +43,12 @@ fn frame(text: &str, rows: usize, paint: Paint) -> String {
         let left = lines.len() - (room - 1);
         note = paint.tone(
             Tone::Faint,
-            &format!("... and {left} more lines than fit: name one JobSet, or make the window larger"),
+            &format!("... and {left} more lines: name one JobSet, or enlarge the window"),
         );
         lines.truncate(room - 1);
         lines.push(&note);
     }
-    // Long lines are cut off by the terminal itself, which knows how wide letters are.
+    // The terminal itself cuts off long lines, since it knows the width of characters.
     let mut bytes = String::from("\x1b[?7l\x1b[H");
     for line in lines {
         bytes.push_str(line);

@@ -8,19 +8,19 @@ use super::{Paint, Tone, restarts};
 use crate::view::status::{ChildJob, LastRestart, ReplicatedJob, View, Worker};
 use crate::view::time;
 
-/// Workers of one Job that are named, where not all are wanted.
-const NAMED: usize = 8;
+/// Most workers of one Job that are named, if not all are wanted.
+const MAX_NAMED: usize = 8;
 
-/// How much of it.
+/// How much is shown.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Detail {
-    /// Every worker, and not only those that are not up.
+    /// Show every worker, not only those that are not up.
     pub(crate) every_worker: bool,
-    /// Pods and nodes too.
+    /// Show more columns.
     pub(crate) wide: bool,
 }
 
-/// All of them, one below the other.
+/// The JobSets, one below the other.
 pub(crate) fn status(views: &[View], detail: Detail, now: Timestamp, paint: Paint) -> String {
     let trees: Vec<String> = views.iter().map(|view| one(view, detail, now, paint)).collect();
     trees.join("\n")
@@ -32,13 +32,13 @@ fn one(view: &View, detail: Detail, now: Timestamp, paint: Paint) -> String {
         paint.tone(tone(&view.phase), &view.phase),
     ];
     if view.kind == "Recreate" {
-        head.push("restarts by recreation".to_owned());
+        head.push("restarted by recreation".to_owned());
     } else {
         head.push(format!("generation {}", view.generation));
     }
     head.push(restarts(view.restarts, view.max_restarts));
     if view.recreations > 0 {
-        head.push(format!("Jobs made anew {} times", view.recreations));
+        head.push(format!("Jobs recreated {} times", view.recreations));
     }
     if detail.wide {
         head.push(line(&view.kind, CELL));
@@ -144,7 +144,11 @@ fn workers(job: &ChildJob, detail: Detail, now: Timestamp, paint: Paint, below: 
     } else {
         unwell.collect()
     };
-    let most = if detail.every_worker { shown.len() } else { NAMED };
+    let most = if detail.every_worker {
+        shown.len()
+    } else {
+        MAX_NAMED
+    };
     let rows: Vec<Vec<Cell>> = shown
         .iter()
         .take(most)
@@ -199,7 +203,7 @@ fn cells(worker: &Worker, detail: Detail, now: Timestamp) -> Vec<Cell> {
     row
 }
 
-/// How a state is painted, be it of a JobSet, a Job or a worker.
+/// The tone of a state of a JobSet, Job or worker.
 fn tone(state: &str) -> Tone {
     match state {
         "InSync" | "Running" | "Completed" | "Complete" | "Done" | "Active" => Tone::Good,

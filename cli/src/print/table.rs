@@ -11,7 +11,8 @@ pub(super) fn plain(text: impl Into<String>) -> Cell {
     (text.into(), None)
 }
 
-/// Rows under their heads, as wide as need be. The last column is not padded, nor are there columns in which nothing stands.
+/// Rows below their heads. Columns are as wide as their cells, and empty columns are left out. The
+/// last column is not padded.
 pub(super) fn table(paint: Paint, heads: &[&str], rows: &[Vec<Cell>]) -> String {
     let head: Vec<Cell> = heads
         .iter()
@@ -53,7 +54,7 @@ fn lines(paint: Paint, rows: &[&Vec<Cell>]) -> String {
     text
 }
 
-/// What stands last has more room: nothing is beside it.
+/// The cells with text escaped and cut off. The last one may be longer, since no column follows it.
 fn shown(row: &[Cell]) -> Vec<Cell> {
     let last = row.len().saturating_sub(1);
     row.iter()

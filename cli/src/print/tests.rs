@@ -3,7 +3,7 @@ use serde_json::json;
 use super::*;
 use crate::view::check::{Level, Verdict};
 use crate::view::history::{Entry, History};
-use crate::view::nodes::{Nri, RestartLevel, Row, State, Way};
+use crate::view::nodes::{AccessState, Nri, RestartLevel, Row, RuntimeAccess};
 use crate::view::status::{ChildJob, LastRestart, ReplicatedJob, View, Worker};
 use crate::view::testing::{before, now};
 use crate::view::timeline::{Span, Timeline};
@@ -165,7 +165,7 @@ team/ring  generation 3  restarts 2 of 100
 WHEN     WHAT              GENERATION  BY       TOOK     WORKERS  WHY
 60s ago  RestartedInPlace  3           Process  31.2 ms  4        it was asked for
 unknown  Restarted         3           Process                    it was asked for
-generation 3, and events of 1 restarts: a suspension takes a generation too, and the API server keeps events for an hour, where it is not told otherwise
+generation 3, but events of 1 restarts: a suspension takes a generation too, and the API server keeps events for an hour by default
 "
     );
 }
@@ -173,7 +173,7 @@ generation 3, and events of 1 restarts: a suspension takes a generation too, and
 #[test]
 fn nodes_are_a_table() {
     let way = |state, detail: &str| {
-        Some(Way {
+        Some(RuntimeAccess {
             state,
             since: Some(before(65)),
             detail: detail.into(),
@@ -195,8 +195,8 @@ fn nodes_are_a_table() {
         daemon_version: Some("0.1.0".into()),
         protocol: Some(3),
         level: Some(RestartLevel::Process),
-        cri_health: way(State::Well, ""),
-        nri_health: way(State::Well, ""),
+        cri_health: way(AccessState::Well, ""),
+        nri_health: way(AccessState::Well, ""),
         workers: Some(4),
         workers_linked: Some(3),
     };
@@ -204,7 +204,7 @@ fn nodes_are_a_table() {
         node: "node-2".into(),
         unschedulable: false,
         level: Some(RestartLevel::Container),
-        nri_health: way(State::Away, "No such file"),
+        nri_health: way(AccessState::Away, "No such file"),
         ..row.clone()
     };
     let silent = Row {

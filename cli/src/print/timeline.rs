@@ -9,7 +9,7 @@ use crate::view::timeline::{Span, Timeline};
 /// Columns of the longest bar.
 const WIDTH: f64 = 40.0;
 
-/// What it took, and a bar for each phase, all on one scale.
+/// The duration of the restart, and one bar for each phase, all on one scale.
 pub(crate) fn timeline(timeline: &Timeline, paint: Paint) -> String {
     let name = format!("{}/{}", timeline.namespace, timeline.name);
     let mut text = format!("{}  {}\n", paint.tone(Tone::Strong, &name), facts(timeline));
@@ -23,7 +23,7 @@ pub(crate) fn timeline(timeline: &Timeline, paint: Paint) -> String {
     text
 }
 
-/// In one line, without the cause.
+/// The restart in one line, without the cause.
 pub(super) fn facts(timeline: &Timeline) -> String {
     let mut facts = vec![format!("took {}", time::took(timeline.took_ms))];
     if let Some(generation) = timeline.generation {
@@ -55,7 +55,7 @@ fn row(span: &Span, whole: f64) -> Vec<Cell> {
     ]
 }
 
-/// Where the phase lies in the whole; one column at the least.
+/// The bar of a phase at its place on the scale, at least one column wide.
 fn bar(span: &Span, whole: f64) -> String {
     let column = |millis: f64| columns(if whole > 0.0 { millis / whole * WIDTH } else { 0.0 });
     let last = columns(WIDTH) - 1;

@@ -1,7 +1,8 @@
-//! What others wrote, as it may stand on a terminal.
+//! Escapes untrusted text for a terminal.
 //!
-//! Names, reasons, messages and notes are strangers' words: whoever may create an event or a pod chooses them. Promises: none of their characters
-//! moves the cursor, colours, hides or turns around what stands beside it, or begins a line; and they take no more room than there is for them.
+//! Names, reasons, messages and notes are untrusted: anyone who may create an event or a pod chooses
+//! them. Promises: none of their characters moves the cursor, begins a line, or colours, hides or
+//! reverses other text; and no text is longer than its place allows.
 
 use std::fmt::Write as _;
 
@@ -10,17 +11,18 @@ use super::paint;
 #[cfg(test)]
 mod tests;
 
-/// Characters of a message, at most. Notes of events have 1,024 bytes.
+/// Longest message, in characters. Notes of events have up to 1,024 bytes.
 pub(crate) const MESSAGE: usize = 1024;
-/// Characters in a column, at most. Names have 253.
+/// Longest cell of a column, in characters. Names have up to 253.
 pub(super) const CELL: usize = 256;
-/// Lines of what is said beside the answer, and characters of each, at most.
+/// Most lines of a note or error, and the longest line in characters.
 const LINES: usize = 24;
 const LINE: usize = 4096;
-/// Characters that say how much is cut off.
+/// Room for the text that says how much was cut off, in characters.
 const SUM: usize = 32;
 
-/// On one line. What is not seen as it is, is named in its place, as `\x1b`; what is longer than `most` is cut off, and how much that is stands at the end.
+/// The text on one line. Characters that are not visible are escaped, as in `\x1b`. Text that is
+/// longer than `most` is cut off, and its end says how much is missing.
 pub(crate) fn line(text: &str, most: usize) -> String {
     let mut safe = String::new();
     let mut width = 0;
@@ -31,7 +33,7 @@ pub(crate) fn line(text: &str, most: usize) -> String {
             cut = (before, at);
         }
         put(c, &mut safe);
-        // What is named is named in ASCII.
+        // Escapes are ASCII, so their length is their width.
         width += if is_seen(c) { 1 } else { safe.len() - before };
         if width > most {
             safe.truncate(cut.0);
@@ -43,7 +45,8 @@ pub(crate) fn line(text: &str, most: usize) -> String {
     safe
 }
 
-/// Several lines, as an error of the API server may have. All but the first are set in, so that none passes for a line of this program.
+/// Text of several lines, such as an error of the API server. All lines but the first are indented,
+/// so that none passes for a line of this program.
 pub(super) fn lines(text: &str) -> String {
     let mut safe: Vec<String> = text.lines().take(LINES).map(|text| line(text, LINE)).collect();
     let left = text.lines().skip(LINES).count();
@@ -53,7 +56,8 @@ pub(super) fn lines(text: &str) -> String {
     safe.join("\n  ")
 }
 
-/// A text as this program has laid it out: its lines, tabs and colours stay, whatever else a terminal acts upon is named.
+/// Text that this program has laid out: its lines, tabs and colours stay, and everything else that
+/// a terminal acts upon is escaped.
 pub(super) fn laid_out(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     let mut rest = text;
@@ -77,7 +81,7 @@ pub(super) fn laid_out(text: &str) -> String {
     safe
 }
 
-/// A JSON document of the same meaning. Such characters stand in its strings alone, and have a form of their own there.
+/// The same JSON document with invisible characters escaped. They occur only in its strings.
 pub(super) fn json(document: &str) -> String {
     let mut safe = String::with_capacity(document.len());
     for c in document.chars() {
@@ -92,7 +96,7 @@ pub(super) fn json(document: &str) -> String {
     safe
 }
 
-/// Whether all of it is seen as it is, but for its lines.
+/// True if all characters are visible, apart from line breaks.
 pub(super) fn is_plain(text: &str) -> bool {
     text.chars().all(|c| c == '\n' || is_seen(c))
 }
@@ -109,7 +113,8 @@ fn put(c: char, safe: &mut String) {
     };
 }
 
-/// Whether a character is seen as itself, in a place of its own. Controls, directions, what has no width, and what joins the letter before it are not.
+/// True if a character is visible and has its own cell. Control characters, marks of direction,
+/// characters without width and combining characters are not.
 fn is_seen(c: char) -> bool {
     matches!(c, '"' | '\'' | '\\') || c.escape_debug().count() == 1
 }

@@ -1,4 +1,4 @@
-//! Whether the installation is well: verdicts on what was observed, each with what to do.
+//! The health of the installation: verdicts on what was observed, each with a hint.
 
 mod certificate;
 mod cluster;
@@ -19,40 +19,40 @@ use serde::Serialize;
 
 pub(crate) use cluster::Crd;
 pub(crate) use control_plane::holder;
-pub(crate) use rights::{Right, WISHES};
+pub(crate) use rights::{REQUIRED_RIGHTS, Right};
 
 #[cfg(test)]
 mod tests;
 
-/// What was asked for, or why it could not be had.
-pub(crate) type Seen<T> = Result<T, String>;
+/// The answer to a request, or why there is none.
+pub(crate) type Fetched<T> = Result<T, String>;
 
-/// All that was observed. Absent objects are `Ok(None)`.
+/// Everything that was observed. An object that does not exist is `Ok(None)`.
 #[derive(Clone, Debug)]
 pub(crate) struct Observed {
     pub(crate) now: Timestamp,
-    /// Where Lockstep is looked for.
+    /// Namespace in which Lockstep should be installed.
     pub(crate) namespace: String,
-    /// Kubernetes' version: major, minor, and as it calls itself.
-    pub(crate) version: Seen<(u32, u32, String)>,
-    pub(crate) jobset_crd: Seen<Option<Crd>>,
-    pub(crate) deployments: Seen<Vec<Deployment>>,
-    pub(crate) control_plane_pods: Seen<Vec<Pod>>,
-    pub(crate) lease: Seen<Option<Lease>>,
-    pub(crate) hub_ca: Seen<Option<ConfigMap>>,
-    pub(crate) mutating: Seen<Vec<MutatingWebhookConfiguration>>,
-    pub(crate) validating: Seen<Vec<ValidatingWebhookConfiguration>>,
-    pub(crate) services: Seen<Vec<Service>>,
-    pub(crate) daemon_set: Seen<Option<DaemonSet>>,
-    pub(crate) daemon_pods: Seen<Vec<Pod>>,
-    pub(crate) nodes: Seen<Vec<Node>>,
-    /// Leases by which KubeRay's replicas elect one that acts.
-    pub(crate) kuberay: Seen<Vec<Lease>>,
-    /// What the caller may do, in the order of [`WISHES`].
-    pub(crate) rights: Vec<Seen<bool>>,
-    /// Whether the platform API answers; none: it was not asked.
-    pub(crate) platform: Option<Seen<String>>,
-    /// What it says of the nodes whose daemons are connected; none: it was not asked.
+    /// Version of Kubernetes: major, minor, and in full.
+    pub(crate) version: Fetched<(u32, u32, String)>,
+    pub(crate) jobset_crd: Fetched<Option<Crd>>,
+    pub(crate) deployments: Fetched<Vec<Deployment>>,
+    pub(crate) control_plane_pods: Fetched<Vec<Pod>>,
+    pub(crate) lease: Fetched<Option<Lease>>,
+    pub(crate) hub_ca: Fetched<Option<ConfigMap>>,
+    pub(crate) mutating: Fetched<Vec<MutatingWebhookConfiguration>>,
+    pub(crate) validating: Fetched<Vec<ValidatingWebhookConfiguration>>,
+    pub(crate) services: Fetched<Vec<Service>>,
+    pub(crate) daemon_set: Fetched<Option<DaemonSet>>,
+    pub(crate) daemon_pods: Fetched<Vec<Pod>>,
+    pub(crate) nodes: Fetched<Vec<Node>>,
+    /// Leases of KubeRay's leader election.
+    pub(crate) kuberay: Fetched<Vec<Lease>>,
+    /// If the caller has each right, in the order of [`REQUIRED_RIGHTS`].
+    pub(crate) rights: Vec<Fetched<bool>>,
+    /// How the platform API was reached, or why not. `None` if it was not asked.
+    pub(crate) platform: Option<Fetched<String>>,
+    /// The nodes whose daemons are connected. `None` if the platform API was not asked.
     pub(crate) connected: Option<Vec<pb::Node>>,
 }
 
@@ -60,9 +60,9 @@ pub(crate) struct Observed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Level {
-    /// All is well.
+    /// Healthy.
     Ok,
-    /// It works, but should be looked at; or it could not be seen.
+    /// It works but needs a look, or it could not be read.
     Warning,
     /// Something does not work.
     Error,
@@ -74,13 +74,13 @@ pub(crate) enum Level {
 pub(crate) struct Verdict {
     pub(crate) section: &'static str,
     pub(crate) level: Level,
-    /// What was found.
+    /// The finding.
     pub(crate) text: String,
-    /// What to do about it.
+    /// How to resolve it.
     pub(crate) hint: Option<String>,
 }
 
-/// Verdicts in the making.
+/// Collects verdicts, section by section.
 pub(crate) struct Report {
     section: &'static str,
     verdicts: Vec<Verdict>,
@@ -112,14 +112,14 @@ impl Report {
         self.say(Level::Error, text, Some(hint.into()));
     }
 
-    /// What was seen; what could not be is a warning.
-    fn seen<'s, T>(&mut self, what: &str, seen: &'s Seen<T>) -> Option<&'s T> {
+    /// The answer to a request. If there is none, this adds a warning.
+    fn fetched<'s, T>(&mut self, what: &str, seen: &'s Fetched<T>) -> Option<&'s T> {
         match seen {
             Ok(seen) => Some(seen),
             Err(why) => {
                 self.warning(
-                    format!("{what}: not seen: {why}"),
-                    "ask somebody who may to run this check, or for the right to read it",
+                    format!("{what}: cannot be read: {why}"),
+                    "ask for the right to read it, or ask someone who has that right to run this check",
                 );
                 None
             }
@@ -127,7 +127,7 @@ impl Report {
     }
 }
 
-/// All verdicts, in the order in which things depend on each other.
+/// All verdicts. What others depend on comes first.
 pub(crate) fn verdicts(seen: &Observed) -> Vec<Verdict> {
     let mut report = Report {
         section: "",
@@ -142,7 +142,7 @@ pub(crate) fn verdicts(seen: &Observed) -> Vec<Verdict> {
     report.verdicts
 }
 
-/// The worst of them.
+/// The worst level among the verdicts.
 pub(crate) fn worst(verdicts: &[Verdict]) -> Level {
     let levels = verdicts.iter().map(|verdict| verdict.level);
     levels.max().unwrap_or(Level::Ok)

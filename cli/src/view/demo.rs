@@ -1,4 +1,4 @@
-//! The demo: what it makes, what it needs to be there, and whether a restart left everything in its place.
+//! The demo: what it creates, what it needs, and what a restart left in place.
 
 use std::collections::BTreeMap;
 
@@ -8,40 +8,41 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use serde_json::{Value, json};
 
-use super::check::{Crd, Seen, holder};
+use super::check::{Crd, Fetched, holder};
 use super::pods;
 use super::status::View;
 
 #[cfg(test)]
 mod tests;
 
-/// What a worker does: nothing, in a process of its own that is easily found. It ends as that process does; an hour is enough for any look.
+/// Command of a worker. Its work is a process that sleeps, and whose process ID is in a file. The
+/// worker exits as that process does, at the latest after an hour.
 const WORK: &str =
     "echo \"attempt ${LOCKSTEP_RESTART_ATTEMPT:-0}\"; sleep 3600 & echo $! > /demo/work; wait $!; exit $?";
-/// Run in a worker's container: kills its work, as no worker expects it.
+/// Command that kills the work of a worker, run in its container.
 pub(crate) const KILL: [&str; 3] = [
     "/bin/sh",
     "-c",
     "for look in 1 2 3 4 5 6 7 8 9 10; do [ -s /demo/work ] && break; sleep 0.5; done; kill -9 \"$(cat /demo/work)\"",
 ];
-/// The container.
+/// Name of the container.
 pub(crate) const CONTAINER: &str = "worker";
 
-/// The installation, as far as a demo needs it.
+/// The parts of the installation that the demo needs.
 #[derive(Clone, Debug)]
 pub(crate) struct Installed {
     pub(crate) now: Timestamp,
-    /// Where Lockstep is looked for.
+    /// Namespace in which Lockstep should be installed.
     pub(crate) namespace: String,
-    pub(crate) jobset_crd: Seen<Option<Crd>>,
-    pub(crate) lease: Seen<Option<Lease>>,
-    pub(crate) daemons: Seen<Vec<Pod>>,
+    pub(crate) jobset_crd: Fetched<Option<Crd>>,
+    pub(crate) lease: Fetched<Option<Lease>>,
+    pub(crate) daemons: Fetched<Vec<Pod>>,
 }
 
-/// Why nothing can be shown on this cluster, and what to do. What cannot be seen is no reason.
+/// Why the demo cannot run on this cluster, and what to do. A part that cannot be read is ignored.
 pub(crate) fn refusal(seen: &Installed) -> Option<String> {
     let namespace = &seen.namespace;
-    let install = "install it (helm install lockstep charts/lockstep --namespace lockstep-system), or name its namespace by --system-namespace";
+    let install = "install it (helm install lockstep charts/lockstep --namespace lockstep-system), or name its namespace with --system-namespace";
     match &seen.jobset_crd {
         Ok(None) => {
             return Some(format!(
@@ -50,7 +51,7 @@ pub(crate) fn refusal(seen: &Installed) -> Option<String> {
         }
         Ok(Some(crd)) if !crd.keeps_in_place => {
             return Some(
-                "the definition of JobSets is not Lockstep's, so nothing restarts in place: docs/migrate.md says how to change over"
+                "the definition of JobSets is not Lockstep's, so nothing restarts in place: docs/migrate.md says how to migrate"
                     .to_owned(),
             );
         }
@@ -64,7 +65,7 @@ pub(crate) fn refusal(seen: &Installed) -> Option<String> {
         }
         Ok(Some(lease)) if !leads(lease, seen.now) => {
             return Some(format!(
-                "no control plane leads in namespace {namespace}, so nobody would restart anything: `kubectl lockstep check` says why"
+                "no control plane leads in namespace {namespace}, so nothing would restart: `kubectl lockstep check` says why"
             ));
         }
         _ => {}
@@ -77,7 +78,7 @@ pub(crate) fn refusal(seen: &Installed) -> Option<String> {
     }
 }
 
-/// Whether its holder has renewed it in time.
+/// True if the Lease has a holder that renewed it in time.
 fn leads(lease: &Lease, now: Timestamp) -> bool {
     let spec = lease.spec.as_ref();
     let lasts = spec.and_then(|spec| spec.lease_duration_seconds).unwrap_or(15);
@@ -87,7 +88,8 @@ fn leads(lease: &Lease, now: Timestamp) -> bool {
             .is_some_and(|renewed| now.duration_since(renewed) <= SignedDuration::from_secs(i64::from(lasts)))
 }
 
-/// A JobSet that any cluster takes, with so many workers in one Job: no user of root, and as good as no CPU.
+/// A JobSet with this many workers in one Job. It runs on any cluster: without root, and with
+/// hardly any CPU.
 pub(crate) fn manifest(name: &str, image: &str, workers: u32) -> Value {
     json!({
         "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet",
@@ -117,13 +119,14 @@ pub(crate) fn manifest(name: &str, image: &str, workers: u32) -> Value {
     })
 }
 
-/// Workers that run in step, of all.
+/// The number of workers that are up.
 pub(crate) fn up(view: &View) -> usize {
     let jobs = view.replicated_jobs.iter().flat_map(|job| &job.jobs);
     jobs.map(|job| job.workers_up).sum()
 }
 
-/// Whether so many workers run, at this restart attempt or a later one, and none is being restarted.
+/// True if this many workers run, at this restart attempt or a later one, and no restart is under
+/// way.
 pub(crate) fn is_steady(view: &View, workers: u32, generation: i64) -> bool {
     view.phase == "InSync"
         && view.generation >= generation
@@ -131,7 +134,7 @@ pub(crate) fn is_steady(view: &View, workers: u32, generation: i64) -> bool {
         && usize::try_from(workers).is_ok_and(|workers| up(view) == workers)
 }
 
-/// Why pods do not start, where one says it: such as an image that cannot be pulled, or no room.
+/// Why pods do not start, if one of them says so: such as an image that cannot be pulled.
 pub(crate) fn trouble(seen: &[Pod]) -> Option<String> {
     let of_pod = |pod: &Pod| {
         let state = pods::state(pod);
@@ -141,18 +144,18 @@ pub(crate) fn trouble(seen: &[Pod]) -> Option<String> {
     seen.iter().find_map(of_pod)
 }
 
-/// A pod, and how often its containers were started: what a restart in place leaves as it is.
-pub(crate) type Places = BTreeMap<String, i32>;
+/// The container restarts of each pod, by its UID. A restart in place changes neither.
+pub(crate) type ContainerRestarts = BTreeMap<String, i32>;
 
-/// By the UID of the pod.
-pub(crate) fn places(seen: &[Pod]) -> Places {
+/// The container restarts of these pods.
+pub(crate) fn container_restarts(seen: &[Pod]) -> ContainerRestarts {
     seen.iter()
         .filter_map(|pod| Some((pod.uid()?, pods::restarts(pod))))
         .collect()
 }
 
-/// What became of pods and containers, in words.
-pub(crate) fn kept(before: &Places, after: &Places) -> String {
+/// How many pods and containers a restart left in place, in words.
+pub(crate) fn kept(before: &ContainerRestarts, after: &ContainerRestarts) -> String {
     let pods = before.keys().filter(|uid| after.contains_key(*uid)).count();
     let same = |(uid, restarts): &(&String, &i32)| after.get(*uid) == Some(restarts);
     let containers = before.iter().filter(same).count();

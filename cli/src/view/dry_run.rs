@@ -1,38 +1,38 @@
-//! What a restart would do, as the platform API says.
+//! A dry run: what a restart would do, according to the platform API.
 
 use lockstep_proto::platform::v1 as pb;
 use serde::Serialize;
 
-/// What it would do.
+/// The answer of a dry run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct DryRun {
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) effect: Effect,
-    /// Why that, in a word; empty for a restart in place.
+    /// Why, in a word; empty for a restart in place.
     pub(crate) reason: String,
-    /// The same for people.
+    /// Why, in a sentence.
     pub(crate) message: String,
-    /// The restart attempt that it would lead to; none where nothing would be done.
+    /// The restart attempt that it would lead to; none if nothing would be done.
     pub(crate) generation: Option<u64>,
-    /// The level that it would begin with.
+    /// The restart level that it would begin with.
     pub(crate) level: String,
-    /// All workers, those that would be stopped first.
+    /// All workers; first those that would be stopped.
     pub(crate) workers: Vec<Row>,
 }
 
-/// What would be done.
+/// The effect of a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub(crate) enum Effect {
     Nothing,
     InPlace,
     Recreate,
-    /// Of a later version.
+    /// An effect that only a later version knows.
     Unknown,
 }
 
-/// What would become of a worker.
+/// What would happen to a worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Row {
@@ -41,11 +41,11 @@ pub(crate) struct Row {
     pub(crate) pod: String,
     pub(crate) node: String,
     pub(crate) stopped: bool,
-    /// Why it would be left alone; empty where it would be stopped.
+    /// Why it would be left alone; empty if it would be stopped.
     pub(crate) because: &'static str,
 }
 
-/// What the platform API has said.
+/// The view of the platform API's answer.
 pub(crate) fn dry_run(namespace: &str, name: &str, said: &pb::DryRun) -> DryRun {
     let effect = match said.effect() {
         pb::RestartEffect::Nothing => Effect::Nothing,
@@ -59,9 +59,9 @@ pub(crate) fn dry_run(namespace: &str, name: &str, said: &pb::DryRun) -> DryRun 
             pb::LeftAloneReason::Done => "it is done",
             pb::LeftAloneReason::Finished => "its replicatedJob has finished",
             pb::LeftAloneReason::NotStarted => "it has not started",
-            pb::LeftAloneReason::NotNamed => "it is not meant",
-            pb::LeftAloneReason::UnderWay => "it is being restarted alone already",
-            pb::LeftAloneReason::Unspecified => "of a reason that this version does not know",
+            pb::LeftAloneReason::NotNamed => "it is not named",
+            pb::LeftAloneReason::UnderWay => "it is already being restarted",
+            pb::LeftAloneReason::Unspecified => "for a reason that this version does not know",
         };
         row(&left.worker.clone().unwrap_or_default(), Some(because))
     });
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_stopped_comes_before_who_is_left_alone() {
+    fn stopped_workers_come_before_those_left_alone() {
         let said = pb::DryRun {
             effect: pb::RestartEffect::InPlace.into(),
             generation: 3,

@@ -1,6 +1,7 @@
 //! The restarts of a JobSet, from its events and its status.
 //!
-//! The status knows the last restart alone, without how long it took. Events know that of each, for as long as the API server keeps them.
+//! The status has only the last restart, without its duration. Events have each restart with its
+//! duration, until the API server deletes them.
 
 use jiff::Timestamp;
 use k8s_openapi::api::events::v1::Event;
@@ -19,7 +20,7 @@ const STATUS: &str = "status";
 /// `reportingController` of the control plane's events about JobSets.
 const REPORTERS: [&str; 2] = ["lockstep.dev/control-plane", "jobset"];
 
-/// What happened to a JobSet, the oldest first.
+/// The restarts of a JobSet.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct History {
@@ -27,43 +28,45 @@ pub(crate) struct History {
     pub(crate) namespace: String,
     /// Its name.
     pub(crate) name: String,
-    /// Restarts that count, and how many may.
+    /// Restarts that count towards `maxRestarts`, and that limit.
     pub(crate) restarts: i32,
     pub(crate) max_restarts: i32,
-    /// The attempt that its workers should run; how often they were restarted, counted or not.
+    /// The restart attempt that its workers should run.
     pub(crate) generation: i64,
-    /// What is known of each restart, and of what else was done about it.
+    /// The restarts and related events, the oldest first.
     pub(crate) entries: Vec<Entry>,
 }
 
-/// One thing that happened.
+/// A restart, or a related event.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Entry {
-    /// When: of a restart, when the worker failed. None where only the status tells of it.
+    /// When it happened: for a restart, when the worker failed. None if only the status has it.
     pub(crate) at: Option<Timestamp>,
-    /// The event's reason, such as RestartedInPlace; `Restarted`, or `Restarting`, where only the status tells of it.
+    /// The event's reason, such as RestartedInPlace; `Restarted` or `Restarting` if only the status
+    /// has it.
     pub(crate) what: String,
     /// The restart attempt that it led to.
     pub(crate) generation: Option<u64>,
-    /// How: Process, Container, Pod or Recreate.
+    /// The restart level: Process, Container, Pod or Recreate.
     pub(crate) level: Option<String>,
     /// Milliseconds from the failure until all workers ran.
     pub(crate) took_ms: Option<f64>,
-    /// Workers restarted, and how many of them in a new pod.
+    /// The number of restarted workers, and how many of them are in a new pod.
     pub(crate) workers: Option<u32>,
     pub(crate) replaced_pods: Option<u32>,
     /// Why, in a sentence.
     pub(crate) cause: String,
     /// When each phase was reached, in milliseconds after the failure.
     pub(crate) phases: Option<Phases>,
-    /// Who says so: `event`, which whoever may create events can write, or `status`, which the control plane keeps.
+    /// Where it comes from: `event`, which anyone who may create events can write, or `status`,
+    /// which the control plane writes.
     pub(crate) source: &'static str,
-    /// Whom an event names as its author, where that is not the control plane. Nobody checks that name.
+    /// The author that an event names, if that is not the control plane. The name is not verified.
     pub(crate) reporter: Option<String>,
 }
 
-/// Milliseconds after the failure; none for a phase that was left out.
+/// When each phase ended, in ms after the failure. None for a phase that was skipped.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Phases {
@@ -76,10 +79,10 @@ pub(crate) struct Phases {
     pub(crate) running: Option<f64>,
 }
 
-/// The annotation. What a later version adds is left aside.
+/// The annotation of an event. Unknown fields of later versions are ignored.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct Timeline {
+struct TimelineAnnotation {
     level: Option<String>,
     generation: Option<u64>,
     failed_at: i64,
@@ -94,8 +97,8 @@ struct Timeline {
     replaced_pods: Option<u32>,
 }
 
-impl Timeline {
-    /// Milliseconds from the failure until then. Clocks of two machines may disagree by a little.
+impl TimelineAnnotation {
+    /// Milliseconds from the failure until then, not below 0: clocks of two machines may differ.
     fn after(&self, nanos: i64) -> Option<f64> {
         let known = self.failed_at != 0 && nanos != 0;
         known.then(|| millis(nanos.saturating_sub(self.failed_at).max(0)))
@@ -114,13 +117,14 @@ impl Timeline {
     }
 }
 
-/// Shown to people: tenths of a millisecond are enough.
+/// Nanoseconds as milliseconds with one decimal.
 #[expect(clippy::cast_precision_loss, reason = "shown to people with one decimal")]
 fn millis(nanos: i64) -> f64 {
     ((nanos / 10_000) as f64 / 10.0).round() / 10.0
 }
 
-/// What the JobSet's status and its events tell. Events of another JobSet that had the name are left aside.
+/// The history in the JobSet's status and events. Events of an earlier JobSet with the same name
+/// are ignored.
 pub(crate) fn history(jobset: &JobSet, events: &[Event]) -> History {
     let status = jobset.status.as_ref();
     let in_place = status.and_then(|status| status.in_place_restart.as_ref());
@@ -131,7 +135,7 @@ pub(crate) fn history(jobset: &JobSet, events: &[Event]) -> History {
         .collect();
     entries.sort_by_key(|entry| (entry.at, entry.generation));
     let suspended = suspended(jobset, events);
-    if let Some(last) = in_place.and_then(|status| untold(status, &entries, suspended)) {
+    if let Some(last) = in_place.and_then(|status| unreported(status, &entries, suspended)) {
         entries.push(last);
     }
     History {
@@ -144,8 +148,8 @@ pub(crate) fn history(jobset: &JobSet, events: &[Event]) -> History {
     }
 }
 
-/// What its event tells of the last restart in the status, once that is done.
-pub(crate) fn of_last(jobset: &JobSet, events: &[Event]) -> Option<Entry> {
+/// The event of the last restart in the status, once that restart is done.
+pub(crate) fn last_restart_entry(jobset: &JobSet, events: &[Event]) -> Option<Entry> {
     let status = jobset.status.as_ref()?.in_place_restart.as_ref()?;
     let told = history(jobset, events);
     last_completed(&told.entries)
@@ -153,7 +157,7 @@ pub(crate) fn of_last(jobset: &JobSet, events: &[Event]) -> Option<Entry> {
         .cloned()
 }
 
-/// The last completed restart among these.
+/// The last completed restart of these entries.
 pub(crate) fn last_completed(entries: &[Entry]) -> Option<&Entry> {
     entries.iter().rev().find(|entry| entry.took_ms.is_some())
 }
@@ -166,13 +170,13 @@ fn is_about(event: &Event, jobset: &JobSet) -> bool {
     })
 }
 
-/// When an event was written.
+/// The time at which an event was written.
 fn when(event: &Event) -> Option<Timestamp> {
     let written = event.event_time.as_ref().map(|time| time.0);
     written.or_else(|| event.metadata.creation_timestamp.as_ref().map(|time| time.0))
 }
 
-/// The restarts, and what else is done about workers that fail.
+/// The entry for an event, if it is about a restart or a worker that fails.
 fn entry(event: &Event) -> Option<Entry> {
     let what = event.reason.clone()?;
     let told = [
@@ -190,7 +194,7 @@ fn entry(event: &Event) -> Option<Entry> {
     }
     let note = event.note.clone().unwrap_or_default();
     let annotations = event.metadata.annotations.as_ref();
-    let timeline: Option<Timeline> = annotations
+    let timeline: Option<TimelineAnnotation> = annotations
         .and_then(|annotations| annotations.get(TIMELINE))
         .and_then(|text| serde_json::from_str(text).ok());
     let Some(timeline) = timeline else {
@@ -205,7 +209,7 @@ fn entry(event: &Event) -> Option<Entry> {
             cause: note,
             phases: None,
             source: EVENT,
-            reporter: stranger(event),
+            reporter: foreign_reporter(event),
         });
     };
     let phases = timeline.phases();
@@ -220,12 +224,12 @@ fn entry(event: &Event) -> Option<Entry> {
         phases: Some(phases),
         level: timeline.level,
         source: EVENT,
-        reporter: stranger(event),
+        reporter: foreign_reporter(event),
     })
 }
 
-/// Whom an event names as its author, where that is not the control plane.
-fn stranger(event: &Event) -> Option<String> {
+/// The author that an event names, if that is not the control plane.
+fn foreign_reporter(event: &Event) -> Option<String> {
     let source = event.deprecated_source.as_ref();
     let named = [
         event.reporting_controller.as_deref(),
@@ -236,12 +240,12 @@ fn stranger(event: &Event) -> Option<String> {
     (!REPORTERS.contains(&named)).then(|| named.to_owned())
 }
 
-/// The note of a completed restart is `Restarted … in 31.2 ms: cause`.
+/// The cause in the note of a completed restart, which is `Restarted … in 31.2 ms: cause`.
 fn cause(note: &str) -> &str {
     note.split_once(" ms: ").map_or(note, |(_, cause)| cause)
 }
 
-/// When the JobSet was suspended last, as far as events tell.
+/// When the JobSet was last suspended, according to events.
 fn suspended(jobset: &JobSet, events: &[Event]) -> Option<Timestamp> {
     events
         .iter()
@@ -250,8 +254,8 @@ fn suspended(jobset: &JobSet, events: &[Event]) -> Option<Timestamp> {
         .max()
 }
 
-/// Whether this is the last restart that the status tells of. A suspension takes a generation of its own and leaves the cause as it was, so a later
-/// generation need not be another restart.
+/// True if this entry is the last restart in the status. A suspension takes a generation of its own
+/// and keeps the cause, so a later generation need not be another restart.
 fn is_last(entry: &Entry, status: &InPlaceRestartStatus, suspended: Option<Timestamp>) -> bool {
     let Some(generation) = entry.generation else {
         return false;
@@ -270,7 +274,7 @@ fn is_over(status: &InPlaceRestartStatus) -> bool {
     matches!(status.phase, None | Some(InPlacePhase::InSync))
 }
 
-/// Why the last restart was begun, in a sentence.
+/// The cause of the last restart, in a sentence.
 fn why(status: &InPlaceRestartStatus) -> String {
     let Some(cause) = &status.cause else {
         return String::new();
@@ -279,8 +283,12 @@ fn why(status: &InPlaceRestartStatus) -> String {
     sentence.unwrap_or_default()
 }
 
-/// The restart that the status tells of, where no event does.
-fn untold(status: &InPlaceRestartStatus, entries: &[Entry], suspended: Option<Timestamp>) -> Option<Entry> {
+/// The restart in the status, if no event reports it.
+fn unreported(
+    status: &InPlaceRestartStatus,
+    entries: &[Entry],
+    suspended: Option<Timestamp>,
+) -> Option<Entry> {
     status.cause.as_ref()?;
     let generation = u64::try_from(latest(status)).ok()?;
     let told = entries.iter().any(|entry| is_last(entry, status, suspended));

@@ -1,7 +1,7 @@
-//! The node daemons: one row for each node.
+//! The node daemons, one row for each node.
 //!
-//! What is not known is not shown: what daemons find on their nodes, and whether agents answer, is known from the platform API alone; else the
-//! container runtime's version says whether it offers NRI.
+//! What is not known is not shown. Only the platform API knows what daemons find on their nodes and
+//! which agents report. Without it, the version of the container runtime says if NRI is on.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use super::pods;
 
 mod runtime;
 
-pub(crate) use runtime::{RestartLevel, State, Way};
+pub(crate) use runtime::{AccessState, RestartLevel, RuntimeAccess};
 
 #[cfg(test)]
 mod tests;
@@ -24,57 +24,58 @@ mod tests;
 /// The container of the daemon in its pod.
 const CONTAINER: &str = "node-daemon";
 
-/// A node.
+/// A node and its daemon.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Row {
     pub(crate) node: String,
-    /// Whether its kubelet reports it as ready.
+    /// True if the node's condition Ready is true.
     pub(crate) node_ready: bool,
     pub(crate) unschedulable: bool,
-    /// The daemon's pod, and the state of it; none: no daemon on this node.
+    /// The daemon's pod and its state; none if there is no daemon on this node.
     pub(crate) pod: Option<String>,
     pub(crate) state: Option<String>,
     pub(crate) ready: bool,
-    /// How often kubelet has restarted it.
+    /// How often the kubelet has restarted it.
     pub(crate) restarts: i32,
     pub(crate) since: Option<Timestamp>,
     pub(crate) image: Option<String>,
-    /// Such as containerd://2.1.4.
+    /// The container runtime, such as containerd://2.1.4.
     pub(crate) runtime: String,
-    /// Whether that version of the runtime offers NRI without being asked to, by which agents get into containers.
+    /// NRI as the version of the runtime implies it. Agents get into containers by NRI.
     pub(crate) nri: Nri,
-    /// Whether the daemon is connected to the control plane. This and what follows is from the platform API.
+    /// True if the daemon is connected to the control plane. This field and all below come from the
+    /// platform API.
     pub(crate) connected: Option<bool>,
-    /// The version that the connected daemon is of, and that of the node protocol which it and the leader speak.
+    /// Version of the connected daemon, and of the node protocol between it and the leader.
     pub(crate) daemon_version: Option<String>,
     pub(crate) protocol: Option<u32>,
-    /// The lowest level by which a worker that starts there now can be restarted.
+    /// The lowest level at which a worker that starts there now can be restarted.
     pub(crate) level: Option<RestartLevel>,
-    /// Whether the container runtime answers the daemon through CRI, and has taken it as an NRI plugin.
-    pub(crate) cri_health: Option<Way>,
-    pub(crate) nri_health: Option<Way>,
-    /// Workers on this node, and those that are heard of now.
+    /// The daemon's access to the container runtime through CRI, and as an NRI plugin.
+    pub(crate) cri_health: Option<RuntimeAccess>,
+    pub(crate) nri_health: Option<RuntimeAccess>,
+    /// Workers on this node, and how many of them report.
     pub(crate) workers: Option<u32>,
     pub(crate) workers_linked: Option<u32>,
 }
 
-/// What the version of a node's container runtime says about NRI.
+/// NRI as the version of a node's container runtime implies it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Nri {
     /// containerd 2.0 or later.
     OnByDefault,
-    /// containerd 1.7 has it, and must be told to.
+    /// containerd 1.7.
     OffByDefault,
-    /// Not a containerd that has it.
+    /// An older containerd.
     None,
     /// Another runtime, or a version that cannot be read.
     Unknown,
 }
 
 impl Nri {
-    /// What the runtime's name and version mean.
+    /// From the runtime's name and version.
     pub(crate) fn of(runtime: &str) -> Self {
         let Some(version) = runtime.strip_prefix("containerd://") else {
             return Self::Unknown;
@@ -100,28 +101,29 @@ impl Nri {
     }
 }
 
-/// What the platform API says, where it was reached.
+/// The nodes according to the platform API, if it was reached.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Said {
-    nodes: Option<BTreeMap<String, OfNode>>,
-    /// Whether it tells which daemons are connected.
-    tells_connected: bool,
+pub(crate) struct PlatformNodes {
+    nodes: Option<BTreeMap<String, PlatformNode>>,
+    /// False if the control plane is too old to say which daemons are connected.
+    knows_connected: bool,
 }
 
-/// What it says of one node.
+/// A node according to the platform API.
 #[derive(Clone, Debug, Default)]
-struct OfNode {
-    /// Where its daemon is connected.
+struct PlatformNode {
+    /// Set if its daemon is connected.
     node: Option<pb::Node>,
     workers: u32,
     linked: u32,
 }
 
-impl Said {
-    /// Of these groups, and of the nodes whose daemons are connected; a control plane of before does not tell these.
-    pub(crate) fn by(groups: &[pb::Group], connected: Option<Vec<pb::Node>>) -> Self {
-        let tells_connected = connected.is_some();
-        let mut all: BTreeMap<String, OfNode> = BTreeMap::new();
+impl PlatformNodes {
+    /// From all groups, and the nodes whose daemons are connected. `connected` is `None` if the
+    /// control plane is too old to say.
+    pub(crate) fn new(groups: &[pb::Group], connected: Option<Vec<pb::Node>>) -> Self {
+        let knows_connected = connected.is_some();
+        let mut all: BTreeMap<String, PlatformNode> = BTreeMap::new();
         for worker in groups.iter().flat_map(|group| &group.workers) {
             if worker.phase() != pb::WorkerPhase::Done {
                 let of = all.entry(worker.node.clone()).or_default();
@@ -135,24 +137,24 @@ impl Said {
         }
         Self {
             nodes: Some(all),
-            tells_connected,
+            knows_connected,
         }
     }
 
-    /// `None`: it was not reached.
-    fn of(&self, node: &str) -> Option<OfNode> {
+    /// One node; `None` if the platform API was not reached.
+    fn of(&self, node: &str) -> Option<PlatformNode> {
         Some(self.nodes.as_ref()?.get(node).cloned().unwrap_or_default())
     }
 }
 
-/// Whether a worker in this phase is one that its daemon tells of.
+/// True if the daemon reports a worker in this phase.
 fn is_heard(phase: pb::WorkerPhase) -> bool {
     use pb::WorkerPhase::{Lost, Pending, Unlinked, Unspecified};
     !matches!(phase, Unspecified | Pending | Unlinked | Lost)
 }
 
 /// A row for each node, by name.
-pub(crate) fn rows(nodes: &[Node], daemons: &[Pod], said: Said) -> Vec<Row> {
+pub(crate) fn rows(nodes: &[Node], daemons: &[Pod], by_platform: &PlatformNodes) -> Vec<Row> {
     let mut by_node: BTreeMap<&str, &Pod> = BTreeMap::new();
     for pod in daemons {
         let Some(node) = pods::node(pod) else { continue };
@@ -165,23 +167,23 @@ pub(crate) fn rows(nodes: &[Node], daemons: &[Pod], said: Said) -> Vec<Row> {
         .iter()
         .map(|node| {
             let name = node.name_any();
-            row(node, by_node.get(name.as_str()).copied(), &said)
+            row(node, by_node.get(name.as_str()).copied(), by_platform)
         })
         .collect();
     rows.sort_by(|a, b| a.node.cmp(&b.node));
     rows
 }
 
-fn row(node: &Node, pod: Option<&Pod>, said: &Said) -> Row {
+fn row(node: &Node, pod: Option<&Pod>, by_platform: &PlatformNodes) -> Row {
     let name = node.name_any();
     let status = node.status.as_ref();
     let info = status.and_then(|status| status.node_info.as_ref());
     let runtime = info
         .map(|info| info.container_runtime_version.clone())
         .unwrap_or_default();
-    let tells_connected = said.tells_connected;
-    let said = said.of(&name);
-    let told = said.as_ref().and_then(|said| said.node.as_ref());
+    let knows_connected = by_platform.knows_connected;
+    let found = by_platform.of(&name);
+    let connected = found.as_ref().and_then(|found| found.node.as_ref());
     Row {
         node_ready: is_ready(node),
         unschedulable: node.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true),
@@ -193,21 +195,21 @@ fn row(node: &Node, pod: Option<&Pod>, said: &Said) -> Row {
         image: pod.and_then(image),
         nri: Nri::of(&runtime),
         runtime,
-        connected: tells_connected.then_some(told.is_some()),
-        daemon_version: told
+        connected: knows_connected.then_some(connected.is_some()),
+        daemon_version: connected
             .map(|node| node.daemon_version.clone())
             .filter(|version| !version.is_empty()),
-        protocol: told.map(|node| node.protocol).filter(|version| *version > 0),
-        level: tells_connected.then(|| RestartLevel::of(told)).flatten(),
-        cri_health: told.map(|node| Way::of(node.cri.as_ref())),
-        nri_health: told.map(|node| Way::of(node.nri.as_ref())),
-        workers: said.as_ref().map(|said| said.workers),
-        workers_linked: said.as_ref().map(|said| said.linked),
+        protocol: connected.map(|node| node.protocol).filter(|version| *version > 0),
+        level: knows_connected.then(|| RestartLevel::of(connected)).flatten(),
+        cri_health: connected.map(|node| RuntimeAccess::of(node.cri.as_ref())),
+        nri_health: connected.map(|node| RuntimeAccess::of(node.nri.as_ref())),
+        workers: found.as_ref().map(|found| found.workers),
+        workers_linked: found.as_ref().map(|found| found.linked),
         node: name,
     }
 }
 
-/// Whether its condition Ready is true.
+/// True if the node's condition Ready is true.
 pub(crate) fn is_ready(node: &Node) -> bool {
     let conditions = node
         .status
@@ -231,7 +233,8 @@ fn image(pod: &Pod) -> Option<String> {
     daemon.or(containers.first())?.image.clone()
 }
 
-/// The nodes on which the DaemonSet wants a pod: those that its selector takes and whose taints it bears. Affinity is not looked at.
+/// True if the DaemonSet wants a pod on this node, by its node selector and tolerations. Affinity
+/// is ignored.
 pub(crate) fn is_wanted(daemons: &DaemonSet, node: &Node) -> bool {
     let template = daemons.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
     let selector = template.and_then(|spec| spec.node_selector.as_ref());

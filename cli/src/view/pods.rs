@@ -1,10 +1,10 @@
-//! What a pod says about itself, in a word.
+//! The state of a pod, in a word.
 
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::ResourceExt as _;
 use lockstep_api::labels;
 
-/// The state of a pod, as `kubectl get pods` would say it, but for finished containers: those show their exit code.
+/// The state of a pod as in `kubectl get pods`, but with the exit codes of failed containers.
 pub(crate) fn state(pod: &Pod) -> String {
     let status = pod.status.as_ref();
     if pod.metadata.deletion_timestamp.is_some() {
@@ -30,12 +30,12 @@ pub(crate) fn state(pod: &Pod) -> String {
     phase.to_owned()
 }
 
-/// Whether the pod's containers do what they are there for.
+/// True if the pod's containers run or are done.
 pub(crate) fn is_well(state: &str) -> bool {
     matches!(state, "Running" | "Done")
 }
 
-/// Index within its Job.
+/// The pod's completion index within its Job.
 pub(crate) fn index(pod: &Pod) -> Option<u32> {
     let labels = pod.labels();
     let annotations = pod.annotations();
@@ -46,18 +46,18 @@ pub(crate) fn index(pod: &Pod) -> Option<u32> {
         .ok()
 }
 
-/// The Job that it belongs to.
+/// The Job that the pod belongs to.
 pub(crate) fn job(pod: &Pod) -> Option<&str> {
     pod.labels().get(labels::BATCH_JOB_NAME).map(String::as_str)
 }
 
-/// The node that it is bound to.
+/// The node that the pod is bound to.
 pub(crate) fn node(pod: &Pod) -> Option<&str> {
     let node = pod.spec.as_ref()?.node_name.as_deref()?;
     (!node.is_empty()).then_some(node)
 }
 
-/// Whether its condition Ready is true.
+/// True if the pod's condition Ready is true.
 pub(crate) fn is_ready(pod: &Pod) -> bool {
     let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
     conditions.is_some_and(|conditions| {
@@ -67,12 +67,12 @@ pub(crate) fn is_ready(pod: &Pod) -> bool {
     })
 }
 
-/// How often its containers were restarted by kubelet.
+/// How often the kubelet restarted its containers.
 pub(crate) fn restarts(pod: &Pod) -> i32 {
     containers(pod).map(|container| container.restart_count).sum()
 }
 
-/// Those that count most come last: alive ones, then the youngest.
+/// Sorts pods of one worker: live ones come last, and the youngest of these.
 pub(crate) fn rank(pod: &Pod) -> (bool, bool, Option<jiff::Timestamp>) {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     (
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_container_speaks_for_its_pod() {
+    fn a_pod_has_the_state_of_its_worst_container() {
         for (status, shown) in [
             (json!({"phase": "Running"}), "Running"),
             (json!({"phase": "Succeeded"}), "Done"),

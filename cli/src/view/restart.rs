@@ -1,30 +1,33 @@
-//! How far a restart has come that was asked for.
+//! Progress of a requested restart.
 
 use lockstep_api::annotations::{RESTART_REQUEST, RESTART_WORKERS};
 use lockstep_api::{InPlacePhase, JobSet, Target, WorkerRestartRequest};
 use lockstep_proto::platform::v1 as pb;
 
-/// A request, as it is waited for.
+#[cfg(test)]
+mod tests;
+
+/// A request that a command waits for.
 ///
-/// Another one that came later stands for it, and may have been acted upon before anybody saw that this one was.
+/// A later request replaces it, and may be handled before this command sees that this one was.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
-    /// Of this very JobSet, and not of another one of its name.
+    /// UID of the JobSet: another one may take its name.
     uid: String,
-    /// As the annotation has it, and the status once it has been acted upon.
+    /// The value of the annotation, which the status repeats once it is handled.
     text: String,
-    /// What was acted upon last before it.
+    /// The request that was handled last before it.
     before: Option<String>,
 }
 
 impl Request {
-    /// To restart all workers of this JobSet, as it was before the request was made.
+    /// A request to restart all workers. `jobset` is the JobSet before the request.
     pub(crate) fn of_all(jobset: &JobSet, token: &str) -> Self {
         Self::new(jobset, token.to_owned(), handled(jobset))
     }
 
-    /// To restart some of them alone.
-    pub(crate) fn of_some(jobset: &JobSet, request: &WorkerRestartRequest) -> Self {
+    /// A request to restart some workers.
+    pub(crate) fn of_workers(jobset: &JobSet, request: &WorkerRestartRequest) -> Self {
         Self::new(jobset, request.to_string(), handled_worker_restart(jobset))
     }
 
@@ -36,15 +39,15 @@ impl Request {
         }
     }
 
-    /// Whether it has been acted upon, or one that came later. `stands` is the request that the JobSet asks for now, and `handled` what was
-    /// acted upon last.
-    fn is_handled(&mut self, stands: Option<&str>, handled: Option<&str>) -> bool {
+    /// True if this request or a later one was handled. `current` is the request in the annotation
+    /// now, and `handled` the one that was handled last.
+    fn is_handled(&mut self, current: Option<&str>, handled: Option<&str>) -> bool {
         let handled = handled.filter(|handled| !handled.is_empty());
         if handled == Some(self.text.as_str()) {
             return true;
         }
-        if stands == Some(self.text.as_str()) {
-            // It is still to come, so that was one of before.
+        if current == Some(self.text.as_str()) {
+            // This request is still pending, so the handled one is an earlier one.
             self.before = handled.map(str::to_owned);
         }
         handled.is_some() && handled != self.before.as_deref()
@@ -61,31 +64,31 @@ fn handled_worker_restart(jobset: &JobSet) -> Option<&str> {
     status.handled_worker_restart.as_deref()
 }
 
-/// Where it stands.
+/// The state of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// The control plane has not acted upon it.
+    /// The control plane has not handled it.
     Asked,
-    /// It is under way.
-    UnderWay(Far),
+    /// The restart is under way.
+    UnderWay(ProgressDetail),
     /// All workers run at this restart attempt.
     Done(i64),
-    /// There is nothing to wait for any more, and why.
+    /// Why there is nothing to wait for.
     Ended(String),
 }
 
-/// How far something has come.
+/// Progress in words, and in numbers if it can be counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Far {
-    /// In a few words.
+pub(crate) struct ProgressDetail {
+    /// The progress in a few words.
     pub(crate) words: String,
-    /// How many, of how many, where that is known.
+    /// How many of how many are done.
     pub(crate) part: Option<(u32, u32)>,
 }
 
-impl Far {
-    /// Nothing can be counted.
-    pub(crate) fn words(words: impl Into<String>) -> Self {
+impl ProgressDetail {
+    /// Progress that cannot be counted.
+    pub(crate) fn uncounted(words: impl Into<String>) -> Self {
         Self {
             words: words.into(),
             part: None,
@@ -93,7 +96,7 @@ impl Far {
     }
 }
 
-/// Why a JobSet cannot be asked to restart in place, where that is so.
+/// Why a JobSet cannot restart in place, if it cannot.
 pub(crate) fn refusal(jobset: &JobSet) -> Option<String> {
     let name = format!("JobSet {}/{}", jobset.ns(), jobset.name());
     if jobset.is_deleting() {
@@ -113,27 +116,28 @@ pub(crate) fn refusal(jobset: &JobSet) -> Option<String> {
     }
     if !jobset.is_managed_here() {
         return Some(format!(
-            "{name} is looked after by another controller (spec.managedBy)"
+            "{name} is managed by another controller (spec.managedBy)"
         ));
     }
     (!jobset.in_place()).then(|| {
         format!(
             "{name} does not restart in place: set spec.failurePolicy.restartStrategy to InPlaceRestart in its manifest, \
-             and create it anew"
+             and create it again"
         )
     })
 }
 
-/// Why there is nothing to wait for, where that is so.
+/// Why there is nothing to wait for, if so.
 fn over(jobset: &JobSet, request: &Request) -> Option<String> {
     let name = format!("JobSet {}/{}", jobset.ns(), jobset.name());
     let is_another = jobset.uid_str() != request.uid;
     is_another
-        .then(|| format!("{name} was deleted, and is another one now"))
+        .then(|| format!("{name} was deleted and created again"))
         .or_else(|| refusal(jobset))
 }
 
-/// What the status says of the request; `group` is what the platform API says, where it was asked.
+/// The progress of a request to restart all workers. `group` is the group in the platform API, if
+/// that was asked.
 pub(crate) fn progress(jobset: &JobSet, group: Option<&pb::Group>, request: &mut Request) -> Progress {
     if let Some(why) = over(jobset, request) {
         return Progress::Ended(why);
@@ -147,9 +151,12 @@ pub(crate) fn progress(jobset: &JobSet, group: Option<&pb::Group>, request: &mut
         return Progress::Asked;
     };
     let up = group.map(|group| {
-        // What the platform API shows may be older than the status.
-        let known = i64::try_from(group.generation).is_ok_and(|known| known >= status.generation);
-        (if known { group.workers_up } else { 0 }, group.workers_expected)
+        // The platform API's answer may be older than the status.
+        let is_recent = i64::try_from(group.generation).is_ok_and(|it| it >= status.generation);
+        (
+            if is_recent { group.workers_up } else { 0 },
+            group.workers_expected,
+        )
     });
     match &status.phase {
         Some(InPlacePhase::Failed) => Progress::Ended("maxRestarts is used up".to_owned()),
@@ -162,7 +169,7 @@ pub(crate) fn progress(jobset: &JobSet, group: Option<&pb::Group>, request: &mut
             let phase = phase
                 .as_ref()
                 .map_or_else(|| "restarting".to_owned(), ToString::to_string);
-            Progress::UnderWay(Far {
+            Progress::UnderWay(ProgressDetail {
                 words: match up {
                     Some((up, all)) => format!("{phase}, {up} of {all} workers up"),
                     None => phase,
@@ -173,9 +180,10 @@ pub(crate) fn progress(jobset: &JobSet, group: Option<&pb::Group>, request: &mut
     }
 }
 
-/// What the status says of a request to restart these workers alone. A restart of all workers stands for it; so does a later request for others,
-/// since the platform API lets none be written over that has not been acted upon.
-pub(crate) fn progress_of_some(jobset: &JobSet, target: &Target, request: &mut Request) -> Progress {
+/// The progress of a request to restart the `target` workers. A restart of all workers includes it.
+/// A later request implies that it was handled, since the platform API does not replace a pending
+/// one.
+pub(crate) fn worker_restart_progress(jobset: &JobSet, target: &Target, request: &mut Request) -> Progress {
     if let Some(why) = over(jobset, request) {
         return Progress::Ended(why);
     }
@@ -189,7 +197,7 @@ pub(crate) fn progress_of_some(jobset: &JobSet, target: &Target, request: &mut R
     if !request.is_handled(jobset.annotation(RESTART_WORKERS), handled_worker_restart(jobset)) {
         return Progress::Asked;
     }
-    // Which replicatedJob a Job is of stands in its name.
+    // The name of a Job contains that of its replicatedJob.
     let named = |job: &str, index: i32, container: &str| match target {
         Target::ReplicatedJob(name) => job
             .strip_prefix(&format!("{}-{name}-", jobset.name()))
@@ -204,194 +212,12 @@ pub(crate) fn progress_of_some(jobset: &JobSet, target: &Target, request: &mut R
     match (&status.phase, left) {
         (Some(InPlacePhase::InSync), 0) => Progress::Done(status.generation.max(status.latest)),
         (Some(InPlacePhase::InSync), left) => {
-            Progress::UnderWay(Far::words(format!("{left} do not run again yet")))
+            Progress::UnderWay(ProgressDetail::uncounted(format!("{left} do not run again yet")))
         }
-        (phase, _) => Progress::UnderWay(Far::words(
+        (phase, _) => Progress::UnderWay(ProgressDetail::uncounted(
             phase
                 .as_ref()
                 .map_or_else(|| "restarting".to_owned(), ToString::to_string),
         )),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::{Value, json};
-
-    use super::*;
-    use crate::view::testing::object;
-
-    fn jobset(spec: Value, status: Value) -> JobSet {
-        object(
-            json!({"metadata": {"name": "ring", "namespace": "team", "uid": "1"}, "spec": spec, "status": status}),
-        )
-    }
-
-    fn in_place() -> Value {
-        json!({"failurePolicy": {"restartStrategy": "InPlaceRestart"}, "replicatedJobs": []})
-    }
-
-    #[test]
-    fn some_workers_run_again_once_the_status_does_not_name_them() {
-        let request: WorkerRestartRequest = "replicatedJob/ps t".parse().unwrap();
-        let other = json!({"job": "ring-ps-eval-0", "index": 0, "container": "w", "generation": 2});
-        let named = json!({"job": "ring-ps-1", "index": 0, "container": "w", "generation": 3});
-        for (phase, handled, worker_restarts, expected) in [
-            ("InSync", "replicatedJob/ps s", vec![], Progress::Asked),
-            (
-                "InSync",
-                "replicatedJob/ps t",
-                vec![&other, &named],
-                Progress::UnderWay(Far::words("1 do not run again yet")),
-            ),
-            ("InSync", "replicatedJob/ps t", vec![&other], Progress::Done(3)),
-            (
-                "Stopping",
-                "replicatedJob/ps t",
-                vec![],
-                Progress::UnderWay(Far::words("Stopping")),
-            ),
-            (
-                "Failed",
-                "",
-                vec![],
-                Progress::Ended("maxRestarts is used up".to_owned()),
-            ),
-        ] {
-            let status = json!({"restarts": 0, "inPlaceRestart": {
-                "phase": phase, "latest": 3, "workerRestarts": worker_restarts, "handledWorkerRestart": handled}});
-            let mut asked = Request::of_some(
-                &jobset(
-                    in_place(),
-                    json!({"restarts": 0, "inPlaceRestart": {
-                "handledWorkerRestart": "replicatedJob/ps s"}}),
-                ),
-                &request,
-            );
-            let seen = jobset(in_place(), status);
-            assert_eq!(progress_of_some(&seen, &request.target, &mut asked), expected);
-        }
-    }
-
-    /// A JobSet that asks for this, whose status says that.
-    fn asks(annotation: &str, asked: &str, handled: &str, phase: &str) -> JobSet {
-        let field = match annotation {
-            RESTART_REQUEST => "handledManualRequest",
-            _ => "handledWorkerRestart",
-        };
-        let status = json!({"restarts": 0, "inPlaceRestart": {
-            "phase": phase, "generation": 4, "released": 4, "latest": 4, field: handled}});
-        let mut jobset = jobset(in_place(), status);
-        jobset.metadata.annotations = Some([(annotation.to_owned(), asked.to_owned())].into());
-        jobset
-    }
-
-    #[test]
-    fn a_later_request_stands_for_one_that_nobody_saw_acted_upon() {
-        let worker_restarts: WorkerRestartRequest = "replicatedJob/ps mine".parse().unwrap();
-        for (annotation, mine, later) in [
-            (RESTART_REQUEST, "mine", "later"),
-            (RESTART_WORKERS, "replicatedJob/ps mine", "job/ring-ev-0 later"),
-        ] {
-            let seen = |asked: &str, handled: &str, phase: &str, request: &mut Request| {
-                let jobset = asks(annotation, asked, handled, phase);
-                match annotation {
-                    RESTART_REQUEST => progress(&jobset, None, request),
-                    _ => progress_of_some(&jobset, &worker_restarts.target, request),
-                }
-            };
-            let before = asks(annotation, "", "first", "InSync");
-            let mut request = match annotation {
-                RESTART_REQUEST => Request::of_all(&before, mine),
-                _ => Request::of_some(&before, &worker_restarts),
-            };
-            assert_eq!(seen(mine, "first", "InSync", &mut request), Progress::Asked);
-            // One that was made just before it is acted upon first.
-            assert_eq!(seen(mine, "second", "InSync", &mut request), Progress::Asked);
-            assert_eq!(seen(later, "second", "InSync", &mut request), Progress::Asked);
-            let stopping = seen("latest", later, "Stopping", &mut request);
-            assert_eq!(stopping, Progress::UnderWay(Far::words("Stopping")));
-            assert_eq!(seen("latest", later, "InSync", &mut request), Progress::Done(4));
-        }
-    }
-
-    #[test]
-    fn another_jobset_of_the_name_is_not_waited_for() {
-        let before = asks(RESTART_REQUEST, "", "first", "InSync");
-        let mut request = Request::of_all(&before, "mine");
-        let mut another = asks(RESTART_REQUEST, "", "other", "InSync");
-        another.metadata.uid = Some("2".into());
-        assert_eq!(
-            progress(&another, None, &mut request),
-            Progress::Ended("JobSet team/ring was deleted, and is another one now".into())
-        );
-    }
-
-    #[test]
-    fn what_cannot_be_restarted_says_why() {
-        for (spec, status, why) in [
-            (
-                in_place(),
-                json!({"restarts": 0, "terminalState": "Completed"}),
-                "has ended (Completed)",
-            ),
-            (
-                json!({"replicatedJobs": []}),
-                json!({"restarts": 0}),
-                "does not restart in place",
-            ),
-            (
-                json!({"suspend": true, "failurePolicy": {"restartStrategy": "InPlaceRestart"}, "replicatedJobs": []}),
-                json!({"restarts": 0}),
-                "is suspended",
-            ),
-        ] {
-            let said = refusal(&jobset(spec, status)).unwrap();
-            assert!(
-                said.contains(why) && said.starts_with("JobSet team/ring "),
-                "{said}"
-            );
-        }
-        assert_eq!(refusal(&jobset(in_place(), json!({"restarts": 0}))), None);
-    }
-
-    #[test]
-    fn it_is_done_when_all_workers_are_seen_to_run() {
-        let at = |request: &str, phase: &str, released: i64| {
-            jobset(
-                in_place(),
-                json!({"restarts": 0, "inPlaceRestart": {
-                    "phase": phase, "generation": 4, "released": released, "handledManualRequest": request}}),
-            )
-        };
-        let mut now = Request::of_all(&at("before", "InSync", 3), "now");
-        let mut progress = |jobset: &JobSet, group: Option<&pb::Group>| progress(jobset, group, &mut now);
-        assert_eq!(progress(&at("before", "InSync", 4), None), Progress::Asked);
-        assert_eq!(
-            progress(&at("now", "Stopping", 3), None),
-            Progress::UnderWay(Far::words("Stopping"))
-        );
-        assert_eq!(progress(&at("now", "InSync", 4), None), Progress::Done(4));
-        let group = |up| pb::Group {
-            generation: 4,
-            workers_up: up,
-            workers_expected: 2,
-            ..pb::Group::default()
-        };
-        assert_eq!(
-            progress(&at("now", "InSync", 4), Some(&group(1))),
-            Progress::UnderWay(Far {
-                words: "InSync, 1 of 2 workers up".into(),
-                part: Some((1, 2)),
-            })
-        );
-        assert_eq!(
-            progress(&at("now", "InSync", 4), Some(&group(2))),
-            Progress::Done(4)
-        );
-        assert!(matches!(
-            progress(&at("now", "Failed", 3), None),
-            Progress::Ended(_)
-        ));
     }
 }

@@ -1,10 +1,12 @@
 //! A JobSet, its Jobs and its workers.
 //!
-//! Where each row comes from:
-//! - the JobSet and its Jobs: from the API server, always;
-//! - the last restart: its cause and level from the status, its time and duration from the newest event;
-//! - workers: from the platform API, which knows what the agents say, beside the state of their pods where nothing has been heard yet; from
-//!   pods alone where it was not asked, and for JobSets that it does not look after.
+//! Sources:
+//! - the JobSet and its Jobs: the API server;
+//! - the last restart: the status for its cause and level, the newest event for its time and
+//!   duration;
+//! - workers: the platform API, which knows what agents report. Workers that have not reported yet
+//!   have the state of their pods. So do all workers if the platform API was not asked, or does not
+//!   manage the JobSet.
 
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
@@ -23,14 +25,14 @@ mod workers;
 #[cfg(test)]
 mod tests;
 
-/// What is known of one JobSet.
+/// What was observed of one JobSet.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Observed {
     pub(crate) jobset: JobSet,
     pub(crate) jobs: Vec<Job>,
     pub(crate) pods: Vec<Pod>,
     pub(crate) events: Vec<Event>,
-    /// As the platform API shows it, where it was reached and looks after it.
+    /// The group in the platform API, if that was reached and has it.
     pub(crate) group: Option<pb::Group>,
 }
 
@@ -40,23 +42,25 @@ pub(crate) struct Observed {
 pub(crate) struct View {
     pub(crate) namespace: String,
     pub(crate) name: String,
-    /// How it ended, or where it stands in a restart: Completed, Failed, Suspended, InSync, Stopping, Parked, Releasing, Recreating,
-    /// Recovering; Running or Starting where it does not restart in place.
+    /// How it ended, or the phase of its restart: Completed, Failed, Suspended, InSync, Stopping,
+    /// Parked, Releasing, Recreating, Recovering; Running or Starting if it does not restart in
+    /// place.
     pub(crate) phase: String,
-    /// How it is restarted: Supervised, Plain, UpstreamAgent; by recreation: Recreate.
+    /// How it restarts in place: Supervised, Plain or UpstreamAgent; or Recreate.
     pub(crate) kind: String,
-    /// The restart attempt that workers should run, and the last one that all have run.
+    /// The restart attempt that workers should run, and the last one that was released to run.
     pub(crate) generation: i64,
     pub(crate) released: i64,
-    /// Restarts that count, how many may, and how often the Jobs were made anew.
+    /// Restarts that count towards `maxRestarts`, that limit, and how often the Jobs were
+    /// recreated.
     pub(crate) restarts: i32,
     pub(crate) max_restarts: i32,
     pub(crate) recreations: i32,
     pub(crate) created_at: Option<Timestamp>,
     pub(crate) last_restart: Option<LastRestart>,
-    /// What it waits for or why it ended, as its conditions and its gangs say.
+    /// What it waits for or why it ended, from its conditions and its gangs.
     pub(crate) messages: Vec<String>,
-    /// Its gangs, as they are now.
+    /// Its gangs in the present run.
     pub(crate) gangs: Vec<GangStatus>,
     pub(crate) replicated_jobs: Vec<ReplicatedJob>,
 }
@@ -65,7 +69,7 @@ pub(crate) struct View {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct LastRestart {
-    /// When the worker failed, where that is known.
+    /// When the worker failed, if known.
     pub(crate) at: Option<Timestamp>,
     pub(crate) reason: Option<String>,
     pub(crate) message: String,
@@ -110,21 +114,21 @@ pub(crate) struct ChildJob {
 pub(crate) struct Worker {
     /// Completion index within its Job.
     pub(crate) index: u32,
-    /// Where the platform API names it.
+    /// Set if the platform API reports the worker.
     pub(crate) container: Option<String>,
-    /// As its agent says, or else its pod.
+    /// From its agent, or else from its pod.
     pub(crate) state: String,
     pub(crate) up: bool,
-    /// Who says so: `agent` or `pod`.
+    /// Where the state comes from: `agent` or `pod`.
     pub(crate) source: &'static str,
-    /// The restart attempt that it runs or waits at.
+    /// The restart attempt that it runs or waits for.
     pub(crate) generation: Option<u64>,
     pub(crate) since: Option<Timestamp>,
     pub(crate) pod: Option<String>,
     pub(crate) node: Option<String>,
 }
 
-/// Everything about one JobSet.
+/// The view of one JobSet.
 pub(crate) fn view(seen: &Observed) -> View {
     let jobset = &seen.jobset;
     let none = JobSetStatus::default();
@@ -167,7 +171,7 @@ fn restarts(jobset: &JobSet, in_place: Option<&InPlaceRestartStatus>, group: Opt
     }
 }
 
-/// An end beats everything; what the coordinator says now beats what it has written.
+/// The phase. An end comes first, then what the coordinator says now, then what it has written.
 fn phase(jobset: &JobSet, status: &JobSetStatus, group: Option<&pb::Group>) -> String {
     if jobset.is_deleting() {
         return "Deleting".to_owned();
@@ -180,7 +184,7 @@ fn phase(jobset: &JobSet, status: &JobSetStatus, group: Option<&pb::Group>) -> S
     }
     if let Some(group) = group.filter(|group| group.phase() != pb::GroupPhase::Unspecified) {
         return match group.phase() {
-            // The barrier has let them go; that they run has not been seen of all yet.
+            // The workers were released, but not all of them have reported that they run.
             pb::GroupPhase::InSync if group.workers_up < group.workers_expected => "Starting".to_owned(),
             phase => camel(phase.as_str_name(), "GROUP_PHASE_"),
         };
@@ -232,13 +236,13 @@ fn messages(status: &JobSetStatus) -> Vec<String> {
     conditions.chain(gangs(status).filter_map(held)).collect()
 }
 
-/// Those of the present run.
+/// The gangs of the present run.
 fn gangs(status: &JobSetStatus) -> impl Iterator<Item = &GangStatus> {
     let gangs = status.gangs.iter();
     gangs.filter(|gang| gang.restart_attempt == status.restarts)
 }
 
-/// What keeps pods of a gang from starting, where something does.
+/// What keeps the pods of a gang from starting, if anything.
 fn held(gang: &GangStatus) -> Option<String> {
     let GangStatus { name, phase, .. } = gang;
     match &gang.message {
@@ -250,8 +254,8 @@ fn held(gang: &GangStatus) -> Option<String> {
 fn last_restart(seen: &Observed, in_place: Option<&InPlaceRestartStatus>) -> Option<LastRestart> {
     let status = in_place?;
     let cause = status.cause.as_ref()?;
-    // The event of an earlier restart says nothing of this one.
-    let event = history::of_last(&seen.jobset, &seen.events);
+    // The event of an earlier restart must not be used.
+    let event = history::last_restart_entry(&seen.jobset, &seen.events);
     let live = seen.group.as_ref().and_then(|group| group.last_cause.as_ref());
     let at = live
         .and_then(|cause| time::from_nanos(cause.time_unix_nanos))

@@ -4,12 +4,12 @@ use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-/// The time at which tests look.
+/// The present time of tests.
 pub(crate) fn now() -> Timestamp {
     "2026-03-01T03:00:00Z".parse().unwrap()
 }
 
-/// So many seconds before [`now`].
+/// A time before [`now`].
 pub(crate) fn before(seconds: i64) -> Timestamp {
     now() - jiff::SignedDuration::from_secs(seconds)
 }

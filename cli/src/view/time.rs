@@ -1,8 +1,8 @@
-//! Times as people read them.
+//! Times and durations as text.
 
 use jiff::{SignedDuration, Timestamp};
 
-/// How long ago, in at most two units, as kubectl shows ages. What lies in the future was just now: clocks differ.
+/// An age in at most two units, as in kubectl. A time in the future is 0s ago, since clocks differ.
 pub(crate) fn ago(at: Timestamp, now: Timestamp) -> String {
     span(now.duration_since(at))
 }
@@ -22,7 +22,7 @@ pub(crate) fn span(duration: SignedDuration) -> String {
     }
 }
 
-/// Milliseconds as people compare them: with a decimal below ten seconds, else in seconds.
+/// Milliseconds with one decimal below ten seconds, above in seconds.
 pub(crate) fn took(millis: f64) -> String {
     if millis < 10_000.0 {
         format!("{millis:.1} ms")
@@ -31,7 +31,7 @@ pub(crate) fn took(millis: f64) -> String {
     }
 }
 
-/// A point in time, from nanoseconds since the Unix epoch; none for 0 and for what no calendar has.
+/// A time from nanoseconds since the Unix epoch; none for 0 and for values out of range.
 pub(crate) fn from_nanos(nanos: i64) -> Option<Timestamp> {
     (nanos != 0)
         .then(|| Timestamp::from_nanosecond(i128::from(nanos)).ok())

@@ -1,4 +1,4 @@
-//! One restart, phase by phase, from what its event tells.
+//! One restart, phase by phase, from its event.
 
 use anyhow::{Result, bail};
 use jiff::Timestamp;
@@ -19,18 +19,18 @@ pub(crate) struct Timeline {
     pub(crate) name: String,
     /// The restart attempt that it led to.
     pub(crate) generation: Option<u64>,
-    /// How: Process, Container, Pod or Recreate.
+    /// The restart level: Process, Container, Pod or Recreate.
     pub(crate) level: Option<String>,
     /// When the worker failed.
     pub(crate) failed_at: Option<Timestamp>,
     /// Milliseconds from the failure until all workers ran.
     pub(crate) took_ms: f64,
-    /// Workers restarted, and how many of them in a new pod.
+    /// The number of restarted workers, and how many of them are in a new pod.
     pub(crate) workers: Option<u32>,
     pub(crate) replaced_pods: Option<u32>,
-    /// Why, in a sentence.
+    /// The cause, in a sentence.
     pub(crate) cause: String,
-    /// What it consisted of; some go on at the same time.
+    /// Its phases, some of which overlap.
     pub(crate) phases: Vec<Span>,
 }
 
@@ -38,7 +38,7 @@ pub(crate) struct Timeline {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Span {
-    /// As the metric `lockstep_restart_phase_seconds` names it.
+    /// Its name in the metric `lockstep_restart_phase_seconds`.
     pub(crate) phase: &'static str,
     /// What happens in it.
     pub(crate) what: &'static str,
@@ -47,7 +47,8 @@ pub(crate) struct Span {
 }
 
 impl Timeline {
-    /// What a scale has to hold, milliseconds. Phases are told by the clocks of several machines, which may disagree: one can end after the whole.
+    /// Length of a scale for all phases, in ms. Clocks of several machines time the phases, so one
+    /// may end after the whole restart.
     pub(crate) fn scale_ms(&self) -> f64 {
         let ends = self.phases.iter().map(|span| span.to_ms);
         ends.fold(self.took_ms, f64::max)
@@ -55,16 +56,16 @@ impl Timeline {
 }
 
 impl Span {
-    /// How long it took, milliseconds.
+    /// Its duration in ms.
     pub(crate) fn took_ms(&self) -> f64 {
         self.to_ms - self.from_ms
     }
 }
 
-/// The completed restart to this generation; by default the last one.
+/// The completed restart to this generation, or the last one.
 ///
 /// # Errors
-/// Where none, or not that one, is known.
+/// It is not known.
 pub(crate) fn timeline(history: &History, generation: Option<u64>) -> Result<Timeline> {
     let mut completed = history.entries.iter().rev().filter_map(of_entry);
     let name = format!("{}/{}", history.namespace, history.name);
@@ -79,12 +80,12 @@ pub(crate) fn timeline(history: &History, generation: Option<u64>) -> Result<Tim
         match generation {
             Some(asked) if !known.is_empty() => {
                 bail!(
-                    "--generation {asked}: no such restart of {name} is known, those to {} are",
+                    "--generation {asked}: no such restart of {name} is known; known generations: {}",
                     known.join(", ")
                 )
             }
             _ => bail!(
-                "no completed restart of {name} is known (the API server keeps events for an hour, where it is not told otherwise)"
+                "no completed restart of {name} is known (the API server keeps events for an hour by default)"
             ),
         }
     };
@@ -106,7 +107,7 @@ fn of_entry(entry: &Entry) -> Option<(&Entry, &Phases, f64)> {
     Some((entry, entry.phases.as_ref()?, entry.took_ms?))
 }
 
-/// The phases whose beginning and end are known, in their order.
+/// The phases whose beginning and end are known, in order.
 fn spans(phases: &Phases) -> Vec<Span> {
     let Phases {
         detected,
@@ -134,11 +135,11 @@ fn spans(phases: &Phases) -> Vec<Span> {
         ("stop", "until the last worker had stopped", detected, stopped),
         (
             "park",
-            "until the control plane knew that all wait",
+            "until the control plane knew that all were waiting",
             stopped,
             parked,
         ),
-        ("release", "until they were let go", parked, released),
+        ("release", "until they were released", parked, released),
         ("run", "until the last worker ran", released, running),
     ]
     .into_iter()

@@ -1,4 +1,4 @@
-"""Follows groups, and prints each restart with its cause: a platform would move its own state here.
+"""Follows groups and prints each restart with its cause. A platform would update its own state here.
 
     python react_to_restart.py lockstep-control-plane.lockstep-system.svc:9445 --ca ca.crt --namespace team
 """
@@ -9,7 +9,7 @@ from lockstep import Changed, Client, Group, GroupPhase, Removed, Synced
 
 
 def cause(group: Group) -> str:
-    """Why the last restart was begun."""
+    """The cause of the last restart."""
     why = group.last_cause
     where = f" ({why.pod} on {why.node})" if why.pod else ""
     ended = f" with exit code {why.exit.code}" if why.HasField("exit") else ""
@@ -20,14 +20,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("target", help="HOST:PORT of the platform API")
     parser.add_argument("--ca", required=True, help="file with the CA, as in the ConfigMap lockstep-hub-ca")
-    parser.add_argument("--token", help="file with a token; the pod's own by default")
-    parser.add_argument("--namespace", default="", help="all by default")
+    parser.add_argument("--token", help="file with a token (default: the pod's own)")
+    parser.add_argument("--namespace", default="", help="namespace of the groups (default: all)")
     args = parser.parse_args()
     client = Client(args.target, ca_file=args.ca, **({"token_file": args.token} if args.token else {}))
 
-    begun: dict[str, int] = {}  # The restart attempt of each group that was told of, by its UID.
-    ended: dict[str, int] = {}  # The one that all its workers have run.
-    # States in between may be missed, never the last one: compare, and count nothing.
+    begun: dict[str, int] = {}  # The last restart attempt of each group that was printed, by UID.
+    ended: dict[str, int] = {}  # The last restart attempt that all workers of a group have run.
+    # States in between may be missed, but never the last one: compare states, do not count events.
     for event in client.follow_groups(args.namespace, omit_workers=True):
         match event:
             case Changed(group):

@@ -1,4 +1,4 @@
-"""A platform API that tests play: TLS, bearer tokens, and answers that they name."""
+"""A fake platform API for tests: TLS, bearer tokens, and scripted answers."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ Request = (
     | pb.ListRestartsRequest
     | pb.ListNodesRequest
 )
-# What a stream of a watch may be told to do: send, or end with a code.
+# A step of a watch: send an event, or end with a code.
 Step = pb.WatchGroupsResponse | grpc.StatusCode
 
 
 def group(name: str, generation: int = 0, **fields: object) -> pb.Group:
-    """A group of two workers that run."""
+    """A group with two running workers."""
     made = pb.Group(namespace="team", name=name, uid=f"uid-{name}", generation=generation, released=generation)
     made.MergeFrom(pb.Group(phase=pb.GROUP_PHASE_IN_SYNC, workers_expected=2, workers_up=2))
     made.MergeFrom(pb.Group(**fields))  # type: ignore[arg-type]
@@ -58,7 +58,7 @@ SYNCED = pb.WatchGroupsResponse(synced=pb.Synced())
 def refuse(
     context: grpc.ServicerContext, code: grpc.StatusCode, text: str, reason: str, *more: message.Message
 ) -> NoReturn:
-    """Ends a call with what the control plane says to programs."""
+    """Ends a call with the details that the control plane sends."""
     info = error_details_pb2.ErrorInfo(domain="lockstep.dev", reason=reason)
     info.metadata.update({"namespace": "team", "jobset": "js"})
     number, _ = code.value
@@ -72,7 +72,7 @@ def refuse(
 
 
 class Platform(platform_pb2_grpc.PlatformServicer):
-    """Knows the tokens `reader`, who may see all, and `writer`, who may restart as well."""
+    """Accepts the tokens `reader`, which may read everything, and `writer`, which may restart too."""
 
     def __init__(self) -> None:
         self.groups: list[pb.Group] = []
@@ -80,20 +80,19 @@ class Platform(platform_pb2_grpc.PlatformServicer):
         self._turn = threading.Condition()
         self.requests: list[Request] = []
         self.suspended = False
-        # What the leader has seen, where a test names it.
+        # The restarts that the leader has seen, if a test sets them.
         self.restarts: list[pb.Restart] | None = None
-        # A platform of before dry runs does not see that it is asked for one.
-        # How many calls that are no watches a replica answers that does not lead.
+        # How many calls, watches aside, reach a replica that does not lead.
         self.following = 0
-        # What it tells them to wait.
+        # The delay that it asks for.
         self.retry_after_ms = 0
-        # Who called, one after the other.
+        # The tokens of the callers, in order.
         self.bearers: list[str | bytes | None] = []
         self.silent = threading.Event()
         self.ended = threading.Event()
 
     def play(self, *steps: Step) -> None:
-        """What streams of watches do next, one after the other."""
+        """Scripts the next steps of watches, in order."""
         with self._turn:
             self._steps.extend(steps)
             self._turn.notify_all()
@@ -218,7 +217,7 @@ class Platform(platform_pb2_grpc.PlatformServicer):
         return pb.ListNodesResponse(nodes=[first], next_page_token="n1")
 
     def _next(self, context: grpc.ServicerContext) -> Step | None:
-        """The next step, unless nobody listens any more."""
+        """The next step, unless the client has left."""
         with self._turn:
             self._turn.wait_for(lambda: self._steps or not context.is_active())
             return self._steps.popleft() if context.is_active() else None
@@ -235,7 +234,7 @@ class Platform(platform_pb2_grpc.PlatformServicer):
 
 
 class ClientTest(unittest.TestCase):
-    """Each test has a platform and a client of it."""
+    """Gives each test a platform and a client."""
 
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory()
@@ -249,7 +248,7 @@ class ClientTest(unittest.TestCase):
         self.client = Client(self.target, ca_file=self.ca, token_file=self.token, timeout=20)
 
     def serve(self, name: str = "lockstep-control-plane") -> contextlib.ExitStack:
-        """Serves with a new CA, at the same address as before."""
+        """Serves with a new CA at the same address."""
         authority = trustme.CA()
         authority.cert_pem.write_to_path(self.ca)
         certificate = authority.issue_cert(name)

@@ -1,8 +1,9 @@
-"""A platform that is written against this package alone, on a control plane that lives: it lists, watches, restarts, and reads why it is refused.
+"""Uses this package against a real control plane: lists, watches, restarts, and reads refusals.
 
     python real.py HOST:PORT --ca FILE --token FILE --reader FILE --namespace NAME
 
-In the namespace is one group, `js`, whose workers run. The token may list, watch and restart it; the reader's may list and watch alone.
+The namespace has one group, `js`, whose workers run. The token may list, watch and restart it, and
+the reader's token may only list and watch it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def is_steady(group: Group) -> bool:
 
 
 class Watch:
-    """What a watch has said, in a thread of its own."""
+    """The events of a watch, which runs in its own thread."""
 
     def __init__(self, client: Client, namespace: str) -> None:
         self._said: queue.SimpleQueue[Event] = queue.SimpleQueue()
@@ -39,7 +40,7 @@ class Watch:
 
 
 def refusals(client: Client, namespace: str, args: argparse.Namespace) -> None:
-    """Each says why, for programs."""
+    """Each refusal has a reason for programs."""
 
     def refused(kind: type[lockstep.LockstepError], reason: str, by: Client, name: str) -> lockstep.LockstepError:
         try:
@@ -80,10 +81,10 @@ def main() -> None:
     tried = client.dry_run_restart(namespace, "js")
     assert len(tried.stopped) == listed.workers_expected, tried
     after = client.restart_and_wait(namespace, "js", timeout=60)
-    # They all run again; what is shown may be from just before that.
+    # All workers run again, but the list may be slightly older.
     assert after.generation == listed.generation + 1, after
     assert after.last_cause.reason == "ManualRequest" and after.restarts == listed.restarts, after
-    # The watch that stood all the while comes to the same state, and never goes back.
+    # The watch from before the restart reaches the same state and never goes back.
     seen = listed.generation
     while True:
         event = watch.next()

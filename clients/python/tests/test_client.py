@@ -1,4 +1,4 @@
-"""What users of the client see, over real connections to a platform that the tests play."""
+"""Tests of the client over real connections to a fake platform."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ import lockstep
 from lockstep import Changed, Client, Event, Removed, Synced
 from lockstep.platform.v1 import platform_pb2 as pb
 
-# The end of a stream: what is played after it is for the next one.
+# Ends a stream: later steps are for the next one.
 LOSS = grpc.StatusCode.UNAVAILABLE
 EXAMPLE = pathlib.Path(__file__).parent.parent / "examples/react_to_restart.py"
 
 
 def seen(events: Iterator[Event], count: int) -> list[str]:
-    """The next events, in short."""
+    """The next events in short."""
     short = []
     for event in itertools.islice(events, count):
         match event:
@@ -122,7 +122,7 @@ class Calls(ClientTest):
         self.assertEqual([one.generation for one in self.client.history("team", "js")], [4, 3])
         last, third = self.client.timeline("team", "js"), self.client.timeline("team", "js", generation=3)
         assert last and third
-        # The one that is under way has no phases yet.
+        # A restart under way has no phases yet.
         self.assertEqual((last.generation, last.phases[0].name), (3, "stop"))
         self.assertEqual(third, last)
         under_way = self.client.timeline("team", "js", generation=4)
@@ -138,7 +138,7 @@ class Calls(ClientTest):
         self.assertEqual(len(logged.output), 2)
         self.assertIn("does not lead", logged.output[0])
         self.assertEqual(len(self.platform.requests), 4)
-        # Both attempts are one request for a restart.
+        # Both attempts are the same request.
         self.platform.requests.clear()
         self.platform.following = 1
         answer = self.client.restart_group("team", "js")
@@ -175,7 +175,7 @@ class Calls(ClientTest):
         self.assertEqual(
             invalid.exception.details.fields, (lockstep.FieldViolation("only.job", "must be a name"),)
         )
-        # What others say has none, nor has what cannot be read.
+        # Details of other domains, and unreadable ones, are ignored.
         self.token.write_text("stranger", encoding="ascii")
         with self.assertRaises(lockstep.Unauthenticated) as stranger:
             self.client.restart_group("team", "js")
@@ -223,7 +223,7 @@ class Calls(ClientTest):
         with self.assertRaises(lockstep.Unavailable):
             list(self.client.list_groups(timeout=0.5))
         self.assertEqual(self.platform.requests, [])
-        # The CA is read at each call, as the token.
+        # The CA is read at each call, like the token.
         self.ca.write_bytes(renewed)
         self.assertEqual(list(self.client.list_groups()), [])
         self.stop.close()
@@ -267,7 +267,7 @@ class Watches(ClientTest):
     def test_following_tells_a_group_from_the_one_before_it_of_its_name(self) -> None:
         self.platform.play(changed(group("a")), SYNCED, changed(group("a", uid="uid-2")), removed("a"))
         self.platform.play(changed(group("b")), removed("b"), changed(group("b", uid="uid-2")), LOSS)
-        # A third one came while nobody looked.
+        # A third group of the name was created between two streams.
         self.platform.play(changed(group("a", uid="uid-3")), changed(group("b", uid="uid-2")), SYNCED)
         expected = ["a=0", "synced", "a removed (uid-a)", "a=0", "b=0", "b removed (uid-b)", "b=0"]
         expected += ["a removed (uid-2)", "a=0", "b=0", "synced"]
@@ -301,7 +301,7 @@ class Watches(ClientTest):
         self.platform.play(grpc.StatusCode.UNAUTHENTICATED, changed(group("a")))
         self.assertEqual(seen(events, 1), ["a=0"])
         self.assertEqual(self.platform.bearers, ["Bearer writer", "Bearer reader"])
-        # The next one is no good either.
+        # The next token is not accepted either.
         self.token.write_text("stranger", encoding="ascii")
         self.platform.play(grpc.StatusCode.UNAUTHENTICATED)
         with self.assertRaises(lockstep.Unauthenticated):
@@ -316,7 +316,7 @@ class Watches(ClientTest):
         client = Client(self.target, ca_file=self.ca, token_file=self.token, timeout=0.5)
         with self.assertLogs("lockstep", "WARNING"), self.assertRaises(lockstep.Unavailable):
             list(client.follow_groups())
-        # Once it has begun it goes on for longer than that.
+        # Once a stream has begun, it may take longer than that.
         self.ca.write_bytes(renewed)
         self.platform.play(SYNCED)
         events = client.follow_groups(timeout=2)
@@ -345,7 +345,7 @@ class Watches(ClientTest):
         self.platform.play(changed(before), LOSS, changed(before), SYNCED)
         self.platform.play(changed(crashed), changed(group("js", 5, handled_request="mine")), LOSS)
         self.assertEqual(self.client.restart_and_wait("team", "js", token="mine", timeout=20).generation, 5)
-        # Nor is one that was begun for another request, just before.
+        # Nor is a restart for an earlier request.
         another = group("js", 3, handled_request="another")
         self.platform.play(changed(group("js", 2, handled_request="before")), LOSS)
         self.platform.play(changed(another), SYNCED, changed(group("js", 4, handled_request="mine")))
@@ -355,7 +355,7 @@ class Watches(ClientTest):
         before, after = group("js", 3, handled_request="before"), group("js", 4, handled_request="another")
         self.platform.play(changed(before), LOSS, changed(before), SYNCED, changed(after), LOSS)
         self.assertEqual(self.client.restart_and_wait("team", "js", token="mine", timeout=20).generation, 4)
-        # It was done before anybody looked again.
+        # The restart was done before the next event.
         self.platform.play(changed(before), LOSS, changed(after), SYNCED)
         self.assertEqual(self.client.restart_and_wait("team", "js", token="mine", timeout=20).generation, 4)
 
@@ -371,12 +371,12 @@ class Watches(ClientTest):
 
         before = changed(group("js", 3, handled_request="before"))
         asked = restart(4, "ManualRequest", pb.RESTART_OUTCOME_DONE)
-        # Its workers ran, and one of them fails again and again: it is never seen steady.
+        # One worker fails repeatedly, so the group is never seen steady.
         self.platform.restarts = [restart(5, "WorkerExited", pb.RESTART_OUTCOME_UNDER_WAY), asked]
         self.platform.play(before, LOSS, before, SYNCED, stopping(5))
         shown = self.client.restart_and_wait("team", "js", token="mine", timeout=20)
         self.assertEqual((shown.generation, shown.phase), (5, pb.GROUP_PHASE_STOPPING))
-        # What ended before it is not its end, nor is one that something else came before.
+        # An earlier restart is not its end, nor is one with another cause.
         crashed = restart(4, "WorkerExited", pb.RESTART_OUTCOME_DONE)
         self.platform.restarts = [restart(5, "ManualRequest", pb.RESTART_OUTCOME_SUPERSEDED), crashed]
         self.platform.play(LOSS, before, LOSS, before, SYNCED, stopping(6))
@@ -408,7 +408,7 @@ class Watches(ClientTest):
         self.platform.play(SYNCED, LOSS, SYNCED, LOSS, SYNCED, LOSS)
         with self.assertRaisesRegex(lockstep.NotFound, "team/js is gone or has ended"):
             self.client.restart_and_wait("team", "js", timeout=20)
-        # Another one of the same name came meanwhile.
+        # A group of the same name was created meanwhile.
         old, new = changed(group("js", 3)), changed(group("js", 9, uid="uid-new", handled_request="made"))
         self.platform.play(old, LOSS, old, SYNCED, new, LOSS, new, SYNCED)
         with self.assertRaisesRegex(lockstep.NotFound, "team/js is gone or has ended"):
@@ -420,7 +420,7 @@ class Watches(ClientTest):
         stopping.released = 0
         self.platform.play(changed(group("js")), SYNCED, changed(stopping))
         self.platform.play(changed(group("js", 1, last_cause=why, last_level="Process")))
-        # Another one of the same name, and what it shows once it is connected again: that one alone.
+        # A group of the same name: after the reconnection only that one is listed.
         new = changed(group("js", uid="uid-new"))
         self.platform.play(new, LOSS, new, SYNCED, removed("js", "uid-new"))
         command = [sys.executable, str(EXAMPLE), self.target, "--ca", str(self.ca), "--token", str(self.token)]

@@ -1,4 +1,4 @@
-"""What the JobSet models of Kubeflow's SDK (upstream's types, from PyPI) make of our example JobSets."""
+"""Reads the example JobSets with the models of Kubeflow's SDK, which are upstream's types on PyPI."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from kubeflow_trainer_api.models.jobset_v1alpha2_job_set import (  # type: ignor
 )
 
 EXAMPLES = pathlib.Path(__file__).parents[3] / "examples"
-# What upstream's types do not have.
+# Fields that upstream's types do not have.
 OURS = {"gang", "executionPolicy"}
 
 
 def jobsets() -> dict[str, dict[str, Any]]:
-    """The JobSets of all examples, by file."""
+    """The example JobSets by file."""
     found = {}
     for path in sorted(EXAMPLES.glob("*.yaml")):
         for document in yaml.safe_load_all(path.read_text(encoding="utf-8")):
@@ -27,7 +27,7 @@ def jobsets() -> dict[str, dict[str, Any]]:
 
 
 def passed(jobset: dict[str, Any]) -> dict[str, Any]:
-    """The JobSet as the models write it."""
+    """The JobSet after a round trip through the models."""
     model = JobsetV1alpha2JobSet.from_dict(jobset)
     written: dict[str, Any] = model.to_dict()
     return written

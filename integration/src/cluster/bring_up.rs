@@ -1,4 +1,4 @@
-//! Bringing an instance up, step by step, with every daemon on record as soon as it has been started.
+//! Starts an instance step by step. Each daemon is recorded as soon as it has been started.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -23,7 +23,7 @@ use crate::tools::Tools;
 use crate::wait::until;
 
 impl Cluster {
-    /// Brings an instance up in place of whatever there is of it. The caller holds its lock.
+    /// Starts an instance in place of what is left of it. The caller holds its lock.
     pub(super) async fn up_locked(spec: Spec, tools: Tools) -> Result<Self, ClusterError> {
         let dir = instance_dir(&spec.name);
         teardown::down_locked(&dir)?;
@@ -36,7 +36,7 @@ impl Cluster {
             dir,
             tools,
             progress: spec.progress,
-            // Dropping it would wait for the lock.
+            // Its `Drop` would wait for the lock.
             owned: false,
         };
         cluster.state.soon_lost = spec.soon_lost;
@@ -147,7 +147,7 @@ impl Cluster {
         })
     }
 
-    /// As [`Cluster::add_node`], for who holds the lock.
+    /// [`Cluster::add_node`] for a caller that holds the lock.
     pub(super) async fn add_node_locked(&mut self) -> Result<u8, ClusterError> {
         let index = self.state.last_node + 1;
         if index > MAX_NODES {
@@ -163,7 +163,7 @@ impl Cluster {
     }
 
     /// Sets up the namespaces and links of a node, and its containerd with the images that every
-    /// cluster has. Needs no API server.
+    /// cluster has. It needs no API server.
     async fn prepare_node(&mut self, index: u8) -> Result<(), ClusterError> {
         let network = self.network()?;
         let control_plane = self.control_plane()?;
@@ -220,7 +220,7 @@ impl Cluster {
         self.state.save(&self.dir)
     }
 
-    /// Gathers the programs in one folder, which daemons search first.
+    /// Links the programs into one folder, which is first on the PATH of daemons.
     fn link_tools(&self) -> Result<(), ClusterError> {
         let hidden = |path: &Path| ["/run", "/var"].iter().any(|hidden| path.starts_with(hidden));
         for (name, path) in self.tools.iter() {
@@ -238,13 +238,13 @@ impl Cluster {
     }
 }
 
-/// Waits until a process that was told to has left our network namespace.
+/// Waits until a process has entered a network namespace of its own.
 async fn wait_for_own_network(process: ProcessId) -> Result<(), ClusterError> {
     let ours =
         fs::read_link("/proc/self/ns/net").map_err(ClusterError::io(Path::new("/proc/self/ns/net")))?;
     let path = format!("/proc/{}/ns/net", process.pid);
     until(
-        "the network namespace is made",
+        "the network namespace exists",
         Duration::from_secs(10),
         async || {
             fs::read_link(&path)

@@ -1,7 +1,7 @@
 //! The control groups of an instance: `/lockstep<slot>/<node>` in every hierarchy.
 //!
-//! Works with cgroup v1, v1 beside v2, and v2. Everything that runs in a container is below one of
-//! these, so this is also how the last process of an instance is found.
+//! Works with cgroup v1, v1 beside v2, and v2. All processes of containers are in these groups, so
+//! they also serve to find the last process of an instance.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,10 +12,10 @@ use nix::unistd::Pid;
 
 use super::ClusterError;
 
-/// Controllers that kubelet needs, to be passed down in a v2 hierarchy.
+/// Controllers that the kubelet needs, which are passed down in a v2 hierarchy.
 const V2_CONTROLLERS: [&str; 5] = ["cpu", "cpuset", "io", "memory", "pids"];
 
-/// Makes the group `path` (such as `lockstep0/node-1`) in every hierarchy.
+/// Creates the group `path` (such as `lockstep0/node-1`) in every hierarchy.
 pub(super) fn create(path: &str) -> Result<(), ClusterError> {
     for root in hierarchies() {
         let mut group = root.clone();
@@ -49,10 +49,10 @@ pub(super) fn processes(path: &str) -> BTreeSet<Pid> {
     found
 }
 
-/// Removes the group `path` with all groups below it. Waits for processes that are still on their way
-/// out, up to `patience`.
-pub(super) fn remove(path: &str, patience: Duration) -> Result<(), ClusterError> {
-    let deadline = Instant::now() + patience;
+/// Removes the group `path` with all groups below it. Waits up to `timeout` for processes that are
+/// still ending.
+pub(super) fn remove(path: &str, timeout: Duration) -> Result<(), ClusterError> {
+    let deadline = Instant::now() + timeout;
     for root in hierarchies() {
         for group in subtree(&root.join(path)).iter().rev() {
             while let Err(error) = fs::remove_dir(group) {
@@ -102,8 +102,8 @@ fn subtree(group: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// v2: children have only the controllers that their parent passes down. Those that cannot be passed
-/// down are missed by kubelet, which says so.
+/// v2: children have only the controllers that their parent passes down. If one cannot be passed
+/// down, the kubelet reports it.
 fn pass_controllers_down(parent: &Path) {
     let control = parent.join("cgroup.subtree_control");
     if control.exists() {
@@ -113,7 +113,7 @@ fn pass_controllers_down(parent: &Path) {
     }
 }
 
-/// v1: a new cpuset has no CPU and no memory node until it is given some.
+/// v1: a new cpuset has no CPUs and no memory nodes until they are set.
 fn inherit_cpuset(parent: &Path, group: &Path) {
     for file in ["cpuset.cpus", "cpuset.mems"] {
         let inherited = fs::read_to_string(parent.join(file)).unwrap_or_default();

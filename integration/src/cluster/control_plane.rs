@@ -1,7 +1,7 @@
 //! etcd, the API server, the controllers and DNS.
 //!
-//! All run in the cluster's network namespace, or beside the caller where there are no nodes. etcd does
-//! not wait for the disk: figures measured on a testbed must say so.
+//! They run in the cluster's network namespace, or in the caller's if there are no nodes. etcd does
+//! not call fsync: figures that are measured on a testbed must say so.
 
 use std::ffi::OsString;
 use std::fs;
@@ -21,19 +21,20 @@ use super::pki::{Pki, User};
 use super::process::{Enter, Launcher, ProcessId};
 use super::state::Daemon;
 use super::{ClusterError, Mode};
-use crate::ports::free_addresses;
+use crate::host::free_addresses;
 use crate::tools::Tools;
 use crate::wait::until;
 
-/// What kube-scheduler needs to schedule gangs (Kubernetes KEP-4671).
+/// Feature gates for gang scheduling by kube-scheduler (Kubernetes KEP-4671).
 const GANG_GATES: &str = "GenericWorkload=true,GangScheduling=true";
-/// What the controller that lets go of deleted groups needs.
+/// Feature gate for the controller that releases deleted groups.
 const GROUP_GATE: &str = "GenericWorkload=true";
-/// What lets the Job controller make groups of its own beside (see [`super::Spec::job_groups`]). The API server's rights for it come with that too.
+/// Feature gate for groups of the Job controller (see [`super::Spec::job_groups`]). In the API
+/// server it adds the rights for them.
 const JOB_GATE: &str = "WorkloadWithJob=true";
 const GANG_API: &str = "scheduling.k8s.io/v1alpha2=true";
 
-/// Where the control plane's parts listen.
+/// The ports of the control plane's parts.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Ports {
     api: u16,
@@ -42,27 +43,27 @@ pub(super) struct Ports {
 }
 
 impl Ports {
-    /// The usual ones, for a network namespace of one's own.
+    /// The usual ports, for a separate network namespace.
     pub(super) const STANDARD: Self = Self {
         api: 6443,
         etcd: 2379,
         etcd_peer: 2380,
     };
 
-    /// Free ones on the loopback addresses.
+    /// Free ports of the loopback address.
     pub(super) fn free() -> Result<Self, ClusterError> {
         let addresses = free_addresses().map_err(ClusterError::io(Path::new("127.0.0.1")))?;
         let [api, etcd, etcd_peer] = addresses.map(|address| address.port());
         Ok(Self { api, etcd, etcd_peer })
     }
 
-    /// The API server's.
+    /// The port of the API server.
     pub(super) fn api(self) -> u16 {
         self.api
     }
 }
 
-/// What is needed to start a part.
+/// The settings for starting a part.
 pub(super) struct ControlPlane<'a> {
     pub(super) state_dir: &'a Path,
     pub(super) tools: &'a Tools,
@@ -123,13 +124,15 @@ impl ControlPlane<'_> {
                 flag("--kubelet-preferred-address-types", "InternalIP"),
                 flag("--kubelet-client-certificate", pki.path("kubelet-client.crt")),
                 flag("--kubelet-client-key", pki.path("kubelet-client.key")),
-                // The control plane is on no node, so it calls webhooks at their pods.
+                // The control plane is on no node and cannot use Services, so it calls webhooks at
+                // their pods.
                 flag("--enable-aggregator-routing", "true"),
             ]),
             Mode::ApiServer { .. } => flags.extend([
                 // A loopback address cannot be an endpoint of a Service.
                 flag("--endpoint-reconciler-type", "none"),
-                // Pods are only looked at, and nobody may be there to make their ServiceAccount. Nodes are what a test says they are.
+                // Pods do not run, and there may be no controller to create their ServiceAccount.
+                // Tests create nodes.
                 flag(
                     "--disable-admission-plugins",
                     "ServiceAccount,TaintNodesByCondition",
@@ -157,7 +160,7 @@ impl ControlPlane<'_> {
                 flags.push(self.gates(GROUP_GATE));
             }
             if self.mode != Mode::Nodes {
-                // No kubelet says that a node is well.
+                // No kubelet reports that a node is healthy.
                 flags.push(flag("--controllers", "*,-node-lifecycle-controller"));
             }
             if self.soon_lost {
@@ -184,20 +187,20 @@ impl ControlPlane<'_> {
         Ok(started)
     }
 
-    /// What parts that run beside the caller are told.
+    /// Flags of parts that run beside the caller.
     fn without_nodes(&self) -> Vec<OsString> {
         if self.mode == Mode::Nodes {
             return Vec::new();
         }
         let mut flags = vec![flag("--bind-address", "127.0.0.1"), flag("--secure-port", "0")];
         if self.is_brisk() {
-            // By default they make 20 and bind 50 pods a second, which is all that a test would see.
+            // By default they create 20 and bind 50 pods a second, which would dominate a test.
             flags.extend([flag("--kube-api-qps", "1000"), flag("--kube-api-burst", "2000")]);
         }
         flags
     }
 
-    /// These feature gates, and that of the Job controller's groups where it is asked for.
+    /// These feature gates, and that of the Job controller's groups if it is enabled.
     fn gates(&self, gates: &str) -> OsString {
         if self.job_groups {
             flag("--feature-gates", format!("{gates},{JOB_GATE}"))
@@ -227,8 +230,8 @@ impl ControlPlane<'_> {
         }
     }
 
-    /// CoreDNS runs as a process beside the API server: it needs no image and is there before the
-    /// first pod. It reads what it serves as the administrator.
+    /// Starts CoreDNS as a process beside the API server: it needs no image, and is up before the
+    /// first pod. It reads the API server as the administrator.
     fn start_dns(&self) -> Result<Daemon, ClusterError> {
         let path = self.state_dir.join("Corefile");
         let kubeconfig = Pki::of(self.state_dir).kubeconfig(&User::Admin);
@@ -262,7 +265,7 @@ pub(super) fn flag(name: &str, value: impl Into<OsString>) -> OsString {
     flag
 }
 
-/// Waits until the API server says that it is ready.
+/// Waits until the API server reports that it is ready.
 pub(super) async fn wait_until_ready(
     client: &Client,
     launcher: &Launcher,
@@ -284,7 +287,7 @@ fn http_get(path: &str) -> Option<http::Request<Vec<u8>>> {
     http::Request::get(path).body(Vec::new()).ok()
 }
 
-/// Makes the Service that pods ask for names; its only endpoint is CoreDNS.
+/// Creates the DNS Service, whose only endpoint is CoreDNS.
 pub(super) async fn create_dns_service(client: &Client, address: Ipv4Addr) -> Result<(), ClusterError> {
     let ports = ["UDP", "TCP"].map(|protocol| {
         json!({"name": format!("dns-{}", protocol.to_lowercase()), "port": 53, "protocol": protocol})
@@ -313,7 +316,7 @@ pub(super) async fn create_dns_service(client: &Client, address: Ipv4Addr) -> Re
     Ok(())
 }
 
-/// Waits until pods can be made in the namespace `default`.
+/// Waits until pods can be created in the namespace `default`.
 pub(super) async fn wait_for_service_account(client: &Client) -> Result<(), ClusterError> {
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "default");
     until(

@@ -1,4 +1,4 @@
-//! What can go wrong with a cluster.
+//! Errors of clusters.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use crate::image::ImageError;
 use crate::tools::{ToolError, packages};
 use crate::wait::TimedOut;
 
-/// A cluster could not be brought up, used or taken down.
+/// A cluster could not be started, used or removed.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
     /// A file could not be read or written.
@@ -20,28 +20,28 @@ pub enum ClusterError {
         /// What went wrong.
         source: std::io::Error,
     },
-    /// A program was not found and not built.
+    /// A program could be neither found nor built.
     #[error(transparent)]
     Tools(#[from] ToolError),
-    /// Something that Debian packages is not there.
+    /// A Debian package is missing.
     #[error(transparent)]
     Packages(#[from] packages::MissingPackages),
     /// A program failed.
     #[error(transparent)]
     Command(#[from] CommandError),
-    /// An image could not be made.
+    /// An image could not be built.
     #[error(transparent)]
     Image(#[from] ImageError),
-    /// A certificate could not be made.
-    #[error("cannot make certificates: {0}")]
+    /// A certificate could not be created.
+    #[error("cannot create certificates: {0}")]
     Certificate(#[from] rcgen::Error),
-    /// The API server refused something.
+    /// The API server refused a request.
     #[error(transparent)]
     Kube(#[from] Box<kube::Error>),
     /// The kubeconfig cannot be used.
     #[error(transparent)]
     Kubeconfig(#[from] Box<kube::config::KubeconfigError>),
-    /// Something did not come to be in time.
+    /// A condition did not become true in time.
     #[error(transparent)]
     TimedOut(#[from] TimedOut),
     /// A daemon has ended by itself.
@@ -52,19 +52,19 @@ pub enum ClusterError {
         /// The last lines that it wrote.
         log: String,
     },
-    /// Processes that do not go, not even when killed.
+    /// Processes that remain after SIGKILL.
     #[error("processes that cannot be killed: {0:?}")]
     Unkillable(Vec<ProcessId>),
     /// Too many instances on this machine.
     #[error("all {} slots for clusters are taken on this machine", network::SLOTS)]
     NoSlot,
-    /// A name or a number that cannot be.
+    /// An invalid name or number.
     #[error("{0}")]
     Invalid(String),
-    /// There is no such instance.
+    /// The instance does not exist.
     #[error("no cluster called {0} is up")]
     NotUp(String),
-    /// No such node.
+    /// The node does not exist.
     #[error("there is no node {0}")]
     NoNode(u8),
 }

@@ -1,8 +1,8 @@
-//! The address plan, and the links that make it true.
+//! The address plan and the links of instances.
 //!
-//! Every instance has a slot, a number that keeps its addresses apart from those of other instances
-//! on the machine. All addresses are from 198.18.0.0/15, which RFC 2544 sets aside for test networks;
-//! Services have theirs from 10.96.0.0/16, which is routed inside nodes only.
+//! Every instance has a slot, a number that separates its addresses from those of other instances
+//! on the machine. Addresses are from 198.18.0.0/15, which RFC 2544 reserves for test networks.
+//! Services have addresses from 10.96.0.0/16, which is routed only inside nodes.
 //!
 //! ```text
 //!   host            198.18.<slot>.254  lockstep<slot> ──veth──┐
@@ -11,7 +11,8 @@
 //!   node-2          198.18.<slot>.12   eth0 ────────veth──────┘
 //!   pods of node-N  198.19.<slot * 16 + N - 1>.0/24
 //! ```
-//! Host, control plane and nodes have a route to each node's pods. Nothing leads out of the machine.
+//! Host, control plane and nodes have a route to each node's pods. There is no route out of the
+//! machine.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -53,7 +54,7 @@ impl Network {
         self.slot
     }
 
-    /// Where the control plane listens.
+    /// The address of the control plane.
     pub fn control_plane(self) -> Ipv4Addr {
         Ipv4Addr::new(198, 18, self.slot, 1)
     }
@@ -83,8 +84,8 @@ impl Network {
         format!("lockstep{}", self.slot)
     }
 
-    /// Takes a free slot by making the host's link, which can have its name only once. The other end
-    /// is in the network namespace of `control_plane`. The link's alias says whose it is.
+    /// Takes a free slot by creating the host's link, whose name is unique. The other end is in the
+    /// network namespace of `control_plane`. The link's alias names the instance.
     pub(super) async fn claim(control_plane: Pid, state_dir: &Path) -> Result<Self, ClusterError> {
         for network in (0..SLOTS).map(Self::new) {
             let link = network.host_link();
@@ -105,7 +106,7 @@ impl Network {
         Err(ClusterError::NoSlot)
     }
 
-    /// Joins host and control plane by the bridge.
+    /// Connects host and control plane by the bridge.
     pub(super) async fn set_up_control_plane(self, control_plane: Pid) -> Result<(), ClusterError> {
         let link = self.host_link();
         ip(&format!("addr add {}/24 dev {link}", self.host())).await?;
@@ -123,7 +124,7 @@ impl Network {
         .await
     }
 
-    /// Joins node `index` to the bridge. The node's network namespace is that of `node`.
+    /// Connects node `index`, whose network namespace is that of `node`, to the bridge.
     pub(super) async fn add_node(self, control_plane: Pid, node: Pid, index: u8) -> Result<(), ClusterError> {
         ip_in(
             control_plane,
@@ -192,8 +193,8 @@ async fn ip(command: &str) -> Result<(), ClusterError> {
     Ok(())
 }
 
-/// Runs `ip` commands in the network namespace of `pid`, in one go. Not by `ip netns exec`, which
-/// would remount /sys.
+/// Runs `ip` commands together in the network namespace of `pid`. It does not use `ip netns exec`,
+/// which would remount /sys.
 async fn ip_in(pid: Pid, commands: &[String]) -> Result<(), ClusterError> {
     let script = commands
         .iter()

@@ -1,8 +1,9 @@
 //! One node: containerd, kubelet and kube-proxy in namespaces of their own.
 //!
-//! A holder process keeps the node's mount, network and UTS namespaces (`testbed/node-init.sh` sets
-//! them up); everything else enters them. The paths inside are the standard ones, so the same DaemonSet
-//! fits every node. The process id namespace is the machine's: tests see and signal every process.
+//! A holder process keeps the node's mount, network and UTS namespaces, which
+//! `testbed/node-init.sh` sets up. All other processes enter them. Paths inside are the standard
+//! ones, so one DaemonSet fits every node. The process id namespace is the machine's: tests see and
+//! signal every process.
 
 use std::fs;
 use std::os::unix::net::UnixStream;
@@ -25,10 +26,10 @@ use crate::image::PAUSE;
 use crate::tools::Tools;
 use crate::wait::until;
 
-/// Where containerd listens, inside a node.
+/// The socket of containerd inside a node.
 const CONTAINERD: &str = "/run/containerd/containerd.sock";
 
-/// What is needed to start a node.
+/// The settings for starting a node.
 pub(super) struct NodeSetup<'a> {
     pub(super) state_dir: &'a Path,
     pub(super) tools: &'a Tools,
@@ -61,7 +62,7 @@ pub(super) fn seen_from_host(holder: Pid, path: &str) -> PathBuf {
 }
 
 impl NodeSetup<'_> {
-    /// Starts making the node's namespaces.
+    /// Starts the process that creates the node's namespaces.
     pub(super) fn start_holder(&self) -> Result<Daemon, ClusterError> {
         let dir = node_dir(self.state_dir, self.index);
         fs::create_dir_all(&dir).map_err(ClusterError::io(&dir))?;
@@ -95,7 +96,7 @@ impl NodeSetup<'_> {
         let network = json!({
             "cniVersion": "1.0.0",
             "name": "pods",
-            // Every pod has a routed link of its own, so traffic between two pods of a node passes
+            // Every pod has its own routed link, so that traffic between two pods of a node passes
             // kube-proxy's rules too.
             "plugins": [{
                 "type": "ptp",
@@ -121,7 +122,7 @@ impl NodeSetup<'_> {
         let config = node_dir(self.state_dir, self.index).join("kubelet.json");
         let mut settings = kubelet_config(&cgroup, &pki);
         if self.soon_lost {
-            // Renewed after a quarter of that.
+            // The kubelet renews it after a quarter of this time.
             settings["nodeLeaseDurationSeconds"] = json!(8);
         }
         write(&config, &settings.to_string())?;
@@ -143,7 +144,7 @@ impl NodeSetup<'_> {
                 flag("--hostname-override", &name),
                 flag("--proxy-mode", "nftables"),
                 flag("--cluster-cidr", self.network.all_pods()),
-                // Without leave to set them, these must not be set.
+                // Without the permission to set them, these must not be set.
                 flag("--conntrack-max-per-core", "0"),
                 flag("--conntrack-tcp-timeout-established", "0"),
                 flag("--conntrack-tcp-timeout-close-wait", "0"),
@@ -197,7 +198,7 @@ pub(super) async fn wait_for_containerd(
     .await
 }
 
-/// Waits for what a daemon brings about, as long as the daemon runs.
+/// Waits for an effect of a daemon, and fails if the daemon ends first.
 async fn wait_for(
     launcher: &Launcher,
     daemon: &Daemon,
@@ -280,7 +281,7 @@ fn kubelet_config(cgroup: &str, pki: &Pki) -> serde_json::Value {
     })
 }
 
-/// Waits until a node takes pods: it is Ready, and the taint for not being so is gone.
+/// Waits until a node accepts pods: it is Ready and no longer has the not-ready taint.
 pub(super) async fn wait_until_ready(client: &Client, index: u8) -> Result<(), ClusterError> {
     let nodes: Api<ApiNode> = Api::all(client.clone());
     let name = node_name(index);

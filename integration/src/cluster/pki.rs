@@ -16,7 +16,7 @@ use rcgen::{
 use super::network::{API_SERVICE, MAX_NODES};
 use super::{ClusterError, node_name};
 
-/// Who may talk to the API server, each with a token of their own.
+/// Users of the API server, each with its own token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum User {
     /// `system:masters`.
@@ -32,8 +32,8 @@ pub(super) enum User {
 }
 
 impl User {
-    /// Every user of an instance, also of the nodes that it does not have yet: the API server reads
-    /// the tokens once.
+    /// Every user of an instance, including nodes that may be added later: the API server reads the
+    /// tokens only once.
     fn all() -> impl Iterator<Item = Self> {
         [Self::Admin, Self::ControllerManager, Self::Scheduler, Self::Proxy]
             .into_iter()
@@ -52,7 +52,7 @@ impl User {
 
     fn group(&self) -> &'static str {
         match self {
-            // Giving every controller a ServiceAccount of its own would take it 4 s at the start.
+            // A ServiceAccount for every controller would delay the start by 4 s.
             Self::Admin | Self::ControllerManager => "system:masters",
             Self::Kubelet(_) => "system:nodes",
             _ => "system:authenticated",
@@ -84,7 +84,7 @@ impl Pki {
         }
     }
 
-    /// Makes everything anew, for an API server at `address`:`port`.
+    /// Creates all keys again, for an API server at `address`:`port`.
     pub(super) fn create(&self, address: Ipv4Addr, port: u16) -> Result<(), ClusterError> {
         fs::create_dir_all(&self.dir).map_err(ClusterError::io(&self.dir))?;
         let (ca, ca_pem) = authority()?;

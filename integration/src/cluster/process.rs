@@ -1,9 +1,8 @@
-//! Processes of an instance: starting them, finding them again, ending them.
+//! Starts, finds and ends processes of an instance.
 //!
-//! A process is known by its id and its start time, so that an id that the kernel has given to another
-//! process is never signalled. Each one also carries the instance's state folder in its environment,
-//! and passes it on to what it starts (containerd to its shims), so that all are found even when the
-//! record of them is lost.
+//! A process is identified by its id and its start time, so that a reused id is never signalled.
+//! Each process also has the instance's state folder in its environment, which its children inherit
+//! (such as the shims of containerd), so that all are found even if their record is lost.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -18,17 +17,17 @@ use serde::{Deserialize, Serialize};
 
 use super::ClusterError;
 
-/// How far the heaps of the Go programs grow before they are collected. Memory is there; by default the API server collects its small heap all the time.
+/// GOGC of the Go programs. By default the API server collects its small heap all the time.
 const GARBAGE_PERCENT: &str = "400";
-/// The variable that marks the processes of an instance.
+/// The environment variable that marks the processes of an instance.
 const MARK: &str = "LOCKSTEP_TESTBED_INSTANCE";
 
-/// One process, for as long as the machine runs.
+/// Identifies one process until the machine reboots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ProcessId {
     /// The process id.
     pub pid: i32,
-    /// When it started, in clock ticks since the machine did.
+    /// Start time in clock ticks since boot.
     pub start_time: u64,
 }
 
@@ -52,8 +51,8 @@ impl ProcessId {
         Pid::from_raw(self.pid)
     }
 
-    /// Whether any of its threads still runs. One that has ended and was not yet waited for does not. Of one that is killed the first thread
-    /// may be gone before others are, and with these its open files: a port that it listens on is not free before.
+    /// True if any of its threads still runs. A zombie does not run. The first thread of a killed
+    /// process may end before others, which still hold its open files and ports.
     pub fn is_alive(self) -> bool {
         let Some((state, start_time)) = stat(self.pid()) else {
             return false;
@@ -61,18 +60,18 @@ impl ProcessId {
         start_time == self.start_time && (!is_over(state) || threads(self.pid()) > 1)
     }
 
-    /// Sends a signal, if it still runs. Says whether it did.
+    /// Sends a signal if it still runs, and returns true if it did.
     pub fn signal(self, signal: Signal) -> bool {
         self.is_alive() && kill(self.pid(), signal).is_ok()
     }
 }
 
-/// Whether the state letter is that of a thread that has ended.
+/// True if the state letter is that of a thread that has ended.
 fn is_over(state: char) -> bool {
     matches!(state, 'Z' | 'X')
 }
 
-/// How many threads the process has, one that has ended and is not waited for included.
+/// The number of threads of the process, zombies included.
 fn threads(pid: Pid) -> usize {
     fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count)
 }
@@ -82,17 +81,17 @@ fn stat(pid: Pid) -> Option<(char, u64)> {
     parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// As [`stat`], from the text. The command's name may hold spaces and brackets.
+/// Parses the text for [`stat`]. The command's name may have spaces and brackets.
 pub(super) fn parse_stat(text: &str) -> Option<(char, u64)> {
     let mut fields = text.get(text.rfind(')')? + 1..)?.split_whitespace();
     let state = fields.next()?.chars().next()?;
     Some((state, fields.nth(18)?.parse().ok()?))
 }
 
-/// Namespaces of another process that a new one is to enter.
+/// The namespaces of another process that a new process enters.
 #[derive(Debug, Clone, Copy)]
 pub enum Enter {
-    /// None: it runs beside us.
+    /// None: it runs in the caller's namespaces.
     Nothing,
     /// The network namespace.
     Network(Pid),
@@ -101,7 +100,7 @@ pub enum Enter {
 }
 
 impl Enter {
-    /// A command line that runs `program` there.
+    /// A command line that runs `program` in them.
     pub fn command(self, program: impl AsRef<OsStr>) -> Command {
         let (pid, flags): (_, &[&str]) = match self {
             Self::Nothing => return Command::new(program),
@@ -119,7 +118,7 @@ impl Enter {
     }
 }
 
-/// How daemons of an instance are started.
+/// Starts daemons of an instance.
 #[derive(Debug, Clone)]
 pub(super) struct Launcher {
     state_dir: PathBuf,
@@ -137,10 +136,10 @@ impl Launcher {
         self.state_dir.join("logs").join(format!("{name}.log"))
     }
 
-    /// Starts a daemon that outlives this process, in a session of its own.
+    /// Starts a daemon in its own session. It outlives this process.
     pub(super) fn start(&self, name: &str, command: &Command) -> Result<ProcessId, ClusterError> {
         let path = self.log(name);
-        // One that is started again goes on with its log.
+        // A restarted daemon appends to its log.
         let log = File::options().create(true).append(true).open(&path);
         let log = log.map_err(ClusterError::io(&path))?;
         let errors = log.try_clone().map_err(ClusterError::io(&path))?;
@@ -161,7 +160,7 @@ impl Launcher {
             .spawn()
             .map_err(ClusterError::io(Path::new("setsid")))?;
         let started = ProcessId::of(Pid::from_raw(child.id().cast_signed()));
-        // Waits for the end, or what has ended would be a zombie for as long as this process runs.
+        // Waits for the end, so that no zombie is left.
         std::thread::spawn(move || child.wait());
         started.ok_or_else(|| self.died(name))
     }
@@ -181,7 +180,7 @@ impl Launcher {
     }
 }
 
-/// All processes that carry the mark of the instance in `state_dir`.
+/// All processes that are marked as belonging to the instance in `state_dir`.
 pub(super) fn marked(state_dir: &Path) -> BTreeSet<ProcessId> {
     let mark = format!("{MARK}={}", state_dir.display());
     all_pids()
@@ -206,7 +205,7 @@ pub(crate) fn all_pids() -> impl Iterator<Item = Pid> {
         .map(Pid::from_raw)
 }
 
-/// Kills what `find` finds until it finds nothing, up to `patience`.
+/// Kills what `find` finds until it finds nothing, for at most `patience`.
 pub(super) fn kill_until_gone(
     find: impl Fn() -> BTreeSet<ProcessId>,
     patience: Duration,

@@ -1,11 +1,11 @@
-//! Which cluster to bring up.
+//! The specification of a cluster.
 
 use super::network::MAX_NODES;
 use super::{ClusterError, Mode};
 use crate::progress::Progress;
 use crate::tools::packages;
 
-/// Which cluster to bring up.
+/// The specification of a cluster.
 #[derive(Debug, Clone)]
 pub struct Spec {
     pub(super) name: String,
@@ -18,7 +18,7 @@ pub struct Spec {
 }
 
 impl Spec {
-    /// A cluster of one node. The name is made of lower-case letters, digits and `-`.
+    /// A cluster of one node. The name consists of lower-case letters, digits and `-`.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -31,7 +31,7 @@ impl Spec {
         }
     }
 
-    /// An API server and nothing else, under a name that nobody else has. Needs no root.
+    /// Only an API server, with a unique name. It does not need root.
     pub fn api_server() -> Self {
         let name = format!("api-{:08x}", rand::random::<u32>());
         let mode = Mode::ApiServer {
@@ -56,8 +56,8 @@ impl Spec {
         self
     }
 
-    /// With an API server: its controllers make as many requests as they can. By default it is 20 a second, which cases that run at the same time
-    /// wait for.
+    /// With an API server: its controllers have no rate limit. By default they make 20 requests a
+    /// second, for which concurrent tests would wait.
     #[must_use]
     pub fn brisk(mut self) -> Self {
         if let Mode::ApiServer { brisk, .. } = &mut self.mode {
@@ -67,7 +67,8 @@ impl Spec {
     }
 
     /// With an API server: also runs kube-scheduler, and serves the API of its gang scheduling
-    /// (`scheduling.k8s.io/v1alpha2`, Kubernetes KEP-4671). It and the controllers are [`Self::brisk`].
+    /// (`scheduling.k8s.io/v1alpha2`, Kubernetes KEP-4671). It and the controllers are
+    /// [`Self::brisk`].
     #[must_use]
     pub fn with_scheduler(mut self) -> Self {
         if let Mode::ApiServer { scheduler, brisk, .. } = &mut self.mode {
@@ -76,21 +77,23 @@ impl Spec {
         self
     }
 
-    /// With so many nodes, at most [`MAX_NODES`].
+    /// With this number of nodes, at most [`MAX_NODES`].
     #[must_use]
     pub fn nodes(mut self, nodes: u8) -> Self {
         self.nodes = nodes;
         self
     }
 
-    /// A node that does not report is given up after 12 s, not after the 50 s that Kubernetes waits.
+    /// A node that does not report counts as lost after 12 s instead of Kubernetes' default of 50
+    /// s.
     #[must_use]
     pub fn soon_lost(mut self) -> Self {
         self.soon_lost = true;
         self
     }
 
-    /// With controllers and a scheduler: the Job controller makes a PodGroup for each Job by itself (`WorkloadWithJob`, Kubernetes KEP-5547).
+    /// With controllers and a scheduler: the Job controller creates a PodGroup for each Job
+    /// (`WorkloadWithJob`, Kubernetes KEP-5547).
     #[must_use]
     pub fn job_groups(mut self) -> Self {
         self.job_groups = true;
@@ -104,18 +107,18 @@ impl Spec {
         self
     }
 
-    /// Where progress goes.
+    /// Where progress is reported.
     #[must_use]
     pub fn progress(mut self, progress: Progress) -> Self {
         self.progress = progress;
         self
     }
 
-    /// Whether there can be such a cluster on this machine.
+    /// Checks that this machine can run such a cluster.
     pub(super) fn check(&self) -> Result<(), ClusterError> {
         let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         if self.name.is_empty() || self.name.len() > 40 || !self.name.chars().all(fits) {
-            let text = "a cluster's name is made of up to 40 lower-case letters, digits and `-`";
+            let text = "a cluster's name consists of up to 40 lower-case letters, digits and `-`";
             return Err(ClusterError::Invalid(text.to_owned()));
         }
         if self.nodes > MAX_NODES {
@@ -133,8 +136,7 @@ impl Spec {
     }
 }
 
-/// Whether `LOCKSTEP_KEEP` asks for every cluster to be kept, also one that does not come up, so that a
-/// person can look at it.
+/// True if `LOCKSTEP_KEEP` asks to keep every cluster for inspection, even one that fails to start.
 pub(super) fn keep_all() -> bool {
     std::env::var_os("LOCKSTEP_KEEP").is_some_and(|value| value == "1")
 }

@@ -1,4 +1,4 @@
-//! What is known about an instance between one command and the next: `<root>/<name>/state.json`.
+//! The record of an instance, which is kept between commands in `<root>/<name>/state.json`.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::process::ProcessId;
 use super::{ClusterError, node};
 
-/// What an instance consists of.
+/// The parts that an instance consists of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
@@ -17,12 +17,12 @@ pub enum Mode {
     Nodes,
     /// etcd and the API server, on loopback addresses.
     ApiServer {
-        /// Whether kube-controller-manager runs too (Jobs make pods, garbage is collected).
+        /// True if kube-controller-manager runs too (Jobs create pods, garbage is collected).
         controllers: bool,
-        /// Whether kube-scheduler runs too (pods are bound to the nodes that a test makes up).
+        /// True if kube-scheduler runs too (pods are bound to nodes that a test creates).
         #[serde(default)]
         scheduler: bool,
-        /// Whether they make as many requests as they can.
+        /// True if they have no rate limit.
         #[serde(default)]
         brisk: bool,
     },
@@ -31,21 +31,21 @@ pub enum Mode {
 /// The record of an instance.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct State {
-    /// What it consists of.
+    /// The parts that it consists of.
     pub(super) mode: Mode,
     /// Its slot; none without nodes.
     pub(super) slot: Option<u8>,
-    /// Whether it came up completely.
+    /// True once it has started completely.
     pub(super) ready: bool,
-    /// The process that tears it down at its end, or that is bringing it up. None: it is kept.
+    /// The process that is starting it, or that removes it at its end. `None` if it is kept.
     pub(super) owner: Option<ProcessId>,
     /// The daemons, in the order in which they were started.
     pub(super) daemons: Vec<Daemon>,
-    /// The number of the node that was added last.
+    /// The number of the last node that was added.
     pub(super) last_node: u8,
-    /// Whether nodes that do not report are given up sooner than Kubernetes does it.
+    /// True if nodes that do not report count as lost sooner than by default.
     pub(super) soon_lost: bool,
-    /// Whether the Job controller makes groups of its own.
+    /// True if the Job controller creates its own PodGroups.
     #[serde(default)]
     pub(super) job_groups: bool,
 }
@@ -81,7 +81,7 @@ impl State {
             .map(|daemon| daemon.process)
     }
 
-    /// The numbers of the nodes that there are.
+    /// The numbers of the nodes.
     pub(super) fn node_numbers(&self) -> impl Iterator<Item = u8> {
         self.daemons
             .iter()
@@ -94,17 +94,17 @@ impl State {
         self.daemons.retain(|daemon| !daemon.name.ends_with(&suffix));
     }
 
-    /// Whether the instance came up completely and every daemon still runs.
+    /// True if the instance has started completely and every daemon still runs.
     pub(super) fn is_healthy(&self) -> bool {
         self.ready && self.daemons.iter().all(|daemon| daemon.process.is_alive())
     }
 
-    /// Reads the record in `dir`; none when there is none, or when it cannot be read as one.
+    /// Reads the record in `dir`. `None` if there is none or it cannot be parsed.
     pub(super) fn load(dir: &Path) -> Option<Self> {
         serde_json::from_slice(&fs::read(dir.join("state.json")).ok()?).ok()
     }
 
-    /// Writes the record to `dir`, completely or not at all.
+    /// Writes the record to `dir` atomically.
     pub(super) fn save(&self, dir: &Path) -> Result<(), ClusterError> {
         let path = dir.join("state.json");
         let scratch = dir.join(".state.json");
@@ -121,7 +121,7 @@ pub fn root() -> PathBuf {
         .map_or_else(|| PathBuf::from("/tmp/lockstep-testbed"), PathBuf::from)
 }
 
-/// The names of all instances that have left something under [`root`].
+/// The names of all instances that have a folder under [`root`].
 pub fn instances() -> Vec<String> {
     let mut names: Vec<_> = fs::read_dir(root())
         .into_iter()
@@ -134,7 +134,7 @@ pub fn instances() -> Vec<String> {
     names
 }
 
-/// Held while an instance is brought up or torn down. Released when dropped, also by a crash.
+/// Held while an instance is started or removed. A drop or a crash releases it.
 #[derive(Debug)]
 pub(super) struct Lock {
     path: PathBuf,
@@ -160,14 +160,14 @@ impl Lock {
         }
     }
 
-    /// Whether the file is still the one at its path: whoever held the lock before may have removed it.
+    /// True if the file is still the one at its path: the previous holder may have removed it.
     fn is_current(&self) -> bool {
         let number = |metadata: std::io::Result<fs::Metadata>| metadata.ok().map(|found| found.ino());
         let ours = number(self.file.metadata());
         ours.is_some() && ours == number(fs::metadata(&self.path))
     }
 
-    /// Gives the lock up and leaves no file.
+    /// Releases the lock and removes its file.
     pub(super) fn remove(self) -> Result<(), ClusterError> {
         fs::remove_file(&self.path).map_err(ClusterError::io(&self.path))
     }

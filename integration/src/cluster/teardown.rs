@@ -1,8 +1,8 @@
-//! Taking an instance down, whatever state it is in.
+//! Removes an instance in any state.
 //!
-//! Every step looks at what is there rather than at what should be, and can be repeated: after a crash
-//! at any point, running it again finishes it. Everything is killed, nothing is asked to stop, for
-//! nothing is kept: first what would start more (kubelet, containerd), then all else.
+//! Every step starts from what exists, and can be repeated: after a crash at any point, the next
+//! run finishes it. All processes are killed, since nothing is kept: first those that would start
+//! others (the kubelet and containerd), then the rest.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -14,18 +14,18 @@ use super::process::{ProcessId, kill_until_gone, marked};
 use super::state::{Lock, State, instances};
 use super::{ClusterError, cgroup, instance_dir};
 
-/// How long processes and control groups may take to go.
+/// How long processes and control groups may take to end.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Takes the instance called `name` down. Does nothing when there is none.
+/// Removes the instance called `name`, if it exists.
 pub fn down(name: &str) -> Result<(), ClusterError> {
     let lock = Lock::wait(name)?;
     down_locked(&instance_dir(name))?;
     lock.remove()
 }
 
-/// Takes down every instance under the state root that no running process owns, and gives their names.
-/// One that a test has to itself, or that is just being brought up, is left alone.
+/// Removes every instance under the state root that no running process owns, and returns their
+/// names. An instance that a test owns, or that is being started, stays.
 pub fn down_unowned() -> Result<Vec<String>, ClusterError> {
     let mut done = Vec::new();
     for name in instances() {
@@ -38,7 +38,7 @@ pub fn down_unowned() -> Result<Vec<String>, ClusterError> {
     Ok(done)
 }
 
-/// As [`down`], for who holds the lock.
+/// [`down`] for a caller that holds the lock.
 pub(super) fn down_locked(dir: &Path) -> Result<(), ClusterError> {
     let daemons = State::load(dir).map(|state| state.daemons).unwrap_or_default();
     let network = Network::of(dir);

@@ -1,4 +1,4 @@
-//! A namespace of the cluster under test, with the two ways into it: the API, and `kubectl` as a user would call it.
+//! A namespace of the cluster under test, reached through the API and through `kubectl`.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -14,7 +14,7 @@ use tokio::process::Command;
 
 use super::eventually;
 
-/// How long a new namespace may take to get its ServiceAccount.
+/// How long the ServiceAccount of a new namespace may take to appear.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// How to reach a cluster.
@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Access {
     /// The client.
     pub client: Client,
-    /// The program.
+    /// Path of kubectl.
     pub kubectl: PathBuf,
     /// The kubeconfig file.
     pub kubeconfig: PathBuf,
@@ -68,15 +68,15 @@ impl Access {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Makes a namespace whose name begins with `prefix`, ready for pods.
+    /// Creates a namespace whose name begins with `prefix`, ready for pods.
     ///
     /// # Errors
-    /// When the API server does not make it.
+    /// When the API server does not create it.
     pub async fn namespace(&self, prefix: &str) -> Result<Namespace> {
         let wanted = serde_json::from_value(json!({"metadata": {"generateName": format!("{prefix}-")}}))?;
         let namespaces: Api<ApiNamespace> = Api::all(self.client.clone());
-        let made = namespaces.create(&PostParams::default(), &wanted).await?;
-        let name = made.metadata.name.context("a namespace without a name")?;
+        let created = namespaces.create(&PostParams::default(), &wanted).await?;
+        let name = created.metadata.name.context("a namespace without a name")?;
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), &name);
         eventually("the namespace has its ServiceAccount", PATIENCE, async || {
             Ok(accounts.get("default").await.map(drop)?)
@@ -108,7 +108,7 @@ impl Namespace {
         self.access.kubectl(&all, input).await
     }
 
-    /// Everything that tells what went wrong here.
+    /// The state of everything in the namespace, for the report of a failed test.
     pub async fn dump(&self) -> String {
         let mut text = String::new();
         for args in [
@@ -138,7 +138,7 @@ impl Namespace {
         text
     }
 
-    /// Begins to delete the namespace and all that is in it.
+    /// Begins to delete the namespace with everything in it.
     ///
     /// # Errors
     /// When the API server refuses.

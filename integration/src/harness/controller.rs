@@ -1,4 +1,4 @@
-//! The control plane as a process of this machine, outside the cluster, and what it takes.
+//! The control plane as a process of this machine outside the cluster, and its use of resources.
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
@@ -7,7 +7,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use super::eventually;
-use crate::ports::free_addresses;
+use crate::host::free_addresses;
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, SysconfVar, sysconf};
@@ -17,7 +17,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
-/// How long it may take to become ready, and to end.
+/// How long it may take to become ready or to end.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A controller of JobSets outside the cluster.
@@ -25,23 +25,24 @@ pub struct ControlPlane {
     child: Child,
     pid: u32,
     metrics: SocketAddr,
-    /// What it reads while it runs.
+    /// Files that it reads while it runs.
     _files: Option<TempDir>,
 }
 
-/// What the kernel says of a process.
+/// Resources that a process uses, according to the kernel.
 pub struct Usage {
     /// CPU time so far, in seconds.
     pub cpu: f64,
     /// Memory now, in MiB.
     pub rss: f64,
-    /// Memory at most, in MiB.
+    /// Peak memory, in MiB.
     pub peak: f64,
 }
 
 impl ControlPlane {
-    /// Starts it, with webhooks that nobody calls or without any, and waits until it is ready. Its log goes to `log`, and `more` are arguments; its
-    /// hub listens on no port that could be known, unless they say otherwise.
+    /// Starts the control plane and waits until it is ready. `webhooks` says if it serves webhooks,
+    /// which are not called. It logs to `log`. `more` are further arguments. Its hub does not
+    /// listen, unless they say otherwise.
     ///
     /// # Errors
     /// When it does not become ready.
@@ -62,14 +63,15 @@ impl ControlPlane {
         command
             .args(["--health-probe-bind-address", &health.to_string()])
             .args(["--metrics-bind-address", &metrics.to_string()])
-            // One that is compared with may not know the flag.
+            // A variable, since an older version that it is compared with may not know the flag.
             .env("LOCKSTEP_STATUS_PAGE_BIND_ADDRESS", "0")
             .args(["--hub-bind-address", "0", &webhook])
             .args(more);
         Self::ready(command, kubeconfig, log, [health, metrics], None).await
     }
 
-    /// Starts the upstream controller with its defaults, but for ports, and for certificates of its webhooks, which nobody calls.
+    /// Starts the upstream controller with its defaults, except for ports and for the certificates
+    /// of its webhooks, which are not called.
     ///
     /// # Errors
     /// When it does not become ready.
@@ -143,7 +145,7 @@ impl ControlPlane {
         Ok(values.sum())
     }
 
-    /// What it has taken so far.
+    /// The resources that it has used so far.
     ///
     /// # Errors
     /// When it has ended.
@@ -167,10 +169,10 @@ impl ControlPlane {
         })
     }
 
-    /// Ends it.
+    /// Stops it by SIGTERM.
     ///
     /// # Errors
-    /// When it does not end, or with an error.
+    /// When it does not end, or fails.
     pub async fn stop(mut self) -> Result<()> {
         kill(Pid::from_raw(i32::try_from(self.pid)?), Signal::SIGTERM)?;
         let ended = tokio::time::timeout(PATIENCE, self.child.wait()).await??;

@@ -1,93 +1,43 @@
-//! A JobSet in the cluster: its workers seen from the host, its state seen through the API.
+//! A JobSet in the cluster: its workers as the host sees them, and its state in the API.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::batch::v1::Job;
-use k8s_openapi::api::core::v1::{ContainerStatus, Event, Pod};
+use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams};
-use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use super::access::Namespace;
 use super::manifest::CONTAINER;
-use super::process::{self, Process};
 use super::{Manifest, eventually};
+use worker::{index, is_rejected, worker};
+
+mod worker;
+
+pub use worker::{Place, Worker, container_id, container_status, places};
 
 /// How long pods may take to run: the machine is small, and other tests start pods too.
 pub const START: Duration = Duration::from_secs(180);
-/// How long a restart in place may take before a test gives up on it. What it should take is measured elsewhere.
+/// How long a restart in place may take before a test fails. Benchmarks measure how long it should
+/// take.
 pub const RESTART: Duration = Duration::from_secs(90);
-
-/// Environment variable of a worker with its generation.
-const ATTEMPT: &str = "LOCKSTEP_RESTART_ATTEMPT";
 
 /// A JobSet that was applied.
 #[derive(Clone)]
 pub struct Group {
-    /// Where.
+    /// Its namespace.
     pub namespace: Namespace,
     /// Its name.
     pub name: String,
 }
 
-/// A worker that runs: where kubelet has it, and its process.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Worker {
-    /// What a restart in place leaves as it is.
-    pub place: Place,
-    /// The agent, PID 1 of the container.
-    pub agent: Process,
-    /// The worker itself.
-    pub process: Process,
-    /// The generation that the worker was told.
-    pub attempt: u64,
-}
-
-/// Pod and container of a worker, as the API server has them.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
-    /// The completion index.
-    pub index: u32,
-    /// The pod.
-    pub pod: String,
-    /// The pod's UID.
-    pub uid: String,
-    /// The container's id.
-    pub container: String,
-    /// The node that the pod is on.
-    pub node: String,
-    /// kubelet's restartCount.
-    pub restarts: i32,
-}
-
-impl Worker {
-    /// Every process of the container but the agent.
-    pub fn tree(&self) -> Vec<Process> {
-        let mut tree = process::in_container(&self.place.container);
-        tree.retain(|process| *process != self.agent);
-        tree
-    }
-
-    /// Sends a signal to the worker.
-    ///
-    /// # Errors
-    /// When it has gone.
-    pub fn signal(&self, signal: Signal) -> Result<()> {
-        self.process.signal(signal)
-    }
-}
-
-/// The places of these workers.
-pub fn places(workers: &[Worker]) -> Vec<Place> {
-    workers.iter().map(|worker| worker.place.clone()).collect()
-}
-
 impl Group {
-    /// Applies a JobSet with `kubectl apply`, once the webhooks can be reached: right after a rollout the way to them may lead to those of before.
+    /// Applies a JobSet with `kubectl apply`, once the webhooks are reached: right after a rollout,
+    /// the Service may still lead to old pods.
     ///
     /// # Errors
-    /// What kubectl says.
+    /// What kubectl wrote to standard error.
     pub async fn apply(namespace: &Namespace, manifest: &Manifest) -> Result<Self> {
         let manifest_text = manifest.0.to_string();
         let applied = eventually("the webhooks are reached", START, async || {
@@ -140,10 +90,10 @@ impl Group {
         Ok(api.list(&self.mine()).await?.items)
     }
 
-    /// The status, null when there is none.
+    /// The status; null if there is none.
     ///
     /// # Errors
-    /// When the JobSet is not there.
+    /// When the JobSet does not exist.
     pub async fn status(&self) -> Result<Value> {
         Ok(self.jobsets().get(&self.name).await?.data["status"].clone())
     }
@@ -159,7 +109,7 @@ impl Group {
         Ok(())
     }
 
-    /// The workers that run now, by index, and why there are no more of them.
+    /// The workers that run now, by index, and for each other pod why its worker does not run.
     ///
     /// # Errors
     /// When the API server does not answer.
@@ -200,7 +150,8 @@ impl Group {
         .await
     }
 
-    /// Waits until as many workers as `before` run at `generation`, none of them with a process of `before`.
+    /// Waits until as many workers as `before` run at `generation`, none of them with a process of
+    /// `before`.
     ///
     /// # Errors
     /// When they do not within `within`.
@@ -235,10 +186,10 @@ impl Group {
         .await
     }
 
-    /// As [`Self::at_generation`], and all of them in the places of `before`.
+    /// [`Self::at_generation`] with all workers in the pods and containers of `before`.
     ///
     /// # Errors
-    /// When they do not, or are elsewhere.
+    /// When they do not run in time, or are elsewhere.
     pub async fn restarted_in_place(&self, before: &[Worker], generation: u64) -> Result<Vec<Worker>> {
         let after = self.at_generation(before, generation, RESTART).await?;
         ensure!(
@@ -257,7 +208,7 @@ impl Group {
         Ok(after)
     }
 
-    /// Waits until the status holds `value` at `pointer` (RFC 6901). Absent numbers are 0.
+    /// Waits until the status has `value` at `pointer` (RFC 6901). Absent numbers are 0.
     ///
     /// # Errors
     /// When it does not.
@@ -302,7 +253,7 @@ impl Group {
         .await
     }
 
-    /// The events about the JobSet that have this reason.
+    /// The events about the JobSet with this reason.
     ///
     /// # Errors
     /// When the API server does not answer.
@@ -318,7 +269,7 @@ impl Group {
     /// Waits for an event about the JobSet with this reason.
     ///
     /// # Errors
-    /// When there is none.
+    /// When there is none in time.
     pub async fn event(&self, reason: &str) -> Result<Event> {
         eventually(&format!("an event {reason}"), RESTART, async || {
             self.events(reason).await?.pop().context("there is none")
@@ -329,14 +280,14 @@ impl Group {
     /// What `kubectl logs` prints for the worker container of a pod.
     ///
     /// # Errors
-    /// What kubectl says.
+    /// What kubectl wrote to standard error.
     pub async fn logs(&self, pod: &str) -> Result<String> {
         self.namespace
             .kubectl(&["logs", pod, "--container", CONTAINER])
             .await
     }
 
-    /// Waits until the log of the pod's worker container holds `text`.
+    /// Waits until the log of the pod's worker container has `text`.
     ///
     /// # Errors
     /// When it does not.
@@ -350,79 +301,8 @@ impl Group {
     }
 }
 
-/// Whether nobody listens where the API server asks a webhook.
+/// True if a webhook refused the API server's connection.
 fn is_unreached_webhook(error: &anyhow::Error) -> bool {
     let said = format!("{error:#}");
     said.contains("failed calling webhook") && said.contains("connection refused")
-}
-
-/// The completion index of a pod.
-fn index(pod: &Pod) -> u32 {
-    let labels = pod.metadata.labels.as_ref();
-    labels
-        .and_then(|labels| {
-            labels
-                .get("batch.kubernetes.io/job-completion-index")?
-                .parse()
-                .ok()
-        })
-        .unwrap_or_default()
-}
-
-/// The status of a container or init container of a pod.
-pub fn container_status<'a>(pod: &'a Pod, name: &str) -> Option<&'a ContainerStatus> {
-    let status = pod.status.as_ref()?;
-    let regular = status.container_statuses.iter().flatten();
-    regular
-        .chain(status.init_container_statuses.iter().flatten())
-        .find(|status| status.name == name)
-}
-
-/// The id of a container of a pod, without the name of the runtime.
-///
-/// # Errors
-/// When it has none.
-pub fn container_id(pod: &Pod, name: &str) -> Result<String> {
-    let id = container_status(pod, name).and_then(|status| status.container_id.as_deref());
-    let id = id.with_context(|| format!("no container {name}"))?;
-    Ok(id.rsplit_once("://").map_or(id, |(_, id)| id).to_owned())
-}
-
-/// Whether kubelet has refused to run the pod, since it knew of less room than kube-scheduler. Such a pod is replaced, and stays as it is.
-fn is_rejected(pod: &Pod) -> bool {
-    let reason = pod.status.as_ref().and_then(|status| status.reason.as_deref());
-    reason.is_some_and(|reason| reason.starts_with("OutOf"))
-}
-
-/// The worker of a pod, where one runs.
-fn worker(pod: &Pod) -> Result<Worker> {
-    ensure!(pod.metadata.deletion_timestamp.is_none(), "is being deleted");
-    let container = container_id(pod, CONTAINER)?;
-    let status = container_status(pod, CONTAINER).context("no status")?;
-    let running = status.state.as_ref().is_some_and(|state| state.running.is_some());
-    ensure!(running, "does not run: {:?}", status.state);
-    let agent = process::init_of(&container).context("no PID 1 on this machine")?;
-    let process = agent
-        .worker()
-        .with_context(|| format!("PID 1 ({}) has no worker", agent.args().join(" ")))?;
-    let attempt = process
-        .env(ATTEMPT)
-        .with_context(|| format!("the worker has no {ATTEMPT}"))?;
-    Ok(Worker {
-        place: Place {
-            index: index(pod),
-            pod: pod.metadata.name.clone().unwrap_or_default(),
-            uid: pod.metadata.uid.clone().unwrap_or_default(),
-            container,
-            node: pod
-                .spec
-                .as_ref()
-                .and_then(|spec| spec.node_name.clone())
-                .unwrap_or_default(),
-            restarts: status.restart_count,
-        },
-        agent,
-        process,
-        attempt: attempt.parse()?,
-    })
 }

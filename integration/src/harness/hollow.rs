@@ -1,7 +1,8 @@
-//! Hollow nodes, as kubemark has them: node objects without machines, and one task that plays all their kubelets.
+//! Hollow nodes, as in kubemark: node objects without machines, and one task that simulates all
+//! their kubelets.
 //!
-//! Promises: a bound pod of theirs becomes Running; one that says how long it runs has succeeded when that is over; one that is on its way
-//! out ends, and is gone soon.
+//! Promises: a bound pod becomes Running. A pod that says how long it runs succeeds after that
+//! time. A pod that is being deleted ends and is soon gone.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -17,20 +18,21 @@ use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-/// Annotation of pods that end by themselves: how long they run, in milliseconds.
+/// Annotation of pods that succeed by themselves: how long they run, in milliseconds.
 pub const RUNS_FOR: &str = "test.lockstep.dev/runs-for-ms";
-/// Annotation of pods whose node reports no more: nothing becomes of them.
+/// Annotation of pods whose node no longer reports: their status does not change.
 pub const SILENT: &str = "test.lockstep.dev/silent";
-/// Requests that are under way at the same time while nodes are made.
+/// Concurrent requests while nodes are created.
 const AT_ONCE: usize = 16;
-/// How often a request is tried again that the API server could not take, and after how long.
+/// How often a failed request is repeated, and the delay between attempts.
 const RETRIES: usize = 3;
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// Label of hollow nodes: the pool that they belong to.
 pub const POOL: &str = "test.lockstep.dev/pool";
 
-/// Makes nodes `<pool>-0`, `<pool>-1` and so on that are Ready and have so many CPUs, and room for 110 pods.
+/// Creates nodes `<pool>-0`, `<pool>-1` and so on, which are Ready and have this many CPUs and room
+/// for 110 pods.
 ///
 /// # Errors
 /// When the API server refuses one.
@@ -38,7 +40,7 @@ pub async fn create_nodes(client: &Client, pool: &str, count: usize, cpus: u32) 
     create_nodes_named(client, pool, pool, count, cpus).await
 }
 
-/// As [`create_nodes`], with names that begin otherwise: more nodes for a pool that has some.
+/// [`create_nodes`] with another prefix of names, to add nodes to a pool.
 ///
 /// # Errors
 /// When the API server refuses one.
@@ -75,16 +77,16 @@ fn node(name: &str, pool: &str, cpus: u32) -> Value {
     })
 }
 
-/// Plays the kubelets of some pods for as long as it is kept.
+/// Simulates the kubelets of some pods until it is dropped.
 pub struct Kubelets {
     task: JoinHandle<()>,
 }
 
 impl Kubelets {
-    /// Starts to, for the pods that this one sees.
+    /// Starts the simulation for the pods that `pods` lists.
     pub fn start(client: Client, pods: Api<Pod>) -> Self {
         Self {
-            task: tokio::spawn(play(client, pods)),
+            task: tokio::spawn(simulate(client, pods)),
         }
     }
 }
@@ -95,7 +97,7 @@ impl Drop for Kubelets {
     }
 }
 
-async fn play(client: Client, pods: Api<Pod>) {
+async fn simulate(client: Client, pods: Api<Pod>) {
     let events = watcher(pods, watcher::Config::default());
     let mut events = std::pin::pin!(events);
     let mut work: FuturesUnordered<BoxFuture<'static, Result<(), kube::Error>>> = FuturesUnordered::new();
@@ -123,7 +125,7 @@ async fn play(client: Client, pods: Api<Pod>) {
     }
 }
 
-/// What a kubelet does about a pod that looks like this.
+/// What a kubelet does next about a pod in this state.
 fn next(
     client: &Client,
     pod: &Pod,
@@ -149,7 +151,7 @@ fn next(
         return Some(delete.boxed());
     }
     match phase {
-        // Of this version alone: a later one may have ended, and has an event of its own.
+        // Only this version: a later one may have ended, and has its own event.
         Some("Pending") => {
             let version = pod.resource_version()?;
             let run = async move { insist(|| show(&api, &name, &uid, "Running", Some(&version))).await };
@@ -169,7 +171,8 @@ fn next(
     }
 }
 
-/// Does it, and again where the API server is busy or away: nothing else would remind a kubelet of the pod.
+/// Makes a request, and repeats it if the API server is busy or away: no later event would remind
+/// the kubelet of the pod.
 async fn insist<T, F>(request: impl Fn() -> F) -> Result<T, kube::Error>
 where
     F: Future<Output = Result<T, kube::Error>>,
@@ -183,7 +186,7 @@ where
     request().await
 }
 
-/// Writes a phase, where it is given only while the pod is of this `version`.
+/// Writes a phase. With a `version`, only if the pod still has it.
 async fn show(
     api: &Api<Pod>,
     name: &str,
@@ -202,7 +205,7 @@ async fn show(
         .map(drop)
 }
 
-/// The pod is gone, or is another one by now.
+/// True if the pod is gone or was replaced.
 fn is_stale(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if [404, 409, 422].contains(&status.code))
 }

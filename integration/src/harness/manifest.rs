@@ -1,15 +1,15 @@
-//! JobSets of shell workers, as a user would write them.
+//! Manifests of JobSets with shell workers.
 
 use serde_json::{Value, json};
 
-/// The image of the workers: busybox, with `sh` and what scripts need.
+/// The image of the workers: busybox, which has `sh` and the usual commands.
 pub const IMAGE: &str = "localhost/busybox:1";
-/// A worker that says which attempt it is and then does nothing, for ever.
+/// Script of a worker that prints its restart attempt and then sleeps.
 pub const IDLE: &str = r#"echo "attempt $LOCKSTEP_RESTART_ATTEMPT"; exec sleep 1000000"#;
 /// The name of the worker container.
 pub const CONTAINER: &str = "worker";
 
-/// A JobSet with one replicatedJob of one Job, to be changed by the methods.
+/// A JobSet with one replicatedJob of one Job. The methods change it.
 #[derive(Debug, Clone)]
 pub struct Manifest(pub Value);
 
@@ -43,7 +43,7 @@ impl Manifest {
         }))
     }
 
-    /// With this name, for a second one in the same namespace.
+    /// With this name, for a second JobSet in the same namespace.
     #[must_use]
     pub fn named(mut self, name: &str) -> Self {
         self.0["metadata"]["name"] = json!(name);
@@ -99,7 +99,7 @@ impl Manifest {
         self
     }
 
-    /// With workers that are restarted alone.
+    /// With workers whose restart scope is `worker`.
     #[must_use]
     pub fn restarting_worker_restarts(mut self) -> Self {
         let template = &mut self.0["spec"]["replicatedJobs"][0]["template"];
@@ -107,7 +107,7 @@ impl Manifest {
         self
     }
 
-    /// With another replicatedJob before the present ones, of one such worker that is not restarted alone.
+    /// With another replicatedJob in front: one such worker, whose restart scope is the group.
     #[must_use]
     pub fn with_head(mut self, name: &str) -> Self {
         let mut head = self.0["spec"]["replicatedJobs"][0].clone();
@@ -134,7 +134,7 @@ impl Manifest {
     }
 }
 
-/// Sets `fields` in `object`; null takes a field away.
+/// Sets `fields` in `object`; null removes a field.
 fn merge(object: &mut Value, fields: Value) {
     let Value::Object(fields) = fields else { return };
     for (key, value) in fields {

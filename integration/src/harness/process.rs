@@ -1,4 +1,4 @@
-//! Processes as the host's `/proc` shows them.
+//! Processes in the host's `/proc`.
 
 use std::fs;
 
@@ -6,10 +6,11 @@ use anyhow::{Context, Result};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// File name of the pod agent, which a forked child keeps in its command line until it has become the worker.
+/// File name of the pod agent. A forked child has it in its command line until it becomes the
+/// worker.
 const AGENT: &str = "lockstep-pod-agent";
 
-/// A process: its PID together with its start time, so that a PID used again is another process.
+/// A process: its PID and its start time, so that a reused PID is another process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Process {
     /// PID on the host.
@@ -27,7 +28,8 @@ struct Stat {
 }
 
 impl Stat {
-    /// Fields of `/proc/<pid>/stat`, see proc_pid_stat(5); the name may hold spaces and parentheses.
+    /// Fields of `/proc/<pid>/stat`, see proc_pid_stat(5). The name may have spaces and
+    /// parentheses.
     fn read(pid: i32) -> Option<Self> {
         let line = fs::read(format!("/proc/{pid}/stat")).ok()?;
         let line = String::from_utf8_lossy(&line);
@@ -55,12 +57,12 @@ impl Process {
         Stat::read(self.pid).filter(|stat| stat.start == self.start)
     }
 
-    /// Whether it exists and is more than a zombie.
+    /// True if it exists and is not a zombie.
     pub fn is_alive(self) -> bool {
         self.stat().is_some_and(|stat| !matches!(stat.state, 'Z' | 'X'))
     }
 
-    /// Whether it is stopped (SIGSTOP).
+    /// True if it is stopped (SIGSTOP).
     pub fn is_stopped(self) -> bool {
         self.stat().is_some_and(|stat| stat.state == 'T')
     }
@@ -116,8 +118,8 @@ impl Process {
             .is_some_and(|program| program.ends_with(AGENT))
     }
 
-    /// The worker that this agent runs: its child that leads a process group in the agent's own session. What a worker leaves
-    /// behind when it forks twice becomes the agent's child too, but has another group or session.
+    /// The worker of this agent: its child that leads a process group in the agent's session.
+    /// Orphans of a worker become the agent's children too, but have another group or session.
     pub fn worker(self) -> Option<Self> {
         let agent = self.stat()?;
         let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", self.pid)).ok()?;
@@ -137,7 +139,7 @@ impl Process {
     }
 }
 
-/// All processes of a container, by its id, which is part of the path of its cgroup.
+/// All processes of a container, found by its id in the path of their cgroup.
 pub fn in_container(id: &str) -> Vec<Process> {
     pids()
         .filter(|pid| {
@@ -157,7 +159,8 @@ pub fn init_of(id: &str) -> Option<Process> {
 
 /// All processes whose first arguments are these.
 pub fn running(args: &[&str]) -> Vec<Process> {
-    // Looked at many times a second, at every process of the machine: one small file each, until the command line fits.
+    // This runs many times a second for every process of the machine, so it reads only one small
+    // file unless the command line matches.
     let wanted: Vec<u8> = args.iter().flat_map(|arg| arg.bytes().chain([0])).collect();
     pids()
         .filter(|pid| fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.starts_with(&wanted)))

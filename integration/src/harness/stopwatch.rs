@@ -1,4 +1,4 @@
-//! How long a restart takes, seen from outside: from the kill until new worker processes run.
+//! Measures restarts from outside: from the kill until new worker processes run.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 use super::group::Worker;
 use super::process::{self, Process};
 
-/// Between two looks at `/proc`.
+/// Interval between two scans of `/proc`.
 const PAUSE: Duration = Duration::from_millis(1);
 
 /// Kills `victim` and measures until each of `workers` has a new process under the same agent.
@@ -23,7 +23,8 @@ pub async fn kill_in_place(workers: Vec<Worker>, victim: Process, within: Durati
     .await
 }
 
-/// Kills `victim` and measures until `count` processes run whose first arguments are `args`, none of which is in `old`.
+/// Kills `victim` and measures until `count` processes run whose first arguments are `args`, none
+/// of which is in `old`.
 ///
 /// # Errors
 /// When that takes longer than `within`.
@@ -50,9 +51,9 @@ async fn measure(
     within: Duration,
     done: impl Fn() -> bool + Send + 'static,
 ) -> Result<Duration> {
-    // A thread of its own: the looks must not wait for other tasks.
+    // On its own thread, so that the scans do not wait for other tasks.
     tokio::task::spawn_blocking(move || {
-        // Before the kill: on a busy machine this thread may have to wait right after it.
+        // Taken before the kill: on a busy machine this thread may be preempted right after it.
         let start = Instant::now();
         victim.signal(Signal::SIGKILL)?;
         while !done() {
@@ -73,7 +74,7 @@ pub fn median(times: &[Duration]) -> Duration {
     sorted.get(sorted.len() / 2).copied().unwrap_or_default()
 }
 
-/// The time that 99 of 100 do not exceed (nearest rank): the slowest of fewer than 100.
+/// The 99th percentile (nearest rank): the slowest of fewer than 100.
 pub fn p99(times: &[Duration]) -> Duration {
     let mut sorted = times.to_vec();
     sorted.sort_unstable();

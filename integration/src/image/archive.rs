@@ -1,4 +1,4 @@
-//! Writing the OCI archive of an image.
+//! Writes the OCI archive of an image.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -16,7 +16,7 @@ const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 
-/// Writes the archive to a file beside `path`, then renames it. Gives the manifest's digest.
+/// Writes the archive to a file beside `path`, then renames it. Returns the manifest's digest.
 pub(super) fn write(image: &Image, path: &Path) -> Result<String, ImageError> {
     let dir = path.parent().unwrap_or(Path::new("."));
     let scratch = tempfile::NamedTempFile::new_in(dir).map_err(at(dir))?;
@@ -100,7 +100,7 @@ impl Layer {
     }
 }
 
-/// All entries and the folders above them, parents first.
+/// All entries and their parent folders, parents first.
 fn with_parents(files: &BTreeMap<PathBuf, Entry>) -> BTreeMap<PathBuf, Entry> {
     let mut all = BTreeMap::new();
     for (path, entry) in files {
@@ -136,7 +136,7 @@ fn append(layer: &mut Builder<impl Write>, path: &Path, entry: &Entry, dated: bo
             if dated {
                 header.set_mtime(metadata.mtime().cast_unsigned());
             }
-            // A file that grows meanwhile must not break the archive.
+            // A file that grows during the copy must not break the archive.
             layer.append_data(&mut header, relative, File::open(source)?.take(size))
         }
     }
@@ -153,7 +153,7 @@ fn header(kind: EntryType, mode: u32, size: u64) -> Header {
     header
 }
 
-/// The part of the configuration that says how a container is run.
+/// The part of the configuration about how a container is run.
 fn runtime_config(image: &Image) -> Value {
     let mut config = json!({});
     for (key, list) in [
@@ -201,7 +201,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Counts and hashes what is written through it.
+/// Counts and hashes bytes on their way to a writer.
 struct Hashing<W> {
     inner: W,
     hash: Sha256,

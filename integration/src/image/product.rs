@@ -1,6 +1,6 @@
-//! Lockstep's own images, from the static binaries that cargo has built.
+//! Lockstep's own images, from binaries that cargo has built.
 //!
-//! Promises: the same binaries make the same archives, wherever they were built, and when.
+//! Promises: the same binaries give the same archives at any time and on any machine.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,31 +8,32 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::python::add_libraries;
-use super::{Image, ImageError, bill};
-use crate::target::target;
+use super::{Image, ImageError, sbom};
+use crate::host::target_dir;
 
-/// Says which build of the programs images are made of: `release`, which is the default, or `checked`.
+/// Environment variable with the build of the programs in images: `release` (default) or `checked`.
 const CHOICE: &str = "LOCKSTEP_PROGRAMS";
-/// The folder of the checked programs in the target folder.
+/// Subfolder of the target folder with the checked programs.
 const CHECKED: &str = "checked";
 
-/// The programs that images are made of.
+/// The programs in images.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Programs {
     /// The control plane.
     pub control_plane: PathBuf,
     /// The node daemon.
     pub node_daemon: PathBuf,
-    /// The pod agent, which the node daemon hands to pods.
+    /// The pod agent, which the node daemon installs in pods.
     pub pod_agent: PathBuf,
-    /// Whether control plane and node daemon need shared libraries of this machine. The agent never
-    /// does: it runs in containers of others.
+    /// True if control plane and node daemon need shared libraries of this machine. The agent never
+    /// does, since it runs in containers of users.
     is_dynamic: bool,
     how: &'static str,
 }
 
 impl Programs {
-    /// What users get: static, built with link-time optimisation by `make binaries` into this target folder.
+    /// The programs for users: static, with link-time optimisation, built by `make binaries` into
+    /// this target folder.
     pub fn release(target: &Path) -> Self {
         let release = target.join("release");
         Self {
@@ -60,8 +61,8 @@ impl Programs {
     /// The build that `LOCKSTEP_PROGRAMS` names, in cargo's target folder.
     pub fn chosen() -> Result<Self, ImageError> {
         match std::env::var(CHOICE).as_deref() {
-            Ok("checked") => Ok(Self::checked(&target())),
-            Ok("release") | Err(std::env::VarError::NotPresent) => Ok(Self::release(&target())),
+            Ok("checked") => Ok(Self::checked(&target_dir())),
+            Ok("release") | Err(std::env::VarError::NotPresent) => Ok(Self::release(&target_dir())),
             _ => Err(ImageError::Programs(CHOICE)),
         }
     }
@@ -81,7 +82,7 @@ impl Programs {
         format!("{}{libraries}, by `{}`", described.join(", "), self.how)
     }
 
-    /// Adds what a program of these needs beside itself.
+    /// Adds the shared libraries that a program needs.
     fn with_libraries(&self, mut image: Image, program: PathBuf) -> Result<Image, ImageError> {
         if self.is_dynamic {
             add_libraries(&mut image, &[program])?;
@@ -100,14 +101,14 @@ impl Programs {
     }
 }
 
-/// A program of this workspace that `make test-programs` has built, if tests are told to use these.
+/// A program of this workspace from `make test-programs`, if tests use those.
 pub fn checked_program(name: &str) -> Option<PathBuf> {
     let is_chosen = std::env::var(CHOICE).is_ok_and(|choice| choice == "checked");
-    let path = target().join(CHECKED).join(name);
+    let path = target_dir().join(CHECKED).join(name);
     (is_chosen && path.is_file()).then_some(path)
 }
 
-/// `localhost/lockstep-control-plane:dev`, which does not run as root, whoever starts it.
+/// `localhost/lockstep-control-plane:dev`, which does not run as root.
 pub fn control_plane(programs: &Programs) -> Result<Image, ImageError> {
     let binary = programs.built(&programs.control_plane)?;
     let image = Image::new("localhost/lockstep-control-plane:dev")
@@ -117,8 +118,7 @@ pub fn control_plane(programs: &Programs) -> Result<Image, ImageError> {
     programs.with_libraries(image, binary)
 }
 
-/// `localhost/lockstep-node-daemon:dev`. The pod agent, which the daemon hands to pods, is at
-/// `/lockstep-pod-agent`.
+/// `localhost/lockstep-node-daemon:dev`. The pod agent is at `/lockstep-pod-agent`.
 pub fn node_daemon(programs: &Programs) -> Result<Image, ImageError> {
     let daemon = programs.built(&programs.node_daemon)?;
     let agent = programs.built(&programs.pod_agent)?;
@@ -129,8 +129,8 @@ pub fn node_daemon(programs: &Programs) -> Result<Image, ImageError> {
     programs.with_libraries(image, daemon)
 }
 
-/// What is in both images, each with the name of its bill's file.
-pub fn bills() -> Result<Vec<(String, Value)>, ImageError> {
+/// The SBOMs of both images, each with its file name.
+pub fn sboms() -> Result<Vec<(String, Value)>, ImageError> {
     let images = [
         ("lockstep-control-plane", ["lockstep-control-plane"].as_slice()),
         (
@@ -138,6 +138,6 @@ pub fn bills() -> Result<Vec<(String, Value)>, ImageError> {
             &["lockstep-node-daemon", "lockstep-pod-agent"],
         ),
     ];
-    let bill = |(name, packages)| Ok((format!("{name}.cdx.json"), bill::of(name, packages)?));
-    images.into_iter().map(bill).collect()
+    let sbom = |(name, packages)| Ok((format!("{name}.cdx.json"), sbom::of(name, packages)?));
+    images.into_iter().map(sbom).collect()
 }

@@ -1,4 +1,4 @@
-//! `localhost/python:3`: Debian's Python with its standard library, from the files that are installed.
+//! `localhost/python:3`, which is Debian's Python, and `localhost/torch:1`, which adds PyTorch.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,7 +8,7 @@ use super::base::with_busybox;
 use super::{Entry, Image, ImageError, io};
 use crate::command::{run, run_blocking};
 
-/// Modules that no worker in a container wants, and that are large.
+/// Large modules that workers in containers do not need.
 const LEFT_OUT: [&str; 7] = [
     "test",
     "ensurepip",
@@ -19,6 +19,9 @@ const LEFT_OUT: [&str; 7] = [
     "dist-packages",
 ];
 
+/// The script that unpacks PyTorch into the cache.
+const UNPACK: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/testbed/torch/unpack");
+
 /// Debian's `/usr/bin/python3`.
 pub(super) fn interpreter() -> Result<PathBuf, ImageError> {
     let local = Path::new("/usr/bin/python3");
@@ -28,7 +31,7 @@ pub(super) fn interpreter() -> Result<PathBuf, ImageError> {
     })
 }
 
-/// [`interpreter`] with its standard library and the shared libraries that both need, and busybox for a shell.
+/// [`interpreter`] with its standard library, the shared libraries of both, and busybox as a shell.
 pub async fn python() -> Result<Image, ImageError> {
     let interpreter = interpreter()?;
     let asked = run(
@@ -43,7 +46,7 @@ pub async fn python() -> Result<Image, ImageError> {
     let library = PathBuf::from(asked.trim());
 
     let mut image = Image::new("localhost/python:3")
-        // Python takes its compiled modules for stale when the sources have another time.
+        // Python ignores its compiled modules if the modification times of the sources differ.
         .dated()
         .env("PATH", "/usr/bin:/bin")
         .env("PYTHONUNBUFFERED", "1")
@@ -58,7 +61,19 @@ pub async fn python() -> Result<Image, ImageError> {
     Ok(image)
 }
 
-/// Adds a folder as `at`. Extension modules are also put on `binaries`.
+/// PyTorch for CPUs with NumPy and the libraries of both, which `testbed/torch/unpack` unpacks into
+/// the cache once.
+pub async fn torch() -> Result<Image, ImageError> {
+    let folder = run(UNPACK, [""; 0]).await?;
+    let mut image = python().await?.named("localhost/torch:1");
+    let unpacked = PathBuf::from(folder.trim()).join("usr/lib");
+    // All of it: its libraries need what lies beside them.
+    let mut binaries = Vec::new();
+    add_tree(&mut image, &unpacked, Path::new("/usr/lib"), &[], &mut binaries)?;
+    Ok(image)
+}
+
+/// Adds a folder as `at`. Extension modules are also appended to `binaries`.
 pub(super) fn add_tree(
     image: &mut Image,
     dir: &Path,
@@ -90,7 +105,7 @@ pub(super) fn add_tree(
     Ok(())
 }
 
-/// Adds the shared libraries that `binaries` need, each where it is here.
+/// Adds the shared libraries that `binaries` need, at their paths on this machine.
 pub(super) fn add_libraries(image: &mut Image, binaries: &[PathBuf]) -> Result<(), ImageError> {
     for shared in shared_libraries(binaries)? {
         let source = shared.canonicalize().map_err(io(&shared))?;
@@ -99,14 +114,15 @@ pub(super) fn add_libraries(image: &mut Image, binaries: &[PathBuf]) -> Result<(
     Ok(())
 }
 
-/// Everything that the loader would load for `binaries`, the loader included. Extension modules whose
-/// libraries are not installed cannot be imported in the image either.
+/// All files that the loader would load for `binaries`, including the loader. Extension modules
+/// whose libraries are not installed here cannot be imported in the image either.
 fn shared_libraries(binaries: &[PathBuf]) -> Result<BTreeSet<PathBuf>, ImageError> {
     let listed = run_blocking("ldd", binaries)?;
     Ok(parse_ldd(&listed))
 }
 
-/// The paths in what `ldd` prints: `libz.so.1 => /lib/…/libz.so.1 (0x…)` and `/lib64/ld-….so.2 (0x…)`.
+/// The paths in the output of `ldd`, such as `libz.so.1 => /lib/…/libz.so.1 (0x…)` and
+/// `/lib64/ld-….so.2 (0x…)`.
 pub(super) fn parse_ldd(text: &str) -> BTreeSet<PathBuf> {
     text.lines()
         .filter(|line| line.starts_with(['\t', ' ']))

@@ -1,4 +1,4 @@
-//! `localhost/ray:2`: Ray, from the wheels that `testbed/ray/requirements.txt` pins, on Debian's Python.
+//! `localhost/ray:2`: Ray from the wheels in `testbed/ray/requirements.txt`, on Debian's Python.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,17 +11,17 @@ use crate::command::run;
 use crate::tools::cache_root;
 
 const REQUIREMENTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/testbed/ray/requirements.txt");
-/// Where Debian's Python looks for packages that are not Debian's.
+/// The folder in which Debian's Python looks for other packages.
 const PACKAGES: &str = "/usr/local/lib/python3.11/dist-packages";
-/// With which Ray starts its processes.
+/// The shell with which Ray starts its processes.
 const SHELL: &str = "/usr/bin/bash";
-/// What tests have no use for, and what is large.
+/// Large parts that tests do not need.
 const LEFT_OUT: [&str; 3] = ["bin", "jars", "rllib"];
-/// The command `ray`, whatever interpreter the wheels were unpacked with.
+/// The command `ray` for the image's interpreter.
 const COMMAND: &str =
     "#!/usr/bin/python3\nimport sys\nfrom ray.scripts.scripts import main\nsys.exit(main())\n";
 
-/// Ray with its dashboard. Its wheels are unpacked into a cache once.
+/// Ray with its dashboard. Its wheels are unpacked into the cache once.
 pub async fn ray() -> Result<Image, ImageError> {
     let packages = packages().await?;
     let mut image = python()
@@ -45,7 +45,7 @@ pub async fn ray() -> Result<Image, ImageError> {
     Ok(image)
 }
 
-/// The folder with the unpacked wheels. Another list of wheels has another folder.
+/// The folder with the unpacked wheels, which is named by a hash of the list of wheels.
 async fn packages() -> Result<PathBuf, ImageError> {
     let listed = fs::read(REQUIREMENTS).map_err(io(Path::new(REQUIREMENTS)))?;
     let hash: String = Sha256::digest(&listed)
@@ -64,7 +64,8 @@ async fn packages() -> Result<PathBuf, ImageError> {
         return Ok(done);
     }
     fs::create_dir_all(&root).map_err(io(&root))?;
-    // Beside it, and renamed when whole: an interrupted run leaves nothing that looks done.
+    // Unpacked beside it and renamed when complete, so that an interrupted run leaves no such
+    // folder.
     let part = tempfile::tempdir_in(&root).map_err(io(&root))?;
     let target = part.path().join("packages");
     let args = ["-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes"];
@@ -75,7 +76,7 @@ async fn packages() -> Result<PathBuf, ImageError> {
         .chain([target.clone()]);
     run(interpreter()?, args).await?;
     match fs::rename(&target, &done) {
-        // Somebody else was faster.
+        // Another process was faster.
         Err(_) if done.is_dir() => Ok(done),
         renamed => renamed.map(|()| done).map_err(io(&target)),
     }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tar::{Archive, EntryType};
 
-use super::product::{Programs, bills, control_plane, node_daemon};
+use super::product::{Programs, control_plane, node_daemon, sboms};
 use super::python::parse_ldd;
 use super::{Image, busybox};
 
@@ -123,7 +123,8 @@ fn the_same_image_gives_the_same_bytes() {
     assert_ne!(written(&sample()).0, written(&sample().cmd(["--slow"])).0);
 }
 
-/// What cargo leaves after a build: the three programs, with times and permission bits that differ from build to build.
+/// The output of a build: three programs, with times and permission bits that differ between
+/// builds.
 fn built(content: &str, age: Duration, mode: u32) -> (tempfile::TempDir, Programs) {
     let target = tempfile::tempdir().unwrap();
     let programs = Programs::release(target.path());
@@ -154,7 +155,7 @@ fn the_same_binaries_give_the_same_archives_wherever_and_whenever_they_were_buil
     for (before, after) in archives(&first).iter().zip(archives(&changed)) {
         assert_ne!(*before, after);
     }
-    assert_eq!(bills().unwrap(), bills().unwrap());
+    assert_eq!(sboms().unwrap(), sboms().unwrap());
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Building Go modules into the cache.
+//! Builds Go modules into the cache.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -15,14 +15,13 @@ use super::catalog::Module;
 use super::{ToolError, module_dir, packages};
 use crate::progress::Progress;
 
-/// How often a build says that it goes on.
+/// How often a build reports its progress.
 const SAY_EVERY: Duration = Duration::from_secs(15);
-/// How many of the last lines of a failed build are shown.
+/// Number of last lines of a failed build that are shown.
 const LOG_LINES: usize = 40;
 
-/// The folder under `cache` that holds the module's programs, built if need be. Builds of several
-/// processes wait for one another; a build that is broken off leaves nothing behind that would be
-/// taken for a finished one.
+/// The folder under `cache` with the module's programs, which are built if they are missing. Builds
+/// of several processes wait for each other. An interrupted build is not taken for a finished one.
 pub(super) async fn cached_or_built(
     cache: &Path,
     module: &'static Module,
@@ -52,7 +51,7 @@ pub(super) async fn cached_or_built(
     Ok(finished)
 }
 
-/// A hash of everything that decides what is built.
+/// A hash of all inputs of the build.
 pub(super) fn key(module: &Module, source: &Path) -> Result<String, ToolError> {
     let mut hash = Sha256::new();
     for file in ["go.mod", "go.sum", "tools.go"] {
@@ -117,7 +116,8 @@ async fn go_build(
             "-v",
             "-tags",
             module.tags,
-            // What a debugger wants is left out at last: not making it at all saves a tenth of the time.
+            // The linker drops debug information anyway; not generating it saves a tenth of the
+            // time.
             "-gcflags=all=-dwarf=false",
             "-ldflags",
             module.ldflags,
@@ -173,8 +173,8 @@ async fn go_build(
     Ok(())
 }
 
-/// `go build` names a program after its package, which suits all but a module of one program whose
-/// package has another name.
+/// `go build` names a program after its package. This is wrong only for a module with one program
+/// whose package has another name.
 fn output_arg(module: &Module, into: &Path) -> OsString {
     let mut arg = into.as_os_str().to_owned();
     arg.push("/");

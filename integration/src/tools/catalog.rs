@@ -1,4 +1,4 @@
-//! Which programs the testbed runs, and the Go modules that they are built from.
+//! The programs of the testbed, and the Go modules that they are built from.
 
 /// The version of Kubernetes that `testbed/tools/kubernetes` pins.
 pub const KUBERNETES_VERSION: &str = "v1.36.3";
@@ -8,15 +8,15 @@ pub const KUBERNETES_VERSION: &str = "v1.36.3";
 pub struct Module {
     /// The folder under `testbed/tools`.
     pub name: &'static str,
-    /// Every program that it gives.
+    /// Its programs.
     pub tools: &'static [Tool],
-    /// Whether the programs need a C compiler.
+    /// True if the programs need a C compiler.
     pub cgo: bool,
     /// Build tags, comma-separated.
     pub tags: &'static str,
     /// Flags for the linker.
     pub ldflags: &'static str,
-    /// How long a build takes on 2 cores with nothing cached.
+    /// Build time on 2 cores without a cache.
     pub cold_seconds: u32,
 }
 
@@ -27,17 +27,17 @@ pub struct Tool {
     pub name: &'static str,
     /// The Go package.
     pub package: &'static str,
-    /// What a copy that somebody else installed must be to be used instead of ours.
+    /// Which installed copies may be used instead of ours.
     pub accept: Accept,
 }
 
-/// Which foreign copies of a program are good enough.
+/// Which installed copies of a program may be used.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Accept {
-    /// One whose output for these arguments holds a version (major, minor) from the first to the last
-    /// of these, both included.
+    /// A copy whose output for these arguments has a version (major, minor) within these bounds,
+    /// inclusive.
     Version(&'static [&'static str], [u32; 2], [u32; 2]),
-    /// Only our own: its version cannot be asked for cheaply.
+    /// None, since its version is not cheap to find out.
     Own,
 }
 
@@ -87,7 +87,7 @@ pub const MODULES: &[Module] = &[
             Accept::Version(&["--version"], [3, 0], [3, 99]),
         )],
         cgo: false,
-        // Without the clients of all clouds, which discover what to scrape.
+        // Without service discovery, which brings the clients of all clouds.
         tags: "remove_all_sd",
         ldflags: "-s -w",
         cold_seconds: 220,
@@ -155,7 +155,7 @@ pub const MODULES: &[Module] = &[
         tools: &[tool(
             "grpcurl",
             "github.com/fullstorydev/grpcurl/cmd/grpcurl",
-            // A copy that `go install` has built does not know its version.
+            // A copy from `go install` does not know its version.
             Accept::Own,
         )],
         cgo: false,
@@ -189,7 +189,7 @@ pub const MODULES: &[Module] = &[
     },
 ];
 
-/// Programs for a cluster that is an API server and nothing else.
+/// Programs for a cluster that has only an API server.
 pub const API_SERVER_TOOLS: &[&str] = &[
     "etcd",
     "kube-apiserver",
@@ -198,10 +198,10 @@ pub const API_SERVER_TOOLS: &[&str] = &[
     "kubectl",
 ];
 
-/// Programs that check what we ship, and that no cluster needs.
+/// Programs that check our artefacts, which clusters do not need.
 pub const CHECKERS: &[&str] = &["promtool", "grpcurl"];
 
-/// The module and the entry of a program.
+/// The module and the catalogue entry of a program.
 pub fn find(name: &str) -> Option<(&'static Module, &'static Tool)> {
     MODULES
         .iter()
@@ -217,7 +217,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
         .map(|tool| tool.name)
 }
 
-/// The names of all programs that clusters are made of.
+/// The names of all programs that clusters run.
 pub fn of_clusters() -> impl Iterator<Item = &'static str> {
     names().filter(|name| !CHECKERS.contains(name))
 }

@@ -1,11 +1,11 @@
-//! What Debian's packages must give before a cluster can be built and run.
+//! Debian packages that a cluster needs to be built and to run.
 //!
-//! `testbed/packages.txt` lists the packages; this says which of them are missing, by looking for one
-//! file or program of each.
+//! `testbed/packages.txt` lists the packages. This finds missing ones by looking for one file or
+//! program of each.
 
 use std::path::{Path, PathBuf};
 
-/// What the packages are wanted for.
+/// The purpose of a package.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purpose {
     /// Building the programs.
@@ -14,13 +14,13 @@ pub enum Purpose {
     Run,
 }
 
-/// Programs or files that are not there.
+/// Missing programs or files.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("missing {}: install with `apt-get install -y --no-install-recommends {}`", what.join(", "), packages.join(" "))]
 pub struct MissingPackages {
     /// The programs and files.
     pub what: Vec<String>,
-    /// The Debian packages that have them.
+    /// The Debian packages that contain them.
     pub packages: Vec<&'static str>,
 }
 
@@ -66,7 +66,7 @@ const NEEDS: &[(Purpose, &str, Need)] = &[
     ),
 ];
 
-/// Checks that everything for `purpose` is there.
+/// Checks that everything for `purpose` exists.
 pub fn check(purpose: Purpose) -> Result<(), MissingPackages> {
     let mut missing = MissingPackages {
         what: Vec::new(),
@@ -92,13 +92,13 @@ pub fn check(purpose: Purpose) -> Result<(), MissingPackages> {
     }
 }
 
-/// Every package that is checked for.
+/// All packages that are checked.
 #[cfg(test)]
 pub(super) fn checked() -> impl Iterator<Item = &'static str> {
     NEEDS.iter().map(|(_, package, _)| *package)
 }
 
-/// The path of a program of the system. `/usr/sbin` and `/sbin` are looked at even when they are not
+/// The path of a program of the system. `/usr/sbin` and `/sbin` are searched even if they are not
 /// on `PATH`.
 pub fn program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();

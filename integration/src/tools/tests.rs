@@ -2,7 +2,7 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use super::catalog::{self, MODULES};
-use super::{build, module_dir, packages, version};
+use super::{build, module_dir, packages, parse_version};
 
 #[test]
 fn versions_are_found_in_what_programs_print() {
@@ -23,7 +23,7 @@ fn versions_are_found_in_what_programs_print() {
         ("promtool, version 3.13.5 (branch: HEAD)", Some([3, 13])),
         ("no version here, only 7 words.", None),
     ] {
-        assert_eq!(version::parse(printed), expected, "{printed}");
+        assert_eq!(parse_version(printed), expected, "{printed}");
     }
 }
 

@@ -8,6 +8,7 @@ use lockstep_integration::harness::eventually;
 use serde_json::{Value, json};
 
 use crate::fixture::{Case, case};
+use crate::invalid::fails_with;
 use crate::scene::{PATIENCE, Scene, jobset, replicated_job};
 use crate::told::events;
 use crate::webhooks::{ensure_invalid, setup};
@@ -48,14 +49,7 @@ const WORKERS: &str = "spec.replicatedJobs[0].template.spec.parallelism: Invalid
 async fn a_jobset_that_is_too_large_is_named_and_makes_nothing_and_others_go_on(scene: Scene) -> Result<()> {
     for (manifest, expected) in [(jobs(), JOBS), (workers(), WORKERS)] {
         let scene = scene.another().await?;
-        scene.create(manifest).await?;
-        let status = scene.until_condition("Failed", "True", "InvalidJobSet").await?;
-        let message = status
-            .condition("Failed")
-            .map(|condition| condition.message.clone())
-            .unwrap_or_default();
-        ensure!(message.contains(expected), "{message}");
-        ensure!(scene.until_event("InvalidJobSet").await?.contains(expected));
+        fails_with(&scene, manifest, expected).await?;
 
         // Another one in the same namespace, by the same control plane.
         let mut other = jobset(json!({"replicatedJobs": [replicated_job("a", 1)]}));

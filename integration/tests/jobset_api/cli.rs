@@ -11,7 +11,7 @@ use std::process::{Output, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use lockstep_integration::harness::eventually;
-use lockstep_integration::ports::free_addresses;
+use lockstep_integration::host::free_addresses;
 use serde_json::{Value, json};
 use tokio::process::Command;
 use tokio::sync::OnceCell;
@@ -126,9 +126,7 @@ pub(crate) async fn with_a_hub(
         &platform_flag,
     ];
     let control_plane = scene.control_plane();
-    control_plane.stop().await?;
-    control_plane.start_with(&flags).await?;
-    control_plane.until_ready().await?;
+    control_plane.restart_with(&flags).await?;
     let result = with_the_node(scene, async || act(hub, platform).await).await;
     // Others find the control plane without a hub.
     control_plane.stop().await?;
@@ -215,7 +213,7 @@ async fn by_the_platform_api(scene: &Scene, server: &str) -> Result<()> {
     shown.says(
         0,
         &[
-            "note: worker states are those of pods: the bearer token is not accepted",
+            "note: worker states come from pods: the bearer token is not accepted",
             "js-a-0  Active",
         ],
     )?;
@@ -348,13 +346,13 @@ async fn check_finds_what_is_wrong_and_says_what_to_do(scene: Scene) -> Result<(
             "✓ Kubernetes v1.",
             "✓ the definition jobsets.jobset.x-k8s.io is Lockstep's (0.",
             &format!("× Deployment {namespace}/lockstep-control-plane: 0 of 1 replicas ready"),
-            "× gone led, and has not renewed its Lease for ",
+            "× gone led, but has not renewed its Lease for ",
             "× the CA of the hub and of the platform API: no certificate in PEM",
             &format!("× DaemonSet {namespace}/lockstep-node-daemon does not exist"),
             &upstream,
             &stop,
             "✓ KubeRay's controller does not run",
-            "✓ you may do all that the commands need",
+            "✓ you have all rights that the commands need",
         ],
     )?;
     ensure!(

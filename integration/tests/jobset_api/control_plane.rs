@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use lockstep_integration::harness::eventually;
+use lockstep_integration::host::free_addresses;
 use lockstep_integration::image::checked_program;
-use lockstep_integration::ports::free_addresses;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -101,6 +101,13 @@ impl ControlPlane {
     /// Starts the process.
     pub(crate) async fn start(&self) -> Result<()> {
         self.start_with(&[]).await
+    }
+
+    /// Stops the process, starts it with more flags, and waits until it is ready.
+    pub(crate) async fn restart_with(&self, flags: &[&str]) -> Result<()> {
+        self.stop().await?;
+        self.start_with(flags).await?;
+        self.until_ready().await
     }
 
     /// Starts the process with more flags.

@@ -14,7 +14,7 @@ use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams};
 use lockstep_api::JobSet;
 use lockstep_integration::harness::{eventually, hollow};
-use lockstep_integration::ports::free_addresses;
+use lockstep_integration::host::free_addresses;
 use serde_json::{Value, json};
 
 use crate::fixture::{Case, case};
@@ -98,6 +98,7 @@ fn node(number: usize) -> String {
     format!("{POOL}-{number}")
 }
 
+/// One long scenario, since each step needs the state of the step before.
 async fn a_leader_that_is_killed_in_the_middle_of_restarts_is_followed_by_one_that_ends_them(
     scene: Scene,
 ) -> Result<()> {
@@ -116,9 +117,7 @@ async fn a_leader_that_is_killed_in_the_middle_of_restarts_is_followed_by_one_th
         ]
         .concat()
     };
-    control_plane.stop().await?;
-    control_plane.start_with(&flags(&first_flag)).await?;
-    control_plane.until_ready().await?;
+    control_plane.restart_with(&flags(&first_flag)).await?;
     let next = control_plane.replica("failover", &flags(&second_flag))?;
     let result = Box::pin(async {
         let ca = hub_ca_in(&dir).await?;

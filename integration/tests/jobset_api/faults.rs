@@ -84,8 +84,8 @@ async fn live_through_all(scene: &Scene) -> Result<()> {
     sequence.namespace.delete().await
 }
 
-/// The JobSet has been restarted, exactly once, and runs.
-async fn restarted_once(scene: &Scene, jobs: &[&str]) -> Result<()> {
+/// Checks that the JobSet has restarted exactly once, and that its pods run.
+pub(crate) async fn restarted_once(scene: &Scene, jobs: &[&str]) -> Result<()> {
     scene.until_jobs(jobs, 1).await?;
     scene.all_pods_become("Running").await?;
     scene

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Node as ClusterNode, Pod,
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt};
 use lockstep_integration::harness::eventually;
-use lockstep_integration::ports::free_addresses;
+use lockstep_integration::host::free_addresses;
 use lockstep_proto::node::v1::hub_message::Kind as FromHub;
 use lockstep_proto::node::v1::node_hub_client::NodeHubClient;
 use lockstep_proto::node::v1::{self as pb, node_message};
@@ -319,9 +319,7 @@ async fn a_replica_that_waits_says_where_the_leader_is_until_it_leads(scene: Sce
         (first.to_string(), second.to_string(), dir.display().to_string());
     let here = ["--hub-advertise-address", "127.0.0.1", "--hub-tls-dir", &dir_flag];
     let flags = |address| [&["--hub-bind-address", address], here.as_slice()].concat();
-    control_plane.stop().await?;
-    control_plane.start_with(&flags(&first_flag)).await?;
-    control_plane.until_ready().await?;
+    control_plane.restart_with(&flags(&first_flag)).await?;
     let waiting = control_plane.replica("waiting", &flags(&second_flag))?;
     let result = Box::pin(async {
         let ca = hub_ca_in(&dir).await?;

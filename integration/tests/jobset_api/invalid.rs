@@ -22,8 +22,9 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Such a JobSet fails with a message that contains this, and nothing is made for it.
-async fn fails_with(scene: &Scene, manifest: Value, expected: &str) -> Result<()> {
+/// Creates a JobSet, and checks that it fails with a message that contains `expected`, and gets no
+/// Jobs.
+pub(crate) async fn fails_with(scene: &Scene, manifest: Value, expected: &str) -> Result<()> {
     scene.create(manifest).await?;
     let status = scene.until_condition("Failed", "True", "InvalidJobSet").await?;
     let message = status

@@ -8,7 +8,7 @@ use kube::api::{Api, DeleteParams};
 use kube::{Client, Config, ResourceExt};
 use lockstep_api::labels;
 use lockstep_integration::harness::eventually;
-use lockstep_integration::ports::free_addresses;
+use lockstep_integration::host::free_addresses;
 use lockstep_integration::progress::Progress;
 use lockstep_integration::tools::Tools;
 use serde_json::json;
@@ -208,6 +208,7 @@ fn configuration(scene: &Scene, name: &str, body: &str) -> Result<String> {
     Ok(file.to_string_lossy().into_owned())
 }
 
+/// All settings are tested in one start of the control plane, so this is long.
 async fn a_configuration_file_stands_for_the_flags(scene: Scene) -> Result<()> {
     const LEASE: &str = "6d4f6a47.jobset.x-k8s.io";
     const SECRET: &str = "secret-of-the-file";

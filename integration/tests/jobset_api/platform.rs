@@ -16,7 +16,7 @@ use kube::ResourceExt;
 use kube::api::ListParams;
 use lockstep_api::{JobSet, annotations, labels};
 use lockstep_integration::harness::eventually;
-use lockstep_integration::ports::free_addresses;
+use lockstep_integration::host::free_addresses;
 use lockstep_proto::platform::v1 as pb;
 use serde_json::{Value, json};
 use tonic::Code;
@@ -106,9 +106,7 @@ async fn a_platform_sees_groups_and_restarts_them(scene: Scene) -> Result<()> {
         &platform_flag,
     ];
     let control_plane = scene.control_plane();
-    control_plane.stop().await?;
-    control_plane.start_with(&flags).await?;
-    control_plane.until_ready().await?;
+    control_plane.restart_with(&flags).await?;
     let address = of_follower.to_string();
     let follower = control_plane.replica(
         "follower",
@@ -147,6 +145,7 @@ async fn a_platform_sees_groups_and_restarts_them(scene: Scene) -> Result<()> {
     result
 }
 
+/// One long scenario, since each step needs the state of the step before.
 async fn groups_are_shown_and_restarted(
     scene: &Scene,
     (platform, grpcurl): (&Caller, &Grpcurl),

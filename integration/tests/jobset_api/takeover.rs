@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, Patch, PatchParams};
 use lockstep_integration::harness::eventually;
 use serde_json::json;
 
 use crate::control_plane::ControlPlane;
+use crate::faults::restarted_once;
 use crate::fixture::{Case, case};
 use crate::restarts::{ALL, create};
 use crate::scene::{PATIENCE, Scene, jobset, replicated_job};
@@ -38,14 +39,9 @@ async fn a_restart_whose_controller_is_killed_at_any_moment_ends_in_the_same_sta
         tokio::time::sleep(Duration::from_millis(millis)).await;
         control_plane.kill().await?;
         control_plane.start().await?;
-        scene.until_jobs(&ALL, 1).await?;
-        scene.all_pods_become("Running").await?;
-        scene
-            .until_condition("RestartingJobSet", "False", "JobsReady")
-            .await?;
-        let status = scene.status().await?;
-        let restarts = (status.restarts, status.restarts_count_towards_max);
-        ensure!(restarts == (1, 1), "killed after {millis} ms: {restarts:?}");
+        restarted_once(&scene, &ALL)
+            .await
+            .with_context(|| format!("killed after {millis} ms"))?;
         scene.namespace.delete().await?;
     }
     Ok(())
@@ -120,9 +116,7 @@ const SOON: Duration = Duration::from_secs(12);
 
 async fn a_leader_that_is_killed_is_followed_when_its_lease_is_over(scene: Scene) -> Result<()> {
     let control_plane = scene.control_plane();
-    control_plane.stop().await?;
-    control_plane.start_with(&SHORT).await?;
-    control_plane.until_ready().await?;
+    control_plane.restart_with(&SHORT).await?;
     create(&scene, "Recreate", 3).await?;
     scene.until_jobs(&ALL, 0).await?;
     scene.all_pods_become("Running").await?;

@@ -9,7 +9,7 @@ use kube::ResourceExt;
 use kube::api::{ListParams, PostParams};
 use lockstep_api::{InPlacePhase, JobSet, annotations};
 use lockstep_integration::harness::eventually;
-use lockstep_integration::ports::free_addresses;
+use lockstep_integration::host::free_addresses;
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_server::{
     TraceService, TraceServiceServer,
 };
@@ -71,9 +71,7 @@ async fn the_sample_of_the_valkey_design_works_as_it_is(scene: Scene) -> Result<
         "--otlp-endpoint",
         &endpoint,
     ];
-    control_plane.stop().await?;
-    control_plane.start_with(&flags).await?;
-    control_plane.until_ready().await?;
+    control_plane.restart_with(&flags).await?;
     let result = with_the_node(&scene, async || {
         restarts_in_place_and_counts(&scene, hub, &dir).await
     })

@@ -127,7 +127,7 @@ async fn a_jobset_is_stored_with_its_defaults_and_runs(scene: Scene) -> Result<(
     Ok(())
 }
 
-/// JobSets that cannot be, and what is said about them.
+/// A table of invalid JobSets with the message for each, so it is long.
 fn mistakes() -> Vec<(Value, &'static str)> {
     let with = |field: &str, value: Value| {
         let mut spec = json!({"replicatedJobs": [replicated_job("a", 1), replicated_job("b", 1)]});

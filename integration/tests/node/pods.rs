@@ -77,6 +77,14 @@ async fn deleted_pod_is_replaced_at_the_next_generation(scene: Scene) -> Result<
     group.status_has("/inPlaceRestart/phase", "InSync").await
 }
 
+/// Checks that the group has restarted in place exactly once, and was not recreated.
+async fn restarted_once(group: &Group) -> Result<()> {
+    group.status_has("/inPlaceRestart/phase", "InSync").await?;
+    group.status_has("/inPlaceRestart/restarts", 1).await?;
+    group.status_has("/inPlaceRestart/generation", 1).await?;
+    group.status_has("/restarts", 0).await
+}
+
 async fn evicted_pod_is_replaced_and_nobody_else_moves(scene: Scene) -> Result<()> {
     let manifest = Manifest::new(3, IDLE).pod(json!({"terminationGracePeriodSeconds": 1}));
     let group = scene.apply(&manifest).await?;
@@ -92,10 +100,7 @@ async fn evicted_pod_is_replaced_and_nobody_else_moves(scene: Scene) -> Result<(
         after[1].place
     );
     ensure_others_unchanged(&before, &after, 1)?;
-    group.status_has("/inPlaceRestart/phase", "InSync").await?;
-    group.status_has("/inPlaceRestart/restarts", 1).await?;
-    group.status_has("/inPlaceRestart/generation", 1).await?;
-    group.status_has("/restarts", 0).await
+    restarted_once(&group).await
 }
 
 /// The probe looks for a file in the container's own layer: the next container does not have it.
@@ -125,10 +130,7 @@ async fn a_container_that_fails_its_liveness_probe_restarts_the_group_once(scene
         after[1].place
     );
     ensure_others_unchanged(&before, &after, 1)?;
-    group.status_has("/inPlaceRestart/phase", "InSync").await?;
-    group.status_has("/inPlaceRestart/restarts", 1).await?;
-    group.status_has("/inPlaceRestart/generation", 1).await?;
-    group.status_has("/restarts", 0).await
+    restarted_once(&group).await
 }
 
 /// The name of the pod that the control plane puts in the place of this one. The Job controller, which would too after 10 s and ever longer, gives others.

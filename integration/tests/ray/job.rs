@@ -291,8 +291,8 @@ async fn a_suspended_job_has_nothing_and_begins_anew(scene: Scene) -> Result<()>
     Ok(())
 }
 
-async fn deletion_stops_the_job(scene: Scene) -> Result<()> {
-    let seen = running(&scene, json!({})).await?;
+/// Deletes the RayJob, and waits until it is gone.
+pub(crate) async fn delete(scene: &Scene) -> Result<()> {
     scene
         .api::<RayJob>()
         .delete("rj", &DeleteParams::background())
@@ -301,7 +301,12 @@ async fn deletion_stops_the_job(scene: Scene) -> Result<()> {
         ensure!(scene.api::<RayJob>().get_opt("rj").await?.is_none());
         Ok(())
     })
-    .await?;
+    .await
+}
+
+async fn deletion_stops_the_job(scene: Scene) -> Result<()> {
+    let seen = running(&scene, json!({})).await?;
+    delete(&scene).await?;
     let stopped = dashboard::with(&seen.dashboard_url, |head| head.stopped.clone());
     ensure!(stopped == [seen.job_id], "{stopped:?}");
     Ok(())

@@ -1,15 +1,13 @@
 //! What the chart's ServiceAccount may do is what Ray's controllers do.
 
-use anyhow::{Result, ensure};
-use kube::api::DeleteParams;
-use lockstep_api::ray::{RayJob, RayJobDeploymentStatus as Phase};
-use lockstep_integration::harness::eventually;
+use anyhow::Result;
+use lockstep_api::ray::RayJobDeploymentStatus as Phase;
 use serde_json::json;
 
 use crate::cluster::service_is_replaced;
 use crate::fixture::{Case, case};
-use crate::job::{patch, ray_is, ray_says, running, submits, until_phase};
-use crate::scene::{PATIENCE, Scene};
+use crate::job::{delete, patch, ray_is, ray_says, running, submits, until_phase};
+use crate::scene::Scene;
 use crate::webhooks::permissions;
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -36,13 +34,5 @@ async fn the_chart_allows_what_ray_takes(scene: Scene) -> Result<()> {
     until_phase(&scene, Phase::Suspended).await?;
     scene.until_event_of("RayJob", "Suspended").await?;
     service_is_replaced(&scene).await?;
-    scene
-        .api::<RayJob>()
-        .delete("rj", &DeleteParams::background())
-        .await?;
-    eventually("it is gone", PATIENCE, async || {
-        ensure!(scene.api::<RayJob>().get_opt("rj").await?.is_none());
-        Ok(())
-    })
-    .await
+    delete(&scene).await
 }

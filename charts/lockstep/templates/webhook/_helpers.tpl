@@ -8,7 +8,7 @@ jobset-webhook-service
 jobset-webhook-server-cert
 {{- end }}
 
-{{/* Has cert-manager write its CA. */}}
+{{/* Makes cert-manager write its CA. */}}
 {{- define "lockstep.injectCA" -}}
 {{- if .Values.certManager.enable -}}
 annotations:
@@ -16,7 +16,7 @@ annotations:
 {{- end }}
 {{- end }}
 
-{{/* What all webhooks have in common. Call with (dict "root" $ "path" "/..."). */}}
+{{/* The common fields of all webhooks. Call with (dict "root" $ "path" "/..."). */}}
 {{- define "lockstep.webhook" -}}
 admissionReviewVersions: [v1]
 sideEffects: None
@@ -40,27 +40,27 @@ objectSelector:
       operator: Exists
 {{- end }}
 
-{{/* Whether a pod has exclusive placement. */}}
+{{/* True if a pod has exclusive placement. */}}
 {{- define "lockstep.exclusive" -}}
 has(object.metadata.annotations) && 'alpha.jobset.sigs.k8s.io/exclusive-topology' in object.metadata.annotations
 {{- end }}
 
-{{/* Whether a pod of a gang is to be put into its PodGroup, if it is below the minimum, or held back, or is in another group than that. */}}
+{{/* True if a pod of a gang is not in the PodGroup that its annotation names, or in one though none is named. */}}
 {{- define "lockstep.toBeGrouped" -}}
 has(object.metadata.annotations) && 'lockstep.dev/gang' in object.metadata.annotations && ('lockstep.dev/gang-pod-group' in object.metadata.annotations ? !has(object.spec.schedulingGroup) || !has(object.spec.schedulingGroup.podGroupName) || object.spec.schedulingGroup.podGroupName != object.metadata.annotations['lockstep.dev/gang-pod-group'] : has(object.spec.schedulingGroup))
 {{- end }}
 
-{{/* Whether a JobSet is new, or its spec changes. */}}
+{{/* True if a JobSet is new or its spec changes. */}}
 {{- define "lockstep.newSpec" -}}
 oldObject == null || !has(object.spec) || !has(oldObject.spec) || object.spec != oldObject.spec
 {{- end }}
 
-{{/* Whether nothing changes of a JobSet's spec, and something that a user says in an annotation. */}}
+{{/* True if only annotations of users change, not the JobSet's spec. */}}
 {{- define "lockstep.newAnnotations" -}}
 !({{ include "lockstep.newSpec" . }}) && has(object.metadata.annotations) && object.metadata.annotations.exists(key, (key.startsWith('lockstep.dev/') || key in ['alpha.jobset.sigs.k8s.io/inplace-timeout', 'alpha.jobset.sigs.k8s.io/exclusive-topology']) && (!has(oldObject.metadata.annotations) || !(key in oldObject.metadata.annotations) || oldObject.metadata.annotations[key] != object.metadata.annotations[key]))
 {{- end }}
 
-{{/* Whether one of Ray's resources does not state that another controller looks after it, or did not before. */}}
+{{/* True if Lockstep manages a resource of Ray, or did before. */}}
 {{- define "lockstep.rayOpen" -}}
 !has(object.spec) || !has(object.spec.managedBy) || object.spec.managedBy in ['', 'lockstep.dev/ray-controller'] || (oldObject != null && has(oldObject.spec) && has(oldObject.spec.managedBy) && oldObject.spec.managedBy == 'lockstep.dev/ray-controller')
 {{- end }}

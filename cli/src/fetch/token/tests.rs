@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::args;
 
-/// A way into a cluster that nobody runs, for this user of a kubeconfig.
+/// Access to a cluster that does not exist, for this user of a kubeconfig.
 async fn cluster(user: Value, token: Option<&str>) -> Cluster {
     let kubeconfig = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "c",
@@ -24,7 +24,7 @@ async fn cluster(user: Value, token: Option<&str>) -> Cluster {
 }
 
 #[tokio::test]
-async fn the_kubeconfigs_token_is_used_wherever_it_is_from() {
+async fn the_token_of_the_kubeconfig_is_used_from_any_source() {
     let written = cluster(json!({"token": "written"}), None).await;
     assert_eq!(written.token().await.unwrap(), "written");
     assert_eq!(written.namespace, "team");
@@ -39,7 +39,7 @@ async fn the_kubeconfigs_token_is_used_wherever_it_is_from() {
 }
 
 #[tokio::test]
-async fn who_has_no_token_is_told_how_to_get_one() {
+async fn a_missing_token_is_reported_with_how_to_get_one() {
     let error = cluster(json!({}), None)
         .await
         .token()

@@ -1,15 +1,16 @@
-//! Whatever strangers write, it stays in its place: each view, with each of its texts forged.
+//! Untrusted text stays in its place: each view, with each of its texts forged.
 
 use super::*;
 use crate::print::visible::{CELL, MESSAGE, is_plain};
 use crate::view::dry_run::{self as tried, DryRun, Effect};
 
-/// Clears the screen, takes the title, paints, turns text around, hides it, and begins a line that looks like one of ours.
+/// Clears the screen, sets the title, colours, reverses and hides text, and begins a line that
+/// looks like one of this program.
 const FORGED: &str = "\x1b[2J\x1b]0;owned\x07\u{9b}32m\x1b[32m\u{202e}\u{2066}\u{200b}x\r\nteam/other  InSync  generation 0\x7f\u{8}";
-/// As it is shown.
+/// How it is shown.
 const SHOWN: &str = r"\x1b[2J\x1b]0;owned\x07\x9b32m\x1b[32m\u{202e}\u{2066}\u{200b}x\r\nteam/other  InSync  generation 0\x7f\x08";
 
-/// The text has so many lines, nothing in it but lines is acted upon, and it shows what was forged.
+/// Checks that the text has this many lines, is plain, and shows the forged text.
 fn holds(text: &str, lines: usize) {
     assert!(is_plain(text), "{text:?}");
     assert_eq!(text.lines().count(), lines, "{text}");
@@ -47,7 +48,7 @@ fn in_a_status() {
     let honest = shown(view(&str::to_owned));
     let text = shown(view(&|_| forged()));
     holds(&text, honest.lines().count());
-    // Where colours are wanted, they are ours.
+    // The only colours are those of this program.
     let painted = status(&[view(&|_| forged())], detail, now(), Paint::new(true));
     assert_eq!(visible::laid_out(&painted), painted);
     assert!(!painted.contains(FORGED), "{painted:?}");
@@ -100,8 +101,8 @@ fn in_a_history_and_a_timeline() {
 
 #[test]
 fn in_nodes_and_verdicts() {
-    let way = Way {
-        state: State::Away,
+    let way = RuntimeAccess {
+        state: AccessState::Away,
         since: None,
         detail: forged(),
     };

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn what_a_terminal_acts_upon_is_named() {
+fn what_a_terminal_acts_upon_is_escaped() {
     for (text, shown) in [
         (
             "worker a[1]/worker exited with code 3",
@@ -25,7 +25,7 @@ fn what_a_terminal_acts_upon_is_named() {
         assert_eq!(line(text, MESSAGE), shown);
         assert!(is_plain(&line(text, MESSAGE)), "{shown}");
     }
-    // All of the kinds that are known to be acted upon.
+    // All kinds that terminals are known to act upon.
     let acted_upon = ('\0'..=' ')
         .filter(|c| *c != ' ')
         .chain('\u{7f}'..='\u{9f}')

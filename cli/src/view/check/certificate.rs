@@ -1,4 +1,4 @@
-//! Until when certificates are good.
+//! Validity of certificates.
 
 use jiff::Timestamp;
 use x509_parser::pem::Pem;
@@ -6,10 +6,12 @@ use x509_parser::pem::Pem;
 use super::Report;
 use crate::view::time;
 
-/// Before their end, by which time the control plane has long renewed them.
-const SOON_DAYS: i64 = 30;
+/// Days before expiry from which on a warning is given. The control plane renews certificates long
+/// before.
+const WARN_DAYS: i64 = 30;
 
-/// Says of a bundle of certificates in PEM whether it can be used. One that is good is enough: others are being replaced.
+/// Checks a bundle of certificates in PEM. One valid certificate is enough: others are being
+/// replaced.
 pub(super) fn check(report: &mut Report, what: &str, pem: &[u8], now: Timestamp, hint: &str) {
     let ends: Option<Vec<(Timestamp, Timestamp)>> = Pem::iter_from_buffer(pem)
         .map(|pem| validity(&pem.ok()?))
@@ -21,17 +23,17 @@ pub(super) fn check(report: &mut Report, what: &str, pem: &[u8], now: Timestamp,
     let begun = ends.iter().filter(|(from, _)| *from <= now);
     let Some(until) = begun.map(|(_, until)| *until).max() else {
         return report.error(
-            format!("{what}: not good yet"),
-            "set the clocks of these machines right",
+            format!("{what}: not valid yet"),
+            "correct the clocks of these machines",
         );
     };
     let left = until.duration_since(now);
     if until <= now {
         report.error(format!("{what}: expired {} ago", time::ago(until, now)), hint);
-    } else if left.as_hours() < SOON_DAYS * 24 {
+    } else if left.as_hours() < WARN_DAYS * 24 {
         report.warning(format!("{what}: expires in {}", time::span(left)), hint);
     } else {
-        report.ok(format!("{what}: good for {}", time::span(left)));
+        report.ok(format!("{what}: valid for {}", time::span(left)));
     }
 }
 
@@ -39,7 +41,7 @@ fn validity(pem: &Pem) -> Option<(Timestamp, Timestamp)> {
     let validity = pem.parse_x509().ok()?.validity().clone();
     let at = |seconds| Timestamp::from_second(seconds).ok();
     let from = at(validity.not_before.timestamp())?;
-    // A certificate without an end says 31 December 9999, which is the last day that there is.
+    // A certificate without an expiry date says 31 December 9999, the last day that jiff knows.
     let until = at(validity.not_after.timestamp()).unwrap_or(Timestamp::MAX);
     Some((from, until))
 }

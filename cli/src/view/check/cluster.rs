@@ -1,38 +1,38 @@
-//! Kubernetes itself, the definition of JobSets, and other controllers of the same resources.
+//! Kubernetes, the CRD of JobSets, and other controllers of the same resources.
 
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::ResourceExt as _;
 
 use super::{Observed, Report};
 
-/// The first Kubernetes whose ServiceAccount tokens name the node of their pod.
-const LEAST: (u32, u32) = (1, 32);
-/// A leader renews its Lease every few seconds.
-const SILENCE: jiff::SignedDuration = jiff::SignedDuration::from_secs(60);
+/// The first version of Kubernetes whose ServiceAccount tokens name the node of their pod.
+const MIN_VERSION: (u32, u32) = (1, 32);
+/// Age from which on a Lease counts as abandoned. A leader renews it every few seconds.
+const STALE_AFTER: jiff::SignedDuration = jiff::SignedDuration::from_secs(60);
 
-/// What is of interest in the definition of JobSets.
+/// The parts of the JobSet CRD that are checked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Crd {
-    /// `lockstep.dev/crd-version`, where Lockstep has written it.
+    /// `lockstep.dev/crd-version`, if Lockstep has written it.
     pub(crate) version: Option<String>,
     pub(crate) established: bool,
-    /// Whether its schema keeps `status.inPlaceRestart`.
+    /// True if its schema keeps `status.inPlaceRestart`.
     pub(crate) keeps_in_place: bool,
 }
 
 pub(super) fn check(seen: &Observed, report: &mut Report) {
     report.section("kubernetes");
-    if let Some((major, minor, name)) = report.seen("the version of Kubernetes", &seen.version) {
-        if (*major, *minor) >= LEAST {
+    if let Some((major, minor, name)) = report.fetched("the version of Kubernetes", &seen.version) {
+        if (*major, *minor) >= MIN_VERSION {
             report.ok(format!("Kubernetes {name} is 1.32 or later"));
         } else {
             report.error(
                 format!("Kubernetes {name} is older than 1.32"),
-                "upgrade Kubernetes: node daemons are known by ServiceAccount tokens that name their node",
+                "upgrade Kubernetes: node daemons authenticate by ServiceAccount tokens that name their node",
             );
         }
     }
-    let Some(crd) = report.seen("the definition jobsets.jobset.x-k8s.io", &seen.jobset_crd) else {
+    let Some(crd) = report.fetched("the definition jobsets.jobset.x-k8s.io", &seen.jobset_crd) else {
         return;
     };
     match crd {
@@ -42,11 +42,11 @@ pub(super) fn check(seen: &Observed, report: &mut Report) {
         ),
         Some(crd) if !crd.established => report.error(
             "the definition jobsets.jobset.x-k8s.io is not established",
-            "kubectl get crd jobsets.jobset.x-k8s.io -o yaml says why, in its conditions",
+            "see its conditions: kubectl get crd jobsets.jobset.x-k8s.io -o yaml",
         ),
         Some(crd) if !crd.keeps_in_place => report.error(
             "the definition jobsets.jobset.x-k8s.io drops status.inPlaceRestart: it is not Lockstep's",
-            "let the control plane bring it up to date (--manage-crds), or kubectl apply --server-side -f charts/lockstep/crds",
+            "let the control plane update it (--manage-crds), or kubectl apply --server-side -f charts/lockstep/crds",
         ),
         Some(crd) => {
             let version = crd.version.as_deref().unwrap_or("not written by a control plane");
@@ -55,10 +55,10 @@ pub(super) fn check(seen: &Observed, report: &mut Report) {
     }
 }
 
-/// Upstream's controller, and KubeRay's.
+/// Checks for the controllers of upstream JobSet and of KubeRay.
 pub(super) fn conflicts(seen: &Observed, report: &mut Report) {
     report.section("conflicts");
-    if let Some(deployments) = report.seen("Deployments of all namespaces", &seen.deployments) {
+    if let Some(deployments) = report.fetched("Deployments of all namespaces", &seen.deployments) {
         let upstream: Vec<&Deployment> = deployments.iter().filter(|it| is_upstream(it)).collect();
         if upstream.is_empty() {
             report.ok("no other JobSet controller runs");
@@ -73,28 +73,28 @@ pub(super) fn conflicts(seen: &Observed, report: &mut Report) {
             );
         }
     }
-    if let Some(leases) = report.seen("Leases of KubeRay", &seen.kuberay) {
+    if let Some(leases) = report.fetched("Leases of KubeRay", &seen.kuberay) {
         let renewed = |lease: &&k8s_openapi::api::coordination::v1::Lease| {
             let renewed = lease.spec.as_ref().and_then(|spec| spec.renew_time.as_ref());
-            renewed.is_some_and(|renewed| seen.now.duration_since(renewed.0) < SILENCE)
+            renewed.is_some_and(|renewed| seen.now.duration_since(renewed.0) < STALE_AFTER)
         };
         match leases.iter().find(renewed) {
             None => report.ok("KubeRay's controller does not run"),
-            Some(lease) if looks_after_ray(seen) => report.warning(
+            Some(lease) if manages_ray(seen) => report.warning(
                 format!(
                     "KubeRay's controller runs too (Lease {}/{})",
                     lease.namespace().unwrap_or_default(),
                     lease.name_any()
                 ),
-                "see docs/ray.md, Beside KubeRay: each RayCluster and RayJob needs one that looks after it, by spec.managedBy",
+                "see docs/ray.md, Beside KubeRay: spec.managedBy of each RayCluster and RayJob must name its controller",
             ),
             Some(_) => report.ok("KubeRay's controller runs; Lockstep leaves Ray's resources to it"),
         }
     }
 }
 
-/// Whether the control plane was started with `--ray`.
-fn looks_after_ray(seen: &Observed) -> bool {
+/// True if the control plane was started with `--ray`.
+fn manages_ray(seen: &Observed) -> bool {
     let deployments = seen.deployments.as_deref().unwrap_or_default();
     let ours = deployments.iter().find(|it| {
         it.name_any() == super::control_plane::NAME && it.namespace().as_ref() == Some(&seen.namespace)
@@ -107,7 +107,7 @@ fn looks_after_ray(seen: &Observed) -> bool {
     args.into_iter().any(|arg| arg == "--ray" || arg == "--ray=true")
 }
 
-/// Whether this is upstream's controller, by its name or image, and is meant to run.
+/// True if this is upstream's controller, by its name or image, and is not scaled to zero.
 fn is_upstream(deployment: &Deployment) -> bool {
     let Some(spec) = &deployment.spec else {
         return false;
@@ -124,7 +124,7 @@ fn is_upstream(deployment: &Deployment) -> bool {
             .map_or(path, |(path, tag)| if tag.contains('/') { image } else { path });
         path.ends_with("/jobset/jobset") || path.ends_with("/jobset-controller")
     });
-    // Lockstep's own image may be called anything.
+    // Lockstep's own image may have any name.
     let ours = deployment
         .labels()
         .get("app.kubernetes.io/part-of")

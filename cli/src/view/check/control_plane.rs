@@ -1,4 +1,4 @@
-//! The control plane: its Deployment, its leader, and what it publishes.
+//! The control plane: its Deployment, its leader, its CA and its platform API.
 
 use jiff::SignedDuration;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -7,16 +7,16 @@ use kube::ResourceExt as _;
 use super::{Observed, Report, certificate};
 use crate::view::{pods, time};
 
-/// The Deployment, the Lease, and the server name of certificates.
+/// Name of the Deployment, of the Lease, and in the certificates.
 pub(super) const NAME: &str = "lockstep-control-plane";
-/// The ConfigMap with the CA of the hub and of the platform API, and its key there.
+/// The ConfigMap with the CA of the hub and of the platform API, and the key of the CA.
 const HUB_CA: (&str, &str) = ("lockstep-hub-ca", "ca.crt");
 
 pub(super) fn check(seen: &Observed, report: &mut Report) {
     report.section("control plane");
     deployment(seen, report);
     lease(seen, report);
-    if let Some(map) = report.seen("ConfigMap lockstep-hub-ca", &seen.hub_ca) {
+    if let Some(map) = report.fetched("ConfigMap lockstep-hub-ca", &seen.hub_ca) {
         let pem = map.as_ref().and_then(|map| map.data.as_ref()?.get(HUB_CA.1));
         match pem {
             None => report.error(
@@ -43,13 +43,13 @@ pub(super) fn check(seen: &Observed, report: &mut Report) {
         Some(Ok(how)) => report.ok(format!("the platform API answers ({how})")),
         Some(Err(why)) => report.warning(
             format!("the platform API was not reached: {why}"),
-            "commands work by the API server alone until then; worker states are those of pods",
+            "commands use only the API server meanwhile, and worker states come from pods",
         ),
     }
 }
 
 fn deployment(seen: &Observed, report: &mut Report) {
-    let Some(deployments) = report.seen("the Deployment of the control plane", &seen.deployments) else {
+    let Some(deployments) = report.fetched("the Deployment of the control plane", &seen.deployments) else {
         return;
     };
     let namespace = &seen.namespace;
@@ -81,7 +81,7 @@ fn deployment(seen: &Observed, report: &mut Report) {
     }
 }
 
-/// What the pods say.
+/// The pods that are not ready, or how to look at the Deployment.
 fn trouble(seen: &Observed) -> String {
     let namespace = &seen.namespace;
     let pods = seen.control_plane_pods.as_deref().unwrap_or_default();
@@ -100,7 +100,7 @@ fn trouble(seen: &Observed) -> String {
 }
 
 fn lease(seen: &Observed, report: &mut Report) {
-    let Some(lease) = report.seen("the Lease of the leader", &seen.lease) else {
+    let Some(lease) = report.fetched("the Lease of the leader", &seen.lease) else {
         return;
     };
     let log = format!("kubectl -n {} logs deployment/{NAME}", seen.namespace);
@@ -114,7 +114,7 @@ fn lease(seen: &Observed, report: &mut Report) {
         );
     };
     let Some(holder) = holder(lease) else {
-        return report.error("nobody leads: the Lease was given up", log);
+        return report.error("no replica leads: the Lease was released", log);
     };
     let spec = lease.spec.as_ref();
     let lasts = spec.and_then(|spec| spec.lease_duration_seconds).unwrap_or(15);
@@ -125,11 +125,11 @@ fn lease(seen: &Observed, report: &mut Report) {
     if age > SignedDuration::from_secs(i64::from(lasts)) {
         return report.error(
             format!(
-                "{holder} led, and has not renewed its Lease for {} (it lasts {lasts}s)",
+                "{holder} led, but has not renewed its Lease for {} (it lasts {lasts}s)",
                 time::span(age)
             ),
             format!(
-                "nobody restarts workers until a replica leads, unless the clocks of this machine and of {holder} differ: {log}"
+                "no worker is restarted until a replica leads, unless the clocks of this machine and of {holder} differ: {log}"
             ),
         );
     }
@@ -141,12 +141,12 @@ fn lease(seen: &Observed, report: &mut Report) {
     if !pods.is_empty() && !pods.iter().any(|pod| holder.starts_with(&pod.name_any())) {
         report.warning(
             format!("the leader {holder} is not a pod of the Deployment"),
-            "another control plane runs outside of the cluster, or the leader has just gone",
+            "another control plane runs outside of the cluster, or the leader has just left",
         );
     }
 }
 
-/// Who holds a Lease.
+/// The holder of a Lease.
 pub(crate) fn holder(lease: &Lease) -> Option<&str> {
     let holder = lease.spec.as_ref()?.holder_identity.as_deref()?;
     (!holder.is_empty()).then_some(holder)

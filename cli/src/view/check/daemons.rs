@@ -8,14 +8,14 @@ use lockstep_proto::platform::v1 as pb;
 use super::{Observed, Report};
 use crate::view::nodes::{self, Nri};
 
-/// The DaemonSet.
+/// Name of the DaemonSet.
 const NAME: &str = "lockstep-node-daemon";
-/// Nodes that are named at most in one line.
-const NAMED: usize = 5;
+/// Most nodes that are named in one line.
+const MAX_NAMED: usize = 5;
 
 pub(super) fn check(seen: &Observed, report: &mut Report) {
     report.section("node daemons");
-    let Some(daemons) = report.seen("the DaemonSet of the node daemons", &seen.daemon_set) else {
+    let Some(daemons) = report.fetched("the DaemonSet of the node daemons", &seen.daemon_set) else {
         return;
     };
     let namespace = &seen.namespace;
@@ -26,12 +26,12 @@ pub(super) fn check(seen: &Observed, report: &mut Report) {
         );
     };
     let (Some(all), Some(pods)) = (
-        report.seen("nodes", &seen.nodes),
-        report.seen("the pods of the node daemons", &seen.daemon_pods),
+        report.fetched("nodes", &seen.nodes),
+        report.fetched("the pods of the node daemons", &seen.daemon_pods),
     ) else {
         return;
     };
-    let rows = nodes::rows(all, pods, nodes::Said::default());
+    let rows = nodes::rows(all, pods, &nodes::PlatformNodes::default());
     let wanted = |node: &str| {
         let node = all.iter().find(|it| it.name_any() == node);
         node.is_some_and(|node| nodes::is_wanted(daemons, node))
@@ -43,7 +43,7 @@ pub(super) fn check(seen: &Observed, report: &mut Report) {
     if let Some(missing) = missing {
         report.error(
             format!("no node daemon on {missing}"),
-            format!("kubectl -n {namespace} describe daemonset {NAME}; failures there end in recreations"),
+            format!("kubectl -n {namespace} describe daemonset {NAME}; failures there lead to recreations"),
         );
     }
     let left_out = names(
@@ -64,7 +64,7 @@ pub(super) fn check(seen: &Observed, report: &mut Report) {
         );
     }
     let ready = rows.iter().filter(|row| row.ready).count();
-    if missing_none(&rows, &wanted) && ready > 0 && rows.iter().all(|row| row.pod.is_none() || row.ready) {
+    if none_missing(&rows, &wanted) && ready > 0 && rows.iter().all(|row| row.pod.is_none() || row.ready) {
         report.ok(format!(
             "node daemons are ready on {ready} of {} nodes",
             rows.len()
@@ -79,24 +79,24 @@ pub(super) fn check(seen: &Observed, report: &mut Report) {
     for (why, nodes) in without_nri(seen) {
         report.warning(
             format!("no agent gets into containers on {}: {why}", named(&nodes)),
-            "a failure of a worker that starts there ends in a recreation: kubectl lockstep nodes -o wide",
+            "if a worker that starts there fails, its group is recreated: kubectl lockstep nodes -o wide",
         );
     }
     if let Some(without) = without {
         report.warning(
             format!("the container runtime offers no NRI by default on {without}"),
-            "use containerd 2.0 or later, or turn NRI on: agents get into containers by it",
+            "use containerd 2.0 or later, or turn NRI on: it puts agents into containers",
         );
     }
 }
 
-fn missing_none(rows: &[nodes::Row], wanted: &impl Fn(&str) -> bool) -> bool {
+fn none_missing(rows: &[nodes::Row], wanted: &impl Fn(&str) -> bool) -> bool {
     !rows
         .iter()
         .any(|row| row.pod.is_none() && wanted(&row.node) && !row.unschedulable)
 }
 
-/// The names of these nodes, the first of them where there are many.
+/// The names of these nodes, or the first of them and a count.
 fn names<'r>(rows: impl Iterator<Item = &'r nodes::Row>) -> Option<String> {
     let names: Vec<&str> = rows.map(|row| row.node.as_str()).collect();
     (!names.is_empty()).then(|| named(&names))
@@ -104,13 +104,13 @@ fn names<'r>(rows: impl Iterator<Item = &'r nodes::Row>) -> Option<String> {
 
 fn named(names: &[&str]) -> String {
     match names.len() {
-        0..=NAMED => names.join(", "),
-        more => format!("{} and {} more", names[..NAMED].join(", "), more - NAMED),
+        0..=MAX_NAMED => names.join(", "),
+        more => format!("{} and {} more", names[..MAX_NAMED].join(", "), more - MAX_NAMED),
     }
 }
 
-/// The nodes whose daemons say that NRI does not take them, by the reason that they give; not where pod templates
-/// bring the agents along.
+/// The nodes whose daemons report that they cannot use NRI, by the reason. Nodes on which pod
+/// templates bring the agents along are left out.
 fn without_nri(seen: &Observed) -> BTreeMap<&str, Vec<&str>> {
     let mut without: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for node in seen.connected.iter().flatten() {

@@ -1,25 +1,25 @@
-//! What the caller may do.
+//! The caller's rights.
 
 use super::{Observed, Report};
 
-/// Something that a command needs the right to.
+/// A right that a command needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Right {
     pub(crate) verb: &'static str,
     pub(crate) group: &'static str,
     pub(crate) resource: &'static str,
     pub(crate) subresource: &'static str,
-    /// In Lockstep's namespace; else in that of the JobSets.
+    /// Needed in Lockstep's namespace; otherwise in that of the JobSets.
     pub(crate) of_system: bool,
-    /// What does not work without it.
-    needed_for: &'static str,
+    /// What happens without it.
+    without: &'static str,
 }
 
 const fn right(
     verb: &'static str,
     (group, resource, subresource): (&'static str, &'static str, &'static str),
     of_system: bool,
-    needed_for: &'static str,
+    without: &'static str,
 ) -> Right {
     Right {
         verb,
@@ -27,12 +27,12 @@ const fn right(
         resource,
         subresource,
         of_system,
-        needed_for,
+        without,
     }
 }
 
-/// What the commands need.
-pub(crate) const WISHES: [Right; 8] = [
+/// The rights that the commands need.
+pub(crate) const REQUIRED_RIGHTS: [Right; 8] = [
     right(
         "list",
         ("jobset.x-k8s.io", "jobsets", ""),
@@ -61,7 +61,7 @@ pub(crate) const WISHES: [Right; 8] = [
         "list",
         ("events.k8s.io", "events", ""),
         false,
-        "history shows the last restart alone",
+        "history shows only the last restart",
     ),
     right(
         "get",
@@ -73,7 +73,7 @@ pub(crate) const WISHES: [Right; 8] = [
         "create",
         ("", "pods", "portforward"),
         true,
-        "the platform API is reached by --server alone",
+        "the platform API is reached only by --server",
     ),
     right(
         "get",
@@ -84,7 +84,7 @@ pub(crate) const WISHES: [Right; 8] = [
 ];
 
 impl Right {
-    /// As `kubectl auth can-i` takes it.
+    /// The arguments of `kubectl auth can-i` for it.
     fn words(&self) -> String {
         let mut words = format!("{} {}", self.verb, self.resource);
         if !self.group.is_empty() {
@@ -100,8 +100,8 @@ impl Right {
 pub(super) fn check(seen: &Observed, report: &mut Report) {
     report.section("your rights");
     let mut lacking = false;
-    for (right, allowed) in WISHES.iter().zip(&seen.rights) {
-        if report.seen(&right.words(), allowed) == Some(&false) {
+    for (right, allowed) in REQUIRED_RIGHTS.iter().zip(&seen.rights) {
+        if report.fetched(&right.words(), allowed) == Some(&false) {
             lacking = true;
             let place = if right.of_system {
                 &seen.namespace
@@ -110,11 +110,11 @@ pub(super) fn check(seen: &Observed, report: &mut Report) {
             };
             report.warning(
                 format!("you may not {} in {place}", right.words()),
-                format!("without it {}", right.needed_for),
+                format!("without it {}", right.without),
             );
         }
     }
     if !lacking && seen.rights.iter().all(Result::is_ok) {
-        report.ok("you may do all that the commands need");
+        report.ok("you have all rights that the commands need");
     }
 }

@@ -61,7 +61,7 @@ fn lease(holder: &str, renewed: Timestamp) -> Lease {
         "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": format!("{renewed:.6}")}}))
 }
 
-/// One in which nothing is wrong.
+/// An installation without faults.
 fn sound() -> Observed {
     let ca = certificate(300);
     Observed {
@@ -101,7 +101,7 @@ fn sound() -> Observed {
         daemon_pods: Ok(vec![daemon_pod()]),
         nodes: Ok(vec![node("n1", "containerd://2.1.4")]),
         kuberay: Ok(Vec::new()),
-        rights: vec![Ok(true); WISHES.len()],
+        rights: vec![Ok(true); REQUIRED_RIGHTS.len()],
         platform: Some(Ok("here".into())),
         connected: None,
     }
@@ -118,9 +118,10 @@ fn a_sound_installation_has_no_complaint() {
     assert!(verdicts.len() >= 11, "{verdicts:?}");
 }
 
-/// Breaks one thing of a sound installation.
+/// Breaks one part of a sound installation.
 type Break = fn(&mut Observed);
 
+/// A table of faults, so it is long.
 #[test]
 fn each_fault_is_found_alone_and_says_what_to_do() {
     let faults: [(Break, Level, &str); 23] = [
@@ -165,7 +166,7 @@ fn each_fault_is_found_alone_and_says_what_to_do() {
         (
             |it| it.lease = Ok(Some(lease("", before(2)))),
             Level::Error,
-            "nobody leads",
+            "no replica leads",
         ),
         (
             |it| it.lease = Ok(Some(lease("cp-1", before(90)))),
@@ -310,7 +311,7 @@ fn each_fault_is_found_alone_and_says_what_to_do() {
 }
 
 #[test]
-fn kuberay_is_a_conflict_only_where_lockstep_looks_after_ray() {
+fn kuberay_is_a_conflict_only_if_lockstep_manages_ray() {
     let mut seen = sound();
     seen.kuberay = Ok(vec![lease("kuberay", before(5))]);
     assert_eq!(worst(&verdicts(&seen)), Level::Ok);

@@ -1,4 +1,4 @@
-//! The admission webhooks: what the API server needs to reach them.
+//! The admission webhooks, and how the API server reaches them.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use kube::ResourceExt as _;
 
 use super::{Observed, Report, certificate, control_plane};
 
-/// Names of the configurations, as upstream has them.
+/// Names of the webhook configurations, as in upstream.
 const MUTATING: &str = "jobset-mutating-webhook-configuration";
 const VALIDATING: &str = "jobset-validating-webhook-configuration";
 
@@ -31,8 +31,8 @@ impl Webhook<'_> {
 pub(super) fn check(seen: &Observed, report: &mut Report) {
     report.section("webhooks");
     let (Some(mutating), Some(validating)) = (
-        report.seen("MutatingWebhookConfigurations", &seen.mutating),
-        report.seen("ValidatingWebhookConfigurations", &seen.validating),
+        report.fetched("MutatingWebhookConfigurations", &seen.mutating),
+        report.fetched("ValidatingWebhookConfigurations", &seen.validating),
     ) else {
         return;
     };
@@ -65,26 +65,27 @@ pub(super) fn check(seen: &Observed, report: &mut Report) {
         if webhooks.is_empty() {
             report.warning(
                 format!("{name} does not exist"),
-                "mistakes in JobSets are then found by the controller alone: set webhook.enable=true in the chart",
+                "only the controller finds mistakes in JobSets then: set webhook.enable=true in the chart",
             );
         } else {
-            one(seen, report, name, &webhooks);
+            configuration(seen, report, name, &webhooks);
         }
     }
-    let strangers: BTreeSet<String> = others
+    let foreign: BTreeSet<String> = others
         .iter()
         .filter(|webhook| webhook.is_about_jobsets())
         .map(|webhook| format!("{} ({})", webhook.configuration, webhook.name))
         .collect();
-    for stranger in strangers {
+    for webhook in foreign {
         report.warning(
-            format!("another webhook is called for JobSets: {stranger}"),
-            "where it is left from upstream's controller, delete it; a policy of your own is fine",
+            format!("another webhook is called for JobSets: {webhook}"),
+            "if it is left from upstream's controller, delete it; a policy of your own is fine",
         );
     }
 }
 
-/// What to do about webhooks of another namespace: they are Lockstep's where its control plane is there.
+/// What to do about webhooks of another namespace. They are Lockstep's if its control plane is
+/// there.
 fn other(seen: &Observed, namespace: &str) -> String {
     let ours = seen.deployments.iter().flatten();
     let ours = ours
@@ -93,12 +94,12 @@ fn other(seen: &Observed, namespace: &str) -> String {
     if ours {
         format!("Lockstep is in {namespace}, and needs it: give --system-namespace {namespace}")
     } else {
-        "it is left from another controller: delete it, then helm upgrade lockstep".to_owned()
+        "it is left from another controller: delete it, then run helm upgrade lockstep".to_owned()
     }
 }
 
-/// Where one configuration's webhooks are, and whether the API server will trust them.
-fn one(seen: &Observed, report: &mut Report, name: &str, webhooks: &[&Webhook<'_>]) {
+/// Checks that the Services of a configuration's webhooks exist and that its CAs are valid.
+fn configuration(seen: &Observed, report: &mut Report, name: &str, webhooks: &[&Webhook<'_>]) {
     let mut bad = false;
     for (namespace, service) in webhooks
         .iter()
@@ -123,7 +124,7 @@ fn one(seen: &Observed, report: &mut Report, name: &str, webhooks: &[&Webhook<'_
             bad = true;
             report.error(
                 format!("{name} leads to Service {namespace}/{service}, which does not exist"),
-                "nobody can create JobSets until it does: helm upgrade lockstep, or delete the configuration",
+                "no JobSet can be created until it does: helm upgrade lockstep, or delete the configuration",
             );
         }
     }
@@ -141,7 +142,7 @@ fn one(seen: &Observed, report: &mut Report, name: &str, webhooks: &[&Webhook<'_
         })
         .collect();
     for bundle in bundles {
-        let hint = "the control plane writes it there, or cert-manager: look into its log; JobSets cannot be created until it does";
+        let hint = "the control plane or cert-manager writes it: look into its log; no JobSet can be created until it does";
         if bundle.is_empty() {
             report.error(format!("{name} has no CA"), hint);
         } else {

@@ -78,7 +78,7 @@ fn what_is_missing_is_named_with_what_to_do() {
 }
 
 #[test]
-fn what_may_not_be_looked_at_stops_nobody() {
+fn what_cannot_be_read_does_not_prevent_the_demo() {
     let refused = || "forbidden".to_owned();
     let unseen = Installed {
         jobset_crd: Err(refused()),
@@ -91,7 +91,7 @@ fn what_may_not_be_looked_at_stops_nobody() {
 
 #[test]
 fn pods_and_containers_that_stayed_are_told_from_new_ones() {
-    let were = places(&[pod("a", 0, "True"), pod("b", 0, "True")]);
+    let were = container_restarts(&[pod("a", 0, "True"), pod("b", 0, "True")]);
     for (now, said) in [
         (
             [pod("a", 0, "True"), pod("b", 0, "True")],
@@ -106,7 +106,7 @@ fn pods_and_containers_that_stayed_are_told_from_new_ones() {
             "1 of 2 in the same pod, 0 of 2 in the same container",
         ),
     ] {
-        assert_eq!(kept(&were, &places(&now)), said);
+        assert_eq!(kept(&were, &container_restarts(&now)), said);
     }
 }
 

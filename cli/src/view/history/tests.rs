@@ -113,10 +113,11 @@ fn a_suspension_is_not_told_as_a_restart() {
     let resumed = jobset(status("InSync"));
     let events = [restarted.clone(), suspended.clone()];
     assert_eq!(history(&resumed, &events).entries.len(), 1);
-    let last = of_last(&resumed, &events).unwrap();
+    let last = last_restart_entry(&resumed, &events).unwrap();
     assert_eq!((last.at, last.took_ms), (Some(before(300)), Some(31.2)));
 
-    // Another restart: the JobSet was not suspended since, or this one goes on, or it has another cause.
+    // Another restart: the JobSet was not suspended since, or this one is under way, or has another
+    // cause.
     let mut other = resumed.clone();
     other.status = jobset(json!({"generation": 2, "phase": "InSync", "cause": {"message": "other"}})).status;
     for (jobset, events) in [
@@ -125,7 +126,7 @@ fn a_suspension_is_not_told_as_a_restart() {
         (other, events.to_vec()),
     ] {
         assert_eq!(history(&jobset, &events).entries.len(), 2, "{jobset:?}");
-        assert_eq!(of_last(&jobset, &events), None, "{jobset:?}");
+        assert_eq!(last_restart_entry(&jobset, &events), None, "{jobset:?}");
     }
 }
 

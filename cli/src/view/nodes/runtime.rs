@@ -1,4 +1,4 @@
-//! What a node's daemon says of the container runtime there.
+//! What a node's daemon reports about the container runtime there.
 
 use jiff::Timestamp;
 use lockstep_proto::platform::v1 as pb;
@@ -6,20 +6,21 @@ use serde::Serialize;
 
 use crate::view::time;
 
-/// The lowest level by which a worker that starts on a node now can be restarted.
+/// The lowest level at which a worker that starts on a node now can be restarted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum RestartLevel {
     /// Agents get into its containers.
     Process,
-    /// They do not, but containers can be killed.
+    /// Agents do not get into containers, but containers can be killed.
     Container,
-    /// In another pod alone.
+    /// A worker restarts only in another pod.
     Pod,
 }
 
 impl RestartLevel {
-    /// As the platform API says it; where no daemon is connected nothing restarts in place. `None`: the daemon has not said it.
+    /// The level that the platform API reports. Without a connected daemon nothing restarts in
+    /// place. `None` if the daemon has not reported it.
     pub(super) fn of(node: Option<&pb::Node>) -> Option<Self> {
         match node.map_or("Pod", |node| node.level.as_str()) {
             "Process" => Some(Self::Process),
@@ -38,48 +39,48 @@ impl RestartLevel {
     }
 }
 
-/// A way of a daemon to the container runtime.
+/// A daemon's access to the container runtime.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) struct Way {
-    pub(crate) state: State,
+pub(crate) struct RuntimeAccess {
+    pub(crate) state: AccessState,
     pub(crate) since: Option<Timestamp>,
-    /// Why it is away.
+    /// Why it is lost.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) detail: String,
 }
 
-/// Its state.
+/// State of a daemon's access to the container runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) enum State {
+pub(crate) enum AccessState {
     Well,
     Away,
-    /// The daemon has not said it.
+    /// The daemon has not reported it.
     Unknown,
 }
 
-impl Way {
+impl RuntimeAccess {
     pub(super) fn of(said: Option<&pb::RuntimeAccess>) -> Self {
         let said = said.cloned().unwrap_or_default();
         Self {
             state: match said.state() {
-                pb::RuntimeAccessState::Well => State::Well,
-                pb::RuntimeAccessState::Away => State::Away,
-                pb::RuntimeAccessState::Unspecified => State::Unknown,
+                pb::RuntimeAccessState::Well => AccessState::Well,
+                pb::RuntimeAccessState::Away => AccessState::Away,
+                pb::RuntimeAccessState::Unspecified => AccessState::Unknown,
             },
             since: time::from_nanos(said.since_unix_nanos),
             detail: said.detail,
         }
     }
 
-    /// In a few words, at this time.
+    /// The state in a few words.
     pub(crate) fn words(&self, now: Timestamp) -> String {
         match (self.state, self.since) {
-            (State::Well, _) => "well".to_owned(),
-            (State::Away, Some(since)) => format!("away for {}", time::ago(since, now)),
-            (State::Away, None) => "away".to_owned(),
-            (State::Unknown, _) => "unknown".to_owned(),
+            (AccessState::Well, _) => "well".to_owned(),
+            (AccessState::Away, Some(since)) => format!("away for {}", time::ago(since, now)),
+            (AccessState::Away, None) => "away".to_owned(),
+            (AccessState::Unknown, _) => "unknown".to_owned(),
         }
     }
 }

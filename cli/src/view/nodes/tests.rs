@@ -61,7 +61,11 @@ fn a_node_is_shown_with_its_daemon_or_without() {
         cri: Some(way(pb::RuntimeAccessState::Well, "")),
         nri: Some(way(pb::RuntimeAccessState::Away, "no socket")),
     };
-    let rows = rows(&nodes, &[daemon], Said::by(&[group], Some(vec![connected])));
+    let rows = rows(
+        &nodes,
+        &[daemon],
+        &PlatformNodes::new(&[group], Some(vec![connected])),
+    );
     assert_eq!(
         (rows[0].node.as_str(), rows[0].ready, rows[0].pod.as_deref()),
         ("n1", true, Some("d1"))
@@ -85,7 +89,7 @@ fn a_node_is_shown_with_its_daemon_or_without() {
         nri,
         json!({"state": "away", "since": "2023-11-14T22:13:20Z", "detail": "no socket"})
     );
-    // Nothing restarts in place where no daemon is connected, whatever its pod says.
+    // Nothing restarts in place without a connected daemon, whatever the state of its pod.
     assert_eq!(
         (rows[1].connected, rows[1].level),
         (Some(false), Some(RestartLevel::Pod))
@@ -96,10 +100,10 @@ fn a_node_is_shown_with_its_daemon_or_without() {
 #[test]
 fn what_the_platform_api_does_not_say_is_not_known() {
     let nodes = [node("n1", json!({}))];
-    let alone = &rows(&nodes, &[], Said::default())[0];
+    let alone = &rows(&nodes, &[], &PlatformNodes::default())[0];
     assert_eq!((alone.connected, alone.level, alone.workers), (None, None, None));
-    // A control plane of before, and a daemon of before.
-    let older = &rows(&nodes, &[], Said::by(&[], None))[0];
+    // An older control plane, and an older daemon.
+    let older = &rows(&nodes, &[], &PlatformNodes::new(&[], None))[0];
     assert_eq!(
         (older.connected, older.level, older.workers),
         (None, None, Some(0))
@@ -108,13 +112,13 @@ fn what_the_platform_api_does_not_say_is_not_known() {
         name: "n1".into(),
         ..pb::Node::default()
     };
-    let silent = &rows(&nodes, &[], Said::by(&[], Some(vec![silent])))[0];
+    let silent = &rows(&nodes, &[], &PlatformNodes::new(&[], Some(vec![silent])))[0];
     assert_eq!((silent.connected, silent.level), (Some(true), None));
     assert!(
         silent
             .cri_health
             .as_ref()
-            .is_some_and(|way| way.state == State::Unknown)
+            .is_some_and(|way| way.state == AccessState::Unknown)
     );
 }
 

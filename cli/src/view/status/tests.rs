@@ -165,7 +165,7 @@ fn a_gang_that_waits_says_what_for() {
         gang("a", 1, "Waiting", Some(short)),
         gang("b", 1, "Scheduled", None),
         gang("c", 1, "Waiting", None),
-        // Of before its Jobs were made anew.
+        // Of the run before its Jobs were recreated.
         gang("d", 0, "BackingOff", Some("was not bound in time")),
     ]});
     let seen = Observed {
@@ -178,7 +178,7 @@ fn a_gang_that_waits_says_what_for() {
         view.messages,
         [format!("gang a: Waiting: {short}"), "gang c: Waiting".to_owned()]
     );
-    // Programs find the whole of it.
+    // The form for programs has all of it.
     let told = serde_json::to_value(&view).unwrap();
     assert_eq!(told["gangs"].as_array().map(Vec::len), Some(3));
     assert_eq!(told["gangs"][0]["phase"], "Waiting");

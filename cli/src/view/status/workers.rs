@@ -9,7 +9,8 @@ use lockstep_proto::platform::v1 as pb;
 use super::{Observed, Worker, camel};
 use crate::view::{pods, time};
 
-/// As the platform API shows them, where it does; else one for each pod that the Job should have.
+/// The workers that the platform API reports for a Job; without any, one for each pod that the Job
+/// should have.
 pub(super) fn workers(seen: &Observed, job: &Job, name: &str) -> Vec<Worker> {
     let pods = newest_pods(seen, name);
     let live: Vec<&pb::Worker> = seen
@@ -34,7 +35,7 @@ pub(super) fn workers(seen: &Observed, job: &Job, name: &str) -> Vec<Worker> {
 
 type Pods<'s> = BTreeMap<u32, &'s Pod>;
 
-/// The pod of each index that counts most.
+/// The pod of each index: a live one if possible, and the newest.
 fn newest_pods<'s>(seen: &'s Observed, job: &str) -> Pods<'s> {
     let mut newest = Pods::new();
     for pod in seen.pods.iter().filter(|pod| pods::job(pod) == Some(job)) {
@@ -52,7 +53,7 @@ fn from_agent(worker: &pb::Worker, generation: u64, pods: &Pods<'_>) -> Worker {
     let pod = pods.get(&identity.completion_index);
     let text = |text: &String| (!text.is_empty()).then(|| text.clone());
     let phase = worker.phase();
-    // Nothing has been heard of it: its pod may know why.
+    // The worker has not reported: its pod may say why.
     let unheard = matches!(
         phase,
         pb::WorkerPhase::Pending | pb::WorkerPhase::Unspecified | pb::WorkerPhase::Lost
@@ -113,7 +114,7 @@ fn from_pods(job: &Job, pods: &Pods<'_>) -> Vec<Worker> {
     (0..expected.max(last)).map(worker).collect()
 }
 
-/// How many pods the Job has at once.
+/// How many pods the Job runs at once.
 fn expected(job: &Job) -> u32 {
     let spec = job.spec.as_ref();
     let parallelism = spec.and_then(|spec| spec.parallelism).unwrap_or(1);

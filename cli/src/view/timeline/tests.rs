@@ -41,7 +41,7 @@ fn history(entries: Vec<Entry>) -> History {
 }
 
 #[test]
-fn the_last_completed_restart_is_told_unless_another_is_asked_for() {
+fn the_last_completed_restart_is_shown_by_default() {
     let history = history(vec![
         entry(1, Some(phases())),
         entry(2, Some(phases())),
@@ -52,12 +52,12 @@ fn the_last_completed_restart_is_told_unless_another_is_asked_for() {
     let error = timeline(&history, Some(3)).unwrap_err().to_string();
     assert_eq!(
         error,
-        "--generation 3: no such restart of team/ring is known, those to 1, 2 are"
+        "--generation 3: no such restart of team/ring is known; known generations: 1, 2"
     );
 }
 
 #[test]
-fn a_phase_is_told_where_both_its_ends_are_known_and_ends_no_earlier_than_it_begins() {
+fn a_phase_needs_both_ends_and_does_not_end_before_it_begins() {
     let told = timeline(&history(vec![entry(1, Some(phases()))]), None).unwrap();
     let spans: Vec<_> = told
         .phases
@@ -78,7 +78,7 @@ fn a_phase_is_told_where_both_its_ends_are_known_and_ends_no_earlier_than_it_beg
 }
 
 #[test]
-fn where_nothing_is_known_that_is_said() {
+fn an_unknown_restart_is_an_error() {
     for generation in [None, Some(1)] {
         let error = timeline(&history(Vec::new()), generation)
             .unwrap_err()

@@ -1,6 +1,7 @@
-"""A client of Lockstep's platform API (`lockstep.platform.v1`): list, watch, restart and suspend groups of workers.
+"""A client of Lockstep's platform API: list, watch, restart and suspend groups of workers.
 
-Messages are those of the .proto, in `lockstep.platform.v1.platform_pb2`; those that are met most are here as well.
+The messages of the .proto are in `lockstep.platform.v1.platform_pb2`. The most common ones are
+exported here as well.
 """
 
 from lockstep.client import Changed, Client, Event, Job, OneWorker, Removed, ReplicatedJob, Synced, Target

@@ -1,4 +1,4 @@
-"""The client. It keeps nothing between calls: each opens a connection of its own, and reads CA and token anew."""
+"""The client. It has no state: each call opens its own connection and reads the CA and the token."""
 
 from __future__ import annotations
 
@@ -20,21 +20,23 @@ from lockstep.platform.v1 import platform_pb2 as pb
 from lockstep.platform.v1.platform_pb2_grpc import PlatformStub
 
 TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount/token"
-# The first wait between attempts, and the longest, in seconds.
+# The first and the longest delay between attempts, in seconds.
 _DELAYS = (0.1, 5.0)
 _LOG = logging.getLogger("lockstep")
 _Request = TypeVar("_Request")
 _Answer = TypeVar("_Answer")
-# A dead connection is noticed within 40 s. No connection is shared: the next one may lead to another replica.
+# A dead connection is detected within 40 s. Connections are not shared, since the next one may reach
+# another replica.
 _OPTIONS: list[tuple[str, int | str]] = [
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_retries", 0),
-    # How long a connection may take, TLS included; 20 s by default. A call that waits for a dead node's is tried again within its deadline.
+    # Time limit for a connection, TLS included (default: 20 s). It leaves a call that reached a dead
+    # node time for another attempt.
     ("grpc.min_reconnect_backoff_ms", 2_000),
-    # The server says how large a page may be; 4 MiB by default.
+    # No limit, since the server limits the size of a page (default: 4 MiB).
     ("grpc.max_receive_message_length", -1),
 ]
 
@@ -48,7 +50,7 @@ class Changed:
 
 @dataclass(frozen=True)
 class Removed:
-    """The group is gone, or Lockstep does not look after it any more."""
+    """The group is gone, or Lockstep no longer manages it."""
 
     namespace: str
     name: str
@@ -57,7 +59,7 @@ class Removed:
 
 @dataclass(frozen=True)
 class Synced:
-    """Every group that there is has been seen."""
+    """Every existing group has been reported."""
 
 
 Event = Changed | Removed | Synced
@@ -79,7 +81,7 @@ class Job:
 
 @dataclass(frozen=True)
 class OneWorker:
-    """The worker of a Job with this completion index. Without `container`: every worker of its pod."""
+    """The worker of a Job with this completion index. Without `container`, all workers of its pod."""
 
     job: str
     completion_index: int
@@ -90,11 +92,13 @@ Target = ReplicatedJob | Job | OneWorker
 
 
 class Client:
-    """The platform API of one Lockstep, at `target`: lockstep-control-plane.lockstep-system.svc:9445 within the cluster.
+    """A client of the platform API at `target`.
 
-    `ca_file` holds what the ConfigMap lockstep-hub-ca has as ca.crt. `timeout` is the deadline of a call in seconds, where it names no other.
-    Within it a call is tried again while nobody answers, or a replica that does not lead: each attempt may lead to another one.
-    Calls raise `LockstepError` or a class of it, and `OSError` where a file cannot be read. Threads may share a client.
+    Within the cluster, `target` is lockstep-control-plane.lockstep-system.svc:9445. `ca_file` is
+    ca.crt of the ConfigMap lockstep-hub-ca. `timeout` is the default deadline of a call in seconds.
+    Within its deadline, a call is repeated if no replica answers or the replica does not lead: each
+    attempt may reach another one. Calls raise `LockstepError` or a subclass, and `OSError` if a file
+    cannot be read. Threads may share a client.
     """
 
     def __init__(
@@ -115,7 +119,10 @@ class Client:
     def list_groups(
         self, namespace: str = "", *, omit_workers: bool = False, page_size: int = 0, timeout: float | None = None
     ) -> Iterator[pb.Group]:
-        """All groups, or those of a namespace, by namespace and name. Pages are fetched as they are needed, each within `timeout`."""
+        """Yields all groups, or those of a namespace, sorted by namespace and name.
+
+        Pages are fetched when they are needed, each within `timeout`.
+        """
         request = pb.ListGroupsRequest(namespace=namespace, omit_workers=omit_workers, page_size=page_size)
         while True:
             page = self._call(lambda stub: stub.ListGroups, request, timeout)
@@ -127,7 +134,10 @@ class Client:
     def watch_groups(
         self, namespace: str = "", name: str = "", *, omit_workers: bool = False, timeout: float | None = None
     ) -> Iterator[Event]:
-        """Every group once, then `Synced`, then what changes. Ends with the stream, most often by `Unavailable`; without `timeout` it has no deadline."""
+        """Yields every group once, then `Synced`, then changes.
+
+        It ends with the stream, usually by `Unavailable`. Without `timeout` it has no deadline.
+        """
         request = pb.WatchGroupsRequest(namespace=namespace, name=name, omit_workers=omit_workers)
         with self._platform() as (stub, metadata):
             for response in stub.WatchGroups(request, timeout=timeout, metadata=metadata):
@@ -140,15 +150,17 @@ class Client:
                     case "synced":
                         yield Synced()
                     case _:
-                        pass  # Of a later version.
+                        pass  # An event of a later version.
 
     def follow_groups(
         self, namespace: str = "", name: str = "", *, omit_workers: bool = False, timeout: float | None = None
     ) -> Iterator[Event]:
-        """As `watch_groups`, and goes on after the loss of a stream: groups come once more, and those that went meanwhile as `Removed` before `Synced`.
+        """Like `watch_groups`, but opens a new stream after a loss.
 
-        A JobSet that took the place of another one of its name comes after the `Removed` of that one. Each loss is logged.
-        It goes on for ever, but for the first stream: without one within the client's `timeout` it raises `Unavailable`.
+        The new stream yields every group again, and before `Synced` a `Removed` for each group that
+        has gone meanwhile. If a JobSet was replaced by another one of its name, the `Removed` of the
+        old one comes first. Each loss is logged. It raises `Unavailable` only if there is no first
+        stream within the client's `timeout`.
         """
         now = time.monotonic()
         end = None if timeout is None else now + timeout
@@ -176,7 +188,7 @@ class Client:
                             if before and before != known[place]:
                                 yield before
                         case Removed(namespace=space, name=one):
-                            # Each is told of once, and those that were never seen not at all.
+                            # Reported once, and only if the group was reported before.
                             if known.get((space, one)) != event:
                                 continue
                             del known[space, one]
@@ -192,38 +204,44 @@ class Client:
                     raise
                 _LOG.warning("no watch of %s, trying again: %s", self._target, loss)
             except errors.Unauthenticated as loss:
-                # The token was good when the stream began. It has run out since, and its file has the next one.
+                # The token was valid when the stream began and has expired since. Its file has the
+                # next one.
                 if not served:
                     raise
-                _LOG.info("the token of a watch of %s has run out, reading it anew: %s", self._target, loss)
+                _LOG.info("the token of a watch of %s has expired, reading it again: %s", self._target, loss)
             _until(end)
             delay = _pause(delay, end, least)
 
     def restart_group(
         self, namespace: str, name: str, *, token: str = "", timeout: float | None = None
     ) -> pb.RestartGroupResponse:
-        """Restarts all workers in place, uncounted. Returns when the request is durable.
+        """Restarts all workers in place. Returns when the request is durable.
 
-        A repeated `token` is the same restart as long as no other request came in between. Without one every call is another restart.
+        The restart does not count towards maxRestarts. A call with the token of the latest request
+        is the same restart. Without `token`, every call is another restart.
         """
-        # Named here, so that an attempt whose answer was lost may be repeated.
+        # The token lets an attempt whose answer was lost be repeated.
         request = pb.RestartGroupRequest(namespace=namespace, name=name, token=token or str(uuid.uuid4()))
         return self._call(lambda stub: stub.RestartGroup, request, timeout)
 
     def dry_run_restart(
         self, namespace: str, name: str, *, token: str = "", timeout: float | None = None
     ) -> pb.DryRun:
-        """What `restart_group` would do now: whom it would stop, and whom it would leave alone and why. Nothing is written; it takes the same right."""
+        """What `restart_group` would do now: which workers it would stop, and which not and why.
+
+        It writes nothing, and needs the same right.
+        """
         request = pb.DryRunRestartRequest(namespace=namespace, name=name, token=token or str(uuid.uuid4()))
         return self._call(lambda stub: stub.DryRunRestart, request, timeout).dry_run
 
     def restart_workers(
         self, namespace: str, name: str, only: Target, *, token: str = "", timeout: float | None = None
     ) -> pb.RestartWorkersResponse:
-        """Restarts some workers alone, uncounted, and touches nobody else. Returns when the request is durable.
+        """Restarts some workers and no others. Returns when the request is durable.
 
-        They must be such as are restarted alone when they fail (lockstep.dev/restart-scope: worker), else it raises `FailedPrecondition`.
-        `Group.handled_worker_restart` is the token once it has been acted upon.
+        The restart does not count towards maxRestarts. The workers need lockstep.dev/restart-scope:
+        worker, otherwise this raises `FailedPrecondition`. `Group.handled_worker_restart` is the
+        token once the request is handled.
         """
         request = pb.RestartWorkersRequest(
             namespace=namespace, name=name, token=token or str(uuid.uuid4()), only=_target(only)
@@ -233,18 +251,24 @@ class Client:
     def dry_run_restart_workers(
         self, namespace: str, name: str, only: Target, *, token: str = "", timeout: float | None = None
     ) -> pb.DryRun:
-        """What `restart_workers` would do now. Nothing is written; it takes the same right."""
+        """What `restart_workers` would do now. It writes nothing, and needs the same right."""
         request = pb.DryRunRestartWorkersRequest(
             namespace=namespace, name=name, token=token or str(uuid.uuid4()), only=_target(only)
         )
         return self._call(lambda stub: stub.DryRunRestartWorkers, request, timeout).dry_run
 
     def suspend_group(self, namespace: str, name: str, *, timeout: float | None = None) -> pb.SetSuspendedResponse:
-        """Suspends the JobSet, which takes its pods away. Returns when that is durable; one that is suspended already is left as it is."""
+        """Suspends the JobSet, which deletes its pods. Returns when that is durable.
+
+        A suspended JobSet is left as it is.
+        """
         return self._set_suspended(namespace, name, True, timeout)
 
     def resume_group(self, namespace: str, name: str, *, timeout: float | None = None) -> pb.SetSuspendedResponse:
-        """Resumes the JobSet. Returns when that is durable; one that is not suspended is left as it is."""
+        """Resumes the JobSet. Returns when that is durable.
+
+        A JobSet that is not suspended is left as it is.
+        """
         return self._set_suspended(namespace, name, False, timeout)
 
     def _set_suspended(
@@ -254,14 +278,18 @@ class Client:
         return self._call(lambda stub: stub.SetSuspended, request, timeout)
 
     def list_restarts(self, namespace: str, name: str, *, timeout: float | None = None) -> pb.ListRestartsResponse:
-        """The last restarts of a group, 32 at most, the newest first: those since the leader took the group over, at `since_unix_nanos`."""
+        """The last restarts of a group, at most 32, the newest first.
+
+        They begin when the leader took over the group, at `since_unix_nanos`.
+        """
         request = pb.ListRestartsRequest(namespace=namespace, name=name)
         return self._call(lambda stub: stub.ListRestarts, request, timeout)
 
     def list_nodes(self, *, page_size: int = 0, timeout: float | None = None) -> Iterator[pb.Node]:
-        """The nodes whose daemon is connected, by name, and what restarts in place there; with the right to list JobSets in all namespaces.
+        """Yields the nodes whose daemons are connected, sorted by name, with their restart levels.
 
-        Pages are fetched as they are needed, each within `timeout`.
+        It needs the right to list JobSets in all namespaces. Pages are fetched when they are needed,
+        each within `timeout`.
         """
         request = pb.ListNodesRequest(page_size=page_size)
         while True:
@@ -272,28 +300,33 @@ class Client:
             request.page_token = page.next_page_token
 
     def history(self, namespace: str, name: str, *, timeout: float | None = None) -> list[pb.Restart]:
-        """The last restarts of a group, the newest first, as `list_restarts` has them."""
+        """The restarts of `list_restarts` as a list, the newest first."""
         return list(self.list_restarts(namespace, name, timeout=timeout).restarts)
 
     def timeline(
         self, namespace: str, name: str, *, generation: int = 0, timeout: float | None = None
     ) -> pb.Restart | None:
-        """The restart that led to `generation`, or the last one that is done, with its phases; `None` where this leader has seen none."""
+        """The restart that led to `generation`, by default the last one that is done.
+
+        Returns `None` if this leader has seen none.
+        """
         for restart in self.history(namespace, name, timeout=timeout):
             if restart.generation == generation or not generation and restart.outcome == pb.RESTART_OUTCOME_DONE:
                 return restart
         return None
 
     def restart_and_wait(self, namespace: str, name: str, *, token: str = "", timeout: float = 60.0) -> pb.Group:
-        """Restarts all workers in place, and returns the group when they all run again, or when they have and are being restarted for something else.
+        """Restarts all workers in place, and returns the group when all of them run again.
 
-        `timeout` is for all of it, with its repetitions.
+        It also returns when they have run again and are being restarted for another reason.
+        `timeout` covers everything, repetitions included.
         """
         end = time.monotonic() + timeout
-        looked = self._look(namespace, name, end)
+        current = self._current(namespace, name, end)
         asked = self.restart_group(namespace, name, token=token, timeout=_until(end))
-        # The request that was handled last before this one. Nobody knows where a new leader did not show the group yet.
-        before = looked.handled_request if looked and looked.uid == asked.uid else None
+        # The request that was handled last before this one. It is unknown if a new leader does not
+        # list the group yet.
+        before = current.handled_request if current and current.uid == asked.uid else None
         shown: list[pb.Group] = []
         try:
             return self._wait(asked, before, namespace, name, end, shown)
@@ -309,29 +342,34 @@ class Client:
         end: float,
         shown: list[pb.Group],
     ) -> pb.Group:
-        """Waits for the restart that was `asked` for, `before` which another was handled last. `shown` has the group as it was seen last."""
+        """Waits for the restart that `asked` has requested.
+
+        `before` is the request that was handled last before it. `shown` receives the last state of
+        the group.
+        """
         first = True
-        # The restart attempt at which it was asked whether the restart has ended already.
-        looked_at = -1
-        # A leader that has only just taken over may not show it yet: it is gone where a second look does not find it either.
+        # The restart attempt at which `_has_ended` was last asked.
+        checked_at = -1
+        # A leader that has just taken over may not list the group yet. If a second watch does not
+        # find it either, it is gone.
         for delay in (1.0, 0.0):
             here = False
             for event in self._follow(namespace, name, False, end, first_by=end):
                 match event:
                     case Changed(group) if group.uid == asked.uid:
                         shown[:] = [group]
-                        # Without a restart since, what is handled by now was handled before.
+                        # There was no restart since, so the handled request is an earlier one.
                         if first and (before is None or group.generation <= asked.generation):
                             before = group.handled_request
                         here, first = True, False
-                        # Another request that came later stands for this one, which may never be seen then.
+                        # A later request replaces this one, which may then never be seen as handled.
                         acted = asked.handled or group.handled_request == asked.token or group.handled_request != before
                         if acted and _is_steady(group):
                             return group
-                        # It may have ended between two looks, and the next one have begun: in a group that fails again and again nobody
-                        # would ever see it steady.
-                        if acted and group.generation > looked_at:
-                            looked_at = group.generation
+                        # The restart may have ended between two events, and another one have begun.
+                        # A group that fails repeatedly would never be seen steady.
+                        if acted and group.generation > checked_at:
+                            checked_at = group.generation
                             if self._has_ended(asked, namespace, name, end):
                                 return group
                     case Removed(uid=asked.uid):
@@ -342,24 +380,25 @@ class Client:
         raise errors.make(grpc.StatusCode.NOT_FOUND, f"{namespace}/{name} is gone or has ended")
 
     def _has_ended(self, asked: pb.RestartGroupResponse, namespace: str, name: str, end: float) -> bool:
-        """Whether the leader has seen all workers run again since it acted upon a request that came after `asked`, or was that one."""
+        """True if all workers have run again since the leader handled `asked` or a later request."""
         try:
-            told = self.list_restarts(namespace, name, timeout=_until(end))
+            listed = self.list_restarts(namespace, name, timeout=_until(end))
         except errors.DeadlineExceeded:
             raise
         except errors.LockstepError:
-            return False  # Who may not list, or asks an older control plane: the watch goes on, and says the rest.
-        restarts = [restart for restart in told.restarts if restart.scope == pb.RESTART_SCOPE_GROUP]
+            # The caller may not list, or the control plane is older. The watch goes on without this.
+            return False
+            restarts = [restart for restart in listed.restarts if restart.scope == pb.RESTART_SCOPE_GROUP]
         wanted = [
             restart.generation
             for restart in restarts
             if restart.cause.reason == "ManualRequest" and restart.generation > asked.generation
         ]
         done = [restart.generation for restart in restarts if restart.outcome == pb.RESTART_OUTCOME_DONE]
-        return told.uid == asked.uid and bool(wanted and done) and max(done) >= min(wanted)
+        return listed.uid == asked.uid and bool(wanted and done) and max(done) >= min(wanted)
 
-    def _look(self, namespace: str, name: str, end: float) -> pb.Group | None:
-        """The group as it is now, if it is shown."""
+    def _current(self, namespace: str, name: str, end: float) -> pb.Group | None:
+        """The group as it is now, or `None` if it is not listed."""
         for event in self._follow(namespace, name, True, end, first_by=end):
             match event:
                 case Changed(group):
@@ -374,7 +413,7 @@ class Client:
         request: _Request,
         timeout: float | None,
     ) -> _Answer:
-        """A call that may be repeated."""
+        """Makes a call, and repeats it within its deadline. It must be idempotent."""
         end = time.monotonic() + (timeout or self._timeout)
         delay = _DELAYS[0]
         loss: errors.Unavailable | None = None
@@ -385,14 +424,14 @@ class Client:
             except errors.Unavailable as again:
                 loss = again
             except errors.DeadlineExceeded:
-                # Why it took so long says more.
+                # The reason for the repetition says more.
                 if loss:
                     raise loss from None
                 raise
             least = loss.details.retry_after or 0.0
             if time.monotonic() + max(delay, least) >= end:
                 raise loss
-            _LOG.info("no answer of %s, trying again: %s", self._target, loss)
+            _LOG.info("no answer from %s, trying again: %s", self._target, loss)
             delay = _pause(delay, least=least)
 
     @contextlib.contextmanager
@@ -417,22 +456,22 @@ def _target(only: Target) -> pb.Target:
 
 
 def _not_yet(namespace: str, name: str, timeout: float, group: pb.Group | None) -> str:
-    """Why a restart that was asked for is not done: where the group stood last."""
-    far = "nothing was seen of it"
+    """The message for a restart that is not done in time, with the last state of the group."""
+    state = "the group was not seen"
     if group:
         phase = pb.GroupPhase.Name(group.phase).removeprefix("GROUP_PHASE_")
-        far = f"{phase}, {group.workers_up} of {group.workers_expected} workers up at generation {group.generation}"
-    return f"{namespace}/{name}: asked to restart, and not all workers run again within {timeout:g} s: {far}"
+        state = f"{phase}, {group.workers_up} of {group.workers_expected} workers up at generation {group.generation}"
+        return f"{namespace}/{name}: restart requested, but not all workers ran again within {timeout:g} s: {state}"
 
 
 def _is_steady(group: pb.Group) -> bool:
-    """Whether all workers run."""
+    """True if all workers run."""
     steady = group.phase == pb.GROUP_PHASE_IN_SYNC and group.released == group.generation
     return steady and group.workers_up == group.workers_expected
 
 
 def _pause(delay: float, end: float | None = None, least: float = 0.0) -> float:
-    """Waits for about `delay` seconds, but `least` at least, not past `end`, and returns how long the next one should be."""
+    """Waits about `delay` seconds, at least `least`, but not past `end`. Returns the next delay."""
     wait = max(least, delay * random.uniform(0.5, 1.0))
     time.sleep(wait if end is None else max(0.0, min(wait, end - time.monotonic())))
     return min(2 * delay, _DELAYS[1])
@@ -444,5 +483,5 @@ def _until(end: float | None) -> float | None:
         return None
     left = end - time.monotonic()
     if left <= 0:
-        raise errors.make(grpc.StatusCode.DEADLINE_EXCEEDED, "the time is over")
+        raise errors.make(grpc.StatusCode.DEADLINE_EXCEEDED, "the time is up")
     return left

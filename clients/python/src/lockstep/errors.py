@@ -1,4 +1,4 @@
-"""What can go wrong, by gRPC's status codes and the reasons beside them, as platform.proto explains both."""
+"""Exceptions, one for each status code of gRPC. platform.proto explains the codes and the reasons."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _DETAILS = "grpc-status-details-bin"
 
 @dataclass(frozen=True)
 class FieldViolation:
-    """An argument that is none: its path in the request, such as `only.worker.job`, and what is wrong with it."""
+    """An invalid field: its path in the request, such as `only.worker.job`, and what is wrong."""
 
     field: str
     description: str
@@ -23,7 +23,10 @@ class FieldViolation:
 
 @dataclass(frozen=True)
 class Precondition:
-    """What speaks against a call: a reason, the object (`jobsets.jobset.x-k8s.io/NAMESPACE/NAME`), and the same for people."""
+    """A precondition that does not hold: a reason, the object, and a text for people.
+
+    The object is `jobsets.jobset.x-k8s.io/NAMESPACE/NAME`.
+    """
 
     type: str
     subject: str
@@ -32,25 +35,25 @@ class Precondition:
 
 @dataclass(frozen=True)
 class Details:
-    """What a failure says to programs. All of it is empty where somebody else failed, such as the network."""
+    """Details of a failure for programs. They are empty if Lockstep did not answer."""
 
-    # One of those in platform.proto, such as JOBSET_ENDED.
+    # One of the reasons in platform.proto, such as JOBSET_ENDED.
     reason: str = ""
-    # What is known of namespace, jobset, verb, user, field, replicatedJob and limit.
+    # Any of namespace, jobset, verb, user, field, replicatedJob and limit.
     metadata: Mapping[str, str] = field(default_factory=dict)
     fields: tuple[FieldViolation, ...] = ()
     preconditions: tuple[Precondition, ...] = ()
-    # Seconds to wait at least before the same call is made again, where that may be served.
+    # Seconds to wait at least before a retry, if a retry may succeed.
     retry_after: float | None = None
 
 
 def _visible(message: str) -> str:
-    """What others wrote, for a terminal: what it would act upon is named in its place. `message` has it as it came."""
+    """Escapes what a terminal would act upon. `LockstepError.message` has the original text."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in message)
 
 
 class LockstepError(Exception):
-    """A call failed. Codes that have no class of their own come as this one."""
+    """A call failed. Status codes without a class of their own raise this one."""
 
     def __init__(self, code: grpc.StatusCode, message: str, details: Details | None = None) -> None:
         super().__init__(f"{code.name}: {_visible(message)}")
@@ -60,20 +63,20 @@ class LockstepError(Exception):
 
     @property
     def reason(self) -> str:
-        """Why, for programs, such as JOBSET_ENDED; empty where it is not known."""
+        """The reason for programs, such as JOBSET_ENDED; empty if unknown."""
         return self.details.reason
 
 
 class Unauthenticated(LockstepError):
-    """No token, or one that the cluster does not know."""
+    """There is no token, or the cluster does not accept it."""
 
 
 class PermissionDenied(LockstepError):
-    """The caller may not; the message names verb, namespace and name."""
+    """The caller lacks a right. The message names verb, namespace and name."""
 
 
 class InvalidArgument(LockstepError):
-    """The message begins with the name of the field, which is in `details.fields` too."""
+    """An argument is invalid. The message begins with its field, which is in `details.fields` too."""
 
 
 class NotFound(LockstepError):
@@ -81,23 +84,23 @@ class NotFound(LockstepError):
 
 
 class FailedPrecondition(LockstepError):
-    """The JobSet is none that Lockstep restarts in place, or it has ended, ...: `reason` says which."""
+    """The JobSet does not restart in place, has ended, or similar: `reason` says which."""
 
 
 class Aborted(LockstepError):
-    """The JobSet was changed or deleted meanwhile: look again."""
+    """The JobSet was changed or deleted meanwhile: read it again."""
 
 
 class Unavailable(LockstepError):
-    """Nobody is there, the certificate is not trusted, or this replica does not lead: try again."""
+    """No server answers, its certificate is not trusted, or the replica does not lead: try again."""
 
 
 class ResourceExhausted(LockstepError):
-    """Too many watches at once, ...: `reason` says of what, and `details.retry_after` when to come again."""
+    """There are too many watches or similar: `reason` says what, `details.retry_after` when to retry."""
 
 
 class DeadlineExceeded(LockstepError):
-    """It took longer than the timeout."""
+    """The call took longer than its timeout."""
 
 
 _CLASSES: dict[grpc.StatusCode, type[LockstepError]] = {
@@ -114,19 +117,19 @@ _CLASSES: dict[grpc.StatusCode, type[LockstepError]] = {
 
 
 def make(code: grpc.StatusCode, message: str, details: Details | None = None) -> LockstepError:
-    """The exception of a status."""
+    """The exception for a status."""
     return _CLASSES.get(code, LockstepError)(code, message, details)
 
 
 def of(error: grpc.RpcError) -> LockstepError:
-    """The exception of a call that failed."""
+    """The exception for a failed call."""
     if isinstance(error, grpc.Call):
         return make(error.code(), error.details() or "", _details(error))
     return LockstepError(grpc.StatusCode.UNKNOWN, str(error))
 
 
 def _details(call: grpc.Call) -> Details:
-    """What a status holds beside its message. What cannot be read is as if it were not there."""
+    """The details of a status. Unreadable ones are ignored."""
     values = [value for key, value in call.trailing_metadata() or () if key == _DETAILS]
     status = status_pb2.Status()
     info, again = error_details_pb2.ErrorInfo(), error_details_pb2.RetryInfo()

@@ -1,4 +1,4 @@
-//! Many JobSets at once on an API server without nodes, and many pods to watch.
+//! Measures the control plane with many JobSets at once and many watched pods, without nodes.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -12,8 +12,8 @@ use kube::api::{Api, DynamicObject, ListParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind};
 use lockstep_integration::cluster::{Cluster, Spec};
 use lockstep_integration::harness::{Access, ControlPlane, eventually, hollow, stopwatch};
+use lockstep_integration::host::target_dir;
 use lockstep_integration::progress::Progress;
-use lockstep_integration::target::target;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
@@ -21,62 +21,63 @@ use crate::write;
 
 /// Jobs of each JobSet.
 const JOBS: usize = 4;
-/// Nodes that the watched pods are on, and CPUs of each.
+/// Number of nodes of the watched pods, and CPUs of each.
 const NODES: (usize, u32) = (1000, 8);
-/// Objects that the benchmark creates at the same time.
+/// Concurrent requests of the benchmark.
 const CREATORS: usize = 16;
-/// The definition of JobSets, for a controller that does not bring it.
+/// The CRD of JobSets, for a controller that does not install it.
 const CRD: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/../charts/lockstep/crds/jobset.x-k8s.io_jobsets.yaml"
 );
-/// Between two looks.
+/// Interval between two polls.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How long what is under way may take in the end. (The Job controller goes on making pods for minutes, and statuses follow.)
+/// How long the system may take to become idle. (The Job controller creates pods for minutes, and
+/// statuses follow.)
 const SETTLE: Duration = Duration::from_secs(2);
-/// How long anything may take.
+/// Time limit for each step.
 const LIMIT: Duration = Duration::from_secs(300);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// JobSets that are created at once, of four Jobs each
+    /// JobSets to create at once, of four Jobs each
     #[arg(long, default_value_t = 1000)]
     jobsets: usize,
-    /// Pods that are watched in the end
+    /// Watched pods at the end
     #[arg(long, default_value_t = 10_000)]
     pods: usize,
-    /// How often; each time on a new API server. Medians are shown
+    /// Rounds, each on a new API server; medians are shown
     #[arg(long, default_value_t = 3)]
     rounds: usize,
     /// The control plane [default: the release build]
     #[arg(long)]
     program: Option<PathBuf>,
-    /// The upstream controller, to be measured beside ours: built from its own repository
+    /// The upstream controller to compare with, built from its own repository
     #[arg(long)]
     upstream: Option<PathBuf>,
 }
 
-/// Who makes the Jobs.
+/// What creates the Jobs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Maker<'a> {
     Lockstep(&'a Path),
     Upstream(&'a Path),
-    /// The benchmark itself, with nobody between: what the API server alone takes.
+    /// The benchmark itself, without a controller: the floor that the API server sets.
     Nobody,
 }
 
-/// What one round has shown.
+/// Results of one round.
 #[derive(Default)]
 struct Round {
-    /// Until all Jobs exist.
+    /// Time until all Jobs exist, in seconds.
     seconds: f64,
     cpu: f64,
     peak: f64,
-    /// With all pods there.
+    /// With all pods watched.
     rss: f64,
-    /// And a gang, for which all nodes and pods are looked at.
+    /// With a gang too, for which all nodes and pods are read.
     rss_with_gang: f64,
-    /// Of Lockstep alone.
+    /// Only of Lockstep.
     writes: f64,
     requests: f64,
 }
@@ -87,7 +88,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let program = args
         .program
         .clone()
-        .unwrap_or_else(|| target().join("release/lockstep-control-plane"));
+        .unwrap_or_else(|| target_dir().join("release/lockstep-control-plane"));
     let makers = [
         Some(Maker::Lockstep(&program)),
         args.upstream.as_deref().map(Maker::Upstream),
@@ -122,8 +123,8 @@ impl Maker<'_> {
     }
 
     async fn start(self, cluster: &Cluster, access: &Access) -> Result<Option<ControlPlane>> {
-        std::fs::create_dir_all(target().join("bench"))?;
-        let (kubeconfig, log) = (cluster.kubeconfig(), target().join("bench/control-plane.log"));
+        std::fs::create_dir_all(target_dir().join("bench"))?;
+        let (kubeconfig, log) = (cluster.kubeconfig(), target_dir().join("bench/control-plane.log"));
         Ok(match self {
             Self::Lockstep(program) => {
                 Some(ControlPlane::start(program, &kubeconfig, &log, false, &[]).await?)
@@ -201,7 +202,8 @@ async fn round(args: &Args, maker: Maker<'_>) -> Result<Round> {
 const WRITES: &str = "lockstep_api_writes_total";
 const REQUESTS: &str = "lockstep_api_requests_total";
 
-/// Creates pods until there are as many as wanted, and returns what the control plane takes to watch them, in MiB.
+/// Creates pods up to the wanted number, and returns the memory of the control plane that watches
+/// them, in MiB.
 async fn watched(control_plane: &ControlPlane, client: Client, namespace: &str, args: &Args) -> Result<f64> {
     let pods: Api<Pod> = Api::namespaced(client, namespace);
     let there = count(&pods).await?;
@@ -211,7 +213,8 @@ async fn watched(control_plane: &ControlPlane, client: Client, namespace: &str, 
     Ok(control_plane.usage()?.rss)
 }
 
-/// Creates a JobSet with a gang for which there is no room, and returns what the control plane takes then, in MiB.
+/// Creates a JobSet with a gang that does not fit, and returns the memory of the control plane
+/// then, in MiB.
 async fn with_gang(control_plane: &ControlPlane, jobsets: &Api<DynamicObject>) -> Result<f64> {
     let mut waits = jobset(0);
     waits["metadata"]["name"] = json!("gang");
@@ -242,7 +245,7 @@ where
         .await
 }
 
-/// How many there are, without reading them.
+/// The number of objects, from a list of one.
 async fn count<K>(api: &Api<K>) -> Result<usize>
 where
     K: Clone + std::fmt::Debug + DeserializeOwned,
@@ -314,7 +317,7 @@ fn pod(number: usize, jobsets: usize) -> Value {
     })
 }
 
-/// What a training job's pod looks like.
+/// A pod like that of a training job.
 fn pod_spec() -> Value {
     let env: Vec<Value> = (0..20)
         .map(|number| json!({"name": format!("SETTING_{number}"), "value": "a value of some length"}))

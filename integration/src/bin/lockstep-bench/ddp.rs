@@ -1,5 +1,5 @@
-//! Training with PyTorch's DistributedDataParallel, `examples/pytorch-ddp`: a rank is killed, and the time until every rank has done a step again,
-//! in place and with Recreate.
+//! Kills ranks of a training with PyTorch's DistributedDataParallel (`examples/pytorch-ddp`), and
+//! measures the time until every rank does steps again, in place and with Recreate.
 
 mod job;
 mod log;
@@ -17,13 +17,13 @@ use serde_json::{Value, json};
 use self::job::{Restart, Training, WORKERS};
 use crate::write;
 
-/// As the manifest says.
+/// Number of steps, as in the manifest.
 const STEPS: u64 = 1500;
 
-/// How long something took in a restart.
+/// Reads one duration of a restart.
 type Time = fn(&Restart) -> Duration;
 
-/// What is waited for after a kill.
+/// The durations that are shown.
 const MOMENTS: [(&str, Time); 3] = [
     ("until every rank's program runs again", |restart| restart.started),
     ("until every rank has imported PyTorch", |restart| {
@@ -34,25 +34,26 @@ const MOMENTS: [(&str, Time); 3] = [
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Restarts of each kind, at steps that lie evenly
+    /// Restarts of each kind, at evenly spaced steps
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=10))]
     rounds: u64,
-    /// Where the manifests are
+    /// Folder of the manifests
     #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples"))]
     examples: PathBuf,
 }
 
-/// A job from its first step to its last.
+/// Results of one job.
 struct Run {
     restarts: Vec<Restart>,
     /// Steps that were done more than once.
     again: usize,
-    /// For the results: time, step and loss, and the times of the kills, in seconds since the first step.
+    /// For the results: time, step and loss, and the times of kills, in seconds since the first
+    /// step.
     curve: Vec<[f64; 3]>,
     kills: Vec<f64>,
 }
 
-/// Measures training in the shared cluster, where the product is installed.
+/// Runs the benchmark in the shared cluster, in which the product is installed.
 pub(crate) async fn run(args: Args) -> Result<()> {
     let cluster = Cluster::shared(1).await?;
     cluster.load_image(&image::torch().await?).await?;
@@ -102,7 +103,7 @@ async fn measure(namespace: &Namespace, args: &Args) -> Result<Value> {
     Ok(json!({"workers": WORKERS, "inPlace": in_place.json(), "recreate": recreated.json()}))
 }
 
-/// Trains from the first step to the last, with restarts in between.
+/// Runs a training to its end, with restarts in between.
 async fn train(namespace: &Namespace, args: &Args, name: &str) -> Result<Run> {
     let progress = Progress::new();
     let mut training = Training::start(namespace, &args.examples, name).await?;

@@ -1,4 +1,5 @@
-//! A large JobSet on as many hollow nodes: until all its pods are bound, with a gang and without.
+//! Measures the time until all pods of a large JobSet are bound to hollow nodes, with a gang and
+//! without.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -13,17 +14,17 @@ use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Client, ResourceExt};
 use lockstep_integration::cluster::{Cluster, Spec};
 use lockstep_integration::harness::{Access, ControlPlane, eventually, hollow, stopwatch};
+use lockstep_integration::host::target_dir;
 use lockstep_integration::progress::Progress;
-use lockstep_integration::target::target;
 use serde_json::{Value, json};
 
 use crate::write;
 
-/// How long anything may take.
+/// Time limit for each step.
 const LIMIT: Duration = Duration::from_secs(300);
-/// CPUs of a node: one pod has room there.
+/// CPUs of a node, which has room for one pod.
 const CPUS: u32 = 8;
-/// What starts the pods. None: they start one by one.
+/// The gang backend. `None`: pods start one by one.
 const STARTS: [(&str, Option<&str>); 3] = [
     ("no gang", None),
     ("PodGroup", Some("PodGroup")),
@@ -32,13 +33,13 @@ const STARTS: [(&str, Option<&str>); 3] = [
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Pods of the JobSet, and nodes
+    /// Number of pods, and of nodes
     #[arg(long, default_value_t = 1000)]
     pods: usize,
-    /// Jobs that the pods are divided into
+    /// Number of Jobs with these pods
     #[arg(long, default_value_t = 10)]
     jobs: usize,
-    /// How often each; medians are shown
+    /// Rounds of each kind; medians are shown
     #[arg(long, default_value_t = 3)]
     rounds: usize,
     /// The control plane [default: the release build]
@@ -56,9 +57,9 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let program = args
         .program
         .clone()
-        .unwrap_or_else(|| target().join("release/lockstep-control-plane"));
-    std::fs::create_dir_all(target().join("bench"))?;
-    let log = target().join("bench/control-plane.log");
+        .unwrap_or_else(|| target_dir().join("release/lockstep-control-plane"));
+    std::fs::create_dir_all(target_dir().join("bench"))?;
+    let log = target_dir().join("bench/control-plane.log");
     let control_plane = ControlPlane::start(&program, &cluster.kubeconfig(), &log, true, &[]).await?;
     let access = Access {
         client: cluster.client().await?,
@@ -120,7 +121,7 @@ async fn bound(client: &Client, namespace: &str, args: &Args, backend: Option<&s
     Ok(time)
 }
 
-/// Takes everything away before the next round. No kubelet would let the pods go.
+/// Removes everything before the next round. No kubelet ends the pods.
 async fn clear(jobsets: &Api<DynamicObject>, pods: &Api<Pod>) -> Result<()> {
     jobsets.delete("gang", &DeleteParams::background()).await?;
     eventually("nothing is left", LIMIT, async || {

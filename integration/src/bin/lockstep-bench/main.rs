@@ -1,4 +1,4 @@
-//! `lockstep-bench`: measures the product.
+//! `lockstep-bench`: benchmarks of the product.
 
 mod controller;
 mod ddp;
@@ -11,7 +11,7 @@ use std::fs;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use lockstep_integration::target::target;
+use lockstep_integration::host::target_dir;
 use serde_json::Value;
 
 /// Measures Lockstep.
@@ -24,20 +24,20 @@ struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// A worker is killed on a real node, or on one of several: the time until all run anew, seen from outside. A pod is deleted four times
-    /// in a row. Writes target/bench/restart.json
+    /// Kill workers on one or more real nodes, and measure until new ones run, from outside. Delete
+    /// pods four times in a row. Writes target/bench/restart.json
     Restart(restart::Args),
-    /// Many JobSets are created at once on an API server without nodes: the time until all their Jobs exist, and what the control plane takes
-    /// for it. Writes target/bench/controller.json
+    /// Create many JobSets at once without nodes, and measure until all Jobs exist, and the
+    /// resources of the control plane. Writes target/bench/controller.json
     Controller(controller::Args),
-    /// A JobSet of 1,000 pods on 1,000 nodes without machines: the time until all its pods are bound, with a gang and without. Writes
-    /// target/bench/gang.json
+    /// Create a JobSet of 1,000 pods on 1,000 hollow nodes, and measure until all pods are bound,
+    /// with a gang and without. Writes target/bench/gang.json
     Gang(gang::Args),
-    /// RayJobs of real Ray: from the creation to the driver's first line, and retries in place and on a new cluster. Writes
-    /// target/bench/ray.json
+    /// Run RayJobs with real Ray, and measure until the driver's first line, and retries in place
+    /// and on a new cluster. Writes target/bench/ray.json
     Ray(ray::Args),
-    /// Training with PyTorch's DistributedDataParallel: a rank is killed, and the time until every rank has done a step again, in place and with
-    /// Recreate. Writes target/bench/ddp.json
+    /// Kill ranks of a training with PyTorch's DistributedDataParallel, and measure until every
+    /// rank does steps again, in place and with Recreate. Writes target/bench/ddp.json
     Ddp(ddp::Args),
 }
 
@@ -52,12 +52,12 @@ async fn main() -> Result<()> {
     }
 }
 
-/// What was measured, by its name.
+/// Writes results under a name.
 type Results = serde_json::Map<String, Value>;
 
-/// What was written before; nothing where there is none.
+/// The results of an earlier run; empty if there are none.
 fn read(name: &str) -> Result<Results> {
-    match fs::read(target().join("bench").join(format!("{name}.json"))) {
+    match fs::read(target_dir().join("bench").join(format!("{name}.json"))) {
         Ok(bytes) => Ok(serde_json::from_slice(&bytes)?),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Results::new()),
         Err(error) => Err(error.into()),
@@ -65,7 +65,7 @@ fn read(name: &str) -> Result<Results> {
 }
 
 fn write(name: &str, results: &Value) -> Result<()> {
-    let dir = target().join("bench");
+    let dir = target_dir().join("bench");
     fs::create_dir_all(&dir)?;
     fs::write(
         dir.join(format!("{name}.json")),

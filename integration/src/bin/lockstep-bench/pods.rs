@@ -1,4 +1,4 @@
-//! A pod is deleted four times in a row: each time until all workers run again.
+//! Deletes a pod four times in a row, and measures each time until all workers run again.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,8 @@ pub(crate) const PRODUCT: &str = "lockstep-system";
 const DEPLOYMENT: &str = "lockstep-control-plane";
 const FLAG: &str = "--replace-lost-pods=";
 
-/// Replaced by the control plane, by the Job controller alone, and by a recreation of all Jobs.
+/// Times with pods replaced by the control plane, by the Job controller, and by a recreation of
+/// Jobs.
 pub(crate) async fn deleted(namespace: &Namespace, progress: &Progress) -> Result<[Vec<Duration>; 3]> {
     let ours = in_place("pods", namespace, progress).await?;
     switch(namespace, false).await?;
@@ -81,7 +82,7 @@ async fn recreate(namespace: &Namespace, progress: &Progress) -> Result<Vec<Dura
     Ok(times)
 }
 
-/// Names of the pods whose containers run, none of them on its way out.
+/// Names of the pods whose containers run and that are not being deleted.
 async fn running(group: &Group) -> Result<Vec<String>> {
     let pods = group.pods().await?;
     let runs = pods.into_iter().filter(|pod| {
@@ -97,7 +98,7 @@ async fn delete(namespace: &Namespace, pod: &str) -> Result<Instant> {
     Ok(start)
 }
 
-/// Has the control plane replace lost pods, or leave them to the Job controller.
+/// Configures if the control plane replaces lost pods or leaves them to the Job controller.
 async fn switch(namespace: &Namespace, on: bool) -> Result<()> {
     let deployments: Api<Deployment> = Api::namespaced(namespace.access.client.clone(), PRODUCT);
     let deployment = serde_json::to_value(deployments.get(DEPLOYMENT).await?)?;

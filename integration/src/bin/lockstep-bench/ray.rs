@@ -1,5 +1,6 @@
-//! RayJobs whose first attempt fails, retried in place and on a new cluster in turn: from the creation to the driver's first line, and from the
-//! end of one driver to the first line of the next.
+//! Runs RayJobs whose first attempt fails, retried in place and on a new cluster in turn. Measures
+//! from the creation to the driver's first line, and from the end of one driver to the first line
+//! of the next.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,9 +16,10 @@ use serde_json::{Value, json};
 use crate::write;
 
 const LIMIT: Duration = Duration::from_secs(300);
-/// Of the node, where drivers note their times: what is in a pod goes with it.
+/// Folder of the node in which drivers write their times, since files in a pod are lost with it.
 const NOTES: &str = "/var/lib/lockstep-bench";
-/// A line for each attempt's beginning and end, in nanoseconds since the Unix epoch. The first attempt fails.
+/// The driver: writes begin and end of each attempt, in ns since the Unix epoch. The first one
+/// fails.
 const DRIVER: &str = r#"python3 -c 'import os, sys, time
 with open("/notes/times", "a") as notes:
     print(time.time_ns(), time.time_ns(), sep="\n", file=notes)
@@ -33,7 +35,7 @@ pub(crate) struct Args {
     workers: u32,
 }
 
-/// Measures RayJobs in the shared cluster, where the product is installed with `ray.enabled`.
+/// Runs the benchmark in the shared cluster, in which the product is installed with `ray.enabled`.
 pub(crate) async fn run(args: Args) -> Result<()> {
     let cluster = Cluster::shared(1).await?;
     cluster.load_image(&image::ray().await?).await?;
@@ -54,9 +56,9 @@ pub(crate) async fn run(args: Args) -> Result<()> {
 
 async fn measure(cluster: &Cluster, namespace: &Namespace, args: &Args) -> Result<Value> {
     let progress = Progress::new();
-    let (mut first, mut in_place, mut anew) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut first, mut in_place, mut new_cluster) = (Vec::new(), Vec::new(), Vec::new());
     for round in 1..=args.rounds {
-        for (policy, retries) in [("InPlace", &mut in_place), ("NewCluster", &mut anew)] {
+        for (policy, retries) in [("InPlace", &mut in_place), ("NewCluster", &mut new_cluster)] {
             let name = format!("{}-{round}", policy.to_lowercase());
             let notes = cluster.node_path(1, &format!("{NOTES}/{}/{name}", namespace.name))?;
             let [start, retry] = job(namespace, &name, policy, args.workers, &notes).await?;
@@ -74,17 +76,21 @@ async fn measure(cluster: &Cluster, namespace: &Namespace, args: &Args) -> Resul
     println!("{:<60}{:>8}{:>8}{:>8}", "", "median", "least", "most");
     row("created, until the driver's first line", &first);
     row("failed, until the next driver's first line: in place", &in_place);
-    row("failed, until the next driver's first line: a new cluster", &anew);
+    row(
+        "failed, until the next driver's first line: a new cluster",
+        &new_cluster,
+    );
     let seconds = |times: &[Duration]| times.iter().map(Duration::as_secs_f64).collect::<Vec<_>>();
     Ok(json!({
         "workers": args.workers,
         "created": seconds(&first),
         "inPlace": seconds(&in_place),
-        "newCluster": seconds(&anew),
+        "newCluster": seconds(&new_cluster),
     }))
 }
 
-/// Runs a RayJob to its end. Gives the time until its first driver runs, and that between two drivers.
+/// Runs a RayJob to its end. Returns the time until its first driver runs, and that between two
+/// drivers.
 async fn job(
     namespace: &Namespace,
     name: &str,

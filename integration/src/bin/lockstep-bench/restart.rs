@@ -1,4 +1,4 @@
-//! One of the workers is killed: the time until all run anew, seen from outside.
+//! Kills a worker, and measures from outside until new processes of all workers run.
 
 use std::time::Duration;
 
@@ -25,18 +25,19 @@ pub(crate) struct Args {
     /// Restarts in place
     #[arg(long, default_value_t = 100)]
     rounds: u64,
-    /// Recreations, and restarts by kubelet alone
+    /// Recreations, and restarts by only the kubelet
     #[arg(long, default_value_t = 3)]
     slow_rounds: u64,
-    /// Nodes that workers are spread over; where that is more than one, restarts in place alone are measured
+    /// Nodes that workers are spread over; with more than one, only restarts in place are measured
     #[arg(long, default_value_t = 1)]
     nodes: u8,
-    /// Leaves out lost pods, which take 4 minutes
+    /// Skip lost pods, which take 4 minutes
     #[arg(long)]
     no_pods: bool,
 }
 
-/// Measures restarts in the shared cluster, where the product is installed. What was measured of several nodes is added to the rest.
+/// Runs the benchmark in the shared cluster, in which the product is installed. Results for several
+/// nodes are added to those for one.
 pub(crate) async fn run(args: Args) -> Result<()> {
     println!("etcd runs without fsync here, and everything shares one machine.");
     let cluster = Cluster::attach(&default_name()).await?;
@@ -68,7 +69,7 @@ async fn namespace(cluster: &Cluster) -> Result<Namespace> {
     access.namespace("bench").await
 }
 
-/// Waits until so many nodes have a daemon that is ready. What starts on a node before that gets no agent.
+/// Waits until this many nodes have a ready daemon. Containers that start earlier get no agent.
 async fn daemons(namespace: &Namespace, nodes: u8) -> Result<()> {
     let sets: Api<DaemonSet> = Api::namespaced(namespace.access.client.clone(), pods::PRODUCT);
     eventually("every node has its daemon", START, async || {
@@ -89,12 +90,12 @@ async fn on_one_node(namespace: &Namespace, args: &Args, results: &mut Results) 
     let recreate = unsupervised("recreate", WORKERS, namespace, args.slow_rounds, &progress).await?;
     let kubelet = unsupervised("kubelet", 1, namespace, args.slow_rounds, &progress).await?;
     println!(
-        "\nOne of {WORKERS} workers on one node is killed: until {WORKERS} new ones run (kubelet: until the killed one runs again)"
+        "\nOne of {WORKERS} workers on one node is killed: until {WORKERS} new ones run (the kubelet: until the killed one runs again)"
     );
     head();
     row("in place, by process (Lockstep)", &process);
     row("recreation of all Jobs (Recreate)", &recreate);
-    row("kubelet alone, one container, with back-off", &kubelet);
+    row("only the kubelet, one container, with back-off", &kubelet);
     let fifth = |times: &[Duration]| stopwatch::median(times).as_secs_f64() * 1e3;
     if let (Some(head), Some(tail)) = (process.get(..5), process.get(process.len().saturating_sub(5)..)) {
         let (head, tail) = (fifth(head), fifth(tail));
@@ -118,7 +119,7 @@ async fn on_one_node(namespace: &Namespace, args: &Args, results: &mut Results) 
     println!("\nA pod is deleted four times in a row: until all {WORKERS} workers run again, in seconds");
     let hows = [
         ("replaced", "replaced at once (Lockstep)"),
-        ("jobController", "by the Job controller alone (opt-out)"),
+        ("jobController", "only by the Job controller (opt-out)"),
         ("recreate", "recreation of all Jobs (Recreate)"),
     ];
     let mut all = Results::new();
@@ -178,8 +179,8 @@ async fn in_place(
     Ok(times)
 }
 
-/// Without the agent. The kill of one worker is followed by a recreation of all Jobs (`fresh` = all workers), or by kubelet's
-/// restart of that one container (`fresh` = 1).
+/// Measures without the agent. The kill of a worker leads to a recreation of all Jobs (`fresh` =
+/// all workers), or to the kubelet's restart of that container (`fresh` = 1).
 async fn unsupervised(
     how: &str,
     fresh: usize,
@@ -192,7 +193,7 @@ async fn unsupervised(
     } else {
         ("Never", 0)
     };
-    // The worker's sleep is found by a number that no other process has. The shell ends at once when it is told to.
+    // The worker's sleep is found by its unique number. The shell ends at once on SIGTERM.
     let seconds = (1_000_000 + std::process::id() + u32::try_from(fresh)? * 10_000_000).to_string();
     let script = format!("trap 'exit 1' TERM; sleep {seconds} & wait $!; exit 1");
     let manifest = Manifest::new(4, &script)
@@ -205,7 +206,7 @@ async fn unsupervised(
     let mut times = Vec::new();
     for round in 1..=rounds {
         let old = all_run(&marked).await?;
-        // The one that was restarted last, so that kubelet's back-off grows.
+        // The one that was restarted last, so that the kubelet's back-off grows.
         let victim = *old
             .iter()
             .max_by_key(|process| process.start)

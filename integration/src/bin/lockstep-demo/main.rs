@@ -1,7 +1,9 @@
-//! `lockstep-demo`: kills a worker of a running job and shows what happens, restarted in place and by recreation.
+//! `lockstep-demo`: kills a worker of a running job and shows its restart, in place and by
+//! recreation.
 //!
-//! The job is `examples/ring-allreduce.yaml`: four workers that need each other. Times are taken from outside, by looking at `/proc`
-//! every millisecond, and set beside what the control plane says in its events.
+//! The job is `examples/ring-allreduce.yaml`: four workers that need each other. Times are measured
+//! from outside, by scanning `/proc` every millisecond, and shown beside those in the control
+//! plane's events.
 
 mod report;
 mod ring;
@@ -16,17 +18,17 @@ use lockstep_integration::harness::{Access, Namespace};
 
 use ring::{Restart, Ring};
 
-/// Kills a worker of a running job, restarted in place and by recreation, and shows what happens.
+/// Kills a worker of a running job and shows its restart, in place and by recreation.
 #[derive(Debug, Parser)]
 #[command(name = "lockstep-demo", version)]
 struct Args {
-    /// The testbed's cluster, in which Lockstep is installed
+    /// Name of the testbed's cluster, in which Lockstep is installed
     #[arg(long, default_value_t = default_name())]
     cluster: String,
-    /// How many restarts in place to show
+    /// Number of restarts in place
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     restarts: u32,
-    /// Where the manifests are
+    /// Folder of the manifests
     #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples"))]
     examples: PathBuf,
     /// Leave the jobs running
@@ -83,7 +85,7 @@ async fn show(args: &Args, namespace: &Namespace) -> Result<()> {
     Ok(())
 }
 
-/// Starts the job, restarts it so many times, and stops it again.
+/// Starts the job, restarts it this many times, and removes it.
 async fn run(how: &str, manifest: &Path, restarts: u32, ring: Ring) -> Result<Vec<Restart>> {
     let file = manifest.file_name().unwrap_or_default().to_string_lossy();
     println!("\n=== Restarts {how}: kubectl apply -f examples/{file}");

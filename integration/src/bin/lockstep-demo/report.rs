@@ -1,4 +1,4 @@
-//! What the demo prints.
+//! The output of the demo.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::ring::{Restart, WORKERS};
 
-/// The moments in an event's timeline, in the order in which they usually come.
+/// The times in an event's timeline, in their usual order.
 const MOMENTS: [(&str, &str); 8] = [
     ("failedAt", "the agent in the container reaped the worker"),
     ("detectedAt", "detected: the control plane has the report"),
@@ -23,7 +23,7 @@ const MOMENTS: [(&str, &str); 8] = [
     ("runningAt", "running: every agent has reported its new worker"),
 ];
 
-/// Prints one restart: in full the first time, else in a line.
+/// Prints one restart: the first one in full, others in one line.
 pub(crate) fn one(restart: &Restart, number: u32, of: u32) {
     let up = millis(since(restart.killed, restart.ring_up));
     if number > 1 {
@@ -77,7 +77,7 @@ fn moments(restart: &Restart, timeline: &Value) -> Vec<(Duration, String)> {
         .collect()
 }
 
-/// Prints both ways side by side: the median of the times, the last of the rest.
+/// Prints both kinds of restart side by side: medians of the times, otherwise the last value.
 pub(crate) fn compare(in_place: &[Restart], recreated: &[Restart]) {
     let times = |restarts: &[Restart], time: fn(&Restart) -> Duration| {
         let times: Vec<_> = restarts.iter().map(time).collect();
@@ -127,7 +127,7 @@ fn row(what: &str, in_place: &str, recreated: &str) {
     println!("{what:<26}{in_place:>20}{recreated:>20}");
 }
 
-/// From `start` to `end`; none where the clocks or the log's order say that `end` was first.
+/// The time from `start` to `end`; none if `end` was first, by the clocks or the order of the log.
 fn since(start: Timestamp, end: Timestamp) -> Duration {
     Duration::try_from(end.duration_since(start)).unwrap_or_default()
 }

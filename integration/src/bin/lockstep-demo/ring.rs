@@ -16,35 +16,35 @@ use serde_json::Value;
 pub(crate) const WORKERS: usize = 4;
 /// The command of a worker.
 const COMMAND: [&str; 2] = ["python3", "/app/ring.py"];
-/// How long a restart may take before the demo gives up.
+/// Time limit for a restart.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The job.
 pub(crate) struct Ring(Group);
 
-/// A restart, as it was seen.
+/// An observed restart.
 pub(crate) struct Restart {
     /// The rank that was killed, and its pod.
     pub(crate) rank: usize,
     pub(crate) pod: String,
     /// When it was killed.
     pub(crate) killed: Timestamp,
-    /// From then until new processes of all workers were there.
+    /// From the kill until new processes of all workers existed.
     pub(crate) fresh: Duration,
-    /// When the ranks had found each other again.
+    /// When all ranks were connected again.
     pub(crate) ring_up: Timestamp,
-    /// The step at which they went on, and the last one before that.
+    /// The step at which they resumed, and the last one before the kill.
     pub(crate) step: u64,
     pub(crate) step_before: u64,
-    /// Pods and containers that are not those of before.
+    /// Number of new pods and containers.
     pub(crate) new_pods: usize,
     pub(crate) new_containers: usize,
-    /// What the control plane tells in its event, for a restart in place.
+    /// The timeline in the control plane's event, for a restart in place.
     pub(crate) timeline: Option<Value>,
 }
 
 /// The pod UIDs and container ids of the job.
-struct Place {
+struct PodIds {
     pods: BTreeSet<String>,
     containers: BTreeSet<String>,
 }
@@ -76,7 +76,7 @@ impl Ring {
         .await
     }
 
-    /// Removes the job and waits until no process of it is left.
+    /// Removes the job and waits until all its processes have ended.
     pub(crate) async fn delete(&self) -> Result<()> {
         let jobset = format!("jobset/{}", self.0.name);
         self.0
@@ -96,9 +96,9 @@ impl Ring {
         Ok(log.lines().last().unwrap_or_default().to_owned())
     }
 
-    /// Kills a rank and watches until the ring is up again.
+    /// Kills a rank and waits until the ring is up again.
     pub(crate) async fn restart(&self, rank: usize) -> Result<Restart> {
-        let before = self.place().await?;
+        let before = self.pod_ids().await?;
         let attempt = self.generation().await?;
         let step_before = step(&self.last_line(rank).await?).context("no step in the log")?;
         let old = self.processes();
@@ -112,7 +112,7 @@ impl Ring {
         let killed = Timestamp::now();
         let fresh = stopwatch::kill_and_find(command, WORKERS, old.clone(), *victim, PATIENCE).await?;
         let (ring_up, step) = self.ring_up(killed).await?;
-        let after = self.place().await?;
+        let after = self.pod_ids().await?;
         Ok(Restart {
             rank,
             pod,
@@ -130,18 +130,18 @@ impl Ring {
         })
     }
 
-    /// The processes of the workers, without agents and what becomes a worker only later.
+    /// The processes of the workers, without agents and children that are not workers yet.
     fn processes(&self) -> Vec<Process> {
         process::running(&COMMAND)
     }
 
-    /// Waits until rank 0 says that the ring is up, after `since`: when, and at which step.
+    /// Waits until rank 0 logs after `since` that the ring is up. Returns the time and the step.
     async fn ring_up(&self, since: Timestamp) -> Result<(Timestamp, u64)> {
         eventually("the ring is up again", PATIENCE, async || {
             let log = self
                 .log(0, &["--timestamps", "--since-time", &since.to_string()])
                 .await?;
-            // The API server takes whole seconds only.
+            // The API server accepts only whole seconds.
             log.lines()
                 .filter(|line| line.contains("ring of"))
                 .filter_map(|line| {
@@ -149,7 +149,7 @@ impl Ring {
                     Some((time.parse::<Timestamp>().ok()?, step(text)?))
                 })
                 .find(|(time, _)| *time > since)
-                .context("rank 0 does not say so")
+                .context("rank 0 has not logged it")
         })
         .await
     }
@@ -173,20 +173,20 @@ impl Ring {
         name.with_context(|| format!("no pod of rank {rank} runs"))
     }
 
-    async fn place(&self) -> Result<Place> {
+    async fn pod_ids(&self) -> Result<PodIds> {
         let pods = self.0.pods().await?;
         let containers = pods
             .iter()
             .filter(|pod| container_status(pod, CONTAINER).is_some())
             .filter_map(|pod| group::container_id(pod, CONTAINER).ok())
             .collect();
-        Ok(Place {
+        Ok(PodIds {
             pods: pods.into_iter().filter_map(|pod| pod.metadata.uid).collect(),
             containers,
         })
     }
 
-    /// The count of a job that restarts in place.
+    /// The generation of a job that restarts in place.
     async fn generation(&self) -> Result<Option<i64>> {
         let status = self.0.status().await?;
         let in_place = status.get("inPlaceRestart").filter(|status| status.is_object());

@@ -75,7 +75,7 @@ pub(super) async fn a_demo_that_cannot_end_well_leaves_nothing_behind(scene: Sce
             "error: Lockstep is not installed in namespace {namespace}: no control plane has ever led there"
         )],
     )?;
-    ensure!(!refused.err.contains("made "), "{refused:#?}");
+    ensure!(!refused.err.contains("created "), "{refused:#?}");
 
     installed(&scene).await?;
     // No kubelet starts its pods.
@@ -83,7 +83,7 @@ pub(super) async fn a_demo_that_cannot_end_well_leaves_nothing_behind(scene: Sce
     tried.says(
         3,
         &[
-            &format!("note: made JobSet {namespace}/lockstep-demo-"),
+            &format!("note: created JobSet {namespace}/lockstep-demo-"),
             "error: not done within 3s: ",
             "0 of 4 workers run",
             &format!("note: removed JobSet {namespace}/lockstep-demo-"),
@@ -100,7 +100,10 @@ pub(super) async fn a_demo_that_cannot_end_well_leaves_nothing_behind(scene: Sce
     // Nothing was made, so nothing is said to be left.
     let may_not = [&demo[..], &["--as", "system:serviceaccount:nobody:nobody"]].concat();
     let refused = lockstep(&scene, &may_not).await?;
-    refused.says(1, &["error: make JobSet ", "cannot create resource \"jobsets\""])?;
+    refused.says(
+        1,
+        &["error: create JobSet ", "cannot create resource \"jobsets\""],
+    )?;
     ensure!(!refused.err.contains("still there"), "{refused:#?}");
     let quota = ["create", "quota", "one", "--hard=count/jobsets.jobset.x-k8s.io=1"];
     scene.namespace.kubectl(&quota).await?;
@@ -118,14 +121,14 @@ async fn in_a_namespace_of_its_own(scene: &Scene, demo: &[&str]) -> Result<()> {
     tried.says(3, &["0 of 4 workers run"])?;
     let made = tried
         .err
-        .split("made JobSet ")
+        .split("created JobSet ")
         .nth(1)
         .and_then(|rest| rest.split('/').next());
     let made = made.with_context(|| format!("{tried:#?}"))?;
     ensure!(made.starts_with("lockstep-demo-"), "{tried:#?}");
     tried.says(
         3,
-        &[&format!("note: removed namespace {made} with all that is in it")],
+        &[&format!("note: removed namespace {made} with everything in it")],
     )?;
     let namespaces: Api<Namespace> = Api::all(scene.client());
     let left = namespaces.get_opt(made).await?;

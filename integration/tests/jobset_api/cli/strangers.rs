@@ -45,7 +45,7 @@ pub(super) async fn what_strangers_write_stays_in_its_place(scene: Scene) -> Res
     scene.namespace.kubectl_with(&create, &event.to_string()).await?;
 
     let note =
-        format!("note: told by events, which whoever may create events in namespace {namespace} can write\n");
+        format!("note: from events, which anyone who may create events in namespace {namespace} can write\n");
     let by_somebody = format!("RestartedInPlace (says {SHOWN})");
     eventually("the event is told", PATIENCE, async || {
         let told = lockstep(&scene, &["history", "js"]).await?;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use lockstep_integration::harness::eventually;
-use lockstep_integration::ports::free_addresses;
+use lockstep_integration::host::free_addresses;
 use lockstep_integration::progress::Progress;
 use lockstep_integration::tools::Tools;
 use lockstep_proto::platform::v1 as pb;
@@ -77,9 +77,7 @@ async fn on_the_node(scene: &Scene, programs: &[(&'static str, PathBuf)]) -> Res
         &page_flag,
     ];
     let control_plane = scene.control_plane();
-    control_plane.stop().await?;
-    control_plane.start_with(&flags).await?;
-    control_plane.until_ready().await?;
+    control_plane.restart_with(&flags).await?;
     let result = Box::pin(async {
         let pem = scene.hub_ca().await?;
         let ca = dir.join("ca.crt");

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use anyhow::{Result, bail, ensure};
 use lockstep_integration::harness::eventually;
-use lockstep_integration::ports::free_addresses;
+use lockstep_integration::host::free_addresses;
 use lockstep_proto::platform::v1 as pb;
 use lockstep_proto::platform::v1::watch_groups_response::Event;
 

@@ -66,7 +66,9 @@ async fn until_numbers(watch: &mut Watch, expected: [u64; 3], handled: &str) -> 
         .await
 }
 
-/// Who is named is restarted, and nobody else; what cannot be is refused, with the field.
+/// Only named workers are restarted, and invalid targets are refused with the field.
+///
+/// One long scenario, since each step needs the state of the step before.
 pub(super) async fn some_workers_are_restarted(
     scene: &Scene,
     platform: &Caller,

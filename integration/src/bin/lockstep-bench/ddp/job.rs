@@ -21,36 +21,37 @@ pub(super) const WORKERS: usize = 4;
 const COMMAND: [&str; 2] = ["python3", "/app/train.py"];
 /// How long a start or a restart may take: four ranks that import PyTorch on a busy machine.
 const LIMIT: Duration = Duration::from_secs(180);
-/// Of the node, where checkpoints outlive pods.
+/// Folder of the node, in which checkpoints outlive pods.
 const VOLUMES: &str = "/var/lib/lockstep-bench";
 
-/// The job, and what its rank 0 has printed so far.
+/// The job, and the log of its rank 0 so far.
 pub(super) struct Training {
     group: Group,
     lines: Vec<Line>,
 }
 
-/// A restart, as it was seen.
+/// An observed restart.
 pub(super) struct Restart {
     /// The rank that was killed, and when, in seconds since the Unix epoch.
     pub(super) rank: usize,
     pub(super) killed: f64,
-    /// From then until every rank's program ran again, until it had PyTorch, and until every rank had done a step.
+    /// From the kill until every rank's program ran again, had imported PyTorch, and had done a
+    /// step.
     pub(super) started: Duration,
     pub(super) imported: Duration,
     pub(super) stepped: Duration,
-    /// The last step that was seen before, and how many were done according to the checkpoint.
+    /// The last step before the kill, and the number of steps in the checkpoint.
     pub(super) step_before: u64,
     pub(super) resumed: u64,
-    /// Pods and containers that are not those of before.
+    /// Number of new pods and containers.
     pub(super) new_pods: usize,
     pub(super) new_containers: usize,
 }
 
 impl Training {
-    /// Applies the example in `folder`, with a volume of the node for its claim.
+    /// Applies the example in `folder`, with a volume on the node for its claim.
     pub(super) async fn start(namespace: &Namespace, folder: &Path, name: &str) -> Result<Self> {
-        // The folder is one node's: so is whoever claims it, however many nodes there are.
+        // The folder is on one node, so the volume is bound to that node.
         let here = json!({"key": "kubernetes.io/hostname", "operator": "In", "values": [node_name(1)]});
         let volume = json!({
             "apiVersion": "v1",
@@ -80,7 +81,7 @@ impl Training {
         })
     }
 
-    /// All that rank 0 has printed, as far as it was looked at.
+    /// The log of rank 0, as far as it was read.
     pub(super) fn lines(&self) -> &[Line] {
         &self.lines
     }
@@ -103,7 +104,7 @@ impl Training {
     }
 
     async fn until(&mut self, what: &str, is_there: impl Fn(&[Line]) -> bool) -> Result<()> {
-        let what = format!("rank 0 of {} comes to {what}", self.group.name);
+        let what = format!("rank 0 of {} reaches {what}", self.group.name);
         let lines = eventually(&what, LIMIT, async || {
             let lines = self.log(0).await?;
             ensure!(is_there(&lines), "it is at {:?}", lines.last());
@@ -114,14 +115,14 @@ impl Training {
         Ok(())
     }
 
-    /// Adds what is new. The log of a new pod begins anew.
+    /// Appends new lines. The log of a new pod begins from the start.
     fn note(&mut self, lines: Vec<Line>) {
         let last = self.lines.last().map_or(0.0, |line| line.time);
         self.lines
             .extend(lines.into_iter().filter(|line| line.time > last));
     }
 
-    /// Kills a rank, and watches until every rank has done a step again.
+    /// Kills a rank, and waits until every rank has done a step again.
     pub(super) async fn restart(&mut self, rank: usize) -> Result<Restart> {
         let before = self.place().await?;
         let old = process::running(&COMMAND);
@@ -158,7 +159,7 @@ impl Training {
         let resumed = log::steps_of(run, Event::Resumed)
             .next()
             .context("rank 0 began anew")?;
-        // More may have been done and saved between the last look and the kill.
+        // More steps may have been saved between the last poll and the kill.
         ensure!(
             resumed >= saved && saved > 0,
             "resumed at {resumed}; {saved} was saved"
@@ -191,7 +192,7 @@ impl Training {
         Ok(())
     }
 
-    /// What a rank's pod has printed: the one that is not failed or being deleted.
+    /// The log of a rank's pod that is neither failed nor being deleted.
     async fn log(&self, rank: usize) -> Result<Vec<Line>> {
         let pod = self.group.pods().await?.into_iter().find_map(|pod| {
             let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
@@ -222,7 +223,7 @@ fn volume(namespace: &Namespace, name: &str) -> String {
     format!("{}-{name}", namespace.name)
 }
 
-/// Seconds since the Unix epoch, as the program prints them.
+/// The present time in seconds since the Unix epoch, as in the program's log.
 fn now() -> Result<f64> {
     Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64())
 }

@@ -1,4 +1,4 @@
-//! What `examples/pytorch-ddp/train.py` prints.
+//! Parses the log of `examples/pytorch-ddp/train.py`.
 
 use std::collections::BTreeMap;
 
@@ -15,30 +15,30 @@ pub(super) struct Line {
     pub(super) loss: Option<f64>,
 }
 
-/// What a line tells beside steps.
+/// An event in the log other than a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Event {
-    /// The program runs.
+    /// The program has started.
     Start,
-    /// It has PyTorch.
+    /// It has imported PyTorch.
     Imported,
-    /// The state after so many steps was read.
+    /// It has read the state after this many steps.
     Resumed,
-    /// The state after so many steps is on the disk.
+    /// It has saved the state after this many steps.
     Checkpoint,
     /// All steps are done.
     Done,
 }
 
-/// The lines of a log. What is not the program's is left out, such as a line that a kill cut off.
+/// The lines of a log. Lines that cannot be parsed are ignored, such as one that a kill cut off.
 pub(super) fn parse(text: &str) -> Vec<Line> {
     text.lines()
         .filter_map(|line| serde_json::from_str(line).ok())
         .collect()
 }
 
-/// What the program printed since it was started last, if that was after `time`.
+/// The lines since the program's last start, if that was after `time`.
 pub(super) fn started_after(lines: &[Line], time: f64) -> Option<&[Line]> {
     let start = lines.iter().rposition(|line| line.event == Some(Event::Start))?;
     lines
@@ -46,25 +46,25 @@ pub(super) fn started_after(lines: &[Line], time: f64) -> Option<&[Line]> {
         .filter(|run| run.first().is_some_and(|line| line.time > time))
 }
 
-/// The first line about a step that is done.
+/// The first line about a finished step.
 pub(super) fn first_step(run: &[Line]) -> Option<&Line> {
     run.iter().find(|line| line.loss.is_some())
 }
 
-/// When this event was said first.
+/// The time of the first such event.
 pub(super) fn time_of(run: &[Line], event: Event) -> Option<f64> {
     run.iter()
         .find(|line| line.event == Some(event))
         .map(|line| line.time)
 }
 
-/// The last step that was done.
+/// The last finished step.
 pub(super) fn last_step(lines: &[Line]) -> Option<u64> {
     let steps = lines.iter().rev().filter(|line| line.loss.is_some());
     steps.filter_map(|line| line.step).next()
 }
 
-/// The steps that this event was said of.
+/// The steps of these events.
 pub(super) fn steps_of(lines: &[Line], event: Event) -> impl Iterator<Item = u64> {
     lines
         .iter()
@@ -72,7 +72,7 @@ pub(super) fn steps_of(lines: &[Line], event: Event) -> impl Iterator<Item = u64
         .filter_map(|line| line.step)
 }
 
-/// How many steps were done more than once.
+/// The number of steps that were done more than once.
 ///
 /// # Errors
 /// When one of them had another loss than before.

@@ -1,4 +1,4 @@
-//! One line that says how far something has come that is waited for. On a terminal alone.
+//! One line on a terminal that shows the progress of what a command waits for.
 
 use std::io::IsTerminal as _;
 use std::time::Duration;
@@ -7,50 +7,51 @@ use tokio::time::Instant;
 
 use crate::fetch::Changes;
 use crate::print;
-use crate::view::restart::Far;
+use crate::view::restart::ProgressDetail;
 
-/// How often the time is kept right on a screen.
-const LOOK: Duration = Duration::from_millis(200);
-/// Something that moves, so that people see that it is waited.
-const TURNS: [char; 4] = ['◐', '◓', '◑', '◒'];
-/// Cells of the bar.
-const CELLS: u64 = 20;
+/// How often the elapsed time is redrawn.
+const REDRAW_INTERVAL: Duration = Duration::from_millis(200);
+/// Frames of the spinner, which shows that the command still waits.
+const SPINNER: [char; 4] = ['◐', '◓', '◑', '◒'];
+/// Width of the bar in cells.
+const BAR_CELLS: u64 = 20;
 
 /// The line.
-pub(super) struct Bar {
+pub(super) struct ProgressLine {
     shown: bool,
     written: bool,
-    said: Far,
+    detail: ProgressDetail,
 }
 
-impl Bar {
-    /// A line on standard error, where that is a terminal that can write over a line.
+impl ProgressLine {
+    /// A line on standard error, if that is a terminal that can overwrite a line. With `quiet` it
+    /// is never drawn.
     pub(super) fn new(quiet: bool) -> Self {
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
         Self {
             shown: !quiet && !dumb && std::io::stderr().is_terminal(),
             written: false,
-            said: Far::default(),
+            detail: ProgressDetail::default(),
         }
     }
 
-    pub(super) fn show(&mut self, since: Instant, far: Far) {
-        self.said = far;
+    pub(super) fn show(&mut self, since: Instant, detail: ProgressDetail) {
+        self.detail = detail;
         self.write(since);
     }
 
     fn write(&mut self, since: Instant) {
         if self.shown {
             self.written = true;
-            // What is too long is cut off: on a second line it could not be written over.
+            // The terminal cuts off what is too long: a second line could not be overwritten.
             print::control(&format!(
                 "\r\x1b[?7l{}\x1b[K\x1b[?7h",
-                line(&self.said, since.elapsed())
+                line(&self.detail, since.elapsed())
             ));
         }
     }
 
-    /// Waits for a change, or until then, and keeps the time right meanwhile.
+    /// Waits for a change or until `until`, and redraws the elapsed time meanwhile.
     pub(super) async fn wait(&mut self, since: Instant, changes: &mut Changes, until: Instant) {
         let next = changes.next();
         tokio::pin!(next);
@@ -58,7 +59,7 @@ impl Bar {
             tokio::select! {
                 () = &mut next => return,
                 () = tokio::time::sleep_until(until) => return,
-                () = tokio::time::sleep(LOOK), if self.shown => self.write(since),
+                () = tokio::time::sleep(REDRAW_INTERVAL), if self.shown => self.write(since),
             }
         }
     }
@@ -70,27 +71,27 @@ impl Bar {
     }
 }
 
-fn line(far: &Far, elapsed: Duration) -> String {
-    let turn = elapsed.as_millis() / LOOK.as_millis();
-    let turn = usize::try_from(turn).unwrap_or_default() % TURNS.len();
-    let bar = far
+fn line(detail: &ProgressDetail, elapsed: Duration) -> String {
+    let turn = elapsed.as_millis() / REDRAW_INTERVAL.as_millis();
+    let turn = usize::try_from(turn).unwrap_or_default() % SPINNER.len();
+    let bar = detail
         .part
         .map(|(done, all)| format!("{} ", bar(done, all)))
         .unwrap_or_default();
     format!(
         "{} {:>5.1} s  {bar}{}",
-        TURNS[turn],
+        SPINNER[turn],
         elapsed.as_secs_f64(),
-        print::line(&far.words, print::MESSAGE)
+        print::line(&detail.words, print::MESSAGE)
     )
 }
 
-/// Full where all is done, and not before.
+/// A bar that is full only when all is done.
 fn bar(done: u32, all: u32) -> String {
-    let full = (u64::from(done.min(all)) * CELLS)
+    let full = (u64::from(done.min(all)) * BAR_CELLS)
         .checked_div(u64::from(all))
         .unwrap_or_default();
-    let cells = (0..CELLS).map(|cell| if cell < full { '█' } else { '░' });
+    let cells = (0..BAR_CELLS).map(|cell| if cell < full { '█' } else { '░' });
     cells.collect()
 }
 
@@ -100,27 +101,30 @@ mod tests {
 
     #[test]
     fn a_line_says_how_long_and_how_far() {
-        let far = |part| Far {
+        let detail = |part| ProgressDetail {
             words: "Stopping".to_owned(),
             part,
         };
         let after = Duration::from_millis;
-        assert_eq!(line(&far(None), after(0)), "◐   0.0 s  Stopping");
+        assert_eq!(line(&detail(None), after(0)), "◐   0.0 s  Stopping");
         assert_eq!(
-            line(&far(Some((3, 4))), after(12_300)),
+            line(&detail(Some((3, 4))), after(12_300)),
             "◓  12.3 s  ███████████████░░░░░ Stopping"
         );
-        // Something moves from look to look.
-        assert_ne!(line(&far(None), after(200)), line(&far(None), after(399 + 200)));
+        // The spinner moves at each redraw.
+        assert_ne!(
+            line(&detail(None), after(200)),
+            line(&detail(None), after(399 + 200))
+        );
     }
 
     #[test]
-    fn what_a_pod_says_of_itself_moves_no_cursor() {
+    fn text_from_a_pod_does_not_move_the_cursor() {
         let words = "0 of 4 workers run; pod p: \x1b[2Jall is well\r\n";
         let part = None;
         let words = words.to_owned();
         assert_eq!(
-            line(&Far { words, part }, Duration::ZERO),
+            line(&ProgressDetail { words, part }, Duration::ZERO),
             r"◐   0.0 s  0 of 4 workers run; pod p: \x1b[2Jall is well\r\n"
         );
     }

@@ -1,13 +1,14 @@
-//! What the platform API says where it refuses: its own words, with the flags of this program in the place of its fields, and what to do.
+//! Errors of the platform API for people: its message, with the flags of this program in place of
+//! its fields, and what to do.
 
 use std::time::Duration;
 
 use tonic::Status;
 use tonic_types::StatusExt as _;
 
-/// The domain of Lockstep's reasons; those of others are not known.
+/// The domain of Lockstep's reasons. Reasons of other domains are ignored.
 const DOMAIN: &str = "lockstep.dev";
-/// Fields of requests, the longer before the shorter, and what they are called here.
+/// Fields of requests and the flags that fill them. Longer names come before their prefixes.
 const FLAGS: [(&str, &str); 5] = [
     ("only.replicated_job", "--replicated-job"),
     ("only.worker", "--worker"),
@@ -16,7 +17,7 @@ const FLAGS: [(&str, &str); 5] = [
     ("name", ""),
 ];
 
-/// Why, for programs; empty where it does not say so.
+/// The reason for programs; empty if there is none.
 pub(crate) fn reason(status: &Status) -> String {
     let info = status.get_details_error_info();
     info.filter(|info| info.domain == DOMAIN)
@@ -24,21 +25,21 @@ pub(crate) fn reason(status: &Status) -> String {
         .unwrap_or_default()
 }
 
-/// How long to wait before the same is asked again, where that may help on the same connection.
-pub(crate) fn again_after(status: &Status) -> Option<Duration> {
-    // Another replica leads, and this connection leads to this one.
+/// The delay before a retry, if a retry on the same connection may help.
+pub(crate) fn retry_delay(status: &Status) -> Option<Duration> {
+    // Another replica leads, so this connection does not help.
     if matches!(reason(status).as_str(), "NOT_LEADING" | "SHUTTING_DOWN") {
         return None;
     }
     status.get_details_retry_info()?.retry_delay
 }
 
-/// The refusal for people.
+/// The error for people.
 pub(crate) fn words(status: &Status) -> String {
     let message = in_flags(status);
     match reason(status).as_str() {
         "TOKEN_MISSING" | "TOKEN_UNKNOWN" => {
-            format!("{message} (give another by --token or --service-account)")
+            format!("{message} (give another with --token or --service-account)")
         }
         "TOO_MANY_WATCHES" | "TOO_MANY_DRY_RUNS" | "TOO_MANY_CALLERS" | "API_SERVER_UNAVAILABLE" => {
             match status.get_details_retry_info().and_then(|info| info.retry_delay) {
@@ -50,7 +51,7 @@ pub(crate) fn words(status: &Status) -> String {
     }
 }
 
-/// The message, which may begin with the path of a field.
+/// The message, with a flag in place of a field at its beginning.
 fn in_flags(status: &Status) -> String {
     let message = status.message();
     let info = status.get_details_error_info();
@@ -91,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_called_by_the_flags_that_fill_them() {
+    fn fields_are_replaced_by_the_flags_that_fill_them() {
         for (field, message, said) in [
             ("only.job", "only.job: has no Job x", "--job: has no Job x"),
             (
@@ -122,7 +123,7 @@ mod tests {
         let unknown = words(&status("TOKEN_UNKNOWN", "it is not accepted", None, None));
         assert_eq!(
             unknown,
-            "it is not accepted (give another by --token or --service-account)"
+            "it is not accepted (give another with --token or --service-account)"
         );
         let many = status(
             "TOO_MANY_DRY_RUNS",
@@ -131,19 +132,19 @@ mod tests {
             Some(Duration::from_secs(3)),
         );
         assert_eq!(words(&many), "more than 8; try again in 3 s");
-        assert_eq!(again_after(&many), Some(Duration::from_secs(3)));
+        assert_eq!(retry_delay(&many), Some(Duration::from_secs(3)));
         let follower = status("NOT_LEADING", "does not lead", None, Some(Duration::from_secs(1)));
         assert_eq!(
-            (words(&follower).as_str(), again_after(&follower)),
+            (words(&follower).as_str(), retry_delay(&follower)),
             ("does not lead", None)
         );
     }
 
     #[test]
-    fn a_status_of_others_is_told_as_it_is() {
+    fn an_error_from_elsewhere_is_left_as_it_is() {
         let plain = Status::unavailable("broken pipe");
         assert_eq!(
-            (words(&plain).as_str(), again_after(&plain)),
+            (words(&plain).as_str(), retry_delay(&plain)),
             ("broken pipe", None)
         );
         let details = ErrorDetails::with_error_info("TOKEN_UNKNOWN", "example.com", HashMap::new());

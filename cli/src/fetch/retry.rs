@@ -1,24 +1,24 @@
-//! Asks the platform API again where its refusal says when, and that it may be served then.
+//! Repeats calls to the platform API that it refused only for now.
 
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 use tonic::Status;
 
-use crate::view::refused::again_after;
+use crate::view::api_error::retry_delay;
 
-/// For so long.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a call is repeated.
+const RETRY_FOR: Duration = Duration::from_secs(10);
 
-/// The answer to a call that may be repeated.
-pub(super) async fn patiently<T>(mut call: impl AsyncFnMut() -> Result<T, Status>) -> Result<T, Status> {
-    let until = Instant::now() + PATIENCE;
+/// Makes a call, and repeats it after the delay that a refusal names. The call must be idempotent.
+pub(super) async fn with_retries<T>(mut call: impl AsyncFnMut() -> Result<T, Status>) -> Result<T, Status> {
+    let until = Instant::now() + RETRY_FOR;
     loop {
         let refused = match call().await {
             Ok(answer) => return Ok(answer),
             Err(refused) => refused,
         };
-        match again_after(&refused) {
+        match retry_delay(&refused) {
             Some(delay) if Instant::now() + delay < until => sleep(delay).await,
             _ => return Err(refused),
         }
@@ -44,7 +44,7 @@ mod tests {
     async fn a_call_is_repeated_when_the_refusal_says_and_not_for_ever() {
         let begun = Instant::now();
         let mut calls = 0;
-        let answer = patiently(async || {
+        let answer = with_retries(async || {
             calls += 1;
             if calls < 3 { Err(pending()) } else { Ok(calls) }
         });
@@ -52,15 +52,15 @@ mod tests {
         assert!(begun.elapsed() >= Duration::from_secs(2));
 
         let begun = Instant::now();
-        let refused = patiently(async || Err::<(), _>(pending())).await.unwrap_err();
+        let refused = with_retries(async || Err::<(), _>(pending())).await.unwrap_err();
         assert_eq!(refused.message(), "another one is pending");
-        assert!(begun.elapsed() <= PATIENCE);
+        assert!(begun.elapsed() <= RETRY_FOR);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_no_time_mends_is_said_at_once() {
+    async fn a_permanent_error_is_not_repeated() {
         let begun = Instant::now();
-        let refused = patiently(async || Err::<(), _>(Status::not_found("no"))).await;
+        let refused = with_retries(async || Err::<(), _>(Status::not_found("no"))).await;
         assert_eq!(refused.unwrap_err().code(), Code::NotFound);
         assert!(begun.elapsed() < Duration::from_secs(1));
     }

@@ -1,22 +1,24 @@
-//! Ports for servers of this machine.
+//! Free ports and the build folder of this machine.
 
 use std::io::{Error, ErrorKind, Result};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-/// Below the range that the kernel takes ports of clients from.
+/// The ports are below the kernel's range for clients.
 const FIRST: u16 = 10_000;
 const COUNT: u16 = 20_000;
 
-/// Loopback addresses on which nobody listens, other ones each time.
+/// Free loopback addresses, different ones at each call.
 ///
-/// A server that is told of one listens some time later, and not while it is down. The kernel gives none of them to a client meanwhile.
+/// A server may listen on one later, and may be down in between: the kernel gives none of them to a
+/// client meanwhile.
 ///
 /// # Errors
-/// When there are not so many.
+/// When there are not enough.
 pub fn free_addresses<const N: usize>() -> Result<[SocketAddr; N]> {
-    // Another process begins elsewhere, and one that was started beside it some way off.
+    // Each process begins at another port, far from that of a process that was started beside it.
     static NEXT: LazyLock<AtomicU16> = LazyLock::new(|| {
         let some = std::process::id() % 100 * 200;
         AtomicU16::new(u16::try_from(some).unwrap_or_default())
@@ -36,4 +38,11 @@ pub fn free_addresses<const N: usize>() -> Result<[SocketAddr; N]> {
     addresses
         .try_into()
         .map_err(|_| Error::from(ErrorKind::AddrNotAvailable))
+}
+
+/// The build's target directory: `CARGO_TARGET_DIR`, or `target` in the workspace.
+#[must_use]
+pub fn target_dir() -> PathBuf {
+    let beside = || Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("target");
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(beside, PathBuf::from)
 }

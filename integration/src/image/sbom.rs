@@ -1,7 +1,8 @@
-//! What is in an image: a bill of materials (CycloneDX 1.5, JSON) of the crates that its binaries are built from, as Cargo.lock has them.
+//! The SBOM of an image (CycloneDX 1.5, JSON): the crates that its binaries are built from,
+//! according to Cargo.lock.
 //!
-//! Promises: the same Cargo.lock makes the same bill. It lists the crates for this platform with all features that the workspace asks for; a binary
-//! may have fewer.
+//! Promises: the same Cargo.lock gives the same SBOM. It lists the crates for this platform with
+//! all features that the workspace enables; a single binary may have fewer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -12,7 +13,7 @@ use serde_json::{Value, json};
 use super::{ImageError, io as at};
 use crate::command;
 
-/// What `cargo metadata` says.
+/// The output of `cargo metadata`.
 #[derive(Deserialize)]
 pub(super) struct Metadata {
     packages: Vec<Package>,
@@ -47,11 +48,11 @@ struct Dependency {
 
 #[derive(Deserialize)]
 struct DependencyKind {
-    /// `dev` or `build`; nothing for what is linked.
+    /// `dev` or `build`; none for crates that are linked.
     kind: Option<String>,
 }
 
-/// The bill of an image of this name, whose binaries are those of these packages of the workspace.
+/// The SBOM of an image with the binaries of these packages of the workspace.
 pub(super) fn of(image: &str, packages: &[&str]) -> Result<Value, ImageError> {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let lock = workspace.join("Cargo.lock");
@@ -68,7 +69,7 @@ pub(super) fn of(image: &str, packages: &[&str]) -> Result<Value, ImageError> {
     let args = args.into_iter().chain(["--filter-platform", &platform]);
     let said = command::run_blocking("cargo", args)?;
     let metadata = serde_json::from_str(&said)?;
-    Ok(bill(image, packages, &metadata, &checksums(&lock)))
+    Ok(sbom(image, packages, &metadata, &checksums(&lock)))
 }
 
 /// The checksum of each crate, by name and version.
@@ -87,7 +88,7 @@ fn checksums(lock: &str) -> BTreeMap<(String, String), String> {
         .collect()
 }
 
-fn bill(
+fn sbom(
     image: &str,
     packages: &[&str],
     metadata: &Metadata,
@@ -147,7 +148,7 @@ fn bill(
     })
 }
 
-/// How a bill names a crate (package URL).
+/// The package URL of a crate.
 fn reference(package: &Package) -> String {
     format!("pkg:cargo/{}@{}", package.name, package.version)
 }
@@ -161,7 +162,7 @@ fn component(package: &Package, checksums: &BTreeMap<(String, String), String>) 
         "purl": reference(package),
     });
     if let Some(license) = &package.license {
-        // Cargo still takes a slash for `OR`.
+        // Cargo still accepts a slash as `OR`.
         component["licenses"] = json!([{"expression": license.replace('/', " OR ")}]);
     }
     if let Some(checksum) = checksums.get(&(package.name.clone(), package.version.clone())) {
@@ -193,22 +194,22 @@ mod tests {
         });
         let metadata: Metadata = serde_json::from_value(metadata).unwrap();
         let lock = "version = 4\n\n[[package]]\nname = \"below\"\nversion = \"1.0.0\"\nsource = \"registry\"\nchecksum = \"abc\"\n";
-        let bill = bill("image", &["ours"], &metadata, &checksums(lock));
-        let components = bill["components"].as_array().unwrap();
+        let sbom = sbom("image", &["ours"], &metadata, &checksums(lock));
+        let components = sbom["components"].as_array().unwrap();
         let names: Vec<_> = components.iter().map(|component| &component["name"]).collect();
         assert_eq!(names, ["below", "linked", "ours"]);
         assert_eq!(components[0]["hashes"][0]["content"], "abc");
         assert_eq!(components[0]["licenses"][0]["expression"], "MIT OR Apache-2.0");
         assert_eq!(
-            bill["dependencies"][2]["dependsOn"],
+            sbom["dependencies"][2]["dependsOn"],
             json!(["pkg:cargo/linked@1.0.0"])
         );
     }
 
     #[test]
     fn the_bill_of_the_control_plane_has_what_it_speaks_tls_with() {
-        let bill = of("lockstep-control-plane", &["lockstep-control-plane"]).unwrap();
-        let components = bill["components"].as_array().unwrap();
+        let sbom = of("lockstep-control-plane", &["lockstep-control-plane"]).unwrap();
+        let components = sbom["components"].as_array().unwrap();
         let rustls = components
             .iter()
             .find(|component| component["name"] == "rustls")

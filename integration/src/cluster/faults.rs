@@ -1,5 +1,7 @@
-//! Daemons that die and come back, as under a service manager.
+//! Faults: daemons that are killed and started again, as under a service manager, and nodes that
+//! are lost, as by a power failure.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::OsStringExt;
@@ -8,24 +10,51 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use super::process::{Enter, ProcessId};
+use super::process::{Enter, ProcessId, all_pids, kill_until_gone};
 use super::state::{Lock, State};
-use super::{Cluster, ClusterError, Mode, lock};
+use super::{Cluster, ClusterError, Mode, cgroup, lock, node};
 use crate::wait::until;
 
-/// How long a daemon may take to end, or to be started again.
+/// How long a daemon may take to end or to be restarted.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long processes and control groups of a lost node may take to go.
+const LOSS: Duration = Duration::from_secs(20);
 
 impl Cluster {
-    /// Kills a daemon of a node, such as `kubelet-1`, with SIGKILL and starts it again with the same arguments. Does not wait until it
-    /// serves. Gives its command line, for [`Cluster::keep_up`].
+    /// Kills everything on node `index`, which does not come back. The API server notices only that
+    /// the node no longer reports.
+    pub async fn lose_node(&mut self, index: u8) -> Result<(), ClusterError> {
+        let _lock = lock(&self.name).await?;
+        // Another process may have added some.
+        self.state = State::load(&self.dir).ok_or_else(|| ClusterError::NotUp(self.name.clone()))?;
+        let holder = self.holder(index)?;
+        let group = node::cgroup_path(self.network()?, index);
+        let path = format!("/proc/{holder}/ns/mnt");
+        let mounts = fs::read_link(&path).map_err(ClusterError::io(path.as_ref()))?;
+        // Daemons and shims are found by their mount namespace, and pods by their control group.
+        let all = || -> BTreeSet<ProcessId> {
+            all_pids()
+                .filter(|pid| fs::read_link(format!("/proc/{pid}/ns/mnt")).is_ok_and(|own| own == mounts))
+                .chain(cgroup::processes(&group))
+                .filter_map(ProcessId::of)
+                .collect()
+        };
+        kill_until_gone(all, LOSS)?;
+        cgroup::remove(&group, LOSS)?;
+        self.state.remove_node(index);
+        self.state.save(&self.dir)
+    }
+
+    /// Kills a daemon of a node, such as `kubelet-1`, with SIGKILL, and starts it again with the
+    /// same arguments. Does not wait until it serves. Returns its command line, for
+    /// [`Cluster::keep_up`].
     pub async fn restart_daemon(&mut self, name: &str) -> Result<Vec<OsString>, ClusterError> {
         let args = self.kill_daemon(name).await?;
         self.start_daemon(name, &args).await?;
         Ok(args)
     }
 
-    /// Kills a daemon, of a node or not, with SIGKILL. Gives its command line, for [`Cluster::start_daemon`].
+    /// Kills any daemon with SIGKILL. Returns its command line, for [`Cluster::start_daemon`].
     pub async fn kill_daemon(&mut self, name: &str) -> Result<Vec<OsString>, ClusterError> {
         let _lock = self.locked().await?;
         let old = self.recorded(name)?;
@@ -44,7 +73,8 @@ impl Cluster {
         self.start_again(name, args).await
     }
 
-    /// Starts a daemon of a node again if it has ended by itself, as kubelet does where containerd does not answer.
+    /// Restarts a daemon of a node that has ended by itself, as the kubelet does if containerd does
+    /// not answer.
     pub async fn keep_up(&mut self, name: &str, args: &[OsString]) -> Result<(), ClusterError> {
         let _lock = self.locked().await?;
         if self.recorded(name)?.is_alive() {
@@ -65,7 +95,7 @@ impl Cluster {
         self.daemon(name).ok_or_else(none)
     }
 
-    /// Where the daemon runs.
+    /// The namespaces that the daemon runs in.
     fn place(&self, name: &str) -> Result<Enter, ClusterError> {
         Ok(match (index_of(name), self.mode()) {
             (Some(index), _) => Enter::Node(self.holder(index)?),
@@ -86,7 +116,8 @@ impl Cluster {
             }
         }
         self.state.save(&self.dir)?;
-        // What starts it has other arguments. Kubelet may have ended by itself again before it was seen: see `keep_up`.
+        // The launcher has other arguments than the daemon. The kubelet may have ended again before
+        // it was seen: see `keep_up`.
         let may_end = name.starts_with("kubelet-");
         let ended = until(format!("{name} is started again"), PATIENCE, async || {
             let is_it = command_line(new).is_ok_and(|now| now == args);
@@ -100,7 +131,7 @@ impl Cluster {
     }
 }
 
-/// The number of the node that the daemon is on, if it is on one.
+/// The number of the daemon's node, if it is on a node.
 fn index_of(name: &str) -> Option<u8> {
     name.rsplit_once('-').and_then(|(_, index)| index.parse().ok())
 }
@@ -113,7 +144,7 @@ fn command_line(process: ProcessId) -> Result<Vec<OsString>, ClusterError> {
         .split(|byte| *byte == 0)
         .map(|word| OsString::from_vec(word.to_vec()));
     let mut words: Vec<_> = words.collect();
-    // The last one is ended, not followed, by a zero.
+    // The last argument is terminated by a zero, too.
     words.pop();
     Ok(words)
 }
