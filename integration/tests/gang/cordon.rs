@@ -10,7 +10,8 @@ use serde_json::json;
 use crate::pool::{Pool, node};
 use crate::scene::PATIENCE;
 
-/// Has a node take no more pods, and waits until kube-scheduler knows, which may see pods before it sees nodes.
+/// Has a node take no more pods, and waits until kube-scheduler knows, which may see pods before it
+/// sees nodes.
 pub(crate) async fn cordon(pool: &Pool, name: &str) -> Result<()> {
     mark(pool, name, true).await?;
     eventually(

@@ -45,7 +45,8 @@ async fn a_hundred_gangs_in_pod_groups_start_whole_and_finish(scene: Scene) -> R
     compete(scene, "PodGroup", 0.6).await
 }
 
-/// Random gangs, the same each time but for their names, which begin with `name`; and their priorities.
+/// Random gangs, the same each time but for their names, which begin with `name`; and their
+/// priorities.
 pub(crate) fn gangs(name: &str, backend: &'static str) -> Vec<(Set, i32)> {
     let mut random = StdRng::seed_from_u64(7);
     (0..GANGS)
@@ -71,8 +72,9 @@ pub(crate) fn gangs(name: &str, backend: &'static str) -> Vec<(Set, i32)> {
         .collect()
 }
 
-/// The measure is a queue in order of arrival, whose every gang takes as long to start as one does that has all nodes for itself, before the crowd or after
-/// it. `loss` is the part of the nodes' use that may be lost to it, most of it for a busy machine.
+/// The measure is a queue in order of arrival, whose every gang takes as long to start as one does
+/// that has all nodes for itself, before the crowd or after it. `loss` is the part of the nodes'
+/// use that may be lost to it, most of it for a busy machine.
 async fn compete(scene: Scene, backend: &'static str, loss: f64) -> Result<()> {
     let pool = pool(scene).await?;
     let alone_before = alone(&pool, backend, "alone-before").await?;
@@ -147,7 +149,8 @@ pub(crate) fn none_was_partial(seen: &BTreeMap<String, Seen>) -> Result<()> {
     Ok(())
 }
 
-/// How long a gang takes from the last of its pods to the last that is bound, while nothing else runs.
+/// How long a gang takes from the last of its pods to the last that is bound, while nothing else
+/// runs.
 async fn alone(pool: &Pool, backend: &'static str, name: &str) -> Result<Duration> {
     let set = Set::new(name, backend, [part("w", 16, 16, 1)]).runs(Duration::from_millis(100));
     let watcher = Watcher::start(pool.scene.api(), std::slice::from_ref(&set));
@@ -159,7 +162,8 @@ async fn alone(pool: &Pool, backend: &'static str, name: &str) -> Result<Duratio
     Ok(started.duration_since(created))
 }
 
-/// What has been seen, once every set was seen to run and to end: a watch may be behind what is written of JobSets.
+/// What has been seen, once every set was seen to run and to end: a watch may be behind what is
+/// written of JobSets.
 pub(crate) async fn until_seen(watcher: &Watcher, sets: &[Set]) -> Result<BTreeMap<String, Seen>> {
     eventually("every gang was seen to run", PATIENCE, async || {
         let seen = watcher.seen();
@@ -191,7 +195,8 @@ pub(crate) async fn until_all_finished(pool: &Pool) -> Result<()> {
     .await
 }
 
-/// A gang as it was seen, for a queue that loses no time: it comes with the last of its pods, and holds its nodes as long as it did.
+/// A gang as it was seen, for a queue that loses no time: it comes with the last of its pods, and
+/// holds its nodes as long as it did.
 fn as_seen(set: &Set, seen: &Seen, start: Instant) -> Result<in_order::Gang> {
     let came = seen.created.context("its pods never came")?;
     let (started, ended) = seen.started.zip(seen.ended).context("it never ran")?;

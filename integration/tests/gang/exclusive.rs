@@ -51,7 +51,8 @@ async fn domains(pool: &Pool, set: &str, key: &str) -> Result<BTreeMap<String, B
     Ok(domains)
 }
 
-/// By affinity a follower is created after its leader is scheduled: gates start the gang, whichever is asked for.
+/// By affinity a follower is created after its leader is scheduled: gates start the gang, whichever
+/// is asked for.
 async fn exclusively_placed_jobs_of_a_gang_start_when_there_is_a_rack_for_each(scene: Scene) -> Result<()> {
     webhooks::enable(&scene).await?;
     let pool = Pool::new(scene, 4, 2).await?;

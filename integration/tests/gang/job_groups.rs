@@ -1,4 +1,5 @@
-//! Gangs beside a Job controller that makes groups of its own (`WorkloadWithJob`): each pod has one owner of its start at most, and that is its gang.
+//! Gangs beside a Job controller that makes groups of its own (`WorkloadWithJob`): each pod has one
+//! owner of its start at most, and that is its gang.
 //!
 //! It does so for each Job whose template names no group, and would wait for optional workers too.
 
@@ -149,7 +150,8 @@ async fn without_the_pod_webhook(pool: &Pool) -> Result<()> {
     gone(pool, "extras").await
 }
 
-/// Three of five, where the templates name no group: the pod webhook takes the pods out of the Job controller's.
+/// Three of five, where the templates name no group: the pod webhook takes the pods out of the Job
+/// controller's.
 async fn with_the_pod_webhook(pool: &Pool, backend: &'static str) -> Result<()> {
     let name = format!("js-{}", backend.to_lowercase());
     pool.create(&Set::new(&name, backend, [part("w", 5, 3, 1)]))

@@ -1,8 +1,10 @@
-//! The crowd beside a real queue: the same gangs on the same nodes, with the same parts at work, all at once and then one after another in order of
-//! arrival. That takes minutes: `make soak-gang` sets LOCKSTEP_SOAK_GANG for it.
+//! The crowd beside a real queue: the same gangs on the same nodes, with the same parts at work,
+//! all at once and then one after another in order of arrival. That takes minutes: `make soak-gang`
+//! sets LOCKSTEP_SOAK_GANG for it.
 //!
-//! The queue is spared what it need not do in its turn. All JobSets and their Jobs are there, suspended, before its clock starts, and a gang is resumed
-//! in the moment in which the last pod of the one before is seen to be bound. The crowd's clock starts before its first JobSet is created.
+//! The queue is spared what it need not do in its turn. All JobSets and their Jobs are there,
+//! suspended, before its clock starts, and a gang is resumed in the moment in which the last pod of
+//! the one before is seen to be bound. The crowd's clock starts before its first JobSet is created.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +25,8 @@ use crate::pool::{Pool, Set};
 use crate::scene::Scene;
 use crate::watcher::Watcher;
 
-/// How much less than the queue the crowd may use the nodes, for a machine that has more to do at one time than at another.
+/// How much less than the queue the crowd may use the nodes, for a machine that has more to do at
+/// one time than at another.
 const NOISE: f64 = 0.05;
 /// How long one gang may wait for those before it, and what has ended may take to go.
 const LONG: Duration = Duration::from_secs(180);
@@ -68,7 +71,8 @@ struct Outcome {
     took: Duration,
     /// The CPU-seconds that they asked for: what a gang holds before and after it runs is no use.
     work: f64,
-    /// How long they were let to run and not bound, one with another, and how much of that went by before their pods were made.
+    /// How long they were let to run and not bound, one with another, and how much of that went by
+    /// before their pods were made.
     waited: Duration,
     unmade: Duration,
 }
@@ -93,7 +97,8 @@ impl std::fmt::Display for Outcome {
     }
 }
 
-/// Runs all gangs, and checks that none held nodes in part for too long. `let_go` says when each was let to run.
+/// Runs all gangs, and checks that none held nodes in part for too long. `let_go` says when each
+/// was let to run.
 async fn run(
     pool: &Pool,
     name: &str,

@@ -244,7 +244,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Plays a node that reports no more: its kubelet does nothing about the pod, and the node controller has marked it.
+    /// Plays a node that reports no more: its kubelet does nothing about the pod, and the node
+    /// controller has marked it.
     pub(crate) async fn lose(&self, pod: &Pod) -> Result<()> {
         let api = self.scene.api::<Pod>();
         let params = PatchParams::default();
@@ -257,7 +258,8 @@ impl Pool {
         Ok(())
     }
 
-    /// The pods of a set that are not on their way out, by replicatedJob and completion index, such as `w-3`.
+    /// The pods of a set that are not on their way out, by replicatedJob and completion index, such
+    /// as `w-3`.
     pub(crate) async fn pods(&self, set: &str) -> Result<BTreeMap<String, Pod>> {
         let live = self.all_pods(set).await?.into_iter();
         let live = live.filter(|pod| pod.metadata.deletion_timestamp.is_none());

@@ -156,7 +156,8 @@ async fn a_gang_starts_anew_after_a_recreation(scene: Scene) -> Result<()> {
     Ok(())
 }
 
-/// Whose workers restart in place: what is recreated starts together again, and a pod that is lost is replaced at once.
+/// Whose workers restart in place: what is recreated starts together again, and a pod that is lost
+/// is replaced at once.
 async fn an_in_place_gang_keeps_its_promise(scene: Scene) -> Result<()> {
     let pool = Pool::new(scene, 4, 1).await?;
     let mut set = Set::new("js", "Gates", [part("w", 4, 4, 1)]);

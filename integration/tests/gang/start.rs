@@ -117,7 +117,8 @@ async fn two_pod_groups_that_need_more_than_half_both_finish(scene: Scene) -> Re
     both_finish(scene, "PodGroup").await
 }
 
-/// Pods that repel each other are more than the fit check understands: one of four finds no place on three nodes.
+/// Pods that repel each other are more than the fit check understands: one of four finds no place
+/// on three nodes.
 async fn volcano_2462_what_is_not_bound_in_time_is_given_back(scene: Scene) -> Result<()> {
     let pool = Pool::new(scene, 3, 4).await?;
     // Waited out, but not before three have been seen to be bound.

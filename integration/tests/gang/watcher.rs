@@ -1,4 +1,5 @@
-//! Sees every pod of a namespace come, be bound and go, and says which gangs held nodes in part for too long.
+//! Sees every pod of a namespace come, be bound and go, and says which gangs held nodes in part for
+//! too long.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,7 +38,8 @@ struct State {
     seen: BTreeMap<String, Seen>,
     /// All pods that ever were, by JobSet and UID.
     pods: HashMap<String, HashSet<String>>,
-    /// The pods that are bound or have succeeded, by JobSet and UID, and whether they hold their node still.
+    /// The pods that are bound or have succeeded, by JobSet and UID, and whether they hold their
+    /// node still.
     bound: HashMap<String, HashMap<String, bool>>,
 }
 

@@ -1,4 +1,5 @@
-//! Upstream's in-place restart agents (KEP-467), which report by an annotation of their pods: the test plays them.
+//! Upstream's in-place restart agents (KEP-467), which report by an annotation of their pods: the
+//! test plays them.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
@@ -168,7 +169,8 @@ async fn a_failed_job_has_all_made_anew_and_the_agents_count_on(scene: Scene) ->
     for pod in pods(&scene, 3).await? {
         reports(&scene, &pod, 1).await?;
     }
-    // Who reports first has the others follow; where all have reported before anybody looks, nobody has to.
+    // Who reports first has the others follow; where all have reported before anybody looks, nobody
+    // has to.
     scene
         .until_status("current 1", |status| {
             status.current_in_place_restart_attempt == Some(1)

@@ -125,7 +125,8 @@ async fn a_typed_client_that_knows_only_upstreams_fields_loses_none_of_ours(scen
     scene.pods_become("js-a-0", "Running").await?;
     scene.until_jobs(&["js-a-0", "js-b-0", "js-b-1"], 0).await?;
 
-    // Written back whole by such a client, the field would be lost: that is refused, not done in silence.
+    // Written back whole by such a client, the field would be lost: that is refused, not done in
+    // silence.
     eventually("the loss is refused", PATIENCE, async || {
         let mut whole = scene.api::<JobSet>().get("js").await?;
         whole.spec.execution_policy = None;

@@ -123,7 +123,8 @@ impl ControlPlane {
         self.start_by_file(&all).await
     }
 
-    /// Starts the process without any flag that its file of `--config` could stand for, but for these.
+    /// Starts the process without any flag that its file of `--config` could stand for, but for
+    /// these.
     pub(crate) async fn start_by_file(&self, flags: &[&str]) -> Result<()> {
         let shared = &*self.shared;
         let log = File::options().create(true).append(true).open(&shared.log)?;
@@ -150,7 +151,8 @@ impl ControlPlane {
         kubeconfig.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Has it reach the API server by another kubeconfig when it is started next; returns the one before.
+    /// Has it reach the API server by another kubeconfig when it is started next; returns the one
+    /// before.
     pub(crate) fn go_through(&self, kubeconfig: PathBuf) -> PathBuf {
         let before = &self.shared.kubeconfig;
         std::mem::replace(
@@ -260,7 +262,8 @@ impl ControlPlane {
     }
 }
 
-/// What cargo was told by whoever runs the tests. With another CARGO_INCREMENTAL everything would be built anew.
+/// What cargo was told by whoever runs the tests. With another CARGO_INCREMENTAL everything would
+/// be built anew.
 const KEPT: [&str; 4] = [
     "CARGO_HOME",
     "CARGO_TARGET_DIR",
@@ -283,7 +286,8 @@ pub(crate) async fn build(package: &str, program: &str) -> Result<PathBuf> {
     cargo
         .args(["build", "--quiet", "--package", package])
         .current_dir(env!("CARGO_MANIFEST_DIR"));
-    // Build scripts look at some of what cargo tells this test; to them it would be another build each time.
+    // Build scripts look at some of what cargo tells this test; to them it would be another build
+    // each time.
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("CARGO_")) {
         if !KEPT.contains(&name.as_str()) {
             cargo.env_remove(name);

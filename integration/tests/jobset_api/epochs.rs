@@ -1,4 +1,5 @@
-//! A store that was restored from a backup hands out versions that were used before, and epochs come from versions.
+//! A store that was restored from a backup hands out versions that were used before, and epochs
+//! come from versions.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::coordination::v1::Lease;

@@ -1,4 +1,5 @@
-//! The manifests under examples/: each is applied as a user would, and becomes what its comment says.
+//! The manifests under examples/: each is applied as a user would, and becomes what its comment
+//! says.
 
 use std::collections::BTreeSet;
 use std::path::Path;

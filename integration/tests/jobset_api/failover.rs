@@ -1,7 +1,9 @@
-//! The leader dies under many nodes and groups that are being restarted: another one goes on with them, and touches nobody else.
+//! The leader dies under many nodes and groups that are being restarted: another one goes on with
+//! them, and touches nobody else.
 //!
-//! LOCKSTEP_FAILOVER_NODES sets the number of nodes, and has the lease be as short as the chart names it, for measurements on a machine that has
-//! nothing else to do. The pods that the nodes' tokens are bound to take most of the time.
+//! LOCKSTEP_FAILOVER_NODES sets the number of nodes, and has the lease be as short as the chart
+//! names it, for measurements on a machine that has nothing else to do. The pods that the nodes'
+//! tokens are bound to take most of the time.
 
 mod fleet;
 
@@ -27,7 +29,8 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![case!(a_leader_that_is_killed_in_the_middle_of_restarts_is_followed_by_one_that_ends_them alone)]
 }
 
-/// What the nodes are called. They have Node objects: pods of nodes that do not exist are collected within a minute.
+/// What the nodes are called. They have Node objects: pods of nodes that do not exist are collected
+/// within a minute.
 const POOL: &str = "fleet";
 /// Nodes, unless the environment says otherwise.
 const NODES: usize = 200;
@@ -39,12 +42,13 @@ const WORKERS: usize = 4;
 /// How leaders follow one another.
 struct Lease {
     flags: [&'static str; 3],
-    /// From the death of a leader until the next one has decided: its lease runs out, the next one looks, and hears the nodes.
+    /// From the death of a leader until the next one has decided: its lease runs out, the next one
+    /// looks, and hears the nodes.
     followed_within: Duration,
 }
 
-/// A lease that is kept by a leader that does not come to renew it for seconds: all nodes, both control planes and the API server share this
-/// machine, and the programs are built to be debugged.
+/// A lease that is kept by a leader that does not come to renew it for seconds: all nodes, both
+/// control planes and the API server share this machine, and the programs are built to be debugged.
 const LEASE: Lease = Lease {
     flags: [
         "--leader-elect-lease-duration=10s",
@@ -207,7 +211,8 @@ async fn a_leader_that_is_killed_in_the_middle_of_restarts_is_followed_by_one_th
     result
 }
 
-/// Waits until the API server shows those groups that were restarted with as many restarts, and the other one without.
+/// Waits until the API server shows those groups that were restarted with as many restarts, and the
+/// other one without.
 async fn in_sync(scene: &Scene, restarts: i64) -> Result<()> {
     eventually("what was done is written down", PATIENCE, async || {
         for number in 0..GROUPS {

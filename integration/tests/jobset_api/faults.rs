@@ -1,4 +1,5 @@
-//! An API server that fails, and a control plane that is killed between any two of its writes: the end is the same.
+//! An API server that fails, and a control plane that is killed between any two of its writes: the
+//! end is the same.
 
 use std::path::PathBuf;
 

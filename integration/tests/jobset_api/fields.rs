@@ -1,4 +1,5 @@
-//! Network, coordinator, groups, claims, managedBy: what each field makes of Jobs and what stands beside them.
+//! Network, coordinator, groups, claims, managedBy: what each field makes of Jobs and what stands
+//! beside them.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Service};

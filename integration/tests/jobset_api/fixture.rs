@@ -1,6 +1,7 @@
 //! Runs cases against one API server, and one control plane that was there before its CRD.
 //!
-//! Each case has a namespace of its own, whose state is printed when the case fails. Cases that kill the control plane run alone.
+//! Each case has a namespace of its own, whose state is printed when the case fails. Cases that
+//! kill the control plane run alone.
 
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
@@ -39,7 +40,8 @@ pub(crate) struct Case {
     pub(crate) body: Body,
 }
 
-/// Makes a [`Case`] of an `async fn(Scene) -> Result<()>`. `alone` is for those that bear no others beside them.
+/// Makes a [`Case`] of an `async fn(Scene) -> Result<()>`. `alone` is for those that bear no others
+/// beside them.
 macro_rules! case {
     ($body:ident) => {
         case!($body, false)
@@ -107,7 +109,8 @@ impl World {
             Err(_) => Err(anyhow!("not done after {} s", limit.as_secs())),
         };
         if case.alone {
-            // However it ended: the next one finds a control plane that runs, and reaches the API server by itself.
+            // However it ended: the next one finds a control plane that runs, and reaches the API
+            // server by itself.
             let restored = self.control_plane.restore(self.access.kubeconfig.clone()).await;
             restored.map_err(|error| format!("{error:#}"))?;
         }
@@ -126,8 +129,8 @@ impl World {
     }
 }
 
-/// Starts the control plane where no JobSets are known, and then where upstream's definition of them is installed: either way it puts its own in
-/// the place before it is ready.
+/// Starts the control plane where no JobSets are known, and then where upstream's definition of
+/// them is installed: either way it puts its own in the place before it is ready.
 async fn installs_its_definition(access: &Access, control_plane: &ControlPlane) -> Result<()> {
     control_plane.start().await?;
     control_plane.until_ready().await?;

@@ -1,4 +1,5 @@
-//! Gangs as far as an API server without kube-scheduler shows them: what is admitted, and who starts them where no PodGroups are served.
+//! Gangs as far as an API server without kube-scheduler shows them: what is admitted, and who
+//! starts them where no PodGroups are served.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
@@ -31,7 +32,8 @@ fn pods(name: &str, count: i32) -> Value {
     job
 }
 
-/// What becomes of a gang at admission: the whole minimum, and those of the replicatedJobs; or what is said against it. Nothing is kept.
+/// What becomes of a gang at admission: the whole minimum, and those of the replicatedJobs; or what
+/// is said against it. Nothing is kept.
 async fn admitted(scene: &Scene, jobs: &[Value], gang: Value) -> Result<Result<Value, String>> {
     let manifest = jobset(json!({"suspend": true, "gang": gang, "replicatedJobs": jobs}));
     let dry_run = PostParams {

@@ -1,4 +1,5 @@
-//! Who is a node daemon, and who is not: tokens of a real API server, bound to pods that the test says are on a node.
+//! Who is a node daemon, and who is not: tokens of a real API server, bound to pods that the test
+//! says are on a node.
 
 use std::net::SocketAddr;
 
@@ -77,7 +78,8 @@ impl Account {
         Api::namespaced(self.client.clone(), NAMESPACE)
     }
 
-    /// That of node daemons, of which there are some on two nodes. Pods of nodes that do not exist are removed within a minute.
+    /// That of node daemons, of which there are some on two nodes. Pods of nodes that do not exist
+    /// are removed within a minute.
     async fn on_two_nodes(scene: &Scene) -> Result<Self> {
         for name in ["node-a", "node-b"] {
             let node = json!({"metadata": {"name": name}, "spec": {"unschedulable": true}});
@@ -278,7 +280,8 @@ async fn tells_them_from_others(scene: &Scene, hub: &Hub) -> Result<()> {
     let token = daemons.token_of(&gone, AUDIENCE).await?;
     let at_once = DeleteParams::default().grace_period(0);
     daemons.api::<Pod>().delete(&gone.name_any(), &at_once).await?;
-    // The API server looks such pods up in a cache of its own. Who is told by it that a token is good asks again minutes later.
+    // The API server looks such pods up in a cache of its own. Who is told by it that a token is
+    // good asks again minutes later.
     eventually(
         "the API server knows that the pod is gone",
         PATIENCE,

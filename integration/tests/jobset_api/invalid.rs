@@ -184,7 +184,8 @@ async fn a_service_that_is_refused_is_told_of_once_and_made_when_it_may(scene: S
         "{told:?}"
     );
 
-    // What happens again is told again, of another version of the JobSet, and what runs is left alone.
+    // What happens again is told again, of another version of the JobSet, and what runs is left
+    // alone.
     scene
         .until_status("it is counted", |status| {
             !status.replicated_jobs_status.is_empty()

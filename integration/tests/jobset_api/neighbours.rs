@@ -1,4 +1,5 @@
-//! What neighbours do to JobSets, request by request: Kueue's admissions, and the health that Argo CD reads.
+//! What neighbours do to JobSets, request by request: Kueue's admissions, and the health that Argo
+//! CD reads.
 
 use std::process::Stdio;
 
@@ -22,7 +23,8 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// A replicatedJob as Kueue writes it for a flavor: with its node selector and toleration, and its own label and annotation.
+/// A replicatedJob as Kueue writes it for a flavor: with its node selector and toleration, and its
+/// own label and annotation.
 fn admitted(name: &str, zone: &str) -> Value {
     let mut job = replicated_job(name, 1);
     let pod = &mut job["template"]["spec"]["template"];
@@ -135,7 +137,8 @@ async fn kueue_admits_takes_back_and_admits_to_another_flavor(scene: Scene) -> R
     Ok(())
 }
 
-/// What examples/argocd/health.lua says of the JobSet as the API server has it: a word and a message.
+/// What examples/argocd/health.lua says of the JobSet as the API server has it: a word and a
+/// message.
 async fn health(scene: &Scene) -> Result<String> {
     let js = scene
         .namespace

@@ -123,7 +123,8 @@ async fn metrics_are_for_those_who_may_read_them(scene: Scene) -> Result<()> {
     }
     let reader = scene.namespace.kubectl(&["create", "token", "reader"]).await?;
     let stranger = scene.namespace.kubectl(&["create", "token", "default"]).await?;
-    // The API server learns of roles by a watch, and the control plane believes for a while what it says.
+    // The API server learns of roles by a watch, and the control plane believes for a while what it
+    // says.
     let user = format!("system:serviceaccount:{namespace}:reader");
     eventually("the reader has its rights", PATIENCE, async || {
         let can = ["auth", "can-i", "get", "/metrics", "--as", &user];

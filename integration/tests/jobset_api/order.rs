@@ -1,4 +1,5 @@
-//! The order in which replicatedJobs run: dependsOn, startupPolicy, and what all orders have in common.
+//! The order in which replicatedJobs run: dependsOn, startupPolicy, and what all orders have in
+//! common.
 
 use anyhow::{Result, ensure};
 use kube::ResourceExt;
@@ -30,7 +31,8 @@ pub(crate) fn depending(name: &str, on: &[(&str, &str)]) -> Value {
     job
 }
 
-/// Waits until the status counts what the Jobs show, and asserts that nothing but `jobs` was made by then.
+/// Waits until the status counts what the Jobs show, and asserts that nothing but `jobs` was made
+/// by then.
 pub(crate) async fn only(scene: &Scene, what: &str, jobs: &[&str], counts: (&str, i32, i32)) -> Result<()> {
     let (name, ready, succeeded) = counts;
     scene
@@ -120,7 +122,8 @@ async fn a_suspended_sequence_goes_on_where_it_was(scene: Scene) -> Result<()> {
     .await
 }
 
-/// Waits until exactly these of the replicatedJobs with one Job each are suspended, in the status and in fact.
+/// Waits until exactly these of the replicatedJobs with one Job each are suspended, in the status
+/// and in fact.
 async fn until_suspended(scene: &Scene, expected: &[&str]) -> Result<()> {
     eventually(&format!("{expected:?} are suspended"), PATIENCE, async || {
         let status = scene.status().await?;

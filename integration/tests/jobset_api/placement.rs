@@ -94,7 +94,8 @@ pub(crate) async fn bind(scene: &Scene, pod: &str, node: &str) -> Result<()> {
 
 /// Plays the Job controller: the pod of a Job with this index, which selects `rack`.
 ///
-/// Without the annotation by which the pod webhook knows the pods of JobSets, so that it is what the test says.
+/// Without the annotation by which the pod webhook knows the pods of JobSets, so that it is what
+/// the test says.
 async fn make(scene: &Scene, job: &str, index: u32, rack: Option<&str>) -> Result<String> {
     let job: Job = scene.api().get(job).await?;
     let template = job.spec.clone().context("no spec")?.template;

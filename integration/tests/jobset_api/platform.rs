@@ -1,4 +1,5 @@
-//! The platform API: what it shows of a group whose node daemon is played by the test, and who may ask for what.
+//! The platform API: what it shows of a group whose node daemon is played by the test, and who may
+//! ask for what.
 
 pub(crate) mod caller;
 pub(crate) mod daemon;
@@ -50,7 +51,8 @@ fn group() -> Value {
     }))
 }
 
-/// While there is the node that the test plays. Pods of one that does not exist are removed within a minute, or at once where one before has gone.
+/// While there is the node that the test plays. Pods of one that does not exist are removed within
+/// a minute, or at once where one before has gone.
 pub(crate) async fn with_the_node<T>(scene: &Scene, act: impl AsyncFnOnce() -> Result<T>) -> Result<T> {
     let access = &scene.namespace.access;
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}}).to_string();
@@ -301,7 +303,8 @@ fn is_up(group: &pb::Group, generation: u64) -> bool {
         && (group.workers_up, group.workers_expected) == (2, 2)
 }
 
-/// The status counts all Jobs of the group as what they are, which it does some time after their pods run.
+/// The status counts all Jobs of the group as what they are, which it does some time after their
+/// pods run.
 fn is_counted(group: &pb::Group) -> bool {
     let is_counted = |stage: &pb::Stage| {
         let (expected, ready, active) = (stage.jobs_expected, stage.jobs_ready, stage.jobs_active);

@@ -1,4 +1,5 @@
-//! Lost pods of JobSets that restart in place. The test is kubelet and, where it matters, the scheduler; the Job controller is real.
+//! Lost pods of JobSets that restart in place. The test is kubelet and, where it matters, the
+//! scheduler; the Job controller is real.
 
 use std::time::{Duration, Instant};
 
@@ -30,7 +31,8 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// How long a replacement may take. The Job controller alone takes 10 s for the first, and longer for each after that.
+/// How long a replacement may take. The Job controller alone takes 10 s for the first, and longer
+/// for each after that.
 const SOON: Duration = Duration::from_secs(9);
 const WORKERS: usize = 4;
 const JOB: &str = "js-a-0";
@@ -137,7 +139,8 @@ async fn become_running(scene: &Scene, pod: &Pod) -> Result<()> {
     Ok(())
 }
 
-/// Waits for the pod that takes the place of `lost`: exactly one lives there, with the name that it must have.
+/// Waits for the pod that takes the place of `lost`: exactly one lives there, with the name that it
+/// must have.
 async fn until_replaced(scene: &Scene, lost: &Pod, within: Duration) -> Result<Pod> {
     let (index, name) = (index(lost), next_name(lost));
     eventually(&format!("{} is replaced", lost.name_any()), within, async || {
@@ -153,7 +156,8 @@ async fn until_replaced(scene: &Scene, lost: &Pod, within: Duration) -> Result<P
     .await
 }
 
-/// Waits for one pod in the place of `lost`, and no more: on a machine that stands still for 10 s the Job controller's own is the first.
+/// Waits for one pod in the place of `lost`, and no more: on a machine that stands still for 10 s
+/// the Job controller's own is the first.
 async fn until_one_lives(scene: &Scene, lost: &Pod) -> Result<()> {
     eventually(
         &format!("{} is replaced", lost.name_any()),
@@ -305,7 +309,8 @@ async fn whenever_the_control_plane_is_killed_a_lost_pod_is_replaced_once(first:
     with_groups(&first, &[], body).await
 }
 
-/// Says in the status that all workers have run, as the group's coordinator does once node daemons have told it so.
+/// Says in the status that all workers have run, as the group's coordinator does once node daemons
+/// have told it so.
 async fn all_have_run(scene: &Scene) -> Result<()> {
     let status =
         json!({"status": {"inPlaceRestart": {"kind": "Supervised", "phase": "InSync", "started": ["a"]}}});

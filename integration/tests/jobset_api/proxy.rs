@@ -40,12 +40,14 @@ struct Shared {
     client: kube::Client,
     mode: Mutex<Mode>,
     random: Mutex<StdRng>,
-    /// Of [`Mode::Chaos`]: writes disturbed since the last calm, and [`STORM`] and those that have passed since while it is calm.
+    /// Of [`Mode::Chaos`]: writes disturbed since the last calm, and [`STORM`] and those that have
+    /// passed since while it is calm.
     disturbed: Mutex<u32>,
     stopped: watch::Sender<bool>,
 }
 
-/// After so many disturbed writes chaos lets the next few pass: what fails every time is tried ever more slowly, after a minute in the end.
+/// After so many disturbed writes chaos lets the next few pass: what fails every time is tried ever
+/// more slowly, after a minute in the end.
 const STORM: u32 = 3;
 const CALM: u32 = 6;
 

@@ -70,7 +70,8 @@ async fn a_failed_job_has_all_jobs_made_anew_until_max_restarts(scene: Scene) ->
 
 const HOLD: &str = "example.org/held-back";
 
-/// Keeps a Job that is deleted there for as long as it wants: foreground deletion waits for the pod, and that for its finalizer.
+/// Keeps a Job that is deleted there for as long as it wants: foreground deletion waits for the
+/// pod, and that for its finalizer.
 struct Held<'a> {
     scene: &'a Scene,
     pod: String,
@@ -105,7 +106,8 @@ impl<'a> Held<'a> {
     }
 }
 
-/// Waits until the JobSet has been looked at from now on, twice: what the first look decides was done before the second.
+/// Waits until the JobSet has been looked at from now on, twice: what the first look decides was
+/// done before the second.
 async fn looked_at_twice(scene: &Scene) -> Result<()> {
     let services = scene.api::<Service>();
     for _ in 0..2 {

@@ -1,4 +1,5 @@
-//! etcd is restored from a copy of its data directory under a leader that lives on: the process ends, and the next one goes on from what is there.
+//! etcd is restored from a copy of its data directory under a leader that lives on: the process
+//! ends, and the next one goes on from what is there.
 //!
 //! Each case has a cluster of its own.
 
@@ -210,7 +211,8 @@ impl World {
         self.control_plane.stop().await.map(drop)
     }
 
-    /// How often JobSets and Jobs were written since the API server was started, and how often that was refused because they had changed.
+    /// How often JobSets and Jobs were written since the API server was started, and how often that
+    /// was refused because they had changed.
     async fn writes(&self) -> Result<(u64, u64)> {
         let metrics = self.access.kubectl(&["get", "--raw", "/metrics"], "").await?;
         let (mut written, mut refused) = (0, 0);

@@ -21,7 +21,8 @@ use crate::control_plane::ControlPlane;
 /// How long anything may take on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long a pod may take that was refused before: the Job controller tries again after a minute at most.
+/// How long a pod may take that was refused before: the Job controller tries again after a minute
+/// at most.
 pub(crate) const REFUSED: Duration = Duration::from_secs(120);
 
 /// The hub's CA, once the control plane has written it into this folder.
@@ -110,7 +111,8 @@ impl Scene {
             .await?)
     }
 
-    /// Waits until a quota refuses another object like this. Before what there is has been counted all are refused, with other words.
+    /// Waits until a quota refuses another object like this. Before what there is has been counted
+    /// all are refused, with other words.
     pub(crate) async fn until_quota_refuses<K>(&self, object: Value) -> Result<()>
     where
         K: Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>
@@ -191,7 +193,8 @@ impl Scene {
         self.until_seen(&wanted).await
     }
 
-    /// Waits until these Jobs are there and no others, each with its restart attempt, as `<name> <attempt>`; those on their way out with ` going` after that.
+    /// Waits until these Jobs are there and no others, each with its restart attempt, as `<name>
+    /// <attempt>`; those on their way out with ` going` after that.
     pub(crate) async fn until_seen<S: AsRef<str> + Debug>(&self, wanted: &[S]) -> Result<Vec<Job>> {
         eventually(&format!("jobs {wanted:?}"), PATIENCE, async || {
             let jobs = self.jobs().await?;
@@ -266,8 +269,8 @@ impl Scene {
         Ok(())
     }
 
-    /// Waits until the Job controller has ended all pods, as it does where Jobs are suspended: later than that they are. What runs sooner again has the
-    /// pods of before, and loses them.
+    /// Waits until the Job controller has ended all pods, as it does where Jobs are suspended:
+    /// later than that they are. What runs sooner again has the pods of before, and loses them.
     pub(crate) async fn until_no_pods(&self) -> Result<()> {
         eventually("no pod is left", PATIENCE, async || {
             let pods = self.api::<Pod>().list(&ListParams::default()).await?.items;

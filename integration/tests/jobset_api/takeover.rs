@@ -167,7 +167,8 @@ async fn of_two_that_are_started_at_once_on_one_host_one_leads_and_the_other_fol
         leaders.map(|(one, _)| one).collect::<Vec<_>>()
     };
     let waited = control_plane.logged("waiting for leadership");
-    // With the default hub, whose port one of them has, and the default lease, which no leader gives up where the machine stands still for a moment.
+    // With the default hub, whose port one of them has, and the default lease, which no leader
+    // gives up where the machine stands still for a moment.
     let flags = ["--hub-bind-address", ":9444"];
     let result = async {
         tokio::try_join!(control_plane.start_with(&flags), twin.start_with(&flags))?;

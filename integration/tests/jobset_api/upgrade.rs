@@ -1,6 +1,8 @@
-//! Lockstep takes the place of the upstream controller: what that one has left is taken over as it is.
+//! Lockstep takes the place of the upstream controller: what that one has left is taken over as it
+//! is.
 //!
-//! One JobSet runs, one does after two restarts, one is in the middle of its stages, and one each is suspended, completed and failed.
+//! One JobSet runs, one does after two restarts, one is in the middle of its stages, and one each
+//! is suspended, completed and failed.
 
 #[path = "../support/left.rs"]
 mod left;
@@ -77,7 +79,8 @@ async fn what_upstream_has_left_is_taken_over_as_it_is(_: Scene) -> Result<()> {
     control_plane.stop().await.map(drop)
 }
 
-/// While a definition is replaced the API server serves watches by the one before for a while: fields that this one does not know are not shown.
+/// While a definition is replaced the API server serves watches by the one before for a while:
+/// fields that this one does not know are not shown.
 async fn jobsets_that_are_made_during_an_upgrade_are_read_whole(_: Scene) -> Result<()> {
     let cluster = Cluster::up(Spec::api_server()).await?;
     let access = Access {
@@ -144,7 +147,8 @@ async fn jobsets_that_are_made_during_an_upgrade_are_read_whole(_: Scene) -> Res
     control_plane.stop().await.map(drop)
 }
 
-/// What ends, fails and is resumed afterwards is seen, and nothing else has been touched until then.
+/// What ends, fails and is resumed afterwards is seen, and nothing else has been touched until
+/// then.
 async fn goes_on(client: &Client) -> Result<()> {
     let jobs: Api<Job> = Api::namespaced(client.clone(), NAMESPACE);
     let jobsets: Api<JobSet> = Api::namespaced(client.clone(), NAMESPACE);

@@ -1,4 +1,5 @@
-//! The sample of the Valkey design (KEP-876), and what its users and their tools see. The test is the scheduler, and the node.
+//! The sample of the Valkey design (KEP-876), and what its users and their tools see. The test is
+//! the scheduler, and the node.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -140,7 +141,8 @@ async fn schedule(scene: &Scene, pod: &Pod) -> Result<()> {
     Ok(())
 }
 
-/// Waits for the annotation that the design's users read, and until that restart is over: a worker that fails before is part of it.
+/// Waits for the annotation that the design's users read, and until that restart is over: a worker
+/// that fails before is part of it.
 async fn until_restarts(scene: &Scene, expected: i64) -> Result<()> {
     eventually(&format!("inplace-restarts is {expected}"), PATIENCE, async || {
         let jobset = scene.api::<JobSet>().get(NAME).await?;

@@ -1,4 +1,5 @@
-//! Pods that are not what their template says, and templates with rules of the user's own: somebody restarts the workers together all the same.
+//! Pods that are not what their template says, and templates with rules of the user's own: somebody
+//! restarts the workers together all the same.
 
 use anyhow::{Context, Result, ensure};
 use lockstep_integration::harness::group::{RESTART, START, container_id, container_status};
@@ -16,7 +17,8 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// A policy that changes every pod of the namespace, and what it is bound by. Its names are the namespace's, since it is the cluster's.
+/// A policy that changes every pod of the namespace, and what it is bound by. Its names are the
+/// namespace's, since it is the cluster's.
 fn policy(version: &str, namespace: &str) -> Value {
     let api = format!("admissionregistration.k8s.io/{version}");
     let rule =

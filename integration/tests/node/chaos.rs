@@ -1,7 +1,9 @@
-//! Workers die again and again while everything around them fails: a restart comes about in place each time, and nothing else happens.
+//! Workers die again and again while everything around them fails: a restart comes about in place
+//! each time, and nothing else happens.
 //!
-//! `make soak-node` does that for 200 rounds, and for 1,000 restarts with rollouts between them ([`soak`]). LOCKSTEP_CHAOS_ROUNDS sets the number of
-//! rounds, and LOCKSTEP_CHAOS_SEED replays the choice of workers, faults and times; how the programs answer is theirs.
+//! `make soak-node` does that for 200 rounds, and for 1,000 restarts with rollouts between them
+//! ([`soak`]). LOCKSTEP_CHAOS_ROUNDS sets the number of rounds, and LOCKSTEP_CHAOS_SEED replays the
+//! choice of workers, faults and times; how the programs answer is theirs.
 
 mod authority;
 mod fault;
@@ -156,7 +158,8 @@ fn in_two_stages(manifest: Manifest) -> Manifest {
     manifest
 }
 
-/// Kills a worker and lets the faults loose; all must be well afterwards. Returns how long that took from the first of these on.
+/// Kills a worker and lets the faults loose; all must be well afterwards. Returns how long that
+/// took from the first of these on.
 async fn act(scene: &Scene, subjects: &mut [Subject], round: &Round) -> Result<Duration> {
     let before = subjects[round.group].rest.clone();
     let mut loaded = Vec::new();
@@ -202,8 +205,8 @@ async fn act(scene: &Scene, subjects: &mut [Subject], round: &Round) -> Result<D
     Ok(took)
 }
 
-/// The first of two deaths beside that of the control plane uses the only restart up; the second, beside that of the daemon, fails the
-/// JobSet.
+/// The first of two deaths beside that of the control plane uses the only restart up; the second,
+/// beside that of the daemon, fails the JobSet.
 async fn no_crash_stretches_max_restarts(scene: Scene) -> Result<()> {
     let group = scene.apply(&long_suffering(Manifest::new(2, SCRIPT), 1)).await?;
     let rest = Rest::wait(&group, 2, 0..=0, 1).await?;

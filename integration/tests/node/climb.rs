@@ -1,4 +1,5 @@
-//! Workers that fail as soon as they are started again, because of what their pod keeps: the pod is made anew before that uses up `maxRestarts`.
+//! Workers that fail as soon as they are started again, because of what their pod keeps: the pod is
+//! made anew before that uses up `maxRestarts`.
 
 use anyhow::{Result, ensure};
 use lockstep_integration::harness::Manifest;
@@ -26,7 +27,8 @@ async fn what_outlives_a_restart_in_place_costs_the_pod_of_its_worker(scene: Sce
     let group = scene.apply(&manifest).await?;
     let before = group.running(3).await?;
     before[1].signal(Signal::SIGKILL)?;
-    // One restart for that, one for the first worker, and one with a new pod for it, which does not count.
+    // One restart for that, one for the first worker, and one with a new pod for it, which does not
+    // count.
     let after = group.at_generation(&before, 3, START).await?;
     ensure!(
         before[0].place.uid != after[0].place.uid,

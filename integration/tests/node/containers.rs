@@ -1,4 +1,5 @@
-//! Workers without an agent: their containers are killed and kubelet starts them again, all of them, once.
+//! Workers without an agent: their containers are killed and kubelet starts them again, all of
+//! them, once.
 
 use std::time::Duration;
 

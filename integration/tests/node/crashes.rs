@@ -1,4 +1,5 @@
-//! Parts of the product die by SIGKILL: no healthy worker notices, and the next failure is dealt with all the same.
+//! Parts of the product die by SIGKILL: no healthy worker notices, and the next failure is dealt
+//! with all the same.
 
 use anyhow::{Result, ensure};
 use lockstep_integration::harness::manifest::IDLE;

@@ -1,5 +1,5 @@
-//! Commands on a real node: the demo of `kubectl lockstep` shows a restart, and leaves nothing behind; what is well is said to be well; the testbed's
-//! own are found.
+//! Commands on a real node: the demo of `kubectl lockstep` shows a restart, and leaves nothing
+//! behind; what is well is said to be well; the testbed's own are found.
 
 use std::path::PathBuf;
 use std::process::Stdio;

@@ -1,4 +1,5 @@
-//! A worker that writes as much as it can: neither the restart nor the memory of ours depends on that.
+//! A worker that writes as much as it can: neither the restart nor the memory of ours depends on
+//! that.
 
 use std::time::{Duration, Instant};
 use std::{fs, io};
@@ -10,7 +11,8 @@ use lockstep_integration::harness::{Group, Manifest, Process, eventually, stopwa
 
 use crate::support::{Case, Part, Scene, case};
 
-/// Worker 0 writes blocks of 1 MB in lines of 8 kB, some 100 in a second, each with a line of its own before.
+/// Worker 0 writes blocks of 1 MB in lines of 8 kB, some 100 in a second, each with a line of its
+/// own before.
 const WRITER: &str = r#"
     echo "attempt $LOCKSTEP_RESTART_ATTEMPT"
     [ "$JOB_COMPLETION_INDEX" = 0 ] || exec sleep 1000000
@@ -27,7 +29,8 @@ const WRITER: &str = r#"
     done"#;
 /// For how long its output is measured.
 const MEASURED: Duration = Duration::from_secs(2);
-/// What it writes at least, megabytes a second, or there was no flood: containerd takes no more where the machine is slow.
+/// What it writes at least, megabytes a second, or there was no flood: containerd takes no more
+/// where the machine is slow.
 const FLOOD: f64 = 1.0;
 /// How much more memory a program of ours may use than before, bytes.
 const MORE: u64 = 8 << 20;

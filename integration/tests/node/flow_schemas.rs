@@ -1,4 +1,5 @@
-//! Requests of the control plane do not queue with those of tenants: an API server sorts them by the chart's FlowSchemas (API Priority and Fairness).
+//! Requests of the control plane do not queue with those of tenants: an API server sorts them by
+//! the chart's FlowSchemas (API Priority and Fairness).
 
 use anyhow::{Context, Result, ensure};
 use http::{Method, Request};
@@ -10,7 +11,8 @@ use lockstep_integration::harness::group::START;
 
 use crate::support::{Case, Scene, case};
 
-/// Headers of each answer: which FlowSchema and which level the request was sorted into, by their UIDs.
+/// Headers of each answer: which FlowSchema and which level the request was sorted into, by their
+/// UIDs.
 const SCHEMA: &str = "X-Kubernetes-PF-FlowSchema-UID";
 const LEVEL: &str = "X-Kubernetes-PF-PriorityLevel-UID";
 
@@ -43,7 +45,8 @@ async fn requests_of_the_control_plane_queue_by_themselves(scene: Scene) -> Resu
     Ok(())
 }
 
-/// The names of the FlowSchema and of the level of such a request of a ServiceAccount, whatever becomes of it.
+/// The names of the FlowSchema and of the level of such a request of a ServiceAccount, whatever
+/// becomes of it.
 async fn sorted_into(
     client: &Client,
     account: &str,

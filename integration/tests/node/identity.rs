@@ -1,4 +1,5 @@
-//! Tokens that real kubelets make: those of the node daemons are taken, that of somebody else's pod is not.
+//! Tokens that real kubelets make: those of the node daemons are taken, that of somebody else's pod
+//! is not.
 
 use std::time::Duration;
 
@@ -53,7 +54,8 @@ async fn the_daemon_in_somebody_elses_pod_is_refused(scene: Scene) -> Result<()>
     let refused: Vec<&str> = log.lines().filter(|line| line.contains(&reason)).collect();
     ensure!(refused.len() == 1, "not logged once: {refused:#?}");
 
-    // Nobody else is disturbed, and who they are comes from their tokens: the group's node is heard.
+    // Nobody else is disturbed, and who they are comes from their tokens: the group's node is
+    // heard.
     let now = group.running(2).await?;
     ensure!(now == before, "{before:#?} became {now:#?}");
     now[0].signal(Signal::SIGKILL)?;
@@ -61,7 +63,8 @@ async fn the_daemon_in_somebody_elses_pod_is_refused(scene: Scene) -> Result<()>
     group.status_has("/inPlaceRestart/level", "Process").await
 }
 
-/// The product's own daemon, with nothing of a node, and a token of the namespace's default ServiceAccount.
+/// The product's own daemon, with nothing of a node, and a token of the namespace's default
+/// ServiceAccount.
 fn impostor() -> Result<serde_json::Value> {
     let image = image::node_daemon(&image::Programs::chosen()?)?.name;
     Ok(json!({

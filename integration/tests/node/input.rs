@@ -47,7 +47,8 @@ async fn bad_timeout(scene: Scene) -> Result<()> {
     .await
 }
 
-/// The API server refuses the JobSet, on the word of the webhook, with a message that names `field`.
+/// The API server refuses the JobSet, on the word of the webhook, with a message that names
+/// `field`.
 async fn is_refused(scene: &Scene, manifest: &Manifest, field: &str) -> Result<()> {
     let Err(error) = scene.apply(manifest).await else {
         anyhow::bail!("kubectl takes it")

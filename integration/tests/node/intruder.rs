@@ -1,5 +1,6 @@
-//! Pods that speak as agents and are none: one that has the sockets of all pods of its node, by a `hostPath` volume, and one that has a program of its own mounted
-//! over the agent. Neither is believed, and nobody notices but who reads the daemon's log or the metrics.
+//! Pods that speak as agents and are none: one that has the sockets of all pods of its node, by a
+//! `hostPath` volume, and one that has a program of its own mounted over the agent. Neither is
+//! believed, and nobody notices but who reads the daemon's log or the metrics.
 
 use std::time::Duration;
 
@@ -61,7 +62,8 @@ async fn who_opens_the_socket_of_another_pod_is_refused(scene: Scene) -> Result<
         ensure!(refused[0].contains(&reason), "not {reason}: {}", refused[0]);
     }
 
-    // Nobody else is disturbed, and the workers' own agents are heard and obeyed while the intruders try on.
+    // Nobody else is disturbed, and the workers' own agents are heard and obeyed while the
+    // intruders try on.
     let now = group.running(2).await?;
     ensure!(now == before, "{before:#?} became {now:#?}");
     group.status_has("/inPlaceRestart/phase", "InSync").await?;
@@ -119,7 +121,8 @@ async fn who_mounts_a_program_over_the_agent_gets_neither_agent_nor_socket(scene
     own.status_has("/inPlaceRestart/kind", "Plain").await
 }
 
-/// A pod with the labels and annotations of a worker, which has a program of its own mounted over the agent.
+/// A pod with the labels and annotations of a worker, which has a program of its own mounted over
+/// the agent.
 fn impostor(worker: &Pod, at: &Worker) -> Result<Value> {
     let labels = worker.metadata.labels.as_ref().context("no labels")?;
     let kept = [
@@ -173,8 +176,9 @@ async fn refusals(scene: &Scene) -> Result<u64> {
     Ok(count.context("no such metric")?.parse()?)
 }
 
-/// Two of the product's own agents, each the first process of its container: one is itself at the socket of the first worker's pod, the other says at
-/// that of the second's that it is the agent there.
+/// Two of the product's own agents, each the first process of its container: one is itself at the
+/// socket of the first worker's pod, the other says at that of the second's that it is the agent
+/// there.
 fn intruder(workers: &[Worker]) -> Result<Value> {
     let image = image::node_daemon(&image::Programs::chosen()?)?.name;
     let agent = |name: &str, worker: &Worker, claim: &[&str]| {

@@ -1,5 +1,5 @@
-//! A node whose pods have so large an environment that containerd cannot tell an NRI plugin of them: the daemon is none until they are gone. It says so,
-//! and does what can be done without.
+//! A node whose pods have so large an environment that containerd cannot tell an NRI plugin of
+//! them: the daemon is none until they are gone. It says so, and does what can be done without.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
@@ -17,10 +17,11 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![case!(nri_is_lost_to_them_and_groups_restart_all_the_same alone)]
 }
 
-/// NRI sends four containers at once at least, and 4 MiB at most. Three of these are more: so many of them, beside up to 16 others, are three in some
-/// four, however they are put in order.
+/// NRI sends four containers at once at least, and 4 MiB at most. Three of these are more: so many
+/// of them, beside up to 16 others, are three in some four, however they are put in order.
 const PODS: usize = 20;
-/// Variables of each, in two ConfigMaps, and the bytes of each variable: the kernel takes 128 KiB at most, and 2 MiB of all.
+/// Variables of each, in two ConfigMaps, and the bytes of each variable: the kernel takes 128 KiB
+/// at most, and 2 MiB of all.
 const VARIABLES: usize = 18;
 const BYTES: usize = 95_000;
 /// How the plugin says it.
@@ -166,7 +167,8 @@ async fn large_pods(scene: &Scene) -> Result<()> {
     .await
 }
 
-/// Waits until the two workers of a group run without an agent, in other pods than `before`: their pods' uids, and PID 1 of their containers.
+/// Waits until the two workers of a group run without an agent, in other pods than `before`: their
+/// pods' uids, and PID 1 of their containers.
 async fn without_agent(group: &Group, before: &[(String, Process)]) -> Result<Vec<(String, Process)>> {
     eventually("two workers run without an agent", START, async || {
         let mut workers = Vec::new();

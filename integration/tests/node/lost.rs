@@ -1,4 +1,5 @@
-//! A node with eight workers is lost: nobody is disturbed before somebody says so; then their replacements are made at once.
+//! A node with eight workers is lost: nobody is disturbed before somebody says so; then their
+//! replacements are made at once.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -20,7 +21,8 @@ pub(crate) fn cases() -> Vec<Case> {
 /// Workers on the node that is lost, and elsewhere.
 const LOST: u32 = 8;
 const OTHERS: u32 = 3;
-/// From the end of a pod, on a busy machine. That it was not the Job controller, which waits 10 s and ever longer, is seen by the names.
+/// From the end of a pod, on a busy machine. That it was not the Job controller, which waits 10 s
+/// and ever longer, is seen by the names.
 const REPLACED: Duration = Duration::from_secs(30);
 
 async fn the_workers_of_a_lost_node_are_replaced_elsewhere(scene: Scene) -> Result<()> {
@@ -101,8 +103,8 @@ fn affinity(how: &str, what: Value) -> Value {
     json!({"affinity": {"nodeAffinity": {how: what}}})
 }
 
-/// Says that the node runs no more, so that Kubernetes ends its pods, which takes it up to 20 s. Gives the longest time from the end of a
-/// pod until there is another in its place.
+/// Says that the node runs no more, so that Kubernetes ends its pods, which takes it up to 20 s.
+/// Gives the longest time from the end of a pod until there is another in its place.
 async fn replaced(group: &Group, node: &str, lost: &[&Worker]) -> Result<Duration> {
     let out = [
         "taint",
@@ -134,7 +136,8 @@ async fn replaced(group: &Group, node: &str, lost: &[&Worker]) -> Result<Duratio
     took.into_values().max().context("none was lost")
 }
 
-/// The name of the pod that the control plane puts in the place of this one, which is of the first replicatedJob.
+/// The name of the pod that the control plane puts in the place of this one, which is of the first
+/// replicatedJob.
 fn next_name(place: &Place) -> String {
     naming::replacement_pod_name("group-w-0", place.index, &place.uid)
 }

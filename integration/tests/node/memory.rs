@@ -18,7 +18,8 @@ const EATER: &str = r#"
     rm /tmp/eat"#;
 /// Uses 300 MB.
 const ONE: &str = "exec dd if=/dev/zero of=/dev/null bs=300M count=1";
-/// Each uses 40 MB, for ever. The kernel adds less than all memory for the worst score: for one process with all of it, that is not enough.
+/// Each uses 40 MB, for ever. The kernel adds less than all memory for the worst score: for one
+/// process with all of it, that is not enough.
 const TWO: &str = "dd if=/dev/zero of=/dev/null bs=40M & exec dd if=/dev/zero of=/dev/null bs=40M";
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -28,7 +29,8 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Requests are limits, so that no process of the containers is a better victim than another from the start.
+/// Requests are limits, so that no process of the containers is a better victim than another from
+/// the start.
 async fn eaters(scene: &Scene, eat: &str) -> Result<(Group, Vec<Worker>)> {
     let limits = json!({"cpu": "500m", "memory": "64Mi"});
     let manifest =

@@ -15,7 +15,8 @@ pub(crate) fn cases() -> Vec<Case> {
 
 const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples");
 
-/// Applies an example and waits for it to complete; its Jobs by name, with when they were made and when they ended.
+/// Applies an example and waits for it to complete; its Jobs by name, with when they were made and
+/// when they ended.
 async fn completes(scene: &Scene, example: &str) -> Result<Vec<(String, String, String)>> {
     let file = format!("{EXAMPLES}/{example}.yaml");
     scene.namespace.kubectl(&["apply", "--filename", &file]).await?;

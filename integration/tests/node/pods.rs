@@ -131,7 +131,8 @@ async fn a_container_that_fails_its_liveness_probe_restarts_the_group_once(scene
     group.status_has("/restarts", 0).await
 }
 
-/// The name of the pod that the control plane puts in the place of this one. The Job controller, which would too after 10 s and ever longer, gives others.
+/// The name of the pod that the control plane puts in the place of this one. The Job controller,
+/// which would too after 10 s and ever longer, gives others.
 fn next_name(group: &Group, place: &Place) -> String {
     naming::replacement_pod_name(&format!("{}-w-0", group.name), place.index, &place.uid)
 }
@@ -224,7 +225,8 @@ async fn a_worker_that_keeps_failing_loses_its_pod(scene: Scene) -> Result<()> {
 }
 
 async fn agent_told_to_go_without_worker_exits_143(scene: Scene) -> Result<()> {
-    // The second worker never ends by itself, so the first stays parked until the grace of the second is over.
+    // The second worker never ends by itself, so the first stays parked until the grace of the
+    // second is over.
     let script = r#"
         [ "$JOB_COMPLETION_INDEX" = 0 ] && exec sleep 1000000
         trap 'echo stopping' TERM

@@ -1,4 +1,5 @@
-//! Real Ray, from its wheels, in pods of the node: RayJobs that compute, fail, run out of time, and lose what they run on.
+//! Real Ray, from its wheels, in pods of the node: RayJobs that compute, fail, run out of time, and
+//! lose what they run on.
 
 mod attempts;
 mod computes;
@@ -25,7 +26,8 @@ pub(crate) fn cases() -> Vec<Case> {
 /// Ray takes seconds of CPU time for each of its nodes before it runs anything.
 const PATIENCE: Duration = Duration::from_secs(180);
 const IMAGE: &str = "localhost/ray:2";
-/// Where the node has much to do, Ray's head gives up and is started again before it is up, and a job that was made for it has lost an attempt.
+/// Where the node has much to do, Ray's head gives up and is started again before it is up, and a
+/// job that was made for it has lost an attempt.
 const SPARE: i64 = 3;
 /// Of `emptyDir`s and of what Ray takes by itself there is more than a test needs.
 const STORE: &str = "100000000";
@@ -34,7 +36,8 @@ fn is_head(pod: &str) -> bool {
     pod.contains("-head-")
 }
 
-/// What Ray cannot be without, in each of these pods: its control store in the head, and what starts its workers in the others.
+/// What Ray cannot be without, in each of these pods: its control store in the head, and what
+/// starts its workers in the others.
 fn programs(pods: &[(String, String, String)]) -> Result<Vec<Process>> {
     let programs = pods.iter().map(|(name, _, container)| {
         let program = if is_head(name) { "gcs_server" } else { "raylet" };

@@ -1,4 +1,5 @@
-//! Two replicas of the control plane: one of them is ready at any time, whatever is drained or rolled out.
+//! Two replicas of the control plane: one of them is ready at any time, whatever is drained or
+//! rolled out.
 
 use std::time::Duration;
 
@@ -29,8 +30,8 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 const NAMESPACE: &str = "lockstep-system";
-/// As docs/install.md says, but with the default times of the Lease: a busy machine may keep a healthy leader from renewing it for longer than the short
-/// ones allow.
+/// As docs/install.md says, but with the default times of the Lease: a busy machine may keep a
+/// healthy leader from renewing it for longer than the short ones allow.
 const REPLICAS: [&str; 2] = [
     "controller.replicas=2",
     "controller.podDisruptionBudget.enabled=true",
@@ -38,7 +39,8 @@ const REPLICAS: [&str; 2] = [
 const NODES: [u8; 3] = [1, 2, 3];
 /// Between two looks at the replicas.
 const PAUSE: Duration = Duration::from_millis(100);
-/// So many looks one after the other, 5 s at least, that find no replica ready: fewer may be a probe that a busy machine has kept waiting.
+/// So many looks one after the other, 5 s at least, that find no replica ready: fewer may be a
+/// probe that a busy machine has kept waiting.
 const LOOKS: usize = 50;
 /// How long an eviction is asked for that is refused.
 const REFUSED: Duration = Duration::from_secs(5);
@@ -59,7 +61,8 @@ async fn with_replicas(scene: &Scene, act: impl AsyncFnOnce(&Scene) -> Result<()
     result.and(free).and(one)
 }
 
-/// Waits until both replicas are ready, and either may be taken away. The one that leads comes first.
+/// Waits until both replicas are ready, and either may be taken away. The one that leads comes
+/// first.
 async fn both_are_there(scene: &Scene) -> Result<[Pod; 2]> {
     let budgets: Api<PodDisruptionBudget> = Api::namespaced(scene.access().client.clone(), NAMESPACE);
     eventually("both replicas are ready", READY, async || {
@@ -169,7 +172,8 @@ async fn the_last_replica_is_not_evicted(scene: Scene) -> Result<()> {
     .await
 }
 
-/// Takes the replicas of the control plane off a node, as `kubectl drain` does: by evictions, tried again where the budget refuses them.
+/// Takes the replicas of the control plane off a node, as `kubectl drain` does: by evictions, tried
+/// again where the budget refuses them.
 async fn drain(scene: &Scene, node: &str) -> Result<()> {
     let replicas = "--pod-selector=app.kubernetes.io/component=control-plane";
     let drain = ["drain", node, "--ignore-daemonsets", replicas, "--timeout=300s"];
@@ -181,8 +185,8 @@ fn is_there(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_none() && container_id(pod, "control-plane").is_ok()
 }
 
-/// Looks at the replicas while something is done: one is ready at any time. Its probe may be late; that one has run
-/// and is there to stay must hold at every look.
+/// Looks at the replicas while something is done: one is ready at any time. Its probe may be late;
+/// that one has run and is there to stay must hold at every look.
 async fn never_without(product: &Product, act: impl Future<Output = Result<()>>) -> Result<()> {
     let (over, is_over) = watch::channel(false);
     let looked = async {

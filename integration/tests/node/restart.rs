@@ -85,9 +85,11 @@ async fn simultaneous_deaths_are_one_restart(scene: Scene) -> Result<()> {
     group.status_has("/inPlaceRestart/phase", "InSync").await
 }
 
-/// How much slower the last restarts may be than the first ones. What a restart takes is for the benchmark, which has the machine for itself.
+/// How much slower the last restarts may be than the first ones. What a restart takes is for the
+/// benchmark, which has the machine for itself.
 const SLOWDOWN: u32 = 2;
-/// Times below this are not compared: what else the machine does may take as long. Whatever makes workers wait takes longer.
+/// Times below this are not compared: what else the machine does may take as long. Whatever makes
+/// workers wait takes longer.
 const NOISE: Duration = Duration::from_secs(1);
 
 async fn twenty_in_a_row(scene: Scene) -> Result<()> {

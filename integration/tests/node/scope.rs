@@ -54,7 +54,8 @@ fn of<'w>(workers: &'w [Worker], pod: &str) -> Result<&'w Worker> {
     found.next().with_context(|| format!("no worker in {pod}"))
 }
 
-/// Waits until the victim runs again where it was, at this generation, and checks that the others are the same processes.
+/// Waits until the victim runs again where it was, at this generation, and checks that the others
+/// are the same processes.
 async fn one_new(group: &Group, before: &[Worker], victim: &Worker, attempt: u64) -> Result<Vec<Worker>> {
     let after = eventually("the worker runs again", RESTART, async || {
         let (workers, others) = group.workers().await?;

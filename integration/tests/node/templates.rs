@@ -20,8 +20,8 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// An image that the product's set-up imports: its ENTRYPOINT is a worker that takes the words of CMD or `args`, its WORKDIR is
-/// `/srv`, its USER 1234:5678.
+/// An image that the product's set-up imports: its ENTRYPOINT is a worker that takes the words of
+/// CMD or `args`, its WORKDIR is `/srv`, its USER 1234:5678.
 const ENTRYPOINT_IMAGE: &str = "localhost/entrypoint:1";
 
 /// Restarts a group of two once.

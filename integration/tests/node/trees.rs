@@ -1,4 +1,5 @@
-//! Whatever a worker does with its processes, none of them outlives a restart, and the restart happens.
+//! Whatever a worker does with its processes, none of them outlives a restart, and the restart
+//! happens.
 
 use std::time::Duration;
 
@@ -87,7 +88,8 @@ async fn ignoring_sigterm_costs_the_grace_only(scene: Scene) -> Result<()> {
 }
 
 async fn daemons_die_with_their_worker(scene: Scene) -> Result<()> {
-    // A child, one that ignores SIGTERM, one in a session of its own, and one that has left its parent behind as well.
+    // A child, one that ignores SIGTERM, one in a session of its own, and one that has left its
+    // parent behind as well.
     let script = r#"
         sleep 1000001 &
         (trap '' TERM; exec sleep 1000002) &

@@ -1,4 +1,5 @@
-//! The product is removed, and installed again: workers run on, and the next one to fail is restarted as ever.
+//! The product is removed, and installed again: workers run on, and the next one to fail is
+//! restarted as ever.
 
 use anyhow::{Result, ensure};
 use lockstep_integration::harness::manifest::IDLE;
@@ -29,7 +30,8 @@ async fn workers_run_on_without_the_product_and_are_taken_over_by_the_next(scene
 
     scene.product.uninstall().await?;
     let removed = unharmed(&group, &first).await;
-    // One that fails now waits: the docs have such JobSets ended first, and whoever did not loses nothing by it.
+    // One that fails now waits: the docs have such JobSets ended first, and whoever did not loses
+    // nothing by it.
     first[0].signal(Signal::SIGKILL)?;
 
     // Whatever was found: others need it.

@@ -1,7 +1,8 @@
-//! Another version takes the place of each part, and goes again, while workers die: each restart comes about in place, and agents of either version are
-//! served by daemons of both.
+//! Another version takes the place of each part, and goes again, while workers die: each restart
+//! comes about in place, and agents of either version are served by daemons of both.
 //!
-//! LOCKSTEP_OLDER names a checkout of an older commit in which `make binaries` was done. Without it the older version is the same code in other files.
+//! LOCKSTEP_OLDER names a checkout of an older commit in which `make binaries` was done. Without it
+//! the older version is the same code in other files.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -98,7 +99,8 @@ async fn upgrade(scene: &Scene, older: &Build, present: &Build) -> Result<()> {
             &build.node_daemon,
             "/lockstep-node-daemon",
         )?;
-        // Agents stay for as long as their containers, and their worker was restarted by this daemon.
+        // Agents stay for as long as their containers, and their worker was restarted by this
+        // daemon.
         all_have(storm.workers(), &older.node_daemon)?;
         is_served(scene, &build).await?;
     }

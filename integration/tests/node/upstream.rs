@@ -1,4 +1,5 @@
-//! Lockstep takes the place of the upstream controller under workers that run on a real node: neither they nor any object is touched.
+//! Lockstep takes the place of the upstream controller under workers that run on a real node:
+//! neither they nor any object is touched.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -196,7 +197,8 @@ async fn as_upstream_has_it(scene: &Scene) -> Result<()> {
     left::restore(here, &JOBSETS, with_workers).await
 }
 
-/// Has the pods of a JobSet or Job do something. The status of a Job is the Job controller's, which runs here.
+/// Has the pods of a JobSet or Job do something. The status of a Job is the Job controller's, which
+/// runs here.
 fn with_workers(object: &mut Value) {
     if object.pointer("/spec/template").is_some() {
         object["status"] = Value::Null;

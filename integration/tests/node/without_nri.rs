@@ -1,4 +1,5 @@
-//! Nodes whose container runtime cannot put the agent into containers: pod templates bring it along.
+//! Nodes whose container runtime cannot put the agent into containers: pod templates bring it
+//! along.
 
 use anyhow::{Context, Result, ensure};
 use lockstep_integration::harness::group::container_status;
@@ -31,13 +32,15 @@ async fn templates_bring_the_agent_along(scene: Scene) -> Result<()> {
     result
 }
 
-/// Workers go on to restart in place, by the agents that they have, when others get theirs in another way.
+/// Workers go on to restart in place, by the agents that they have, when others get theirs in
+/// another way.
 async fn group_outlives_the_setting(scene: &Scene, brought: &Group) -> Result<()> {
     scene.product.reinstall(&[]).await?;
     let before = brought.running(2).await?;
     before[0].signal(Signal::SIGKILL)?;
     brought.restarted_in_place(&before, before[0].attempt + 1).await?;
-    // The image alone says what runs, and kubelet starts no container again: by template it would be Plain, and nobody's business.
+    // The image alone says what runs, and kubelet starts no container again: by template it would
+    // be Plain, and nobody's business.
     let image = json!({"image": "localhost/entrypoint:1", "command": null});
     let manifest = Manifest::new(2, "")
         .named("put")

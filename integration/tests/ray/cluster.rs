@@ -351,7 +351,8 @@ async fn a_group_with_a_longer_name_makes_no_second_jobset(scene: Scene) -> Resu
     groups[0]["replicas"] = json!(2);
     let patch = json!({"spec": {"workerGroupSpecs": groups}});
     scene.merge::<RayCluster>(&name, patch).await?;
-    // What it becomes is decided in one step: what it would make is there once it has scaled, and has said what waits.
+    // What it becomes is decided in one step: what it would make is there once it has scaled, and
+    // has said what waits.
     scene.ray_pods_run("worker", 2).await?;
     eventually("what waits is said", PATIENCE, async || {
         let found = scene.api::<RayCluster>().get(&name).await?;

@@ -1,4 +1,5 @@
-//! What KubeRay's users complained of, by the number of the issue, where `job.rs` has no test of it.
+//! What KubeRay's users complained of, by the number of the issue, where `job.rs` has no test of
+//! it.
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::batch::v1::Job;
@@ -95,7 +96,8 @@ async fn kuberay_4199_all_pods_are_waited_for_where_that_is_asked_for(scene: Sce
     Ok(())
 }
 
-/// Plays a kubelet that starts a container of the head again and again, and then one that will not have its pods.
+/// Plays a kubelet that starts a container of the head again and again, and then one that will not
+/// have its pods.
 async fn kuberay_4637_a_head_that_never_starts_fails_the_job(scene: Scene) -> Result<()> {
     create(&scene, rayjob(1, json!({"backoffLimit": 1}))).await?;
     let restarted = json!({"containerStatuses": [{

@@ -1,4 +1,5 @@
-//! RayCronJobs. Starts lie in the past, and are missed by what the test writes into the status: nobody waits for the clock but one test.
+//! RayCronJobs. Starts lie in the past, and are missed by what the test writes into the status:
+//! nobody waits for the clock but one test.
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! A stub of all dashboards, which the control plane reaches as through an HTTP proxy. Each is told apart by its host.
+//! A stub of all dashboards, which the control plane reaches as through an HTTP proxy. Each is told
+//! apart by its host.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};

@@ -34,7 +34,8 @@ async fn a_job_is_tried_again_once_by_kuberays_definition(scene: Scene) -> Resul
 }
 
 async fn it_is_tried_again_once(scene: &Scene) -> Result<()> {
-    // Where the control plane starts it leaves the definition alone, since it knows more than its own.
+    // Where the control plane starts it leaves the definition alone, since it knows more than its
+    // own.
     again(scene).await?;
     create(scene, rayjob(0, json!({"backoffLimit": 1}))).await?;
     let first = head_runs(scene, "s0").await?;
@@ -170,7 +171,8 @@ fn kuberays(mut definition: DynamicObject) -> DynamicObject {
     definition
 }
 
-/// Puts a definition in the place of the one that is installed, and waits until the API server goes by it.
+/// Puts a definition in the place of the one that is installed, and waits until the API server goes
+/// by it.
 async fn replace(scene: &Scene, mut wanted: DynamicObject) -> Result<()> {
     let definitions = definition(scene.client());
     wanted.metadata.managed_fields = None;

@@ -259,7 +259,8 @@ async fn kuberay_3211_the_dashboard_is_right(scene: Scene) -> Result<()> {
 
 async fn a_deadline_stops_the_job_and_is_not_retried(scene: Scene) -> Result<()> {
     let seen = running(&scene, json!({"backoffLimit": 3})).await?;
-    // It counts from the beginning, so this one has passed. Stated there, it might pass before anything runs.
+    // It counts from the beginning, so this one has passed. Stated there, it might pass before
+    // anything runs.
     patch(&scene, json!({"spec": {"activeDeadlineSeconds": 1}})).await?;
     let ended = until_phase(&scene, Phase::Failed).await?;
     ensure!(

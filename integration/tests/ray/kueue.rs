@@ -1,5 +1,5 @@
-//! What Kueue does to RayJobs and RayClusters, request by request: holds them by `suspend`, admits them to a flavor, takes them back, and admits
-//! them to another.
+//! What Kueue does to RayJobs and RayClusters, request by request: holds them by `suspend`, admits
+//! them to a flavor, takes them back, and admits them to another.
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::batch::v1::Job;
@@ -26,7 +26,8 @@ pub(crate) fn cases() -> Vec<Case> {
 
 const QUEUE: &str = "kueue.x-k8s.io/queue-name";
 
-/// A pod template as Kueue writes it for a flavor: with its node selector and toleration, and its own label and annotation.
+/// A pod template as Kueue writes it for a flavor: with its node selector and toleration, and its
+/// own label and annotation.
 fn admitted(template: &mut Value, podset: &str, zone: &str) {
     template["metadata"] = json!({
         "labels": {"kueue.x-k8s.io/podset": podset},

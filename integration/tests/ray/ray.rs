@@ -17,7 +17,8 @@ use serde_json::{Value, json};
 
 use crate::scene::{PATIENCE, Scene};
 
-/// A cluster `rc` with a head and so many workers of the group `small`, and more fields of its spec.
+/// A cluster `rc` with a head and so many workers of the group `small`, and more fields of its
+/// spec.
 pub(crate) fn cluster(workers: i32, more: Value) -> Value {
     let template = json!({"spec": {"containers": [{"name": "ray", "image": "none"}]}});
     let mut manifest = json!({
@@ -151,7 +152,8 @@ impl Scene {
             .collect())
     }
 
-    /// Plays kubelet: waits until so many pods of a role exist, and has them run and be ready. Their UIDs.
+    /// Plays kubelet: waits until so many pods of a role exist, and has them run and be ready.
+    /// Their UIDs.
     pub(crate) async fn ray_pods_run(&self, node_type: &str, count: usize) -> Result<Vec<String>> {
         let conditions = json!([{"type": "Ready", "status": "True"}]);
         let status = json!({"status": {"phase": "Running", "podIP": "10.1.2.3", "podIPs": [{"ip": "10.1.2.3"}], "conditions": conditions}});
@@ -160,7 +162,8 @@ impl Scene {
         Ok(uids)
     }
 
-    /// Plays kubelet: waits until so many pods of a role exist, and changes the status of each by this merge patch. Their UIDs.
+    /// Plays kubelet: waits until so many pods of a role exist, and changes the status of each by
+    /// this merge patch. Their UIDs.
     pub(crate) async fn ray_pods_show(
         &self,
         node_type: &str,

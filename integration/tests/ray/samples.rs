@@ -1,4 +1,5 @@
-//! Manifests of the shapes that KubeRay's users have, as they stand: through the webhooks and what the definitions add, to JobSets.
+//! Manifests of the shapes that KubeRay's users have, as they stand: through the webhooks and what
+//! the definitions add, to JobSets.
 
 use std::path::Path;
 

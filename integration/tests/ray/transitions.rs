@@ -1,4 +1,5 @@
-//! How a RayJob gets from one state to another, where `job.rs` does not show it: retries on new clusters, deadlines, and ends.
+//! How a RayJob gets from one state to another, where `job.rs` does not show it: retries on new
+//! clusters, deadlines, and ends.
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::batch::v1::Job;

@@ -1,5 +1,5 @@
-//! What can happen to the programs under and beside the workers, other than to be killed: they stop for a while, they are started again,
-//! and connections break.
+//! What can happen to the programs under and beside the workers, other than to be killed: they stop
+//! for a while, they are started again, and connections break.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -81,7 +81,8 @@ impl Product {
             .await
     }
 
-    /// Kills a node's kubelet and starts it again as it was, as often as it takes: where containerd does not answer kubelet ends by itself.
+    /// Kills a node's kubelet and starts it again as it was, as often as it takes: where containerd
+    /// does not answer kubelet ends by itself.
     pub(crate) async fn restart_kubelet(&self, node: u8) -> Result<()> {
         let daemon = Daemon::Kubelet(node);
         let args = self.restart(daemon).await?;
@@ -109,7 +110,8 @@ impl Product {
         .await
     }
 
-    /// Breaks the connections between the hub and this node's daemon, or all of them: both ends see them reset.
+    /// Breaks the connections between the hub and this node's daemon, or all of them: both ends see
+    /// them reset.
     pub(crate) async fn cut_hub(&self, node: Option<u8>) -> Result<()> {
         eventually("a connection to the hub is cut", READY, async || {
             let port = format!(":{HUB}");
@@ -141,7 +143,8 @@ impl Product {
             .await
     }
 
-    /// Loses everything between the hub and this node's daemon, or all daemons, for a while: neither end sees anything.
+    /// Loses everything between the hub and this node's daemon, or all daemons, for a while:
+    /// neither end sees anything.
     pub(crate) async fn partition_hub(&self, node: Option<u8>, lasting: Duration) -> Result<()> {
         self.part_hub(node).await?;
         tokio::time::sleep(lasting).await;

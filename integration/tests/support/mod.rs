@@ -1,7 +1,8 @@
-//! Runs cases against clusters that are brought up before their first case and taken down after their last, one after the other.
+//! Runs cases against clusters that are brought up before their first case and taken down after
+//! their last, one after the other.
 //!
-//! Each case has a namespace of its own, whose state is printed when the case fails. Cases that disturb the node, or measure it,
-//! run alone: they wait until all others are done.
+//! Each case has a namespace of its own, whose state is printed when the case fails. Cases that
+//! disturb the node, or measure it, run alone: they wait until all others are done.
 
 mod disturb;
 pub(crate) mod left;
@@ -38,7 +39,8 @@ pub(crate) struct Case {
     pub(crate) body: Body,
 }
 
-/// Makes a [`Case`] of an `async fn(Scene) -> Result<()>`. `alone` is for those that bear no others beside them.
+/// Makes a [`Case`] of an `async fn(Scene) -> Result<()>`. `alone` is for those that bear no others
+/// beside them.
 macro_rules! case {
     ($body:ident) => {
         case!($body, false)

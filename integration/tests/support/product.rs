@@ -18,8 +18,8 @@ use lockstep_integration::progress::Progress;
 use nix::sys::signal::Signal;
 use tokio::sync::Mutex;
 
-/// The instance of the testbed, unless LOCKSTEP_TESTBED names another; with more nodes than one their number follows. Setting
-/// LOCKSTEP_KEEP=1 leaves it up for the next run.
+/// The instance of the testbed, unless LOCKSTEP_TESTBED names another; with more nodes than one
+/// their number follows. Setting LOCKSTEP_KEEP=1 leaves it up for the next run.
 const INSTANCE: &str = "node-tests";
 const NAMESPACE: &str = "lockstep-system";
 /// How long a part may take to be ready again: kubelet backs off when containers end often.
@@ -144,7 +144,8 @@ impl Product {
         self.change_to(&Build::present()?, values).await
     }
 
-    /// Installs another build, whose images are on the nodes, with these values of the chart besides.
+    /// Installs another build, whose images are on the nodes, with these values of the chart
+    /// besides.
     pub(crate) async fn change_to(&self, build: &Build, values: &[&str]) -> Result<()> {
         self.with_cluster(async |cluster| helm(cluster, build, values).await)
             .await?;
@@ -152,7 +153,8 @@ impl Product {
         self.ready().await
     }
 
-    /// Waits until no control plane of an installation before is left: Helm is content when the new one is ready, and the old one may lead still.
+    /// Waits until no control plane of an installation before is left: Helm is content when the new
+    /// one is ready, and the old one may lead still.
     async fn settled(&self) -> Result<()> {
         let deployments: Api<Deployment> = Api::namespaced(self.access.client.clone(), NAMESPACE);
         eventually("nothing of the control plane before is left", READY, async || {
@@ -176,7 +178,8 @@ impl Product {
         .await
     }
 
-    /// Removes it as docs/operations.md says: the chart, and then what it leaves behind. Waits until no part runs.
+    /// Removes it as docs/operations.md says: the chart, and then what it leaves behind. Waits
+    /// until no part runs.
     pub(crate) async fn uninstall(&self) -> Result<()> {
         let helm = self
             .with_cluster(async |cluster| Ok(cluster.tools().path("helm")?.to_owned()))
@@ -323,7 +326,8 @@ impl Product {
         Ok(self.part(part).await?.1)
     }
 
-    /// Puts a new pod in the place of a part's, where kubelet has already restarted this one and would make the next death wait.
+    /// Puts a new pod in the place of a part's, where kubelet has already restarted this one and
+    /// would make the next death wait.
     pub(crate) async fn fresh(&self, part: Part) -> Result<()> {
         let (pod, _) = self.part(part).await?;
         match container_status(&pod, part.container()) {
@@ -332,7 +336,8 @@ impl Product {
         }
     }
 
-    /// The pod of a part and the process in it. What the API server says of a process that has just ended is not believed.
+    /// The pod of a part and the process in it. What the API server says of a process that has just
+    /// ended is not believed.
     async fn part(&self, part: Part) -> Result<(Pod, Process)> {
         let api: Api<Pod> = Api::namespaced(self.access.client.clone(), NAMESPACE);
         let mut pods = api.list(&part.pods()).await?.items;
@@ -489,7 +494,8 @@ fn newest(images: &[&Image]) -> Result<u128> {
     Ok(newest.duration_since(UNIX_EPOCH)?.as_millis())
 }
 
-/// An image whose ENTRYPOINT is the worker, with words in CMD that it logs, and a WORKDIR and a USER of its own.
+/// An image whose ENTRYPOINT is the worker, with words in CMD that it logs, and a WORKDIR and a
+/// USER of its own.
 fn entrypoint() -> Result<Image> {
     let script = r#"echo "attempt $LOCKSTEP_RESTART_ATTEMPT"; echo "words: $*"; exec sleep 1000000"#;
     Ok(image::busybox()?

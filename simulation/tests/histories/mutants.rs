@@ -11,8 +11,8 @@ use crate::say;
 const WITHIN: u64 = 20_000;
 
 /// The first seed that found each variant when somebody last looked. It is tried first, which saves
-/// the search. A change to the simulation or to a decision may make it useless: the search then goes
-/// through all seeds, and the test prints the row that belongs here.
+/// the search. A change to the simulation or to a decision may make it useless: the search then
+/// goes through all seeds, and the test prints the row that belongs here.
 const FOUND_BY: &[(Mutant, u64)] = &[
     (Mutant::SkipWriteAhead, 3),
     (Mutant::CountStaleFailures, 0),

@@ -6,7 +6,8 @@ use lockstep_simulation::{replay, run, run_large, soak};
 
 use crate::say;
 
-/// Seeds of groups with [`WORKERS`] workers. With 2,000, as `lockstep-simulation large` has them, each takes minutes.
+/// Seeds of groups with [`WORKERS`] workers. With 2,000, as `lockstep-simulation large` has them,
+/// each takes minutes.
 const LARGE: u64 = 4;
 const WORKERS: u32 = 300;
 /// Seeds that every run of the tests goes through.

@@ -46,7 +46,8 @@ pub(super) async fn somebody_else_sees_what_they_may(scene: Scene) -> Result<()>
     lockstep(&scene, &suspended)
         .await?
         .says(1, &["User \"jane\" cannot patch"])?;
-    // The platform API knows callers by their own token, and is left aside without a word where it is not needed.
+    // The platform API knows callers by their own token, and is left aside without a word where it
+    // is not needed.
     let seen = lockstep(&scene, &["status", "js", "--as", "jane", "--as-group", "shift"]).await?;
     seen.says(0, &["js-a-0  "])?;
     ensure!(seen.err.is_empty(), "{seen:#?}");

@@ -1,5 +1,5 @@
-//! `kubectl lockstep demo` where it cannot come to its end: it says why, and leaves nothing behind. On a real node it does: `demo.rs` of the
-//! node tests.
+//! `kubectl lockstep demo` where it cannot come to its end: it says why, and leaves nothing behind.
+//! On a real node it does: `demo.rs` of the node tests.
 
 use std::process::Stdio;
 
@@ -16,7 +16,8 @@ use serde_json::json;
 use super::{Ran, command, lockstep};
 use crate::scene::{PATIENCE, Scene, jobset, replicated_job};
 
-/// A leader and a node daemon, as far as the demo looks for them. Pods of nodes that are not there are removed after a while.
+/// A leader and a node daemon, as far as the demo looks for them. Pods of nodes that are not there
+/// are removed after a while.
 async fn installed(scene: &Scene) -> Result<()> {
     let now = jiff::Timestamp::now();
     let name = format!("node-of-{}", scene.namespace.name);
@@ -104,7 +105,8 @@ pub(super) async fn a_demo_that_cannot_end_well_leaves_nothing_behind(scene: Sce
     ensure!(!refused.err.contains("still there"), "{refused:#?}");
     let quota = ["create", "quota", "one", "--hard=count/jobsets.jobset.x-k8s.io=1"];
     scene.namespace.kubectl(&quota).await?;
-    // Kubernetes may take minutes to count what a new definition defines, and refuses it until then.
+    // Kubernetes may take minutes to count what a new definition defines, and refuses it until
+    // then.
     eventually("the quota is there", PATIENCE, async || {
         lockstep(&scene, &demo).await?.says(1, &["quota: one"])
     })

@@ -1,4 +1,5 @@
-//! Whoever may create events can write one about a JobSet: what it says stays in its place, and is said to be an event's.
+//! Whoever may create events can write one about a JobSet: what it says stays in its place, and is
+//! said to be an event's.
 
 use anyhow::{Result, ensure};
 use lockstep_integration::harness::eventually;
@@ -7,7 +8,8 @@ use serde_json::{Value, json};
 use super::{Ran, lockstep};
 use crate::scene::{PATIENCE, Scene, jobset, replicated_job};
 
-/// Clears the screen, takes the title, paints, turns text around, hides it, and begins a line that looks like an answer.
+/// Clears the screen, takes the title, paints, turns text around, hides it, and begins a line that
+/// looks like an answer.
 const FORGED: &str =
     "\x1b[2J\x1b]0;owned\x07\u{9b}31m\u{202e}\u{2066}\u{200b}x\r\nteam/js  generation 9  restarts 0 of 5\x7f";
 const SHOWN: &str =

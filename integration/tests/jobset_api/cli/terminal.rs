@@ -1,4 +1,5 @@
-//! On a real terminal: colours, a live view, and how far it has come that is waited for. None of that in a pipe.
+//! On a real terminal: colours, a live view, and how far it has come that is waited for. None of
+//! that in a pipe.
 
 use std::process::Stdio;
 use std::time::Duration;

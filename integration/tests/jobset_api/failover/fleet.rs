@@ -1,5 +1,6 @@
-//! Many node daemons, played by the test: each has a stream of its own, and finds the leader as the real one does. Some share a connection, as no real
-//! ones do: their handshakes would be most of what the test does.
+//! Many node daemons, played by the test: each has a stream of its own, and finds the leader as the
+//! real one does. Some share a connection, as no real ones do: their handshakes would be most of
+//! what the test does.
 
 use std::net::SocketAddr;
 use std::ops::Range;

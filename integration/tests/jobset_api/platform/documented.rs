@@ -1,5 +1,6 @@
-//! Every command of the documentation, run by `docs/commands.py` as a reader would: against a control plane that lives, with a JobSet whose
-//! node daemon is played, and the real kubectl, helm and grpcurl.
+//! Every command of the documentation, run by `docs/commands.py` as a reader would: against a
+//! control plane that lives, with a JobSet whose node daemon is played, and the real kubectl, helm
+//! and grpcurl.
 
 use std::path::{Path, PathBuf};
 
@@ -47,7 +48,8 @@ fn group() -> Value {
     }))
 }
 
-/// The programs that are typed. They are built before anything else: pods of a node that nobody knows are removed after a minute.
+/// The programs that are typed. They are built before anything else: pods of a node that nobody
+/// knows are removed after a minute.
 async fn programs() -> Result<Vec<(&'static str, PathBuf)>> {
     let tools = Tools::locate(["helm", "kubectl"], &Progress::quiet()).await?;
     Ok(vec![

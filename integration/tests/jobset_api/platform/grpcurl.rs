@@ -1,4 +1,5 @@
-//! grpcurl, which people ask an API with that they have no program for: it needs no .proto, since the platform API describes itself.
+//! grpcurl, which people ask an API with that they have no program for: it needs no .proto, since
+//! the platform API describes itself.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! What platforms may look up and do beside restarts, with the group of the test: `js`, at generation 3 after a request, an exit and a silence.
+//! What platforms may look up and do beside restarts, with the group of the test: `js`, at
+//! generation 3 after a request, an exit and a silence.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::batch::v1::Job;

@@ -1,4 +1,5 @@
-//! The Python package, as a platform gets it: its wheel in an environment of its own, against a control plane that lives.
+//! The Python package, as a platform gets it: its wheel in an environment of its own, against a
+//! control plane that lives.
 
 use std::path::{Path, PathBuf};
 

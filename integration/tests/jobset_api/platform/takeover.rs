@@ -1,4 +1,5 @@
-//! Watches over a change of the leader: a caller that begins anew, as it is told to, has lost nothing and sees nothing twice.
+//! Watches over a change of the leader: a caller that begins anew, as it is told to, has lost
+//! nothing and sees nothing twice.
 
 use std::net::SocketAddr;
 
@@ -14,7 +15,8 @@ use crate::control_plane::ControlPlane;
 use crate::fixture::{Case, case};
 use crate::scene::{PATIENCE, Scene, hub_ca_in};
 
-/// A leader that has died is followed before long, and one that lives is not for a machine that stands still for seconds.
+/// A leader that has died is followed before long, and one that lives is not for a machine that
+/// stands still for seconds.
 const LEASE: [&str; 3] = [
     "--leader-elect-lease-duration=10s",
     "--leader-elect-renew-deadline=8s",

@@ -1,4 +1,5 @@
-//! Some workers restarted alone: a driver, and two parameter servers of which each may start again without the others.
+//! Some workers restarted alone: a driver, and two parameter servers of which each may start again
+//! without the others.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,5 @@
-//! What is said of pods that follow others, made by the test as it likes: no Job controller knows of them.
+//! What is said of pods that follow others, made by the test as it likes: no Job controller knows
+//! of them.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::batch::v1::Job;
@@ -57,7 +58,8 @@ fn ensure_refused(pod: Result<Pod>, message: &str) -> Result<()> {
 
 pub(super) async fn a_follower_is_told_what_it_waits_for(scene: Scene) -> Result<()> {
     setup::enable(&scene).await?;
-    // Without pods of its own, and no Job controller's: that would release those which are made here, a second later.
+    // Without pods of its own, and no Job controller's: that would release those which are made
+    // here, a second later.
     let mut nobodys = replicated_job("a", 1);
     nobodys["template"]["spec"]["managedBy"] = json!("example.com/nobody");
     scene

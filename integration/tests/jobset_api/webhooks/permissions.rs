@@ -59,7 +59,8 @@ pub(crate) async fn kubeconfig(scene: &Scene, file: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A right of no use that a ServiceAccount is given last, by an object of each kind that rights are made of.
+/// A right of no use that a ServiceAccount is given last, by an object of each kind that rights are
+/// made of.
 const LAST: &str = r#"
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -108,7 +109,8 @@ subjects:
     namespace: lockstep-system
 "#;
 
-/// Gives the ServiceAccount what the chart gives it with these values, and waits until the API server goes by it.
+/// Gives the ServiceAccount what the chart gives it with these values, and waits until the API
+/// server goes by it.
 pub(crate) async fn grant(scene: &Scene, values: &[&str]) -> Result<()> {
     let templates = [
         "templates/control-plane/rbac.yaml",
@@ -120,7 +122,8 @@ pub(crate) async fn grant(scene: &Scene, values: &[&str]) -> Result<()> {
     until_known(scene).await
 }
 
-/// The API server learns of each kind by a watch of its own, in the order of the writes: what was written before the last right it knows with that.
+/// The API server learns of each kind by a watch of its own, in the order of the writes: what was
+/// written before the last right it knows with that.
 async fn until_known(scene: &Scene) -> Result<()> {
     let access = &scene.namespace.access;
     let last = format!("last-{:08x}", rand::random::<u32>());

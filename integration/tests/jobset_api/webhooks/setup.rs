@@ -1,4 +1,5 @@
-//! The chart's webhook configurations, for namespaces that ask for them, leading to a control plane on this machine.
+//! The chart's webhook configurations, for namespaces that ask for them, leading to a control plane
+//! on this machine.
 
 use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::admissionregistration::v1::{
@@ -33,7 +34,8 @@ pub(crate) async fn enable(scene: &Scene) -> Result<()> {
     enable_with(scene, &[]).await
 }
 
-/// The same, with the webhooks that the chart has with these values. All cases of a run state the same.
+/// The same, with the webhooks that the chart has with these values. All cases of a run state the
+/// same.
 pub(crate) async fn enable_with(scene: &Scene, values: &[&str]) -> Result<()> {
     let client = &scene.namespace.access.client;
     let install = async || {
@@ -107,7 +109,8 @@ pub(super) async fn rendered(templates: &[&str], values: &[&str]) -> Result<Stri
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// The chart's configurations with another end to their names, for namespaces with this value of the label.
+/// The chart's configurations with another end to their names, for namespaces with this value of
+/// the label.
 pub(super) async fn configurations(
     scene: &Scene,
     end: &str,

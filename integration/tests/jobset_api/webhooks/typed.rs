@@ -29,7 +29,8 @@ fn typed(job: &mut Value) {
     container["tty"] = json!(false);
 }
 
-/// Reads the JobSet, changes it, and writes it back whole; and once more where somebody else has written it meanwhile.
+/// Reads the JobSet, changes it, and writes it back whole; and once more where somebody else has
+/// written it meanwhile.
 async fn put(scene: &Scene, change: impl Fn(&mut Value)) -> Result<DynamicObject> {
     let kind = ApiResource::erase::<JobSet>(&());
     let api: Api<DynamicObject> = Api::namespaced_with(scene.client(), &scene.namespace.name, &kind);

@@ -1,4 +1,5 @@
-//! Another authority takes the place of the hub's, with its days made short: each step is over when the daemon knows of it, and has connected anew.
+//! Another authority takes the place of the hub's, with its days made short: each step is over when
+//! the daemon knows of it, and has connected anew.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};

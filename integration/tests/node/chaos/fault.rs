@@ -12,7 +12,8 @@ use crate::support::{Daemon, Part, Paused, Product, Scene};
 /// How long a killed process may take to end.
 const END: Duration = Duration::from_secs(10);
 
-/// A fault. Kills are SIGKILL; a pause is SIGSTOP, and SIGCONT after a while. What there is one of on each node fails on the node of a worker.
+/// A fault. Kills are SIGKILL; a pause is SIGSTOP, and SIGCONT after a while. What there is one of
+/// on each node fails on the node of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
     KillControlPlane,
@@ -124,7 +125,8 @@ pub(super) enum Move {
     Pod(usize),
 }
 
-/// Prepares a fault. Kubelet makes a container wait that ends for the second time, so no container is killed twice.
+/// Prepares a fault. Kubelet makes a container wait that ends for the second time, so no container
+/// is killed twice.
 pub(super) async fn load(scene: &Scene, blow: &Blow, workers: &[Worker]) -> Result<Loaded> {
     let product = &scene.product;
     let worker = workers.get(blow.target).context("no such worker")?;

@@ -33,7 +33,8 @@ pub(super) struct Blow {
     pub(super) target: usize,
 }
 
-/// The rounds of a seed. All faults have their turn before one comes again; a quarter of the rounds have a second one.
+/// The rounds of a seed. All faults have their turn before one comes again; a quarter of the rounds
+/// have a second one.
 pub(super) fn rounds(seed: u64, count: usize, groups: usize, workers: usize) -> Vec<Round> {
     let mut random = StdRng::seed_from_u64(seed);
     let mut deck = Vec::new();
@@ -64,8 +65,9 @@ pub(super) fn rounds(seed: u64, count: usize, groups: usize, workers: usize) -> 
     rounds
 }
 
-/// Two faults of the same program would be one, or none. And containerd asks nobody about a container that it makes while the node daemon
-/// is away, or does not answer in time: that one gets no agent and is stopped again, and kubelet makes one wait that has ended before.
+/// Two faults of the same program would be one, or none. And containerd asks nobody about a
+/// container that it makes while the node daemon is away, or does not answer in time: that one gets
+/// no agent and is stopped again, and kubelet makes one wait that has ended before.
 fn go_together(one: Fault, other: Fault) -> bool {
     let unasked = |new: Fault, away: Fault| {
         new == Fault::KillAgent && matches!(away.strikes(), Struck::NodeDaemon | Struck::Containerd)

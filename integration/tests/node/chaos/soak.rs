@@ -1,7 +1,8 @@
-//! Many restarts, rollouts and changes of the authority, and what the product's processes take meanwhile.
+//! Many restarts, rollouts and changes of the authority, and what the product's processes take
+//! meanwhile.
 //!
-//! In the first half of the restarts there are rollouts and changes of the authority, in the second half nothing else: then memory and open files of
-//! both parts must stay what they are.
+//! In the first half of the restarts there are rollouts and changes of the authority, in the second
+//! half nothing else: then memory and open files of both parts must stay what they are.
 
 use std::time::Duration;
 
@@ -15,7 +16,8 @@ use crate::support::{Case, Part, Product, Scene, case};
 /// Restarts for each rollout, and for each change of the authority: of 1,000 there are 20 and 5.
 const ROLLOUT: u64 = 50;
 const CHANGE: u64 = 200;
-/// What memory may grow by in the second half: of a hundred, and KiB, since the kernel counts in pages and allocators in larger pieces.
+/// What memory may grow by in the second half: of a hundred, and KiB, since the kernel counts in
+/// pages and allocators in larger pieces.
 const GROWTH: (f64, f64) = (1.0, 256.0);
 /// Fewer restarts than this say nothing about that: programs take what they need as they go.
 const MEANINGFUL: u64 = 1000;

@@ -35,7 +35,8 @@ pub(super) fn attempt(process: Process) -> Option<u64> {
 }
 
 impl Rest {
-    /// Waits until all workers run at a generation within `generations`, and all parts agree on that.
+    /// Waits until all workers run at a generation within `generations`, and all parts agree on
+    /// that.
     pub(super) async fn wait(
         group: &Group,
         count: usize,
@@ -77,7 +78,8 @@ impl Rest {
         Ok(rest)
     }
 
-    /// Every process of the containers is of this generation, and there are as many as a worker has.
+    /// Every process of the containers is of this generation, and there are as many as a worker
+    /// has.
     async fn ensure_processes(&self) -> Result<()> {
         for worker in &self.workers {
             let pod = &worker.place.pod;
@@ -102,7 +104,8 @@ impl Rest {
         Ok(())
     }
 
-    /// Each worker is where it was, but for those whose container or pod had to end; and no process is an earlier one.
+    /// Each worker is where it was, but for those whose container or pod had to end; and no process
+    /// is an earlier one.
     pub(super) fn ensure_places(&self, before: &Self, moves: &[Move]) -> Result<()> {
         for (index, (old, new)) in before.workers.iter().zip(&self.workers).enumerate() {
             let container = moves
@@ -163,7 +166,8 @@ pub(super) struct Logs {
 }
 
 impl Logs {
-    /// Each attempt is logged once at most by each worker, one after the other, and the present one is the last.
+    /// Each attempt is logged once at most by each worker, one after the other, and the present one
+    /// is the last.
     pub(super) async fn check(&mut self, group: &Group, rest: &Rest) -> Result<()> {
         let pods: Api<Pod> = Api::namespaced(group.namespace.access.client.clone(), &group.namespace.name);
         let params = LogParams {

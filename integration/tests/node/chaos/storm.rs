@@ -1,4 +1,5 @@
-//! Restarts one after the other, while the product is changed under them: each comes about, and nobody else is touched.
+//! Restarts one after the other, while the product is changed under them: each comes about, and
+//! nobody else is touched.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -61,7 +62,8 @@ impl Storm {
         Ok(())
     }
 
-    /// Goes on while something is done, and for one restart after it. The other group does not notice.
+    /// Goes on while something is done, and for one restart after it. The other group does not
+    /// notice.
     pub(crate) async fn during(&mut self, act: impl Future<Output = Result<()>>) -> Result<()> {
         let over = AtomicBool::new(false);
         let acted = async {

@@ -37,7 +37,8 @@ impl Watch {
         Self { stop, thread }
     }
 
-    /// Says what was seen that must not be: workers of two generations at once, or one that went back to an earlier one.
+    /// Says what was seen that must not be: workers of two generations at once, or one that went
+    /// back to an earlier one.
     pub(super) async fn end(mut self) -> Result<()> {
         self.stop.store(true, Ordering::Relaxed);
         (&mut self.thread).await?

@@ -18,7 +18,8 @@ pub(super) fn cases() -> Vec<Case> {
 const LOGS: (&str, &str) = ("/var/lib/lockstep-tests/ray-logs", "/logs");
 /// Name of the claim of that volume.
 const CLAIM: &str = "ray-logs";
-/// What the driver does in the first test: as a module of the working directory that a runtime environment names.
+/// What the driver does in the first test: as a module of the working directory that a runtime
+/// environment names.
 const MAIN: &str = r#"
 import os, time, ray
 ray.init()
@@ -153,7 +154,8 @@ fn on_claim() -> (Value, Value) {
     (volume, json!({"name": "logs", "mountPath": LOGS.1}))
 }
 
-/// What a pod of its own finds on the claim's volume: the log of Ray's control store, and the driver's.
+/// What a pod of its own finds on the claim's volume: the log of Ray's control store, and the
+/// driver's.
 async fn read_logs(namespace: &Namespace, id: &str) -> Result<String> {
     let session = format!("{}/session_2*/logs", LOGS.1);
     let command = format!("ls {session}/gcs_server.out && cat {session}/job-driver-{id}.log");
