@@ -179,7 +179,7 @@ async fn of_two_that_are_started_at_once_on_one_host_one_leads_and_the_other_fol
                 control_plane.log()
             );
             ensure!(twin.logged("waiting for leadership") > 0, "{}", twin.log());
-            ensure!(!leads().is_empty(), "nobody leads");
+            ensure!(!leads().is_empty(), "there is no leader");
             Ok(())
         })
         .await?;
