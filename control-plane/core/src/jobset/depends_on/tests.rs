@@ -15,7 +15,7 @@ fn counts(name: &str, ready: i32, succeeded: i32, failed: i32) -> ReplicatedJobS
     }
 }
 
-/// Whether `c`, which depends on `a` (2 Jobs) and `b` (1 Job), may start.
+/// True if `c`, which depends on `a` (2 Jobs) and `b` (1 Job), may start.
 fn starts(a: &str, b: &str, status: &[ReplicatedJobStatus]) -> bool {
     let js = jobset([
         replicated_job("a", 2),
@@ -24,7 +24,7 @@ fn starts(a: &str, b: &str, status: &[ReplicatedJobStatus]) -> bool {
     ]);
     let graph = Graph::compile(&js);
     let stage = &graph.stages[2];
-    // The gates hold suspended Jobs back too.
+    // The gates also hold back suspended Jobs.
     assert_eq!(stage.may_be_created(true, status), stage.may_run(status));
     assert_eq!(stage.may_be_created(false, status), stage.may_run(status));
     stage.may_run(status)

@@ -6,7 +6,7 @@ use crate::common::testing::{Fate, JobSetBuild, child, jobset, observe, replicat
 use crate::jobset::children::Children;
 use crate::jobset::status;
 
-/// Whether the policy is met when these Jobs of `a` (2 Jobs) and `b` (1 Job) have succeeded.
+/// True if the policy is met when these Jobs of `a` (2 Jobs) and `b` (1 Job) have succeeded.
 fn met(operator: &str, targets: &[&str], succeeded: &[(&str, i32)]) -> bool {
     let js = jobset([replicated_job("a", 2), replicated_job("b", 1)]).with(|js| {
         js.spec.success_policy = Some(SuccessPolicy {

@@ -12,7 +12,7 @@ use crate::jobset::observed::AgentPod;
 use crate::jobset::pod::PodSummary;
 use crate::reconcile::jobs::Jobs;
 
-/// The Job `js-a-0` of an in-place JobSet, with this many workers.
+/// The Job `js-a-0` of an in-place JobSet with this many workers.
 fn job(workers: i32) -> Job {
     let mut template = replicated_job("a", 1);
     let spec = template.template.spec.as_mut().unwrap();
@@ -81,7 +81,7 @@ impl World {
         self.lost.look(&places, self.generation, self.now)
     }
 
-    /// The names that are wanted now.
+    /// The names of the pods that are wanted now.
     fn names(&mut self, pods: &[PodSummary]) -> Vec<String> {
         let vacant = self.look(pods);
         vacant

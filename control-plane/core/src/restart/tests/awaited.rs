@@ -1,9 +1,10 @@
-//! Who is awaited in a restart, and that nothing depends on how often it is looked.
+//! Which workers a restart waits for. The result does not depend on how often the coordinator
+//! looks.
 
 use super::world::World;
 use crate::restart::{Awaited, Exit, Generation, Heartbeat, Phase};
 
-/// The group after a worker has failed, its restart durable: all are to stop.
+/// The group after a failure, with a durable restart: all workers must stop.
 fn stopping(workers: u32) -> World {
     let mut world = World::running(workers, 3);
     world.fail(0);
@@ -13,7 +14,7 @@ fn stopping(workers: u32) -> World {
     world
 }
 
-/// The worker reports this; whether that calls for no step.
+/// The worker reports this. Returns true if that needs no step.
 fn passes(world: &mut World, awaited: &mut Awaited, index: u32, phase: Phase, generation: u64) -> bool {
     let (incarnation, before) = world.current(index);
     world.report(&incarnation, index, phase, Generation(generation));

@@ -12,7 +12,7 @@ fn world(failures: u32, max_restarts: u32) -> World {
     world
 }
 
-/// Fails the worker so many times, a minute apart, and returns the pods that are to go then.
+/// Fails the worker this many times, a minute apart, and returns the pods to delete then.
 fn fail(world: &mut World, index: u32, times: u32) -> Vec<Condemned> {
     for _ in 0..times {
         world.tick(60_000);
