@@ -10,7 +10,8 @@ use fake::Api;
 
 const RACK: &str = "example.com/rack";
 
-/// A pod of Job `js-w-0` with UID `job`, and a random end that tells it from others with its index.
+/// A pod of Job `js-w-0` with UID `job`. The random suffix distinguishes it from others with its
+/// index.
 fn pod(index: &str, end: &str) -> Value {
     json!({
         "apiVersion": "v1",
@@ -57,7 +58,7 @@ fn typed(pod: &Value) -> Pod {
     serde_json::from_value(pod.clone()).unwrap()
 }
 
-/// A placement before this API server, whose watch has shown `seen`.
+/// A placement controller with this API server. Its watch has shown `seen`.
 fn placement(api: &Api, seen: &[Value]) -> Placement {
     let members = MembersByJob::default();
     for pod in seen {
@@ -218,7 +219,7 @@ async fn a_leader_that_is_going_has_ended_or_is_of_an_earlier_job_is_not_followe
     }
 }
 
-/// The spec that a follower without a leader has.
+/// The spec of a follower without a leader.
 fn mutated_spec(follower: &Value) -> Option<Option<k8s_openapi::api::core::v1::PodSpec>> {
     Some(typed(follower).spec)
 }

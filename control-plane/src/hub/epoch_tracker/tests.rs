@@ -2,7 +2,7 @@ use super::*;
 
 const OWN: Epoch = Epoch(7);
 
-/// What the leader is outbid by, within an hour.
+/// The epoch that outbids the leader within an hour, if any.
 async fn outbid(epoch_tracker: &EpochTracker) -> Option<Epoch> {
     let hour = Duration::from_secs(3600);
     tokio::time::timeout(hour, epoch_tracker.outbid()).await.ok()
@@ -23,7 +23,7 @@ async fn a_status_is_believed_at_once() {
 #[tokio::test(start_paused = true)]
 async fn one_node_that_lies_makes_no_leader_step_down_and_is_outlived_by_the_next_one() {
     let epoch_tracker = EpochTracker::new(OWN);
-    // It is the first to connect, and alone for some time.
+    // It is the first to connect, and the only one for some time.
     assert_eq!(
         epoch_tracker.said("liar", Epoch(1000)),
         Err(Claim::Higher(Epoch(1000)))
@@ -35,7 +35,7 @@ async fn one_node_that_lies_makes_no_leader_step_down_and_is_outlived_by_the_nex
     }
     assert_eq!(outbid(&epoch_tracker).await, None);
     assert_eq!(epoch_tracker.highest(), Some(Epoch(1099)));
-    // Whatever it says of itself later on.
+    // This holds whatever it claims later.
     assert_eq!(epoch_tracker.said("liar", Epoch(6)), Ok(()));
     assert_eq!(outbid(&epoch_tracker).await, None);
 }
@@ -49,7 +49,7 @@ async fn most_nodes_are_believed_once_all_could_connect() {
     let began = Instant::now();
     assert_eq!(outbid(&epoch_tracker).await, Some(Epoch(12)));
     assert_eq!(began.elapsed(), SETTLED);
-    // Later at once: as soon as most of them say so.
+    // It takes effect as soon as most nodes say so.
     let epoch_tracker = EpochTracker::new(OWN);
     let _ = epoch_tracker.said("n1", Epoch(6));
     let _ = epoch_tracker.said("n2", Epoch(9));
@@ -65,7 +65,7 @@ async fn nodes_that_only_repeat_what_this_leader_says_outvote_nobody() {
         assert_eq!(epoch_tracker.said(node, OWN), Ok(()));
     }
     assert_eq!(outbid(&epoch_tracker).await, None);
-    // Its agents are those of before the restore, and obey nobody lower.
+    // Its agents are older than the restore, and obey no lower epoch.
     assert!(epoch_tracker.said("n4", Epoch(1000)).is_err());
     assert_eq!(outbid(&epoch_tracker).await, Some(Epoch(1000)));
 }

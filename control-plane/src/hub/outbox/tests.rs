@@ -38,7 +38,7 @@ async fn a_stream_that_is_silent_gives_a_sign_of_life_every_ten_seconds() {
         let message = messages.next().await.unwrap().unwrap();
         kinds.push((began.elapsed().as_secs(), message.kind.unwrap()));
     }
-    // Somebody speaks in between: then there was no silence.
+    // A message in between ends the silence.
     tokio::time::advance(Duration::from_secs(4)).await;
     outbox.accepted(1);
     for _ in 0..3 {

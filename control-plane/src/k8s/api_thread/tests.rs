@@ -32,7 +32,7 @@ async fn its_end_takes_what_is_left_with_it() {
     assert!(left.await.unwrap_err().is_cancelled());
 }
 
-/// Waits until it beats, or beats no more, as seen in so many seconds.
+/// Waits until the thread is stuck, or is not, as judged `in_seconds` from now.
 async fn wait_until(pulse: &Pulse, in_seconds: u64, is_stuck: bool) {
     let look = async {
         let later = |seconds| Instant::now() + Duration::from_secs(seconds);

@@ -4,7 +4,7 @@ use tokio::time::timeout;
 
 use super::*;
 
-/// What is taken of all that waits.
+/// The events that are taken from the queue.
 async fn all(receiver: &mut Receiver<&'static str, u32>) -> Vec<u32> {
     let mut all = Vec::new();
     while let Ok(Some(turn)) = timeout(Duration::from_secs(1), receiver.next()).await {

@@ -4,7 +4,7 @@ use super::*;
 fn a_limit_is_a_number_or_there_is_none() {
     for (text, limit) in [
         ("268435456\n", Some(268_435_456)),
-        // As version 1 says that there is none: more than any machine has.
+        // Version 1 has this value for no limit: more than any machine has.
         ("9223372036854771712\n", Some(9_223_372_036_854_771_712)),
         ("max\n", None),
         ("", None),

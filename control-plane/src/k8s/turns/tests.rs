@@ -2,7 +2,7 @@ use futures::FutureExt;
 
 use super::*;
 
-/// Turns that can be had now.
+/// The number of free turns.
 fn all_of(turns: &Turns, namespace: &str, weight: u32) -> Vec<Turn> {
     std::iter::from_fn(|| turns.take(namespace, weight).now_or_never()).collect()
 }
@@ -15,7 +15,11 @@ async fn a_namespace_has_its_part_and_leaves_the_rest_to_others() {
     assert_eq!(all_of(&turns, "good", 1).len(), 2);
     drop(evil);
     assert_eq!(all_of(&turns, "evil", 1).len(), 2);
-    assert_eq!(turns.lines.lock().unwrap().len(), 1, "who has none is forgotten");
+    assert_eq!(
+        turns.lines.lock().unwrap().len(),
+        1,
+        "a namespace without turns is forgotten"
+    );
 }
 
 #[tokio::test]

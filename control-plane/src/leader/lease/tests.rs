@@ -1,4 +1,4 @@
-//! What is written to the Lease while others write it too.
+//! Writes to the Lease while others also write it.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -16,7 +16,8 @@ mod clocks;
 mod faults;
 mod server;
 
-/// A Lease that somebody else writes before each of the next so many writes that rely on its version.
+/// A Lease that another writer changes before each of the next `races` writes that rely on its
+/// version.
 struct Played {
     version: u64,
     epoch: Option<String>,
@@ -33,7 +34,7 @@ impl Played {
         })
     }
 
-    /// The answer to a patch, or to a look where there is none.
+    /// The answer to a patch, or to a read if there is no patch.
     fn answer(&mut self, patch: &Value) -> (StatusCode, Value) {
         if patch.is_null() {
             return (StatusCode::OK, self.lease());
@@ -54,7 +55,7 @@ impl Played {
     }
 }
 
-/// A Lease of that version, under so many races, on which this epoch is written down.
+/// A Lease of this version with this many races, and with this epoch written on it.
 fn played(version: u64, epoch: &str, races: u32) -> (Api<Lease>, Arc<Mutex<Played>>) {
     let played = Arc::new(Mutex::new(Played {
         version,
@@ -110,7 +111,7 @@ async fn an_epoch_is_written_down_although_the_lease_is_renewed_meanwhile() {
         outlive(leases, 500).await.unwrap();
         assert_eq!(after.lock().unwrap().epoch.as_deref(), Some("500"));
     }
-    // Not for ever.
+    // It does not retry for ever.
     assert!(is_conflict(begin(&played(7, "100", u32::MAX).0).await));
     assert!(is_conflict(outlive(played(7, "100", u32::MAX).0, 500).await));
 }
@@ -125,7 +126,7 @@ async fn an_epoch_that_is_known_already_is_not_written() {
     assert_eq!(after.lock().unwrap().epoch.as_deref(), Some("100"));
 }
 
-/// The Lease of a leader, which takes its time to be read: the times of its first readings are these.
+/// The Lease of a leader. Its first reads take these times.
 fn slow(readings: &[Duration]) -> Api<Lease> {
     let readings = Arc::new(Mutex::new(VecDeque::from(readings.to_vec())));
     let service = tower::service_fn(move |_: Request<Body>| {
@@ -172,7 +173,8 @@ async fn one_look_that_takes_its_time_costs_no_leadership() {
     }
 }
 
-/// The Lease of a leader, at these versions from one reading to the next, and then at the last of them.
+/// The Lease of a leader. Each read returns the next of these versions, and later reads the last
+/// one.
 fn at_versions(versions: &[&str]) -> Api<Lease> {
     let mut readings: VecDeque<String> = versions.iter().map(|version| (*version).to_owned()).collect();
     let last = readings.pop_back();
@@ -206,7 +208,7 @@ async fn a_version_of_the_lease_that_falls_ends_the_leadership_and_nothing_else_
          starting again from what it holds"
     );
     assert_eq!(began.elapsed(), 3 * election.retry);
-    // What was seen while it waited counts.
+    // The versions seen while it waited count.
     let mut highest = Highest::default();
     unseen(
         &at_versions(&["200", "199"]),
@@ -232,7 +234,7 @@ async fn a_version_of_the_lease_that_falls_ends_the_leadership_and_nothing_else_
         ),
         "{why}"
     );
-    // The same for long, leaps, and what is no number.
+    // The same version for long, leaps, and versions that are not numbers.
     for versions in [
         &["7"][..],
         &["7", "7", "100000", "100001"],

@@ -41,7 +41,7 @@ async fn one_namespace_leaves_room_to_others_where_memory_is_short() {
         unread.push(room.unwrap());
     }
     assert_eq!(unread.len(), 1);
-    // However large it is.
+    // Another namespace has room even for a large answer.
     let good = lines.of("good");
     assert!(good.room(large(1024 * 1024)).now_or_never().is_some());
 }
@@ -71,7 +71,7 @@ async fn pages_and_messages_of_small_groups_take_room_too() {
     }
     assert_eq!(unread.len(), 7);
     assert!(line.room(group).now_or_never().is_some());
-    // Of groups without their workers there is little to tell.
+    // Groups without their workers are small.
     let brief = Size::of_page([Size::of_workers(950, true); 60].into_iter(), 2 << 20);
     assert!(line.room(brief).await.is_none());
 }

@@ -10,7 +10,7 @@ fn admitting() -> Admission {
     admission(api_server(Ok(std::collections::BTreeMap::new())))
 }
 
-/// A review of so many bytes, from this address.
+/// A review of this many bytes from this address.
 fn asked(sender: u8, namespace: &str, bytes: usize) -> Request {
     let mut body = json!({"request": {"namespace": namespace}}).to_string();
     body.extend(std::iter::repeat_n(' ', bytes.saturating_sub(body.len())));
@@ -25,7 +25,7 @@ fn sent(sender: u8, length: usize, body: Body) -> Request {
         .unwrap()
 }
 
-/// The question, or why there is none; nothing where it waits.
+/// The question, or the reason for the refusal; `None` while it waits.
 fn now(request: Request, admission: &Admission) -> Option<Result<Question, StatusCode>> {
     let question = Question::from_request(request, admission).now_or_never()?;
     Some(question.map_err(|refused| refused.status()))
@@ -39,7 +39,7 @@ async fn a_namespace_that_fills_its_part_is_turned_away_and_no_other_one() {
     let second = Question::from_request(asked(1, "evil", 4 << 20), &admission).await;
     assert_eq!(second.err().unwrap().status(), StatusCode::TOO_MANY_REQUESTS);
     assert!(of(1, "good").is_ok());
-    // Whoever else names it takes nothing of what the API server has for it.
+    // Another sender that names it takes no room of the API server.
     assert!(of(2, "evil").is_ok());
     drop(first);
     assert!(of(1, "evil").is_ok());
@@ -174,7 +174,7 @@ async fn whatever_others_send_an_api_server_is_read_at_once() {
         let body = body.to_string();
         sent(sender, body.len(), body.into())
     };
-    // One that is judged, one that is read, and many that wait.
+    // One review is judged, one is read, and many wait.
     let judged = now(elements(1, "evil"), &admission).unwrap().ok();
     let large = now(asked(2, "evil", 6 << 20), &admission).unwrap().ok();
     assert!(judged.is_some() && large.is_some());
@@ -195,7 +195,7 @@ async fn whatever_others_send_an_api_server_is_read_at_once() {
             "{:?}",
             begin.elapsed()
         );
-        // What is huge waits for the one that is judged, and for none that waits.
+        // A huge review waits for the one that is judged, but for no other that waits.
         let huge = Question::from_request(elements(200, "good"), &admission);
         let (huge, ()) = tokio::join!(huge, async {
             tokio::time::sleep(Duration::from_millis(50)).await;

@@ -30,7 +30,7 @@ fn the_flag_wins_over_the_standard_variables_and_that_of_traces_over_that_of_all
     assert_eq!(of(Some("http://f"), &[traces, all]), given("http://f", FLAG));
     assert_eq!(of(None, &[traces, all]), given("https://t:1", STANDARD[0]));
     assert_eq!(of(None, &[all]), given("http://a:2/", STANDARD[1]));
-    // Empty is an answer too.
+    // An empty value counts too.
     assert_eq!(of(Some(""), &[traces, all]), Ok(None));
 }
 
@@ -59,7 +59,7 @@ fn a_mistake_is_reported_by_the_name_of_what_has_it() {
 }
 
 proptest! {
-    /// What is accepted, tonic accepts too.
+    /// tonic accepts every accepted URL.
     #[test]
     fn any_text_is_refused_or_can_be_connected_to(url in "(https?://)?\\PC{0,24}") {
         if let Ok(Some((url, _))) = of(Some(&url), &[]) {

@@ -10,9 +10,9 @@ use tower::service_fn;
 
 use super::*;
 
-/// What was asked of an API server: how, and where.
+/// The method and path of a request to an API server.
 type Asked = Arc<Mutex<Vec<(Method, String)>>>;
-/// Reason and words of each event, and how long after the beginning.
+/// The reason and note of each event, and how long after the start.
 type Told = Arc<Mutex<Vec<(Duration, String, String)>>>;
 
 /// A controller, and the API server that it writes to.
@@ -54,7 +54,8 @@ fn refused(code: u16, message: &str) -> (u16, Value) {
 }
 
 impl Scene {
-    /// The API server answers what `answer` says to a method, a path, and how often something was asked before; else as if all went well.
+    /// `answer` gets a method, a path, and the number of earlier requests, and returns the API
+    /// server's answer. Without one the request succeeds.
     fn new(
         jobset: &JobSet,
         answer: impl Fn(&Method, &str, usize) -> Option<(u16, Value)> + Send + Sync + 'static,
@@ -120,7 +121,7 @@ impl Scene {
         act(&self.writer, &mut self.view, vec![decision]).await;
     }
 
-    /// Acts on what `decide` says for so long, whenever something may be tried again.
+    /// Acts on the result of `decide` for this long, each time that something may be tried again.
     async fn act_for(&mut self, lasts: Duration, decide: impl Fn(u32) -> Decision) {
         for number in 0.. {
             self.act(decide(number)).await;
@@ -130,11 +131,11 @@ impl Scene {
             let next = self.view.write_failures.next().unwrap_or(REPEAT);
             tokio::time::sleep(next).await;
         }
-        // All is told, as time stands still while anything can be done.
+        // All events are published, as time stands still while anything can be done.
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
 
-    /// How often this was asked, by the end of its path.
+    /// How often this was requested, by the end of its path.
     fn asked(&self, method: &Method, end: &str) -> usize {
         let asked = self.asked.lock().unwrap();
         let same = asked
@@ -181,7 +182,7 @@ fn writes(phase: GangPhase, message: &str, urgent: bool) -> Decision {
     }
 }
 
-/// A PodGroup of the same name belongs to somebody else.
+/// A foreign PodGroup has the same name.
 fn foreign(method: &Method, path: &str) -> Option<(u16, Value)> {
     let exists = "podgroups \"group\" already exists";
     match (method, path.rsplit('/').next()?) {
@@ -211,7 +212,7 @@ async fn somebody_elses_pod_group_is_told_once_and_not_at_once() {
     assert_eq!(scene.asked(&Method::DELETE, "group"), 0);
 }
 
-/// What is used changes with each answer, and in between the gang waits behind another.
+/// The used amount changes with each answer, and in between the gang waits behind another.
 #[tokio::test(start_paused = true)]
 async fn a_quota_is_told_once_although_its_words_change_and_messages_are_written() {
     let mut scene = Scene::new(&jobset(GangPhase::Waiting), |method, path, before| {
@@ -251,7 +252,7 @@ async fn a_pod_group_that_can_be_made_after_a_while_is_not_told_of() {
     assert_eq!(scene.told(), []);
     assert_eq!(scene.view.write_failures.next(), None);
     let made = scene.asked(&Method::POST, "podgroups");
-    assert!((4..8).contains(&made), "it is made once: {made}");
+    assert!((4..8).contains(&made), "it is created once: {made}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -285,7 +286,7 @@ async fn of_a_gang_that_runs_it_is_not_said_that_it_has_not_started() {
     );
 }
 
-/// The reconciler writes the same status, and just then.
+/// The reconciler writes the same status at that moment.
 #[tokio::test(start_paused = true)]
 async fn a_message_is_written_at_once_again_after_a_conflict() {
     let mut scene = Scene::new(&jobset(GangPhase::Waiting), |method, _, before| {
@@ -335,7 +336,7 @@ async fn one_for_which_there_is_no_room_waits_until_there_is_some_and_its_user_i
     tokio::time::advance(NO_ROOM).await;
     view.look_again();
     assert!(view.jobsets.contains_key(&key) && view.without_room.is_empty());
-    // What it is told later does not take it away.
+    // A later call does not take it away.
     assert!(view.room.takes("ns", None, 450));
     view.look(&object);
     assert!(view.jobsets.contains_key(&key));

@@ -44,7 +44,7 @@ fn who_may_not_ask_does_not_ask_for_ever() {
     assert!(read(refused(500)).is_err(), "asked again");
 }
 
-/// An API server that answers so, one after another, and the last for ever; and how often it was asked.
+/// An API server with these answers in order, the last one repeated, and the number of requests.
 fn api_server(codes: &'static [u16]) -> (Client, Arc<AtomicUsize>) {
     let asked = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&asked);
@@ -72,12 +72,12 @@ async fn what_is_served_later_is_noticed() {
     let task = tokio::spawn(pod_groups.clone().follow(client));
     pod_groups.known().await;
     changes.next().await;
-    assert!(pod_groups.are_gone(), "an answer that is none is none");
+    assert!(pod_groups.are_gone(), "an error is not an answer");
     let start = Instant::now();
     changes.next().await;
     assert!(pod_groups.are_served());
     assert_eq!(start.elapsed().as_secs(), BELIEVED.as_secs());
-    // A PodGroup that cannot be made: it is asked soon, but not for each of them.
+    // A PodGroup cannot be created: discovery asks again soon, but not for each failure.
     let before = asked.load(Ordering::SeqCst);
     for _ in 0..100 {
         pod_groups.doubt();

@@ -48,7 +48,7 @@ async fn counts_wait_for_more_of_them_but_not_for_long() {
     assert_eq!(counts.hold_back(&key(), &jobset, &mut third), None);
     assert_eq!(third, plan(counted(4)));
 
-    // What comes later waits anew.
+    // A later change starts a new wait.
     let mut later = plan(counted(3));
     assert_eq!(counts.hold_back(&key(), &jobset, &mut later), Some(HELD));
 }
@@ -81,7 +81,7 @@ async fn what_is_more_than_counts_is_written_at_once_and_takes_them_along() {
         let mut kept = whole.clone();
         assert_eq!(counts.hold_back(&key(), &jobset, &mut kept), None, "{whole:?}");
         assert_eq!(kept, whole);
-        // And nothing of the wait is left.
+        // Nothing is left of the wait.
         let again = counts.hold_back(&key(), &jobset, &mut plan(counted(0)));
         assert_eq!(again, Some(HELD));
     }

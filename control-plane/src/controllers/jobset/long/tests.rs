@@ -38,7 +38,7 @@ fn look_at(stores: Stores) -> Look {
     }
 }
 
-/// A look at one of which a Job has failed.
+/// A reconciliation of such a JobSet with a failed Job.
 fn look() -> Look {
     let failed: Job = serde_json::from_value(json!({
         "metadata": {
@@ -99,7 +99,7 @@ fn patterns_are_compiled_once_for_a_spec_and_not_all_are_kept() {
     assert!(!Arc::ptr_eq(&changed, &kept.of(&jobset("u", 2))));
 }
 
-/// Whoever needs patterns waits until this is dropped.
+/// All reconciliations that need patterns wait until this is dropped.
 fn hold(patterns: &Arc<KeptPatterns>) -> mpsc::Sender<()> {
     let (release, released) = mpsc::channel();
     let (locked, is_locked) = mpsc::channel();
@@ -123,11 +123,11 @@ async fn one_that_takes_long_leaves_the_thread_and_most_places_to_others() {
         assert!(futures::poll!(look.as_mut()).is_pending());
         waiting.push(look);
     }
-    // Another namespace has its places all the same.
+    // Another namespace still has its places.
     let others: Vec<_> = (0..OF_ONE).map(|_| looks.line.try_take("other", 1)).collect();
     assert!(others.iter().all(Option::is_some));
     drop(others);
-    // Neither does another one wait, nor one that is not there.
+    // Another JobSet does not wait, nor does a deleted one.
     assert!(matches!(looks.decide(&key, look()).await, Looked::Busy(_)));
     let other = ObjectRef::new("other").within("ns");
     assert!(matches!(looks.decide(&other, look()).await, Looked::Gone));
@@ -145,7 +145,7 @@ async fn a_huge_one_is_looked_at_alone_and_only_texts_are_kept_of_it() {
     pod.template.spec.as_mut().unwrap().volumes = serde_json::from_value(Value::Array(volumes)).unwrap();
     let stores = Stores::showing(&huge);
     let looks = Looks::default();
-    // While another one is looked at, this one waits.
+    // This JobSet waits while another one is reconciled.
     let other = looks.turns.acquire().await.unwrap();
     let key = key();
     let mut look = Box::pin(looks.decide(&key, look_at(stores)));

@@ -49,7 +49,7 @@ fn of_a_service_is_kept_what_it_is_compared_by() {
         read["spec"],
         json!({"type": "NodePort", "clusterIP": "10.0.0.1", "ports": ports})
     );
-    // Kept again, it is the same.
+    // Keeping it a second time changes nothing.
     let again: Belonging<HeadService> = kept(&read);
     assert_eq!(again.text, found.text);
 }

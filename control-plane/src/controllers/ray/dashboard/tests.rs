@@ -1,4 +1,4 @@
-//! What answers in the place of a dashboard is a tenant's program, and may say anything.
+//! A dashboard is a tenant's program, and may send anything.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -35,7 +35,7 @@ proptest! {
         let info = read(&whole).unwrap();
         prop_assert!(status.repeat(many).starts_with(&info.status));
         prop_assert!(message.repeat(many).starts_with(&info.message));
-        // Where a calendar has it.
+        // Times outside the calendar are ignored.
         let millis = |time: Option<Timestamp>| time.map(Timestamp::as_millisecond);
         prop_assert!(millis(info.start).is_none_or(|start| start == times.0 && start > 0));
         prop_assert!(millis(info.end).is_none_or(|end| Some(end) == times.1 && end > 0));

@@ -16,14 +16,15 @@ use tower::service_fn;
 use super::*;
 use crate::k8s::apply::events::{self, Publisher};
 
-/// A retry_state whose events go nowhere.
+/// A retry state without a recipient of events.
 fn retry_state() -> Ledger<RayJob> {
     let config = Config::new("http://127.0.0.1:1".parse().unwrap());
     let (news, _) = events::queue_as(Client::try_from(config).unwrap(), "test");
     Ledger::new(news)
 }
 
-/// A retry_state, what publishes its events once it is gone, and their notes. An event that is repeated has its note once more.
+/// A retry state, the task that publishes its events once it is dropped, and their notes. A
+/// repeated event repeats its note.
 fn told() -> (Ledger<RayJob>, Publisher, Arc<Mutex<Vec<String>>>) {
     let notes: Arc<Mutex<Vec<String>>> = Arc::default();
     let told = Arc::clone(&notes);
@@ -74,7 +75,7 @@ async fn what_is_due_is_looked_at_however_often_writes_have_failed() {
     assert_eq!(fails(), Action::requeue(Duration::from_secs(300)));
     retry_state.decided(&job, Some(SignedDuration::from_secs(7)));
     assert_eq!(fails(), Action::requeue(Duration::from_secs(7)));
-    // As time passes it comes nearer, whatever is tried meanwhile.
+    // It comes nearer with time, whatever is tried meanwhile.
     let almost = Duration::from_millis(6_990);
     tokio::time::advance(almost).await;
     let left = Duration::from_secs(7).saturating_sub(almost);
@@ -84,14 +85,15 @@ async fn what_is_due_is_looked_at_however_often_writes_have_failed() {
     assert_eq!(retry_state.rests(&job), None);
     retry_state.decided(&job, None);
     assert_eq!(fails(), Action::requeue(Duration::from_secs(300)));
-    // It cannot even be observed: what is due is still to come, and once that has been looked at says nothing.
+    // It cannot even be observed: the due look is still to come. After that look it no longer
+    // counts.
     retry_state.decided(&job, Some(SignedDuration::from_secs(7)));
     retry_state.begins(&job);
     assert_eq!(fails(), Action::requeue(Duration::from_secs(7)));
     tokio::time::advance(Duration::from_secs(7)).await;
     retry_state.begins(&job);
     assert_eq!(fails(), Action::requeue(Duration::from_secs(300)));
-    // What was looked at but could not be decided, as others had the turn, does not wait for the failures before.
+    // An object that was observed but had no turn does not wait for former failures.
     retry_state.begins(&job);
     assert_eq!(retry_state.postponed(&job), Action::requeue(NEXT_TURN));
     assert_eq!(retry_state.rests(&job), None);
@@ -125,7 +127,7 @@ async fn why_nothing_is_done_is_told_once_for_each_object() {
     };
     for uid in ["u", "u", "v", "v"] {
         retry_state.tell_once(&job(uid), notice.clone());
-        // That is no success of what the notice is about.
+        // That does not mean that the reported write succeeded.
         retry_state.worked(&job(uid), None, true);
     }
     drop(retry_state);

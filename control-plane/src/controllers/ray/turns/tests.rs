@@ -23,5 +23,5 @@ fn a_turn_that_is_over_is_free_again() {
     assert_eq!((first.is_some(), second.is_some()), (true, false));
     drop(first);
     assert!(turns.take("a").is_some());
-    assert!(turns.locked().is_empty(), "nobody is remembered");
+    assert!(turns.locked().is_empty(), "no turn is remembered");
 }

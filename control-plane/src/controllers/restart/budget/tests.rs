@@ -11,7 +11,7 @@ fn the_largest_group_finds_room_before_it_has_pods_and_a_second_one_does_not() {
     let mut budget = Budget::default();
     assert!(takes(&mut budget, "a", LARGEST, 0));
     assert!(!takes(&mut budget, "b", LARGEST, 0));
-    // What is looked at again is not counted twice.
+    // A group that is looked at again is not counted twice.
     assert!(takes(&mut budget, "a", LARGEST, 0));
     budget.release(&"a");
     assert!(takes(&mut budget, "b", LARGEST, 0));
@@ -25,7 +25,7 @@ fn who_has_pods_needs_no_room() {
     assert!(!takes(&mut budget, "small", 1, 0), "there is none left");
     assert!(takes(&mut budget, "small", 8, 1));
     assert!(takes(&mut budget, "large", 10_000, 1_000));
-    assert!(!takes(&mut budget, "large", 10_000, 999), "its pods have gone");
+    assert!(!takes(&mut budget, "large", 10_000, 999), "its pods are gone");
 }
 
 #[test]
@@ -48,6 +48,6 @@ fn a_group_whose_pods_are_gone_for_a_moment_stays_one_whatever_others_take() {
     assert!(budget.takes("bomb", "evil", (UNSEEN, 0), false));
     assert!(!budget.takes("new", "good", (4, 0), false));
     assert!(budget.takes("train", "good", (4, 0), true));
-    // Its own namespace has no more than all have.
+    // Its own namespace has no extra room.
     assert!(!budget.takes("grown", "evil", (1, 0), true));
 }

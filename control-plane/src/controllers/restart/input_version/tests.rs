@@ -1,4 +1,4 @@
-//! What another look depends on, and what it does not.
+//! Which changes need another look, and which do not.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::super::convert::durable_of;
 use super::super::observe::{View, view_of};
 use super::*;
 
-/// A JobSet with these fields besides, or instead.
+/// A JobSet with these fields added or replaced.
 fn jobset(change: &Value) -> Arc<JobSet> {
     let mut jobset = json!({
         "apiVersion": "jobset.x-k8s.io/v1alpha2",

@@ -1,4 +1,4 @@
-//! What nodes are told of exit codes.
+//! The exit codes that nodes receive.
 
 use lockstep_core::restart::TerminalAction;
 
@@ -23,7 +23,7 @@ fn told(rules: &[TerminalRule], jobs: usize) -> Vec<(String, bool, Vec<i32>)> {
 fn a_rule_of_all_jobs_is_told_once() {
     let mut rules: Vec<_> = (0..10_000).map(|job| rule(job, &[3; 200])).collect();
     assert_eq!(told(&rules, 10_000), [(String::new(), false, vec![3; 200])]);
-    // One that only some have is theirs alone.
+    // A code of only some Jobs applies only to these.
     rules.truncate(2);
     rules.push(rule(1, &[4]));
     rules.push(rule(1, &[4]));

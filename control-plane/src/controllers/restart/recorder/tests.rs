@@ -14,7 +14,7 @@ fn cause() -> Cause {
     }
 }
 
-/// The reasons and notes of the events that these announcements make, where node-7 has no agents.
+/// The reasons and notes of the events for these announcements, with node-7 without agents.
 fn events(announcements: Vec<Announcement>) -> Vec<(String, String)> {
     let (events, mut queue) = event_queue::queue();
     let announcer = RestartRecorder {

@@ -66,7 +66,7 @@ fn each_version_of_an_object_is_reported_once_and_what_is_gone_is_forgotten() {
     for (generation, news) in [(1, true), (1, false), (2, true)] {
         assert_eq!(reported.is_news(&version(generation)), news, "{generation}");
     }
-    // A list that brings it again.
+    // A list that contains it again.
     for event in [Event::Init, Event::InitApply(version(2)), Event::InitDone] {
         reported.follow(&event);
     }

@@ -14,7 +14,7 @@ use crate::k8s::watch::cache_entry::known_by_name;
 
 type Said = watcher::Result<Event<PackedJobSet>>;
 
-/// A JobSet of about so many bytes.
+/// A JobSet of about this many bytes.
 fn jobset(namespace: &str, name: &str, bytes: usize) -> PackedJobSet {
     let mut jobset: JobSet = serde_json::from_value(serde_json::json!({
         "metadata": {"name": name, "namespace": namespace},
@@ -31,7 +31,7 @@ fn jobset(namespace: &str, name: &str, bytes: usize) -> PackedJobSet {
     packed
 }
 
-/// A watch, as the API server would feed it.
+/// A watch, fed as by the API server.
 struct Fed {
     news: Arc<Mutex<Option<UnboundedSender<Said>>>>,
     begun: Arc<AtomicUsize>,
@@ -71,7 +71,7 @@ impl Fed {
     }
 }
 
-/// What has come so far, in short.
+/// The events so far, in short form.
 fn come(events: &mut BoxStream<'static, Said>) -> Vec<String> {
     let name = |object: &PackedJobSet| ObjectRef::from(object).name;
     let mut seen = Vec::new();
@@ -130,7 +130,7 @@ async fn one_that_is_kept_may_grow_a_little_and_is_gone_where_it_grows_without_b
     fed.says(Event::Apply(jobset("ns", "status", 60_000)));
     assert_eq!(come(&mut events), ["-status"]);
     assert_eq!(fed.left_out(), ["status"]);
-    // Nobody is dropped for what others take.
+    // No object is dropped for the use of others.
     fed.says(Event::Apply(jobset("ns", "full", 79_000)));
     assert_eq!(come(&mut events), ["+full"]);
 }
@@ -179,7 +179,7 @@ async fn a_new_list_keeps_what_was_kept_whatever_stands_before_it() {
     fed.says(Event::InitDone);
     assert_eq!(come(&mut events), ["list", "+z-known", "listed"]);
     assert_eq!(fed.left_out(), ["a-new"]);
-    // What went while nobody watched takes no room any more.
+    // Objects that were deleted while nothing watched take no more room.
     fed.says(Event::Apply(jobset("ns", "b-new", 30_000)));
     assert_eq!(come(&mut events), ["+b-new"]);
 }
@@ -205,11 +205,11 @@ fn labels_count_and_not_their_text_alone() {
     let bare = bytes_of(&meta);
     let labels = (0..1_000).map(|number| (format!("k{number}"), String::new()));
     meta.labels = Some(labels.collect());
-    // As was measured, about 107 bytes for each of these.
+    // Each takes about 107 bytes, as measured.
     assert!(bytes_of(&meta) - bare > 95_000, "{}", bytes_of(&meta));
 }
 
-/// Something that may be of usual size.
+/// An object that may be of usual size.
 struct Thing {
     namespace: String,
     name: String,

@@ -1,6 +1,7 @@
-//! Clocks that differ, and clocks that are set, while replicas stand for election.
+//! Clocks that differ, and clocks that are set, while replicas campaign.
 //!
-//! The tests' time is paused, and the wall clock as good as stands still: where a lease ends in time, no wall clock has ended it.
+//! The time of the tests is paused, and the wall clock nearly stands still: if a lease ends in
+//! time, the wall clock has not ended it.
 
 use std::convert::Infallible;
 
@@ -9,10 +10,11 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use super::server::*;
 use super::*;
 
-/// Of a lease that is given up.
+/// How soon a free lease has a new holder.
 const SOON: Duration = Duration::from_millis(1200);
 
-/// Somebody who has taken the lease, and renews it by a clock that differs by so much. Nobody may take it from him.
+/// Renews the lease of another replica, by a clock that differs by this much. No replica may take
+/// the lease over.
 async fn renew(server: &Shared, holder: &str, differs: SignedDuration) {
     loop {
         tokio::time::sleep(RETRY).await;
@@ -155,7 +157,7 @@ async fn a_leader_that_has_lost_the_lease_leaves_it_to_the_next() {
 async fn a_lease_that_is_given_up_is_taken_at_once() {
     let left =
         json!({"holderIdentity": null, "acquireTime": null, "renewTime": null, "leaseDurationSeconds": null});
-    // As client-go leaves it, and with what an hour ahead was written.
+    // The Lease as client-go leaves it, and the same with times an hour ahead.
     for left in [
         left,
         json!({"holderIdentity": ""}),
@@ -180,7 +182,7 @@ async fn a_lease_that_is_given_up_is_taken_at_once() {
     }
 }
 
-/// What the manager may write, and whether it is done.
+/// The writes of the lease manager, each with true if it is done.
 #[tokio::test(start_paused = true)]
 async fn the_manager_writes_to_no_lease_but_its_own() {
     let free =
@@ -250,7 +252,7 @@ async fn a_lease_that_is_deleted_ends_its_leader_before_another_leads() {
         server.lock().unwrap().lease = None;
         let lost = tokio::time::timeout(RETRY * 2, leadership.lost()).await;
         assert!(lost.is_ok(), "it leads on");
-        // It is as good as dead, and says nothing more.
+        // It is practically dead, and sends nothing more.
         drop(leadership);
         std::future::pending::<Infallible>().await
     };
@@ -279,7 +281,7 @@ async fn the_manager_writes_nothing_on_a_lease_that_fell_back() {
     leases.get("lease").await.unwrap();
     let writes = server.lock().unwrap().writes;
     assert_eq!((writes, *seen.went_back.borrow()), (1, None));
-    // The store is restored, and the next write of anybody may be at a version above all that was read.
+    // The store is restored, and the next write may have a version above all that were read.
     server.lock().unwrap().version = 500;
     server.lock().unwrap().put(&json!({}));
     server.lock().unwrap().version = 2000;

@@ -1,4 +1,4 @@
-//! An API server that fails now and then, while a replica leads.
+//! An API server that fails at times while a replica leads.
 
 use k8s_openapi::jiff::SignedDuration;
 
@@ -24,7 +24,7 @@ async fn failures_that_are_past_do_not_slow_the_next_renewals() {
             for round in 0..12 {
                 tokio::time::sleep(DURATION).await;
                 let mut server = server.lock().unwrap();
-                // Never both: then there would be too much of it for one renewal.
+                // Not both at once: that would be too much for one renewal.
                 (server.refuses, server.hides) = ((round + 1) % 2, round % 2);
             }
             tokio::time::sleep(DURATION).await;
@@ -70,7 +70,7 @@ async fn a_renewal_that_fails_is_tried_again_after_the_pause_of_a_leader() {
             lost = leadership.lost() => panic!("{fault:?}: {lost}"),
             took = renewed => took,
         };
-        // What is silent is given up in time for one more attempt, and another.
+        // A silent request is given up in time for another attempt, and for one more.
         let silent = match fault {
             Fault::Silence => election.renew_deadline / 3,
             _ => Duration::ZERO,
@@ -84,7 +84,7 @@ async fn a_renewal_that_fails_is_tried_again_after_the_pause_of_a_leader() {
     }
 }
 
-/// The guard's answer to one reading, while all fail for so long, and how long that took.
+/// The guard's answer to one read while all reads fail for this long, and the time that it took.
 async fn read_after(fault: Fault, away: Duration) -> (Result<Lease, kube::Error>, Duration) {
     let (client, server) = server();
     {
@@ -143,7 +143,8 @@ async fn a_leader_whose_renewals_all_fail_stops_before_another_may_lead() {
                 "{fault:?}, {election:?}: {:?}",
                 began.elapsed()
             );
-            // By its renewing alone: it is over for others no earlier than so long after the last one that was done.
+            // Only renewals count: for others the lease ends no earlier than its duration after the
+            // last successful renewal.
             let writes = server.lock().unwrap().writes;
             tokio::time::sleep(LONG).await;
             assert_eq!(server.lock().unwrap().writes, writes, "{fault:?}, {election:?}");
@@ -170,7 +171,7 @@ async fn a_renewal_that_is_done_unheard_makes_no_leader_act_for_longer() {
     }
     let lost = tokio::time::timeout(LONG, leadership.lost()).await;
     assert!(lost.is_ok(), "it leads on");
-    // So long others have seen the lease unchanged.
+    // How long others have seen the lease unchanged.
     let seen = server.lock().unwrap().changed.map(|changed| changed.elapsed());
     assert!(seen.is_some_and(|seen| seen < DURATION), "{seen:?}");
 }
@@ -183,7 +184,7 @@ async fn an_api_server_that_is_slow_costs_no_leader_its_lease_and_lets_another_f
     let lost = tokio::time::timeout(LONG, leadership.lost()).await;
     assert!(lost.is_err(), "{lost:?}");
     leadership.release().await.unwrap();
-    // Too slow to be waited for at first.
+    // Too slow for the first attempts.
     server.lock().unwrap().slow = Duration::from_secs(4);
     let (follows, becomes_faster) = (lead(&client, by_default()), async {
         tokio::time::sleep(LONG).await;
@@ -196,9 +197,10 @@ async fn an_api_server_that_is_slow_costs_no_leader_its_lease_and_lets_another_f
 #[tokio::test(start_paused = true)]
 async fn who_cannot_begin_gives_the_lease_up() {
     for (fault, ends) in [
-        // What the API server refuses is an error.
+        // A refusal of the API server is an error.
         (Fault::Status(StatusCode::FORBIDDEN), false),
-        // What it does not answer is given up where nothing is renewed either, or when the process is told to end.
+        // A request without an answer is given up if renewals fail too, or when the process must
+        // end.
         (Fault::Silence, false),
         (Fault::Silence, true),
     ] {
@@ -299,7 +301,7 @@ async fn who_is_told_to_end_while_it_takes_the_lease_does_not_keep_it() {
         let (acquired, ()) = tokio::join!(acquired, ends);
         assert!(acquired.unwrap().is_none(), "{fault:?}: it leads");
         assert!(began.elapsed() < RETRY, "{fault:?}: {:?}", began.elapsed());
-        // Nor does it take it later.
+        // It does not take the lease later either.
         tokio::time::sleep(LONG).await;
         assert_eq!(server.lock().unwrap().holder(), None, "{fault:?}");
     }

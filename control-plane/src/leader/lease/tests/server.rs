@@ -1,4 +1,4 @@
-//! An API server with one Lease, and replicas that stand for election there.
+//! An API server with one Lease, and replicas that campaign for it.
 
 use http::Method;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -10,7 +10,7 @@ pub(super) const DURATION: Duration = Duration::from_secs(15);
 pub(super) const RETRY: Duration = Duration::from_secs(2);
 /// Several times as long as a lease.
 pub(super) const LONG: Duration = Duration::from_secs(120);
-/// Shorter than it takes to see that somebody is silent.
+/// Shorter than the time to notice a silent holder.
 const MOMENT: Duration = Duration::from_millis(100);
 pub(super) const HOUR: SignedDuration = SignedDuration::from_hours(1);
 
@@ -19,26 +19,26 @@ pub(super) const HOUR: SignedDuration = SignedDuration::from_hours(1);
 pub(super) struct Server {
     pub(super) lease: Option<Value>,
     pub(super) version: u64,
-    /// When whoever looks has seen something else than before.
+    /// When a reader last saw a change.
     pub(super) changed: Option<Instant>,
-    /// By how much the clock of whoever writes was ahead of now.
+    /// By how much the clock of the last writer was ahead.
     pub(super) ahead: SignedDuration,
-    /// How many of its next renewals, and of its next readings, fail.
+    /// How many of the next renewals and of the next reads fail.
     pub(super) refuses: u32,
     pub(super) hides: u32,
-    /// And how.
+    /// The fault of these requests.
     pub(super) fault: Fault,
-    /// What comes instead of an answer to whoever would write down which process leads.
+    /// The fault of requests that would record the leading process.
     pub(super) no_claims: Option<Fault>,
     /// How long each request takes.
     pub(super) slow: Duration,
-    /// Who takes the lease just before the next one who would write to it.
+    /// Another holder that takes the lease just before the next write.
     pub(super) quicker: Option<&'static str>,
-    /// Writes of anybody that the server was asked for, and has done.
+    /// The number of requested writes, and of completed writes.
     pub(super) writes: u32,
 }
 
-/// What comes instead of an answer.
+/// What replaces an answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fault {
     Status(StatusCode),
@@ -46,9 +46,9 @@ pub(super) enum Fault {
     Wordless(StatusCode),
     CutOff,
     Silence,
-    /// It is done, and nobody is told.
+    /// The write is done, but not answered.
     Unheard,
-    /// It is done a moment later, and answered then: also where nobody waits for it any more.
+    /// The write is done and answered a moment later, even if the client no longer waits.
     Late,
 }
 
@@ -61,7 +61,7 @@ impl Default for Fault {
 pub(super) type Shared = Arc<Mutex<Server>>;
 
 impl Server {
-    /// Puts the Lease of somebody there who renews it now, by a clock that differs by so much.
+    /// Sets the Lease to another holder that renews it now, by a clock that differs by this much.
     pub(super) fn hold(&mut self, holder: &str, differs: SignedDuration) {
         let now = (Timestamp::now() + differs).to_string();
         self.put(
@@ -87,7 +87,7 @@ impl Server {
         holder.map(str::to_owned)
     }
 
-    /// Whether this request is one of those that fail.
+    /// True if this request is one of those that fail.
     fn fails(&mut self, method: &Method, body: &Value) -> Option<Fault> {
         let left = match method {
             &Method::GET => &mut self.hides,
@@ -118,7 +118,7 @@ impl Server {
         let is_other = self
             .holder()
             .is_some_and(|holder| holder != body["spec"]["holderIdentity"]);
-        // Of server-side apply's rules one matters here: nobody applies a value over that of another.
+        // One rule of server-side apply matters here: no manager overwrites a value of another.
         if on.is_some_and(|on| on != self.version.to_string()) || is_apply && takes && is_other {
             return failure(StatusCode::CONFLICT, "Conflict");
         }
@@ -190,7 +190,7 @@ pub(super) fn by_default() -> LeaderElection {
     }
 }
 
-/// A replica that stands for election, once it leads.
+/// A replica that campaigns. Returns once it leads.
 pub(super) async fn lead(client: &Client, election: LeaderElection) -> Leadership {
     let own = Identity::read().unwrap();
     let shutdown = CancellationToken::new();

@@ -5,7 +5,7 @@ use super::*;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A visitor, and where those are counted who are turned away.
+/// An unknown connection, and the reasons of all rejections.
 fn visitor() -> (UnknownConnection, Arc<Mutex<Vec<&'static str>>>) {
     let reasons = Arc::new(Mutex::new(Vec::new()));
     let told = Arc::clone(&reasons);
@@ -20,7 +20,7 @@ async fn who_does_not_make_himself_known_is_cut_off() {
     let (mut client, server) = duplex(64);
     let (visitor, turned_away) = visitor();
     let mut stranger = UnauthenticatedStream::new(server, visitor, Some(PATIENCE));
-    // It may talk for as long as it likes.
+    // It may stay for any time.
     client.write_all(b"P").await.unwrap();
     let mut byte = [0];
     stranger.read_exact(&mut byte).await.unwrap();
@@ -28,7 +28,7 @@ async fn who_does_not_make_himself_known_is_cut_off() {
     let error = stranger.read(&mut byte).await.unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     assert_eq!(began.elapsed().as_secs(), PATIENCE.as_secs());
-    // It stays away, and is counted once.
+    // The connection stays closed, and is counted once.
     drop(stranger.connect_info().admit());
     assert!(stranger.read(&mut byte).await.is_err());
     assert_eq!(*turned_away.lock().unwrap(), ["unknown_client"]);
@@ -83,7 +83,7 @@ async fn who_has_left_is_cut_off_soon_and_nobody_is_told() {
         drop(first);
         sleep(PATIENCE).await;
         drop(second);
-        // Another one comes in time, and stays for a while.
+        // Another stream comes in time, and stays for a while.
         sleep(LINGER / 2).await;
         let third = visit.admit();
         sleep(PATIENCE).await;
@@ -108,7 +108,7 @@ async fn a_connection_without_a_stream_counts_for_its_address() {
     let (_client, server) = duplex(64);
     let mut stranger = UnauthenticatedStream::new(server, visitor, Some(PATIENCE));
     let stay = stranger.connect_info().admit();
-    // As many as there may be wait; then one that comes back is over sooner.
+    // While the maximum number of connections wait, one that becomes unknown again ends sooner.
     let waiting = knock(16);
     assert_eq!(waiting.len(), 16);
     drop(waiting);

@@ -74,14 +74,14 @@ async fn who_reads_much_may_answer_with_as_many_frames_as_that_takes() {
         allowance.wrote(16_384);
         assert!(allowance.read(&ping().repeat(3), true));
     }
-    // What it has earned is no less once it makes itself known, and has an end.
+    // The earned allowance is not reduced by authentication, and has a limit.
     for _ in 0..1_000_000 {
         allowance.wrote(16_384);
     }
     allowance.renew();
     assert!((0..16).all(|_| allowance.read(&ping().repeat(1_000), true)));
     assert!(!allowance.read(&ping().repeat(1_000), true));
-    // To be answered is not to read much.
+    // Answers to pings earn less than the pings cost.
     let mut allowance = Allowance::of_caller();
     assert!(allowance.read(PREFACE, true));
     let flood = (0..2_000).all(|_| {

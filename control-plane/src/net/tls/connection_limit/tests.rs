@@ -5,7 +5,7 @@ use super::*;
 const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
 const THERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
 
-/// A door with two places for each address, and how many were turned away.
+/// A limit of two places for each address, and the number of rejected connections.
 fn door() -> (Arc<ConnectionLimit>, Arc<AtomicUsize>) {
     let turned_away = Arc::new(AtomicUsize::default());
     let counted = Arc::clone(&turned_away);
@@ -31,7 +31,7 @@ async fn who_finds_no_place_waits_and_nobody_of_another_address_does() {
     assert_eq!(began.elapsed(), PATIENCE);
     assert_eq!(turned_away.load(Ordering::SeqCst), 1);
 
-    // A place that is given back is the next one's.
+    // A freed place goes to the next connection.
     let mut fourth = door.knock(HERE).unwrap();
     let left = async {
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -79,7 +79,7 @@ fn one_client_of_many_addresses_is_one() {
     assert_eq!(network("::ffff:10.0.0.1"), network("10.0.0.1"));
     assert_ne!(network("10.0.0.1"), network("10.0.0.2"));
 
-    // Nor is he many to those who note who was turned away.
+    // The count of rejected clients also treats it as one.
     let name = |text: &str| ConnectionLimit::name(text.parse().unwrap());
     assert_eq!(name("2001:db8::ffff:1"), "2001:db8::/64");
     assert_eq!(name("::ffff:10.0.0.1"), "10.0.0.1");
@@ -101,16 +101,16 @@ async fn all_addresses_together_have_as_many_places_as_there_is_memory_for() {
         assert!(visitor.enter().await);
         inside.push(visitor);
     }
-    // Another address waits for nothing, and one of the many is asked to go.
+    // Another address does not wait, and one connection of the busy address must close.
     let mut other = door.knock(THERE).unwrap();
     let began = tokio::time::Instant::now();
     assert!(other.enter().await && began.elapsed().is_zero());
     inside[0].crowded_out().await;
-    // One of those who have many waits until a place was held for long.
+    // A busy address waits until one of its places has been held for long.
     let mut own = door.knock(inside[0].peer()).unwrap();
     assert!(own.enter().await);
     assert!(began.elapsed() >= PATIENCE / 2 && began.elapsed() <= PATIENCE);
-    // More than there is memory for may not even wait.
+    // Connections beyond the memory limit may not even wait.
     let waiting: Vec<_> = std::iter::from_fn(|| door.knock(HERE)).collect();
     assert!(inside.len() + waiting.len() <= memory / PARTS_WAITING / OF_WAITING);
     assert_eq!(*told.lock().unwrap(), ["too_many_connections"]);

@@ -51,7 +51,7 @@ async fn a_pair_is_served_once_it_is_complete_and_replaced_by_the_next() {
         assert!(!certificate.has_changed().unwrap());
         write(dir.path(), "tls.key", &two.key);
         certificate.changed().await.unwrap();
-        // What stays the same is not read anew.
+        // Unchanged files are not read again.
         looks(3).await;
         certificate.mark_unchanged();
         looks(3).await;
@@ -60,7 +60,7 @@ async fn a_pair_is_served_once_it_is_complete_and_replaced_by_the_next() {
     .await;
 }
 
-/// Lets the follower look so often, on paused time, which waits for files to be read.
+/// Lets the follower look this often. Time is paused, and waits for files to be read.
 async fn looks(times: u32) {
     tokio::time::sleep(super::EVERY * times).await;
 }

@@ -12,7 +12,7 @@ fn who_waits_is_in_the_queue_once() {
     assert!(ledger.named(&"b", now + STEP));
     assert_eq!(ledger.depth(now), 1);
     assert_eq!(ledger.depth(now + STEP), 2);
-    // It waits since it was named first.
+    // It has waited since it was first named.
     assert_eq!(ledger.waiting[&"a"].due, now);
 }
 
@@ -22,13 +22,13 @@ fn who_is_to_be_looked_at_later_does_not_wait_yet() {
     let mut ledger = Ledger::default();
     ledger.again(&"a", now + 5 * STEP);
     assert_eq!([ledger.depth(now), ledger.depth(now + 5 * STEP)], [0, 1]);
-    // A change comes first, and is an add; when its time had come it is none.
+    // The first change counts as an add; the end of its delay does not.
     assert!(ledger.named(&"a", now + STEP));
     assert_eq!(ledger.depth(now + STEP), 1);
     ledger.again(&"b", now + STEP);
     assert!(!ledger.named(&"b", now + 2 * STEP));
     assert!(!ledger.waiting[&"b"].counted);
-    // What was to come sooner stays.
+    // An earlier due time stays.
     ledger.again(&"a", now + 9 * STEP);
     assert_eq!(ledger.waiting[&"a"].due, now + STEP);
 }
@@ -89,16 +89,16 @@ fn the_queue_is_told_under_upstreams_names() {
     assert!(value("work_duration_seconds_sum") >= 0.002);
     assert_eq!(value("longest_running_processor_seconds"), 0.0);
 
-    // What has failed comes back by itself, and is an add when it does.
+    // A failed object comes back by itself, and then counts as an add.
     queue.retry(&one, Duration::ZERO);
     assert_eq!([value("retries_total"), value("adds_total")], [1.0, 2.0]);
     queue.again(&one, Duration::MAX);
     drop(queue.begin(one.clone()));
     assert_eq!(value("adds_total"), 3.0);
-    // It waits an hour, and is in nobody's way.
+    // It waits an hour, and blocks no other.
     queue.again(&one, Duration::from_secs(3600));
     assert_eq!(value("depth"), 1.0);
-    // One that is gone is not looked at.
+    // A deleted object is not reconciled.
     queue.taken(&two);
     queue.taken(&two);
     assert_eq!(
