@@ -121,7 +121,7 @@ async fn without_the_pod_webhook(pool: &Pool) -> Result<()> {
     let uid = made.uid().unwrap_or_default();
     ensure!(
         owners == [uid.clone(), uid],
-        "somebody else made groups: {podgroups:?} {workloads:?}"
+        "the Job controller made groups: {podgroups:?} {workloads:?}"
     );
     let groups_of_pods = groups(pool.pods("whole").await?.values());
     ensure!(

@@ -292,7 +292,7 @@ impl Pool {
         .await
     }
 
-    /// Waits until so many pods exist, bound or not.
+    /// Waits until this many pods exist, bound or not.
     pub(crate) async fn until_pods(&self, set: &str, count: usize) -> Result<BTreeMap<String, Pod>> {
         eventually(&format!("{set} has {count} pods"), PATIENCE, async || {
             let pods = self.pods(set).await?;

@@ -454,11 +454,11 @@ async fn the_hubs_authority_is_replaced_under_streams_that_stand(scene: Scene) -
         // No daemon's pod starts without the ConfigMap, and a new one trusts its content.
         let maps: Api<ConfigMap> = Api::namespaced(scene.client(), NAMESPACE);
         maps.delete(PUBLISHED, &DeleteParams::default()).await?;
-        ensure!(trusted(&scene, 1).await? == first.ca, "another one is published");
+        ensure!(trusted(&scene, 1).await? == first.ca, "another CA is published");
         let nothing = json!({"data": {"ca.crt": "nothing"}});
         maps.patch(PUBLISHED, &PatchParams::default(), &Patch::Merge(nothing))
             .await?;
-        ensure!(trusted(&scene, 1).await? == first.ca, "another one is published");
+        ensure!(trusted(&scene, 1).await? == first.ca, "another CA is published");
 
         long_ago(&scene, "ca.since").await?;
         let ca = trusted(&scene, 2).await?;
@@ -469,7 +469,7 @@ async fn the_hubs_authority_is_replaced_under_streams_that_stand(scene: Scene) -
         // From now on the second CA signs.
         long_ago(&scene, "next.since").await?;
         long_ago(&scene, "next.told").await?;
-        eventually("the first one signs no more", PATIENCE, async || {
+        eventually("the first CA no longer signs", PATIENCE, async || {
             ensure!(first.connect(&other).await.is_err(), "it does");
             Ok(())
         })

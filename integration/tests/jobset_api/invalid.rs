@@ -195,7 +195,7 @@ async fn a_service_that_is_refused_is_told_of_once_and_made_when_it_may(scene: S
     services_allowed(&scene, 0).await?;
     let services = scene.api::<Service>();
     services.delete("js", &DeleteParams::default()).await?;
-    eventually("it is told again", PATIENCE, async || {
+    eventually("it is reported again", PATIENCE, async || {
         ensure!(events(&scene, REASON).await?.len() == 2);
         Ok(())
     })

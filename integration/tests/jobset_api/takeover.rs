@@ -192,7 +192,7 @@ async fn of_two_that_are_started_at_once_on_one_host_one_leads_and_the_other_fol
         leader.kill().await?;
         scene.pods_become("js-a-1", "Failed").await?;
         scene.until_jobs(&ALL, 1).await?;
-        ensure!(leads().len() == 2, "who has done that?");
+        ensure!(leads().len() == 2, "only one replica has led");
         leader.start_with(&flags).await
     }
     .await;

@@ -115,7 +115,7 @@ async fn a_service_of_somebody_elses_is_told_of_once_with_its_owner(scene: Scene
             "services \"shared\" already exists: it belongs to JobSet \"first\"",
         ),
     ] {
-        eventually(&format!("{name} is told of"), PATIENCE, async || {
+        eventually(&format!("{name} is reported"), PATIENCE, async || {
             let told = told_of(name).await?;
             let notes: Vec<_> = told.iter().filter_map(|event| event.note.as_deref()).collect();
             ensure!(notes.len() == 1 && notes[0].starts_with(expected), "{notes:?}");

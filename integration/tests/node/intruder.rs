@@ -76,7 +76,7 @@ async fn who_opens_the_socket_of_another_pod_is_refused(scene: Scene) -> Result<
     let tried = refusals(&scene).await?;
     eventually("the intruders still try", PATIENCE, async || {
         let now = refusals(&scene).await?;
-        ensure!(now > tried, "{tried} refusals, and no more");
+        ensure!(now > tried, "still {tried} refusals");
         Ok(())
     })
     .await

@@ -79,7 +79,7 @@ async fn an_evicted_submitter_is_followed_by_one_that_attaches(scene: Scene) -> 
         .await?;
     let second = another_pod(&scene, &first).await?;
     let job = scene.api::<Job>().get("rj").await?;
-    ensure!(job.uid() == uid, "the Job is another one");
+    ensure!(job.uid() == uid, "the Job was replaced");
     // The same for a deleted pod, which the Job controller counts as a failure.
     pods.delete(&second, &DeleteParams::default()).await?;
     another_pod(&scene, &second).await?;

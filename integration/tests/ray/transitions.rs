@@ -50,7 +50,7 @@ async fn hold<K: Kind>(scene: &Scene, name: &str) -> Result<()> {
 /// Removes that finalizer.
 async fn let_go<K: Kind>(scene: &Scene, name: &str) -> Result<()> {
     // The garbage collector removes its own finalizer meanwhile.
-    eventually("it is let go", PATIENCE, async || {
+    eventually("its finalizer is removed", PATIENCE, async || {
         let Some(object) = scene.api::<K>().get_opt(name).await? else {
             return Ok(());
         };

@@ -55,7 +55,7 @@ async fn small_ones_wait_for_no_large_ones() {
     assert!(large.iter().all(Option::is_some));
     assert!(
         now(asked(1, "e", 4 << 20), &admission).is_none(),
-        "there is no more room"
+        "there is no room left"
     );
     assert!(now(asked(1, "e", 4 << 10), &admission).unwrap().is_ok());
 }

@@ -2,7 +2,7 @@ use super::*;
 
 fn heads(api_server: Option<&str>) -> Heads {
     let service = tower::service_fn(|_: http::Request<kube::client::Body>| async {
-        Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("nobody is asked"))
+        Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("no request is expected"))
     });
     Heads::new(Client::new(service, "ns"), api_server)
 }

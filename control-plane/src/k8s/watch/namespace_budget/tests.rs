@@ -160,11 +160,7 @@ async fn what_was_left_out_is_listed_again_where_there_is_room() {
     assert_eq!(come(&mut events), ["list", "+late", "listed"]);
     tokio::time::advance(LOOK.0 * 3).await;
     assert!(come(&mut events).is_empty());
-    assert_eq!(
-        fed.begun.load(Ordering::Relaxed),
-        2,
-        "nothing is left out any more"
-    );
+    assert_eq!(fed.begun.load(Ordering::Relaxed), 2, "nothing is left out now");
 }
 
 #[tokio::test(start_paused = true)]

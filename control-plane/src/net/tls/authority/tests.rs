@@ -156,7 +156,7 @@ async fn no_stream_is_dropped_and_who_has_heard_of_the_change_can_always_connect
         talks(&mut connect(address, &trusted).await.unwrap()).await;
     }
     let unaware = connect(address, &trusted(&first)).await;
-    assert!(unaware.is_err(), "it is signed by another one");
+    assert!(unaware.is_err(), "another CA signed it");
 
     let mut forgotten = replaced;
     steps(

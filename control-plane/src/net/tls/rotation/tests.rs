@@ -91,7 +91,7 @@ fn each_step_is_taken_when_its_time_has_come_whatever_the_clock_does() {
             ],
         ),
         (
-            "a clock that is put back by a day while another one is announced: it is announced for a day more",
+            "a clock that is put back by a day while another CA is announced: it is announced for a day more",
             &[
                 ((24 * 300, DUE, TOLD), Some(Made)),
                 ((24 * 300, DUE, TOLD), Some(Told)),
@@ -102,7 +102,7 @@ fn each_step_is_taken_when_its_time_has_come_whatever_the_clock_does() {
             ],
         ),
         (
-            "by more than a day: its day begins anew",
+            "by more than a day: its day starts over",
             &[
                 ((24 * 300, DUE, TOLD), Some(Made)),
                 ((24 * 300, DUE, TOLD), Some(Told)),
