@@ -65,7 +65,7 @@ fn quantities_are_read_as_kubernetes_writes_them() {
     }
 }
 
-/// kube-scheduler looks at the host ports of sidecars too, and not at those of other init containers.
+/// kube-scheduler also checks the host ports of sidecars, but not those of other init containers.
 #[test]
 fn host_ports_of_sidecars_are_not_understood() {
     let unknown = |restart_policy: Option<&str>| {

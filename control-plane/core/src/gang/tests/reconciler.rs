@@ -308,7 +308,8 @@ fn what_is_suspended_and_resumed_starts_together_again() {
     }
 }
 
-/// The status is written after the Jobs are suspended: a controller that dies in between leaves it as it was.
+/// The status is written after the Jobs are suspended: a controller that dies in between leaves it
+/// unchanged.
 #[test]
 fn a_suspension_that_was_not_written_is_made_good() {
     let mut model = Model::new(&[4]);

@@ -96,7 +96,8 @@ fn a_finished_stage_is_left_alone() {
 #[test]
 fn exit_0_in_a_pod_that_is_replaced_is_not_done() {
     let mut world = World::running(2, 3);
-    // An evicted worker answers SIGTERM with exit 0; Kubernetes does not count that and replaces the pod.
+    // An evicted worker answers SIGTERM with exit 0; Kubernetes does not count that and replaces
+    // the pod.
     let (old, report) = world.current(0);
     world.report(
         &old,

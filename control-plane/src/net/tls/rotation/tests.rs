@@ -155,7 +155,8 @@ fn each_step_is_taken_when_its_time_has_come_whatever_the_clock_does() {
 #[test]
 fn replicas_whose_clocks_differ_agree() {
     let (made, _) = live(first(), &[(50, true, true), (50, true, true)]);
-    // One is five hours behind, another a day. The day of the announcement is over by the clock that wrote it down, not by theirs.
+    // One is five hours behind, another a day. The day of the announcement is over by the clock
+    // that wrote it down, not by theirs.
     let looks = [45, 50, 26, 50, 45, 26, 73, 74].map(|hour| (hour, true, true));
     let (_, changes) = live(made, &looks);
     assert_eq!(changes, [[None; 7].as_slice(), &[Some(Change::Signs)]].concat());
