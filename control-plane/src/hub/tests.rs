@@ -1,4 +1,4 @@
-//! The hub over real TLS on loopback, with a bare tonic client in the place of a daemon.
+//! The hub over real TLS on loopback, with a plain tonic client in place of a daemon.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -33,8 +33,7 @@ mod recorded;
 mod replaced;
 
 const UID: &str = "group-1";
-/// WatchSlots that the hub of the tests has for each address: those of the tests have one in
-/// common.
+/// The places that the test hub has for each address: all clients of a test share one address.
 const STRANGERS: usize = 32;
 
 struct Hub {
@@ -61,7 +60,7 @@ impl Hub {
         Self::with_grace(super::auth::GRACE).await
     }
 
-    /// Leads from now on.
+    /// Makes it lead from now on.
     async fn lead(&self) {
         let (role, registry, end) = (
             Arc::clone(&self.role),
@@ -126,7 +125,7 @@ impl Hub {
         }
     }
 
-    /// A node connects and reports this, all without a stream.
+    /// Lets a node connect and report this, without a stream.
     fn says(&self, node: &str, worker: pb::WorkerState) -> u64 {
         let outbox = Outbox::new(pb::Welcome::default());
         self.registry
@@ -221,7 +220,7 @@ fn heard(link: &super::GroupLink, node: &str) -> bool {
     !link.heard(&BTreeSet::from([node.to_owned()])).is_empty()
 }
 
-/// The phase of the only report, once it is the one that is waited for.
+/// Waits until the only report has this phase.
 async fn wait_for_phase(link: &super::GroupLink, phase: Phase) {
     tokio::time::timeout(Duration::from_secs(10), async {
         while link.reports().first().map(|(_, report)| report.phase) != Some(phase) {
@@ -466,14 +465,14 @@ async fn a_replica_that_does_not_lead_says_where_the_leader_is() {
     let refused = follower.connect_as(&[], hello(vec![])).await.err().unwrap();
     assert_eq!(refused.code(), Code::Unauthenticated);
 
-    // The leader's streams end with its term, and from then on it does not know who leads.
+    // The leader's streams end with its term, and from then on it does not know the leader.
     let mut node = leader.connect("n1", hello(vec![])).await.unwrap();
     assert!(matches!(node.next().await, hub_message::Kind::Welcome(_)));
     leader.term.cancel();
     assert!(matches!(node.next().await, hub_message::Kind::Drain(_)));
     let mut node = leader.connect("n1", hello(vec![])).await.unwrap();
     assert!(matches!(node.next().await, hub_message::Kind::NotLeader(not) if not.address.is_empty()));
-    // Who comes while nobody is known to lead is welcomed as soon as this one does.
+    // A daemon that comes while no leader is known is welcomed as soon as this replica leads.
     let next = Hub::follower(super::auth::GRACE, LeaderAddress::unknown()).await;
     let (waiting, ()) = tokio::join!(next.connect("n1", hello(vec![])), async {
         tokio::time::sleep(Duration::from_millis(100)).await;

@@ -1,4 +1,4 @@
-//! Writes of the Lease while other clients write it, too.
+//! Writes to the Lease while others also write it.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -19,7 +19,7 @@ mod clocks;
 mod faults;
 mod server;
 
-/// A Lease that another client writes before each of the next `races` writes that rely on its
+/// A Lease that another writer changes before each of the next `races` writes that rely on its
 /// version.
 struct Played {
     version: u64,
@@ -58,7 +58,7 @@ impl Played {
     }
 }
 
-/// A Lease at this version, with so many races to come, and with this epoch in its annotation.
+/// A Lease of this version with this many races, and with this epoch written on it.
 fn played(version: u64, epoch: &str, races: u32) -> (Api<Lease>, Arc<Mutex<Played>>) {
     let played = Arc::new(Mutex::new(Played {
         version,
@@ -114,7 +114,7 @@ async fn an_epoch_is_written_down_although_the_lease_is_renewed_meanwhile() {
         reserve_epoch(leases, 500).await.unwrap();
         assert_eq!(after.lock().unwrap().epoch.as_deref(), Some("500"));
     }
-    // The retries end.
+    // It does not retry for ever.
     assert!(is_conflict(begin(&played(7, "100", u32::MAX).0).await));
     assert!(is_conflict(
         reserve_epoch(played(7, "100", u32::MAX).0, 500).await
@@ -131,7 +131,7 @@ async fn an_epoch_that_is_known_already_is_not_written() {
     assert_eq!(after.lock().unwrap().epoch.as_deref(), Some("100"));
 }
 
-/// The Lease of a leader that is slow to read: these are the durations of the first reads.
+/// The Lease of a leader. Its first reads take these times.
 fn slow(readings: &[Duration]) -> Api<Lease> {
     let readings = Arc::new(Mutex::new(VecDeque::from(readings.to_vec())));
     let service = tower::service_fn(move |_: Request<Body>| {
@@ -184,7 +184,8 @@ async fn one_look_that_takes_its_time_costs_no_leadership() {
     }
 }
 
-/// The Lease of a leader, at one of these versions for each read, and then always at the last one.
+/// The Lease of a leader. Each read returns the next of these versions, and later reads the last
+/// one.
 fn at_versions(versions: &[&str]) -> Api<Lease> {
     let mut readings: VecDeque<String> = versions.iter().map(|version| (*version).to_owned()).collect();
     let last = readings.pop_back();
@@ -244,7 +245,7 @@ async fn a_version_of_the_lease_that_falls_ends_the_leadership_and_nothing_else_
         ),
         "{why}"
     );
-    // A version that stays, versions that leap, and one that is no number.
+    // The same version for long, leaps, and versions that are not numbers.
     for versions in [
         &["7"][..],
         &["7", "7", "100000", "100001"],

@@ -1,4 +1,4 @@
-//! Nodes that take no more pods, and are known for it.
+//! Cordoned nodes, and how to tell that kube-scheduler knows of them.
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -10,11 +10,11 @@ use serde_json::json;
 use crate::pool::{Pool, node};
 use crate::scene::PATIENCE;
 
-/// Has a node take no more pods, and waits until kube-scheduler knows, which may see pods before it sees nodes.
+/// Cordons a node, and waits until kube-scheduler knows: it may see pods before it sees nodes.
 pub(crate) async fn cordon(pool: &Pool, name: &str) -> Result<()> {
     mark(pool, name, true).await?;
     eventually(
-        &format!("kube-scheduler leaves {name} alone"),
+        &format!("kube-scheduler stays off {name}"),
         PATIENCE,
         async || {
             ensure!(!takes_a_pod(pool, name).await?, "it binds a pod");
@@ -24,7 +24,7 @@ pub(crate) async fn cordon(pool: &Pool, name: &str) -> Result<()> {
     .await
 }
 
-/// Has a node take pods again.
+/// Uncordons a node.
 pub(crate) async fn uncordon(pool: &Pool, name: &str) -> Result<()> {
     mark(pool, name, false).await
 }
@@ -36,7 +36,7 @@ async fn mark(pool: &Pool, name: &str, unschedulable: bool) -> Result<()> {
     Ok(())
 }
 
-/// Whether kube-scheduler binds a pod to the node that needs nothing but to be there.
+/// True if kube-scheduler binds a pod without requests to the node.
 async fn takes_a_pod(pool: &Pool, name: &str) -> Result<bool> {
     let pods = pool.scene.api::<Pod>();
     let wanted = json!({"metadata": {"generateName": "probe-"}, "spec": {

@@ -24,9 +24,9 @@ pub(crate) const NODES: usize = 200;
 pub(crate) const CPUS: u32 = 2;
 /// `scheduleTimeoutSeconds` of the gangs.
 const TIMEOUT: u32 = 60;
-/// How long after its time-out a gang may take to give back what it holds.
+/// How long after its time-out a gang may take to release its nodes.
 const SLACK: Duration = Duration::from_secs(10);
-/// Classes that do not preempt: what has started goes on.
+/// These classes do not preempt: what has started goes on.
 const CLASSES: [(&str, i32); 3] = [("crowd-low", -10), ("crowd-middle", 0), ("crowd-high", 10)];
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -41,11 +41,11 @@ async fn a_hundred_gangs_behind_gates_start_whole_and_finish(scene: Scene) -> Re
 }
 
 async fn a_hundred_gangs_in_pod_groups_start_whole_and_finish(scene: Scene) -> Result<()> {
-    // kube-scheduler takes most of a core to try gangs again that have no room.
+    // kube-scheduler spends most of a core on retries of gangs that have no room.
     compete(scene, "PodGroup", 0.6).await
 }
 
-/// Random gangs, the same each time but for their names, which begin with `name`; and their priorities.
+/// Random gangs and their priorities. Only the names differ between calls: they begin with `name`.
 pub(crate) fn gangs(name: &str, backend: &'static str) -> Vec<(Set, i32)> {
     let mut random = StdRng::seed_from_u64(7);
     (0..GANGS)
@@ -71,8 +71,9 @@ pub(crate) fn gangs(name: &str, backend: &'static str) -> Vec<(Set, i32)> {
         .collect()
 }
 
-/// The measure is a queue in order of arrival, whose every gang takes as long to start as one does that has all nodes for itself, before the crowd or after
-/// it. `loss` is the part of the nodes' use that may be lost to it, most of it for a busy machine.
+/// Compares the crowd with a queue in order of arrival. In that queue every gang takes as long to
+/// start as a gang that has all nodes for itself, before the crowd or after it. `loss` is how much
+/// less the crowd may use the nodes; most of that allows for a busy machine.
 async fn compete(scene: Scene, backend: &'static str, loss: f64) -> Result<()> {
     let pool = pool(scene).await?;
     let alone_before = alone(&pool, backend, "alone-before").await?;
@@ -85,7 +86,7 @@ async fn compete(scene: Scene, backend: &'static str, loss: f64) -> Result<()> {
     }
     until_all_finished(&pool).await?;
     let seen = until_seen(&watcher, &sets).await?;
-    // The machine may have had less to do beside this before than it had during the crowd.
+    // The machine may have been less busy before the crowd than during it.
     let alone = alone_before.max(alone(&pool, backend, "alone-after").await?);
     none_was_partial(&seen)?;
     for (index, (high, priority)) in gangs.iter().enumerate() {
@@ -129,7 +130,7 @@ pub(crate) async fn pool(scene: Scene) -> Result<Pool> {
     let classes: Api<PriorityClass> = Api::all(scene.client());
     for (name, value) in CLASSES {
         let class = json!({"metadata": {"name": name}, "value": value, "preemptionPolicy": "Never"});
-        // The other backend's case may have made it.
+        // The other backend's case may have created it.
         let _ = classes
             .create(&PostParams::default(), &serde_json::from_value(class)?)
             .await;
@@ -147,7 +148,7 @@ pub(crate) fn none_was_partial(seen: &BTreeMap<String, Seen>) -> Result<()> {
     Ok(())
 }
 
-/// How long a gang takes from the last of its pods to the last that is bound, while nothing else runs.
+/// How long a gang takes to be bound after its last pod is created, while nothing else runs.
 async fn alone(pool: &Pool, backend: &'static str, name: &str) -> Result<Duration> {
     let set = Set::new(name, backend, [part("w", 16, 16, 1)]).runs(Duration::from_millis(100));
     let watcher = Watcher::start(pool.scene.api(), std::slice::from_ref(&set));
@@ -159,7 +160,8 @@ async fn alone(pool: &Pool, backend: &'static str, name: &str) -> Result<Duratio
     Ok(started.duration_since(created))
 }
 
-/// What has been seen, once every set was seen to run and to end: a watch may be behind what is written of JobSets.
+/// What the watcher has seen, once it has seen every set run and end: its watch may lag behind the
+/// status of JobSets.
 pub(crate) async fn until_seen(watcher: &Watcher, sets: &[Set]) -> Result<BTreeMap<String, Seen>> {
     eventually("every gang was seen to run", PATIENCE, async || {
         let seen = watcher.seen();
@@ -191,7 +193,8 @@ pub(crate) async fn until_all_finished(pool: &Pool) -> Result<()> {
     .await
 }
 
-/// A gang as it was seen, for a queue that loses no time: it comes with the last of its pods, and holds its nodes as long as it did.
+/// The observed gang, for a queue that loses no time: it arrives with the last of its pods, and
+/// holds its nodes for as long as it did.
 fn as_seen(set: &Set, seen: &Seen, start: Instant) -> Result<in_order::Gang> {
     let came = seen.created.context("its pods never came")?;
     let (started, ended) = seen.started.zip(seen.ended).context("it never ran")?;

@@ -1,4 +1,4 @@
-//! PodGroups some of whose pods have ended: kube-scheduler does not count these.
+//! PodGroups with pods that have ended: kube-scheduler does not count these.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
@@ -30,7 +30,7 @@ async fn policies(pool: &Pool) -> Result<Vec<serde_json::Value>> {
     Ok(policies.collect::<Result<_, _>>()?)
 }
 
-/// Waits until another pod is bound in the place of this one.
+/// Waits until another pod is bound in place of this one.
 pub(crate) async fn until_replaced(pool: &Pool, set: &str, place: &str, before: &Pod) -> Result<()> {
     eventually("another pod is bound in its place", PATIENCE, async || {
         let now = pool.pods(set).await?;
@@ -42,7 +42,7 @@ pub(crate) async fn until_replaced(pool: &Pool, set: &str, place: &str, before: 
     .await
 }
 
-/// Until the Job controller has counted so many pods that have succeeded, of all Jobs.
+/// Waits until the Job controller has counted this many succeeded pods over all Jobs.
 async fn until_succeeded(pool: &Pool, count: i32) -> Result<()> {
     eventually(&format!("{count} have succeeded"), PATIENCE, async || {
         let jobs = pool.scene.jobs().await?;
@@ -63,7 +63,7 @@ async fn a_pod_is_replaced_after_others_of_its_pod_group_have_ended(scene: Scene
     .await?;
     pool.until_phase("js", GangPhase::Scheduled).await?;
     let pods = pool.until_pods("js", 5).await?;
-    // One Job of the gang is complete, and another in part.
+    // One Job of the gang is complete, and another is partly complete.
     for place in ["a-0", "a-1", "b-0"] {
         pool.succeed(&pods[place]).await?;
     }
@@ -92,7 +92,7 @@ async fn a_pod_group_is_resumed_without_those_that_have_ended(scene: Scene) -> R
     let pods = pool.until_pods("js", 4).await?;
     pool.succeed(&pods["w-0"]).await?;
     until_succeeded(&pool, 1).await?;
-    // From now on its PodGroup lets each go by itself.
+    // From now on its PodGroup lets each pod start by itself.
     pool.delete_pod(&pods["w-1"]).await?;
     until_replaced(&pool, "js", "w-1", &pods["w-1"]).await?;
     pool.patch("js", json!({"spec": {"suspend": true}})).await?;
@@ -109,7 +109,7 @@ async fn a_pod_group_is_resumed_without_those_that_have_ended(scene: Scene) -> R
         message.is_some_and(|message| message.starts_with(waits))
     })
     .await?;
-    // Written beside the status.
+    // It is not written together with the status.
     eventually("its PodGroup asks for the three", PATIENCE, async || {
         let policies = policies(&pool).await?;
         ensure!(policies == [json!({"gang": {"minCount": 3}})], "{policies:?}");
@@ -127,7 +127,7 @@ async fn a_pod_group_is_resumed_without_those_that_have_ended(scene: Scene) -> R
     let again = pool.pods("js").await?;
     ensure!(
         again["w-0"].uid() == pods["w-0"].uid(),
-        "what was done is done again"
+        "completed pods run again"
     );
     Ok(())
 }

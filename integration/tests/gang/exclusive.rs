@@ -1,4 +1,4 @@
-//! Gangs whose Jobs have a topology domain each.
+//! Gangs whose Jobs each have a topology domain of their own.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Node;
@@ -35,7 +35,7 @@ async fn label(pool: &Pool, number: usize, key: &str, value: &str) -> Result<()>
     Ok(())
 }
 
-/// The values of this label of the nodes that the pods of each replicatedJob are on.
+/// For each replicatedJob, the values of this label on the nodes of its pods.
 async fn domains(pool: &Pool, set: &str, key: &str) -> Result<BTreeMap<String, BTreeSet<String>>> {
     let nodes: Api<Node> = Api::all(pool.scene.client());
     let mut domains: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
@@ -51,7 +51,8 @@ async fn domains(pool: &Pool, set: &str, key: &str) -> Result<BTreeMap<String, B
     Ok(domains)
 }
 
-/// By affinity a follower is created after its leader is scheduled: gates start the gang, whichever is asked for.
+/// With placement by affinity a follower is created after its leader is scheduled. So gates start
+/// the gang, whichever backend is asked for.
 async fn exclusively_placed_jobs_of_a_gang_start_when_there_is_a_rack_for_each(scene: Scene) -> Result<()> {
     webhooks::enable(&scene).await?;
     let pool = Pool::new(scene, 4, 2).await?;
@@ -77,7 +78,10 @@ async fn exclusively_placed_jobs_of_a_gang_start_when_there_is_a_rack_for_each(s
         .await?;
         tokio::time::sleep(WHILE).await;
         let bound = pool.bound(&second).await?;
-        ensure!(bound.is_empty(), "{backend}: {bound:?} where a rack is missing");
+        ensure!(
+            bound.is_empty(),
+            "{backend}: {bound:?} although a rack is missing"
+        );
         pool.delete(&first).await?;
         pool.until_bound(&second, &BOTH).await?;
         let domains = domains(&pool, &second, RACK).await?;
@@ -101,7 +105,7 @@ async fn exclusively_placed_jobs_of_a_gang_start_when_there_is_a_rack_for_each(s
     .await
 }
 
-/// Nodes that somebody has labelled for each Job: kube-scheduler binds all pods together.
+/// The nodes are labelled for each Job beforehand: kube-scheduler binds all pods together.
 async fn jobs_with_nodes_of_their_own_start_by_a_pod_group(scene: Scene) -> Result<()> {
     webhooks::enable(&scene).await?;
     let pool = Pool::new(scene, 4, 2).await?;
@@ -129,10 +133,10 @@ async fn jobs_with_nodes_of_their_own_start_by_a_pod_group(scene: Scene) -> Resu
             .is_some_and(|spec| spec.scheduling_group.is_some())
     });
     ensure!(grouped, "not in a group: {pods:?}");
-    // One node holds two of the second Job's three.
+    // One node has room for two of the second Job's three pods.
     tokio::time::sleep(WHILE).await;
     let bound = pool.bound("js").await?;
-    ensure!(bound.is_empty(), "{bound:?} where a node is missing");
+    ensure!(bound.is_empty(), "{bound:?} although a node is missing");
     label(&pool, 3, labels::NAMESPACED_JOB, &format!("{namespace}_js-b-0")).await?;
     pool.until_bound("js", &BOTH).await?;
     let domains = domains(&pool, "js", labels::NAMESPACED_JOB).await?;

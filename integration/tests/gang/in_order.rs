@@ -1,22 +1,23 @@
-//! How a plain queue would run gangs: each starts when all that came before it have started and its pods have room.
+//! How a plain queue would run gangs: a gang starts when all earlier gangs have started and its
+//! pods have room.
 
 use std::time::Duration;
 
-/// Pods that are alike, and start together.
+/// Identical pods that start together.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Gang {
-    /// When it comes.
+    /// When it arrives.
     pub(crate) arrives: Duration,
     /// How many pods it has.
     pub(crate) pods: u32,
     /// CPUs of each pod.
     pub(crate) cpus: u32,
-    /// How long they run.
+    /// How long the pods run.
     pub(crate) runs: Duration,
 }
 
-/// When the last of the gangs has ended, on so many nodes with so many CPUs each. They are in the order in which they come, and have their nodes for
-/// as long as `starting` before they run.
+/// When the last of the gangs ends, on `nodes` nodes with `cpus` CPUs each. The gangs are in order
+/// of arrival. Each holds its nodes for `starting` before it runs.
 pub(crate) fn makespan(gangs: &[Gang], nodes: usize, cpus: u32, starting: Duration) -> Duration {
     let mut free = vec![cpus; nodes];
     let mut running: Vec<(Duration, Vec<usize>, u32)> = Vec::new();
@@ -44,7 +45,8 @@ pub(crate) fn makespan(gangs: &[Gang], nodes: usize, cpus: u32, starting: Durati
     end
 }
 
-/// Takes the emptiest node for each pod, as kube-scheduler does; `None`: there is no room for all, and none is taken.
+/// Takes the emptiest node for each pod, as kube-scheduler does. `None` if there is no room for all
+/// pods; then it takes no node.
 fn place(free: &mut [u32], gang: &Gang) -> Option<Vec<usize>> {
     let before = free.to_vec();
     let mut placed = Vec::new();

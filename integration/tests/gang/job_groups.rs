@@ -1,6 +1,8 @@
-//! Gangs beside a Job controller that makes groups of its own (`WorkloadWithJob`): each pod has one owner of its start at most, and that is its gang.
+//! Gangs beside a Job controller that makes groups of its own (`WorkloadWithJob`): only the gang
+//! decides when a pod starts.
 //!
-//! It does so for each Job whose template names no group, and would wait for optional workers too.
+//! The Job controller makes one for each Job whose template names no group, and would wait for
+//! optional workers too.
 
 use std::collections::BTreeSet;
 
@@ -22,7 +24,7 @@ use crate::scene::{PATIENCE, Scene};
 use crate::told::note;
 use crate::webhooks;
 
-/// Alone, for it brings up a second cluster.
+/// This case runs by itself, as it brings up a second cluster.
 pub(crate) fn cases() -> Vec<Case> {
     vec![case!(no_pod_of_a_gang_is_in_a_group_of_the_job_controllers alone)]
 }
@@ -51,7 +53,7 @@ async fn no_pod_of_a_gang_is_in_a_group_of_the_job_controllers(_: Scene) -> Resu
     control_plane.stop().await.map(drop)
 }
 
-/// The groups that pods name, none included.
+/// The groups that pods name; `None` for pods without one.
 fn groups<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> BTreeSet<Option<String>> {
     let group = |pod: &Pod| {
         pod.spec
@@ -64,7 +66,7 @@ fn groups<'a>(pods: impl IntoIterator<Item = &'a Pod>) -> BTreeSet<Option<String
     pods.into_iter().map(group).collect()
 }
 
-/// Or the rest would tell nothing.
+/// Otherwise the rest would prove nothing.
 async fn it_makes_groups(scene: &Scene) -> Result<()> {
     let container = json!({"name": "worker", "image": "none"});
     let job = json!({"metadata": {"name": "plain"}, "spec": {
@@ -119,7 +121,7 @@ async fn without_the_pod_webhook(pool: &Pool) -> Result<()> {
     let uid = made.uid().unwrap_or_default();
     ensure!(
         owners == [uid.clone(), uid],
-        "others have made groups: {podgroups:?} {workloads:?}"
+        "the Job controller made groups: {podgroups:?} {workloads:?}"
     );
     let groups_of_pods = groups(pool.pods("whole").await?.values());
     ensure!(
@@ -128,7 +130,7 @@ async fn without_the_pod_webhook(pool: &Pool) -> Result<()> {
     );
     gone(pool, "whole").await?;
 
-    // Gates go together, so what the Job controller waits for comes about.
+    // All gates are removed together, so the Job controller gets all the pods that it waits for.
     pool.create(&Set::new(
         "gates",
         "Gates",
@@ -138,7 +140,8 @@ async fn without_the_pod_webhook(pool: &Pool) -> Result<()> {
     pool.until_phase("gates", GangPhase::Scheduled).await?;
     gone(pool, "gates").await?;
 
-    // Optional workers stay behind theirs. That is told, and what cannot start holds nothing.
+    // The Job controller's group holds back optional workers. Lockstep reports that, and the gang
+    // that cannot start holds no node.
     pool.create(&Set::new("extras", "Gates", [part("w", 4, 3, 1)]).timeout(3))
         .await?;
     let said = note(pool, "extras", "GangFitUnknown").await?;
@@ -149,7 +152,8 @@ async fn without_the_pod_webhook(pool: &Pool) -> Result<()> {
     gone(pool, "extras").await
 }
 
-/// Three of five, where the templates name no group: the pod webhook takes the pods out of the Job controller's.
+/// Three of five pods are needed, and the templates name no group: the pod webhook takes the pods
+/// out of the Job controller's group.
 async fn with_the_pod_webhook(pool: &Pool, backend: &'static str) -> Result<()> {
     let name = format!("js-{}", backend.to_lowercase());
     pool.create(&Set::new(&name, backend, [part("w", 5, 3, 1)]))

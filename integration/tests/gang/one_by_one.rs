@@ -1,8 +1,10 @@
-//! The crowd beside a real queue: the same gangs on the same nodes, with the same parts at work, all at once and then one after another in order of
-//! arrival. That takes minutes: `make soak-gang` sets LOCKSTEP_SOAK_GANG for it.
+//! The crowd compared with a real queue: the same gangs on the same nodes with the same components,
+//! first all at once, then one after another in order of arrival. That takes minutes: `make
+//! soak-gang` sets LOCKSTEP_SOAK_GANG for it.
 //!
-//! The queue is spared what it need not do in its turn. All JobSets and their Jobs are there, suspended, before its clock starts, and a gang is resumed
-//! in the moment in which the last pod of the one before is seen to be bound. The crowd's clock starts before its first JobSet is created.
+//! The queue does only what it must do in turn. All JobSets and their Jobs exist, suspended, before
+//! its clock starts. A gang is resumed as soon as the watcher sees the last pod of the previous
+//! gang bound. The crowd's clock starts before its first JobSet is created.
 
 use std::time::{Duration, Instant};
 
@@ -23,9 +25,9 @@ use crate::pool::{Pool, Set};
 use crate::scene::Scene;
 use crate::watcher::Watcher;
 
-/// How much less than the queue the crowd may use the nodes, for a machine that has more to do at one time than at another.
+/// How much less than the queue the crowd may use the nodes, as the load of the machine varies.
 const NOISE: f64 = 0.05;
-/// How long one gang may wait for those before it, and what has ended may take to go.
+/// How long a gang may wait for those before it, and how long ended gangs may take to disappear.
 const LONG: Duration = Duration::from_secs(180);
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -62,13 +64,14 @@ async fn compare(scene: Scene, backend: &'static str) -> Result<()> {
     Ok(())
 }
 
-/// What came of all gangs.
+/// The result of running all gangs.
 struct Outcome {
-    /// Until the last of them had ended.
+    /// The time until the last gang ended.
     took: Duration,
-    /// The CPU-seconds that they asked for: what a gang holds before and after it runs is no use.
+    /// The CPU-seconds that the gangs requested while they ran. What a gang holds before and after
+    /// it runs does not count as use.
     work: f64,
-    /// How long they were let to run and not bound, one with another, and how much of that went by before their pods were made.
+    /// The average time from resume to bound, and the part of it before the pods were created.
     waited: Duration,
     unmade: Duration,
 }
@@ -93,7 +96,8 @@ impl std::fmt::Display for Outcome {
     }
 }
 
-/// Runs all gangs, and checks that none held nodes in part for too long. `let_go` says when each was let to run.
+/// Runs all gangs, and checks that none held nodes in part for too long. `let_go` returns when each
+/// was resumed.
 async fn run(
     pool: &Pool,
     name: &str,
@@ -152,7 +156,7 @@ async fn one_after_another(pool: &Pool, sets: &[Set], watcher: &Watcher) -> Resu
     Ok(times)
 }
 
-/// Removes all JobSets, and waits until nothing is left of them.
+/// Deletes all JobSets, and waits until nothing is left of them.
 async fn clear(pool: &Pool) -> Result<()> {
     let jobsets = pool.scene.api::<JobSet>();
     jobsets

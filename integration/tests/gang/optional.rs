@@ -54,7 +54,7 @@ async fn optional_workers_that_never_start_keep_nobody_from_completing(scene: Sc
     let pods = pool.until_pods("js", 4).await?;
     pool.until_condition("js", conditions::MIN_AVAILABLE, "Scheduled")
         .await?;
-    // What the minimum leaves behind is not to be had by optional workers.
+    // Optional workers do not take what the minimum has left.
     let bound: Vec<_> = pods.values().filter(|pod| node(pod).is_some()).collect();
     for pod in &bound {
         cordon(&pool, node(pod).context("bound")?).await?;
@@ -69,7 +69,7 @@ async fn optional_workers_that_never_start_keep_nobody_from_completing(scene: Sc
         .iter()
         .filter_map(|job| job.status.as_ref()?.succeeded)
         .sum::<i32>();
-    // A Job that is still open goes when its JobSet has completed.
+    // A Job that has not finished is deleted when its JobSet has completed.
     ensure!(
         jobs.items.is_empty() || succeeded == 2,
         "{succeeded} pods have succeeded"

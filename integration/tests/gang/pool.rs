@@ -1,4 +1,4 @@
-//! Hollow nodes for one case alone, and the JobSets that run on them.
+//! Hollow nodes for one case only, and the JobSets that run on them.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
@@ -15,10 +15,11 @@ use serde_json::{Value, json};
 
 use crate::scene::{PATIENCE, Scene};
 
-/// Play for all cases, also when one is over: a namespace goes with its last pod.
+/// The kubelets play for all cases, and go on after a case ends: a namespace goes away with its
+/// last pod.
 static KUBELETS: OnceLock<Kubelets> = OnceLock::new();
 
-/// Long enough for a pod to be bound that should not be.
+/// Long enough for kube-scheduler to bind a pod by mistake.
 pub(crate) const WHILE: Duration = Duration::from_secs(3);
 
 /// Nodes that only the case's pods may use.
@@ -43,14 +44,14 @@ pub(crate) struct Set {
     pub(crate) backend: &'static str,
     pub(crate) timeout: u32,
     pub(crate) parts: Vec<Part>,
-    /// How long pods run; for ever where it is not said.
+    /// How long pods run; `None` is for ever.
     pub(crate) runs: Option<Duration>,
     pub(crate) priority_class: Option<&'static str>,
     /// How many pods of a Job may fail, or be deleted.
     pub(crate) backoff_limit: u32,
     /// No two pods may be on the same node.
     pub(crate) repels: bool,
-    /// Which replicatedJob depends on which, and until when: name, name, `Ready` or `Complete`.
+    /// A replicatedJob, the one it depends on, and `Ready` or `Complete`.
     pub(crate) depends_on: Vec<(String, String, String)>,
     /// Annotations of the JobSet.
     pub(crate) annotations: BTreeMap<&'static str, &'static str>,
@@ -99,13 +100,13 @@ impl Set {
         self
     }
 
-    /// With these fields of the JobSet's spec.
+    /// Adds these fields to the JobSet's spec.
     pub(crate) fn with(mut self, more: Value) -> Self {
         self.more = more;
         self
     }
 
-    /// How many pods start together, or not at all.
+    /// How many pods start together or not at all.
     pub(crate) fn minimum(&self) -> usize {
         self.parts.iter().map(|part| part.minimum as usize).sum()
     }
@@ -178,21 +179,21 @@ impl Set {
 }
 
 impl Pool {
-    /// So many nodes with so many CPUs each.
+    /// A pool of `count` nodes with `cpus` CPUs each.
     pub(crate) async fn new(scene: Scene, nodes: usize, cpus: u32) -> Result<Self> {
         hollow::create_nodes(&scene.client(), &scene.namespace.name, nodes, cpus).await?;
         KUBELETS.get_or_init(|| Kubelets::start(scene.client(), Api::all(scene.client())));
         Ok(Self { scene })
     }
 
-    /// The same on a cluster of one's own. Its kubelets play for as long as they are kept.
+    /// A pool on a cluster of its own. Its kubelets play until they are dropped.
     pub(crate) async fn apart(scene: Scene, nodes: usize, cpus: u32) -> Result<(Self, Kubelets)> {
         hollow::create_nodes(&scene.client(), &scene.namespace.name, nodes, cpus).await?;
         let kubelets = Kubelets::start(scene.client(), scene.api());
         Ok((Self { scene }, kubelets))
     }
 
-    /// More nodes of one CPU.
+    /// Adds nodes of one CPU.
     pub(crate) async fn more_nodes(&self, name: &str, count: usize) -> Result<()> {
         let namespace = &self.scene.namespace.name;
         let prefix = format!("{namespace}-{name}");
@@ -226,12 +227,12 @@ impl Pool {
         Ok(())
     }
 
-    /// Plays kubelet: the pod has failed.
+    /// Plays the kubelet: the pod has failed.
     pub(crate) async fn fail(&self, pod: &Pod) -> Result<()> {
         self.end(pod, "Failed").await
     }
 
-    /// Plays kubelet: the pod has done its work.
+    /// Plays the kubelet: the pod has succeeded.
     pub(crate) async fn succeed(&self, pod: &Pod) -> Result<()> {
         self.end(pod, "Succeeded").await
     }
@@ -244,7 +245,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Plays a node that reports no more: its kubelet does nothing about the pod, and the node controller has marked it.
+    /// Plays a node that no longer reports: its kubelet ignores the pod, and the node controller
+    /// has marked it.
     pub(crate) async fn lose(&self, pod: &Pod) -> Result<()> {
         let api = self.scene.api::<Pod>();
         let params = PatchParams::default();
@@ -257,7 +259,8 @@ impl Pool {
         Ok(())
     }
 
-    /// The pods of a set that are not on their way out, by replicatedJob and completion index, such as `w-3`.
+    /// The pods of a set that are not being deleted, by replicatedJob and completion index, such as
+    /// `w-3`.
     pub(crate) async fn pods(&self, set: &str) -> Result<BTreeMap<String, Pod>> {
         let live = self.all_pods(set).await?.into_iter();
         let live = live.filter(|pod| pod.metadata.deletion_timestamp.is_none());
@@ -289,7 +292,7 @@ impl Pool {
         .await
     }
 
-    /// Waits until so many pods exist, bound or not.
+    /// Waits until this many pods exist, bound or not.
     pub(crate) async fn until_pods(&self, set: &str, count: usize) -> Result<BTreeMap<String, Pod>> {
         eventually(&format!("{set} has {count} pods"), PATIENCE, async || {
             let pods = self.pods(set).await?;
@@ -299,7 +302,7 @@ impl Pool {
         .await
     }
 
-    /// Waits until no pod is left: one on its way out holds its node still.
+    /// Waits until no pod is left: a pod that is being deleted still holds its node.
     pub(crate) async fn until_gone(&self, set: &str) -> Result<()> {
         eventually(&format!("all pods of {set} are gone"), PATIENCE, async || {
             let left = self.all_pods(set).await?;
@@ -314,7 +317,7 @@ impl Pool {
         jobset.status.context("no status yet")
     }
 
-    /// Waits for the status to be as `expected` says.
+    /// Waits until the status meets `expected`.
     pub(crate) async fn until_status(
         &self,
         set: &str,
@@ -348,7 +351,7 @@ impl Pool {
     }
 }
 
-/// Where a pod belongs: its replicatedJob and completion index.
+/// The place of a pod: its replicatedJob and completion index.
 pub(crate) fn place(pod: &Pod) -> String {
     let label = |key: &str| pod.labels().get(key).map_or("?", String::as_str);
     format!(

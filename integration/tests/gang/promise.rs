@@ -1,4 +1,4 @@
-//! Gangs keep what they promise when pods, nodes, Jobs or the leader go and come back.
+//! Gangs keep their promises when pods, nodes, Jobs or the leader disappear and come back.
 
 use std::time::Duration;
 
@@ -95,7 +95,7 @@ async fn a_gang_starts_anew_after_a_suspension(scene: Scene) -> Result<()> {
     Ok(())
 }
 
-/// kube-scheduler would count it, so the gang waits until it has gone, and says so.
+/// kube-scheduler would count the old pod, so the gang waits until it is gone, and says so.
 async fn a_resumed_gang_names_the_pod_on_a_lost_node_that_it_waits_for(scene: Scene) -> Result<()> {
     let pool = Pool::new(scene, 5, 1).await?;
     pool.create(&Set::new("js", "PodGroup", [part("w", 4, 4, 1)]))
@@ -156,7 +156,8 @@ async fn a_gang_starts_anew_after_a_recreation(scene: Scene) -> Result<()> {
     Ok(())
 }
 
-/// Whose workers restart in place: what is recreated starts together again, and a pod that is lost is replaced at once.
+/// A gang whose workers restart in place: recreated pods start together again, and a lost pod is
+/// replaced at once.
 async fn an_in_place_gang_keeps_its_promise(scene: Scene) -> Result<()> {
     let pool = Pool::new(scene, 4, 1).await?;
     let mut set = Set::new("js", "Gates", [part("w", 4, 4, 1)]);
@@ -168,7 +169,7 @@ async fn an_in_place_gang_keeps_its_promise(scene: Scene) -> Result<()> {
     pool.until_phase("js", GangPhase::Scheduled).await?;
     let lacking = format!("{}-0", pool.scene.namespace.name);
     cordon(&pool, &lacking).await?;
-    // As its coordinator asks for it, where no daemon restarts the worker in time.
+    // The coordinator asks for this if no daemon restarts the worker in time.
     let before = pool.status("js").await?.restarts;
     let status = json!({"status": {"restarts": before + 1, "gangs": []}});
     let jobsets = pool.scene.api::<JobSet>();
@@ -201,13 +202,13 @@ async fn an_in_place_gang_keeps_its_promise(scene: Scene) -> Result<()> {
 async fn a_leader_killed_at_any_moment_leaves_a_gang_that_starts(scene: Scene) -> Result<()> {
     let pool = Pool::new(scene, 4, 2).await?;
     let control_plane = pool.scene.control_plane().clone();
-    // Optional workers of a PodGroup are told apart by the webhook, which dies with the leader.
+    // The webhook marks the optional workers of a PodGroup, and dies with the leader.
     for (backend, pods) in [("Gates", 10), ("PodGroup", 8)] {
         for millis in [0, 20, 50, 100, 200, 400] {
             let name = format!("js-{}-{millis}", backend.to_lowercase());
             pool.create(&Set::new(&name, backend, [part("w", pods, 8, 1)]))
                 .await?;
-            // Not to wait for anything: to hit another moment of the start each time.
+            // This waits for nothing: it hits a different moment of the start each time.
             tokio::time::sleep(Duration::from_millis(millis)).await;
             control_plane.kill().await?;
             control_plane.start().await?;

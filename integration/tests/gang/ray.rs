@@ -36,13 +36,13 @@ async fn workers_of_ray_start_with_their_minimum_or_not_at_all(scene: Scene) -> 
     });
     let clusters = pool.scene.api::<RayCluster>();
     let manifest = serde_json::from_value(manifest)?;
-    // The definition of RayClusters comes with the control plane.
+    // The control plane installs the definition of RayClusters.
     eventually("the cluster is created", PATIENCE, async || {
         Ok(clusters.create(&PostParams::default(), &manifest).await?)
     })
     .await?;
 
-    // One node is left beside the head's, and two workers need two.
+    // One node is left besides the head's, and two workers need two.
     pool.until_pods("rc", 4).await?;
     // The head is a gang of its own.
     let waits = |status: &JobSetStatus| {

@@ -69,7 +69,7 @@ async fn volcano_2130_a_stage_that_waits_for_room_starts_when_the_one_before_it_
 ) -> Result<()> {
     let pool = Pool::new(scene, 4, 1).await?;
     let set = Set::new("js", "PodGroup", [part("a", 4, 4, 1), part("b", 4, 4, 1)]);
-    // Ready is enough, and then there is no room for the second one until the first has ended.
+    // The second stage needs the first only to be ready, but has no room until the first has ended.
     pool.create(&depends_on(set, "b", "a", "Ready")).await?;
     let first = ["a-0", "a-1", "a-2", "a-3"];
     pool.until_bound("js", &first).await?;
@@ -83,7 +83,7 @@ async fn volcano_2130_a_stage_that_waits_for_room_starts_when_the_one_before_it_
             && message == Some(short)
     })
     .await?;
-    // Part of the first stage ends: not enough for the second.
+    // Part of the first stage ends; that is not enough for the second.
     let pods = pool.pods("js").await?;
     for place in &first[..3] {
         pool.succeed(&pods[*place]).await?;
@@ -107,7 +107,7 @@ async fn volcano_2226_a_stage_is_ready_with_its_minimum(scene: Scene) -> Result<
     let pool = Pool::new(scene, 4, 1).await?;
     let set = Set::new("js", "Gates", [part("a", 4, 2, 1), part("b", 2, 2, 1)]);
     let set = depends_on(set, "b", "a", "Ready");
-    // Two of the four are taken, so the optional workers of the first stage have no place.
+    // Two of the four nodes are taken, so the optional workers of the first stage have no room.
     pool.create(&Set::new("other", "Gates", [part("w", 2, 2, 1)]))
         .await?;
     pool.until_bound("other", &["w-0", "w-1"]).await?;

@@ -1,4 +1,4 @@
-//! Which gangs start, and what is held by those that do not.
+//! Which gangs start, and what the others hold.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::told::note;
 use crate::watcher::Watcher;
 use crate::webhooks;
 
-/// As long as a busy machine may take to bind pods that have room, and far less than the time-out.
+/// Enough for a busy machine to bind pods that have room, and far less than the time-out.
 const BRIEFLY: Duration = Duration::from_secs(10);
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -48,7 +48,7 @@ async fn a_gang_without_room_holds_nothing_and_says_what_is_missing(scene: Scene
         })
     };
     pool.until_status("big", "it says what is missing", lacks).await?;
-    // It can never fit, so it is in nobody's way.
+    // It can never fit, so it blocks no other gang.
     pool.create(&Set::new("small", "Gates", [part("w", 6, 6, 2)]))
         .await?;
     pool.until_bound("small", &["w-0", "w-1", "w-2", "w-3", "w-4", "w-5"])
@@ -86,7 +86,7 @@ async fn a_pod_group_without_room_holds_nothing(scene: Scene) -> Result<()> {
     Ok(())
 }
 
-/// Neither holds nodes in part until its time-out: they do not get into each other's way.
+/// Neither holds nodes in part until its time-out: they do not block each other.
 async fn both_finish(scene: Scene, backend: &'static str) -> Result<()> {
     let pool = Pool::new(scene, 5, 2).await?;
     let set = |name: &str| {
@@ -117,10 +117,11 @@ async fn two_pod_groups_that_need_more_than_half_both_finish(scene: Scene) -> Re
     both_finish(scene, "PodGroup").await
 }
 
-/// Pods that repel each other are more than the fit check understands: one of four finds no place on three nodes.
+/// The fit check does not understand pod anti-affinity: one of four pods finds no place on three
+/// nodes.
 async fn volcano_2462_what_is_not_bound_in_time_is_given_back(scene: Scene) -> Result<()> {
     let pool = Pool::new(scene, 3, 4).await?;
-    // Waited out, but not before three have been seen to be bound.
+    // Lets the time-out pass, but only once three pods are bound.
     let mut set = Set::new("js", "Gates", [part("w", 4, 4, 1)]).timeout(10);
     set.repels = true;
     pool.create(&set).await?;
@@ -170,7 +171,7 @@ async fn a_higher_priority_starts_first(scene: Scene) -> Result<()> {
         let set = Set::new(&high, backend, [part("w", 4, 4, 1)]).priority_class("start-high");
         pool.create(&set).await?;
         pool.until_pods(&high, 4).await?;
-        // There would be room for it.
+        // There would be room for the lower one.
         pool.create(&Set::new(&low, backend, [part("w", 1, 1, 1)]))
             .await?;
         pool.until_pods(&low, 1).await?;
@@ -180,7 +181,7 @@ async fn a_higher_priority_starts_first(scene: Scene) -> Result<()> {
         pool.delete(&fill).await?;
         pool.until_bound(&high, &["w-0", "w-1", "w-2", "w-3"]).await?;
         let bound = pool.bound(&low).await?;
-        ensure!(bound.is_empty(), "{backend}: {bound:?} where there is no room");
+        ensure!(bound.is_empty(), "{backend}: {bound:?} without room for all");
         pool.delete(&high).await?;
         pool.until_bound(&low, &["w-0"]).await?;
         pool.delete(&low).await?;
@@ -204,7 +205,7 @@ async fn the_chart_allows_what_gangs_take(scene: Scene) -> Result<()> {
         pool.until_phase(&name, GangPhase::Scheduled).await?;
         pool.until_condition(&name, conditions::MIN_AVAILABLE, "Scheduled")
             .await?;
-        // Its PodGroup is made anew.
+        // Its PodGroup is recreated.
         let pods = pool.pods(&name).await?;
         pool.succeed(&pods["w-0"]).await?;
         pool.delete_pod(&pods["w-1"]).await?;

@@ -1,4 +1,4 @@
-//! What people and monitoring are told of gangs.
+//! What events, conditions and metrics say of gangs.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::events::v1::Event;
@@ -14,7 +14,7 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![case!(who_waits_says_what_is_short_and_how_long_it_took)]
 }
 
-/// Waits for an event of a set, and returns what it says.
+/// Waits for an event of a set, and returns its note.
 pub(crate) async fn note(pool: &Pool, set: &str, reason: &str) -> Result<String> {
     eventually(&format!("an event {reason} of {set}"), PATIENCE, async || {
         let events = pool.scene.api::<Event>().list(&ListParams::default()).await?;
@@ -77,7 +77,7 @@ async fn who_waits_says_what_is_short_and_how_long_it_took(scene: Scene) -> Resu
             (condition.status.as_str(), condition.reason.as_str()) == ("False", "Waiting"),
             "{condition:?}"
         );
-        // Other cases' gangs are counted too.
+        // The metric counts the gangs of other cases too.
         let waiting = metric(&pool, "lockstep_gangs_waiting").await?;
         ensure!(waiting >= 1.0, "{waiting} gangs wait");
         pool.delete(&first).await?;
@@ -85,7 +85,7 @@ async fn who_waits_says_what_is_short_and_how_long_it_took(scene: Scene) -> Resu
         let said = note(&pool, &second, "GangScheduled").await?;
         ensure!(said.starts_with("all 5 pods are bound, "), "{said}");
         pool.delete(&second).await?;
-        // What the next says is short depends on it.
+        // The next message about missing room depends on it.
         for set in [&first, &second] {
             pool.until_gone(set).await?;
         }

@@ -1,4 +1,5 @@
-//! Sees every pod of a namespace come, be bound and go, and says which gangs held nodes in part for too long.
+//! Watches the pods of a namespace from creation to removal, and reports which gangs held nodes in
+//! part for too long.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,19 +16,19 @@ use tokio::task::JoinHandle;
 
 use crate::pool::{Set, node};
 
-/// What has been seen of one gang.
+/// What the watcher has seen of one gang.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
-    /// When as many pods had been created as its minimum.
+    /// When the number of created pods reached its minimum.
     pub(crate) created: Option<Instant>,
     /// When its whole minimum was bound for the first time.
     pub(crate) started: Option<Instant>,
-    /// The longest time that a part of the minimum was bound before the whole was.
+    /// The longest time for which only part of the minimum was bound.
     pub(crate) longest_partial: Duration,
-    /// When the last of its pods gave its node back.
+    /// When the last of its pods released its node.
     pub(crate) ended: Option<Instant>,
     partial_since: Option<Instant>,
-    /// The whole minimum was bound, and some of that is still there.
+    /// The whole minimum was bound, and some of it is still bound.
     whole: bool,
 }
 
@@ -35,22 +36,23 @@ pub(crate) struct Seen {
 struct State {
     minimums: HashMap<String, usize>,
     seen: BTreeMap<String, Seen>,
-    /// All pods that ever were, by JobSet and UID.
+    /// All pods that ever existed, by JobSet and UID.
     pods: HashMap<String, HashSet<String>>,
-    /// The pods that are bound or have succeeded, by JobSet and UID, and whether they hold their node still.
+    /// The pods that are bound or have succeeded, by JobSet and UID. The value is true while the
+    /// pod holds its node.
     bound: HashMap<String, HashMap<String, bool>>,
 }
 
-/// Watches for as long as it is kept.
+/// Watches until it is dropped.
 pub(crate) struct Watcher {
     state: Arc<Mutex<State>>,
-    /// Tells of each event.
+    /// Signals each event.
     changes: watch::Receiver<()>,
     task: JoinHandle<()>,
 }
 
 impl Watcher {
-    /// Watches these sets, of which no pod is optional.
+    /// Watches these sets. None of their pods is optional.
     pub(crate) fn start(pods: Api<Pod>, sets: &[Set]) -> Self {
         let state = Arc::new(Mutex::new(State {
             minimums: sets.iter().map(|set| (set.name.clone(), set.minimum())).collect(),
@@ -79,7 +81,7 @@ impl Watcher {
         Self { state, changes, task }
     }
 
-    /// Returns as soon as the whole minimum of a set has been seen to be bound.
+    /// Returns as soon as the whole minimum of a set is bound.
     pub(crate) async fn until_started(&self, set: &str, within: Duration) -> Result<()> {
         let mut changes = self.changes.clone();
         let started = async {
@@ -92,7 +94,7 @@ impl Watcher {
         in_time.with_context(|| format!("{set} has not started within {within:?}"))?
     }
 
-    /// What has been seen until now, by set.
+    /// What the watcher has seen so far, by set.
     pub(crate) fn seen(&self) -> BTreeMap<String, Seen> {
         let mut state = self.lock();
         for seen in state.seen.values_mut() {

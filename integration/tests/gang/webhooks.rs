@@ -11,7 +11,8 @@ pub(crate) use setup::enable;
 
 use crate::scene::Scene;
 
-/// Has the objects of this namespace go through the webhooks of a control plane that is not the shared one, on its own API server.
+/// Sends the objects of this namespace through the webhooks of a control plane that is not the
+/// shared one, on its own API server.
 pub(crate) async fn enable_apart(scene: &Scene) -> anyhow::Result<()> {
     let port = scene.control_plane().webhook_port();
     for manifest in setup::configurations(scene, "", "on", port, &[]).await? {

@@ -1,4 +1,5 @@
-//! Upstream's in-place restart agents (KEP-467), which report by an annotation of their pods: the test plays them.
+//! Upstream's in-place restart agents (KEP-467), which report in an annotation of their pods: the
+//! test plays them.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
@@ -45,7 +46,7 @@ fn with_agents(max_restarts: i32, second: &Value) -> Value {
     }))
 }
 
-/// Waits for `expected` pods; their names, in order.
+/// Waits for `expected` pods; returns their names in order.
 async fn pods(scene: &Scene, expected: usize) -> Result<Vec<String>> {
     eventually(&format!("{expected} pods"), PATIENCE, async || {
         let pods = scene.api::<Pod>().list(&ListParams::default()).await?.items;
@@ -168,7 +169,8 @@ async fn a_failed_job_has_all_made_anew_and_the_agents_count_on(scene: Scene) ->
     for pod in pods(&scene, 3).await? {
         reports(&scene, &pod, 1).await?;
     }
-    // Who reports first has the others follow; where all have reported before anybody looks, nobody has to.
+    // The others follow the first worker that reports. If all report before the control plane
+    // looks, none has to follow.
     scene
         .until_status("current 1", |status| {
             status.current_in_place_restart_attempt == Some(1)

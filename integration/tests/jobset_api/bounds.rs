@@ -1,5 +1,4 @@
-//! JobSets that ask for more than one may: numbers of a few bytes that would be expanded to
-//! gigabytes.
+//! JobSets above the limits: numbers of a few bytes that would expand to gigabytes.
 
 use anyhow::{Result, ensure};
 use kube::api::{Api, DeleteParams};
@@ -21,12 +20,12 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// More Jobs than there may be, of one pod each.
+/// More Jobs than the limit, each of one pod.
 fn jobs() -> Value {
     jobset(json!({"suspend": true, "replicatedJobs": [replicated_job("w", i32::MAX)]}))
 }
 
-/// Few Jobs, with more pods than there may be.
+/// Few Jobs with more pods than the limit.
 fn workers() -> Value {
     let mut wide = replicated_job("w", 60);
     wide["template"]["spec"] = json!({
@@ -51,14 +50,14 @@ async fn a_jobset_that_is_too_large_is_named_and_makes_nothing_and_others_go_on(
         let scene = scene.another().await?;
         fails_with(&scene, manifest, expected).await?;
 
-        // Another one in the same namespace, by the same control plane.
+        // Another JobSet in the same namespace, served by the same control plane.
         let mut other = jobset(json!({"replicatedJobs": [replicated_job("a", 1)]}));
         other["metadata"]["name"] = json!("other");
         scene.create(other).await?;
         scene.until_jobs(&["other-a-0"], 0).await?;
         ensure!(
             events(&scene, "InvalidJobSet").await?.len() == 1,
-            "it is told once"
+            "it is reported once"
         );
 
         let api: Api<JobSet> = scene.api();
@@ -81,7 +80,7 @@ async fn a_jobset_that_is_too_large_is_refused(scene: Scene) -> Result<()> {
 }
 
 async fn more_jobs_than_fit_into_a_batch_are_all_made(scene: Scene) -> Result<()> {
-    // Four of these are a batch by their bytes.
+    // Four of these fill a batch by their size.
     let mut long = replicated_job("a", 5);
     let variables: Vec<Value> = (0..9)
         .map(|index| json!({"name": format!("V{index}"), "value": "x".repeat(100_000)}))

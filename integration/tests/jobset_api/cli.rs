@@ -1,4 +1,4 @@
-//! `kubectl lockstep`, run as a user runs it: what it prints, and with which exit code it ends.
+//! `kubectl lockstep`, run as a user runs it: its output and its exit codes.
 
 mod callers;
 mod demo;
@@ -39,7 +39,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// What the program did.
+/// The result of a run.
 #[derive(Debug)]
 struct Ran {
     code: Option<i32>,
@@ -56,7 +56,7 @@ impl Ran {
         }
     }
 
-    /// It ended with this code, and printed all of these.
+    /// Fails unless the program ended with this code and printed all of these texts.
     fn says(&self, code: i32, texts: &[&str]) -> Result<()> {
         ensure!(self.code == Some(code), "not {code}: {self:#?}");
         for text in texts {
@@ -72,21 +72,21 @@ impl Ran {
 }
 
 impl Ran {
-    /// What it printed for programs, where it ended with this code.
+    /// Its output as JSON, if it ended with this code.
     fn json(&self, code: i32) -> Result<Value> {
         self.says(code, &[])?;
         serde_json::from_str(&self.out).with_context(|| format!("{self:#?}"))
     }
 }
 
-/// Runs it in the namespace of the scene.
+/// Runs the program in the namespace of the scene.
 async fn lockstep(scene: &Scene, args: &[&str]) -> Result<Ran> {
     let mut command = command(scene).await?;
     command.args(["--namespace", &scene.namespace.name]).args(args);
     Ok(Ran::of(command.output().await?))
 }
 
-/// It, with the kubeconfig of the scene.
+/// The program with the kubeconfig of the scene.
 async fn command(scene: &Scene) -> Result<Command> {
     static PROGRAM: OnceCell<PathBuf> = OnceCell::const_new();
     let program = PROGRAM
@@ -112,7 +112,7 @@ async fn a_jobset_is_shown_restarted_and_its_history_told(scene: Scene) -> Resul
     .await
 }
 
-/// While the control plane serves a hub and the platform API, at these addresses.
+/// Runs `act` while the control plane serves a hub and the platform API at these addresses.
 pub(crate) async fn with_a_hub(
     scene: &Scene,
     act: impl AsyncFnOnce(SocketAddr, SocketAddr) -> Result<()>,
@@ -128,7 +128,7 @@ pub(crate) async fn with_a_hub(
     let control_plane = scene.control_plane();
     control_plane.restart_with(&flags).await?;
     let result = with_the_node(scene, async || act(hub, platform).await).await;
-    // Others find the control plane without a hub.
+    // Other cases expect a control plane without a hub.
     control_plane.stop().await?;
     result
 }
@@ -206,7 +206,7 @@ async fn by_the_api_server_alone(scene: &Scene, daemon: &Daemon) -> Result<()> {
 
 async fn by_the_platform_api(scene: &Scene, server: &str) -> Result<()> {
     let namespace = &scene.namespace.name;
-    // By the token of the kubeconfig.
+    // It uses the token of the kubeconfig.
     let shown = lockstep(scene, &["status", "js", "--server", server]).await?;
     shown.says(0, &["0/worker  Running  generation 2  for "])?;
     let shown = lockstep(scene, &["status", "js", "--server", server, "--token", "guessed"]).await?;
@@ -275,11 +275,11 @@ async fn by_the_platform_api(scene: &Scene, server: &str) -> Result<()> {
     Ok(())
 }
 
-/// By the token of the kubeconfig, which may list JobSets everywhere.
+/// It uses the token of the kubeconfig, which may list JobSets in all namespaces.
 async fn nodes_by_the_platform_api(scene: &Scene, server: &str) -> Result<()> {
     let args = ["nodes", "--server", server];
-    // As the daemon has said hello.
-    // The node is that of other cases too, whose workers go when they end.
+    // The daemon reports this in its hello. Other cases use the same node; their workers go away
+    // when they end.
     eventually("the node's workers are heard of", PATIENCE, async || {
         let shown = lockstep(scene, &args).await?;
         shown.says(0, &[])?;
@@ -308,7 +308,7 @@ async fn nodes_by_the_platform_api(scene: &Scene, server: &str) -> Result<()> {
     Ok(())
 }
 
-/// An installation in the namespace of the scene, with a fault in each part.
+/// The namespace of the scene has an installation with a fault in each part.
 async fn broken(scene: &Scene) -> Result<()> {
     let deployment = |name: &str, image: &str| {
         json!({
@@ -373,7 +373,7 @@ async fn check_finds_what_is_wrong_and_says_what_to_do(scene: Scene) -> Result<(
 
 async fn nodes_are_shown_with_their_daemons(scene: Scene) -> Result<()> {
     let namespace = scene.namespace.name.clone();
-    // Nodes are everybody's.
+    // All cases share the nodes.
     let (with, without) = (format!("{namespace}-a"), format!("{namespace}-b"));
     let node = |name: &str| json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}});
     let daemon = json!({

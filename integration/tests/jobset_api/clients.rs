@@ -32,7 +32,7 @@ async fn kubectl_applies_explains_waits_and_lists(scene: Scene) -> Result<()> {
     let applied = scene.api::<JobSet>().get("js").await?;
     ensure!(
         applied.metadata.generation == Some(1),
-        "applied again, it is the same"
+        "a second apply changes nothing"
     );
     scene.pods_become("js-a-0", "Succeeded").await?;
     let wait = ["wait", "--for=condition=Completed", "jobset/js", "--timeout=60s"];
@@ -60,7 +60,7 @@ async fn kubectl_applies_explains_waits_and_lists(scene: Scene) -> Result<()> {
         "{values:?}"
     );
     let field = "jobset.spec.executionPolicy.replicatedJobsStatus";
-    // The API server describes a new definition some time after it serves it.
+    // The API server describes a new definition only some time after it serves it.
     eventually("the field is explained", PATIENCE, async || {
         let explained = kubectl(&scene, &["explain", field], "").await?;
         ensure!(
@@ -80,7 +80,7 @@ async fn server_side_apply_by_two_owners_is_merged(scene: Scene) -> Result<()> {
     };
     let spec = json!({"suspend": true, "replicatedJobs": [replicated_job("a", 1), replicated_job("b", 1)]});
     apply("user", jobset(spec.clone())).await?;
-    // As an admission controller that owns nothing but its selector.
+    // Applies as an admission controller that owns only its selector.
     let selected =
         json!({"name": "a", "template": {"spec": {"template": {"spec": {"nodeSelector": {"zone": "z"}}}}}});
     apply("queue", jobset(json!({"replicatedJobs": [selected]}))).await?;
@@ -96,7 +96,7 @@ async fn server_side_apply_by_two_owners_is_merged(scene: Scene) -> Result<()> {
     Ok(())
 }
 
-/// What a typed Go client makes of a replicatedJob: fields that upstream's types have, all of them.
+/// A replicatedJob as a typed Go client writes it: all fields of upstream's types, and no others.
 async fn a_typed_client_that_knows_only_upstreams_fields_loses_none_of_ours(scene: Scene) -> Result<()> {
     let mut manifest = jobset(json!({
         "suspend": true,
@@ -125,7 +125,8 @@ async fn a_typed_client_that_knows_only_upstreams_fields_loses_none_of_ours(scen
     scene.pods_become("js-a-0", "Running").await?;
     scene.until_jobs(&["js-a-0", "js-b-0", "js-b-1"], 0).await?;
 
-    // Written back whole by such a client, the field would be lost: that is refused, not done in silence.
+    // Such a client writes the whole object back and would lose the field. That is refused rather
+    // than silently accepted.
     eventually("the loss is refused", PATIENCE, async || {
         let mut whole = scene.api::<JobSet>().get("js").await?;
         whole.spec.execution_policy = None;

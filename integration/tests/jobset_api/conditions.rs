@@ -1,4 +1,4 @@
-//! Conditions, and what tells of them: when they come, what they say, and when they do not change.
+//! Conditions and their events: when they appear, what they say, and when they do not change.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::batch::v1::Job;
@@ -73,7 +73,7 @@ async fn a_restart_is_over_when_the_jobset_is_suspended(scene: Scene) -> Result<
     let status = scene.until_condition("Suspended", "False", "ResumeJobs").await?;
     ensure!(condition(&status, "Suspended")?.message == "jobset is resumed");
     ensure!(scene.until_event("ResumeJobs").await? == "jobset is resumed");
-    // Ready again, it stays as it is but for the reason.
+    // When the JobSet is ready again only the reason changes.
     scene.all_pods_become("Running").await?;
     is_over(&scene, "JobsReady", "all jobs are ready").await
 }
@@ -119,7 +119,7 @@ async fn what_never_was_is_not_said_to_be_over(scene: Scene) -> Result<()> {
     Ok(())
 }
 
-/// As though it had become so long ago.
+/// As though the condition had changed long ago.
 async fn backdate(scene: &Scene, type_: &str) -> Result<()> {
     let mut status = serde_json::to_value(scene.status().await?)?;
     let all = status["conditions"].as_array_mut().context("no conditions")?;
@@ -163,7 +163,7 @@ async fn the_time_of_a_condition_is_that_of_its_last_change(scene: Scene) -> Res
         )
     };
 
-    // It restarts, for another reason.
+    // It restarts for another reason.
     scene.pods_become("js-b-0", "Failed").await?;
     let status = scene
         .until_condition("RestartingJobSet", "True", "FailurePolicy_two")
@@ -183,7 +183,8 @@ async fn of_jobs_that_failed_the_first_is_named(scene: Scene) -> Result<()> {
         {"name": "other", "action": "RestartJobSet", "onJobFailureReasons": ["DeadlineExceeded"]},
         {"name": "any", "action": "FailJobSet"},
     ]);
-    // Suspended, so that there are no pods, and the test alone says what becomes of the Jobs.
+    // The JobSet is suspended: there are no pods, and only the test decides what happens to the
+    // Jobs.
     scene
         .create(jobset(json!({
             "suspend": true,
@@ -218,7 +219,7 @@ async fn of_jobs_that_failed_the_first_is_named(scene: Scene) -> Result<()> {
     Ok(())
 }
 
-/// Of two replicatedJobs; Jobs of the second are made anew alone.
+/// A JobSet of two replicatedJobs. A failed Job of the second is recreated by itself.
 fn with_single(max_restarts: i32, action: &str) -> Value {
     let rule = json!({"name": "single", "action": action, "targetReplicatedJobs": ["b"]});
     jobset(json!({
@@ -229,11 +230,11 @@ fn with_single(max_restarts: i32, action: &str) -> Value {
 
 const THREE: [&str; 3] = ["js-a-0", "js-b-0", "js-b-1"];
 
-/// Has the second Job of `b` fail, and waits until it is made anew, and nothing else.
+/// Makes the second Job of `b` fail, and waits until that Job and no other is recreated.
 async fn anew(scene: &Scene, attempt: &str) -> Result<()> {
     let before = scene.until_jobs(&THREE, 0).await?;
     scene.pods_become("js-b-1", "Failed").await?;
-    eventually("the job is made anew", PATIENCE, async || {
+    eventually("the job is recreated", PATIENCE, async || {
         let jobs = scene.until_jobs(&THREE, 0).await?;
         ensure!(jobs[2].uid() != before[2].uid(), "it is not");
         ensure!(jobs[0].uid() == before[0].uid() && jobs[1].uid() == before[1].uid());
@@ -280,7 +281,7 @@ async fn restarts_of_jobs_and_of_the_set_use_up_one_limit(scene: Scene) -> Resul
     scene.create(with_single(2, "RestartJob")).await?;
     anew(&scene, "1").await?;
     scene.pods_become("js-a-0", "Failed").await?;
-    // A Job that was made anew before is so in the next attempt, too.
+    // A Job that was recreated before is recreated in the next attempt, too.
     let jobs = scene.until_jobs(&THREE, 1).await?;
     ensure!(jobs[2].labels()[labels::JOB_RESTART_ATTEMPT] == "1");
     let status = scene.status().await?;

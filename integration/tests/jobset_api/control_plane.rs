@@ -1,4 +1,4 @@
-//! The control plane as a process that can be killed.
+//! The control plane as a process that tests can kill.
 
 use std::fs::File;
 use std::net::SocketAddr;
@@ -18,10 +18,10 @@ use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use tokio::sync::Mutex;
 
-/// How long it may take to lead or to end.
+/// How long the process may take to lead or to end.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A control plane outside the cluster; clones are the same one.
+/// A control plane outside the cluster. Clones refer to the same process.
 #[derive(Clone)]
 pub(crate) struct ControlPlane {
     shared: Arc<Shared>,
@@ -35,15 +35,16 @@ struct Shared {
     health: SocketAddr,
     metrics: SocketAddr,
     webhooks: SocketAddr,
-    /// Arguments of its own.
+    /// Its own arguments.
     more: Vec<String>,
-    /// Its identity among replicas, where it is not the only one.
+    /// Its identity, if there are several replicas.
     identity: Option<String>,
     child: Mutex<Option<Child>>,
 }
 
 impl ControlPlane {
-    /// One that has not been started, with these arguments too. Its log goes to a file in `dir`.
+    /// A control plane with these additional arguments, not started yet. Its log goes to a file in
+    /// `dir`.
     pub(crate) async fn new(kubeconfig: PathBuf, dir: &Path, more: &[&str]) -> Result<Self> {
         let [health, metrics, webhooks] = free_addresses()?;
         let log = dir.join("control-plane.log");
@@ -64,12 +65,12 @@ impl ControlPlane {
         })
     }
 
-    /// Another replica, with these arguments too. It has not been started.
+    /// Another replica with these additional arguments, not started yet.
     pub(crate) fn replica(&self, identity: &str, more: &[&str]) -> Result<Self> {
         self.beside(identity, Some(identity), more)
     }
 
-    /// Another replica that goes by the name of this host, as this one does.
+    /// Another replica that has the name of this host as its identity, as this one does.
     pub(crate) fn twin(&self, more: &[&str]) -> Result<Self> {
         self.beside("twin", None, more)
     }
@@ -130,7 +131,7 @@ impl ControlPlane {
         self.start_by_file(&all).await
     }
 
-    /// Starts the process without any flag that its file of `--config` could stand for, but for these.
+    /// Starts the process with only these flags, and none that its `--config` file could replace.
     pub(crate) async fn start_by_file(&self, flags: &[&str]) -> Result<()> {
         let shared = &*self.shared;
         let log = File::options().create(true).append(true).open(&shared.log)?;
@@ -157,7 +158,7 @@ impl ControlPlane {
         kubeconfig.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Has it reach the API server by another kubeconfig when it is started next; returns the one before.
+    /// Sets the kubeconfig for the next start; returns the previous one.
     pub(crate) fn go_through(&self, kubeconfig: PathBuf) -> PathBuf {
         let before = &self.shared.kubeconfig;
         std::mem::replace(
@@ -166,7 +167,7 @@ impl ControlPlane {
         )
     }
 
-    /// Has it run, by this kubeconfig, and be ready.
+    /// Makes sure that it runs with this kubeconfig, and is ready.
     pub(crate) async fn restore(&self, kubeconfig: PathBuf) -> Result<()> {
         let before = self.go_through(kubeconfig.clone());
         let runs = {
@@ -188,12 +189,12 @@ impl ControlPlane {
         self.until_ready().await
     }
 
-    /// Where it keeps its files.
+    /// The folder of its files.
     pub(crate) fn dir(&self) -> &Path {
         &self.shared.dir
     }
 
-    /// kill -9.
+    /// Kills it with SIGKILL.
     pub(crate) async fn kill(&self) -> Result<()> {
         self.end(Signal::SIGKILL).await.map(drop)
     }
@@ -203,7 +204,7 @@ impl ControlPlane {
         self.end(Signal::SIGTERM).await
     }
 
-    /// Waits until it ends by itself.
+    /// Waits until the process ends by itself.
     pub(crate) async fn ends(&self) -> Result<ExitStatus> {
         let mut child = self.shared.child.lock().await.take().context("it does not run")?;
         let ended = tokio::time::timeout(PATIENCE, child.wait()).await;
@@ -219,7 +220,7 @@ impl ControlPlane {
             .with_context(|| format!("{signal} does not end it"))??)
     }
 
-    /// Waits until it is ready; before that it says that it is not.
+    /// Waits until it is ready. Until then it must report that it is not.
     pub(crate) async fn until_ready(&self) -> Result<()> {
         eventually("the control plane is ready", PATIENCE, async || {
             let answer = get(self.shared.health, "/readyz").await?;
@@ -229,12 +230,12 @@ impl ControlPlane {
         .await
     }
 
-    /// Where it says how it is.
+    /// The address of its health probes.
     pub(crate) fn health_address(&self) -> SocketAddr {
         self.shared.health
     }
 
-    /// Where it serves its metrics.
+    /// The address of its metrics.
     pub(crate) fn metrics_address(&self) -> SocketAddr {
         self.shared.metrics
     }
@@ -243,12 +244,12 @@ impl ControlPlane {
         get(self.shared.metrics, "/metrics").await
     }
 
-    /// How often it has logged this since it was first started.
+    /// How often it has logged this since its first start.
     pub(crate) fn logged(&self, text: &str) -> usize {
         self.whole_log().matches(text).count()
     }
 
-    /// How many lines of the same have all of this in them.
+    /// How many lines of that log contain all of these texts.
     pub(crate) fn logged_with(&self, texts: &[&str]) -> usize {
         let log = self.whole_log();
         let is_meant = |line: &&str| texts.iter().all(|text| line.contains(text));
@@ -267,7 +268,8 @@ impl ControlPlane {
     }
 }
 
-/// What cargo was told by whoever runs the tests. With another CARGO_INCREMENTAL everything would be built anew.
+/// Variables of cargo that come from the caller of the tests. With another CARGO_INCREMENTAL cargo
+/// would rebuild everything.
 const KEPT: [&str; 4] = [
     "CARGO_HOME",
     "CARGO_TARGET_DIR",
@@ -275,8 +277,8 @@ const KEPT: [&str; 4] = [
     "CARGO_BUILD_JOBS",
 ];
 
-/// Builds a program of a package, as this test was built, and returns its path. If programs were
-/// built for all tests, it is one of these.
+/// Builds a program of a package with the settings of this test, and returns its path. If the
+/// programs of all tests are built already, it returns one of these.
 pub(crate) async fn build(package: &str, program: &str) -> Result<PathBuf> {
     if let Some(built) = checked_program(program) {
         return Ok(built);
@@ -290,7 +292,8 @@ pub(crate) async fn build(package: &str, program: &str) -> Result<PathBuf> {
     cargo
         .args(["build", "--quiet", "--package", package])
         .current_dir(env!("CARGO_MANIFEST_DIR"));
-    // Build scripts look at some of what cargo tells this test; to them it would be another build each time.
+    // Build scripts depend on some variables that cargo sets for this test, and would run again
+    // each time.
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("CARGO_")) {
         if !KEPT.contains(&name.as_str()) {
             cargo.env_remove(name);

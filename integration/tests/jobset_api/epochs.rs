@@ -1,4 +1,5 @@
-//! A store that was restored from a backup hands out versions that were used before, and epochs come from versions.
+//! A store that was restored from a backup reuses resource versions, and epochs come from these
+//! versions.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::coordination::v1::Lease;
@@ -17,7 +18,7 @@ pub(crate) fn cases() -> Vec<Case> {
 
 /// An epoch that no version of a test's store reaches.
 const BEFORE_THE_RESTORE: u64 = 1_000_000_000_000;
-/// Where the epoch is written down when versions do not do.
+/// Where the leader stores the epoch when versions are too low.
 const EPOCH: &str = "lockstep.dev/epoch";
 
 /// Waits for a leader with a higher epoch.
@@ -53,7 +54,7 @@ async fn epochs_go_on_above_those_of_before_a_restore(scene: Scene) -> Result<()
         start(&scene, &[]).await?;
         let second = above(&scene, first).await?;
 
-        // It acts again: a group that it could not write would stay as it is.
+        // It acts again: a group that it could not write would stay unchanged.
         let request = json!({"metadata": {"annotations": {"lockstep.dev/restart-request": "now"}}});
         jobsets
             .patch("js", &PatchParams::default(), &Patch::Merge(request))
@@ -68,6 +69,6 @@ async fn epochs_go_on_above_those_of_before_a_restore(scene: Scene) -> Result<()
             .await?;
         Ok(())
     });
-    // The Lease keeps the epoch: later leaders go on above it, here as there.
+    // The Lease keeps the epoch, and later leaders continue above it.
     with_groups(&scene, &[], body).await
 }

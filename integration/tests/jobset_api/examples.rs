@@ -1,4 +1,5 @@
-//! The manifests under examples/: each is applied as a user would, and becomes what its comment says.
+//! The manifests under examples/: the test applies each as a user would, and it becomes what its
+//! comment says.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -94,7 +95,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Each folder to be applied with kustomize, and its Jobs.
+/// Each folder for kustomize, and its Jobs.
 const KUSTOMIZED: &[(&str, &[&str])] = &[
     ("pytorch-ddp", &["pytorch-ddp-workers-0"]),
     ("pytorch-ddp-recreate", &["pytorch-ddp-recreate-workers-0"]),

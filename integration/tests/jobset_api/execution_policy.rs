@@ -85,7 +85,7 @@ async fn an_execution_policy_can_wait_for_failure(scene: Scene) -> Result<()> {
     Ok(())
 }
 
-/// Only as many pods as this may be there.
+/// A quota for this many pods.
 async fn quota(scene: &Scene, pods: u32) -> Result<()> {
     let quota = json!({"metadata": {"name": "pods"}, "spec": {"hard": {"pods": pods.to_string()}}});
     let quotas = scene.api::<ResourceQuota>();
@@ -160,7 +160,7 @@ async fn a_job_of_a_sequence_can_be_made_anew_alone(scene: Scene) -> Result<()> 
     let both = ["js-a-0", "js-b-0"];
     let before = scene.until_jobs(&both, 0).await?;
     scene.pods_become("js-b-0", "Failed").await?;
-    eventually("b is made anew, and nothing else", PATIENCE, async || {
+    eventually("only b is recreated", PATIENCE, async || {
         let jobs = scene.until_jobs(&both, 0).await?;
         ensure!(jobs[0].uid() == before[0].uid());
         ensure!(jobs[1].uid() != before[1].uid(), "it is not");
@@ -217,7 +217,7 @@ async fn an_execution_policy_that_names_no_order_has_none(scene: Scene) -> Resul
         "{stored}"
     );
     scene.until_jobs(&["js-a-0", "js-b-0"], 0).await?;
-    // Nothing waits for the failure, so it is one like any other.
+    // Nothing waits for the failure, so it counts as usual.
     scene.pods_become("js-a-0", "Failed").await?;
     scene.until_condition("Failed", "True", "FailedJobs").await?;
     Ok(())

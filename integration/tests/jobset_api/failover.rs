@@ -1,7 +1,9 @@
-//! The leader dies under many nodes and groups that are being restarted: another one goes on with them, and touches nobody else.
+//! The leader dies while many nodes restart their groups: another leader continues the restarts,
+//! and touches no other worker.
 //!
-//! LOCKSTEP_FAILOVER_NODES sets the number of nodes, and has the lease be as short as the chart names it, for measurements on a machine that has
-//! nothing else to do. The pods that the nodes' tokens are bound to take most of the time.
+//! LOCKSTEP_FAILOVER_NODES sets the number of nodes, and selects the short lease that the chart
+//! mentions, for measurements on an idle machine. Most of the time goes to the pods that the nodes'
+//! tokens are bound to.
 
 mod fleet;
 
@@ -27,24 +29,26 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![case!(a_leader_that_is_killed_in_the_middle_of_restarts_is_followed_by_one_that_ends_them alone)]
 }
 
-/// What the nodes are called. They have Node objects: pods of nodes that do not exist are collected within a minute.
+/// The prefix of the nodes' names. They have Node objects, as pods of missing nodes are collected
+/// within a minute.
 const POOL: &str = "fleet";
-/// Nodes, unless the environment says otherwise.
+/// The number of nodes, unless the environment sets it.
 const NODES: usize = 200;
-/// Groups that are being restarted, and one that is not.
+/// The number of groups that restart. One more does not.
 const RESTARTING: usize = 3;
 const GROUPS: usize = RESTARTING + 1;
-/// Workers of each group, each on a node of its own.
+/// The number of workers of each group, each on a node of its own.
 const WORKERS: usize = 4;
-/// How leaders follow one another.
+/// The settings of the Lease, and how soon the next leader must decide.
 struct Lease {
     flags: [&'static str; 3],
-    /// From the death of a leader until the next one has decided: its lease runs out, the next one looks, and hears the nodes.
+    /// From the death of a leader to the first decision of the next: the lease expires, the next
+    /// leader notices, and hears from the nodes.
     followed_within: Duration,
 }
 
-/// A lease that is kept by a leader that does not come to renew it for seconds: all nodes, both control planes and the API server share this
-/// machine, and the programs are built to be debugged.
+/// With this lease a leader still leads if it cannot renew for seconds: all nodes, both control
+/// planes and the API server share this machine, and the programs are debug builds.
 const LEASE: Lease = Lease {
     flags: [
         "--leader-elect-lease-duration=10s",
@@ -53,7 +57,7 @@ const LEASE: Lease = Lease {
     ],
     followed_within: Duration::from_secs(10 + 1 + 4),
 };
-/// The settings that the chart names for a leader that is followed soon.
+/// The settings that the chart names for a fast failover.
 const SHORT: Lease = Lease {
     flags: [
         "--leader-elect-lease-duration=4s",
@@ -62,12 +66,12 @@ const SHORT: Lease = Lease {
     ],
     followed_within: Duration::from_secs(5),
 };
-/// How long it may take until all restarts are over.
+/// How long all restarts together may take.
 const BOUND: Duration = Duration::from_secs(90);
-/// How long a worker takes to stop, so that the leader dies in the middle of it.
+/// How long a worker takes to stop, so that the leader dies in the middle of a restart.
 const STOPPING: Duration = Duration::from_millis(400);
 
-/// How many nodes there are, and which lease.
+/// The number of nodes, and the lease.
 fn settings() -> Result<(usize, Lease)> {
     match std::env::var("LOCKSTEP_FAILOVER_NODES") {
         Ok(text) => Ok((text.parse().context("LOCKSTEP_FAILOVER_NODES")?, SHORT)),
@@ -165,7 +169,7 @@ async fn a_leader_that_is_killed_in_the_middle_of_restarts_is_followed_by_one_th
         })
         .await?;
         let decided = fleet.decided().filter(|decided| *decided > killed);
-        let decided = decided.context("it was done before the leader was killed, or by nobody")?;
+        let decided = decided.context("no leader decided after the kill: the restart ended earlier, or not at all")?;
         println!(
             "     the next leader went on {:.1} s after the leader was killed, and all run again after {:.1} s",
             decided.saturating_duration_since(killed).as_secs_f64(),
@@ -179,7 +183,7 @@ async fn a_leader_that_is_killed_in_the_middle_of_restarts_is_followed_by_one_th
         );
 
         in_sync(&scene, 1).await?;
-        // Each worker was restarted once, and those of the other group not at all.
+        // Each worker has restarted once, and those of the other group have not restarted.
         ensure!(fleet.generations(0..RESTARTING * WORKERS) == [1; RESTARTING * WORKERS]);
         let (now, starts) = (
             fleet.revisions(RESTARTING * WORKERS..GROUPS * WORKERS),
@@ -197,7 +201,7 @@ async fn a_leader_that_is_killed_in_the_middle_of_restarts_is_followed_by_one_th
     if result.is_err() {
         println!("{}", next.log());
     }
-    // Others find the cluster without these nodes, and the control plane without a hub.
+    // Other cases expect a cluster without these nodes, and a control plane without a hub.
     let nodes: Api<ClusterNode> = Api::all(scene.client());
     let pool = ListParams::default().labels(&format!("{}={POOL}", hollow::POOL));
     let _ = nodes.delete_collection(&DeleteParams::default(), &pool).await;
@@ -206,7 +210,8 @@ async fn a_leader_that_is_killed_in_the_middle_of_restarts_is_followed_by_one_th
     result
 }
 
-/// Waits until the API server shows those groups that were restarted with as many restarts, and the other one without.
+/// Waits until the API server shows this many restarts for the restarted groups, and none for the
+/// other one.
 async fn in_sync(scene: &Scene, restarts: i64) -> Result<()> {
     eventually("what was done is written down", PATIENCE, async || {
         for number in 0..GROUPS {
@@ -226,7 +231,7 @@ async fn in_sync(scene: &Scene, restarts: i64) -> Result<()> {
     .await
 }
 
-/// Makes the groups, and for each node a token. Those of the groups' workers come first.
+/// Creates the groups and a token for each node. The nodes of the groups' workers come first.
 async fn nodes(scene: &Scene, count: usize) -> Result<Vec<Node>> {
     hollow::create_nodes(&scene.client(), POOL, count, 4).await?;
     let mut workers = Vec::new();

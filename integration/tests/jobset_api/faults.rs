@@ -1,4 +1,5 @@
-//! An API server that fails, and a control plane that is killed between any two of its writes: the end is the same.
+//! An API server that fails, and a control plane that dies between any two of its writes: the
+//! result is the same.
 
 use std::path::PathBuf;
 
@@ -21,7 +22,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// A proxy that the control plane, started anew, goes through.
+/// Restarts the control plane behind a new proxy.
 async fn through_proxy(scene: &Scene, mode: Mode) -> Result<(Proxy, PathBuf)> {
     let control_plane = scene.control_plane();
     let dir = control_plane.dir().to_owned();
@@ -33,7 +34,7 @@ async fn through_proxy(scene: &Scene, mode: Mode) -> Result<(Proxy, PathBuf)> {
     Ok((proxy, direct))
 }
 
-/// The control plane goes its own way again.
+/// Restarts the control plane without the proxy.
 async fn directly(scene: &Scene, direct: PathBuf) -> Result<()> {
     let control_plane = scene.control_plane();
     control_plane.kill().await?;
@@ -98,7 +99,7 @@ pub(crate) async fn restarted_once(scene: &Scene, jobs: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// As few writes as a restart can have.
+/// The fewest writes that a restart can have.
 fn two_jobs() -> serde_json::Value {
     jobset(json!({"failurePolicy": {"maxRestarts": 3}, "replicatedJobs": [replicated_job("a", 2)]}))
 }

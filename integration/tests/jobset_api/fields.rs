@@ -1,4 +1,5 @@
-//! Network, coordinator, groups, claims, managedBy: what each field makes of Jobs and what stands beside them.
+//! Network, coordinator, groups, claims, managedBy: the effect of each field on Jobs and the
+//! objects beside them.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Service};
@@ -196,7 +197,7 @@ async fn a_jobset_of_another_controller_is_left_alone(scene: Scene) -> Result<()
             "replicatedJobs": [replicated_job("a", 1)],
         })))
         .await?;
-    // Made after the other, so that the other has been looked at by now.
+    // It was created after the other one, so the controller has seen the other one by now.
     scene.until_jobs(&["js-a-0"], 0).await?;
     ensure!(scene.api::<JobSet>().get("theirs").await?.status.is_none());
     Ok(())

@@ -1,4 +1,4 @@
-//! Jobs that have completed and are removed: what is done stays done.
+//! Jobs that are removed after they have completed: completed work stays completed.
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::batch::v1::Job;
@@ -20,7 +20,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// What is prepared, by two Jobs, and what works on beside it and after it.
+/// A `prep` of two Jobs, `main` beside it, and `after`, which follows it.
 fn manifest(strategy: &str) -> Value {
     let mut prep = replicated_job("prep", 2);
     let mut main = replicated_job("main", 1);
@@ -37,7 +37,7 @@ fn manifest(strategy: &str) -> Value {
     }))
 }
 
-/// The Job is done.
+/// Has the pods of the Job succeed, and waits until it is complete.
 async fn completes(scene: &Scene, job: &str) -> Result<()> {
     scene.pods_become(job, "Succeeded").await?;
     eventually(&format!("{job} has completed"), PATIENCE, async || {
@@ -68,7 +68,7 @@ fn succeeded(status: &JobSetStatus, name: &str) -> Option<i32> {
     status.replicated_job(name).map(|counts| counts.succeeded)
 }
 
-/// The rest is done too; nothing was done twice, and nothing was restarted.
+/// The rest completes too; nothing ran twice, and nothing restarted.
 async fn ends_well(scene: &Scene) -> Result<()> {
     scene.until_jobs(&["js-after-0", "js-main-0"], 0).await?;
     scene.pods_become("js-after-0", "Succeeded").await?;
@@ -91,7 +91,7 @@ async fn a_job_that_is_removed_when_it_has_completed_is_not_run_again_and_counts
         .until_jobs(&["js-main-0", "js-prep-0", "js-prep-1"], 0)
         .await?;
     scene.pods_become("js-main-0", "Running").await?;
-    // At once, and once the status tells of it.
+    // Once immediately, and once after the status shows it.
     completes(&scene, "js-prep-0").await?;
     removed(&scene, "js-prep-0").await?;
     scene
@@ -135,7 +135,7 @@ async fn in_place_nobody_is_restarted_for_it(scene: Scene) -> Result<()> {
         for job in ["js-main-0", "js-prep-0", "js-prep-1"] {
             scene.pods_become(job, "Running").await?;
         }
-        // As the group's coordinator says once node daemons have told it so.
+        // As the group's coordinator reports, once it knows from the node daemons.
         let status = json!({"status": {
             "inPlaceRestart": {"kind": "Supervised", "phase": "InSync", "started": ["main", "prep"]},
         }});

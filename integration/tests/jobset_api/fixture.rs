@@ -1,6 +1,8 @@
-//! Runs cases against one API server, and one control plane that was there before its CRD.
+//! Runs cases against one API server, and one control plane that was started before its CRD
+//! existed.
 //!
-//! Each case has a namespace of its own, whose state is printed when the case fails. Cases that kill the control plane run alone.
+//! Each case has a namespace of its own, and its state is printed when the case fails. Cases that
+//! kill the control plane run by themselves.
 
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
@@ -19,11 +21,11 @@ use tokio::sync::RwLock;
 use crate::control_plane::ControlPlane;
 use crate::scene::{PATIENCE, Scene};
 
-/// How many cases run at once: they wait most of the time.
+/// How many cases run at once: most of the time they wait.
 const AT_ONCE: usize = 8;
-/// A case that takes this long hangs: what it waits for has limits of its own.
+/// A case that takes this long hangs: each of its waits has a limit of its own.
 const LIMIT: Duration = Duration::from_secs(600);
-/// Some that run alone start the control plane many times.
+/// Some exclusive cases start the control plane many times.
 const LIMIT_ALONE: Duration = Duration::from_secs(1800);
 pub(crate) const UPSTREAM_CRD: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
@@ -39,7 +41,8 @@ pub(crate) struct Case {
     pub(crate) body: Body,
 }
 
-/// Makes a [`Case`] of an `async fn(Scene) -> Result<()>`. `alone` is for those that bear no others beside them.
+/// Makes a [`Case`] of an `async fn(Scene) -> Result<()>`. `alone` is for cases that must not run
+/// beside others.
 macro_rules! case {
     ($body:ident) => {
         case!($body, false)
@@ -59,7 +62,7 @@ pub(crate) use case;
 
 /// What all cases share.
 struct World {
-    /// Taken down with this.
+    /// The cluster goes down when this is dropped.
     _cluster: Cluster,
     access: Access,
     control_plane: ControlPlane,
@@ -107,7 +110,8 @@ impl World {
             Err(_) => Err(anyhow!("not done after {} s", limit.as_secs())),
         };
         if case.alone {
-            // However it ended: the next one finds a control plane that runs, and reaches the API server by itself.
+            // Whatever the result, the next case needs a control plane that runs, and reaches the
+            // API server directly.
             let restored = self.control_plane.restore(self.access.kubeconfig.clone()).await;
             restored.map_err(|error| format!("{error:#}"))?;
         }
@@ -120,14 +124,14 @@ impl World {
             )
             .into()),
         };
-        // What is left of it goes with the cluster.
+        // Anything left of it goes with the cluster.
         let _ = namespace.delete().await;
         failed
     }
 }
 
-/// Starts the control plane where no JobSets are known, and then where upstream's definition of them is installed: either way it puts its own in
-/// the place before it is ready.
+/// Starts the control plane first without a definition of JobSets, and then with upstream's: in
+/// both cases it installs its own before it is ready.
 async fn installs_its_definition(access: &Access, control_plane: &ControlPlane) -> Result<()> {
     control_plane.start().await?;
     control_plane.until_ready().await?;
@@ -147,7 +151,7 @@ async fn installs_its_definition(access: &Access, control_plane: &ControlPlane) 
     Ok(())
 }
 
-/// Waits for Ray's definitions: a replica is ready before it leads, and who leads installs them.
+/// Waits for Ray's definitions: the leader installs them, and a replica is ready before it leads.
 async fn until_ray_is_served(access: &Access) -> Result<()> {
     for resource in ["rayclusters", "rayjobs", "raycronjobs"] {
         let path = format!("/apis/ray.io/v1/{resource}");
@@ -199,7 +203,7 @@ pub(crate) fn run(mut cases: Vec<Case>, spec: Spec, flags: &[&str]) -> ExitCode 
         );
     }
     let ended = runtime.block_on(world.control_plane.stop());
-    // The trials are done, so this is the last handle, and the cluster goes with it.
+    // All trials have ended, so this is the last handle, and the cluster goes with it.
     drop(world);
     match ended {
         Ok(status) if status.success() => conclusion.exit_code(),

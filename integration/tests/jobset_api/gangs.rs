@@ -1,4 +1,5 @@
-//! Gangs as far as an API server without kube-scheduler shows them: what is admitted, and who starts them where no PodGroups are served.
+//! Gangs as far as an API server without kube-scheduler shows them: what it admits, and what starts
+//! them if it serves no PodGroups.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
@@ -21,7 +22,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// A replicatedJob of one Job with so many pods.
+/// A replicatedJob of one Job with this many pods.
 fn pods(name: &str, count: i32) -> Value {
     let mut job = replicated_job(name, 1);
     for field in ["parallelism", "completions"] {
@@ -31,14 +32,15 @@ fn pods(name: &str, count: i32) -> Value {
     job
 }
 
-/// What becomes of a gang at admission: the whole minimum, and those of the replicatedJobs; or what is said against it. Nothing is kept.
+/// The result of admission for a gang: the minimum of the whole and those of the replicatedJobs, or
+/// the refusal. A dry run: nothing is stored.
 async fn admitted(scene: &Scene, jobs: &[Value], gang: Value) -> Result<Result<Value, String>> {
     let manifest = jobset(json!({"suspend": true, "gang": gang, "replicatedJobs": jobs}));
     let dry_run = PostParams {
         dry_run: true,
         ..PostParams::default()
     };
-    // As kubectl sends it, whatever this version knows.
+    // It is sent as kubectl does, including fields that this version does not know.
     let api: kube::Api<kube::core::DynamicObject> = kube::Api::namespaced_with(
         scene.client(),
         &scene.namespace.name,
@@ -70,10 +72,10 @@ async fn minimums_are_filled_in_and_checked_by_the_table(scene: Scene) -> Result
     };
     let (m, both) = (listed(&[("m", 3)]), listed(&[("m", 3), ("w", 2)]));
     let made: [(&[Value], Value, Value); 8] = [
-        // Neither is stated: all pods.
+        // Without any minimum: all pods.
         (&two, json!({}), json!([8, [["m", 5], ["w", 3]]])),
         (&one, json!({}), json!([5, [["m", 5]]])),
-        // Those of replicatedJobs alone: their sum.
+        // Only minimums of replicatedJobs: their sum.
         (
             &two,
             json!({"replicatedJobs": both}),
@@ -84,7 +86,8 @@ async fn minimums_are_filled_in_and_checked_by_the_table(scene: Scene) -> Result
             json!({"replicatedJobs": m}),
             json!([6, [["m", 3], ["w", 3]]]),
         ),
-        // The whole alone: with one replicatedJob it is its own, with several all pods.
+        // Only the minimum of the whole: with one replicatedJob it is that one's, with several it
+        // must be all pods.
         (&one, json!({"minAvailable": 3}), json!([3, [["m", 3]]])),
         (&two, json!({"minAvailable": 8}), json!([8, []])),
         // Both.
@@ -102,7 +105,7 @@ async fn minimums_are_filled_in_and_checked_by_the_table(scene: Scene) -> Result
     for (jobs, gang, expected) in made {
         let made = admitted(&scene, jobs, gang.clone()).await?;
         let made = made.map_err(|said| anyhow::anyhow!("{gang} is refused: {said}"))?;
-        // What is listed is filled in where nothing contradicts it.
+        // The list is filled in if nothing contradicts it.
         ensure!(made[0] == expected[0], "{gang}: {made}, not {expected}");
         if gang["replicatedJobs"].is_null() || gang["minAvailable"].is_null() {
             ensure!(made == expected, "{gang}: {made}, not {expected}");
@@ -156,7 +159,7 @@ async fn minimums_are_filled_in_and_checked_by_the_table(scene: Scene) -> Result
     Ok(())
 }
 
-/// So many pods of `m` and of `w`.
+/// Minimums for `m` and `w`.
 fn minimum(m: i32, w: i32) -> Value {
     json!({
         "minAvailable": m + w,
@@ -164,7 +167,7 @@ fn minimum(m: i32, w: i32) -> Value {
     })
 }
 
-/// The definition says so: no webhook is registered in this namespace.
+/// The definition refuses this: no webhook is registered in this namespace.
 async fn without_webhooks_a_gang_stays_as_it_is_while_the_jobset_runs(scene: Scene) -> Result<()> {
     let spec = json!({"gang": minimum(1, 2), "replicatedJobs": [pods("m", 1), pods("w", 3)]});
     scene.create(jobset(spec)).await?;
@@ -186,7 +189,7 @@ async fn without_webhooks_a_gang_stays_as_it_is_while_the_jobset_runs(scene: Sce
     refused(json!({"gang": minimum(1, 1)})).await?;
     refused(json!({"gang": {"scheduleTimeoutSeconds": 90}})).await?;
     refused(json!({"gang": null})).await?;
-    // What is listed by name has no order, and what else changes is nobody's gang.
+    // The list is keyed by name and has no order, and other changes do not concern the gang.
     let mut turned = minimum(1, 2);
     turned["replicatedJobs"]
         .as_array_mut()

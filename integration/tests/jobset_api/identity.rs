@@ -1,4 +1,5 @@
-//! Who is a node daemon, and who is not: tokens of a real API server, bound to pods that the test says are on a node.
+//! Who is a node daemon and who is not: tokens of a real API server, bound to pods that the test
+//! assigns to a node.
 
 use std::net::SocketAddr;
 
@@ -32,9 +33,9 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// What the tokens of node daemons are for.
+/// The audience of the tokens of node daemons.
 pub(crate) const AUDIENCE: &str = "lockstep-hub";
-/// Where the product says that it is.
+/// The namespace in which the product is installed.
 pub(crate) const NAMESPACE: &str = "lockstep-system";
 
 /// A ServiceAccount.
@@ -44,7 +45,7 @@ pub(crate) struct Account {
 }
 
 impl Account {
-    /// That of node daemons.
+    /// The ServiceAccount of node daemons.
     pub(crate) async fn of_daemons(scene: &Scene) -> Result<Self> {
         Self::named(scene, "lockstep-node-daemon").await
     }
@@ -77,7 +78,8 @@ impl Account {
         Api::namespaced(self.client.clone(), NAMESPACE)
     }
 
-    /// That of node daemons, of which there are some on two nodes. Pods of nodes that do not exist are removed within a minute.
+    /// The ServiceAccount of node daemons, with two Node objects for them. Kubernetes removes pods
+    /// of missing nodes within a minute.
     async fn on_two_nodes(scene: &Scene) -> Result<Self> {
         for name in ["node-a", "node-b"] {
             let node = json!({"metadata": {"name": name}, "spec": {"unschedulable": true}});
@@ -91,7 +93,8 @@ impl Account {
         Self::of_daemons(scene).await
     }
 
-    /// A token as kubelet asks for it on this node, for a pod of this account that is bound there.
+    /// A token as the kubelet of this node requests it, for a pod of this account that is bound
+    /// there.
     pub(crate) async fn token_on(&self, node: &str, audience: &str) -> Result<String> {
         let pod = self.pod_on(node).await?;
         self.token_of(&pod, audience).await
@@ -129,7 +132,7 @@ impl Account {
     }
 }
 
-/// It was made, or is there.
+/// Succeeds if the object was created or exists already.
 fn made<T>(answer: kube::Result<T>) -> Result<()> {
     match answer {
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
@@ -138,13 +141,13 @@ fn made<T>(answer: kube::Result<T>) -> Result<()> {
     }
 }
 
-/// The way to the hub.
+/// A connection to the hub.
 struct Hub {
     address: SocketAddr,
     ca: String,
 }
 
-/// A stream that was welcomed.
+/// A stream that the hub has welcomed.
 struct Node {
     tx: mpsc::Sender<pb::NodeMessage>,
     rx: Streaming<pb::HubMessage>,
@@ -176,7 +179,7 @@ impl Hub {
         }
     }
 
-    /// Where the leader is, as a replica that waits says.
+    /// The address of the leader, as a waiting replica reports it.
     async fn leader(&self, token: &str) -> Result<String, Status> {
         let (_tx, mut rx) = self.hello(token).await?;
         match rx.message().await?.and_then(|message| message.kind) {
@@ -238,7 +241,7 @@ async fn node_daemons_are_known_by_their_tokens(scene: Scene) -> Result<()> {
     result
 }
 
-/// Whether the API server takes the token for one of its own.
+/// True if the API server accepts the token.
 async fn is_good(scene: &Scene, token: &str) -> Result<bool> {
     let review = TokenReview {
         spec: TokenReviewSpec {
@@ -273,12 +276,14 @@ async fn tells_them_from_others(scene: &Scene, hub: &Hub) -> Result<()> {
     let unbound = daemons.token(json!({"audiences": [AUDIENCE]})).await?;
     hub.refuses(&unbound, "names no node").await?;
 
-    // A token whose pod is gone has a good signature. It is found out beside the stream.
+    // A token whose pod is gone has a valid signature. The hub detects it by checks beside the
+    // stream.
     let gone = daemons.pod_on("node-b").await?;
     let token = daemons.token_of(&gone, AUDIENCE).await?;
     let at_once = DeleteParams::default().grace_period(0);
     daemons.api::<Pod>().delete(&gone.name_any(), &at_once).await?;
-    // The API server looks such pods up in a cache of its own. Who is told by it that a token is good asks again minutes later.
+    // The API server looks such pods up in its own cache. A client that learns from it that a token
+    // is good asks again only minutes later.
     eventually(
         "the API server knows that the pod is gone",
         PATIENCE,
@@ -298,7 +303,7 @@ async fn tells_them_from_others(scene: &Scene, hub: &Hub) -> Result<()> {
         let line = format!("lockstep_hub_refusals_total{{reason=\"{reason}\"}} {count}\n");
         ensure!(metrics.contains(&line), "no {line} in {metrics}");
     }
-    // Nobody else has noticed, and a new token is taken on the stream that stands.
+    // No other stream is disturbed, and an open stream accepts a new token.
     let token = daemons.token_on("node-a", AUDIENCE).await?;
     let fresh = node_message::Kind::Credentials(pb::Credentials { token, serial: 1 });
     healthy.tx.send(pb::NodeMessage { kind: Some(fresh) }).await?;
@@ -350,7 +355,7 @@ async fn a_replica_that_waits_says_where_the_leader_is_until_it_leads(scene: Sce
             Ok(other.connect(&token).await.map(drop)?)
         })
         .await?;
-        // The one that led knows who does now.
+        // The former leader knows the new one.
         control_plane.start_with(&flags(&first_flag)).await?;
         eventually("the first one sends daemons to it", PATIENCE, async || {
             let told = leader.leader(&token).await?;
@@ -398,10 +403,10 @@ async fn a_replica_whose_hub_has_no_port_is_not_ready_and_says_why(scene: Scene)
     result.and(stopped.map(drop))
 }
 
-/// The ConfigMap by which daemons are told whom to trust.
+/// The ConfigMap that tells daemons which CA to trust.
 const PUBLISHED: &str = "lockstep-hub-ca";
 
-/// What daemons are told to trust, once it holds so many certificates.
+/// The published trust bundle, once it holds this many certificates.
 async fn trusted(scene: &Scene, certificates: usize) -> Result<String> {
     let maps: Api<ConfigMap> = Api::namespaced(scene.client(), NAMESPACE);
     let what = format!("{certificates} certificates are published");
@@ -415,7 +420,7 @@ async fn trusted(scene: &Scene, certificates: usize) -> Result<String> {
     .await
 }
 
-/// Has a step of the change be long ago.
+/// Backdates a step of the CA rotation.
 async fn long_ago(scene: &Scene, step: &str) -> Result<()> {
     let secrets: Api<Secret> = Api::namespaced(scene.client(), NAMESPACE);
     let patch = json!({"stringData": {step: "2020-01-01T00:00:00Z"}});
@@ -444,14 +449,14 @@ async fn the_hubs_authority_is_replaced_under_streams_that_stand(scene: Scene) -
         })
         .await?;
 
-        // No daemon's pod starts without it, and a new one trusts what is in it.
+        // No daemon's pod starts without the ConfigMap, and a new one trusts its content.
         let maps: Api<ConfigMap> = Api::namespaced(scene.client(), NAMESPACE);
         maps.delete(PUBLISHED, &DeleteParams::default()).await?;
-        ensure!(trusted(&scene, 1).await? == first.ca, "another one is published");
+        ensure!(trusted(&scene, 1).await? == first.ca, "another CA is published");
         let nothing = json!({"data": {"ca.crt": "nothing"}});
         maps.patch(PUBLISHED, &PatchParams::default(), &Patch::Merge(nothing))
             .await?;
-        ensure!(trusted(&scene, 1).await? == first.ca, "another one is published");
+        ensure!(trusted(&scene, 1).await? == first.ca, "another CA is published");
 
         long_ago(&scene, "ca.since").await?;
         let ca = trusted(&scene, 2).await?;
@@ -459,10 +464,10 @@ async fn the_hubs_authority_is_replaced_under_streams_that_stand(scene: Scene) -
         let both = Hub { address, ca };
         both.connect(&other).await?;
 
-        // Now the second one signs.
+        // From now on the second CA signs.
         long_ago(&scene, "next.since").await?;
         long_ago(&scene, "next.told").await?;
-        eventually("the first one signs no more", PATIENCE, async || {
+        eventually("the first CA no longer signs", PATIENCE, async || {
             ensure!(first.connect(&other).await.is_err(), "it does");
             Ok(())
         })
@@ -474,7 +479,7 @@ async fn the_hubs_authority_is_replaced_under_streams_that_stand(scene: Scene) -
         ensure!(ca != first.ca);
         Hub { address, ca }.connect(&other).await?;
 
-        // The stream still stands: the hub hears it, and it hears the hub.
+        // The stream is still open: the hub hears it, and it hears the hub.
         let kind = node_message::Kind::Credentials(pb::Credentials {
             token: other,
             serial: 1,

@@ -1,4 +1,4 @@
-//! Input that cannot work, and what is said about it.
+//! Input that cannot work, and how it is reported.
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::{ResourceQuota, Service};
@@ -123,7 +123,7 @@ fn headless(name: &str) -> Value {
     json!({"metadata": {"name": name}, "spec": spec})
 }
 
-/// Only as many Services as this may be there, from now on.
+/// Limits the number of Services from now on.
 async fn services_allowed(scene: &Scene, most: u32) -> Result<()> {
     let quota = json!({
         "apiVersion": "v1", "kind": "ResourceQuota",
@@ -137,13 +137,13 @@ async fn services_allowed(scene: &Scene, most: u32) -> Result<()> {
     let services = scene.api::<Service>();
     let there = services.list(&ListParams::default()).await?.items.len();
     if there < usize::try_from(most)? {
-        // Who waits for it may be the first, and then there is room for no other.
+        // The Service that waits may come first, and then there is room for no other.
         return Ok(());
     }
     scene.until_quota_refuses::<Service>(headless("more")).await
 }
 
-/// As where upstream has made the Service, without our label.
+/// As if upstream had created the Service, without our label.
 async fn a_service_that_is_there_will_do_where_a_quota_forbids_another(scene: Scene) -> Result<()> {
     let service = serde_json::from_value(headless("js"))?;
     let services = scene.api::<Service>();
@@ -185,7 +185,8 @@ async fn a_service_that_is_refused_is_told_of_once_and_made_when_it_may(scene: S
         "{told:?}"
     );
 
-    // What happens again is told again, of another version of the JobSet, and what runs is left alone.
+    // A repeated failure is reported again, for another version of the JobSet. Running Jobs are not
+    // touched.
     scene
         .until_status("it is counted", |status| {
             !status.replicated_jobs_status.is_empty()
@@ -194,7 +195,7 @@ async fn a_service_that_is_refused_is_told_of_once_and_made_when_it_may(scene: S
     services_allowed(&scene, 0).await?;
     let services = scene.api::<Service>();
     services.delete("js", &DeleteParams::default()).await?;
-    eventually("it is told again", PATIENCE, async || {
+    eventually("it is reported again", PATIENCE, async || {
         ensure!(events(&scene, REASON).await?.len() == 2);
         Ok(())
     })

@@ -1,4 +1,4 @@
-//! From creation to completion, suspension and the end.
+//! JobSets from creation to completion, suspension and deletion.
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::batch::v1::Job;
@@ -178,7 +178,7 @@ async fn suspending_stops_the_jobs_and_resuming_starts_them_from_the_changed_tem
         "{selector:?}"
     );
 
-    // A Job that has run before needs its start time cleared before its template may change.
+    // The start time of a Job that has run must be cleared before its template may change.
     scene.patch(json!({"spec": {"suspend": true}})).await?;
     scene
         .until_condition("Suspended", "True", "SuspendedJobs")
@@ -226,7 +226,7 @@ async fn what_is_deleted_by_hand_comes_back(scene: Scene) -> Result<()> {
         .api::<Service>()
         .delete("js", &DeleteParams::default())
         .await?;
-    eventually("job and service are made anew", PATIENCE, async || {
+    eventually("job and service are recreated", PATIENCE, async || {
         ensure!(scene.api::<Job>().get("js-a-0").await?.uid() != before);
         scene.api::<Service>().get("js").await?;
         Ok(())

@@ -1,4 +1,5 @@
-//! The control plane against a real API server and a real Job controller, without nodes: pods are what a test says they are.
+//! The control plane against a real API server and a real Job controller, without nodes: the tests
+//! write the status of pods.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod agents;

@@ -1,4 +1,5 @@
-//! What neighbours do to JobSets, request by request: Kueue's admissions, and the health that Argo CD reads.
+//! What other controllers do with JobSets, request by request: Kueue's admissions, and the health
+//! that Argo CD reads.
 
 use std::process::Stdio;
 
@@ -22,7 +23,8 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// A replicatedJob as Kueue writes it for a flavor: with its node selector and toleration, and its own label and annotation.
+/// A replicatedJob as Kueue writes it for a flavor: with the flavor's node selector and toleration,
+/// and Kueue's label and annotation.
 fn admitted(name: &str, zone: &str) -> Value {
     let mut job = replicated_job(name, 1);
     let pod = &mut job["template"]["spec"]["template"];
@@ -36,7 +38,7 @@ fn admitted(name: &str, zone: &str) -> Value {
     job
 }
 
-/// The template of the one Job has what this flavor gives.
+/// True if the template has the fields of this flavor.
 fn is_of(template: &PodTemplateSpec, zone: &str) -> bool {
     let meta = template.metadata.clone().unwrap_or_default();
     let label = meta.labels.unwrap_or_default().remove("kueue.x-k8s.io/podset");
@@ -106,7 +108,7 @@ async fn kueue_admits_takes_back_and_admits_to_another_flavor(scene: Scene) -> R
         .await?;
     ensure!(status.restarts == 0);
 
-    // Preempted: one patch with the templates of before.
+    // Preemption is one patch with the former templates.
     scene
         .patch(json!({"spec": {"suspend": true, "replicatedJobs": [plain()]}}))
         .await?;
@@ -135,7 +137,7 @@ async fn kueue_admits_takes_back_and_admits_to_another_flavor(scene: Scene) -> R
     Ok(())
 }
 
-/// What examples/argocd/health.lua says of the JobSet as the API server has it: a word and a message.
+/// What examples/argocd/health.lua says of the stored JobSet: a state and a message.
 async fn health(scene: &Scene) -> Result<String> {
     let js = scene
         .namespace

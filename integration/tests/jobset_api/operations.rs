@@ -1,4 +1,4 @@
-//! What who runs the control plane sees: metrics, flags and its configuration file.
+//! The operator's view of the control plane: metrics, flags and the configuration file.
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
@@ -29,7 +29,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Helm 3 merges on its own side, Helm 4 has the API server do it.
+/// Helm 3 merges on the client, Helm 4 lets the API server merge.
 async fn election_is_switched_off_and_on_by_either_kind_of_apply(scene: Scene) -> Result<()> {
     let with = deployment(&scene, "true").await?;
     let without = deployment(&scene, "false").await?;
@@ -123,7 +123,8 @@ async fn metrics_are_for_those_who_may_read_them(scene: Scene) -> Result<()> {
     }
     let reader = scene.namespace.kubectl(&["create", "token", "reader"]).await?;
     let stranger = scene.namespace.kubectl(&["create", "token", "default"]).await?;
-    // The API server learns of roles by a watch, and the control plane believes for a while what it says.
+    // The API server learns of roles by a watch, and the control plane caches its answers for a
+    // while.
     let user = format!("system:serviceaccount:{namespace}:reader");
     eventually("the reader has its rights", PATIENCE, async || {
         let can = ["auth", "can-i", "get", "/metrics", "--as", &user];
@@ -195,7 +196,7 @@ async fn without_election_it_acts_whoever_holds_the_lease(scene: Scene) -> Resul
     control_plane.until_ready().await
 }
 
-/// Writes a Configuration with this body, and returns where it is.
+/// Writes a Configuration with this body, and returns its path.
 fn configuration(scene: &Scene, name: &str, body: &str) -> Result<String> {
     let file = scene
         .control_plane()
@@ -316,7 +317,7 @@ featureGates: {{RestartJob: true, InPlaceRestart: false}}
     .await?;
     ensure!(
         TcpStream::connect(metrics).await.is_err(),
-        "and where the file says, too"
+        "and also where the file says"
     );
     replica.stop().await?;
     secrets.delete(SECRET, &<_>::default()).await?;

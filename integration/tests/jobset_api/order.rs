@@ -1,4 +1,5 @@
-//! The order in which replicatedJobs run: dependsOn, startupPolicy, and what all orders have in common.
+//! The order in which replicatedJobs run: dependsOn, startupPolicy, and what all orders have in
+//! common.
 
 use anyhow::{Result, ensure};
 use kube::ResourceExt;
@@ -30,7 +31,7 @@ pub(crate) fn depending(name: &str, on: &[(&str, &str)]) -> Value {
     job
 }
 
-/// Waits until the status counts what the Jobs show, and asserts that nothing but `jobs` was made by then.
+/// Waits until the status agrees with the Jobs, and checks that only `jobs` exist by then.
 pub(crate) async fn only(scene: &Scene, what: &str, jobs: &[&str], counts: (&str, i32, i32)) -> Result<()> {
     let (name, ready, succeeded) = counts;
     scene
@@ -102,7 +103,7 @@ async fn a_suspended_sequence_goes_on_where_it_was(scene: Scene) -> Result<()> {
     scene
         .until_condition("Suspended", "True", "SuspendedJobs")
         .await?;
-    // The dependency holds back even suspended Jobs.
+    // Dependencies also hold back suspended Jobs.
     scene.until_jobs(&["js-a-0"], 0).await?;
     scene.patch(json!({"spec": {"suspend": false}})).await?;
     scene.pods_become("js-a-0", "Running").await?;
@@ -120,7 +121,8 @@ async fn a_suspended_sequence_goes_on_where_it_was(scene: Scene) -> Result<()> {
     .await
 }
 
-/// Waits until exactly these of the replicatedJobs with one Job each are suspended, in the status and in fact.
+/// Waits until exactly these replicatedJobs, of one Job each, are suspended in the status and in
+/// fact.
 async fn until_suspended(scene: &Scene, expected: &[&str]) -> Result<()> {
     eventually(&format!("{expected:?} are suspended"), PATIENCE, async || {
         let status = scene.status().await?;
@@ -165,7 +167,7 @@ async fn a_sequence_that_was_suspended_starts_again_in_its_order(scene: Scene) -
         for job in ["js-a-0", "js-b-0", "js-c-0"] {
             scene.pods_become(job, "Running").await?;
         }
-        // A Job of which nothing is counted yet would pass for one that has no pods any more.
+        // A Job without counts would look like one without pods.
         scene
             .until_status("all are ready", |status| {
                 let counts = &status.replicated_jobs_status;
@@ -229,6 +231,6 @@ async fn a_controller_killed_in_the_middle_of_a_sequence_goes_on(scene: Scene) -
     scene.pods_become("js-b-0", "Running").await?;
     scene.control_plane().start().await?;
     let jobs = scene.until_jobs(&["js-a-0", "js-b-0", "js-c-0"], 0).await?;
-    ensure!(jobs[1].uid() == second, "what runs is left alone");
+    ensure!(jobs[1].uid() == second, "a running Job was touched");
     Ok(())
 }

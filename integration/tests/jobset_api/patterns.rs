@@ -1,4 +1,4 @@
-//! Patterns of failure policies that would take more than the control plane has.
+//! Patterns of failure policies that would use more memory or time than the control plane has.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// A JobSet with these patterns in a rule that would end it.
+/// A JobSet with these patterns in a rule that would fail it.
 fn stating(patterns: Vec<String>) -> Value {
     jobset(json!({
         "failurePolicy": {"maxRestarts": 1, "rules": [
@@ -32,12 +32,12 @@ fn large() -> Vec<String> {
         .collect()
 }
 
-/// No regular expressions, each another one.
+/// Invalid regular expressions, all different.
 fn broken() -> Vec<String> {
     (0..15_000).map(|index| format!("({index}")).collect()
 }
 
-/// Each names a million characters, each of which may be written in two ways.
+/// Each names a million characters, all of which have two forms.
 fn wide() -> Vec<String> {
     vec![r"(?i)[!-\x{10ffff}]".repeat(50); 300]
 }
@@ -55,7 +55,7 @@ async fn patterns_beyond_the_budget_are_refused_with_their_field(scene: Scene) -
     ensure_invalid(scene.create(stating(many)).await, hundredth)
 }
 
-/// The process, by its start, and what memory it has.
+/// The start time of the process, and its memory.
 async fn process(scene: &Scene) -> Result<(String, f64)> {
     let metrics = scene.control_plane().metrics().await?;
     let value = |name: &str| {
@@ -74,7 +74,7 @@ async fn patterns_that_no_webhook_has_seen_match_nothing_and_hold_nobody_up(scen
         hostile.create(stating(patterns)).await?;
         hostile.until_jobs(&["js-a-0"], 0).await?;
         hostile.pods_become("js-a-0", "Failed").await?;
-        // Nothing matches, so that the default action is taken, and its user is told why.
+        // Nothing matches: the default action applies, and an event tells the user why.
         hostile
             .until_condition("RestartingJobSet", "True", "DefaultFailurePolicy")
             .await?;
@@ -93,7 +93,7 @@ async fn patterns_that_no_webhook_has_seen_match_nothing_and_hold_nobody_up(scen
         .await?;
     let (since, after) = process(&scene).await?;
     ensure!(since == start, "the control plane was started again");
-    // What others do meanwhile takes some of it.
+    // Other cases use some memory meanwhile.
     ensure!(after < before + 200e6, "{before} and then {after} bytes");
     let alive = get(scene.control_plane().health_address(), "/healthz").await?;
     ensure!(alive.contains(" 200 "), "{alive}");

@@ -1,4 +1,4 @@
-//! Exclusive placement. The tests are the scheduler, and for some Jobs the Job controller too.
+//! Exclusive placement. The tests play the scheduler, and for some Jobs also the Job controller.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::batch::v1::Job;
@@ -21,7 +21,7 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 pub(crate) const RACK: &str = "example.com/rack";
-/// Keeps a deleted pod to be looked at.
+/// A finalizer that keeps a deleted pod visible.
 const KEEP: &str = "example.com/keep";
 
 /// A replicatedJob of Jobs with this many pods and these annotations.
@@ -33,7 +33,7 @@ fn annotated(name: &str, pods: i32, annotations: Value) -> Value {
     job
 }
 
-/// A replicatedJob with exclusive placement whose pods the test makes.
+/// A replicatedJob with exclusive placement. The test creates its pods.
 fn handmade(name: &str) -> Value {
     let mut job = annotated(name, 8, json!({annotations::EXCLUSIVE_TOPOLOGY: RACK}));
     job["template"]["spec"]["managedBy"] = json!("example.com/test");
@@ -67,7 +67,7 @@ pub(crate) async fn pods_of(scene: &Scene, job: &str) -> Result<Vec<Pod>> {
     Ok(scene.api::<Pod>().list(&of_job).await?.items)
 }
 
-/// Waits for the Job controller, which may have been refused some.
+/// Waits for the Job controller, as some of its pods may have been refused.
 pub(crate) async fn until_pods(scene: &Scene, job: &str, count: usize) -> Result<Vec<Pod>> {
     eventually(&format!("{count} pods of {job}"), REFUSED, async || {
         let pods = pods_of(scene, job).await?;
@@ -94,7 +94,8 @@ pub(crate) async fn bind(scene: &Scene, pod: &str, node: &str) -> Result<()> {
 
 /// Plays the Job controller: the pod of a Job with this index, which selects `rack`.
 ///
-/// Without the annotation by which the pod webhook knows the pods of JobSets, so that it is what the test says.
+/// Without the annotation that marks pods of JobSets for the pod webhook, the pod stays as the test
+/// writes it.
 async fn make(scene: &Scene, job: &str, index: u32, rack: Option<&str>) -> Result<String> {
     let job: Job = scene.api().get(job).await?;
     let template = job.spec.clone().context("no spec")?.template;
@@ -124,7 +125,7 @@ fn disruption(pod: &Pod) -> Option<&PodCondition> {
         .find(|condition| condition.type_ == "DisruptionTarget")
 }
 
-/// Waits until the pod is being deleted, and says why; then lets it go.
+/// Waits until the pod is being deleted with the right reason, then removes its finalizer.
 async fn until_evicted(scene: &Scene, name: &str) -> Result<()> {
     let pods = scene.api::<Pod>();
     let pod: Pod = eventually(&format!("{name} is deleted"), PATIENCE, async || {
@@ -196,7 +197,7 @@ async fn misplaced_followers_are_marked_and_deleted_and_no_other_pods(scene: Sce
         .until_jobs(&["js-a-0", "js-plain-0", "js-selected-0"], 0)
         .await?;
     let node = node(&scene, "n", json!({RACK: "r1"})).await?;
-    // Pods that nobody asked to be placed together are scheduled, and lie as they fall.
+    // Pods without exclusive placement are scheduled anywhere.
     let others = ["js-plain-0", "js-selected-0"];
     for job in others {
         for pod in until_pods(&scene, job, 2).await? {
@@ -215,7 +216,8 @@ async fn misplaced_followers_are_marked_and_deleted_and_no_other_pods(scene: Sce
     bind(&scene, &leader, &node).await?;
     until_evicted(&scene, &misplaced).await?;
     until_evicted(&scene, &unplaced).await?;
-    // What is created later is looked at as well, and each look is at all pods of the Job.
+    // The controller also checks pods that are created later, and checks all pods of the Job each
+    // time.
     let late = make(&scene, "js-a-0", 4, Some("r2")).await?;
     until_evicted(&scene, &late).await?;
     for name in [&leader, &placed] {
@@ -242,7 +244,7 @@ async fn nothing_is_evicted_before_the_domain_of_the_leader_is_known(scene: Scen
         bind(&scene, &leader, node).await?;
         followers.push(make(&scene, job, 1, Some("r2")).await?);
     }
-    // The second Job was looked at after the first.
+    // The controller checks the second Job after the first.
     until_evicted(&scene, &followers[1]).await?;
     unharmed(&scene.api().get(&followers[0]).await?)?;
     let label = json!({"metadata": {"labels": {RACK: "r1"}}});

@@ -1,4 +1,5 @@
-//! The platform API: what it shows of a group whose node daemon is played by the test, and who may ask for what.
+//! The platform API: what it shows of a group, and which caller may ask for what. The test plays
+//! the node daemon.
 
 pub(crate) mod caller;
 pub(crate) mod daemon;
@@ -37,7 +38,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
-/// Two workers in Jobs of their own, on the node that the test plays.
+/// Two workers, each in a Job of its own, on the node that the test plays.
 fn group() -> Value {
     let mut job = replicated_job("a", 2);
     if let Some(spec) = job["template"]["spec"].as_object_mut() {
@@ -50,23 +51,24 @@ fn group() -> Value {
     }))
 }
 
-/// While there is the node that the test plays. Pods of one that does not exist are removed within a minute, or at once where one before has gone.
+/// Runs `act` while the node that the test plays exists. Kubernetes removes pods of a missing node
+/// within a minute, or at once if the node has just been deleted.
 pub(crate) async fn with_the_node<T>(scene: &Scene, act: impl AsyncFnOnce() -> Result<T>) -> Result<T> {
     let access = &scene.namespace.access;
     let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}}).to_string();
-    // It may be there, where a case before did not come to its end.
+    // The node exists already if a former case did not finish.
     access.kubectl(&["apply", "--filename", "-"], &node).await?;
     let result = Box::pin(act()).await;
     access.kubectl(&["delete", "node", NODE], "").await?;
     result
 }
 
-/// Makes that group, and plays its daemon: its JobSet, and the daemon, which has connected.
+/// Creates the group and plays its daemon. Returns its JobSet and the connected daemon.
 pub(crate) async fn played(scene: &Scene, hub: std::net::SocketAddr, ca: &str) -> Result<(JobSet, Daemon)> {
     play(scene, (group(), 2), hub, ca).await
 }
 
-/// The same for a JobSet of so many pods.
+/// The same for a JobSet with this many pods.
 async fn play(
     scene: &Scene,
     (manifest, count): (Value, usize),
@@ -81,7 +83,7 @@ async fn play(
         Ok(pods)
     })
     .await?;
-    // Jobs of another one before it may still be going.
+    // Jobs of a former JobSet may still be terminating.
     for pod in &pods {
         scene
             .pods_become(&pod.labels()[labels::BATCH_JOB_NAME], "Running")
@@ -140,7 +142,7 @@ async fn a_platform_sees_groups_and_restarts_them(scene: Scene) -> Result<()> {
         a_follower_says_what_it_is(&scene, &Caller::new(&scene, of_follower, &ca)).await
     })
     .await;
-    // Others find the control plane without a hub.
+    // Other cases expect a control plane without a hub.
     control_plane.stop().await?;
     result
 }
@@ -179,7 +181,7 @@ async fn groups_are_shown_and_restarted(
     watch.until_synced().await?;
     grpcurl.lists_groups(namespace, admin.token()).await?;
 
-    // What it would do, and nothing more.
+    // A dry run.
     let tried = admin.dry_run(namespace, "js", "night-shift").await?;
     ensure!(
         tried.effect() == pb::RestartEffect::InPlace && tried.generation == 1 && tried.level == "Process",
@@ -192,7 +194,7 @@ async fn groups_are_shown_and_restarted(
     let object = scene.api::<JobSet>().get("js").await?;
     ensure!(object.annotation(annotations::RESTART_REQUEST).is_none());
 
-    // By request: uncounted, once per token.
+    // A restart by request does not count, and happens once per token.
     let answer = admin.restart(namespace, "js", "night-shift").await?;
     ensure!(answer.uid == listed.uid && answer.token == "night-shift");
     let group = watch.until("generation 1", |group| is_up(group, 1)).await?;
@@ -221,7 +223,7 @@ async fn groups_are_shown_and_restarted(
         "{tried:?}"
     );
 
-    // By failure: counted, with its cause.
+    // A restart by failure counts, and has a cause.
     daemon.exit(1, 3).await?;
     let group = watch.until("generation 2", |group| is_up(group, 2)).await?;
     let cause = group.last_cause.context("no cause")?;
@@ -232,7 +234,7 @@ async fn groups_are_shown_and_restarted(
     );
     ensure!(cause.worker.is_some_and(|worker| worker.job == "js-a-1") && cause.time_unix_nanos > 0);
 
-    // By silence.
+    // A restart after silence.
     daemon.hang(0).await?;
     let group = watch.until("generation 3", |group| is_up(group, 3)).await?;
     ensure!(group.restarts == 2, "{group:?}");
@@ -250,7 +252,7 @@ async fn groups_are_shown_and_restarted(
     watch.until_removed("js").await
 }
 
-/// By those who may list JobSets everywhere, as the daemon has said hello.
+/// Callers that may list JobSets in all namespaces see nodes as the daemon's hello describes them.
 async fn nodes_are_listed(scene: &Scene, platform: &Caller) -> Result<()> {
     let here = platform.account("of-nodes-here", &["list"]).await?;
     refused(Code::PermissionDenied, "in all namespaces", here.nodes().await)?;
@@ -300,7 +302,8 @@ fn is_up(group: &pb::Group, generation: u64) -> bool {
         && (group.workers_up, group.workers_expected) == (2, 2)
 }
 
-/// The status counts all Jobs of the group as what they are, which it does some time after their pods run.
+/// True if the status counts all Jobs of the group correctly, which it does some time after their
+/// pods run.
 fn is_counted(group: &pb::Group) -> bool {
     let is_counted = |stage: &pb::Stage| {
         let (expected, ready, active) = (stage.jobs_expected, stage.jobs_ready, stage.jobs_active);
@@ -320,7 +323,7 @@ fn refused<T>(code: Code, text: &str, answer: Result<T, tonic::Status>) -> Resul
     says_why_to_programs(&status)
 }
 
-/// Whatever is refused has a reason, and what its code promises beside that.
+/// Every refusal has a reason, and the details that its code promises.
 fn says_why_to_programs(status: &tonic::Status) -> Result<()> {
     let details = status.check_error_details()?;
     let info = details

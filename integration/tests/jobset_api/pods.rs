@@ -1,4 +1,5 @@
-//! Lost pods of JobSets that restart in place. The test is kubelet and, where it matters, the scheduler; the Job controller is real.
+//! Lost pods of JobSets that restart in place. The test plays the kubelet and, if needed, the
+//! scheduler; the Job controller is real.
 
 use std::time::{Duration, Instant};
 
@@ -30,7 +31,8 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// How long a replacement may take. The Job controller alone takes 10 s for the first, and longer for each after that.
+/// How long a replacement may take. The Job controller by itself takes 10 s for the first, and
+/// longer for each after that.
 const SOON: Duration = Duration::from_secs(9);
 const WORKERS: usize = 4;
 const JOB: &str = "js-a-0";
@@ -48,7 +50,7 @@ pub(crate) fn in_place() -> Value {
     )
 }
 
-/// Runs `body` with a control plane that coordinates groups, and then has the usual one run again.
+/// Runs `body` with a control plane that coordinates groups, and then starts the usual one again.
 pub(crate) async fn with_groups(
     scene: &Scene,
     flags: &[&str],
@@ -110,7 +112,7 @@ fn sorted(mut pods: Vec<Pod>) -> Result<Vec<Pod>> {
     Ok(pods)
 }
 
-/// Plays kubelet: the pod's container was killed just now.
+/// Plays the kubelet: the pod's container has just been killed.
 async fn fail(scene: &Scene, pod: &Pod) -> Result<()> {
     let now = jiff::Timestamp::now().to_string();
     let status = json!({"status": {
@@ -137,7 +139,7 @@ async fn become_running(scene: &Scene, pod: &Pod) -> Result<()> {
     Ok(())
 }
 
-/// Waits for the pod that takes the place of `lost`: exactly one lives there, with the name that it must have.
+/// Waits for the pod that takes the place of `lost`: exactly one, with the expected name.
 async fn until_replaced(scene: &Scene, lost: &Pod, within: Duration) -> Result<Pod> {
     let (index, name) = (index(lost), next_name(lost));
     eventually(&format!("{} is replaced", lost.name_any()), within, async || {
@@ -153,7 +155,8 @@ async fn until_replaced(scene: &Scene, lost: &Pod, within: Duration) -> Result<P
     .await
 }
 
-/// Waits for one pod in the place of `lost`, and no more: on a machine that stands still for 10 s the Job controller's own is the first.
+/// Waits for exactly one pod in place of `lost`, with any name: if the machine stalls for 10 s, the
+/// Job controller's own pod comes first.
 async fn until_one_lives(scene: &Scene, lost: &Pod) -> Result<()> {
     eventually(
         &format!("{} is replaced", lost.name_any()),
@@ -181,7 +184,8 @@ async fn until_job(scene: &Scene, expected: impl Fn(&JobStatus) -> bool) -> Resu
     .await
 }
 
-/// What of a pod must be as the Job controller makes it: all but what belongs to one pod alone.
+/// The part of a pod that must be as the Job controller makes it: everything except what is unique
+/// to one pod.
 fn comparable(pod: &Pod) -> Result<Value> {
     let mut pod = serde_json::to_value(pod)?;
     let meta = pod["metadata"].as_object_mut().context("no metadata")?;
@@ -205,7 +209,7 @@ fn comparable(pod: &Pod) -> Result<Value> {
     Ok(serde_json::from_str(&text)?)
 }
 
-/// How an event about the JobSet with this reason ends the wait.
+/// Waits for an event about the JobSet with this reason; returns its note.
 async fn until_event(scene: &Scene, reason: &str) -> Result<String> {
     eventually(&format!("an event {reason}"), PATIENCE, async || {
         let events = scene.api::<Event>().list(&ListParams::default()).await?.items;
@@ -224,7 +228,8 @@ async fn lost_pods_are_replaced_within_seconds_and_the_job_controller_counts_rig
         let first = running(&scene).await?;
         for (round, pod) in first.iter().enumerate() {
             if round >= 2 {
-                // As kubectl deletes it: it ends as failed, and the Job controller lets it go.
+                // Deleted as by kubectl, the pod ends as failed, and the Job controller removes its
+                // finalizer.
                 scene
                     .api::<Pod>()
                     .delete(&pod.name_any(), &DeleteParams::default())
@@ -284,12 +289,12 @@ async fn whenever_the_control_plane_is_killed_a_lost_pod_is_replaced_once(first:
             let scene = first.another().await?;
             let pods = running(&scene).await?;
             fail(&scene, &pods[0]).await?;
-            // Not to wait for anything: to hit another moment each time.
+            // This waits for nothing: it hits a different moment each time.
             tokio::time::sleep(Duration::from_millis(millis)).await;
             scene.control_plane().kill().await?;
             start(&scene, &[]).await?;
             until_one_lives(&scene, &pods[0]).await?;
-            // Once the next loss is made good, the first has been looked at again.
+            // Once the next lost pod is replaced, the leader has seen the first again.
             fail(&scene, &pods[1]).await?;
             until_one_lives(&scene, &pods[1]).await?;
             let pods = pods_of(&scene, JOB).await?.len();
@@ -305,7 +310,8 @@ async fn whenever_the_control_plane_is_killed_a_lost_pod_is_replaced_once(first:
     with_groups(&first, &[], body).await
 }
 
-/// Says in the status that all workers have run, as the group's coordinator does once node daemons have told it so.
+/// Writes to the status that all workers have run, as the group's coordinator does once it knows
+/// from the node daemons.
 async fn all_have_run(scene: &Scene) -> Result<()> {
     let status =
         json!({"status": {"inPlaceRestart": {"kind": "Supervised", "phase": "InSync", "started": ["a"]}}});
@@ -315,7 +321,7 @@ async fn all_have_run(scene: &Scene) -> Result<()> {
     Ok(())
 }
 
-/// Deletes a pod, ended, for good.
+/// Ends a pod, and deletes it for good.
 async fn lose(scene: &Scene, pod: &Pod) -> Result<()> {
     let api = scene.api::<Pod>();
     fail(scene, pod).await?;
@@ -336,7 +342,8 @@ async fn a_control_plane_that_has_not_seen_the_pod_replaces_it_all_the_same(scen
         let pods = running(&scene).await?;
         scene.control_plane().kill().await?;
         all_have_run(&scene).await?;
-        // So that the Job controller would not be the first: after three it waits for 40 s.
+        // This slows the Job controller down, so it is not first: after three losses it waits for
+        // 40 s.
         for pod in &pods[1..3] {
             lose(&scene, pod).await?;
         }
@@ -407,7 +414,7 @@ async fn told_not_to_it_makes_the_jobs_anew_where_the_job_controller_would_be_la
     with_groups(&scene, &["--replace-lost-pods=false"], body).await
 }
 
-/// Waits until the leader decides on the group again: a request is not heard before.
+/// Waits until the leader decides on the group again: it reads no request before that.
 async fn is_taken_over(scene: &Scene) -> Result<()> {
     const TOKEN: &str = "anybody-there";
     let request = json!({"metadata": {"annotations": {annotations::RESTART_REQUEST: TOKEN}}});
@@ -473,7 +480,7 @@ async fn a_worker_that_no_daemon_reports_is_named_until_it_is_over(scene: Scene)
         let note = until_event(&scene, "RestartBlocked").await?;
         ensure!(note == message, "{note}");
 
-        // As the node controller does it.
+        // As the node controller does.
         let lost = json!({"status": {"conditions": [
             {"type": "ContainersReady", "status": "True"},
             {"type": "Ready", "status": "False"},
@@ -482,7 +489,7 @@ async fn a_worker_that_no_daemon_reports_is_named_until_it_is_over(scene: Scene)
             .api::<Pod>()
             .patch_status(&pods[2].name_any(), &PatchParams::default(), &Patch::Merge(lost))
             .await?;
-        // What was said still holds, and stays.
+        // The message still holds, and stays.
         fail(&scene, &pods[0]).await?;
         until_replaced(&scene, &pods[0], SOON).await?;
         condition("True", "WorkerNotReported").await?;
@@ -524,7 +531,7 @@ async fn a_lost_leader_of_an_exclusive_domain_takes_its_followers_along(scene: S
             affinity.is_some_and(|affinity| affinity.pod_affinity.is_some()),
             "the webhook has left it as it was: {affinity:?}"
         );
-        // The scheduler takes it to another domain: the follower must come along.
+        // The scheduler moves the leader to another domain: the follower must go there too.
         bind(&scene, &next.name_any(), &nodes[1]).await?;
         eventually("the follower is evicted", PATIENCE, async || {
             let follower = scene.api::<Pod>().get(&follower.name_any()).await?;
@@ -540,7 +547,7 @@ async fn a_lost_leader_of_an_exclusive_domain_takes_its_followers_along(scene: S
         })
         .await?;
 
-        // Both at once: a follower is refused until its leader has a place.
+        // Both are lost at once: a follower is refused until its leader is scheduled.
         let mut both = Vec::new();
         for pod in pods_of(&scene, JOB).await?.into_iter().filter(is_live) {
             become_running(&scene, &pod).await?;

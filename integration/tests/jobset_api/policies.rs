@@ -1,4 +1,4 @@
-//! Failure and success policies, and single Jobs made anew.
+//! Failure and success policies, and recreation of single Jobs.
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::batch::v1::Job;
@@ -65,7 +65,7 @@ async fn a_rule_matches_by_reason_and_message(scene: Scene) -> Result<()> {
         .until_condition("RestartingJobSet", "True", "FailurePolicy_spare")
         .await?;
     scene.until_jobs(&ALL, 1).await?;
-    // The same reason with another message is nobody's: the default action counts.
+    // No rule matches the same reason with another message: the default action applies.
     scene.pods_exit("js-a-1", 7).await?;
     scene
         .until_condition("Failed", "True", "ReachedMaxRestarts")
@@ -96,7 +96,7 @@ async fn any_job_of_the_targets_completes_the_jobset(scene: Scene) -> Result<()>
     scene
         .until_condition("Completed", "True", "AllJobsCompleted")
         .await?;
-    // What still ran is deleted, what has ended stays.
+    // Running Jobs are deleted, ended Jobs stay.
     scene.until_jobs(&["js-a-1", "js-b-0"], 0).await?;
     Ok(())
 }
@@ -127,7 +127,7 @@ async fn restart_job_makes_one_job_anew(scene: Scene) -> Result<()> {
         })
         .await?;
     ensure!(status.restarts == 0);
-    let after = eventually("the job is made anew", PATIENCE, async || {
+    let after = eventually("the job is recreated", PATIENCE, async || {
         let jobs = scene.until_jobs(&ALL, 0).await?;
         ensure!(jobs[1].uid() != before[1].uid());
         Ok(jobs)

@@ -1,4 +1,4 @@
-//! Stands between a control plane and the API server, and gets in the way.
+//! A proxy between a control plane and the API server that disturbs requests.
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -21,15 +21,15 @@ use tokio::task::JoinHandle;
 /// What the proxy does to requests.
 #[derive(Clone)]
 pub(crate) enum Mode {
-    /// Nothing.
+    /// Passes all requests.
     Pass,
-    /// Refuses, loses and cuts off a part of everything.
+    /// Refuses, loses and cuts off some requests of every kind.
     Chaos,
-    /// Lets so many writes of what JobSets are made of pass, and none after that.
+    /// Lets this many writes of a JobSet's objects pass, and none after that.
     StopAfter(u32),
 }
 
-/// A proxy; it ends with this.
+/// A proxy. It ends when this is dropped.
 pub(crate) struct Proxy {
     shared: Arc<Shared>,
     pub(crate) kubeconfig: PathBuf,
@@ -40,21 +40,23 @@ struct Shared {
     client: kube::Client,
     mode: Mutex<Mode>,
     random: Mutex<StdRng>,
-    /// Of [`Mode::Chaos`]: writes disturbed since the last calm, and [`STORM`] and those that have passed since while it is calm.
+    /// A count for [`Mode::Chaos`]: the writes disturbed since the last calm, or during a calm
+    /// [`STORM`] plus the writes that have passed.
     disturbed: Mutex<u32>,
     stopped: watch::Sender<bool>,
 }
 
-/// After so many disturbed writes chaos lets the next few pass: what fails every time is tried ever more slowly, after a minute in the end.
+/// After this many disturbed writes chaos lets the next few pass: retries of constant failures slow
+/// down to one a minute.
 const STORM: u32 = 3;
 const CALM: u32 = 6;
 
-/// What becomes of one request.
+/// The outcome of one request.
 enum Fate {
     Pass,
-    /// Answered with this status, without the API server's knowledge.
+    /// The proxy answers with this status; the API server does not see the request.
     Refused(StatusCode, &'static str),
-    /// Carried out, but the answer is lost.
+    /// The API server carries the request out, but the answer is lost.
     Lost,
     /// A watch that ends after this many pieces, with "410 Gone".
     Cut(usize),
@@ -63,7 +65,7 @@ enum Fate {
 }
 
 impl Proxy {
-    /// Starts one; its kubeconfig is written to `dir`.
+    /// Starts a proxy, and writes its kubeconfig to `dir`.
     pub(crate) async fn start(client: kube::Client, dir: &Path) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let address = listener.local_addr()?;
@@ -98,12 +100,12 @@ impl Proxy {
         *self.shared.mode.lock().unwrap_or_else(PoisonError::into_inner) = mode;
     }
 
-    /// Waits until a write was held back by [`Mode::StopAfter`].
+    /// Waits until [`Mode::StopAfter`] has held back a write.
     pub(crate) async fn until_stopped(&self) {
         let _ = self.shared.stopped.subscribe().wait_for(|stopped| *stopped).await;
     }
 
-    /// Whether a write was held back.
+    /// True if a write was held back.
     pub(crate) fn has_stopped(&self) -> bool {
         *self.shared.stopped.borrow()
     }
@@ -118,7 +120,7 @@ impl Drop for Proxy {
 impl Shared {
     fn fate(&self, request: &Request<Body>) -> Fate {
         let path = request.uri().path();
-        // The lease and events have ways of their own to fail.
+        // Writes of the lease and of events have failure handling of their own.
         let relevant = ["/jobs", "/jobsets", "/services", "/persistentvolumeclaims"]
             .iter()
             .any(|kind| path.contains(kind));
@@ -168,7 +170,7 @@ impl Shared {
     }
 
     async fn forward(&self, request: Request<Body>) -> Response {
-        /// No object is larger.
+        /// The largest body that the proxy forwards: every object is smaller.
         const LARGEST: usize = 4 << 20;
         let (parts, body) = request.into_parts();
         let body = match axum::body::to_bytes(body, LARGEST).await {
@@ -184,7 +186,7 @@ impl Shared {
 
 async fn answer(State(shared): State<Arc<Shared>>, mut request: Request<Body>) -> Response {
     let fate = shared.fate(&request);
-    // Those of the connection to here, not of the one beyond.
+    // These headers belong to the connection to the proxy, not to the one beyond it.
     for name in [header::HOST, header::CONNECTION, header::ACCEPT_ENCODING] {
         request.headers_mut().remove(name);
     }

@@ -1,4 +1,4 @@
-//! Restarts by recreation, and their end.
+//! Restarts by recreation, and their limit.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Pod, Service};
@@ -70,7 +70,8 @@ async fn a_failed_job_has_all_jobs_made_anew_until_max_restarts(scene: Scene) ->
 
 const HOLD: &str = "example.org/held-back";
 
-/// Keeps a Job that is deleted there for as long as it wants: foreground deletion waits for the pod, and that for its finalizer.
+/// Keeps a deleted Job in place for a while: foreground deletion waits for the pod, and the pod
+/// waits for its finalizer.
 struct Held<'a> {
     scene: &'a Scene,
     pod: String,
@@ -105,13 +106,14 @@ impl<'a> Held<'a> {
     }
 }
 
-/// Waits until the JobSet has been looked at from now on, twice: what the first look decides was done before the second.
+/// Waits until the control plane has reconciled the JobSet twice from now on: the second pass
+/// starts after the first has acted.
 async fn looked_at_twice(scene: &Scene) -> Result<()> {
     let services = scene.api::<Service>();
     for _ in 0..2 {
         let before = services.get("js").await?.uid();
         services.delete("js", &DeleteParams::default()).await?;
-        eventually("the service is made anew", PATIENCE, async || {
+        eventually("the service is recreated", PATIENCE, async || {
             ensure!(services.get("js").await?.uid() != before);
             Ok(())
         })
@@ -134,9 +136,9 @@ async fn blocking_recreate_makes_none_anew_before_all_of_before_are_gone(scene: 
     ensure!(policy.contains("foregroundDeletion"), "{policy:?}");
     looked_at_twice(&scene).await?;
     scene.until_seen(&["js-a-1 0 going"]).await?;
-    // Counts alone are written some time after they have changed.
+    // If only counts change, they are written some time later.
     let status = scene
-        .until_status("none of before is counted", |status| {
+        .until_status("no former Job is counted", |status| {
             status
                 .replicated_job("a")
                 .is_none_or(|counts| (counts.active, counts.ready, counts.failed) == (0, 0, 0))

@@ -1,4 +1,5 @@
-//! etcd is restored from a copy of its data directory under a leader that lives on: the process ends, and the next one goes on from what is there.
+//! etcd is restored from a copy of its data directory while a leader runs: the leader's process
+//! ends, and the next one continues from the restored state.
 //!
 //! Each case has a cluster of its own.
 
@@ -26,43 +27,44 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// A leader that the API server's absence alone does not end.
+/// With this lease a leader outlasts the absence of the API server.
 const PATIENT: [&str; 3] = [
     "--leader-elect-lease-duration=90s",
     "--leader-elect-renew-deadline=80s",
     "--leader-elect-retry-period=1s",
 ];
-/// What the leader says before it ends.
+/// What the leader logs before it ends.
 const WENT_BACK: &str = "the API server went back to an older state";
-/// What Kubernetes asks to be started again after a restore: both have caches of what was.
+/// The components that Kubernetes asks to restart after a restore: their caches hold the former
+/// state.
 const PARTS: [&str; 2] = ["kube-apiserver", "kube-controller-manager"];
-/// More refused writes than this are a storm. Hardly any is expected.
+/// More refused writes than this are a storm. Hardly any are expected.
 const CONFLICTS: u64 = 10;
 const JOB: [&str; 1] = ["js-a-0"];
 
-/// A cluster, a copy of its etcd, and what has become of it since.
+/// A cluster, a copy of its etcd, and the changes since then.
 struct World {
     cluster: Cluster,
     access: Access,
     control_plane: ControlPlane,
     copy: PathBuf,
-    /// Has restarted by new Jobs since the copy.
+    /// Has restarted with new Jobs since the copy.
     kept: Scene,
-    /// Restarts in place. It was asked to since the copy, under this epoch.
+    /// Restarts in place. It handled a request since the copy, under this epoch.
     group: Scene,
     epoch: i64,
     /// Its JobSet was deleted since the copy.
     deleted: Scene,
-    /// Made since the copy.
+    /// Created since the copy.
     later: Scene,
 }
 
 async fn a_leader_under_whom_the_store_goes_back_ends_and_the_next_one_goes_on(_: Scene) -> Result<()> {
     let mut world = World::make().await?;
-    // Nobody reads etcd while it is replaced.
+    // Nothing reads etcd while it is replaced.
     world.restore(&PARTS).await?;
     world.ends().await?;
-    // What a service manager does.
+    // Starts it as a service manager would.
     world.start().await?;
     world.goes_on().await.with_context(|| world.control_plane.log())
 }
@@ -71,7 +73,7 @@ async fn where_the_api_server_is_started_again_later_so_must_be_the_control_plan
     let mut world = World::make().await?;
     world.restore(&[]).await?;
     world.ends().await?;
-    // It reads what the API server has in its cache, which is of before.
+    // It reads the API server's cache, which holds the former state.
     ensure!(world.later.jobs().await?.len() == JOB.len());
     world.start().await?;
     let stopped = world.kill(&PARTS).await?;
@@ -127,7 +129,7 @@ impl World {
         })
     }
 
-    /// Puts the copy in the place of what etcd holds, while it and these are away.
+    /// Replaces etcd's data with the copy, while etcd and `beside` are down.
     async fn restore(&mut self, beside: &[&'static str]) -> Result<()> {
         let mut stopped = self.kill(beside).await?;
         stopped.splice(..0, self.kill(&["etcd"]).await?);
@@ -145,7 +147,7 @@ impl World {
         Ok(killed)
     }
 
-    /// Those that need the API server begin once it serves.
+    /// Starts these daemons. Those that need the API server start once it serves.
     async fn start_again(&mut self, killed: &[Killed]) -> Result<()> {
         for (name, args) in killed {
             self.cluster.start_daemon(name, args).await?;
@@ -169,7 +171,7 @@ impl World {
         start(&self.kept, &PATIENT).await
     }
 
-    /// The control plane ends by itself, and says why.
+    /// Checks that the control plane ends by itself, and says why.
     async fn ends(&self) -> Result<()> {
         let ended = self.control_plane.ends().await;
         let ended = ended.with_context(|| self.control_plane.log())?;
@@ -182,7 +184,7 @@ impl World {
         Ok(())
     }
 
-    /// All is as it was when the copy was made, and goes on from there.
+    /// Checks that the state is that of the copy, and that everything continues from there.
     async fn goes_on(&self) -> Result<()> {
         let before = self.control_plane.logged(WENT_BACK);
         self.deleted.until_jobs(&JOB, 0).await?;
@@ -204,13 +206,14 @@ impl World {
         let (written, refused) = self.writes().await?;
         println!("     {written} writes since the API server was started, {refused} of them refused");
         ensure!(written > 0 && refused <= CONFLICTS, "{refused} of {written}");
-        // One that was started before the API server went back may have to find out yet.
+        // A process that was started before the API server went back may still have to notice.
         let said = self.control_plane.logged(WENT_BACK);
         ensure!(said <= before + 1, "{}", self.control_plane.log());
         self.control_plane.stop().await.map(drop)
     }
 
-    /// How often JobSets and Jobs were written since the API server was started, and how often that was refused because they had changed.
+    /// The number of writes of JobSets and Jobs since the API server was started, and of those
+    /// refused with a conflict.
     async fn writes(&self) -> Result<(u64, u64)> {
         let metrics = self.access.kubectl(&["get", "--raw", "/metrics"], "").await?;
         let (mut written, mut refused) = (0, 0);
@@ -241,7 +244,7 @@ async fn makes_a_job(scene: &Scene) -> Result<()> {
     scene.until_jobs(&JOB, 0).await.map(drop)
 }
 
-/// Asks for a restart of the group, and waits until the control plane has taken that up.
+/// Requests a restart of the group, and waits until the control plane has handled it.
 async fn handles(group: &Scene, request: &str) -> Result<()> {
     let patch = json!({"metadata": {"annotations": {"lockstep.dev/restart-request": request}}});
     let jobsets = group.api::<JobSet>();
@@ -256,7 +259,7 @@ async fn handles(group: &Scene, request: &str) -> Result<()> {
     status.await.map(drop)
 }
 
-/// Under which leader the group was last written.
+/// The epoch of the leader that last wrote the group.
 async fn epoch(group: &Scene) -> Result<i64> {
     let status = group.status().await?;
     Ok(status.in_place_restart.context("no restart in place")?.epoch)

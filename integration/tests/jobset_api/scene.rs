@@ -1,4 +1,4 @@
-//! One JobSet in a namespace of its own, and the part of kubelet, played by the test.
+//! One JobSet in a namespace of its own. The test plays the kubelet.
 
 use std::fmt::Debug;
 use std::path::Path;
@@ -18,10 +18,10 @@ use serde_json::{Value, json};
 
 use crate::control_plane::ControlPlane;
 
-/// How long anything may take on a busy machine.
+/// How long any wait may take on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long a pod may take that was refused before: the Job controller tries again after a minute at most.
+/// How long a refused pod may take: the Job controller tries again after a minute at most.
 pub(crate) const REFUSED: Duration = Duration::from_secs(120);
 
 /// The hub's CA, once the control plane has written it into this folder.
@@ -38,7 +38,7 @@ pub(crate) struct Scene {
     control_plane: ControlPlane,
 }
 
-/// A replicatedJob of Jobs with one pod each that must not fail.
+/// A replicatedJob of Jobs with one pod each, which must not fail.
 pub(crate) fn replicated_job(name: &str, replicas: i32) -> Value {
     json!({
         "name": name,
@@ -91,7 +91,7 @@ impl Scene {
         self.namespace.access.client.clone()
     }
 
-    /// The hub's CA, as daemons are told of it.
+    /// The hub's CA as daemons receive it.
     pub(crate) async fn hub_ca(&self) -> Result<String> {
         let maps: Api<ConfigMap> = Api::namespaced(self.client(), "lockstep-system");
         eventually("the hub's CA", PATIENCE, async || {
@@ -110,7 +110,8 @@ impl Scene {
             .await?)
     }
 
-    /// Waits until a quota refuses another object like this. Before what there is has been counted all are refused, with other words.
+    /// Waits until a quota refuses another object like this. Until the quota has counted existing
+    /// objects it refuses all of them, with another message.
     pub(crate) async fn until_quota_refuses<K>(&self, object: Value) -> Result<()>
     where
         K: Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>
@@ -150,7 +151,7 @@ impl Scene {
             .context("no status yet")
     }
 
-    /// Waits for the status to be as `expected` says.
+    /// Waits until the status meets `expected`.
     pub(crate) async fn until_status(
         &self,
         what: &str,
@@ -185,13 +186,14 @@ impl Scene {
         Ok(jobs)
     }
 
-    /// Waits until exactly these Jobs exist, all of this restart attempt and none on its way out.
+    /// Waits until exactly these Jobs exist, all of this restart attempt and none being deleted.
     pub(crate) async fn until_jobs(&self, names: &[&str], attempt: i32) -> Result<Vec<Job>> {
         let wanted: Vec<String> = names.iter().map(|name| format!("{name} {attempt}")).collect();
         self.until_seen(&wanted).await
     }
 
-    /// Waits until these Jobs are there and no others, each with its restart attempt, as `<name> <attempt>`; those on their way out with ` going` after that.
+    /// Waits until these Jobs are there and no others, each with its restart attempt, as `<name>
+    /// <attempt>`; those on their way out with ` going` after that.
     pub(crate) async fn until_seen<S: AsRef<str> + Debug>(&self, wanted: &[S]) -> Result<Vec<Job>> {
         eventually(&format!("jobs {wanted:?}"), PATIENCE, async || {
             let jobs = self.jobs().await?;
@@ -211,14 +213,14 @@ impl Scene {
         .await
     }
 
-    /// Plays kubelet: every pod of the Job gets this phase.
+    /// Plays the kubelet: every pod of the Job gets this phase.
     pub(crate) async fn pods_become(&self, job: &str, phase: &str) -> Result<()> {
         let ready = if phase == "Running" { "True" } else { "False" };
         let status = json!({"phase": phase, "conditions": [{"type": "Ready", "status": ready}]});
         self.pods_show(job, |_| status.clone()).await
     }
 
-    /// Plays kubelet: the first container of every pod of the Job has ended with this code.
+    /// Plays the kubelet: the first container of every pod of the Job has ended with this code.
     pub(crate) async fn pods_exit(&self, job: &str, code: i32) -> Result<()> {
         let ended = |pod: &Pod| {
             let name = pod.spec.as_ref().map(|spec| &spec.containers[0].name);
@@ -234,7 +236,7 @@ impl Scene {
         self.pods_show(job, ended).await
     }
 
-    /// Plays kubelet: the status of every pod of the Job.
+    /// Plays the kubelet: writes the status of every pod of the Job.
     async fn pods_show(&self, job: &str, status: impl Fn(&Pod) -> Value) -> Result<()> {
         let of_job = ListParams::default().labels(&format!("{}={job}", labels::BATCH_JOB_NAME));
         eventually(
@@ -266,8 +268,9 @@ impl Scene {
         Ok(())
     }
 
-    /// Waits until the Job controller has ended all pods, as it does where Jobs are suspended: later than that they are. What runs sooner again has the
-    /// pods of before, and loses them.
+    /// Waits until the Job controller has deleted all pods of suspended Jobs, which is some time
+    /// after it marks the Jobs suspended. A Job that resumes earlier still has its former pods, and
+    /// loses them.
     pub(crate) async fn until_no_pods(&self) -> Result<()> {
         eventually("no pod is left", PATIENCE, async || {
             let pods = self.api::<Pod>().list(&ListParams::default()).await?.items;

@@ -35,7 +35,7 @@ async fn a_restart_whose_controller_is_killed_at_any_moment_ends_in_the_same_sta
         scene.until_jobs(&ALL, 0).await?;
         scene.all_pods_become("Running").await?;
         scene.pods_become("js-a-1", "Failed").await?;
-        // Not to wait for anything: to hit another moment of the restart each time.
+        // This waits for nothing: it hits a different moment of the restart each time.
         tokio::time::sleep(Duration::from_millis(millis)).await;
         control_plane.kill().await?;
         control_plane.start().await?;
@@ -95,7 +95,7 @@ async fn a_lease_that_is_given_up_is_taken_at_once(scene: Scene) -> Result<()> {
         Ok(())
     })
     .await;
-    // Others need it whether it has waited or not.
+    // Other cases need the control plane whatever the result is.
     hold(None).await?;
     waiting?;
     scene
@@ -105,13 +105,13 @@ async fn a_lease_that_is_given_up_is_taken_at_once(scene: Scene) -> Result<()> {
     Ok(())
 }
 
-/// A leader that has died is followed soon.
+/// A dead leader is replaced soon.
 const SHORT: [&str; 3] = [
     "--leader-elect-lease-duration=5s",
     "--leader-elect-renew-deadline=4s",
     "--leader-elect-retry-period=500ms",
 ];
-/// How soon. With the default lease it would be 13 s at least.
+/// The limit for that. With the default lease it would take 13 s at least.
 const SOON: Duration = Duration::from_secs(12);
 
 async fn a_leader_that_is_killed_is_followed_when_its_lease_is_over(scene: Scene) -> Result<()> {
@@ -161,7 +161,8 @@ async fn of_two_that_are_started_at_once_on_one_host_one_leads_and_the_other_fol
         leaders.map(|(one, _)| one).collect::<Vec<_>>()
     };
     let waited = control_plane.logged("waiting for leadership");
-    // With the default hub, whose port one of them has, and the default lease, which no leader gives up where the machine stands still for a moment.
+    // Both use the default hub port, which only one of them gets, and the default lease, which a
+    // leader does not lose if the machine stalls for a moment.
     let flags = ["--hub-bind-address", ":9444"];
     let result = async {
         tokio::try_join!(control_plane.start_with(&flags), twin.start_with(&flags))?;
@@ -172,7 +173,7 @@ async fn of_two_that_are_started_at_once_on_one_host_one_leads_and_the_other_fol
                 control_plane.log()
             );
             ensure!(twin.logged("waiting for leadership") > 0, "{}", twin.log());
-            ensure!(!leads().is_empty(), "nobody leads");
+            ensure!(!leads().is_empty(), "there is no leader");
             Ok(())
         })
         .await?;
@@ -185,7 +186,7 @@ async fn of_two_that_are_started_at_once_on_one_host_one_leads_and_the_other_fol
         leader.kill().await?;
         scene.pods_become("js-a-1", "Failed").await?;
         scene.until_jobs(&ALL, 1).await?;
-        ensure!(leads().len() == 2, "who has done that?");
+        ensure!(leads().len() == 2, "only one replica has led");
         leader.start_with(&flags).await
     }
     .await;

@@ -1,4 +1,4 @@
-//! Events about what goes wrong: there is one, and no more of it than happened, which it counts.
+//! Events about failures: one event for each kind of failure, which counts its occurrences.
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::Service;
@@ -34,7 +34,7 @@ pub(crate) async fn events(scene: &Scene, reason: &str) -> Result<Vec<Event>> {
 async fn a_job_that_can_never_be_made_is_told_of_by_one_event_that_counts_and_tried_ever_more_slowly(
     scene: Scene,
 ) -> Result<()> {
-    // Such names of Jobs can be, such labels cannot.
+    // This is a valid name of a Job, but not a valid label.
     scene
         .create(jobset(json!({"replicatedJobs": [replicated_job("-a", 1)]})))
         .await?;
@@ -59,7 +59,7 @@ async fn a_job_that_can_never_be_made_is_told_of_by_one_event_that_counts_and_tr
         Ok(())
     })
     .await?;
-    // Not earlier than 100, 200, 400 and 800 ms after one another.
+    // The retries follow one another after at least 100, 200, 400 and 800 ms.
     ensure!(failures(12) == 0, "it is tried too often");
     eventually("one event counts the attempts", PATIENCE, async || {
         let told = events(&scene, "JobCreationFailed").await?;
@@ -76,7 +76,7 @@ async fn a_job_that_can_never_be_made_is_told_of_by_one_event_that_counts_and_tr
 
 async fn a_service_of_somebody_elses_is_told_of_once_with_its_owner(scene: Scene) -> Result<()> {
     const REASON: &str = "HeadlessServiceCreationFailed";
-    // Of a person, and of another JobSet.
+    // One belongs to a person, the other to another JobSet.
     let service = json!({
         "metadata": {"name": "js"},
         "spec": {"selector": {"app": "other"}, "ports": [{"port": 80}]},
@@ -115,7 +115,7 @@ async fn a_service_of_somebody_elses_is_told_of_once_with_its_owner(scene: Scene
             "services \"shared\" already exists: it belongs to JobSet \"first\"",
         ),
     ] {
-        eventually(&format!("{name} is told of"), PATIENCE, async || {
+        eventually(&format!("{name} is reported"), PATIENCE, async || {
             let told = told_of(name).await?;
             let notes: Vec<_> = told.iter().filter_map(|event| event.note.as_deref()).collect();
             ensure!(notes.len() == 1 && notes[0].starts_with(expected), "{notes:?}");
@@ -123,7 +123,7 @@ async fn a_service_of_somebody_elses_is_told_of_once_with_its_owner(scene: Scene
         })
         .await?;
     }
-    // Their Jobs are made all the same, as upstream does.
+    // Their Jobs are created nevertheless, as upstream does.
     scene
         .until_jobs(&["first-a-0", "js-a-0", "second-a-0"], 0)
         .await?;

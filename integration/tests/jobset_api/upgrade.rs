@@ -1,6 +1,7 @@
-//! Lockstep takes the place of the upstream controller: what that one has left is taken over as it is.
+//! Lockstep replaces the upstream controller: it takes over the existing objects unchanged.
 //!
-//! One JobSet runs, one does after two restarts, one is in the middle of its stages, and one each is suspended, completed and failed.
+//! One JobSet runs, one runs after two restarts, one is in the middle of its stages, and one each
+//! is suspended, completed and failed.
 
 #[path = "../support/left.rs"]
 mod left;
@@ -32,11 +33,11 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 const NAMESPACE: &str = "default";
-/// How often a JobSet is made during an upgrade, and for how long after it.
+/// How often the test creates a JobSet during an upgrade, and for how long after it.
 const EVERY: Duration = Duration::from_millis(20);
 const AFTER: Duration = Duration::from_secs(1);
 
-/// On an API server of its own, where nobody else changes anything.
+/// This case has an API server of its own, on which nothing else changes objects.
 async fn what_upstream_has_left_is_taken_over_as_it_is(_: Scene) -> Result<()> {
     let cluster = Cluster::up(Spec::api_server()).await?;
     let client = cluster.client().await?;
@@ -77,7 +78,8 @@ async fn what_upstream_has_left_is_taken_over_as_it_is(_: Scene) -> Result<()> {
     control_plane.stop().await.map(drop)
 }
 
-/// While a definition is replaced the API server serves watches by the one before for a while: fields that this one does not know are not shown.
+/// After a definition is replaced, the API server serves watches by the former one for a while:
+/// they lack fields that it does not know.
 async fn jobsets_that_are_made_during_an_upgrade_are_read_whole(_: Scene) -> Result<()> {
     let cluster = Cluster::up(Spec::api_server()).await?;
     let access = Access {
@@ -107,7 +109,7 @@ async fn jobsets_that_are_made_during_an_upgrade_are_read_whole(_: Scene) -> Res
     let make = async || -> Infallible {
         let mut made = 0;
         loop {
-            // While the definition changes the API server may refuse one.
+            // The API server may refuse a JobSet while the definition changes.
             if create(&format!("js-{made}")).await.is_ok() {
                 made += 1;
             }
@@ -144,7 +146,8 @@ async fn jobsets_that_are_made_during_an_upgrade_are_read_whole(_: Scene) -> Res
     control_plane.stop().await.map(drop)
 }
 
-/// What ends, fails and is resumed afterwards is seen, and nothing else has been touched until then.
+/// The control plane sees Jobs end, fail and resume afterwards, and touches nothing else until
+/// then.
 async fn goes_on(client: &Client) -> Result<()> {
     let jobs: Api<Job> = Api::namespaced(client.clone(), NAMESPACE);
     let jobsets: Api<JobSet> = Api::namespaced(client.clone(), NAMESPACE);
@@ -176,7 +179,7 @@ async fn goes_on(client: &Client) -> Result<()> {
     jobsets.patch("suspended", &merge, &resume).await?;
     eventually("the suspended Job is resumed", PATIENCE, async || {
         let now = jobs.get("suspended-workers-0").await?;
-        ensure!(now.uid() == suspended.uid(), "it was made anew");
+        ensure!(now.uid() == suspended.uid(), "it was recreated");
         ensure!(
             now.spec.and_then(|spec| spec.suspend) == Some(false),
             "still suspended"
@@ -215,7 +218,7 @@ async fn has(jobsets: &Api<JobSet>, name: &str, pointer: &str, value: Value) -> 
     .await
 }
 
-/// The version of each object, which changes with whatever is written to it.
+/// The version of each object, which changes with every write to it.
 async fn everything(client: &Client) -> Result<BTreeMap<String, String>> {
     let mut all = BTreeMap::new();
     all.extend(versions::<JobSet>(client, "JobSet").await?);

@@ -1,4 +1,5 @@
-//! The sample of the Valkey design (KEP-876), and what its users and their tools see. The test is the scheduler, and the node.
+//! The sample of the Valkey design (KEP-876), and what its users and their tools see. The test
+//! plays the scheduler and the node.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -76,13 +77,13 @@ async fn the_sample_of_the_valkey_design_works_as_it_is(scene: Scene) -> Result<
         restarts_in_place_and_counts(&scene, hub, &dir).await
     })
     .await;
-    // Others find the control plane without a hub. What is not sent yet is sent now.
+    // Other cases expect a control plane without a hub. Unsent traces are sent now.
     control_plane.stop().await?;
     let made = result?;
     each_restart_is_a_trace(&made, &mut traces)
 }
 
-/// Two failures; the JobSet that had them.
+/// Causes two failures, and returns the JobSet.
 async fn restarts_in_place_and_counts(
     scene: &Scene,
     hub: std::net::SocketAddr,
@@ -124,7 +125,7 @@ async fn restarts_in_place_and_counts(
     Ok(made)
 }
 
-/// What a scheduler does.
+/// Binds pods as a scheduler does.
 async fn schedule(scene: &Scene, pod: &Pod) -> Result<()> {
     let name = pod.name_any();
     let binding = json!({
@@ -138,7 +139,8 @@ async fn schedule(scene: &Scene, pod: &Pod) -> Result<()> {
     Ok(())
 }
 
-/// Waits for the annotation that the design's users read, and until that restart is over: a worker that fails before is part of it.
+/// Waits for the annotation that the design's users read, and for the end of that restart: a worker
+/// that fails earlier is part of it.
 async fn until_restarts(scene: &Scene, expected: i64) -> Result<()> {
     eventually(&format!("inplace-restarts is {expected}"), PATIENCE, async || {
         let jobset = scene.api::<JobSet>().get(NAME).await?;
@@ -153,7 +155,7 @@ async fn until_restarts(scene: &Scene, expected: i64) -> Result<()> {
     .await
 }
 
-/// What the collector has got by the time that the process has ended.
+/// What the collector has received when the process has ended.
 fn each_restart_is_a_trace(
     made: &JobSet,
     traces: &mut mpsc::UnboundedReceiver<ExportTraceServiceRequest>,

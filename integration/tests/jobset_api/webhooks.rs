@@ -54,7 +54,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// What the API server says about an object that it does not take.
+/// The message with which the API server refuses an object.
 fn refusal<T>(result: Result<T>) -> Result<Box<kube::core::Status>> {
     let error = result.err().context("it was taken")?;
     match error.downcast::<kube::Error>()? {
@@ -63,7 +63,7 @@ fn refusal<T>(result: Result<T>) -> Result<Box<kube::core::Status>> {
     }
 }
 
-/// Refused as invalid, by the webhook for JobSets, with a message that contains this.
+/// Checks that the webhook for JobSets refused it as invalid, with a message that contains this.
 pub(crate) fn ensure_invalid<T>(result: Result<T>, expected: &str) -> Result<()> {
     let status = refusal(result)?;
     let message = &status.message;
@@ -127,7 +127,7 @@ async fn a_jobset_is_stored_with_its_defaults_and_runs(scene: Scene) -> Result<(
     Ok(())
 }
 
-/// A table of invalid JobSets with the message for each, so it is long.
+/// Invalid JobSets, and the messages about them.
 fn mistakes() -> Vec<(Value, &'static str)> {
     let with = |field: &str, value: Value| {
         let mut spec = json!({"replicatedJobs": [replicated_job("a", 1), replicated_job("b", 1)]});

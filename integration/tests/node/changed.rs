@@ -1,4 +1,5 @@
-//! Pods that are not what their template says, and templates with rules of the user's own: somebody restarts the workers together all the same.
+//! Pods that differ from their template, and templates with rules of the user: the workers restart
+//! together nevertheless.
 
 use anyhow::{Context, Result, ensure};
 use lockstep_integration::harness::group::{RESTART, START, container_id, container_status};
@@ -16,7 +17,8 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// A policy that changes every pod of the namespace, and what it is bound by. Its names are the namespace's, since it is the cluster's.
+/// A policy that changes every pod of the namespace, and its binding. Both are named after the
+/// namespace, since they are cluster-scoped.
 fn policy(version: &str, namespace: &str) -> Value {
     let api = format!("admissionregistration.k8s.io/{version}");
     let rule =
@@ -118,14 +120,14 @@ async fn made_anew(scene: &Scene) -> Result<()> {
     .await
 }
 
-/// A worker without an agent, which is not number 1 of its namespace.
+/// A worker without an agent, which is not PID 1 of its namespace.
 #[derive(Debug)]
 struct Shared {
     pod: String,
     process: Process,
 }
 
-/// Waits until both workers run in pods of which none is deleted.
+/// Waits until both workers run in pods that are not being deleted.
 async fn running(group: &Group) -> Result<Vec<Shared>> {
     eventually("both run", START, async || {
         let pods = group.pods().await?;

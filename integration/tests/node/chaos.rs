@@ -1,7 +1,9 @@
-//! Workers die again and again while everything around them fails: a restart comes about in place each time, and nothing else happens.
+//! Workers die again and again while everything around them fails: each time they restart in place,
+//! and nothing else happens.
 //!
-//! `make soak-node` does that for 200 rounds, and for 1,000 restarts with rollouts between them ([`soak`]). LOCKSTEP_CHAOS_ROUNDS sets the number of
-//! rounds, and LOCKSTEP_CHAOS_SEED replays the choice of workers, faults and times; how the programs answer is theirs.
+//! `make soak-node` does that for 200 rounds, and for 1,000 restarts with rollouts between them
+//! ([`soak`]). LOCKSTEP_CHAOS_ROUNDS sets the number of rounds, and LOCKSTEP_CHAOS_SEED replays the
+//! choice of workers, faults and times, but not the response of the programs.
 
 mod authority;
 mod fault;
@@ -46,7 +48,7 @@ pub(crate) fn cases() -> Vec<Case> {
     cases
 }
 
-/// With three nodes, over which the workers are spread.
+/// The same with the workers spread over three nodes.
 pub(crate) fn cases_of_three_nodes() -> Vec<Case> {
     vec![of_many_rounds(case!(restarts_amid_faults_of_three_nodes alone))]
 }
@@ -124,7 +126,7 @@ async fn restarts_of(scene: &Scene, manifest: Manifest) -> Result<()> {
     Ok(())
 }
 
-/// With time and restarts enough for all that is to come.
+/// The JobSet has time and restarts enough for all rounds.
 fn long_suffering(manifest: Manifest, max_restarts: u32) -> Manifest {
     manifest
         .max_restarts(max_restarts)
@@ -132,7 +134,7 @@ fn long_suffering(manifest: Manifest, max_restarts: u32) -> Manifest {
         .annotated("lockstep.dev/max-backoff", "1s")
 }
 
-/// As evenly over the nodes as there are workers.
+/// Spreads the workers evenly over the nodes.
 fn spread(manifest: Manifest) -> Manifest {
     manifest.pod(json!({"topologySpreadConstraints": [{
         "maxSkew": 1,
@@ -142,7 +144,8 @@ fn spread(manifest: Manifest) -> Manifest {
     }]}))
 }
 
-/// As many workers, half of them in a second replicatedJob that is started when the first is ready.
+/// A group of as many workers, half of them in a second replicatedJob that starts when the first is
+/// ready.
 fn in_two_stages(manifest: Manifest) -> Manifest {
     let half = WORKERS / 2;
     let mut manifest = manifest
@@ -156,14 +159,15 @@ fn in_two_stages(manifest: Manifest) -> Manifest {
     manifest
 }
 
-/// Kills a worker and lets the faults loose; all must be well afterwards. Returns how long that took from the first of these on.
+/// Kills a worker and injects the faults; the group must be at rest afterwards. Returns how long
+/// that took from the first event.
 async fn act(scene: &Scene, subjects: &mut [Subject], round: &Round) -> Result<Duration> {
     let before = subjects[round.group].rest.clone();
     let mut loaded = Vec::new();
     for blow in &round.blows {
         loaded.push((blow.at, fault::load(scene, blow, &before.workers).await?));
     }
-    // Loading may have put new pods in the place of parts of the product.
+    // The preparation of faults may have replaced pods of the product.
     for subject in &mut *subjects {
         subject.rest.ensure_unchanged(&subject.group).await?;
     }
@@ -179,7 +183,7 @@ async fn act(scene: &Scene, subjects: &mut [Subject], round: &Round) -> Result<D
     let victim = async {
         tokio::time::sleep(after(0)).await;
         let killed = before.workers[round.victim].signal(Signal::SIGKILL);
-        // Where something else was a failure, the worker may have been stopped for that.
+        // If another fault was a failure, the worker may have been stopped for that.
         if moves.is_empty() { killed } else { Ok(()) }
     };
     let faults = loaded.into_iter().map(|(at, fault)| async move {
@@ -202,8 +206,8 @@ async fn act(scene: &Scene, subjects: &mut [Subject], round: &Round) -> Result<D
     Ok(took)
 }
 
-/// The first of two deaths beside that of the control plane uses the only restart up; the second, beside that of the daemon, fails the
-/// JobSet.
+/// The first worker dies together with the control plane, which uses up the only restart. The
+/// second dies together with the daemon, which fails the JobSet.
 async fn no_crash_stretches_max_restarts(scene: Scene) -> Result<()> {
     let group = scene.apply(&long_suffering(Manifest::new(2, SCRIPT), 1)).await?;
     let rest = Rest::wait(&group, 2, 0..=0, 1).await?;

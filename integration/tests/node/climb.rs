@@ -1,4 +1,5 @@
-//! Workers that fail as soon as they are started again, because of what their pod keeps: the pod is made anew before that uses up `maxRestarts`.
+//! Workers that fail again as soon as they restart, because of something in their pod: the pod is
+//! recreated before that uses up `maxRestarts`.
 
 use anyhow::{Result, ensure};
 use lockstep_integration::harness::Manifest;
@@ -7,7 +8,7 @@ use nix::sys::signal::Signal;
 
 use crate::support::{Case, Scene, case};
 
-/// The first worker cannot be started twice in one pod, as where the kernel keeps its port.
+/// The first worker cannot start twice in one pod, as if the kernel kept its port.
 const STAYS: &str = r#"
     if [ "$JOB_COMPLETION_INDEX" = 0 ]; then [ -e /used ] && exit 1; touch /used; fi
     exec sleep 1000000"#;
@@ -26,11 +27,12 @@ async fn what_outlives_a_restart_in_place_costs_the_pod_of_its_worker(scene: Sce
     let group = scene.apply(&manifest).await?;
     let before = group.running(3).await?;
     before[1].signal(Signal::SIGKILL)?;
-    // One restart for that, one for the first worker, and one with a new pod for it, which does not count.
+    // One restart for this worker, one for the first worker, and one with a new pod for the first
+    // worker, which does not count.
     let after = group.at_generation(&before, 3, START).await?;
     ensure!(
         before[0].place.uid != after[0].place.uid,
-        "{:?} is not made anew",
+        "{:?} is not recreated",
         before[0].place
     );
     for index in [1, 2] {
@@ -61,7 +63,7 @@ async fn where_no_restart_is_left_all_jobs_are_made_anew_before_the_jobset_fails
     before[1].signal(Signal::SIGKILL)?;
     let after = group.at_generation(&before, 2, START).await?;
     for (old, new) in before.iter().zip(&after) {
-        ensure!(old.place.uid != new.place.uid, "{:?} is not made anew", old.place);
+        ensure!(old.place.uid != new.place.uid, "{:?} is not recreated", old.place);
     }
     group.status_has("/inPlaceRestart/restarts", 1).await?;
     group

@@ -18,7 +18,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// A worker that runs until it is told how to end.
+/// A worker that runs until a signal tells it how to end.
 const OBEDIENT: &str = r#"
     trap 'echo leaving; exit 0' USR1
     trap 'exit 42' USR2
@@ -39,7 +39,7 @@ async fn done_after_a_restart_completes(scene: Scene) -> Result<()> {
     let before = group.running(2).await?;
     before[0].signal(Signal::SIGKILL)?;
     for worker in group.restarted_in_place(&before, 1).await? {
-        // It was only just started, and a signal before its traps would end it as a failure.
+        // It has only just started, and a signal before its traps would end it as a failure.
         obeys(&worker).await?;
         worker.signal(Signal::SIGUSR1)?;
     }
@@ -47,7 +47,7 @@ async fn done_after_a_restart_completes(scene: Scene) -> Result<()> {
     group.status_has("/inPlaceRestart/restarts", 1).await
 }
 
-/// Waits until a worker has set its traps, the last of which is for SIGUSR2.
+/// Waits until a worker has set its traps. The last one is for SIGUSR2.
 async fn obeys(worker: &Worker) -> Result<()> {
     let path = format!("/proc/{}/status", worker.process.pid);
     eventually("the worker has its traps", START, async || {
@@ -115,7 +115,7 @@ async fn exit_code_reaches_the_failure_policy(scene: Scene) -> Result<()> {
     let pod = &workers[1].place.pod;
     eventually("the exit code is in the pod's status", START, async || {
         let pods = group.pods().await?;
-        // Or it has gone with its Job already: the event below tells its code too.
+        // The pod may have gone with its Job already: the event below shows its code too.
         let mut pods = pods.iter();
         let Some(pod) = pods.find(|found| found.metadata.name.as_ref() == Some(pod)) else {
             return Ok(());
@@ -130,7 +130,7 @@ async fn exit_code_reaches_the_failure_policy(scene: Scene) -> Result<()> {
         Ok(())
     })
     .await?;
-    // The JobSet deletes its Jobs when it fails; what the Job controller decided stays as an event.
+    // The JobSet deletes its Jobs when it fails. An event keeps the Job controller's decision.
     eventually("the Job fails by its podFailurePolicy", START, async || {
         let said = scene
             .namespace

@@ -1,4 +1,5 @@
-//! Workers without an agent: their containers are killed and kubelet starts them again, all of them, once.
+//! Workers without an agent: their containers are all killed once, and the kubelet starts them
+//! again.
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use nix::sys::signal::Signal;
 
 use crate::support::{Case, Part, Paused, Scene, case};
 
-/// Kubelet lets the second restart of a container wait for 10 s, and this machine is slow.
+/// The kubelet delays the second restart of a container by 10 s, and the machine may be slow.
 const SECOND_RESTART: Duration = Duration::from_secs(120);
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -21,7 +22,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// A worker without an agent: its container, and PID 1 of that.
+/// A worker without an agent: its container and the container's PID 1.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Worker {
     uid: String,
@@ -53,7 +54,7 @@ async fn workers(group: &Group) -> Result<Vec<Worker>> {
     pods.iter().map(worker).collect()
 }
 
-/// Waits until three workers run, each of whose containers was restarted so often.
+/// Waits until three workers run whose containers have all restarted this often.
 async fn restarted(group: &Group, restarts: i32, within: Duration) -> Result<Vec<Worker>> {
     eventually(
         &format!("3 workers run after {restarts} restarts"),
@@ -77,7 +78,7 @@ async fn started(scene: &Scene) -> Result<(Group, Vec<Worker>)> {
     Ok((group, workers))
 }
 
-/// The same pods, and other containers.
+/// Checks that the pods are the same and the containers are others.
 fn compare(before: &[Worker], after: &[Worker]) -> Result<()> {
     for (before, after) in before.iter().zip(after) {
         ensure!(before.uid == after.uid, "another pod: {before:?}, {after:?}");
@@ -89,7 +90,7 @@ fn compare(before: &[Worker], after: &[Worker]) -> Result<()> {
     Ok(())
 }
 
-/// The status after so many restarts, none of which has made the Jobs anew.
+/// Checks the status after this many restarts. None of them has recreated the Jobs.
 async fn counted(group: &Group, restarts: i32) -> Result<()> {
     group.status_has("/inPlaceRestart/phase", "InSync").await?;
     group.status_has("/inPlaceRestart/generation", restarts).await?;
@@ -124,7 +125,7 @@ async fn a_node_daemon_that_dies_in_the_middle_stops_nothing_twice(scene: Scene)
     compare(&first, &second)?;
     counted(&group, 1).await?;
 
-    // All have been stopped, and kubelet lets them wait before it starts them again.
+    // All have stopped, and the kubelet waits before it starts them again.
     second[1].process.signal(Signal::SIGKILL)?;
     eventually("all workers are stopped", RESTART, async || {
         let alive = second.iter().filter(|worker| worker.process.is_alive()).count();
@@ -139,7 +140,7 @@ async fn a_node_daemon_that_dies_in_the_middle_stops_nothing_twice(scene: Scene)
     compare(&second, &third)?;
     ensure!(workers(&group).await? == third, "restarted more than once");
 
-    // A daemon that comes back to healthy workers leaves them alone.
+    // A daemon that comes back does not touch healthy workers.
     scene.product.kill(Part::NodeDaemon(1)).await?;
     scene.product.ready().await?;
     counted(&group, 2).await?;
@@ -153,12 +154,13 @@ async fn workers_whose_agent_is_missing_get_it_with_the_next_restart(scene: Scen
     let before = restarted(&group, 0, START).await?;
     drop(daemon);
     scene.product.ready().await?;
-    // A daemon that puts agents into the next pods has seen these, and left them alone.
+    // The daemon now puts agents into new pods. It has seen the existing workers, and does not
+    // touch them.
     let other = scene.apply(&Manifest::new(1, IDLE).named("later")).await?;
     other.running(1).await?;
     ensure!(workers(&group).await? == before, "healthy workers were touched");
 
-    // All get their agents with the restart that the failure of one leads to.
+    // One worker fails, and all get their agents with that restart.
     before[1].process.signal(Signal::SIGKILL)?;
     let after = eventually("all have an agent", RESTART, async || {
         let (workers, _) = group.workers().await?;
@@ -183,7 +185,7 @@ async fn workers_whose_agent_is_missing_get_it_with_the_next_restart(scene: Scen
     group.status_has("/inPlaceRestart/restarts", 1).await?;
     group.status_has("/restarts", 0).await?;
 
-    // From now on processes are enough.
+    // From now on the agents restart only processes.
     after[2].signal(Signal::SIGKILL)?;
     group.restarted_in_place(&after, 2).await?;
     group.status_has("/inPlaceRestart/restarts", 2).await

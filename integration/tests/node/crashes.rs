@@ -1,4 +1,5 @@
-//! Parts of the product die by SIGKILL: no healthy worker notices, and the next failure is dealt with all the same.
+//! Parts of the product die by SIGKILL: no healthy worker notices, and the next failure is handled
+//! as usual.
 
 use anyhow::{Result, ensure};
 use lockstep_integration::harness::manifest::IDLE;
@@ -16,7 +17,8 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// The same workers run as `before`, then one dies, and all restart in place at `generation`.
+/// Checks that the workers are those of `before`, kills one, and waits until all restart in place
+/// at `generation`.
 async fn unharmed_and_restarts(group: &Group, before: &[Worker], generation: u64) -> Result<Vec<Worker>> {
     let now = group.running(before.len()).await?;
     ensure!(
@@ -40,7 +42,7 @@ async fn dies(scene: &Scene, part: Part) -> Result<()> {
     let first = group.running(4).await?;
     group.status_has("/inPlaceRestart/phase", "InSync").await?;
 
-    // It comes back and knows its workers; then a worker dies.
+    // The part comes back and knows its workers; then a worker dies.
     scene.product.kill(part).await?;
     ensure!(
         first.iter().all(|worker| worker.process.is_alive()),
@@ -49,7 +51,7 @@ async fn dies(scene: &Scene, part: Part) -> Result<()> {
     scene.product.ready().await?;
     let second = unharmed_and_restarts(&group, &first, 1).await?;
 
-    // A worker dies while it is away.
+    // A worker dies while the part is away.
     scene.product.kill(part).await?;
     second[3].signal(Signal::SIGKILL)?;
     scene.product.ready().await?;
@@ -70,7 +72,7 @@ async fn both_die_during_a_restart(scene: Scene) -> Result<()> {
     for part in [Part::ControlPlane, Part::NodeDaemon(1)] {
         scene.product.fresh(part).await?;
     }
-    // The grace holds the restart in its middle until both are dead.
+    // The grace period keeps the restart in its middle until both are dead.
     let script = r#"
         echo "attempt $LOCKSTEP_RESTART_ATTEMPT"
         trap 'echo stopping' TERM

@@ -28,19 +28,19 @@ async fn max_restarts_fail_the_jobset(scene: Scene) -> Result<()> {
     group.status_has("/terminalState", "Failed").await?;
     group.status_has("/inPlaceRestart/restarts", 1).await?;
     group.event("ReachedMaxRestarts").await?;
-    // The coordinator would have told of it before the condition was written.
+    // The coordinator would have reported it before it wrote the condition.
     let told = group.events("ReachedMaxRestarts").await?;
     ensure!(told.len() == 1, "{told:?}");
     Ok(())
 }
 
 async fn timed_out_restart_becomes_a_recreation(scene: Scene) -> Result<()> {
-    // Waited out once, and enough for the restart at the end.
+    // The test waits for this once, and it is enough for the restart at the end.
     let manifest = Manifest::new(2, IDLE).annotated("alpha.jobset.sigs.k8s.io/inplace-timeout", "15s");
     let group = scene.apply(&manifest).await?;
     let before = group.running(2).await?;
 
-    // An agent that does not answer: its worker never parks.
+    // The agent does not answer, so its worker never parks.
     before[0].agent.signal(Signal::SIGSTOP)?;
     before[1].signal(Signal::SIGKILL)?;
     let after = group.at_generation(&before, 2, START).await?;
@@ -48,7 +48,7 @@ async fn timed_out_restart_becomes_a_recreation(scene: Scene) -> Result<()> {
     for (old, new) in before.iter().zip(&after) {
         ensure!(
             old.place.uid != new.place.uid,
-            "the pod {} was not made anew",
+            "the pod {} was not recreated",
             old.place.pod
         );
         ensure!(!old.agent.is_alive(), "the old pod {} still runs", old.place.pod);

@@ -1,4 +1,4 @@
-//! Somebody debugs a worker from a container beside it, in its PID namespace.
+//! A user debugs a worker from a container beside it, in its PID namespace.
 
 use anyhow::{Context, Result, ensure};
 use lockstep_integration::harness::group::RESTART;
@@ -24,7 +24,8 @@ async fn what_a_debugger_of_the_same_user_left_behind_lives_on(scene: Scene) -> 
     left_behind(scene, json!({}), "5555002").await
 }
 
-/// A debugger leaves a process of this argument to the agent of a worker with this security context; then the other worker dies.
+/// A debugger leaves a process with this argument to the agent of a worker with this security
+/// context. Then the other worker dies.
 async fn left_behind(scene: Scene, security: serde_json::Value, argument: &str) -> Result<()> {
     let manifest = Manifest::new(2, IDLE).container(json!({"securityContext": security}));
     let group = scene.apply(&manifest).await?;

@@ -1,5 +1,5 @@
-//! Commands on a real node: the demo of `kubectl lockstep` shows a restart, and leaves nothing behind; what is well is said to be well; the testbed's
-//! own are found.
+//! Commands on a real node: the demo of `kubectl lockstep` shows a restart and leaves nothing
+//! behind; the check finds no fault in a sound installation; the commands of the testbed work.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -25,7 +25,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// As CONTRIBUTING.md calls it.
+/// This is the call in CONTRIBUTING.md.
 async fn programs_of_the_cluster_are_found_on_a_node(scene: Scene) -> Result<()> {
     let group = scene.apply(&Manifest::new(1, IDLE)).await?;
     let workers = group.running(1).await?;
@@ -46,12 +46,12 @@ async fn programs_of_the_cluster_are_found_on_a_node(scene: Scene) -> Result<()>
     Ok(())
 }
 
-/// The plugin, built as this test was.
+/// The plugin, built with the settings of this test.
 async fn plugin() -> Result<PathBuf> {
     control_plane::build("lockstep-cli", "kubectl-lockstep").await
 }
 
-/// What the plugin prints.
+/// The output of the plugin.
 pub(crate) async fn kubectl_lockstep(scene: &Scene, args: &[&str]) -> Result<String> {
     let mut command = Command::new(plugin().await?);
     command.arg("--kubeconfig").arg(&scene.access().kubeconfig);
@@ -66,7 +66,7 @@ async fn a_healthy_installation_is_said_to_be_well(scene: Scene) -> Result<()> {
         command.arg("--kubeconfig").arg(&scene.access().kubeconfig);
         Ok::<_, anyhow::Error>(command.args(args).stdin(Stdio::null()).output().await?)
     };
-    // What a case before this one has upset comes back by itself.
+    // A former case may have disturbed the product, which recovers by itself.
     eventually("all is well", PATIENCE, async || {
         let checked = run(&["check"]).await?;
         let said = String::from_utf8_lossy(&checked.stdout);
@@ -80,7 +80,7 @@ async fn a_healthy_installation_is_said_to_be_well(scene: Scene) -> Result<()> {
         Ok(())
     })
     .await?;
-    // As the daemon has found its containerd.
+    // This is how the daemon has found its containerd.
     eventually("agents get into containers", PATIENCE, async || {
         let nodes = run(&["nodes", "--output", "json"]).await?;
         let nodes: Value = serde_json::from_slice(&nodes.stdout)?;

@@ -1,4 +1,5 @@
-//! A worker that writes as much as it can: neither the restart nor the memory of ours depends on that.
+//! A worker that writes as much as it can: neither the restart nor the memory of the product
+//! depends on that.
 
 use std::time::{Duration, Instant};
 use std::{fs, io};
@@ -10,7 +11,8 @@ use lockstep_integration::harness::{Group, Manifest, Process, eventually, stopwa
 
 use crate::support::{Case, Part, Scene, case};
 
-/// Worker 0 writes blocks of 1 MB in lines of 8 kB, some 100 in a second, each with a line of its own before.
+/// Worker 0 writes blocks of 1 MB in lines of 8 kB, some 100 blocks a second. A line of its own
+/// precedes each block.
 const WRITER: &str = r#"
     echo "attempt $LOCKSTEP_RESTART_ATTEMPT"
     [ "$JOB_COMPLETION_INDEX" = 0 ] || exec sleep 1000000
@@ -25,32 +27,33 @@ const WRITER: &str = r#"
       done
       sleep 0.06
     done"#;
-/// For how long its output is measured.
+/// How long its output is measured.
 const MEASURED: Duration = Duration::from_secs(2);
-/// What it writes at least, megabytes a second, or there was no flood: containerd takes no more where the machine is slow.
+/// The least rate of output that is a flood, in megabytes a second: on a slow machine containerd
+/// takes no more.
 const FLOOD: f64 = 1.0;
-/// How much more memory a program of ours may use than before, bytes.
+/// How much more memory a program of the product may use than before, in bytes.
 const MORE: u64 = 8 << 20;
 
 pub(crate) fn cases() -> Vec<Case> {
     vec![case!(a_flood_of_output alone)]
 }
 
-/// Resident memory, bytes.
+/// Resident memory in bytes.
 fn resident(process: Process) -> Result<u64> {
     let line = process.status("VmRSS");
     let kilobytes = line.first().context("no VmRSS")?;
     Ok(kilobytes.parse::<u64>()? << 10)
 }
 
-/// Bytes that a process and all that it has waited for have written.
+/// The bytes that a process and its reaped children have written.
 fn written(process: Process) -> io::Result<u64> {
     let text = fs::read_to_string(format!("/proc/{}/io", process.pid))?;
     let count = text.lines().find_map(|line| line.strip_prefix("wchar: "));
     Ok(count.and_then(|count| count.parse().ok()).unwrap_or_default())
 }
 
-/// The worker's log is on disk up to some block of `attempt`.
+/// Waits until the worker's log has a block of `attempt`.
 async fn passed_on(group: &Group, worker: &Worker, attempt: u64) -> Result<()> {
     let end = format!("of attempt {attempt}");
     eventually(&format!("the log holds a block {end}"), RESTART, async || {
@@ -92,7 +95,7 @@ async fn a_flood_of_output(scene: Scene) -> Result<()> {
     ensure!(rate >= FLOOD, "only {rate:.1} MB/s are written");
 
     let mut times = Vec::new();
-    // The silent one dies, then the one that writes.
+    // The silent worker dies, then the one that writes.
     for (generation, victim) in [(1, 1), (2, 0), (3, 1), (4, 0)] {
         let victim = workers[victim].process;
         times.push(stopwatch::kill_in_place(workers.clone(), victim, RESTART).await?);

@@ -1,4 +1,5 @@
-//! Requests of the control plane do not queue with those of tenants: an API server sorts them by the chart's FlowSchemas (API Priority and Fairness).
+//! Requests of the control plane do not queue with those of tenants: an API server sorts them by
+//! the chart's FlowSchemas (API Priority and Fairness).
 
 use anyhow::{Context, Result, ensure};
 use http::{Method, Request};
@@ -10,7 +11,7 @@ use lockstep_integration::harness::group::START;
 
 use crate::support::{Case, Scene, case};
 
-/// Headers of each answer: which FlowSchema and which level the request was sorted into, by their UIDs.
+/// Headers of each answer: the UIDs of the FlowSchema and the priority level of the request.
 const SCHEMA: &str = "X-Kubernetes-PF-FlowSchema-UID";
 const LEVEL: &str = "X-Kubernetes-PF-PriorityLevel-UID";
 
@@ -29,7 +30,7 @@ async fn requests_of_the_control_plane_queue_by_themselves(scene: Scene) -> Resu
         (Method::GET, "/version", "lockstep-reads", "lockstep-reads"),
         (Method::POST, JOBSETS, "lockstep-writes", "lockstep-writes"),
     ] {
-        // The API server takes in what is new within a minute or two.
+        // The API server notices new objects within a minute or two.
         eventually(&format!("{method} {path} has {schema}"), START, async || {
             let sorted = sorted_into(&client, "lockstep-control-plane", &method, path).await?;
             ensure!(sorted == (schema.to_owned(), level.to_owned()), "{sorted:?}");
@@ -43,7 +44,8 @@ async fn requests_of_the_control_plane_queue_by_themselves(scene: Scene) -> Resu
     Ok(())
 }
 
-/// The names of the FlowSchema and of the level of such a request of a ServiceAccount, whatever becomes of it.
+/// The names of the FlowSchema and of the priority level for such a request of a ServiceAccount,
+/// whatever its result.
 async fn sorted_into(
     client: &Client,
     account: &str,

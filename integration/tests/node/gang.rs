@@ -1,4 +1,4 @@
-//! Gangs whose workers run: a failure restarts them in place, and who starts late joins.
+//! Gangs whose workers run: a failure restarts them in place, and late workers join.
 
 use anyhow::{Result, ensure};
 use lockstep_integration::cluster::node_name;
@@ -25,7 +25,7 @@ fn gang(workers: u32, minimum: u32, backend: &str) -> Manifest {
     manifest
 }
 
-/// It was bound once, runs, and nothing of it was given back.
+/// Checks that the gang was bound once, runs, and released nothing.
 async fn is_whole(group: &Group, backend: &str) -> Result<()> {
     group.status_has("/gangs/0/phase", "Scheduled").await?;
     let (reason, message) = group.condition("MinAvailable", START).await?;
@@ -33,7 +33,8 @@ async fn is_whole(group: &Group, backend: &str) -> Result<()> {
     let status = group.status().await?;
     let gang = &status["gangs"][0];
     let number = |key: &str| gang[key].as_i64().unwrap_or_default();
-    // kube-scheduler binds a PodGroup at once: who has not seen it in part counts no attempt.
+    // kube-scheduler binds a PodGroup at once: a leader that has not seen it partly bound counts no
+    // attempt.
     let attempts = if backend == "PodGroup" { 0..=1 } else { 1..=1 };
     ensure!(
         attempts.contains(&number("attempt")) && number("restartAttempt") == 0,
@@ -71,7 +72,8 @@ async fn a_gang_in_a_pod_group_restarts_in_place(scene: Scene) -> Result<()> {
     restarts_by(&scene, "PodGroup", true).await
 }
 
-/// A gang of this backend restarts in place, and its pods are in a group or are not.
+/// Checks that a gang of this backend restarts in place, and that its pods are in a group exactly
+/// if `grouped`.
 async fn restarts_by(scene: &Scene, backend: &str, grouped: bool) -> Result<()> {
     let group = scene.apply(&gang(4, 4, backend)).await?;
     restarts_in_place(&group, backend).await?;
@@ -86,7 +88,7 @@ async fn restarts_by(scene: &Scene, backend: &str, grouped: bool) -> Result<()> 
     Ok(())
 }
 
-/// What nodes have as many of as a test says.
+/// An extended resource. The test sets how much of it the nodes have.
 const SEATS: &str = "test.lockstep.dev/seats";
 
 async fn seats(scene: &Scene, count: u32) -> Result<()> {
@@ -124,7 +126,7 @@ async fn an_optional_worker_that_starts_late_joins_without_a_restart(scene: Scen
         is_whole(&group, backend).await?;
         seats(&scene, 3).await?;
         let after = group.running(3).await?;
-        // Any two of them are the minimum: who is created first is the Job controller's affair.
+        // Any two of them are the minimum: the Job controller decides which pods come first.
         let (kept, late): (Vec<_>, Vec<_>) = after.iter().partition(|worker| before.contains(worker));
         ensure!(kept.len() == 2, "{before:#?} became {after:#?}");
         group.status_has("/inPlaceRestart/phase", "InSync").await?;
@@ -134,7 +136,7 @@ async fn an_optional_worker_that_starts_late_joins_without_a_restart(scene: Scen
             [Value::Null, json!(0)].contains(&generation),
             "generation {generation}"
         );
-        // From now on it is one of them.
+        // From now on the late worker is one of them.
         late[0].signal(Signal::SIGKILL)?;
         group.restarted_in_place(&after, 1).await?;
         is_whole(&group, backend).await?;

@@ -1,4 +1,4 @@
-//! Workers that hang: no process ends, and yet nothing goes on.
+//! Workers that hang: no process ends, but the worker makes no progress.
 
 use anyhow::{Result, ensure};
 use lockstep_integration::harness::Manifest;
@@ -7,7 +7,8 @@ use serde_json::json;
 
 use crate::support::{Case, Scene, case};
 
-/// Gives a heartbeat ten times a second. The loop is the worker itself, so that a signal stops it.
+/// A worker that gives a heartbeat ten times a second. The loop is the worker itself, so that a
+/// signal stops it.
 pub(crate) const BEATING: &str = r#"while :; do touch "$LOCKSTEP_HEARTBEAT" || exit 3; sleep 0.1; done"#;
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -18,7 +19,7 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 async fn a_stopped_worker_restarts_its_group_in_place(scene: Scene) -> Result<()> {
-    // Neither root nor a root file system that can be written to.
+    // The worker is not root, and its root file system is read-only.
     let hardened = json!({"securityContext": {
         "runAsUser": 4321,
         "runAsNonRoot": true,
@@ -55,7 +56,7 @@ async fn a_stopped_worker_restarts_its_group_in_place(scene: Scene) -> Result<()
 async fn a_worker_that_does_not_come_up_restarts_its_group_until_no_restart_is_left(
     scene: Scene,
 ) -> Result<()> {
-    // At its second attempt it never gives a heartbeat.
+    // At its second attempt the worker never gives a heartbeat.
     let script = format!(r#"[ "$LOCKSTEP_RESTART_ATTEMPT" = 0 ] || exec sleep 1000000; {BEATING}"#);
     let manifest = Manifest::new(2, &script)
         .max_restarts(2)

@@ -1,4 +1,4 @@
-//! Tokens that real kubelets make: those of the node daemons are taken, that of somebody else's pod is not.
+//! Tokens of real kubelets: the hub accepts those of node daemons, and refuses that of another pod.
 
 use std::time::Duration;
 
@@ -19,14 +19,14 @@ pub(crate) fn cases() -> Vec<Case> {
 
 const PRODUCT: &str = "lockstep-system";
 const CA: &str = "lockstep-hub-ca";
-/// For a pod to come up and be refused some times.
+/// How long a pod may take to start and be refused several times.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 async fn the_daemon_in_somebody_elses_pod_is_refused(scene: Scene) -> Result<()> {
     let group = scene.apply(&Manifest::new(2, IDLE)).await?;
     let before = group.running(2).await?;
 
-    // Anybody may have a token for the hub's audience, and know its CA.
+    // Any pod may have a token for the hub's audience, and know its CA.
     let client = scene.access().client.clone();
     let ca = Api::<ConfigMap>::namespaced(client.clone(), PRODUCT)
         .get(CA)
@@ -53,7 +53,8 @@ async fn the_daemon_in_somebody_elses_pod_is_refused(scene: Scene) -> Result<()>
     let refused: Vec<&str> = log.lines().filter(|line| line.contains(&reason)).collect();
     ensure!(refused.len() == 1, "not logged once: {refused:#?}");
 
-    // Nobody else is disturbed, and who they are comes from their tokens: the group's node is heard.
+    // No other connection is disturbed, and daemons are identified by their tokens: the group's
+    // node is heard.
     let now = group.running(2).await?;
     ensure!(now == before, "{before:#?} became {now:#?}");
     now[0].signal(Signal::SIGKILL)?;
@@ -61,7 +62,8 @@ async fn the_daemon_in_somebody_elses_pod_is_refused(scene: Scene) -> Result<()>
     group.status_has("/inPlaceRestart/level", "Process").await
 }
 
-/// The product's own daemon, with nothing of a node, and a token of the namespace's default ServiceAccount.
+/// The product's own daemon without access to a node, with a token of the namespace's default
+/// ServiceAccount.
 fn impostor() -> Result<serde_json::Value> {
     let image = image::node_daemon(&image::Programs::chosen()?)?.name;
     Ok(json!({

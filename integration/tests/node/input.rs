@@ -1,4 +1,4 @@
-//! JobSets that cannot be: whoever wrote them is told what is wrong, and nothing is started.
+//! Invalid JobSets: their author learns what is wrong, and nothing starts.
 
 use anyhow::{Result, ensure};
 use lockstep_integration::harness::Manifest;
@@ -47,7 +47,7 @@ async fn bad_timeout(scene: Scene) -> Result<()> {
     .await
 }
 
-/// The API server refuses the JobSet, on the word of the webhook, with a message that names `field`.
+/// Checks that the webhook refuses the JobSet with a message that names `field`.
 async fn is_refused(scene: &Scene, manifest: &Manifest, field: &str) -> Result<()> {
     let Err(error) = scene.apply(manifest).await else {
         anyhow::bail!("kubectl takes it")

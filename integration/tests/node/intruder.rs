@@ -1,5 +1,6 @@
-//! Pods that speak as agents and are none: one that has the sockets of all pods of its node, by a `hostPath` volume, and one that has a program of its own mounted
-//! over the agent. Neither is believed, and nobody notices but who reads the daemon's log or the metrics.
+//! Pods that pose as agents: one has the sockets of all pods of its node, by a `hostPath` volume;
+//! the other mounts a program of its own over the agent. The daemon believes neither. Only its log
+//! and the metrics show them.
 
 use std::time::Duration;
 
@@ -22,11 +23,11 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Where the daemon has its pods' sockets, as the chart says.
+/// The daemon's folder of sockets, as in the chart.
 const SOCKETS: &str = "/run/lockstep/pods";
-/// For a pod to come up and be refused many times, and for the daemon to say so.
+/// How long a pod may take to start and be refused many times, and the daemon to report that.
 const PATIENCE: Duration = Duration::from_secs(180);
-/// So many refusals are no coincidence. Both intruders try once a second.
+/// This many refusals are no coincidence. Both intruders try once a second.
 const MANY: u64 = 20;
 
 async fn who_opens_the_socket_of_another_pod_is_refused(scene: Scene) -> Result<()> {
@@ -61,7 +62,8 @@ async fn who_opens_the_socket_of_another_pod_is_refused(scene: Scene) -> Result<
         ensure!(refused[0].contains(&reason), "not {reason}: {}", refused[0]);
     }
 
-    // Nobody else is disturbed, and the workers' own agents are heard and obeyed while the intruders try on.
+    // Nothing else is disturbed: the workers' own agents still report and restart them while the
+    // intruders keep trying.
     let now = group.running(2).await?;
     ensure!(now == before, "{before:#?} became {now:#?}");
     group.status_has("/inPlaceRestart/phase", "InSync").await?;
@@ -74,7 +76,7 @@ async fn who_opens_the_socket_of_another_pod_is_refused(scene: Scene) -> Result<
     let tried = refusals(&scene).await?;
     eventually("the intruders still try", PATIENCE, async || {
         let now = refusals(&scene).await?;
-        ensure!(now > tried, "{tried} refusals, and no more");
+        ensure!(now > tried, "still {tried} refusals");
         Ok(())
     })
     .await
@@ -102,14 +104,14 @@ async fn who_mounts_a_program_over_the_agent_gets_neither_agent_nor_socket(scene
     let why = "it mounts something of its own over, or below, /.lockstep";
     ensure!(refused[0].contains(why), "not why: {}", refused[0]);
 
-    // The group whose UID it names has not changed, and restarts as ever.
+    // The group whose UID it names has not changed, and restarts as usual.
     let now = group.running(2).await?;
     ensure!(now == before, "{before:#?} became {now:#?}");
     now[0].signal(Signal::SIGKILL)?;
     group.restarted_in_place(&before, 1).await?;
     group.status_has("/inPlaceRestart/level", "Process").await?;
 
-    // A JobSet that does so is told why it restarts otherwise.
+    // A JobSet with such a mount gets an event that says why it restarts otherwise.
     let own = json!({"volumeMounts": [{"name": "own", "mountPath": "/.lockstep/bin"}]});
     let manifest = Manifest::new(1, IDLE)
         .named("own")
@@ -119,7 +121,8 @@ async fn who_mounts_a_program_over_the_agent_gets_neither_agent_nor_socket(scene
     own.status_has("/inPlaceRestart/kind", "Plain").await
 }
 
-/// A pod with the labels and annotations of a worker, which has a program of its own mounted over the agent.
+/// A pod with the labels and annotations of a worker that mounts a program of its own over the
+/// agent.
 fn impostor(worker: &Pod, at: &Worker) -> Result<Value> {
     let labels = worker.metadata.labels.as_ref().context("no labels")?;
     let kept = [
@@ -128,7 +131,7 @@ fn impostor(worker: &Pod, at: &Worker) -> Result<Value> {
     ];
     let identity = kept.map(|key| (key.to_owned(), labels.get(key).cloned().unwrap_or_default()));
     let mut annotations = serde_json::Map::from_iter(identity.map(|(key, value)| (key, json!(value))));
-    // Not as a label: the Job controller would take the pod for its own.
+    // These are annotations, as by labels the Job controller would adopt the pod.
     annotations.insert(
         "batch.kubernetes.io/job-name".to_owned(),
         json!(labels.get("batch.kubernetes.io/job-name")),
@@ -164,7 +167,7 @@ fn impostor(worker: &Pod, at: &Worker) -> Result<Value> {
     }))
 }
 
-/// How many agents were refused, as the control plane has heard.
+/// The number of refused agents that the control plane knows of.
 async fn refusals(scene: &Scene) -> Result<u64> {
     let metrics = scene.product.metrics().await?;
     let count = metrics
@@ -173,8 +176,8 @@ async fn refusals(scene: &Scene) -> Result<u64> {
     Ok(count.context("no such metric")?.parse()?)
 }
 
-/// Two of the product's own agents, each the first process of its container: one is itself at the socket of the first worker's pod, the other says at
-/// that of the second's that it is the agent there.
+/// Two of the product's own agents, each PID 1 of its container. One reports itself at the socket
+/// of the first worker's pod. The other claims at the second worker's socket to be the agent there.
 fn intruder(workers: &[Worker]) -> Result<Value> {
     let image = image::node_daemon(&image::Programs::chosen()?)?.name;
     let agent = |name: &str, worker: &Worker, claim: &[&str]| {

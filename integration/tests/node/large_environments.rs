@@ -1,5 +1,6 @@
-//! A node whose pods have so large an environment that containerd cannot tell an NRI plugin of them: the daemon is none until they are gone. It says so,
-//! and does what can be done without.
+//! A node whose pods have such a large environment that containerd cannot describe them to an NRI
+//! plugin: the daemon is not a plugin until they are gone. It says so, and does what it can without
+//! NRI.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
@@ -17,13 +18,15 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![case!(nri_is_lost_to_them_and_groups_restart_all_the_same alone)]
 }
 
-/// NRI sends four containers at once at least, and 4 MiB at most. Three of these are more: so many of them, beside up to 16 others, are three in some
-/// four, however they are put in order.
+/// NRI sends at least four containers at once, and at most 4 MiB. Three of these containers exceed
+/// that. With this many of them beside up to 16 others, some group of four holds three, in any
+/// order.
 const PODS: usize = 20;
-/// Variables of each, in two ConfigMaps, and the bytes of each variable: the kernel takes 128 KiB at most, and 2 MiB of all.
+/// The variables of each container, in two ConfigMaps, and the bytes of each variable: the kernel
+/// allows at most 128 KiB for one, and 2 MiB for all.
 const VARIABLES: usize = 18;
 const BYTES: usize = 95_000;
-/// How the plugin says it.
+/// The message of the plugin.
 const SAID: &str = "no agent gets into containers on node-1: containerd closes each connection before it has told of the node's pods";
 /// How long a restart may take until it becomes a recreation.
 const TIMEOUT: &str = "20s";
@@ -33,7 +36,8 @@ async fn nri_is_lost_to_them_and_groups_restart_all_the_same(scene: Scene) -> Re
     let workers = supervised.running(2).await?;
     supervised.status_has("/inPlaceRestart/phase", "InSync").await?;
     large_pods(&scene).await?;
-    // The daemon that was a plugin before them goes on as one. The next one cannot become one.
+    // A daemon that was a plugin before these pods came stays one. The next daemon cannot become
+    // one.
     scene.product.renew(Part::NodeDaemon(1)).await?;
     eventually("the plugin says so", RESTART, async || {
         let said = kubectl_lockstep(&scene, &["check"]).await?;
@@ -44,13 +48,13 @@ async fn nri_is_lost_to_them_and_groups_restart_all_the_same(scene: Scene) -> Re
             node["nriHealth"]["state"] == "away" && node["level"] == "container",
             "{nodes}"
         );
-        // It is of use, and a rollout goes on past it.
+        // The daemon is ready nevertheless, and a rollout does not stop at it.
         ensure!(node["connected"] == true && node["ready"] == true, "{nodes}");
         Ok(())
     })
     .await?;
 
-    // Who runs is not disturbed, and who has an agent restarts by it.
+    // Running workers are not disturbed, and workers with an agent restart by it.
     ensure!(supervised.running(2).await? == workers, "they were disturbed");
     workers[0].signal(Signal::SIGKILL)?;
     let workers = supervised.restarted_in_place(&workers, 1).await?;
@@ -80,7 +84,7 @@ async fn nri_is_lost_to_them_and_groups_restart_all_the_same(scene: Scene) -> Re
         Ok(())
     })
     .await?;
-    // Of those that have none: their next containers have one.
+    // Workers without an agent get one with their next containers.
     second[0].1.signal(Signal::SIGKILL)?;
     let with_agents = eventually("they have agents", RESTART, async || {
         let (workers, others) = bare.workers().await?;
@@ -110,7 +114,7 @@ async fn nodes(scene: &Scene) -> Result<Value> {
     Ok(serde_json::from_str(&nodes)?)
 }
 
-/// Makes pods that nobody restarts, with such environments, and waits until they run.
+/// Creates pods with such environments that are never restarted, and waits until they run.
 async fn large_pods(scene: &Scene) -> Result<()> {
     let names = ["large-a", "large-b"];
     for (number, name) in names.iter().enumerate() {
@@ -166,7 +170,8 @@ async fn large_pods(scene: &Scene) -> Result<()> {
     .await
 }
 
-/// Waits until the two workers of a group run without an agent, in other pods than `before`: their pods' uids, and PID 1 of their containers.
+/// Waits until the two workers of a group run without an agent, in other pods than `before`.
+/// Returns the UIDs of their pods, and PID 1 of their containers.
 async fn without_agent(group: &Group, before: &[(String, Process)]) -> Result<Vec<(String, Process)>> {
     eventually("two workers run without an agent", START, async || {
         let mut workers = Vec::new();
@@ -174,7 +179,7 @@ async fn without_agent(group: &Group, before: &[(String, Process)]) -> Result<Ve
             let uid = pod.metadata.uid.clone().unwrap_or_default();
             ensure!(
                 before.iter().all(|(old, _)| *old != uid),
-                "the pod is one of before"
+                "the pod is a former one"
             );
             let init = process::init_of(&container_id(&pod, CONTAINER)?).context("no PID 1")?;
             ensure!(init.args() == ["sleep", "1000000"], "{:?}", init.args());

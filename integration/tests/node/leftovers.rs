@@ -1,4 +1,5 @@
-//! What an attempt leaves behind beside processes: the next one starts as in a fresh container, where the agent may see to it.
+//! What an attempt leaves behind apart from processes: the next one starts as in a fresh container,
+//! as far as the agent has the rights.
 
 use anyhow::{Result, ensure};
 use lockstep_integration::harness::{Manifest, Worker};
@@ -15,7 +16,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// More than the container's memory has room for, were they kept.
+/// If these were kept, they would exceed the memory of the container.
 const RESTARTS: u64 = 8;
 
 async fn mounts_of_an_attempt_do_not_pile_up(scene: Scene) -> Result<()> {
@@ -48,7 +49,8 @@ async fn mounts_of_an_attempt_do_not_pile_up(scene: Scene) -> Result<()> {
     group.status_has("/inPlaceRestart/level", "Process").await
 }
 
-/// Rank 0 listens without `SO_REUSEADDR`, as many simple servers do; the others stay connected to it. Nobody handles SIGTERM.
+/// Rank 0 listens without `SO_REUSEADDR`, as many simple servers do; the others stay connected to
+/// it. No rank handles SIGTERM.
 const SERVER: &str = r#"
 import os, socket, time
 attempt = os.environ["LOCKSTEP_RESTART_ATTEMPT"]

@@ -1,4 +1,5 @@
-//! A node with eight workers is lost: nobody is disturbed before somebody says so; then their replacements are made at once.
+//! A node with eight workers is lost: no other worker is disturbed until the node is marked; then
+//! the lost workers are replaced at once.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -17,10 +18,11 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![case!(the_workers_of_a_lost_node_are_replaced_elsewhere)]
 }
 
-/// Workers on the node that is lost, and elsewhere.
+/// The number of workers on the lost node, and elsewhere.
 const LOST: u32 = 8;
 const OTHERS: u32 = 3;
-/// From the end of a pod, on a busy machine. That it was not the Job controller, which waits 10 s and ever longer, is seen by the names.
+/// The time from the end of a pod to its replacement, on a busy machine. The names show that the
+/// replacement is not by the Job controller, which waits 10 s and ever longer.
 const REPLACED: Duration = Duration::from_secs(30);
 
 async fn the_workers_of_a_lost_node_are_replaced_elsewhere(scene: Scene) -> Result<()> {
@@ -71,12 +73,12 @@ async fn the_workers_of_a_lost_node_are_replaced_elsewhere(scene: Scene) -> Resu
         now == after,
         "restarted more than once: {after:#?} became {now:#?}"
     );
-    // Or the next run of a cluster that is kept would wait for it.
+    // Otherwise the next run on a kept cluster would wait for it.
     scene.namespace.kubectl(&["delete", "node", &name]).await?;
     Ok(())
 }
 
-/// Eight workers that want to be on this node, and three that must not.
+/// Eight workers that prefer this node, and three that must avoid it.
 fn mostly_on(node: &str) -> Manifest {
     let is = |operator: &str| json!({"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": operator, "values": [node]}]});
     let preferred = json!([{"weight": 100, "preference": is("In")}]);
@@ -101,8 +103,8 @@ fn affinity(how: &str, what: Value) -> Value {
     json!({"affinity": {"nodeAffinity": {how: what}}})
 }
 
-/// Says that the node runs no more, so that Kubernetes ends its pods, which takes it up to 20 s. Gives the longest time from the end of a
-/// pod until there is another in its place.
+/// Marks the node as out of service, so that Kubernetes ends its pods, which takes up to 20 s.
+/// Returns the longest time from the end of a pod to its replacement.
 async fn replaced(group: &Group, node: &str, lost: &[&Worker]) -> Result<Duration> {
     let out = [
         "taint",
@@ -134,7 +136,8 @@ async fn replaced(group: &Group, node: &str, lost: &[&Worker]) -> Result<Duratio
     took.into_values().max().context("none was lost")
 }
 
-/// The name of the pod that the control plane puts in the place of this one, which is of the first replicatedJob.
+/// The name of the control plane's replacement for this pod, which belongs to the first
+/// replicatedJob.
 fn next_name(place: &Place) -> String {
     naming::replacement_pod_name("group-w-0", place.index, &place.uid)
 }

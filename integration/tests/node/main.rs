@@ -1,4 +1,5 @@
-//! What must hold on a real node: JobSets under a real kubelet and containerd, with the product installed by its chart.
+//! What must hold on a real node: JobSets under a real kubelet and containerd, with the product
+//! installed by its chart.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod changed;

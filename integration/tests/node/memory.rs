@@ -1,4 +1,4 @@
-//! Workers that use more memory than they may, and are killed by the kernel.
+//! Workers that exceed their memory limit, and are killed by the kernel.
 
 use std::fs;
 use std::path::Path;
@@ -11,14 +11,15 @@ use serde_json::json;
 
 use crate::support::{Case, Scene, case};
 
-/// As soon as there is a file `/tmp/eat`, becomes what uses memory, once.
+/// A script that becomes the memory eater as soon as there is a file `/tmp/eat`, once.
 const EATER: &str = r#"
     echo "attempt $LOCKSTEP_RESTART_ATTEMPT"
     while [ ! -e /tmp/eat ]; do sleep 0.1; done
     rm /tmp/eat"#;
 /// Uses 300 MB.
 const ONE: &str = "exec dd if=/dev/zero of=/dev/null bs=300M count=1";
-/// Each uses 40 MB, for ever. The kernel adds less than all memory for the worst score: for one process with all of it, that is not enough.
+/// Each process uses 40 MB for ever. The worst OOM score adds less than the whole memory, which is
+/// not enough against one process that has all of it.
 const TWO: &str = "dd if=/dev/zero of=/dev/null bs=40M & exec dd if=/dev/zero of=/dev/null bs=40M";
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -28,7 +29,8 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Requests are limits, so that no process of the containers is a better victim than another from the start.
+/// Requests equal limits, so that no process of the containers starts as a better victim than
+/// another.
 async fn eaters(scene: &Scene, eat: &str) -> Result<(Group, Vec<Worker>)> {
     let limits = json!({"cpu": "500m", "memory": "64Mi"});
     let manifest =
@@ -44,7 +46,7 @@ fn eat(worker: &Worker) -> Result<()> {
     fs::write(&path, "").with_context(|| path)
 }
 
-/// How many processes of the container the kernel has killed for want of memory (cgroup v1).
+/// How many processes of the container the OOM killer has killed (cgroup v1).
 fn killed(worker: &Worker) -> Result<u64> {
     let groups = fs::read_to_string(format!("/proc/{}/cgroup", worker.agent.pid))?;
     let group = groups.lines().find_map(|line| line.split_once(":memory:"));
@@ -75,7 +77,7 @@ async fn worker_out_of_memory_restarts_in_place(scene: Scene) -> Result<()> {
 
 async fn container_out_of_memory_comes_back(scene: Scene) -> Result<()> {
     let (group, before) = eaters(&scene, TWO).await?;
-    // With the agent, which is PID 1, the container ends.
+    // The agent is PID 1: when it dies the container ends.
     fs::write(format!("/proc/{}/oom_score_adj", before[1].agent.pid), "1000")?;
     eat(&before[1])?;
     let after = group.at_generation(&before, 1, START).await?;

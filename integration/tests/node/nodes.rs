@@ -31,7 +31,7 @@ async fn spread(scene: &Scene, script: &str) -> Result<(Group, Vec<Worker>)> {
         "whenUnsatisfiable": "DoNotSchedule",
         "labelSelector": {"matchLabels": {"jobset.sigs.k8s.io/jobset-name": "group"}},
     });
-    // Another case may have a node of its own.
+    // Another case may have added a node.
     let ours = json!({"key": "kubernetes.io/hostname", "operator": "In", "values": NODES.map(node_name)});
     let required = json!({"nodeSelectorTerms": [{"matchExpressions": [ours]}]});
     let manifest = Manifest::new(WORKERS, script).pod(json!({
@@ -61,7 +61,7 @@ fn kill_one(node: u8, workers: &[Worker]) -> Result<()> {
         .signal(Signal::SIGKILL)
 }
 
-/// All workers restart once, in place.
+/// Waits until all workers have restarted once, in place.
 async fn restarts(group: &Group, before: &[Worker], generation: u64) -> Result<Vec<Worker>> {
     let after = group.restarted_in_place(before, generation).await?;
     group.status_has("/inPlaceRestart/restarts", generation).await?;
@@ -80,15 +80,15 @@ async fn a_death_on_any_node_restarts_the_workers_of_all_in_place(scene: Scene) 
         kill_one(node, &workers)?;
         workers = restarts(&group, &workers, generation).await?;
     }
-    // One on each node at the same time is one failure.
+    // Failures on all nodes at the same time are one failure.
     for node in NODES {
-        // The restart may be faster, and have ended this one already.
+        // The restart may be faster and have stopped this worker already.
         let _ = kill_one(node, &workers);
     }
     workers = restarts(&group, &workers, 4).await?;
     for worker in &workers {
         let log = group.logged(&worker.place.pod, "attempt 4").await?;
-        // The agent logs too, where a worker has failed.
+        // The agent also logs if a worker has failed.
         let attempts: Vec<&str> = log.lines().filter(|line| line.starts_with("attempt")).collect();
         ensure!(
             attempts == ["attempt 0", "attempt 1", "attempt 2", "attempt 3", "attempt 4"],
@@ -102,7 +102,7 @@ async fn a_death_on_any_node_restarts_the_workers_of_all_in_place(scene: Scene) 
 }
 
 async fn a_daemon_that_dies_in_the_middle_is_waited_for(scene: Scene) -> Result<()> {
-    // The grace holds the restart in its middle until the daemon is dead.
+    // The grace period keeps the restart in its middle until the daemon is dead.
     let script = r#"
         echo "attempt $LOCKSTEP_RESTART_ATTEMPT"
         trap 'echo stopping' TERM
@@ -153,7 +153,7 @@ async fn a_node_that_is_cut_off_is_waited_for(scene: Scene) -> Result<()> {
     .await?;
     ensure!(
         on(3, &before).all(|worker| worker.process.is_alive()),
-        "workers died that nobody could reach"
+        "workers that could not be reached died"
     );
     scene.product.join_hub().await?;
     restarts(&group, &before, 2).await?;

@@ -1,4 +1,4 @@
-//! Steps and dependencies with real pods, as the examples have them.
+//! Stages and dependencies with real pods, as in the examples.
 
 use anyhow::{Result, ensure};
 use serde_json::Value;
@@ -15,7 +15,8 @@ pub(crate) fn cases() -> Vec<Case> {
 
 const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../examples");
 
-/// Applies an example and waits for it to complete; its Jobs by name, with when they were made and when they ended.
+/// Applies an example and waits until it completes. Returns its Jobs by name, with the times of
+/// their creation and end.
 async fn completes(scene: &Scene, example: &str) -> Result<Vec<(String, String, String)>> {
     let file = format!("{EXAMPLES}/{example}.yaml");
     scene.namespace.kubectl(&["apply", "--filename", &file]).await?;
@@ -51,7 +52,7 @@ async fn steps_run_one_after_the_other(scene: Scene) -> Result<()> {
     for (earlier, later) in [("prepare", "train"), ("train", "evaluate")] {
         for (_, made, _) in of(&jobs, later) {
             for (name, _, ended) in of(&jobs, earlier) {
-                // To the second, as Kubernetes keeps them.
+                // Kubernetes keeps these times to the second.
                 ensure!(
                     !ended.is_empty() && ended <= made,
                     "{later} before {name} had ended: {jobs:?}"
@@ -68,7 +69,7 @@ async fn what_depends_on_others_runs_when_they_are_ready_or_done(scene: Scene) -
     let ended = |part: &str| of(&jobs, part).map(|(_, _, ended)| ended.clone()).max();
     ensure!(made("driver") <= made("workers"), "{jobs:?}");
     ensure!(ended("workers") <= made("report"), "{jobs:?}");
-    // The driver, which never ends by itself, went when the report was done.
+    // The driver never ends by itself, and was deleted when the report was done.
     Ok(())
 }
 

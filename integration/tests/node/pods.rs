@@ -1,4 +1,5 @@
-//! Pods that are deleted or evicted, containers that kubelet kills, and JobSets that are suspended.
+//! Pods that are deleted or evicted, containers that the kubelet kills, and JobSets that are
+//! suspended.
 
 use std::time::Instant;
 
@@ -28,7 +29,7 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 async fn deleted_pod_is_replaced_at_the_next_generation(scene: Scene) -> Result<()> {
-    // With exit 0 the Job would count the index as done.
+    // After exit 0 the Job would count the index as done.
     let script = r#"
         echo "attempt $LOCKSTEP_RESTART_ATTEMPT"
         trap 'echo saving; sleep 1; echo saved; exit 143' TERM
@@ -57,7 +58,7 @@ async fn deleted_pod_is_replaced_at_the_next_generation(scene: Scene) -> Result<
     );
     ensure!(
         log.iter().any(|line| line == "saved"),
-        "the worker was not given its grace: {log:?}"
+        "the worker did not get its grace period: {log:?}"
     );
 
     let after = group.at_generation(&before, 1, START).await?;
@@ -105,7 +106,7 @@ async fn evicted_pod_is_replaced_and_nobody_else_moves(scene: Scene) -> Result<(
 
 /// The probe looks for a file in the container's own layer: the next container does not have it.
 async fn a_container_that_fails_its_liveness_probe_restarts_the_group_once(scene: Scene) -> Result<()> {
-    // The one failure that ends the container must not be that the machine was slow.
+    // A slow machine must not be the failure that ends the container.
     let probe = json!({
         "exec": {"command": ["test", "!", "-e", "/sick"]},
         "periodSeconds": 1,
@@ -133,12 +134,13 @@ async fn a_container_that_fails_its_liveness_probe_restarts_the_group_once(scene
     restarted_once(&group).await
 }
 
-/// The name of the pod that the control plane puts in the place of this one. The Job controller, which would too after 10 s and ever longer, gives others.
+/// The name of the control plane's replacement for this pod. The Job controller, which replaces
+/// pods after 10 s and ever longer, uses other names.
 fn next_name(group: &Group, place: &Place) -> String {
     naming::replacement_pod_name(&format!("{}-w-0", group.name), place.index, &place.uid)
 }
 
-/// All places but this one are the same.
+/// Checks that all places but this one are the same.
 fn ensure_others_unchanged(before: &[Worker], after: &[Worker], turn: usize) -> Result<()> {
     for (index, (before, after)) in before.iter().zip(after).enumerate() {
         ensure!(
@@ -155,7 +157,7 @@ async fn pods_deleted_one_after_another_are_each_replaced_by_the_control_plane(s
     let manifest = Manifest::new(4, IDLE).pod(json!({"terminationGracePeriodSeconds": 1}));
     let group = scene.apply(&manifest).await?;
     let mut before = group.running(4).await?;
-    // The last one twice.
+    // The last pod is deleted twice.
     for (round, turn) in [(1, 0), (2, 1), (3, 2), (4, 2)] {
         let victim = before[turn].place.clone();
         let start = Instant::now();
@@ -226,7 +228,8 @@ async fn a_worker_that_keeps_failing_loses_its_pod(scene: Scene) -> Result<()> {
 }
 
 async fn agent_told_to_go_without_worker_exits_143(scene: Scene) -> Result<()> {
-    // The second worker never ends by itself, so the first stays parked until the grace of the second is over.
+    // The second worker never ends by itself, so the first stays parked until the grace period of
+    // the second is over.
     let script = r#"
         [ "$JOB_COMPLETION_INDEX" = 0 ] && exec sleep 1000000
         trap 'echo stopping' TERM
@@ -251,7 +254,7 @@ async fn agent_told_to_go_without_worker_exits_143(scene: Scene) -> Result<()> {
     Ok(())
 }
 
-/// Deletes a pod and sees with which code its worker container ends.
+/// Deletes a pod, and returns the exit code of its worker container.
 async fn exit_code_of_deleted(scene: &Scene, group: &Group, name: &str) -> Result<i32> {
     let pods: Api<Pod> = Api::namespaced(scene.access().client.clone(), &scene.namespace.name);
     let at = pods

@@ -1,4 +1,5 @@
-//! Real Ray, from its wheels, in pods of the node: RayJobs that compute, fail, run out of time, and lose what they run on.
+//! Real Ray, from its wheels, in pods of the node: RayJobs that compute, fail, time out, and lose
+//! parts of their cluster.
 
 mod attempts;
 mod computes;
@@ -25,16 +26,18 @@ pub(crate) fn cases() -> Vec<Case> {
 /// Ray takes seconds of CPU time for each of its nodes before it runs anything.
 const PATIENCE: Duration = Duration::from_secs(180);
 const IMAGE: &str = "localhost/ray:2";
-/// Where the node has much to do, Ray's head gives up and is started again before it is up, and a job that was made for it has lost an attempt.
+/// On a busy node Ray's head gives up and restarts before it is up, and a job that was created for
+/// it loses an attempt.
 const SPARE: i64 = 3;
-/// Of `emptyDir`s and of what Ray takes by itself there is more than a test needs.
+/// The sizes of `emptyDir`s and Ray's defaults are larger than a test needs.
 const STORE: &str = "100000000";
 
 fn is_head(pod: &str) -> bool {
     pod.contains("-head-")
 }
 
-/// What Ray cannot be without, in each of these pods: its control store in the head, and what starts its workers in the others.
+/// Ray's essential process in each of these pods: the control store in the head, and the raylet in
+/// the others.
 fn programs(pods: &[(String, String, String)]) -> Result<Vec<Process>> {
     let programs = pods.iter().map(|(name, _, container)| {
         let program = if is_head(name) { "gcs_server" } else { "raylet" };
@@ -51,7 +54,7 @@ fn program_of(container: &str, program: &str) -> Option<Process> {
     processes.find(|process| process.args().first().is_some_and(|path| path.ends_with(program)))
 }
 
-/// Has the product look after RayJobs, and Ray's image on the node.
+/// Enables Ray in the product, and puts Ray's image on the node.
 async fn with_ray(scene: &Scene) -> Result<()> {
     scene.product.load(&image::ray().await?).await?;
     scene.product.reinstall(&["ray.enabled=true"]).await?;
@@ -65,7 +68,7 @@ async fn with_ray(scene: &Scene) -> Result<()> {
     .await
 }
 
-/// A RayJob `rj` on a head and so many workers, with attempts to spare.
+/// A RayJob `rj` on a head and this many workers, with attempts to spare.
 fn rayjob(entrypoint: &str, workers: u32) -> Value {
     let template = json!({"spec": {
         "terminationGracePeriodSeconds": 1,
@@ -115,7 +118,7 @@ fn retries(status: &Value) -> i64 {
     status["numRetries"].as_i64().unwrap_or(0)
 }
 
-/// Waits until the status holds this.
+/// Waits until the status has this value.
 async fn has(namespace: &Namespace, pointer: &str, value: &Value) -> Result<Value> {
     eventually(&format!("{pointer} is {value}"), PATIENCE, async || {
         let status = status(namespace).await?;
@@ -125,7 +128,7 @@ async fn has(namespace: &Namespace, pointer: &str, value: &Value) -> Result<Valu
     .await
 }
 
-/// Ids of all jobs that were submitted to Ray as it runs now.
+/// The ids of all jobs submitted to the Ray that runs now.
 async fn submissions(namespace: &Namespace) -> Result<Vec<Value>> {
     const ASK: &str = "import urllib.request; print(urllib.request.urlopen('http://127.0.0.1:8265/api/jobs/').read().decode())";
     let pods = pods(namespace).await?;
@@ -153,7 +156,7 @@ async fn submissions(namespace: &Namespace) -> Result<Vec<Value>> {
     Ok(submitted.map(|job| job["submission_id"].clone()).collect())
 }
 
-/// Waits for the end, which must be this one.
+/// Waits for the end of the RayJob, which must be this one.
 async fn ended(namespace: &Namespace, how: &str) -> Result<Value> {
     let ended = eventually("the RayJob ends", PATIENCE, async || {
         let status = status(namespace).await?;
@@ -169,7 +172,7 @@ async fn ended(namespace: &Namespace, how: &str) -> Result<Value> {
     Ok(ended)
 }
 
-/// What the driver has printed, once the submitter has shown all of it.
+/// The output of the driver, once the submitter has shown all of it.
 async fn logs(namespace: &Namespace) -> Result<String> {
     let patience = format!("--timeout={}s", PATIENCE.as_secs());
     namespace
@@ -178,7 +181,7 @@ async fn logs(namespace: &Namespace) -> Result<String> {
     namespace.kubectl(&["logs", "job/rj"]).await
 }
 
-/// Name, UID and container of each of Ray's pods.
+/// The name, UID and container of each of Ray's pods.
 async fn pods(namespace: &Namespace) -> Result<Vec<(String, String, String)>> {
     let args = [
         "get",

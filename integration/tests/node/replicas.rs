@@ -1,4 +1,4 @@
-//! Two replicas of the control plane: one of them is ready at any time, whatever is drained or rolled out.
+//! Two replicas of the control plane: one of them is ready at any time, during drains and rollouts.
 
 use std::time::Duration;
 
@@ -29,21 +29,22 @@ pub(crate) fn cases() -> Vec<Case> {
 }
 
 const NAMESPACE: &str = "lockstep-system";
-/// As docs/install.md says, but with the default times of the Lease: a busy machine may keep a healthy leader from renewing it for longer than the short
-/// ones allow.
+/// The values of docs/install.md, but with the default times of the Lease: on a busy machine a
+/// healthy leader may be unable to renew it within the short ones.
 const REPLICAS: [&str; 2] = [
     "controller.replicas=2",
     "controller.podDisruptionBudget.enabled=true",
 ];
 const NODES: [u8; 3] = [1, 2, 3];
-/// Between two looks at the replicas.
+/// The pause between two looks at the replicas.
 const PAUSE: Duration = Duration::from_millis(100);
-/// So many looks one after the other, 5 s at least, that find no replica ready: fewer may be a probe that a busy machine has kept waiting.
+/// The number of consecutive looks without a ready replica that counts as a failure, at least 5 s:
+/// fewer may be a probe that is late on a busy machine.
 const LOOKS: usize = 50;
-/// How long an eviction is asked for that is refused.
+/// How long the test repeats an eviction that is refused.
 const REFUSED: Duration = Duration::from_secs(5);
 
-/// Does something while there are two replicas.
+/// Runs `act` while there are two replicas.
 async fn with_replicas(scene: &Scene, act: impl AsyncFnOnce(&Scene) -> Result<()>) -> Result<()> {
     scene.product.reinstall(&REPLICAS).await?;
     let result = async {
@@ -51,7 +52,7 @@ async fn with_replicas(scene: &Scene, act: impl AsyncFnOnce(&Scene) -> Result<()
         act(scene).await
     };
     let result = Box::pin(result).await;
-    // Whatever was found: others have one, and may use all nodes.
+    // This comes back whatever the result: other cases expect one replica, and may use all nodes.
     let nodes = NODES.map(node_name);
     let uncordon = [&["uncordon"], nodes.each_ref().map(String::as_str).as_slice()].concat();
     let free = scene.access().kubectl(&uncordon, "").await.map(drop);
@@ -59,7 +60,7 @@ async fn with_replicas(scene: &Scene, act: impl AsyncFnOnce(&Scene) -> Result<()
     result.and(free).and(one)
 }
 
-/// Waits until both replicas are ready, and either may be taken away. The one that leads comes first.
+/// Waits until both replicas are ready, and either may be evicted. The leader comes first.
 async fn both_are_there(scene: &Scene) -> Result<[Pod; 2]> {
     let budgets: Api<PodDisruptionBudget> = Api::namespaced(scene.access().client.clone(), NAMESPACE);
     eventually("both replicas are ready", READY, async || {
@@ -71,7 +72,7 @@ async fn both_are_there(scene: &Scene) -> Result<[Pod; 2]> {
             ready.len(),
             all.len()
         );
-        // What went before is gone altogether, and the budget counts these two.
+        // All former replicas are gone, and the budget counts these two.
         let status = budgets.get("lockstep-control-plane").await?.status;
         let status = status.context("no status")?;
         ensure!(
@@ -99,7 +100,7 @@ async fn two_replicas_are_drained_and_rolled_out_in_a_storm_of_restarts(scene: S
         let mut storm = Storm::gather(scene).await?;
         let replicas = both_are_there(scene).await?;
         let [leaders, others] = replicas.each_ref().map(node_of);
-        // Both nodes at once: the budget has one drain wait for the other.
+        // Drains both nodes at once: the budget makes one drain wait for the other.
         let drained = async {
             let (one, other) = tokio::join!(drain(scene, leaders?), drain(scene, others?));
             one.and(other)
@@ -141,7 +142,7 @@ async fn two_replicas_are_drained_and_rolled_out_in_a_storm_of_restarts(scene: S
 async fn the_last_replica_is_not_evicted(scene: Scene) -> Result<()> {
     with_replicas(&scene, async |scene| {
         let replicas = both_are_there(scene).await?;
-        // No other may take the place of the first.
+        // Nothing may replace the first.
         for node in NODES {
             scene.access().kubectl(&["cordon", &node_name(node)], "").await?;
         }
@@ -149,7 +150,7 @@ async fn the_last_replica_is_not_evicted(scene: Scene) -> Result<()> {
         let [first, second] = replicas.each_ref().map(ResourceExt::name_any);
         let plainly = EvictParams::default();
         pods.evict(&first, &plainly).await?;
-        // Who is refused is told to try again, which the client does by itself.
+        // A refusal asks the client to try again, which it does by itself.
         let evicted = tokio::time::timeout(REFUSED, pods.evict(&second, &plainly));
         match evicted.await {
             Err(_) => {}
@@ -169,20 +170,21 @@ async fn the_last_replica_is_not_evicted(scene: Scene) -> Result<()> {
     .await
 }
 
-/// Takes the replicas of the control plane off a node, as `kubectl drain` does: by evictions, tried again where the budget refuses them.
+/// Evicts the replicas of the control plane from a node, as `kubectl drain` does: it tries again if
+/// the budget refuses.
 async fn drain(scene: &Scene, node: &str) -> Result<()> {
     let replicas = "--pod-selector=app.kubernetes.io/component=control-plane";
     let drain = ["drain", node, "--ignore-daemonsets", replicas, "--timeout=300s"];
     scene.access().kubectl(&drain, "").await.map(drop)
 }
 
-/// It has run, and is not on its way out.
+/// True if it has run, and is not being deleted.
 fn is_there(pod: &Pod) -> bool {
     pod.metadata.deletion_timestamp.is_none() && container_id(pod, "control-plane").is_ok()
 }
 
-/// Looks at the replicas while something is done: one is ready at any time. Its probe may be late; that one has run
-/// and is there to stay must hold at every look.
+/// Observes the replicas while `act` runs: one must be ready at any time. Its probe may be late,
+/// but every look must find one that has run and stays.
 async fn never_without(product: &Product, act: impl Future<Output = Result<()>>) -> Result<()> {
     let (over, is_over) = watch::channel(false);
     let looked = async {

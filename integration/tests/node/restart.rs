@@ -1,4 +1,4 @@
-//! One worker dies, all restart in place.
+//! One worker dies, and all restart in place.
 
 use std::time::Duration;
 
@@ -77,7 +77,7 @@ async fn simultaneous_deaths_are_one_restart(scene: Scene) -> Result<()> {
     let group = scene.apply(&Manifest::new(4, IDLE)).await?;
     let before = group.running(4).await?;
     for worker in &before {
-        // The restart may be faster, and have ended this one already.
+        // The restart may be faster and have stopped this worker already.
         let _ = worker.signal(Signal::SIGKILL);
     }
     group.restarted_in_place(&before, 1).await?;
@@ -85,9 +85,11 @@ async fn simultaneous_deaths_are_one_restart(scene: Scene) -> Result<()> {
     group.status_has("/inPlaceRestart/phase", "InSync").await
 }
 
-/// How much slower the last restarts may be than the first ones. What a restart takes is for the benchmark, which has the machine for itself.
+/// How much slower the last restarts may be than the first ones. The benchmark, which has the
+/// machine for itself, measures how long a restart takes.
 const SLOWDOWN: u32 = 2;
-/// Times below this are not compared: what else the machine does may take as long. Whatever makes workers wait takes longer.
+/// Times below this are not compared, as other load of the machine may take as long. Any wait of
+/// the workers takes longer.
 const NOISE: Duration = Duration::from_secs(1);
 
 async fn twenty_in_a_row(scene: Scene) -> Result<()> {

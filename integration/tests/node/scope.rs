@@ -1,4 +1,4 @@
-//! One worker dies and restarts alone; then one of another replicatedJob dies, and all restart.
+//! One worker dies and restarts by itself; then one of another replicatedJob dies, and all restart.
 
 use anyhow::{Context, Result, ensure};
 use lockstep_integration::harness::group::{RESTART, Worker};
@@ -34,7 +34,7 @@ async fn one_death_restarts_one_alone(scene: Scene) -> Result<()> {
     let note = event.message.unwrap_or_default();
     ensure!(note.starts_with("Restarted one worker alone in place"), "{note}");
 
-    // The same again, with a leader that has seen none of it.
+    // The same again with a leader that has seen none of it.
     let victim = of(&after, "group-w-0-3")?;
     scene.product.kill(Part::ControlPlane).await?;
     victim.signal(Signal::SIGKILL)?;
@@ -54,7 +54,8 @@ fn of<'w>(workers: &'w [Worker], pod: &str) -> Result<&'w Worker> {
     found.next().with_context(|| format!("no worker in {pod}"))
 }
 
-/// Waits until the victim runs again where it was, at this generation, and checks that the others are the same processes.
+/// Waits until the victim runs again in its place at this generation, and checks that the others
+/// are the same processes.
 async fn one_new(group: &Group, before: &[Worker], victim: &Worker, attempt: u64) -> Result<Vec<Worker>> {
     let after = eventually("the worker runs again", RESTART, async || {
         let (workers, others) = group.workers().await?;

@@ -1,4 +1,4 @@
-//! Pod templates as users have them: the agent changes nothing that they ask for.
+//! Pod templates as users write them: the agent changes nothing that they ask for.
 
 use anyhow::{Context, Result, ensure};
 use lockstep_integration::harness::group::{START, container_id, container_status};
@@ -20,8 +20,8 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// An image that the product's set-up imports: its ENTRYPOINT is a worker that takes the words of CMD or `args`, its WORKDIR is
-/// `/srv`, its USER 1234:5678.
+/// An image that the set-up of the product imports. Its ENTRYPOINT is a worker that takes the words
+/// of CMD or `args`, its WORKDIR is `/srv`, and its USER is 1234:5678.
 const ENTRYPOINT_IMAGE: &str = "localhost/entrypoint:1";
 
 /// Restarts a group of two once.
@@ -142,7 +142,7 @@ async fn second_container_runs_on_when_not_supervised(scene: Scene) -> Result<()
     other_runs_on(&scene, &manifest, "other").await
 }
 
-/// The container called `name` is not touched by a restart, and has no agent.
+/// Checks that a restart does not touch the container `name`, and that it has no agent.
 async fn other_runs_on(scene: &Scene, manifest: &Manifest, name: &str) -> Result<()> {
     let group = scene.apply(manifest).await?;
     let before = group.running(2).await?;

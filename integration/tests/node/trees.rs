@@ -1,4 +1,5 @@
-//! Whatever a worker does with its processes, none of them outlives a restart, and the restart happens.
+//! None of a worker's processes outlives a restart, whatever tree they form, and the restart
+//! succeeds.
 
 use std::time::Duration;
 
@@ -76,7 +77,7 @@ async fn ignoring_sigterm_costs_the_grace_only(scene: Scene) -> Result<()> {
         let timeline: serde_json::Value = serde_json::from_str(&timeline["lockstep.dev/timeline"])?;
         let at = |key: &str| timeline[key].as_u64().unwrap_or_default();
         let took = Duration::from_nanos(at("runningAt") - at("failedAt"));
-        // Far less than the pod's own grace, and more than a busy machine takes.
+        // Far less than the pod's own grace period, and more than a busy machine takes.
         let (least, most) = (Duration::from_millis(300), Duration::from_secs(30));
         ensure!(
             (least..most).contains(&took),
@@ -87,7 +88,8 @@ async fn ignoring_sigterm_costs_the_grace_only(scene: Scene) -> Result<()> {
 }
 
 async fn daemons_die_with_their_worker(scene: Scene) -> Result<()> {
-    // A child, one that ignores SIGTERM, one in a session of its own, and one that has left its parent behind as well.
+    // A child, one that ignores SIGTERM, one in a session of its own, and one whose parent has also
+    // exited.
     let script = r#"
         sleep 1000001 &
         (trap '' TERM; exec sleep 1000002) &
@@ -142,7 +144,7 @@ async fn a_failed_worker_leaves_no_children_behind(scene: Scene) -> Result<()> {
     group.status_has("/inPlaceRestart/cause/exitCode", 7).await
 }
 
-/// Root without CAP_KILL may not signal the processes of another user, be it their parent.
+/// Root without CAP_KILL may not signal the processes of another user, even as their parent.
 async fn what_the_agent_may_not_kill_dies_by_the_daemon(scene: Scene) -> Result<()> {
     let script = "su nobody -s /bin/sh -c 'sleep 1000000'";
     let manifest =

@@ -1,4 +1,5 @@
-//! The product is removed, and installed again: workers run on, and the next one to fail is restarted as ever.
+//! The product is removed and installed again: workers run on, and the next failure leads to a
+//! restart as usual.
 
 use anyhow::{Result, ensure};
 use lockstep_integration::harness::manifest::IDLE;
@@ -29,17 +30,18 @@ async fn workers_run_on_without_the_product_and_are_taken_over_by_the_next(scene
 
     scene.product.uninstall().await?;
     let removed = unharmed(&group, &first).await;
-    // One that fails now waits: the docs have such JobSets ended first, and whoever did not loses nothing by it.
+    // A worker that fails now waits. The docs ask to end such JobSets first, but nothing is lost
+    // without that.
     first[0].signal(Signal::SIGKILL)?;
 
-    // Whatever was found: others need it.
+    // This is restored whatever the result: other cases need it.
     scene.product.reinstall(&[]).await?;
     removed?;
     let second = group.restarted_in_place(&first, 1).await?;
     group.status_has("/inPlaceRestart/restarts", 1).await?;
     group.status_has("/inPlaceRestart/phase", "InSync").await?;
 
-    // Once more, with nobody failing meanwhile: nothing is restarted.
+    // Once more without a failure meanwhile: nothing restarts.
     scene.product.uninstall().await?;
     let removed = unharmed(&group, &second).await;
     scene.product.reinstall(&[]).await?;

@@ -1,7 +1,8 @@
-//! Another version takes the place of each part, and goes again, while workers die: each restart comes about in place, and agents of either version are
-//! served by daemons of both.
+//! Each part is upgraded and downgraded again while workers die: every restart happens in place,
+//! and daemons of both versions serve agents of either version.
 //!
-//! LOCKSTEP_OLDER names a checkout of an older commit in which `make binaries` was done. Without it the older version is the same code in other files.
+//! LOCKSTEP_OLDER names a checkout of an older commit with the result of `make binaries`. Without
+//! it the older version is the same code in different files.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -33,13 +34,13 @@ async fn each_part_is_upgraded_and_taken_back_in_a_storm_of_restarts(scene: Scen
         scene.product.load(image).await?;
     }
     let result = upgrade(&scene, &older, &Build::present()?).await;
-    // Whatever was found: others need it.
+    // This is restored whatever the result: other cases need it.
     scene.product.reinstall(&[]).await?;
     result?;
     old_agents_go(&scene).await
 }
 
-/// The build of an older version, and where its files are.
+/// The build of an older version, and the folder of its files.
 fn older() -> Result<(Build, TempDir)> {
     let dir = tempfile::tempdir()?;
     let mut build = match std::env::var_os("LOCKSTEP_OLDER").map(PathBuf::from) {
@@ -56,7 +57,7 @@ fn older() -> Result<(Build, TempDir)> {
             ] {
                 let copy = dir.path().join(program.file_name().context("no name")?);
                 fs::copy(&program, &copy)?;
-                // Behind everything that is read of a program.
+                // The addition comes after everything that is read of a program.
                 OpenOptions::new().append(true).open(&copy)?.write_all(b"older")?;
                 *program = copy;
             }
@@ -77,7 +78,7 @@ async fn upgrade(scene: &Scene, older: &Build, present: &Build) -> Result<()> {
         control_plane: control_plane.control_plane.clone(),
         node_daemon: node_daemon.node_daemon.clone(),
     };
-    // To the present version part by part, back in the same order, and both at once.
+    // Upgrades part by part, goes back in the same order, and then changes both parts at once.
     for build in [
         mixed(present, present, older),
         present.clone(),
@@ -98,7 +99,7 @@ async fn upgrade(scene: &Scene, older: &Build, present: &Build) -> Result<()> {
             &build.node_daemon,
             "/lockstep-node-daemon",
         )?;
-        // Agents stay for as long as their containers, and their worker was restarted by this daemon.
+        // Agents stay as long as their containers, and this daemon has restarted their workers.
         all_have(storm.workers(), &older.node_daemon)?;
         is_served(scene, &build).await?;
     }
@@ -112,7 +113,7 @@ async fn upgrade(scene: &Scene, older: &Build, present: &Build) -> Result<()> {
     Ok(())
 }
 
-/// A pod that is made now gets the agent of this daemon, and restarts in place.
+/// A new pod gets the agent of this daemon, and restarts in place.
 async fn is_served(scene: &Scene, build: &Build) -> Result<()> {
     let group = scene.apply(&Manifest::new(1, IDLE).named("made-now")).await?;
     let before = group.running(1).await?;
@@ -132,7 +133,7 @@ async fn remove(scene: &Scene, jobsets: &[&str]) -> Result<()> {
         .map(drop)
 }
 
-/// Once the last worker with an older agent is gone, the next daemon removes that.
+/// Once the last worker with an older agent is gone, the next daemon removes that agent.
 async fn old_agents_go(scene: &Scene) -> Result<()> {
     remove(scene, &["storm", "calm"]).await?;
     scene.product.renew(DAEMON).await?;
@@ -158,7 +159,7 @@ fn all_have(workers: &[Worker], image: &Image) -> Result<()> {
     Ok(())
 }
 
-/// Whether a process runs a program as this image has it.
+/// Fails unless the process runs this program of the image.
 fn runs(process: Process, image: &Image, program: &str) -> Result<()> {
     let Some(Entry::File { source, .. }) = image.files.get(Path::new(program)) else {
         anyhow::bail!("{} has no {program}", image.name)

@@ -1,4 +1,5 @@
-//! Lockstep takes the place of the upstream controller under workers that run on a real node: neither they nor any object is touched.
+//! Lockstep replaces the upstream controller while workers run on a real node: it touches neither
+//! them nor any object.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -30,23 +31,23 @@ const CRD: &str = concat!(
     env!("CARGO_MANIFEST_DIR"),
     "/../control-plane/api/vendor/jobset.x-k8s.io_jobsets.yaml"
 );
-/// One that runs, and one that runs after two restarts: two Jobs of one worker each.
+/// A JobSet that runs, and one that runs after two restarts: two Jobs of one worker each.
 const JOBSETS: [&str; 2] = ["running", "restarted"];
 const PODS: usize = 4;
-/// Ends well when it is asked to.
+/// A worker that exits with 0 on SIGTERM.
 const SCRIPT: &str = "trap 'exit 0' TERM; while :; do sleep 1000000 & wait $!; done";
 
 async fn workers_of_upstreams_jobs_run_on_when_lockstep_takes_over(scene: Scene) -> Result<()> {
     scene.product.uninstall().await?;
     let before = async {
-        // The way back, and then there are JobSets of upstream's again.
+        // Deletes the definition, and then creates upstream's objects again.
         let delete = ["delete", "crd", "jobsets.jobset.x-k8s.io", "--timeout=180s"];
         scene.access().kubectl(&delete, "").await?;
         as_upstream_has_it(&scene).await?;
         At::look(&scene).await
     };
     let before = before.await;
-    // Whatever was found: others need it.
+    // This is restored whatever the result: other cases need it.
     scene.product.reinstall(&[]).await?;
     let before = before?;
 
@@ -75,7 +76,7 @@ async fn workers_of_upstreams_jobs_run_on_when_lockstep_takes_over(scene: Scene)
     goes_on(&scene, &before).await
 }
 
-/// What ends and fails afterwards is seen, and the rest is left alone until then.
+/// The control plane sees workers end and fail afterwards, and touches nothing else until then.
 async fn goes_on(scene: &Scene, before: &At) -> Result<()> {
     for worker in before.of("restarted").take(1) {
         worker.process.signal(Signal::SIGKILL)?;
@@ -103,10 +104,10 @@ async fn goes_on(scene: &Scene, before: &At) -> Result<()> {
     running.status_has("/restarts", 0).await
 }
 
-/// Everything that there is, once all workers run.
+/// The state of everything, once all workers run.
 #[derive(Debug, PartialEq)]
 struct At {
-    /// The version of each object, which changes with whatever is written to it.
+    /// The version of each object, which changes with every write to it.
     versions: BTreeMap<String, String>,
     workers: Vec<Worker>,
 }
@@ -196,7 +197,8 @@ async fn as_upstream_has_it(scene: &Scene) -> Result<()> {
     left::restore(here, &JOBSETS, with_workers).await
 }
 
-/// Has the pods of a JobSet or Job do something. The status of a Job is the Job controller's, which runs here.
+/// Gives the pods of a JobSet or Job a command. It leaves the status of a Job to the Job
+/// controller, which runs here.
 fn with_workers(object: &mut Value) {
     if object.pointer("/spec/template").is_some() {
         object["status"] = Value::Null;

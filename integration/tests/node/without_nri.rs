@@ -1,4 +1,5 @@
-//! Nodes whose container runtime cannot put the agent into containers: pod templates bring it along.
+//! Nodes whose container runtime cannot put the agent into containers: the pod templates contain
+//! it.
 
 use anyhow::{Context, Result, ensure};
 use lockstep_integration::harness::group::container_status;
@@ -21,7 +22,7 @@ async fn templates_bring_the_agent_along(scene: Scene) -> Result<()> {
     let result = async {
         let group = restarts_in_place(&scene, "without").await?;
         is_plain_without_a_command(&scene).await?;
-        // With NRI, nobody puts a second agent in front of the first.
+        // With NRI, the daemon puts no second agent in front of the first.
         scene.product.reinstall(&[INJECT]).await?;
         restarts_in_place(&scene, "beside").await?;
         group_outlives_the_setting(&scene, &group).await
@@ -31,13 +32,14 @@ async fn templates_bring_the_agent_along(scene: Scene) -> Result<()> {
     result
 }
 
-/// Workers go on to restart in place, by the agents that they have, when others get theirs in another way.
+/// Workers still restart in place by their existing agents after the way of adding agents changes.
 async fn group_outlives_the_setting(scene: &Scene, brought: &Group) -> Result<()> {
     scene.product.reinstall(&[]).await?;
     let before = brought.running(2).await?;
     before[0].signal(Signal::SIGKILL)?;
     brought.restarted_in_place(&before, before[0].attempt + 1).await?;
-    // The image alone says what runs, and kubelet starts no container again: by template it would be Plain, and nobody's business.
+    // Only the image sets the command, and the kubelet restarts no container: judged by its
+    // template, this worker would be Plain, and would not restart in place.
     let image = json!({"image": "localhost/entrypoint:1", "command": null});
     let manifest = Manifest::new(2, "")
         .named("put")
@@ -51,7 +53,7 @@ async fn group_outlives_the_setting(scene: &Scene, brought: &Group) -> Result<()
     put.status_has("/inPlaceRestart/kind", "Supervised").await
 }
 
-/// A hardened group of two restarts once, by agents that came with the template.
+/// Checks that a hardened group of two restarts once, by agents of the template.
 async fn restarts_in_place(scene: &Scene, name: &str) -> Result<Group> {
     let manifest = Manifest::new(2, BEATING)
         .named(name)
@@ -78,7 +80,7 @@ async fn restarts_in_place(scene: &Scene, name: &str) -> Result<Group> {
     Ok(group)
 }
 
-/// One agent, which was not told the container's id, as node daemons do.
+/// There is one agent, and it does not have the container's id, which node daemons pass.
 fn came_with_the_template(worker: &Worker) -> bool {
     let args = worker.agent.args();
     let agents = args

@@ -32,14 +32,14 @@ fn named(mut manifest: Value, length: usize) -> Value {
     manifest
 }
 
-/// A list of so many elements, so many times: text of a few bytes for each that stands for the
-/// square of them.
+/// A list of `number` elements, and another of as many aliases of it: a few bytes for each element
+/// stand for the square of their number.
 fn aliases(number: usize) -> String {
     let list = |element: &str| vec![element; number].join(",");
     format!("a: &a [{}]\nb: [{}]\n", list("1"), list("*a"))
 }
 
-/// Creates it as it stands, whatever our types know.
+/// Creates the object unchanged, including fields that our types do not know.
 pub(crate) async fn create(scene: &Scene, manifest: Value) -> Result<DynamicObject> {
     let resource = match manifest["kind"].as_str() {
         Some("RayCluster") => ApiResource::erase::<RayCluster>(&()),
@@ -52,7 +52,7 @@ pub(crate) async fn create(scene: &Scene, manifest: Value) -> Result<DynamicObje
     Ok(api.create(&PostParams::default(), &object).await?)
 }
 
-/// Refused by the webhook of a kind, in the form of the API server's own refusals.
+/// Checks that the webhook of a kind refused it, in the form of the API server's own refusals.
 pub(crate) fn ensure_refused<T>(result: Result<T>, kind: &str, expected: &str) -> Result<()> {
     let error = result
         .err()
@@ -167,7 +167,7 @@ async fn what_can_run_passes(scene: Scene) -> Result<()> {
     let mut generated = rayjob(1, json!({}));
     generated["metadata"] = json!({"generateName": "rj-"});
     let generated = create(&scene, generated).await?;
-    // The webhook lets the control plane's own writes pass too: the cluster of the job.
+    // The webhook also accepts the control plane's own writes: the cluster of the job.
     eventually("the job's cluster", PATIENCE, async || {
         let job = scene.api::<RayJob>().get(&generated.name_any()).await?;
         let name = job.status.context("no status yet")?.ray_cluster_name;
@@ -190,7 +190,7 @@ async fn an_update_is_refused_for_what_it_makes_wrong(scene: Scene) -> Result<()
     scene
         .merge::<RayCluster>("rc", json!({"spec": {"suspend": true}}))
         .await?;
-    // The definition of RayClusters forbids another value, and cannot forbid none.
+    // The definition of RayClusters forbids another value, but cannot forbid the removal.
     let refused = scene
         .merge::<RayCluster>("rc", json!({"spec": {"managedBy": null}}))
         .await;
@@ -220,13 +220,13 @@ async fn an_update_is_refused_for_what_it_makes_wrong(scene: Scene) -> Result<()
     Ok(())
 }
 
-/// Objects from before there were webhooks.
+/// Objects that are older than the webhooks.
 async fn what_is_there_already_can_be_changed_and_deleted(scene: Scene) -> Result<()> {
     create(&scene, cluster(1, json!({"enableInTreeAutoscaling": true}))).await?;
     create(&scene, rayjob(1, json!({"submissionMode": "SidecarMode"}))).await?;
     webhooks::enable(&scene).await?;
     scene.until_state("failed").await?;
-    // Whatever was wrong before.
+    // A change is accepted whatever was wrong before.
     scene
         .merge::<RayCluster>("rc", json!({"spec": {"suspend": true}}))
         .await?;
@@ -257,7 +257,7 @@ async fn what_is_there_already_can_be_changed_and_deleted(scene: Scene) -> Resul
         .api::<RayJob>()
         .delete("rj", &DeleteParams::default())
         .await?;
-    // Its finalizer is taken away by an update.
+    // An update removes its finalizer.
     eventually("both are gone", PATIENCE, async || {
         let cluster = scene.api::<RayCluster>().get_opt("rc").await?;
         let job = scene.api::<RayJob>().get_opt("rj").await?;
@@ -279,7 +279,7 @@ async fn what_others_look_after_passes(scene: Scene) -> Result<()> {
     Ok(())
 }
 
-/// What states no controller is KubeRay's while its controller runs.
+/// An object without a controller belongs to KubeRay while its controller runs.
 async fn what_kuberay_looks_after_passes(scene: Scene) -> Result<()> {
     webhooks::enable(&scene).await?;
     let lease = json!({
@@ -291,7 +291,7 @@ async fn what_kuberay_looks_after_passes(scene: Scene) -> Result<()> {
         .create(&PostParams::default(), &serde_json::from_value(lease)?)
         .await?;
     install_kuberay(&scene).await?;
-    // A new process, which has no answer of earlier.
+    // A new process, which has no cached answer.
     let again = async || {
         scene.control_plane().kill().await?;
         scene.control_plane().start().await?;

@@ -42,7 +42,8 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Creates a cluster and has its pods run. UIDs of the head's pod and of the workers'.
+/// Creates a cluster and makes its pods run. Returns the UIDs of the head's pod and of the workers'
+/// pods.
 async fn running(scene: &Scene, workers: usize) -> Result<(Vec<String>, Vec<String>)> {
     scene
         .create_cluster(cluster(i32::try_from(workers)?, json!({})))
@@ -123,7 +124,7 @@ async fn workers_come_and_go_and_the_head_stays(scene: Scene) -> Result<()> {
     }
     ensure!(
         scene.ray_pods_run("head", 1).await? == head,
-        "the head was made anew"
+        "the head was recreated"
     );
     let jobset = scene.api::<JobSet>().get("rc").await?;
     ensure!(jobset.restarts() == 0, "{:?}", jobset.status);
@@ -148,7 +149,7 @@ async fn a_suspended_group_has_no_workers_and_all_else_runs_on(scene: Scene) -> 
     }
     ensure!(
         scene.ray_pods_run("head", 1).await? == head,
-        "the head was made anew"
+        "the head was recreated"
     );
     Ok(())
 }
@@ -193,7 +194,7 @@ async fn a_service_that_changes_is_replaced_between_a_suspension_and_its_end(sce
     service_is_replaced(&scene).await
 }
 
-/// Makes a cluster, and changes what is asked for of its Service.
+/// Creates a cluster, and changes the request for its Service.
 pub(crate) async fn service_is_replaced(scene: &Scene) -> Result<()> {
     running(scene, 0).await?;
     let before = scene.api::<Service>().get("rc-head-svc").await?;
@@ -231,7 +232,7 @@ async fn fields_that_are_not_supported_are_named(scene: Scene) -> Result<()> {
             condition.is_some_and(|condition| condition.message.contains(named))
         })
         .await?;
-    // What is not supported is kept as it was stated.
+    // Unsupported fields are kept unchanged.
     let kept = scene
         .namespace
         .kubectl(&["get", "raycluster", "rc", "--output", "yaml"])
@@ -344,14 +345,15 @@ async fn a_group_with_a_longer_name_makes_no_second_jobset(scene: Scene) -> Resu
     scene.create_cluster(long.clone()).await?;
     scene.ray_pods_run("head", 1).await?;
     scene.ray_pods_run("worker", 1).await?;
-    // Made now, its JobSet would have another name.
+    // If its JobSet were created now, it would have another name.
     let mut group = long["spec"]["workerGroupSpecs"][0].clone();
     group["groupName"] = json!("of-twenty-characters");
     let mut groups = vec![long["spec"]["workerGroupSpecs"][0].clone(), group];
     groups[0]["replicas"] = json!(2);
     let patch = json!({"spec": {"workerGroupSpecs": groups}});
     scene.merge::<RayCluster>(&name, patch).await?;
-    // What it becomes is decided in one step: what it would make is there once it has scaled, and has said what waits.
+    // The controller decides all of this in one step: once it has scaled and reported what waits,
+    // any new object would exist.
     scene.ray_pods_run("worker", 2).await?;
     eventually("what waits is said", PATIENCE, async || {
         let found = scene.api::<RayCluster>().get(&name).await?;
@@ -416,7 +418,7 @@ async fn a_control_plane_that_is_killed_makes_one_jobset(scene: Scene) -> Result
     Ok(())
 }
 
-/// KubeRay's ServiceAccount in the scene's namespace may do there what KubeRay does.
+/// Gives KubeRay's ServiceAccount the rights of KubeRay in the scene's namespace.
 pub(super) async fn install_kuberay(scene: &Scene) -> Result<()> {
     let binding = json!({
         "metadata": {"name": "kuberay-operator"},
@@ -439,10 +441,10 @@ async fn where_kuberay_runs_clusters_are_left_to_it(scene: Scene) -> Result<()> 
     leases
         .create(&PostParams::default(), &serde_json::from_value(lease)?)
         .await?;
-    // A new process, which has no answer of earlier.
+    // A new process, which has no cached answer.
     scene.control_plane().kill().await?;
     scene.control_plane().start().await?;
-    // Anybody may make a Lease: this one is of somebody who could not act in KubeRay's place.
+    // Any user may create a Lease: the holder of this one has no rights to act as KubeRay.
     let mut others = cluster(1, json!({}));
     others["metadata"]["name"] = json!("others");
     scene.create_cluster(others).await?;

@@ -1,4 +1,4 @@
-//! What KubeRay's users complained of, by the number of the issue, where `job.rs` has no test of it.
+//! Complaints of KubeRay's users, by the number of the issue, unless `job.rs` tests them.
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::batch::v1::Job;
@@ -95,7 +95,8 @@ async fn kuberay_4199_all_pods_are_waited_for_where_that_is_asked_for(scene: Sce
     Ok(())
 }
 
-/// Plays a kubelet that starts a container of the head again and again, and then one that will not have its pods.
+/// Plays a kubelet that restarts a container of the head again and again, and then one that rejects
+/// the head's pods.
 async fn kuberay_4637_a_head_that_never_starts_fails_the_job(scene: Scene) -> Result<()> {
     create(&scene, rayjob(1, json!({"backoffLimit": 1}))).await?;
     let restarted = json!({"containerStatuses": [{
@@ -109,7 +110,7 @@ async fn kuberay_4637_a_head_that_never_starts_fails_the_job(scene: Scene) -> Re
         Ok(())
     })
     .await?;
-    // The Job controller takes ever longer between two pods.
+    // The Job controller waits ever longer between two pods.
     let refused = json!({"phase": "Failed", "reason": "UnexpectedAdmissionError"});
     let ended = eventually("the job has failed", PATIENCE * 3, async || {
         heads_show(&scene, &refused).await?;
@@ -123,7 +124,7 @@ async fn kuberay_4637_a_head_that_never_starts_fails_the_job(scene: Scene) -> Re
             && ended.message.contains("the head has failed"),
         "{ended:?}"
     );
-    // Each attempt on a cluster of its own, and none beside another.
+    // Each attempt has a cluster of its own, and no two exist at once.
     let clusters = scene
         .api::<RayCluster>()
         .list(&ListParams::default())
@@ -167,7 +168,7 @@ async fn kuberay_5211_the_next_attempt_waits_for_another_ray(scene: Scene) -> Re
         Ok(())
     })
     .await?;
-    // Ray that has not been started anew answers, however often it is asked.
+    // The old Ray process, not restarted, answers however often the control plane asks.
     let asked = || dashboard::with(&first.dashboard_url, |head| head.asked);
     let before = asked();
     eventually("it is asked again and again", PATIENCE, async || {
@@ -183,7 +184,7 @@ async fn kuberay_5211_the_next_attempt_waits_for_another_ray(scene: Scene) -> Re
     Ok(())
 }
 
-/// Ray says that the attempt has failed; the one that is prepared.
+/// Ray reports that the attempt has failed. Returns the status with the next attempt prepared.
 async fn fails(scene: &Scene) -> Result<RayJobStatus> {
     let seen = status(scene).await?;
     ray_says(&seen, "FAILED");
@@ -198,7 +199,7 @@ async fn cluster_of(scene: &Scene) -> Result<RayCluster> {
     Ok(scene.api::<RayCluster>().get(&name).await?)
 }
 
-/// Plays kubelet: the status of the head's pods.
+/// Plays the kubelet: writes the status of the head's pods.
 async fn heads_show(scene: &Scene, status: &Value) -> Result<()> {
     let patch = Patch::Merge(json!({"status": status}));
     for pod in scene.ray_pods("head").await? {

@@ -1,4 +1,5 @@
-//! RayCronJobs. Starts lie in the past, and are missed by what the test writes into the status: nobody waits for the clock but one test.
+//! RayCronJobs. The test writes the status so that starts in the past are missed: only one case
+//! waits for the clock.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use crate::ray::{raycronjob, rayjob};
 use crate::scene::{PATIENCE, Scene};
 use crate::webhooks::permissions;
 
-/// Until the next full minute, on a busy machine.
+/// How long the next full minute may take, on a busy machine.
 const A_MINUTE: Duration = Duration::from_secs(120);
 
 pub(crate) fn cases() -> Vec<Case> {
@@ -35,7 +36,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// A time by the schedule, so many days ago.
+/// A time of the schedule, this many days ago.
 struct Start(Timestamp);
 
 impl Start {
@@ -44,7 +45,7 @@ impl Start {
         Ok(Self(Timestamp::from_second(minutes * 60)?))
     }
 
-    /// The schedule of this time of each year.
+    /// The schedule for this time of each year.
     fn schedule(&self) -> String {
         self.0.strftime("%-M %-H %-d %-m *").to_string()
     }
@@ -65,7 +66,7 @@ async fn patch(scene: &Scene, patch: Value) -> Result<()> {
     Ok(())
 }
 
-/// Makes it as if the last job had been started so long ago.
+/// Changes the status as if the last job had started this long ago.
 async fn last_started(scene: &Scene, ago: SignedDuration) -> Result<()> {
     let last = Timestamp::from_second((Timestamp::now() - ago).as_second())?;
     let status = json!({"status": {"lastScheduleTime": last}});
@@ -75,7 +76,8 @@ async fn last_started(scene: &Scene, ago: SignedDuration) -> Result<()> {
     Ok(())
 }
 
-/// One of yearly starts, the latest of which was missed two days ago: its job is there.
+/// Creates one with yearly starts. It missed the latest start two days ago, and has created the job
+/// for it.
 async fn started(scene: &Scene, more: Value) -> Result<Start> {
     let start = Start::days_ago(2)?;
     create(scene, &start.schedule(), more).await?;
@@ -84,7 +86,7 @@ async fn started(scene: &Scene, more: Value) -> Result<Start> {
     Ok(start)
 }
 
-/// Has another start be missed: one of yesterday.
+/// Makes it miss another start: one of yesterday.
 async fn another(scene: &Scene) -> Result<Start> {
     let start = Start::days_ago(1)?;
     patch(scene, json!({"spec": {"schedule": start.schedule()}})).await?;
@@ -129,7 +131,7 @@ async fn until_last(scene: &Scene, start: &Start) -> Result<RayCronJobStatus> {
     .await
 }
 
-/// The job of a start has succeeded.
+/// Makes the job of a start succeed.
 async fn succeeds(scene: &Scene, start: &Start) -> Result<()> {
     let end = Timestamp::from_second(Timestamp::now().as_second())?;
     let status =
@@ -185,7 +187,7 @@ async fn each_start_makes_one_job(scene: Scene) -> Result<()> {
         shown.contains(&second.schedule()) && shown.contains(&second.0.to_string()),
         "{shown}"
     );
-    // They go with it.
+    // The jobs are deleted with it.
     scene
         .api::<RayCronJob>()
         .delete("cj", &DeleteParams::background())
@@ -235,7 +237,7 @@ async fn suspended_nothing_starts(scene: Scene) -> Result<()> {
     let start = Start::days_ago(2)?;
     create(&scene, &start.schedule(), json!({"suspend": true})).await?;
     last_started(&scene, SignedDuration::from_hours(72)).await?;
-    // Named in the condition of a later generation, which shows that it was looked at.
+    // The condition of a later generation names the field, which shows that it was reconciled.
     patch(&scene, json!({"spec": {"jitterSeconds": 5}})).await?;
     let status = until(&scene, "the field is named", |status| {
         !status.conditions.is_empty()
@@ -293,7 +295,7 @@ async fn a_control_plane_that_is_killed_makes_one_job(scene: Scene) -> Result<()
     scene.control_plane().start().await?;
     until_jobs(&scene, &[&first]).await?;
     again(&scene).await?;
-    // As if it had died between the job and the status.
+    // As if it had died after it created the job and before it wrote the status.
     last_started(&scene, SignedDuration::from_hours(72)).await?;
     let uid = scene.api::<RayJob>().get(&first.job()).await?.uid();
     until_last(&scene, &first).await?;

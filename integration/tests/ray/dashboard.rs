@@ -1,4 +1,5 @@
-//! A stub of all dashboards, which the control plane reaches as through an HTTP proxy. Each is told apart by its host.
+//! A stub of all dashboards, which the control plane reaches as through an HTTP proxy. Hosts
+//! distinguish them.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -13,17 +14,17 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde_json::{Value, json};
 
-/// The session of a dashboard that has no versions, as what KubeRay never asks for.
+/// The session of a dashboard that does not serve versions, which KubeRay never asks for.
 pub(crate) const NO_SESSION: &str = "";
 
-/// One run of Ray, and what it has been asked.
+/// One run of Ray, and the requests to it.
 #[derive(Clone, Default)]
 pub(crate) struct Head {
-    /// Another one is another run; none: it does not answer.
+    /// A new session is a new run. With `None` the dashboard does not answer.
     pub(crate) session: Option<String>,
-    /// How often it was asked for its session.
+    /// How often a client has asked for its session.
     pub(crate) asked: usize,
-    /// It answers submissions with this code and text, and takes none.
+    /// If set, it refuses all submissions with this code and text.
     pub(crate) refuses: Option<(u16, &'static str)>,
     /// Status by id.
     pub(crate) jobs: BTreeMap<String, String>,
@@ -35,13 +36,13 @@ pub(crate) struct Head {
 /// By host and port.
 static HEADS: LazyLock<Mutex<BTreeMap<String, Head>>> = LazyLock::new(Mutex::default);
 
-/// Looks at one head, or changes it.
+/// Reads or changes one head.
 pub(crate) fn with<T>(host: &str, act: impl FnOnce(&mut Head) -> T) -> T {
     let mut heads = HEADS.lock().unwrap_or_else(PoisonError::into_inner);
     act(heads.entry(host.to_owned()).or_default())
 }
 
-/// Serves them on a thread of its own, for as long as the tests run.
+/// Serves all dashboards on a thread of its own, until the tests end.
 pub(crate) fn start() -> Result<SocketAddr> {
     let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
     listener.set_nonblocking(true)?;
@@ -63,7 +64,7 @@ pub(crate) fn start() -> Result<SocketAddr> {
     Ok(address)
 }
 
-/// The answer of a head that answers at all.
+/// The answer of a head, unless the head does not answer.
 fn answer(headers: &HeaderMap, act: impl FnOnce(&mut Head) -> Response) -> Response {
     let host = headers
         .get(header::HOST)

@@ -1,4 +1,4 @@
-//! RayJobs where the definition of them is KubeRay's, which drops what is ours of the status.
+//! RayJobs with KubeRay's definition, which drops our fields of the status.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::batch::v1::Job;
@@ -34,7 +34,8 @@ async fn a_job_is_tried_again_once_by_kuberays_definition(scene: Scene) -> Resul
 }
 
 async fn it_is_tried_again_once(scene: &Scene) -> Result<()> {
-    // Where the control plane starts it leaves the definition alone, since it knows more than its own.
+    // When the control plane starts it does not replace the definition, which has more fields than
+    // its own.
     again(scene).await?;
     create(scene, rayjob(0, json!({"backoffLimit": 1}))).await?;
     let first = head_runs(scene, "s0").await?;
@@ -57,7 +58,7 @@ async fn it_is_tried_again_once(scene: &Scene) -> Result<()> {
     .await?;
     ray_is(&second, "s1");
     submits(scene, "s1").await?;
-    // A merge that takes the annotations away, as of a manifest that is put in the place.
+    // A merge patch that removes the annotations, as a replaced manifest does.
     patch(scene, json!({"metadata": {"annotations": null}})).await?;
     ray_says(&second, "SUCCEEDED");
     let ended = until_phase(scene, Phase::Complete).await?;
@@ -111,7 +112,7 @@ async fn again(scene: &Scene) -> Result<()> {
     scene.control_plane().until_ready().await
 }
 
-/// Plays the submitter: it is there for the present attempt, and for this session.
+/// Plays the submitter: waits until it exists for the present attempt and this session.
 async fn submits(scene: &Scene, session: &str) -> Result<RayJobStatus> {
     let seen = eventually("the submitter is there", PATIENCE, async || {
         let seen = status(scene).await?;
@@ -138,7 +139,7 @@ fn definition(client: Client) -> Api<DynamicObject> {
     Api::all_with(client, &resource)
 }
 
-/// Ours with the status as KubeRay's has it.
+/// Our definition with the status of KubeRay's.
 fn kuberays(mut definition: DynamicObject) -> DynamicObject {
     let of = |kind: &str, names: &[&str]| -> Vec<(String, Value)> {
         let one = |name: &&str| ((*name).to_owned(), json!({"type": kind}));
@@ -170,23 +171,23 @@ fn kuberays(mut definition: DynamicObject) -> DynamicObject {
     definition
 }
 
-/// Puts a definition in the place of the one that is installed, and waits until the API server goes by it.
+/// Replaces the installed definition, and waits until the API server applies the new one.
 async fn replace(scene: &Scene, mut wanted: DynamicObject) -> Result<()> {
     let definitions = definition(scene.client());
     wanted.metadata.managed_fields = None;
     let status = &wanted.data["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"];
     let keeps = status["x-kubernetes-preserve-unknown-fields"] == true;
     eventually("it is replaced", PATIENCE, async || {
-        // The API server writes the status of definitions, too.
+        // The API server also writes the status of definitions.
         wanted.metadata.resource_version = definitions.get(NAME).await?.resource_version();
         Ok(definitions.replace(NAME, &PostParams::default(), &wanted).await?)
     })
     .await?;
-    // Left alone by the control plane.
+    // The control plane does not touch this object.
     let mut probe = rayjob(0, json!({"managedBy": "kueue.x-k8s.io/multikueue"}));
     probe["metadata"]["name"] = json!(if keeps { "keeps" } else { "drops" });
     let probe = scene.make::<RayJob>(probe).await?;
-    eventually("the API server goes by it", PATIENCE, async || {
+    eventually("the API server applies it", PATIENCE, async || {
         let jobs = scene.api::<RayJob>();
         let mut probe = jobs.get(&probe.name_any()).await?;
         probe.status = Some(RayJobStatus {

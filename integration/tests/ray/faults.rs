@@ -1,4 +1,4 @@
-//! What goes wrong around RayClusters and RayJobs, and what their users are told.
+//! Failures around RayClusters and RayJobs, and how they are reported to users.
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::batch::v1::Job;
@@ -31,7 +31,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Takes the finalizers away.
+/// Removes the finalizers.
 async fn let_go<K: crate::ray::Kind>(scene: &Scene, name: &str) -> Result<()> {
     scene
         .merge::<K>(name, json!({"metadata": {"finalizers": null}}))
@@ -91,7 +91,7 @@ async fn a_submitter_whose_pod_does_not_go_does_not_hold_up_the_next_one_for_eve
     until_phase(&scene, Phase::Retrying).await?;
     ray_is(&first, "s1");
     scene.until_event_of("RayJob", "DeletedRayJobSubmitter").await?;
-    // The pod may run for as long as it takes to end.
+    // The pod may run until it ends.
     let seen = status(&scene).await?;
     ensure!(seen.job_deployment_status == Some(Phase::Retrying), "{seen:?}");
     eventually("the wait has an end", PATIENCE * 2, async || {
@@ -143,7 +143,7 @@ async fn leftovers_of_a_former_cluster_are_waited_for(scene: Scene) -> Result<()
 }
 
 async fn a_service_of_the_name_that_is_somebody_elses_is_named(scene: Scene) -> Result<()> {
-    // Without a label by which it could be seen.
+    // It has no label by which the control plane could see it.
     let service = json!({"metadata": {"name": "rc-head-svc"}, "spec": {"ports": [{"port": 80}]}});
     scene
         .api::<Service>()
@@ -161,7 +161,7 @@ async fn a_service_of_the_name_that_is_somebody_elses_is_named(scene: Scene) -> 
     Ok(())
 }
 
-/// Allows none of these in the namespace.
+/// Sets a quota that allows none of these in the namespace.
 async fn forbid(scene: &Scene, resources: &[&str]) -> Result<()> {
     let hard: Value = resources.iter().map(|resource| (*resource, "0")).collect();
     let quotas = scene.api::<ResourceQuota>();
@@ -203,7 +203,7 @@ async fn what_a_quota_refuses_is_told(scene: Scene) -> Result<()> {
                 && status.reason.contains("exceeded quota: none")
         })
         .await?;
-    // The Service comes, and the pods do not.
+    // The Service is created, and the pods are not.
     let more = json!({"spec": {"hard": {"services": null, "pods": "0"}}});
     let quotas = scene.api::<ResourceQuota>();
     quotas
@@ -323,7 +323,7 @@ async fn what_keeps_the_head_from_being_ready_is_shown(scene: Scene) -> Result<(
     Ok(())
 }
 
-/// Whether KubeRay runs or not.
+/// The result is the same with and without a running KubeRay.
 async fn a_job_that_kuberay_has_begun_is_left_to_it(scene: Scene) -> Result<()> {
     scene.control_plane().kill().await?;
     create(&scene, rayjob(0, json!({}))).await?;

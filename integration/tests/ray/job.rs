@@ -1,4 +1,4 @@
-//! RayJobs. The test plays kubelet, Ray and the submitter.
+//! RayJobs. The test plays the kubelet, Ray and the submitter.
 
 use std::path::Path;
 
@@ -73,7 +73,7 @@ pub(crate) async fn until_phase(scene: &Scene, phase: Phase) -> Result<RayJobSta
     .await
 }
 
-/// Waits for the head's pod, has it run, and Ray answer in this session.
+/// Waits for the head's pod, and makes it run with a Ray that answers in this session.
 pub(crate) async fn head_runs(scene: &Scene, session: &str) -> Result<RayJobStatus> {
     scene.ray_pods_run("head", 1).await?;
     let status = until(scene, "the dashboard is known", |status| {
@@ -84,7 +84,7 @@ pub(crate) async fn head_runs(scene: &Scene, session: &str) -> Result<RayJobStat
     Ok(status)
 }
 
-/// Ray answers in this session, and knows no job.
+/// Makes Ray answer in this session without any job.
 pub(crate) fn ray_is(status: &RayJobStatus, session: &str) {
     dashboard::with(&status.dashboard_url, |head| {
         head.session = Some(session.to_owned());
@@ -92,14 +92,14 @@ pub(crate) fn ray_is(status: &RayJobStatus, session: &str) {
     });
 }
 
-/// What Ray says of the present attempt.
+/// Sets what Ray reports of the present attempt.
 pub(crate) fn ray_says(status: &RayJobStatus, says: &str) {
     dashboard::with(&status.dashboard_url, |head| {
         head.jobs.insert(status.job_id.clone(), says.to_owned());
     });
 }
 
-/// Plays the submitter: waits until it is there for the present attempt, and submits.
+/// Plays the submitter: waits until it exists for the present attempt, and submits the job.
 pub(crate) async fn submits(scene: &Scene) -> Result<RayJobStatus> {
     let submitter = eventually("the submitter is there", PATIENCE, async || {
         let status = status(scene).await?;
@@ -236,7 +236,7 @@ async fn kuberay_2314_a_submitter_that_goes_is_made_again_and_the_job_runs_on(sc
     succeeds(&scene, &seen).await
 }
 
-/// Lets the job end well, and sees that nobody ever stopped it.
+/// Lets the job succeed, and checks that it was never stopped.
 pub(crate) async fn succeeds(scene: &Scene, seen: &RayJobStatus) -> Result<()> {
     ray_says(seen, "SUCCEEDED");
     until_phase(scene, Phase::Complete).await?;
@@ -259,7 +259,8 @@ async fn kuberay_3211_the_dashboard_is_right(scene: Scene) -> Result<()> {
 
 async fn a_deadline_stops_the_job_and_is_not_retried(scene: Scene) -> Result<()> {
     let seen = running(&scene, json!({"backoffLimit": 3})).await?;
-    // It counts from the beginning, so this one has passed. Stated there, it might pass before anything runs.
+    // The deadline counts from the beginning, so this one has passed. If it were set at creation,
+    // it might pass before anything runs.
     patch(&scene, json!({"spec": {"activeDeadlineSeconds": 1}})).await?;
     let ended = until_phase(&scene, Phase::Failed).await?;
     ensure!(
@@ -279,7 +280,7 @@ async fn a_suspended_job_has_nothing_and_begins_anew(scene: Scene) -> Result<()>
     let before = running(&scene, json!({"shutdownAfterJobFinishes": true})).await?;
     patch(&scene, json!({"spec": {"suspend": true}})).await?;
     until_phase(&scene, Phase::Suspended).await?;
-    // Its head is gone; the next has the same name.
+    // Its head is gone; the next head has the same name.
     dashboard::with(&before.dashboard_url, |head| head.session = None);
     ensure!(clusters(&scene).await?.is_empty());
     ensure!(scene.api::<Job>().get_opt("rj").await?.is_none());

@@ -1,5 +1,5 @@
-//! What Kueue does to RayJobs and RayClusters, request by request: holds them by `suspend`, admits them to a flavor, takes them back, and admits
-//! them to another.
+//! What Kueue does to RayJobs and RayClusters, request by request: it holds them by `suspend`,
+//! admits them to a flavor, preempts them, and admits them to another.
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::batch::v1::Job;
@@ -26,7 +26,8 @@ pub(crate) fn cases() -> Vec<Case> {
 
 const QUEUE: &str = "kueue.x-k8s.io/queue-name";
 
-/// A pod template as Kueue writes it for a flavor: with its node selector and toleration, and its own label and annotation.
+/// A pod template as Kueue writes it for a flavor: with the flavor's node selector and toleration,
+/// and Kueue's label and annotation.
 fn admitted(template: &mut Value, podset: &str, zone: &str) {
     template["metadata"] = json!({
         "labels": {"kueue.x-k8s.io/podset": podset},
@@ -37,7 +38,7 @@ fn admitted(template: &mut Value, podset: &str, zone: &str) {
         json!([{"key": "spot", "operator": "Equal", "value": zone, "effect": "NoSchedule"}]);
 }
 
-/// The spec of a cluster with one worker, as it is written for a flavor; or as its user wrote it.
+/// The spec of a cluster with one worker, as Kueue writes it for a flavor, or as its user wrote it.
 fn spec(zone: Option<&str>) -> Value {
     let mut spec = cluster(1, json!({}))["spec"].take();
     if let Some(zone) = zone {
@@ -47,7 +48,7 @@ fn spec(zone: Option<&str>) -> Value {
     spec
 }
 
-/// The one pod of a role is of this flavor.
+/// Checks that the only pod of a role is of this flavor.
 async fn pod_is_of(scene: &Scene, node_type: &str, podset: &str, zone: &str) -> Result<()> {
     let pods = scene.ray_pods(node_type).await?;
     let [pod] = pods.as_slice() else {
@@ -69,7 +70,7 @@ async fn pod_is_of(scene: &Scene, node_type: &str, podset: &str, zone: &str) -> 
     Ok(())
 }
 
-/// No pod of Ray but those that go, and no JobSet.
+/// Checks that there is no JobSet, and no pod of Ray that is not being deleted.
 async fn nothing_runs(scene: &Scene) -> Result<()> {
     let jobsets = scene.api::<JobSet>().list(&ListParams::default()).await?.items;
     let pods = scene.api::<Pod>().list(&ListParams::default()).await?.items;
@@ -86,7 +87,7 @@ async fn nothing_runs(scene: &Scene) -> Result<()> {
 }
 
 async fn a_job_is_admitted_taken_back_and_admitted_to_another_flavor(scene: Scene) -> Result<()> {
-    // As its webhook leaves what has the label of a queue.
+    // Kueue's webhook changes an object with the label of a queue to this.
     let held = json!({"suspend": true, "shutdownAfterJobFinishes": true, "rayClusterSpec": spec(None)});
     let mut manifest = rayjob(1, held);
     manifest["metadata"]["labels"] = json!({QUEUE: "team"});
@@ -111,7 +112,7 @@ async fn a_job_is_admitted_taken_back_and_admitted_to_another_flavor(scene: Scen
     )
     .await?;
 
-    // Preempted: one patch with the templates of before.
+    // Preemption is one patch with the former templates.
     patch(&scene, json!({"spec": {"suspend": true, "rayClusterSpec": {
         "headGroupSpec": {"template": {"metadata": null, "spec": {"nodeSelector": null, "tolerations": null}}},
         "workerGroupSpecs": spec(None)["workerGroupSpecs"],

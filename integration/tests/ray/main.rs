@@ -1,4 +1,5 @@
-//! Ray's resources with a real API server and Job controller, without nodes: pods are what a test says they are.
+//! Ray's resources with a real API server and Job controller, without nodes: the tests write the
+//! status of pods.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod admission;

@@ -1,4 +1,4 @@
-//! What the chart's ServiceAccount may do is what Ray's controllers do.
+//! The chart's ServiceAccount has the rights that Ray's controllers need.
 
 use anyhow::Result;
 use lockstep_api::ray::RayJobDeploymentStatus as Phase;

@@ -1,4 +1,4 @@
-//! What Ray's tests look at.
+//! The objects of Ray's tests.
 
 use std::fmt::Debug;
 
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::scene::{PATIENCE, Scene};
 
-/// A cluster `rc` with a head and so many workers of the group `small`, and more fields of its spec.
+/// A cluster `rc` with a head, this many workers of the group `small`, and more fields of its spec.
 pub(crate) fn cluster(workers: i32, more: Value) -> Value {
     let template = json!({"spec": {"containers": [{"name": "ray", "image": "none"}]}});
     let mut manifest = json!({
@@ -33,7 +33,7 @@ pub(crate) fn cluster(workers: i32, more: Value) -> Value {
     manifest
 }
 
-/// A RayJob `rj` on a cluster of so many workers, and more fields of its spec.
+/// A RayJob `rj` on a cluster of this many workers, with more fields of its spec.
 pub(crate) fn rayjob(workers: i32, more: Value) -> Value {
     let mut manifest = json!({
         "apiVersion": "ray.io/v1",
@@ -45,7 +45,7 @@ pub(crate) fn rayjob(workers: i32, more: Value) -> Value {
     manifest
 }
 
-/// A RayCronJob `cj` of such jobs, and more fields of its spec.
+/// A RayCronJob `cj` of such jobs, with more fields of its spec.
 pub(crate) fn raycronjob(schedule: &str, job: &Value, more: Value) -> Value {
     let mut manifest = json!({
         "apiVersion": "ray.io/v1",
@@ -57,7 +57,7 @@ pub(crate) fn raycronjob(schedule: &str, job: &Value, more: Value) -> Value {
     manifest
 }
 
-/// States more fields of the spec.
+/// Sets more fields of the spec.
 fn state(manifest: &mut Value, more: Value) {
     let Value::Object(more) = more else { return };
     for (key, value) in more {
@@ -102,7 +102,7 @@ impl Scene {
         self.merge("rc", patch).await
     }
 
-    /// Has the group run so many replicas.
+    /// Scales the group to this many replicas.
     pub(crate) async fn scale(&self, replicas: i32) -> Result<()> {
         let mut cluster = self.api::<RayCluster>().get("rc").await?;
         cluster.spec.worker_group_specs[0].replicas = Some(replicas);
@@ -120,7 +120,7 @@ impl Scene {
             .context("no status yet")
     }
 
-    /// Waits for the cluster's status to be as `expected` says.
+    /// Waits until the cluster's status meets `expected`.
     pub(crate) async fn until_cluster(
         &self,
         what: &str,
@@ -141,7 +141,7 @@ impl Scene {
         .await
     }
 
-    /// The pods of a role that are not on their way out.
+    /// The pods of a role that are not being deleted.
     pub(crate) async fn ray_pods(&self, node_type: &str) -> Result<Vec<Pod>> {
         let of_role = ListParams::default().labels(&format!("ray.io/node-type={node_type}"));
         let pods = self.api::<Pod>().list(&of_role).await?.items;
@@ -151,7 +151,8 @@ impl Scene {
             .collect())
     }
 
-    /// Plays kubelet: waits until so many pods of a role exist, and has them run and be ready. Their UIDs.
+    /// Plays the kubelet: waits until this many pods of a role exist, and makes them run and be
+    /// ready. Returns their UIDs.
     pub(crate) async fn ray_pods_run(&self, node_type: &str, count: usize) -> Result<Vec<String>> {
         let conditions = json!([{"type": "Ready", "status": "True"}]);
         let status = json!({"status": {"phase": "Running", "podIP": "10.1.2.3", "podIPs": [{"ip": "10.1.2.3"}], "conditions": conditions}});
@@ -160,7 +161,8 @@ impl Scene {
         Ok(uids)
     }
 
-    /// Plays kubelet: waits until so many pods of a role exist, and changes the status of each by this merge patch. Their UIDs.
+    /// Plays the kubelet: waits until this many pods of a role exist, and changes the status of
+    /// each by this merge patch. Returns their UIDs.
     pub(crate) async fn ray_pods_show(
         &self,
         node_type: &str,
@@ -171,7 +173,7 @@ impl Scene {
             let pods = self.ray_pods(node_type).await?;
             let names: Vec<String> = pods.iter().map(ResourceExt::name_any).collect();
             ensure!(pods.len() == count, "{names:?}");
-            // One that has gone since is none of them.
+            // A pod that has gone meanwhile does not count.
             for name in names {
                 let api = self.api::<Pod>();
                 api.patch_status(&name, &PatchParams::default(), &Patch::Merge(status))

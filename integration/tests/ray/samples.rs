@@ -1,4 +1,5 @@
-//! Manifests of the shapes that KubeRay's users have, as they stand: through the webhooks and what the definitions add, to JobSets.
+//! Manifests of typical shapes of KubeRay's users, unchanged: they pass the webhooks and the
+//! definitions' defaults, and become JobSets.
 
 use std::path::Path;
 
@@ -25,14 +26,14 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// A shape, and the JobSet that it becomes.
+/// A shape and the resulting JobSet.
 struct Shape {
     file: &'static str,
     /// `RayCluster` or `RayJob`, and its name.
     object: (&'static str, &'static str),
-    /// ReplicatedJobs with their numbers of pods.
+    /// The replicatedJobs with their numbers of pods.
     parts: &'static [(&'static str, i32)],
-    /// What the JobSet says somewhere.
+    /// Texts that the JobSet contains somewhere.
     says: &'static [&'static str],
 }
 
@@ -117,7 +118,7 @@ async fn each_shape_becomes_a_jobset(scene: Scene) -> Result<()> {
     for shape in &SHAPES {
         becomes(&scene, shape).await.context(shape.file)?;
     }
-    // Nothing of it is ignored, and nothing is refused.
+    // Nothing in it is ignored or refused.
     let events = scene.api::<Event>().list(&ListParams::default()).await?.items;
     let complaints: Vec<_> = events
         .iter()
@@ -251,7 +252,7 @@ async fn a_queued_job_waits_and_a_cron_job_is_taken(scene: Scene) -> Result<()> 
         .await
     };
     phase(Phase::Suspended).await?;
-    // As a queue does it.
+    // As a queue does.
     let goes: Value = json!({"spec": {"suspend": false}});
     scene.merge::<RayJob>("queued", goes).await?;
     phase(Phase::Initializing).await?;

@@ -1,4 +1,4 @@
-//! What becomes of a job whose submitter goes, or says something else than Ray does.
+//! Jobs whose submitter disappears, or contradicts Ray.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::batch::v1::Job;
@@ -24,7 +24,7 @@ pub(crate) fn cases() -> Vec<Case> {
     ]
 }
 
-/// Names of the submitter's pods that are not on their way out, and have not ended.
+/// Names of the submitter's pods that are not being deleted and have not ended.
 async fn submitters_pods(scene: &Scene) -> Result<Vec<String>> {
     let of_job = ListParams::default().labels("batch.kubernetes.io/job-name=rj");
     let pods = scene.api::<Pod>().list(&of_job).await?.items;
@@ -35,7 +35,7 @@ async fn submitters_pods(scene: &Scene) -> Result<Vec<String>> {
     Ok(live.map(ResourceExt::name_any).collect())
 }
 
-/// Waits for the submitter's one pod, which is not this one.
+/// Waits for the submitter's only pod, which must not be this one.
 async fn another_pod(scene: &Scene, former: &str) -> Result<String> {
     eventually("a pod of the submitter", PATIENCE * 2, async || {
         let pods = submitters_pods(scene).await?;
@@ -48,7 +48,7 @@ async fn another_pod(scene: &Scene, former: &str) -> Result<String> {
     .await
 }
 
-/// The job runs on as it was, and ends well.
+/// Checks that the job runs on unchanged, and succeeds.
 async fn is_untouched(scene: &Scene, seen: &RayJobStatus) -> Result<()> {
     let now = status(scene).await?;
     ensure!(
@@ -60,7 +60,7 @@ async fn is_untouched(scene: &Scene, seen: &RayJobStatus) -> Result<()> {
 }
 
 async fn an_evicted_submitter_is_followed_by_one_that_attaches(scene: Scene) -> Result<()> {
-    // Without a second chance for pods that fail by themselves.
+    // Pods that fail by themselves get no second chance.
     let more = json!({"submitterConfig": {"backoffLimit": 0}});
     let seen = running(&scene, more).await?;
     let uid = scene.api::<Job>().get("rj").await?.uid();
@@ -79,8 +79,8 @@ async fn an_evicted_submitter_is_followed_by_one_that_attaches(scene: Scene) -> 
         .await?;
     let second = another_pod(&scene, &first).await?;
     let job = scene.api::<Job>().get("rj").await?;
-    ensure!(job.uid() == uid, "the Job is another one");
-    // And one that somebody deletes, which is a failure to the Job controller.
+    ensure!(job.uid() == uid, "the Job was replaced");
+    // The same for a deleted pod, which the Job controller counts as a failure.
     pods.delete(&second, &DeleteParams::default()).await?;
     another_pod(&scene, &second).await?;
     is_untouched(&scene, &seen).await
@@ -90,7 +90,7 @@ async fn a_submitter_on_a_lost_node_is_followed_by_one_that_attaches(scene: Scen
     let seen = running(&scene, json!({})).await?;
     let uid = scene.api::<Job>().get("rj").await?.uid();
     let lost = another_pod(&scene, "").await?;
-    // Nobody is there who could say that it has ended.
+    // Its node is gone, so nothing reports its end.
     let nodes: Api<Node> = Api::all(scene.client());
     let node = format!("lost-{}", scene.namespace.name);
     let made = serde_json::from_value(json!({"metadata": {"name": node}}))?;
@@ -132,7 +132,7 @@ async fn submitter_has(scene: &Scene, type_: &str) -> Result<()> {
 async fn a_submitter_that_says_failed_while_ray_runs_is_not_believed(scene: Scene) -> Result<()> {
     let seen = running(&scene, json!({"backoffLimit": 3})).await?;
     let uid = scene.api::<Job>().get("rj").await?.uid();
-    // Its word for a job that has failed.
+    // The submitter's message for a failed job.
     scene.pods_exit("rj", 1).await?;
     eventually("another submitter", PATIENCE, async || {
         let job = scene.api::<Job>().get("rj").await?;
@@ -158,7 +158,7 @@ async fn a_submitter_that_has_failed_for_good_leaves_the_end_to_ray(scene: Scene
     .await?;
     scene.pods_exit("rj", 75).await?;
     submitter_has(&scene, "Failed").await?;
-    // Ray is back in the same session, and the job has ended well meanwhile.
+    // Ray is back in the same session, and the job has succeeded meanwhile.
     ray_says(&seen, "SUCCEEDED");
     away(Some("s0"));
     let ended = until_phase(&scene, Phase::Complete).await?;

@@ -1,4 +1,5 @@
-//! How a RayJob gets from one state to another, where `job.rs` does not show it: retries on new clusters, deadlines, and ends.
+//! State transitions of RayJobs that `job.rs` does not cover: retries on new clusters, deadlines,
+//! and ends.
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::batch::v1::Job;
@@ -36,7 +37,7 @@ pub(crate) fn cases() -> Vec<Case> {
 
 const STAYS: &str = "lockstep.dev/test-of-a-slow-end";
 
-/// Keeps an object from going.
+/// Keeps an object from being deleted, by a finalizer.
 async fn hold<K: Kind>(scene: &Scene, name: &str) -> Result<()> {
     let mut finalizers = scene.api::<K>().get(name).await?.finalizers().to_vec();
     finalizers.push(STAYS.to_owned());
@@ -46,10 +47,10 @@ async fn hold<K: Kind>(scene: &Scene, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Lets it go again.
+/// Removes that finalizer.
 async fn let_go<K: Kind>(scene: &Scene, name: &str) -> Result<()> {
-    // The garbage collector takes its own away meanwhile.
-    eventually("it is let go", PATIENCE, async || {
+    // The garbage collector removes its own finalizer meanwhile.
+    eventually("its finalizer is removed", PATIENCE, async || {
         let Some(object) = scene.api::<K>().get_opt(name).await? else {
             return Ok(());
         };
@@ -61,7 +62,7 @@ async fn let_go<K: Kind>(scene: &Scene, name: &str) -> Result<()> {
     .await
 }
 
-/// Waits until it is being deleted, which [`hold`] keeps from ending.
+/// Waits until the object is being deleted. [`hold`] keeps the deletion from completing.
 async fn until_deleting<K: Kind>(scene: &Scene, name: &str) -> Result<()> {
     eventually(&format!("{name} is being deleted"), PATIENCE, async || {
         let object = scene.api::<K>().get(name).await?;
@@ -90,7 +91,7 @@ async fn a_retry_on_a_new_cluster_waits_until_the_old_one_is_gone(scene: Scene) 
         status.job_deployment_status == Some(Phase::Initializing) && status.ray_cluster_name != old
     })
     .await?;
-    // A session may be called as one on the cluster before.
+    // A session may have the same name as one on the former cluster.
     head_runs(&scene, "s0").await?;
     let second = submits(&scene).await?;
     ensure!(second.dashboard_url != first.dashboard_url, "{second:?}");
@@ -147,12 +148,12 @@ async fn a_deadline_that_passes_between_two_attempts_ends_the_job(scene: Scene) 
         ended.reason == "DeadlineExceeded" && ended.deadline_exceeded,
         "{ended:?}"
     );
-    // The attempt that was prepared was never made.
+    // The prepared attempt was never created.
     ensure!(
         (ended.num_retries, ended.failed, &ended.job_id) == (0, 1, &first.job_id),
         "{ended:?}"
     );
-    // Nor is it made on a Ray that comes up now, whatever the deadline becomes.
+    // It is not created on a Ray that comes up now either, even if the deadline changes.
     dashboard::with(&first.dashboard_url, |head| head.session = Some("s1".to_owned()));
     patch(&scene, json!({"spec": {"activeDeadlineSeconds": 3600}})).await?;
     let generation = scene.api::<RayJob>().get("rj").await?.metadata.generation;
@@ -193,7 +194,7 @@ async fn over_http_a_job_that_ray_refuses_fails_with_its_words(scene: Scene) -> 
     .await?;
     let answers = |answer| dashboard::with(&seen.dashboard_url, |head| head.refuses = Some(answer));
     let submitted = || dashboard::with(&seen.dashboard_url, |head| head.submitted.len());
-    // It has enough to do: that passes.
+    // Ray is overloaded, which passes.
     answers((429, "too many requests"));
     ray_is(&seen, "s0");
     let waits = until(&scene, "it is said", |status| status.message.contains("429")).await?;
@@ -201,7 +202,7 @@ async fn over_http_a_job_that_ray_refuses_fails_with_its_words(scene: Scene) -> 
         waits.job_deployment_status == Some(Phase::Initializing) && waits.failed == 0,
         "{waits:?}"
     );
-    // It will never take that: the attempt has failed.
+    // Ray will never accept that: the attempt has failed.
     answers((400, "runtime_env: no such field: pips"));
     let second = until(&scene, "the next attempt is prepared", |status| {
         status.num_retries == 1
@@ -277,7 +278,7 @@ async fn a_suspension_waits_until_all_is_gone(scene: Scene) -> Result<()> {
     patch(&scene, json!({"spec": {"suspend": true}})).await?;
     until_phase(&scene, Phase::Suspending).await?;
     until_deleting::<RayCluster>(&scene, &old).await?;
-    // Who changes their mind now has what there is deleted nonetheless: it is half gone.
+    // The cluster is half gone: even if the user changes the spec back, the rest is deleted.
     patch(&scene, json!({"spec": {"suspend": false}})).await?;
     eventually("the submitter is gone", PATIENCE, async || {
         ensure!(scene.api::<Job>().get_opt("rj").await?.is_none());
@@ -323,7 +324,7 @@ async fn a_job_that_cannot_be_read_any_more_is_stopped_when_it_is_deleted(scene:
     let note = scene.until_event_of("RayJob", "Unreadable").await?;
     ensure!(note.contains("headGroupSpec.template.spec.containers"), "{note}");
     let stopped = || dashboard::with(&seen.dashboard_url, |head| head.stopped.clone());
-    ensure!(stopped().is_empty(), "it is left alone until then");
+    ensure!(stopped().is_empty(), "it is stopped too early");
     let delete = ["delete", "rayjob", "rj", "--wait=false"];
     scene.namespace.kubectl(&delete).await?;
     eventually("it is gone", PATIENCE, async || {
@@ -337,7 +338,7 @@ async fn a_job_that_cannot_be_read_any_more_is_stopped_when_it_is_deleted(scene:
 
 async fn a_job_whose_cluster_is_deleted_has_failed(scene: Scene) -> Result<()> {
     let seen = running(&scene, json!({})).await?;
-    // Ray goes with it.
+    // Ray is deleted with it.
     dashboard::with(&seen.dashboard_url, |head| head.session = None);
     let clusters = scene.api::<RayCluster>();
     clusters

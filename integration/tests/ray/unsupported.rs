@@ -1,4 +1,4 @@
-//! What KubeRay has and Lockstep does not: it is refused by name, or ignored and named.
+//! Features of KubeRay that Lockstep lacks: they are refused by name, or ignored and named.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::batch::v1::Job;
@@ -71,7 +71,7 @@ async fn what_is_not_supported_is_refused_by_name_and_rests(scene: Scene) -> Res
         .await?;
         versions.push(version);
     }
-    // One that can be goes its way beside them.
+    // A valid job runs beside them as usual.
     create(&scene, rayjob(0, json!({}))).await?;
     scene.ray_pods_run("head", 1).await?;
     let made = clusters(&scene).await?;
@@ -188,7 +188,7 @@ async fn what_contradicts_itself_is_refused_when_it_is_applied(scene: Scene) -> 
         let kind = manifest["kind"].as_str().context("no kind")?.to_owned();
         ensure_refused(admission::create(&scene, manifest).await, &kind, expected)?;
     }
-    // What says the same once is taken, and named.
+    // A cluster that sets each feature only once is accepted, and the fields are named.
     let once = json!({"gcsFaultToleranceOptions": {"redisAddress": "redis:6379"}, "authOptions": {"mode": "disabled"}});
     admission::create(&scene, cluster(0, once)).await?;
     let note = scene.until_event_of("RayCluster", UNSUPPORTED_FIELDS).await?;
@@ -199,7 +199,7 @@ async fn what_contradicts_itself_is_refused_when_it_is_applied(scene: Scene) -> 
     Ok(())
 }
 
-/// What was told of a RayJob.
+/// The events about a RayJob.
 async fn events_of(scene: &Scene, name: &str) -> Result<Vec<Event>> {
     let events = scene.api::<Event>().list(&ListParams::default()).await?.items;
     let of_job = |event: &Event| {

@@ -11,7 +11,7 @@ pub(crate) mod permissions;
 #[path = "../jobset_api/webhooks/setup.rs"]
 mod setup;
 
-/// Has the objects of this namespace go through the webhooks.
+/// Sends the objects of this namespace through the webhooks.
 pub(crate) async fn enable(scene: &Scene) -> Result<()> {
     setup::enable_with(scene, &["ray.enabled=true"]).await
 }

@@ -1,5 +1,5 @@
-//! What can happen to the programs under and beside the workers, other than to be killed: they stop for a while, they are started again,
-//! and connections break.
+//! Disturbances of the programs under and beside the workers, other than kills: pauses, restarts
+//! and broken connections.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -14,20 +14,20 @@ use tokio::time::timeout;
 
 use super::product::{Part, Product, READY};
 
-/// The port of the hub, as the chart has it.
+/// The port of the hub, as in the chart.
 const HUB: u16 = 9444;
-/// The port of kubelet.
+/// The port of the kubelet.
 const KUBELET: u16 = 10250;
-/// How long a daemon may take to accept a connection, before that is tried again.
+/// How long a daemon may take to accept a connection before the test tries again.
 const ACCEPTED: Duration = Duration::from_secs(2);
-/// Loses what comes to the hub and what it says, as a broken network does.
+/// Drops the hub's traffic in both directions, as a broken network does.
 const LOSE: &str = "
 table inet lost {
   chain in { type filter hook input priority 0; FROM tcp dport PORT drop; }
   chain out { type filter hook output priority 0; TO tcp sport PORT drop; }
 }";
 
-/// A program of the cluster that is not the product's.
+/// A program of the cluster that is not part of the product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Daemon {
     /// Of this node, counted from 1.
@@ -47,7 +47,7 @@ impl Daemon {
     }
 }
 
-/// A process that is stopped for as long as this is kept.
+/// A process that is stopped until this is dropped.
 pub(crate) struct Paused(Process);
 
 impl Paused {
@@ -59,7 +59,7 @@ impl Paused {
 
 impl Drop for Paused {
     fn drop(&mut self) {
-        // It may have been killed meanwhile.
+        // The process may have been killed meanwhile.
         let _ = self.0.signal(Signal::SIGCONT);
     }
 }
@@ -81,7 +81,8 @@ impl Product {
             .await
     }
 
-    /// Kills a node's kubelet and starts it again as it was, as often as it takes: where containerd does not answer kubelet ends by itself.
+    /// Kills a node's kubelet and starts it again as it was, as often as necessary: if containerd
+    /// does not answer, the kubelet ends by itself.
     pub(crate) async fn restart_kubelet(&self, node: u8) -> Result<()> {
         let daemon = Daemon::Kubelet(node);
         let args = self.restart(daemon).await?;
@@ -109,7 +110,8 @@ impl Product {
         .await
     }
 
-    /// Breaks the connections between the hub and this node's daemon, or all of them: both ends see them reset.
+    /// Resets the connections between the hub and this node's daemon, or all daemons: both ends
+    /// notice.
     pub(crate) async fn cut_hub(&self, node: Option<u8>) -> Result<()> {
         eventually("a connection to the hub is cut", READY, async || {
             let port = format!(":{HUB}");
@@ -141,16 +143,17 @@ impl Product {
             .await
     }
 
-    /// Loses everything between the hub and this node's daemon, or all daemons, for a while: neither end sees anything.
+    /// Drops all traffic between the hub and this node's daemon, or all daemons, for a while:
+    /// neither end notices.
     pub(crate) async fn partition_hub(&self, node: Option<u8>, lasting: Duration) -> Result<()> {
         self.part_hub(node).await?;
         tokio::time::sleep(lasting).await;
         self.join_hub().await
     }
 
-    /// Loses everything between the hub and this node's daemon, or all daemons, from now on.
+    /// Drops all traffic between the hub and this node's daemon, or all daemons, from now on.
     pub(crate) async fn part_hub(&self, node: Option<u8>) -> Result<()> {
-        // The control plane may just be dead, then and later; its network is not.
+        // The control plane may be down now or later, but its network is not.
         eventually("the network is broken", READY, async || {
             let (from, to) = match self.daemon_address(node).await? {
                 Some(address) => (format!("ip saddr {address}"), format!("ip daddr {address}")),
@@ -166,7 +169,7 @@ impl Product {
         Ok(())
     }
 
-    /// Ends what [`Self::part_hub`] has begun.
+    /// Ends the effect of [`Self::part_hub`].
     pub(crate) async fn join_hub(&self) -> Result<()> {
         eventually("the network is whole again", READY, async || {
             self.beside_the_hub("nft", &["delete", "table", "inet", "lost"], "")

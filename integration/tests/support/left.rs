@@ -1,5 +1,5 @@
-//! What the upstream controller has left: `jobset_api/upgrade/upstream.json` holds JobSets, their Jobs and their Services as that controller (08dfbdf) left
-//! them on a real API server.
+//! The objects of the upstream controller: `jobset_api/upgrade/upstream.json` holds JobSets, their
+//! Jobs and their Services as that controller (08dfbdf) left them on a real API server.
 
 use anyhow::{Context, Result};
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
@@ -9,8 +9,9 @@ use serde_json::{Value, json};
 
 const LEFT: &str = include_str!("../jobset_api/upgrade/upstream.json");
 
-/// Makes the objects anew that belong to the JobSets of these names, or to all where none are named; `change` is done to each before, and
-/// the status that it takes away is left to whoever writes it there. Objects are told apart by UIDs, which an API server gives out itself.
+/// Recreates the objects of the JobSets with these names, or of all if there are no names. `change`
+/// is applied to each first; it may remove the status and leave it to the controllers. The API
+/// server gives objects new UIDs, which replace the old ones in references.
 pub(crate) async fn restore(
     (client, namespace): (&Client, &str),
     names: &[&str],

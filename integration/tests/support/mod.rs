@@ -1,7 +1,8 @@
-//! Runs cases against clusters that are brought up before their first case and taken down after their last, one after the other.
+//! Runs cases against clusters, one cluster after the other. A cluster is up from its first case to
+//! its last.
 //!
-//! Each case has a namespace of its own, whose state is printed when the case fails. Cases that disturb the node, or measure it,
-//! run alone: they wait until all others are done.
+//! Each case has a namespace of its own, and its state is printed when the case fails. Cases that
+//! disturb the node, or measure it, run by themselves after all others.
 
 mod disturb;
 pub(crate) mod left;
@@ -23,7 +24,7 @@ use tokio::sync::{OnceCell, RwLock};
 pub(crate) use disturb::{Daemon, Paused};
 pub(crate) use product::{Build, Part, Product, READY};
 
-/// How many cases run at once: they wait most of the time.
+/// How many cases run at once: most of the time they wait.
 const AT_ONCE: usize = 4;
 /// No case takes this long, unless it says so.
 pub(crate) const LIMIT: Duration = Duration::from_secs(480);
@@ -38,7 +39,8 @@ pub(crate) struct Case {
     pub(crate) body: Body,
 }
 
-/// Makes a [`Case`] of an `async fn(Scene) -> Result<()>`. `alone` is for those that bear no others beside them.
+/// Makes a [`Case`] of an `async fn(Scene) -> Result<()>`. `alone` is for cases that must not run
+/// beside others.
 macro_rules! case {
     ($body:ident) => {
         case!($body, false)
@@ -57,12 +59,12 @@ macro_rules! case {
 }
 pub(crate) use case;
 
-/// What a case works with.
+/// The input of a case.
 #[derive(Clone)]
 pub(crate) struct Scene {
     /// Its namespace.
     pub(crate) namespace: Namespace,
-    /// The product, where it is installed.
+    /// The installed product.
     pub(crate) product: Arc<Product>,
 }
 
@@ -85,7 +87,7 @@ pub(crate) struct Suite {
     pub(crate) cases: Vec<Case>,
 }
 
-/// The cluster of a suite, brought up when a case first asks for it; or why it cannot be.
+/// The cluster of a suite, which the first request brings up, or the reason why it cannot come up.
 struct Shared {
     nodes: u8,
     product: OnceCell<Result<Arc<Product>, String>>,
@@ -114,7 +116,7 @@ pub(crate) fn run(suites: Vec<Suite>) -> ExitCode {
     if ok { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Whether all went well.
+/// True if all cases passed.
 fn run_suite(mut suite: Suite, arguments: &Arguments, runtime: &Arc<Runtime>) -> bool {
     suite.cases.sort_by_key(|case| case.alone);
     let shared = Arc::new(Shared {
@@ -177,7 +179,7 @@ async fn attempt(case: Case, shared: &Shared) -> Result<(), Failed> {
         Ok(()) => String::new(),
         Err(_) => namespace.dump().await,
     };
-    // What is left of it goes with the cluster.
+    // Anything left of it goes with the cluster.
     let _ = namespace.delete().await;
     match result {
         Ok(()) => {

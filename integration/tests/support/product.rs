@@ -1,4 +1,4 @@
-//! The cluster with the product in it, installed by its Helm chart as users do.
+//! A cluster with the product, installed by its Helm chart as users do.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,19 +18,19 @@ use lockstep_integration::progress::Progress;
 use nix::sys::signal::Signal;
 use tokio::sync::Mutex;
 
-/// The instance of the testbed, unless LOCKSTEP_TESTBED names another; with more nodes than one their number follows. Setting
-/// LOCKSTEP_KEEP=1 leaves it up for the next run.
+/// The instance of the testbed, unless LOCKSTEP_TESTBED names another. If there are several nodes,
+/// their number follows. LOCKSTEP_KEEP=1 leaves it up for the next run.
 const INSTANCE: &str = "node-tests";
 const NAMESPACE: &str = "lockstep-system";
-/// How long a part may take to be ready again: kubelet backs off when containers end often.
+/// How long a part may take to be ready again: the kubelet backs off when containers end often.
 pub(crate) const READY: Duration = Duration::from_secs(300);
 
 /// A program of the product.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// The replica that leads, where there are several.
+    /// The leader, if there are several replicas.
     ControlPlane,
-    /// The one of this node, counted from 1.
+    /// The daemon of this node, counted from 1.
     NodeDaemon(u8),
 }
 
@@ -42,7 +42,7 @@ impl Part {
         }
     }
 
-    /// Which pods are the part's.
+    /// Selects the pods of the part.
     fn pods(self) -> ListParams {
         let labels = format!("app.kubernetes.io/component={}", self.container());
         let pods = ListParams::default().labels(&labels);
@@ -62,7 +62,7 @@ pub(crate) struct Build {
 }
 
 impl Build {
-    /// What cargo has built.
+    /// The build of cargo.
     pub(crate) fn present() -> Result<Self> {
         Self::of(&Programs::chosen()?)
     }
@@ -81,12 +81,12 @@ impl Build {
 pub(crate) struct Product {
     cluster: Mutex<Option<Cluster>>,
     access: Access,
-    /// The nodes that there are from the beginning.
+    /// The initial nodes.
     nodes: u8,
 }
 
 impl Product {
-    /// Brings a cluster of so many nodes up, where it is not, and installs what cargo has built.
+    /// Brings up a cluster of this many nodes unless it is up, and installs the build of cargo.
     pub(crate) async fn install(nodes: u8) -> Result<Self> {
         let progress = Progress::new();
         let mut instance = env::var("LOCKSTEP_TESTBED").unwrap_or_else(|_| INSTANCE.to_owned());
@@ -127,24 +127,25 @@ impl Product {
             .await
     }
 
-    /// How many nodes there are from the beginning.
+    /// The initial number of nodes.
     pub(crate) fn nodes(&self) -> u8 {
         self.nodes
     }
 
-    /// The number of the node where this place is.
+    /// The number of the node of this place.
     pub(crate) fn node_of(&self, place: &Place) -> Result<u8> {
         let mut numbers = 1..=self.nodes;
         let node = numbers.find(|number| node_name(*number) == place.node);
         node.with_context(|| format!("{} is none of the nodes", place.node))
     }
 
-    /// Installs the same build again, with these values of the chart besides.
+    /// Installs the same build again, with these additional values of the chart.
     pub(crate) async fn reinstall(&self, values: &[&str]) -> Result<()> {
         self.change_to(&Build::present()?, values).await
     }
 
-    /// Installs another build, whose images are on the nodes, with these values of the chart besides.
+    /// Installs another build, whose images are on the nodes, with these additional values of the
+    /// chart.
     pub(crate) async fn change_to(&self, build: &Build, values: &[&str]) -> Result<()> {
         self.with_cluster(async |cluster| helm(cluster, build, values).await)
             .await?;
@@ -152,7 +153,8 @@ impl Product {
         self.ready().await
     }
 
-    /// Waits until no control plane of an installation before is left: Helm is content when the new one is ready, and the old one may lead still.
+    /// Waits until no control plane of a former installation is left: Helm only waits for the new
+    /// one, and the old one may still lead.
     async fn settled(&self) -> Result<()> {
         let deployments: Api<Deployment> = Api::namespaced(self.access.client.clone(), NAMESPACE);
         eventually("nothing of the control plane before is left", READY, async || {
@@ -176,7 +178,8 @@ impl Product {
         .await
     }
 
-    /// Removes it as docs/operations.md says: the chart, and then what it leaves behind. Waits until no part runs.
+    /// Removes the product as docs/operations.md says: the chart, and then the objects that it
+    /// leaves behind. Waits until no part runs.
     pub(crate) async fn uninstall(&self) -> Result<()> {
         let helm = self
             .with_cluster(async |cluster| Ok(cluster.tools().path("helm")?.to_owned()))
@@ -228,13 +231,13 @@ impl Product {
             .await
     }
 
-    /// Where this machine has a path of a node's.
+    /// The path on this machine of a path on a node.
     pub(crate) async fn node_path(&self, node: u8, path: &str) -> Result<PathBuf> {
         self.with_cluster(async |cluster| Ok(cluster.node_path(node, path)?))
             .await
     }
 
-    /// Adds a node with all that the product needs there, and gives its number.
+    /// Adds a node with everything that the product needs there, and returns its number.
     pub(crate) async fn add_node(&self) -> Result<u8> {
         let node = self
             .with_cluster(async |cluster| {
@@ -256,13 +259,13 @@ impl Product {
             .await
     }
 
-    /// Takes the cluster down, unless it was up before or is kept.
+    /// Takes the cluster down, unless it was up before or must be kept.
     pub(crate) async fn remove(product: Arc<Self>) -> Result<()> {
         let cluster = product.cluster.lock().await.take();
         Ok(tokio::task::spawn_blocking(move || drop(cluster)).await?)
     }
 
-    /// Does something with the cluster under it.
+    /// Runs `act` with the cluster.
     pub(super) async fn with_cluster<T>(
         &self,
         act: impl AsyncFnOnce(&mut Cluster) -> Result<T>,
@@ -282,7 +285,7 @@ impl Product {
         .await
     }
 
-    /// Puts a new pod in the place of a part's, whose next deaths kubelet does not hold against it.
+    /// Replaces the pod of a part, so that the kubelet does not delay it for former deaths.
     pub(crate) async fn renew(&self, part: Part) -> Result<()> {
         let (pod, _) = self.part(part).await?;
         let api: Api<Pod> = Api::namespaced(self.access.client.clone(), NAMESPACE);
@@ -310,7 +313,7 @@ impl Product {
         .await
     }
 
-    /// Whether a part runs and is ready.
+    /// Fails unless a part runs and is ready.
     async fn check(&self, part: Part) -> Result<()> {
         let (pod, process) = self.part(part).await?;
         let ready = container_status(&pod, part.container()).is_some_and(|status| status.ready);
@@ -323,7 +326,8 @@ impl Product {
         Ok(self.part(part).await?.1)
     }
 
-    /// Puts a new pod in the place of a part's, where kubelet has already restarted this one and would make the next death wait.
+    /// Replaces the pod of a part if the kubelet has restarted it already, and would delay the next
+    /// restart.
     pub(crate) async fn fresh(&self, part: Part) -> Result<()> {
         let (pod, _) = self.part(part).await?;
         match container_status(&pod, part.container()) {
@@ -332,7 +336,8 @@ impl Product {
         }
     }
 
-    /// The pod of a part and the process in it. What the API server says of a process that has just ended is not believed.
+    /// The pod of a part and the process in it. Reads the process table, as the API server may not
+    /// know yet that a process has ended.
     async fn part(&self, part: Part) -> Result<(Pod, Process)> {
         let api: Api<Pod> = Api::namespaced(self.access.client.clone(), NAMESPACE);
         let mut pods = api.list(&part.pods()).await?.items;
@@ -344,7 +349,7 @@ impl Product {
         ensure!(pods.len() == 1, "{part:?} has {} pods", pods.len());
         let pod = pods.pop().context("no pod")?;
         let id = container_id(&pod, part.container())?;
-        // The daemon shares the machine's process ids, so its process is not number 1 there.
+        // The daemon shares the machine's PID namespace, so its process is not PID 1 there.
         let process = process::in_container(&id)
             .into_iter()
             .min_by_key(|process| process.start);
@@ -357,11 +362,11 @@ impl Product {
         let leases: Api<Lease> = Api::namespaced(self.access.client.clone(), NAMESPACE);
         let spec = leases.get("lockstep-control-plane").await?.spec;
         let holder = spec.and_then(|spec| spec.holder_identity).unwrap_or_default();
-        let (pod, _) = holder.rsplit_once('_').context("nobody leads")?;
+        let (pod, _) = holder.rsplit_once('_').context("there is no leader")?;
         Ok(pod.to_owned())
     }
 
-    /// The pods of the control plane, and those among them that are ready and there to stay.
+    /// The pods of the control plane, and those that are ready and not being deleted.
     pub(crate) async fn replicas(&self) -> Result<(Vec<Pod>, Vec<Pod>)> {
         let api: Api<Pod> = Api::namespaced(self.access.client.clone(), NAMESPACE);
         let pods = api.list(&Part::ControlPlane.pods()).await?.items;
@@ -379,7 +384,7 @@ impl Product {
         pod.status.and_then(|status| status.pod_ip).context("no address")
     }
 
-    /// What the parts have logged lately.
+    /// The recent logs of the parts.
     pub(crate) async fn logs(&self) -> String {
         let mut text = String::new();
         for component in ["control-plane", "node-daemon"] {
@@ -392,12 +397,12 @@ impl Product {
         text
     }
 
-    /// All that the present pods of this part's kind have logged, whatever the node.
+    /// The whole logs of the present pods of this kind of part, on all nodes.
     pub(crate) async fn whole_log(&self, part: Part) -> Result<String> {
         self.log(part.container(), "-1").await
     }
 
-    /// So many of the last lines.
+    /// The last `tail` lines of the log of a component.
     async fn log(&self, component: &str, tail: &str) -> Result<String> {
         let labels = format!("app.kubernetes.io/component={component}");
         let args = [
@@ -414,7 +419,7 @@ impl Product {
     }
 }
 
-/// Puts what the product and the cases need on every node that does not have it.
+/// Puts the images of the product and of the cases on every node that lacks them.
 async fn load_images(cluster: &Cluster, build: &Build) -> Result<()> {
     for image in [&build.control_plane, &build.node_daemon, &entrypoint()?] {
         cluster.load_image(image).await?;
@@ -450,7 +455,7 @@ async fn helm(cluster: &Cluster, build: &Build, values: &[&str]) -> Result<()> {
         ])
         .arg("--kubeconfig")
         .arg(cluster.kubeconfig());
-    // In a cluster that was kept, a new build must get new pods.
+    // On a kept cluster, a new build must get new pods.
     let build = newest(&[control_plane, node_daemon])?;
     for value in [
         "image.registry=".to_owned(),
@@ -489,7 +494,8 @@ fn newest(images: &[&Image]) -> Result<u128> {
     Ok(newest.duration_since(UNIX_EPOCH)?.as_millis())
 }
 
-/// An image whose ENTRYPOINT is the worker, with words in CMD that it logs, and a WORKDIR and a USER of its own.
+/// An image whose ENTRYPOINT is the worker. It has words in CMD that the worker logs, and a WORKDIR
+/// and a USER of its own.
 fn entrypoint() -> Result<Image> {
     let script = r#"echo "attempt $LOCKSTEP_RESTART_ATTEMPT"; echo "words: $*"; exec sleep 1000000"#;
     Ok(image::busybox()?

@@ -1,4 +1,4 @@
-//! Thousands of histories of the whole system, right and broken, in one executable.
+//! Thousands of histories of the whole system, correct and broken, in one executable.
 
 mod mutants;
 mod seeds;
@@ -7,6 +7,6 @@ use std::io::Write;
 
 /// Prints a line that the test harness does not hold back.
 fn say(line: &str) {
-    // A closed standard error fails no test.
+    // A closed standard error does not fail the test.
     let _ = writeln!(std::io::stderr(), "{line}");
 }

@@ -1,4 +1,4 @@
-//! The simulation finds what is broken: each of these variants, within so many seeds.
+//! The simulation finds each of these broken variants within [`WITHIN`] seeds.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -7,12 +7,12 @@ use lockstep_mutants::Mutant;
 
 use crate::say;
 
-/// Seeds within which every variant has to be found.
+/// The number of seeds within which the simulation must find every variant.
 const WITHIN: u64 = 20_000;
 
-/// The first seed that found each variant when somebody last looked. It is tried first, which saves
-/// the search. A change to the simulation or to a decision may make it useless: the search then
-/// goes through all seeds, and the test prints the row that belongs here.
+/// The seed that last found each variant. The test tries it first, which saves the search. A change
+/// to the simulation or to a decision may make it useless: then the test searches all seeds, and
+/// prints the new row.
 const FOUND_BY: &[(Mutant, u64)] = &[
     (Mutant::SkipWriteAhead, 3),
     (Mutant::CountStaleFailures, 0),
@@ -69,7 +69,7 @@ const FOUND_BY: &[(Mutant, u64)] = &[
     (Mutant::KillUnfenced, 110),
 ];
 
-/// A variant that was found.
+/// A variant that the simulation has found.
 struct Found {
     seed: u64,
     violation: String,

@@ -1,4 +1,4 @@
-//! Thousands of histories of the whole system, each with other faults at other moments.
+//! Thousands of histories of the whole system, each with different faults at different moments.
 
 use std::time::Instant;
 
@@ -10,7 +10,7 @@ use crate::say;
 /// each takes minutes.
 const LARGE: u64 = 4;
 const WORKERS: u32 = 300;
-/// Seeds that every run of the tests goes through.
+/// The number of seeds that every run of the tests tries.
 const SEEDS: u64 = 20_000;
 
 #[test]
@@ -30,7 +30,7 @@ fn every_invariant_holds_in_every_history() {
     assert!(report.restarts > SEEDS / 2, "{} restarts", report.restarts);
     assert!(
         report.worker_restarts > SEEDS / 10,
-        "{} of one worker alone",
+        "{} of only one worker",
         report.worker_restarts
     );
     assert!(

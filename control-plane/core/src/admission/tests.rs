@@ -165,7 +165,7 @@ fn a_client_that_writes_zero_values_out_changes_nothing() {
         assert_eq!(refused(&old.clone().suspended(true), new), [""; 0]);
         assert_eq!(refused(old, &new.clone().suspended(true)), [""; 0]);
     }
-    // Nothing hides what is a change.
+    // A real change is still reported.
     let more = asking("1001m", true);
     let expected = [
         "spec.replicatedJobs: Invalid value: \"replicatedJobs[1].template.spec.template.spec.containers[0].resources.requests.cpu\": \
@@ -223,7 +223,7 @@ fn an_elastic_jobset_that_restarts_in_place_changes_its_number_of_pods_while_it_
         .restarting(RestartStrategy::InPlaceRestart, 3)
     };
     let scale = |old: &JobSet, new: &JobSet| messages(&validate_update(old, new, &elastic()));
-    // Nobody restarts it: it has yet to start, or its own agents do.
+    // The coordinator does not restart it: it has not started, or its own agents restart it.
     assert_eq!(scale(&indexed(1), &indexed(3)), [""; 0]);
     let coordinated = |pods| {
         indexed(pods).status(|status| {
@@ -402,7 +402,7 @@ fn a_request_that_is_too_long_and_a_window_too_short_are_refused_unless_they_wer
                 "{refused:?}"
             );
         }
-        // Whoever changes something else is let through.
+        // A change of something else passes.
         let labelled = wrong.clone().suspended(true);
         assert_eq!(validate_update(&wrong, &labelled, &Features::default()), []);
     }

@@ -32,7 +32,7 @@ fn template() -> Value {
     }]}})
 }
 
-/// A cluster `ns/rc` with a head and one group `small` of two workers, changed by a merge of its
+/// A cluster `ns/rc` with a head and one group `small` of two workers. `spec` is merged into its
 /// spec.
 fn cluster(spec: Value) -> RayCluster {
     let mut manifest = json!({
@@ -63,27 +63,27 @@ fn merge(target: &mut Value, patch: Value) {
     }
 }
 
-/// Takes steps until one says that nothing has changed.
+/// Takes steps until one returns that nothing has changed.
 fn until_rest(steps: usize, mut step: impl FnMut() -> bool) {
     assert!((0..steps).any(|_| step()), "it never comes to rest");
 }
 
-/// A cluster and what stands around it.
+/// A cluster and its surroundings.
 struct World {
     cluster: RayCluster,
     jobset: Option<JobSet>,
-    /// The Service of the head's name, if it is not the one that goes with the JobSet.
+    /// A Service with the name of the head's, if it is not the one of the JobSet.
     service: Option<Service>,
     ready: [i32; 2],
     head_pod: Option<Pod>,
-    /// When its Jobs began to make pods, where they have none.
+    /// When its Jobs began to create pods, if they have none.
     without_pods: Option<i64>,
-    /// Pods that each of its Jobs has, of how many.
+    /// The pods that each of its Jobs has, and the number that it wants.
     pods: Option<(i32, i32)>,
     /// True if its Jobs are being deleted.
     jobs_go: bool,
     kuberay: bool,
-    /// What the API server says if it does not let the JobSet be created.
+    /// The API server's refusal to create the JobSet, if any.
     refused: Option<String>,
     seconds: i64,
 }
@@ -137,7 +137,7 @@ impl World {
         }
     }
 
-    /// The Jobs of head and workers, with so many ready pods.
+    /// The Jobs of head and workers, with this many ready pods.
     fn jobs(&self) -> Vec<Arc<Job>> {
         let Some(jobset) = &self.jobset else {
             return Vec::new();
@@ -164,7 +164,7 @@ impl World {
         .collect()
     }
 
-    /// Carries a plan out.
+    /// Executes a plan.
     fn act(&mut self, plan: ClusterPlan) {
         if let Some(mut jobset) = plan.create_jobset {
             jobset.metadata.uid = Some("uid-js".to_owned());
@@ -186,7 +186,7 @@ impl World {
         self.seconds += 1;
     }
 
-    /// Until nothing is left to do.
+    /// Steps until nothing is left to do.
     fn settle(&mut self) {
         for _ in 0..10 {
             let plan = self.plan();

@@ -278,7 +278,7 @@ fn names_held_by_an_earlier_jobset_of_the_same_name_are_waited_for() {
     let mut foreign = child(&js, "a", 1, Fate::Ready);
     foreign.metadata.owner_references = None;
     let plan = plan(&observe(&js, [left_behind, foreign]));
-    // The second will be refused by the API server, which is what its owner has to be told.
+    // The API server will refuse the second, and its owner must learn of that.
     let names: Vec<_> = plan
         .create_jobs
         .iter()
@@ -447,7 +447,7 @@ fn a_container_that_crashes_before_it_can_report_uses_up_max_restarts_too() {
         plan(&observed).finished
     };
     assert_eq!(ends(false), Some(TerminalState::Failed));
-    // If workers are supervised, their own coordinator counts.
+    // If workers are supervised, their coordinator counts.
     assert_eq!(ends(true), None);
 }
 

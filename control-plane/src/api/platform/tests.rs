@@ -46,7 +46,8 @@ mod watches;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The token `lister:ours` may list in the namespace `ours`; `*:*` may do everything everywhere.
+/// The token `lister:ours` may list in the namespace `ours`; `*:*` may do everything in all
+/// namespaces.
 struct Tokens;
 
 #[async_trait]
@@ -98,7 +99,7 @@ impl Api {
         api
     }
 
-    /// With this API server.
+    /// The same with this API server.
     async fn start_with(client: kube::Client) -> Self {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let dir = tempfile::tempdir().unwrap();
@@ -194,7 +195,7 @@ fn with<M>(token: &str, message: M) -> Request<M> {
     request
 }
 
-/// Takes every patch, and remembers it.
+/// Accepts every patch, and remembers it.
 fn api_server(patches: Arc<Mutex<Vec<Value>>>) -> kube::Client {
     let answer = service_fn(move |request: http::Request<Body>| {
         let patches = Arc::clone(&patches);
@@ -403,7 +404,7 @@ async fn a_restart_is_asked_for_once_per_token() {
         json!({"metadata": {"uid": "uid-js", "annotations": {"lockstep.dev/restart-request": "t-1"}}});
     assert_eq!(*api.patches.lock().unwrap(), [patch]);
 
-    // The coordinator has acted upon it.
+    // The coordinator has handled it.
     let mut state = running("ours", "js", 5);
     Arc::make_mut(&mut state.observed).durable = Durable {
         handled_request: Some("t-1".into()),

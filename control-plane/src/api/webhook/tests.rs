@@ -28,7 +28,7 @@ use crate::telemetry::metrics::Metrics;
 const MUTATE: &str = "/mutate-jobset-x-k8s-io-v1alpha2-jobset";
 const VALIDATE: &str = "/validate-jobset-x-k8s-io-v1alpha2-jobset";
 
-/// An API server that has these volume claims, and no Lease unless it is stated; or fails.
+/// An API server that has these volume claims and Leases, or fails.
 pub(super) fn api_server(claims: Result<BTreeMap<&'static str, Value>, u16>) -> Client {
     let claims = claims.map(|mut claims| {
         claims.entry("leases").or_insert_with(|| leases(Vec::new()));
@@ -125,7 +125,7 @@ async fn ask(path: &str, operation: &str, object: &Value, old: &Value) -> Value 
     .await
 }
 
-/// The object as it is stored after the mutating webhook, and the paths that it changed.
+/// The stored object after the mutating webhook, and the paths that it changed.
 async fn defaulted(object: &Value) -> (Value, Vec<String>) {
     let answer = ask(MUTATE, "CREATE", object, &Value::Null).await;
     patched(object, &answer)
@@ -284,12 +284,12 @@ async fn lists_that_are_applied_again_as_they_were_written_get_their_defaults_ba
     assert_eq!(completed, stored);
     let answer = ask(VALIDATE, "UPDATE", &completed, &stored).await;
     assert_eq!(answer["allowed"], true, "{answer}");
-    // It would be stored without them where updates are not mutated.
+    // If updates are not mutated, it would be stored without them.
     let answer = ask(VALIDATE, "UPDATE", &applied, &stored).await;
     let message = answer["status"]["message"].as_str().unwrap();
     assert!(message.contains("field is immutable"), "{message}");
 
-    // What an update takes away on purpose is not put back.
+    // A field that an update removes on purpose is not restored.
     let mut without = stored.clone();
     without["spec"]
         .as_object_mut()
@@ -299,8 +299,8 @@ async fn lists_that_are_applied_again_as_they_were_written_get_their_defaults_ba
     assert_eq!(patched(&without, &answer), (without, Vec::new()));
 }
 
-/// As `kubectl apply` sends a manifest whose `replicatedJobs[].minAvailable` is another: what it
-/// does not state is there from before.
+/// As `kubectl apply` sends a manifest with another `replicatedJobs[].minAvailable`: the fields
+/// that it does not set keep their former values.
 #[tokio::test]
 async fn a_gang_that_is_applied_with_another_minimum_is_taken() {
     let mut worker = worker();
@@ -422,7 +422,7 @@ async fn what_a_jobset_lacks_is_left_for_the_api_server_to_name() {
     let object = jobset(json!({"replicatedJobs": [worker()], "successPolicy": {}}));
     let passed = ask(MUTATE, "CREATE", &object, &Value::Null).await;
     assert_eq!(passed["allowed"], true);
-    // Where its schema did not, nobody else would.
+    // If its schema did not refuse them, nothing else would.
     let refused = ask(VALIDATE, "CREATE", &object, &Value::Null).await;
     assert_eq!(refused["status"]["code"], 400);
     let message = refused["status"]["message"].as_str().unwrap();
@@ -460,7 +460,7 @@ async fn nonsense_is_answered_with_an_error() {
         for path in [MUTATE, VALIDATE] {
             let (code, answer) = post(router(), path, body.clone()).await;
             assert_eq!(code, StatusCode::BAD_REQUEST, "{body:.80}");
-            // Whatever was sent, and so is the line in the log.
+            // The answer is short for any input, and so is the line in the log.
             assert!(!answer.is_empty() && answer.len() < 2048, "{}", answer.len());
         }
     }

@@ -2,7 +2,7 @@ use std::io::Write;
 
 use super::*;
 
-/// Settings of these flags, and of a file with this body.
+/// The settings from these flags and a file with this body.
 fn settings(flags: &[&str], body: &str) -> Result<Settings, String> {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     let head = "apiVersion: config.jobset.x-k8s.io/v1alpha1\nkind: Configuration\n";

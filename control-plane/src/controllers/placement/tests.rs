@@ -10,7 +10,7 @@ use fake::Api;
 
 const RACK: &str = "example.com/rack";
 
-/// A pod of Job `js-w-0` with UID `job`, and a suffix that distinguishes it from others with its
+/// A pod of Job `js-w-0` with UID `job`. The random suffix distinguishes it from others with its
 /// index.
 fn pod(index: &str, end: &str) -> Value {
     json!({
@@ -58,7 +58,7 @@ fn typed(pod: &Value) -> Pod {
     serde_json::from_value(pod.clone()).unwrap()
 }
 
-/// A placement with this API server, whose watch has shown `seen`.
+/// A placement controller with this API server. Its watch has shown `seen`.
 fn placement(api: &Api, seen: &[Value]) -> Placement {
     let members = MembersByJob::default();
     for pod in seen {

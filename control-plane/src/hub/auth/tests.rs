@@ -1,4 +1,4 @@
-//! Every lie that a token can tell, and what it costs to find out.
+//! Every false claim in a token, and the cost of its detection.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,12 +15,12 @@ use tokio_util::task::AbortOnDropHandle;
 use super::testing::{AUDIENCE, Cluster, ISSUER, unsigned};
 use super::*;
 
-/// Of an RSA key that no longer exists.
+/// The public part of an RSA key that no longer exists.
 const RSA: &str = "rHajDAcqobQKmz2ZImMTrSHstGeWvUeJq4muY7UzR3FCE3vNYCGU1WNeTEbZ6gzC5YOAsQeUQzjskyScQa5h1_cBmt3Snpxa0I5h\
      4lD5WBfgF_8e5kF4-bnwlc5-g1dlwS_KH2aPoGBkG-VEQfi3w4ZtRYrWtXisZwGnSC_rUEqwYBL-0SZdc6URnlbsX9FxmBufNc0r\
      SCUDT5Iv59Wov7mI5AKsM7YYZ0A4Noavu2Zk-Yom2TgTr2y6TF67IBAqLbnXNK9y6mZTK4sRAZV6ygrmQAtprkxYdAkzXXEsKkpF\
      SJXQ4xhs-dRxKTeo98gaSOGpuQl_WM0LVEJF2jMXXw";
-/// Signed with that, for node n1, until the year 2100.
+/// A token for node n1 until the year 2100, signed with that key.
 const RS256: &str = "eyJhbGciOiJSUzI1NiIsImtpZCI6InJzYSJ9.eyJhdWQiOlsibG9ja3N0ZXAtaHViIl0sImV4cCI6NDEwMjQ0NDgwMCwiaXNzIjo\
      iaHR0cHM6Ly9rdWJlcm5ldGVzLmRlZmF1bHQuc3ZjIiwia3ViZXJuZXRlcy5pbyI6eyJub2RlIjp7Im5hbWUiOiJuMSJ9fSwic3V\
      iIjoic3lzdGVtOnNlcnZpY2VhY2NvdW50OmxvY2tzdGVwLXN5c3RlbTpsb2Nrc3RlcC1ub2RlLWRhZW1vbiJ9.X-n5r_kF19DqCJ\
@@ -29,7 +29,7 @@ const RS256: &str = "eyJhbGciOiJSUzI1NiIsImtpZCI6InJzYSJ9.eyJhdWQiOlsibG9ja3N0ZX
      4eXqBH99TzwLxDDDSnczmeWTAaUQ3JmJhJn3c2iE5I8wERzVtZt5RKB5fUYH9u1fyXJdypLnAKcTFrmQ9SvDGytOQlqWj2Juxqxh\
      xnMTFnSP8vfh9GkAK725lesdiyNQ";
 
-/// An authenticator at work.
+/// A running authenticator.
 struct Checker {
     cluster: Cluster,
     authenticator: Arc<Authenticator>,
@@ -53,7 +53,7 @@ impl Checker {
         self.authenticator.check(token).await.err().unwrap()
     }
 
-    /// Of a token of node n1 that says something else.
+    /// The refusal of a token of node n1 with another value of a claim.
     async fn refusal_of(&self, claim: &str, value: Value) -> AuthError {
         let mut claims = self.cluster.claims("n1");
         claims[claim] = value;
@@ -162,7 +162,7 @@ async fn what_is_not_signed_by_the_cluster_is_refused() {
 
     let none = unsigned(&json!({"alg": "none", "kid": "first"}), &claims);
     assert_eq!(checker.refusal(&format!("{none}.")).await, AuthError::Malformed);
-    // The public key is no secret: as one it must not do.
+    // The public key is not a secret, and must not work as an HMAC key.
     let said = unsigned(&json!({"alg": "HS256", "kid": "first"}), &claims);
     let secret = ring::hmac::Key::new(
         ring::hmac::HMAC_SHA256,
@@ -225,7 +225,7 @@ async fn ten_thousand_reconnects_hardly_ask_the_api_server() {
     let (readings, questions) = checker.cluster.asked();
     assert_eq!(readings, 1);
     assert!(questions <= 2, "{questions} questions while the streams came");
-    // Beside it, and never faster than this.
+    // The checks run beside the stream, and never faster than this.
     tokio::time::sleep(Duration::from_secs(10)).await;
     let (_, questions) = checker.cluster.asked();
     assert!((40..=51).contains(&questions), "{questions} questions in 10 s");
@@ -272,8 +272,8 @@ async fn the_last_keys_hold_while_the_api_server_is_away() {
         .await
         .unwrap();
     let watched = tokio::time::timeout(Duration::from_secs(3600), credentials.revoked());
-    assert!(watched.await.is_err(), "nobody has said that it is revoked");
-    // A key that nobody knows here may be a new one.
+    assert!(watched.await.is_err(), "nothing says that it is revoked");
+    // An unknown key may be a new one.
     checker.cluster.add_key("second");
     assert_eq!(
         checker.refusal(&checker.cluster.token("n1")).await,

@@ -49,7 +49,7 @@ fn of_bytes(bytes: &[u8]) -> Result<Vec<pb::WorkerState>, prost::DecodeError> {
     })
 }
 
-/// True if a state has all that identifies it, and a phase that this version knows.
+/// True if a state has its whole identity, and a phase that this version knows.
 fn complete(state: &pb::WorkerState) -> bool {
     let ids = state.incarnation.as_ref();
     let ids = ids.is_some_and(|ids| !ids.pod_uid.is_empty() && !ids.container_id.is_empty());
@@ -81,7 +81,7 @@ proptest! {
         }
     }
 
-    /// Bytes that nobody would send, and messages that were damaged on the way.
+    /// Random bytes, and messages that were damaged on the way.
     #[test]
     fn any_bytes_are_an_error_or_a_value(
         garbage in prop::collection::vec(any::<u8>(), 0..200),

@@ -1,4 +1,4 @@
-//! What the task of a group finds while a daemon connects.
+//! The view of a group's task while a daemon connects.
 
 use lockstep_proto::node::v1::hub_message::Kind;
 
@@ -18,13 +18,13 @@ fn a_node_is_heard_once_its_snapshot_is_stored_and_not_before() {
     assert_eq!(
         heard(&link),
         0,
-        "whoever looks now would take its workers for missing"
+        "a task that looks now would count its workers as missing"
     );
     registry.disconnect("n1", session);
     let session = registry.connect("n1", &outbox, 1, Vec::new());
     assert_eq!(heard(&link), 1);
     registry.disconnect("n1", session);
-    assert_eq!(heard(&link), 1, "what it has said is known");
+    assert_eq!(heard(&link), 1, "its report is known");
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn whoever_has_said_hello_is_named_once_to_the_group_that_looks_at_it() {
     assert_eq!(
         second,
         named(&["n2"]),
-        "the first was heard, the last is nothing to it"
+        "the first was heard, the last does not concern it"
     );
     assert_eq!(link.news(), Changes::None);
     connect("n3");
@@ -126,7 +126,8 @@ fn a_pod_of_another_namespace_is_none_of_the_groups_workers() {
         phase: pb::Phase::Running.into(),
         ..pb::WorkerState::default()
     };
-    // A daemon that does not say where its pod is is compared with the API server's pods, as ever.
+    // If a daemon does not name the namespace of a pod, its report is compared with the API
+    // server's pods as usual.
     let said = [worker("own", "ns"), worker("foreign", "other"), worker("old", "")];
     registry.report("n1", session, said.into());
     let kept: Vec<String> = link.reports().into_iter().map(|(of, _)| of.pod_uid).collect();

@@ -1,4 +1,4 @@
-//! What daemons say of the container runtimes of their nodes.
+//! Reports of daemons on the container runtimes of their nodes.
 
 use lockstep_core::restart::UnixNanos;
 
@@ -13,7 +13,7 @@ fn access(state: pb::access::State, since: i64, detail: &str) -> Option<pb::Acce
     })
 }
 
-/// The daemons, once these are what is known of them.
+/// Waits until exactly these daemons are known with this health.
 async fn wait_for_daemons(hub: &Hub, wanted: &[(&str, Health)]) -> Vec<Daemon> {
     let all = async {
         loop {
@@ -49,7 +49,7 @@ async fn it_is_what_the_daemon_of_the_present_stream_has_said_last() {
     let daemons = wait_for_daemons(&hub, &[("n1", away.clone())]).await;
     assert_eq!((daemons[0].version.len(), daemons[0].protocol), (256, 1));
 
-    // A report that does not speak of it leaves it as it is.
+    // A report without health leaves it unchanged.
     let report = |health| pb::NodeMessage {
         kind: Some(node_message::Kind::Report(pb::Report {
             health,
@@ -61,7 +61,7 @@ async fn it_is_what_the_daemon_of_the_present_stream_has_said_last() {
         cri: access(State::Well, 5, ""),
         nri: access(State::Well, 7, ""),
     };
-    // A daemon of before beside it.
+    // An older daemon beside it.
     let older = hub.connect("n0", hello(Vec::new())).await.unwrap();
     wait_for_daemons(&hub, &[("n0", Health::default()), ("n1", away)]).await;
     node.tx.send(report(Some(well))).await.unwrap();
@@ -75,12 +75,12 @@ async fn it_is_what_the_daemon_of_the_present_stream_has_said_last() {
     let (second, next) = hub.registry.daemons("n0", 1);
     assert!(second.len() == 1 && second[0].node == "n1" && next.is_none());
 
-    // A daemon that connects again and says nothing is not known to be well; who has gone is not
+    // A daemon that reconnects without health has unknown health; a daemon that has gone is not
     // listed.
     let _again = hub.connect("n1", hello(Vec::new())).await.unwrap();
     drop(older);
     wait_for_daemons(&hub, &[("n1", Health::default())]).await;
-    // What the stream that was replaced says comes too late.
+    // A message on the replaced stream comes too late.
     let session = 1;
     hub.registry.found(
         "n1",
@@ -121,14 +121,14 @@ async fn agents_that_daemons_have_refused_are_counted_once_whatever_stream_they_
     other.tx.send(pong(1)).await.unwrap();
     counted(6).await;
 
-    // The same daemon connects again; then it is started again, and counts from 0.
+    // The same daemon connects again; then it restarts, and counts from 0.
     let node = hub.connect("n1", hello(Vec::new())).await.unwrap();
     node.tx.send(pong(6)).await.unwrap();
     counted(7).await;
     node.tx.send(pong(0)).await.unwrap();
     node.tx.send(pong(2)).await.unwrap();
     counted(9).await;
-    // A stream that was replaced has no say.
+    // A replaced stream is ignored.
     hub.registry.has_refused("n1", 1, 100);
     assert_eq!(hub.refusals.agents_refused(), 9);
 }

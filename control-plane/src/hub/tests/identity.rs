@@ -1,4 +1,4 @@
-//! Whose streams are served, and for how long.
+//! Which streams the hub serves, and for how long.
 
 use jsonwebtoken::get_current_timestamp;
 use serde_json::json;
@@ -39,7 +39,7 @@ impl Node {
         tokio::time::timeout(Duration::from_secs(20), end).await.unwrap()
     }
 
-    /// It can still be talked to: what it reports is seen.
+    /// The stream still works: the hub sees its reports.
     pub(super) async fn is_served(&self, link: &crate::hub::GroupLink, revision: u64) {
         let report = pb::Report {
             workers: vec![worker(pb::Phase::Running, revision, revision)],
@@ -72,7 +72,7 @@ async fn strangers_are_refused_counted_and_disturb_nobody() {
     let of_another = says("sub", json!("system:serviceaccount:default:default"));
     let expired = says("exp", json!(get_current_timestamp() - 60));
     let for_another = says("aud", json!(["https://kubernetes.default.svc"]));
-    // What one token says, with the signature of another.
+    // The claims of one token with the signature of another.
     let (said, signed) = (hub.cluster.token("n2"), hub.cluster.token("n1"));
     let (said, _) = said.rsplit_once('.').unwrap();
     let (_, signature) = signed.rsplit_once('.').unwrap();
@@ -123,8 +123,8 @@ async fn the_node_is_that_of_the_token_whatever_the_headers_say() {
 
 #[tokio::test]
 async fn a_stream_without_a_fresh_token_ends_and_one_with_it_goes_on() {
-    // Tokens are good for some seconds longer than they say, since clocks differ: those of this
-    // test have expired already.
+    // Tokens are valid for some seconds after they expire, since clocks differ: those of this test
+    // have expired already.
     let hub = Hub::with_grace(Duration::from_millis(500)).await;
     let link = hub.registry.claim(UID);
     let mut claims = hub.cluster.claims("n1");
@@ -156,7 +156,7 @@ async fn a_daemon_is_told_which_of_its_tokens_is_in_use() {
     let mut node = welcomed(&hub, "n1", 3).await;
     send_numbered(&node, hub.cluster.token("n1"), 1).await;
     assert!(matches!(node.next().await, hub_message::Kind::Accepted(accepted) if accepted.serial == 1));
-    // What could not be checked is not in use: it is to be sent again.
+    // A token that could not be checked is not in use: the daemon must send it again.
     send_numbered(&node, "nonsense".into(), 2).await;
     send_numbered(&node, hub.cluster.token("n1"), 3).await;
     assert!(matches!(node.next().await, hub_message::Kind::Accepted(accepted) if accepted.serial == 3));

@@ -1,5 +1,5 @@
-//! Clients that are no daemons, and daemons that lie: refused with a reason, counted, and nobody
-//! else notices.
+//! Clients that are not daemons, and daemons that lie: they are refused with a reason and counted,
+//! and no other client notices.
 
 use std::net::Ipv4Addr;
 use std::time::Instant;
@@ -19,7 +19,7 @@ use super::*;
 const SOON: Duration = Duration::from_secs(10);
 
 impl Hub {
-    /// Waits until so many were refused for this reason.
+    /// Waits until this many were refused for this reason.
     async fn has_refused(&self, reason: &'static str, count: u64) {
         let all = async {
             while self.refusals.count(reason) < count {
@@ -29,11 +29,11 @@ impl Hub {
         let counted = tokio::time::timeout(SOON, all).await;
         let now = self.refusals.count(reason);
         assert!(counted.is_ok() && now == count, "{reason}: {now}, not {count}");
-        // However often it was: all tests have one client, or one node that is at fault.
+        // The number does not matter: all tests share one client address, or one faulty node.
         assert_eq!(self.refusals.logged(reason), usize::from(count > 0), "{reason}");
     }
 
-    /// A connection with TLS, on which nothing was said yet.
+    /// A TLS connection without any message yet.
     async fn silent(&self) -> tokio_rustls::client::TlsStream<TcpStream> {
         let mut roots = RootCertStore::empty();
         let ca = CertificateDer::from_pem_slice(self.ca.as_bytes()).unwrap();
@@ -72,7 +72,7 @@ async fn who_speaks_plain_text_is_told_so() {
         );
         hub.has_refused("plain_text", reason as u64 + 1).await;
     }
-    // One that only looks whether somebody listens is no reason to worry.
+    // A probe of the port is not a fault.
     drop(TcpStream::connect(hub.address).await.unwrap());
     welcomed(&hub, "n1", 3).await;
     hub.has_refused("plain_text", 2).await;
@@ -173,7 +173,7 @@ async fn a_node_that_says_hello_again_and_again_is_slowed_and_no_other() {
     }
     // Twenty at once, and ten in a second.
     assert!(began.elapsed() > Duration::from_secs(1), "{:?}", began.elapsed());
-    // One of its streams stands, and it is still listened to.
+    // One of its streams is open, and the hub still reads it.
     let again = welcomed(&hub, "n2", 3).await;
     assert_eq!(hub.registry.connected(), 2);
     other.is_served(&link, 1).await;
@@ -217,7 +217,7 @@ async fn a_message_that_is_too_large_is_not_read() {
     let other = welcomed(&hub, "n1", 3).await;
     let mut large = worker(pb::Phase::Running, 0, 1);
     large.detail = "x".repeat(5 << 20);
-    // As a Report and as the first message of all.
+    // Both as a Report and as the first message.
     let mut node = welcomed(&hub, "n2", 3).await;
     let report = pb::Report {
         workers: vec![large.clone()],
@@ -235,7 +235,7 @@ async fn a_message_that_is_too_large_is_not_read() {
     other.is_served(&link, 1).await;
 }
 
-/// Messages up that are nothing but these bytes.
+/// Messages to the hub that are only these bytes.
 #[derive(Clone, Default)]
 pub(super) struct Bytes;
 
@@ -277,7 +277,7 @@ impl tonic::codec::Decoder for Bytes {
 }
 
 impl Hub {
-    /// Says this as the daemon of a node, whatever it is.
+    /// Sends any bytes as the daemon of a node.
     pub(super) async fn says_bytes(
         &self,
         node: &str,
@@ -308,7 +308,7 @@ async fn a_message_that_is_none_is_refused() {
     let link = hub.registry.claim(UID);
     let other = welcomed(&hub, "n1", 3).await;
     for count in 1..=2 {
-        // Field 1 of 127 bytes, of which there are two.
+        // Field 1 claims 127 bytes, but has two.
         let said = tokio_stream::iter([vec![0x0a, 0x7f, 0x00, 0x00]]);
         let refused = hub.says_bytes("n2", said).await.err().unwrap();
         assert_eq!(refused.code(), Code::InvalidArgument, "{refused}");
@@ -331,7 +331,7 @@ async fn a_thousand_connections_of_one_client_keep_no_other_out() {
         socket.bind((Ipv4Addr::new(127, 0, 0, 2), 0).into()).unwrap();
         crowd.push(socket.connect(hub.address).await.unwrap());
     }
-    // What has no room to wait is not kept.
+    // Connections without room to wait are closed.
     hub.has_refused("too_many_connections", 1000 - 16 * STRANGERS as u64)
         .await;
     let began = Instant::now();

@@ -1,13 +1,13 @@
-//! Nodes that would fill the leader's memory: what is kept of each is bounded, and nobody else
+//! Nodes that would fill the leader's memory: the room for each is bounded, and no other node
 //! notices.
 
 use super::identity::welcomed;
 use super::*;
 
-/// What is kept of a node, and taken of one message.
+/// The limit of workers per node, and per message.
 const MOST: usize = 4096;
 
-/// A worker of its own, and of a group of its own.
+/// A worker in a pod and group of its own.
 fn another(number: usize) -> pb::WorkerState {
     pb::WorkerState {
         group_uid: format!("group-of-{number}"),
@@ -48,15 +48,16 @@ fn a_node_has_so_many_workers_however_often_it_connects_and_room_for_those_that_
         let first = round * (MOST + 10);
         let session = connect(&registry, (first..first + MOST + 10).map(another).collect());
         assert_eq!(registry.groups(), MOST);
-        // None of those that it lists goes for another one.
+        // No listed worker is dropped for another.
         registry.report("n1", session, vec![another(first + MOST)]);
         assert_eq!(registry.groups(), MOST);
         let link = registry.claim(&format!("group-of-{first}"));
         assert_eq!(link.reports()[0].1.phase, Phase::Running);
     }
-    // Those beyond the limit of a message are counted once; those beyond that of the node, each.
+    // Workers beyond the limit of a message count as one refusal; those beyond the limit of the
+    // node count individually.
     assert_eq!(refusals.count("too_many_workers"), 3 + 3);
-    // Nobody looks after the others.
+    // No task watches the others.
     let session = connect(&registry, vec![another(0)]);
     registry.sweep(Duration::ZERO);
     assert!(registry.groups() <= 4, "{}", registry.groups());
@@ -77,12 +78,12 @@ fn pods_that_come_and_go_take_the_room_of_nobody() {
         phase: pb::Phase::Lost.into(),
         ..another(number)
     };
-    // One tenant fills the node's room with pods: all but the first, which is another's, are gone
-    // again, some after they have ended.
+    // One tenant fills the node's room with pods. All of them are gone again, some after they have
+    // ended. Only the first one belongs to another tenant.
     let session = connect(&registry, (0..MOST).map(another).collect());
     registry.report("n1", session, (MOST - 2..MOST).map(ended).collect());
     registry.gone("n1", session, (1..MOST).map(gone).collect());
-    // Those that have ended go first, and those that are listed not at all.
+    // Ended ones are dropped first, and listed ones never.
     for number in MOST..MOST + 2 {
         registry.report("n1", session, vec![another(number)]);
         assert_eq!(of(&format!("group-of-{number}")), 1);
@@ -93,7 +94,7 @@ fn pods_that_come_and_go_take_the_room_of_nobody() {
         registry.report("n1", session, vec![another(number)]);
     }
     assert_eq!((of("group-of-0"), refusals.count("too_many_workers")), (1, 0));
-    // A stream that was replaced has no say.
+    // A replaced stream is ignored.
     registry.gone("n1", session + 1, vec![gone(0)]);
     // Now all are listed.
     registry.report("n1", session, (2 * MOST..3 * MOST).map(another).collect());

@@ -1,4 +1,4 @@
-//! A port that another process has.
+//! A port that is in use by another process.
 
 use kube::Client;
 
@@ -17,7 +17,7 @@ async fn a_replica_is_ready_once_its_hub_has_the_port_that_another_process_had()
     let other = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = other.local_addr().unwrap();
     let dir = tempfile::tempdir().unwrap();
-    // With a directory of its own it asks no API server.
+    // With a certificate directory the hub does not need the API server.
     let nobody = tower::service_fn(async |_: http::Request<kube::client::Body>| {
         std::future::pending::<Result<http::Response<kube::client::Body>, tower::BoxError>>().await
     });
@@ -48,7 +48,7 @@ async fn a_replica_is_ready_once_its_hub_has_the_port_that_another_process_had()
         ready,
         shutdown.clone(),
     ));
-    // With a certificate the port is all that is missing.
+    // With a certificate only the port is missing.
     identity.ready().await.unwrap();
     let early = tokio::time::timeout(Duration::from_secs(2), becomes_ready(&awaited)).await;
     assert!(early.is_err(), "ready without a port");

@@ -1,12 +1,12 @@
-//! What older daemons have said is played back: the hub understands it, and tells them nothing that
-//! they do not know.
+//! Plays back messages of older daemons: the hub understands them, and sends nothing that these
+//! daemons do not know.
 
 #[path = "../../../../proto/recorded/read.rs"]
 mod read;
 
 use super::*;
 
-/// The phases of both workers, once they are these.
+/// Waits until both workers have these phases.
 async fn wait_for_phases(link: &crate::hub::GroupLink, wanted: [Phase; 2]) {
     let all = async {
         loop {

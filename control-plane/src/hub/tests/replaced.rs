@@ -1,10 +1,10 @@
-//! Two streams of one node: the later one speaks for it.
+//! Two streams of one node: the later one counts.
 
 use tokio::net::TcpStream;
 
 use super::*;
 
-/// What the registry believes of the one worker.
+/// The registry's view of the only worker.
 fn believed(hub: &Hub) -> Vec<Phase> {
     let link = hub.registry.claim(UID);
     link.reports()
@@ -55,12 +55,12 @@ async fn a_stream_that_was_replaced_ends() {
     let mut present = hub.connect("n1", hello(vec![])).await.unwrap();
     assert!(matches!(present.next().await, hub_message::Kind::Welcome(_)));
     assert!(former.rx.message().await.unwrap().is_none());
-    // Its task too, whatever its daemon does: nothing more is taken from it.
+    // Its task ends too, whatever its daemon does: the hub accepts nothing more from it.
     former.tx.closed().await;
     assert_eq!(hub.registry.connected(), 1);
 }
 
-/// A way to the hub for one connection, and the task that has carried all of it.
+/// A channel to the hub for one connection, and the task that carries it.
 async fn relay(hub: SocketAddr) -> (SocketAddr, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -80,7 +80,7 @@ async fn a_node_keeps_one_connection_whatever_it_opens() {
     for _ in 0..3 {
         let (way, carried) = relay(direct).await;
         hub.address = way;
-        // The client stays, and would keep its connection.
+        // The client stays, and would keep the connection.
         let mut client = hub.client().await;
         let (tx, messages) = mpsc::channel(4);
         let kind = Some(node_message::Kind::Hello(hello(vec![])));
@@ -96,8 +96,8 @@ async fn a_node_keeps_one_connection_whatever_it_opens() {
     let (_client, _tx, _rx, last) = kept.pop().unwrap();
     for (_client, _tx, _rx, carried) in &mut kept {
         let ended = tokio::time::timeout(Duration::from_secs(30), carried).await;
-        ended.expect("its connection ends, with its stream").unwrap();
+        ended.expect("its connection ends with its stream").unwrap();
     }
-    assert!(!last.is_finished(), "the present one stands");
+    assert!(!last.is_finished(), "the present one is open");
     assert_eq!(hub.registry.connected(), 1);
 }

@@ -14,7 +14,7 @@ use super::*;
 
 const QUOTA: &str = "services \"js\" is forbidden: exceeded quota: q, requested: services=1, used: services=1, limited: services=1";
 
-/// An answer of the API server to a method on a path, or to the last part of one.
+/// The API server's answer to a method on a path, or on paths that end like this.
 type Answer = (Method, &'static str, u16, Value);
 
 fn status(code: u16, message: &str) -> Value {
@@ -28,7 +28,7 @@ fn object(kind: &str, name: &str) -> Value {
     json!({"kind": kind, "apiVersion": "v1", "metadata": {"name": name, "namespace": "ns"}})
 }
 
-/// An API server that answers so, and takes every event. Returns the notes of the events too.
+/// An API server with these answers that accepts every event. Also returns the notes of the events.
 fn api_server(answers: Vec<Answer>) -> (Client, Arc<Mutex<Vec<String>>>) {
     let notes: Arc<Mutex<Vec<String>>> = Arc::default();
     let (answers, told) = (Arc::new(answers), Arc::clone(&notes));
@@ -95,7 +95,7 @@ fn with_jobs() -> Plan {
     }
 }
 
-/// What becomes of a plan, and the notes of the events about it.
+/// The result of a plan, and the notes of the events about it.
 async fn carried_out(mut plan: Plan, answers: Vec<Answer>) -> (Result<(), ApplyError>, Vec<String>) {
     let (client, notes) = api_server(answers);
     let (applier, publisher) = Applier::new(client, Stores::empty(), Arc::default());

@@ -48,7 +48,7 @@ fn a_definition_that_knows_more_is_recognised() {
     assert_eq!(only_in(&json!({}), &ours), None);
 }
 
-/// Somebody else has changed it: another replica of the control plane may have done so a moment
+/// The writer does not matter: another replica of the control plane may have changed it a moment
 /// ago.
 #[test]
 fn a_definition_that_has_just_changed_takes_a_while_to_hold() {
@@ -86,7 +86,7 @@ fn the_definitions_of_ray_can_be_read() {
     }
 }
 
-/// KubeRay's own definitions know more: they are left as they are.
+/// KubeRay's own definitions have more fields, and are not replaced.
 #[test]
 fn a_definition_of_kuberay_is_left_alone() {
     let [ours, ..] = RAY_DEFINITIONS.map(|definition| definition.at(&definition.version().unwrap()).unwrap());

@@ -3,7 +3,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// What is said of a JobSet with this replicatedJob.
+/// The error for a JobSet with this replicatedJob.
 #[track_caller]
 fn said(replicated_job: Value) -> String {
     let object = json!({"metadata": {"name": "js"}, "spec": {"replicatedJobs": [replicated_job]}});

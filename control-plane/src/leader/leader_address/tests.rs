@@ -15,7 +15,7 @@ fn lease(holder: Value, address: &str) -> Lease {
 
 fn leader_address(lease: &Lease, own: Option<&str>) -> LeaderAddress {
     let (sender, known) = watch::channel(read(lease, LASTS, EVERY));
-    // What was sent stays.
+    // A message that was sent stays.
     drop(sender);
     LeaderAddress {
         known,
@@ -59,7 +59,7 @@ async fn a_leader_is_doubted_once_it_does_not_renew_its_lease() {
     sender.send_replace(held("10.0.0.1:9444"));
     assert!(is_renewed().await);
     let (mut new, mut own) = (held(""), held(""));
-    // This replica, none, or one that has just taken the Lease.
+    // The next holder is this replica, none, or one that has just taken the Lease.
     if let (Some(new), Some(own)) = (&mut new, &mut own) {
         new.hub = Hub::NotWrittenYet;
         own.holder = "this_1".to_owned();
@@ -70,7 +70,7 @@ async fn a_leader_is_doubted_once_it_does_not_renew_its_lease() {
     }
     sender.send_replace(held("10.0.0.3:9444"));
     assert!(is_renewed().await);
-    // Its address is not published, so waiting is of no use.
+    // Its address is unknown: waiting does not help.
     sender.send_replace(held(""));
     assert!(is_renewed().await);
     assert_eq!(leader_address.get(), None);
@@ -79,11 +79,11 @@ async fn a_leader_is_doubted_once_it_does_not_renew_its_lease() {
 #[tokio::test]
 async fn nobody_is_sent_to_where_no_leader_is() {
     let known = leader_address(&lease(json!(null), "10.0.0.1:9444"), None);
-    assert_eq!(known.get(), None, "it was given up");
+    assert_eq!(known.get(), None, "it was released");
     let known = leader_address(&lease(json!("pod-a"), ""), None);
     assert_eq!(known.get(), None, "it does not say");
     let known = leader_address(&lease(json!("pod-a"), "[fd00::1]:9444"), Some("[fd00::1]:9444"));
-    assert_eq!(known.get(), None, "this replica does not lead any more");
+    assert_eq!(known.get(), None, "this replica no longer leads");
     assert_eq!(LeaderAddress::unknown().get(), None);
 }
 
@@ -96,7 +96,7 @@ async fn the_leader_has_a_name_wherever_it_is() {
         "without the number of its process"
     );
     let known = leader_address(&lease(json!(""), "10.0.0.1:9444"), None);
-    assert_eq!(known.holder(), None, "it was given up");
+    assert_eq!(known.holder(), None, "it was released");
 }
 
 #[test]
@@ -121,9 +121,9 @@ fn who_takes_the_lease_is_not_where_the_one_before_was() {
         ("b", Some("7"), false),
         ("b", Some("9"), true),
         ("b", Some("9"), true),
-        // The same pod in another process.
+        // The same pod with another process.
         ("b", Some("11"), true),
-        // Of a version that names no process.
+        // A replica of a version that names no process.
         ("c", None, true),
         ("d", None, true),
     ] {

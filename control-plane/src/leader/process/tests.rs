@@ -10,7 +10,7 @@ fn here(name: &str, is_pod: bool) -> Identity {
     }
 }
 
-/// A Lease that this identity holds.
+/// The Lease of this process.
 fn held_by(holder: &str, process: &str) -> Lease {
     let lease: Value = json!({
         "metadata": {"annotations": {"lockstep.dev/leader-process": process}},
@@ -19,12 +19,12 @@ fn held_by(holder: &str, process: &str) -> Lease {
     serde_json::from_value(lease).unwrap()
 }
 
-/// The Lease of an earlier holder of the same name that ran as this process.
+/// The Lease that another process with the same name has left.
 fn left_by(former: &Process) -> Lease {
     held_by(&format!("host_{}", former.token), &former.to_string())
 }
 
-/// A process that does not run: no process had this ID at that time.
+/// A process that does not run: no process has had this id at that time.
 fn ended() -> Process {
     Process {
         started: "1".to_owned(),
@@ -57,7 +57,7 @@ fn one_that_lives_is_not_followed() {
         ..Process::this()
     };
     assert!(!next.follows(&left_by(&living)));
-    // Another process has its ID now, so it has ended.
+    // Nor a process whose id belongs to another one since: it has ended.
     let reused = Process {
         started: format!("1{}", living.started),
         ..living
@@ -95,7 +95,7 @@ fn the_container_before_in_the_same_pod_has_ended() {
     assert!(here("host", true).follows(&left_by(&before)));
     assert!(
         !here("host", false).follows(&left_by(&before)),
-        "two containers that are called alike"
+        "two containers with the same name"
     );
 }
 

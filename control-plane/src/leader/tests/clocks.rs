@@ -1,7 +1,7 @@
-//! Clocks that differ, and clocks that are set, while replicas wait for the Lease.
+//! Clocks that differ, and clocks that are set, while replicas campaign.
 //!
-//! The tests' time is paused, so the wall clock hardly moves: if a lease ends in time, it was not
-//! by a wall clock.
+//! The time of the tests is paused, and the wall clock nearly stands still: if a lease ends in
+//! time, the wall clock has not ended it.
 
 use std::convert::Infallible;
 
@@ -10,11 +10,11 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use super::server::*;
 use super::*;
 
-/// The duration of a lease that is given up.
+/// How soon a free lease has a new holder.
 const SOON: Duration = Duration::from_millis(1200);
 
-/// A holder that has taken the lease, and renews it by a clock that differs by so much. No replica
-/// may take it.
+/// Renews the lease of another replica, by a clock that differs by this much. No replica may take
+/// the lease over.
 async fn renew(server: &Shared, holder: &str, differs: SignedDuration) {
     loop {
         tokio::time::sleep(RETRY).await;
@@ -157,7 +157,7 @@ async fn a_leader_that_has_lost_the_lease_leaves_it_to_the_next() {
 async fn a_lease_that_is_given_up_is_taken_at_once() {
     let left =
         json!({"holderIdentity": null, "acquireTime": null, "renewTime": null, "leaseDurationSeconds": null});
-    // As client-go leaves it, and as a clock that is an hour ahead leaves it.
+    // The Lease as client-go leaves it, and the same with times an hour ahead.
     for left in [
         left,
         json!({"holderIdentity": ""}),
@@ -182,7 +182,7 @@ async fn a_lease_that_is_given_up_is_taken_at_once() {
     }
 }
 
-/// Writes of the manager, and which of them the guard carries out.
+/// The writes of the lease manager, each with true if it is done.
 #[tokio::test(start_paused = true)]
 async fn the_manager_writes_to_no_lease_but_its_own() {
     let free =
@@ -252,7 +252,7 @@ async fn a_lease_that_is_deleted_ends_its_leader_before_another_leads() {
         server.lock().unwrap().lease = None;
         let lost = tokio::time::timeout(RETRY * 2, leadership.lost()).await;
         assert!(lost.is_ok(), "it leads on");
-        // It stops answering.
+        // It is practically dead, and sends nothing more.
         drop(leadership);
         std::future::pending::<Infallible>().await
     };
@@ -281,7 +281,7 @@ async fn the_manager_writes_nothing_on_a_lease_that_fell_back() {
     leases.get("lease").await.unwrap();
     let writes = server.lock().unwrap().writes;
     assert_eq!((writes, *seen.went_back.borrow()), (1, None));
-    // The store is restored, and the next write may get a version above all that were read.
+    // The store is restored, and the next write may have a version above all that were read.
     server.lock().unwrap().version = 500;
     server.lock().unwrap().put(&json!({}));
     server.lock().unwrap().version = 2000;

@@ -1,4 +1,4 @@
-//! An API server that fails now and then, while a replica leads.
+//! An API server that fails at times while a replica leads.
 
 use k8s_openapi::jiff::SignedDuration;
 
@@ -25,7 +25,7 @@ async fn failures_that_are_past_do_not_slow_the_next_renewals() {
             for round in 0..12 {
                 tokio::time::sleep(DURATION).await;
                 let mut server = server.lock().unwrap();
-                // Never both: that would be too much for one renewal.
+                // Not both at once: that would be too much for one renewal.
                 (server.refuses, server.hides) = ((round + 1) % 2, round % 2);
             }
             tokio::time::sleep(DURATION).await;
@@ -71,7 +71,7 @@ async fn a_renewal_that_fails_is_tried_again_after_the_pause_of_a_leader() {
             lost = leadership.lost() => panic!("{fault:?}: {lost}"),
             took = renewed => took,
         };
-        // An attempt without an answer ends in time for two more.
+        // A silent request is given up in time for another attempt, and for one more.
         let silent = match fault {
             Fault::Silence => election.renew_deadline / 3,
             _ => Duration::ZERO,
@@ -85,7 +85,7 @@ async fn a_renewal_that_fails_is_tried_again_after_the_pause_of_a_leader() {
     }
 }
 
-/// The guard's answer to one read while all requests fail for so long, and how long it took.
+/// The guard's answer to one read while all reads fail for this long, and the time that it took.
 async fn read_after(fault: Fault, away: Duration) -> (Result<Lease, kube::Error>, Duration) {
     let (client, server) = server();
     {
@@ -144,8 +144,8 @@ async fn a_leader_whose_renewals_all_fail_stops_before_another_may_lead() {
                 "{fault:?}, {election:?}: {:?}",
                 began.elapsed()
             );
-            // Judged by its renewals only: for others it is over this long after the last one that
-            // succeeded, at the earliest.
+            // Only renewals count: for others the lease ends no earlier than its duration after the
+            // last successful renewal.
             let writes = server.lock().unwrap().writes;
             tokio::time::sleep(LONG).await;
             assert_eq!(server.lock().unwrap().writes, writes, "{fault:?}, {election:?}");
@@ -172,7 +172,7 @@ async fn a_renewal_that_is_done_unheard_makes_no_leader_act_for_longer() {
     }
     let lost = tokio::time::timeout(LONG, leadership.lost()).await;
     assert!(lost.is_ok(), "it leads on");
-    // Other replicas have seen the lease unchanged for this long.
+    // How long others have seen the lease unchanged.
     let seen = server.lock().unwrap().changed.map(|changed| changed.elapsed());
     assert!(seen.is_some_and(|seen| seen < DURATION), "{seen:?}");
 }
@@ -200,7 +200,8 @@ async fn who_cannot_begin_gives_the_lease_up() {
     for (fault, ends) in [
         // A refusal of the API server is an error.
         (Fault::Status(StatusCode::FORBIDDEN), false),
-        // A request without an answer ends when the renewals fail, too, or at the shutdown.
+        // A request without an answer is given up if renewals fail too, or when the process must
+        // end.
         (Fault::Silence, false),
         (Fault::Silence, true),
     ] {
@@ -301,7 +302,7 @@ async fn who_is_told_to_end_while_it_takes_the_lease_does_not_keep_it() {
         let (acquired, ()) = tokio::join!(acquired, ends);
         assert!(acquired.unwrap().is_none(), "{fault:?}: it leads");
         assert!(began.elapsed() < RETRY, "{fault:?}: {:?}", began.elapsed());
-        // It does not take it later, either.
+        // It does not take the lease later either.
         tokio::time::sleep(LONG).await;
         assert_eq!(server.lock().unwrap().holder(), None, "{fault:?}");
     }

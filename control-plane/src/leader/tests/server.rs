@@ -1,4 +1,4 @@
-//! An API server with one Lease, and replicas that wait for it.
+//! An API server with one Lease, and replicas that campaign for it.
 
 use http::Method;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -10,7 +10,7 @@ pub(super) const DURATION: Duration = Duration::from_secs(15);
 pub(super) const RETRY: Duration = Duration::from_secs(2);
 /// Several times the duration of a lease.
 pub(super) const LONG: Duration = Duration::from_secs(120);
-/// Shorter than it takes to notice a silent holder.
+/// Shorter than the time to notice a silent holder.
 const MOMENT: Duration = Duration::from_millis(100);
 pub(super) const HOUR: SignedDuration = SignedDuration::from_hours(1);
 
@@ -19,26 +19,26 @@ pub(super) const HOUR: SignedDuration = SignedDuration::from_hours(1);
 pub(super) struct Server {
     pub(super) lease: Option<Value>,
     pub(super) version: u64,
-    /// The times at which a reader saw a change.
+    /// When a reader last saw a change.
     pub(super) changed: Option<Instant>,
-    /// By how much the writer's clock was ahead.
+    /// By how much the clock of the last writer was ahead.
     pub(super) ahead: SignedDuration,
-    /// How many of its next renewals, and of its next readings, fail.
+    /// How many of the next renewals and of the next reads fail.
     pub(super) refuses: u32,
     pub(super) hides: u32,
-    /// How they fail.
+    /// The fault of these requests.
     pub(super) fault: Fault,
-    /// What comes instead of an answer to a write of the leading process.
+    /// The fault of requests that would record the leading process.
     pub(super) no_claims: Option<Fault>,
     /// How long each request takes.
     pub(super) slow: Duration,
-    /// The holder that takes the lease just before the next write.
+    /// Another holder that takes the lease just before the next write.
     pub(super) quicker: Option<&'static str>,
-    /// All writes that the server was asked for, and those that it has done.
+    /// The number of requested writes, and of completed writes.
     pub(super) writes: u32,
 }
 
-/// What comes instead of an answer.
+/// What replaces an answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Fault {
     Status(StatusCode),
@@ -48,7 +48,7 @@ pub(super) enum Fault {
     Silence,
     /// The write is done, but not answered.
     Unheard,
-    /// The write is done a moment later, and answered then, even if the caller no longer waits.
+    /// The write is done and answered a moment later, even if the client no longer waits.
     Late,
 }
 
@@ -61,7 +61,7 @@ impl Default for Fault {
 pub(super) type Shared = Arc<Mutex<Server>>;
 
 impl Server {
-    /// Stores the Lease of a holder that renews it now, by a clock that differs by so much.
+    /// Sets the Lease to another holder that renews it now, by a clock that differs by this much.
     pub(super) fn hold(&mut self, holder: &str, differs: SignedDuration) {
         let now = (Timestamp::now() + differs).to_string();
         self.put(
@@ -87,7 +87,7 @@ impl Server {
         holder.map(str::to_owned)
     }
 
-    /// True: this request is one of those that fail.
+    /// True if this request is one of those that fail.
     fn fails(&mut self, method: &Method, body: &Value) -> Option<Fault> {
         let left = match method {
             &Method::GET => &mut self.hides,
@@ -118,8 +118,7 @@ impl Server {
         let is_other = self
             .holder()
             .is_some_and(|holder| holder != body["spec"]["holderIdentity"]);
-        // Of server-side apply's rules one matters here: no client applies a value over that of
-        // another.
+        // One rule of server-side apply matters here: no manager overwrites a value of another.
         if on.is_some_and(|on| on != self.version.to_string()) || is_apply && takes && is_other {
             return failure(StatusCode::CONFLICT, "Conflict");
         }
@@ -191,7 +190,7 @@ pub(super) fn by_default() -> LeaderElection {
     }
 }
 
-/// A replica that has waited for the Lease, and leads.
+/// A replica that campaigns. Returns once it leads.
 pub(super) async fn lead(client: &Client, election: LeaderElection) -> Leadership {
     let own = Identity::read().unwrap();
     let shutdown = CancellationToken::new();

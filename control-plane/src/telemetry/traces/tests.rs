@@ -42,7 +42,7 @@ async fn spans_are_sent_soon_without_an_end() {
     traces.end().await;
 }
 
-/// More spans than can wait, to nobody and to somebody who never answers.
+/// More spans than can wait, to no collector and to one that never answers.
 #[tokio::test]
 async fn a_collector_that_is_away_or_hangs_holds_nobody_up() {
     let away = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -55,7 +55,7 @@ async fn a_collector_that_is_away_or_hangs_holds_nobody_up() {
         for _ in 0..3 * BACKLOG {
             traces.tracer().unwrap().start("it").end();
         }
-        // Half of the time for which a single batch would be waited for.
+        // Half of the wait for a single batch.
         let bound = Duration::from_secs(5);
         assert!(start.elapsed() < bound, "{:?}", start.elapsed());
         traces.end().await;

@@ -1,4 +1,4 @@
-//! Who asks: the plugin as somebody else, with their rights and no more.
+//! Impersonation: the plugin acts as another user, with only the rights of that user.
 
 use anyhow::{Result, ensure};
 use lockstep_integration::harness::eventually;
@@ -7,7 +7,7 @@ use serde_json::json;
 use super::lockstep;
 use crate::scene::{PATIENCE, Scene, jobset, replicated_job};
 
-/// By `--as` and `--as-group`, as kubectl does it.
+/// With `--as` and `--as-group`, as in kubectl.
 pub(super) async fn somebody_else_sees_what_they_may(scene: Scene) -> Result<()> {
     let namespace = scene.namespace.name.clone();
     scene
@@ -41,12 +41,13 @@ pub(super) async fn somebody_else_sees_what_they_may(scene: Scene) -> Result<()>
         seen.says(0, &[&format!("{namespace}/js  "), "js-a-0  "])
     })
     .await?;
-    // Nobody's rights grow by it: the account of the kubeconfig may do this, they may not.
+    // Impersonation adds no rights: the account of the kubeconfig may do this, the user may not.
     let suspended = ["suspend", "js", "--as", "jane", "--as-group", "shift"];
     lockstep(&scene, &suspended)
         .await?
         .says(1, &["User \"jane\" cannot patch"])?;
-    // The platform API knows callers by their own token, and is left aside without a word where it is not needed.
+    // The platform API knows callers by their own token. If it is not needed, the plugin silently
+    // does without it.
     let seen = lockstep(&scene, &["status", "js", "--as", "jane", "--as-group", "shift"]).await?;
     seen.says(0, &["js-a-0  "])?;
     ensure!(seen.err.is_empty(), "{seen:#?}");

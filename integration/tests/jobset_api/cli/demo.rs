@@ -1,5 +1,5 @@
-//! `kubectl lockstep demo` where it cannot come to its end: it says why, and leaves nothing behind. On a real node it does: `demo.rs` of the
-//! node tests.
+//! `kubectl lockstep demo` when it cannot succeed: it says why, and leaves nothing behind.
+//! `demo.rs` of the node tests has the demo on a real node.
 
 use std::process::Stdio;
 
@@ -16,7 +16,8 @@ use serde_json::json;
 use super::{Ran, command, lockstep};
 use crate::scene::{PATIENCE, Scene, jobset, replicated_job};
 
-/// A leader and a node daemon, as far as the demo looks for them. Pods of nodes that are not there are removed after a while.
+/// A leader and a node daemon, as far as the demo checks. Kubernetes removes pods of missing nodes
+/// after a while.
 async fn installed(scene: &Scene) -> Result<()> {
     let now = jiff::Timestamp::now();
     let name = format!("node-of-{}", scene.namespace.name);
@@ -51,7 +52,7 @@ async fn installed(scene: &Scene) -> Result<()> {
     Ok(())
 }
 
-/// Nothing of a demo is left in the namespace of the scene.
+/// Waits until nothing of a demo is left in the namespace of the scene.
 async fn nothing_is_left(scene: &Scene) -> Result<()> {
     eventually("no JobSet of a demo is left", PATIENCE, async || {
         let left = scene.api::<JobSet>().list(&ListParams::default()).await?.items;
@@ -97,7 +98,7 @@ pub(super) async fn a_demo_that_cannot_end_well_leaves_nothing_behind(scene: Sce
     lockstep(&scene, &["demo", "--workers", "0"])
         .await?
         .says(64, &["--workers <NUMBER>", "0 is not in 1..=64"])?;
-    // Nothing was made, so nothing is said to be left.
+    // The demo made nothing, so it does not report anything as left behind.
     let may_not = [&demo[..], &["--as", "system:serviceaccount:nobody:nobody"]].concat();
     let refused = lockstep(&scene, &may_not).await?;
     refused.says(
@@ -107,7 +108,8 @@ pub(super) async fn a_demo_that_cannot_end_well_leaves_nothing_behind(scene: Sce
     ensure!(!refused.err.contains("still there"), "{refused:#?}");
     let quota = ["create", "quota", "one", "--hard=count/jobsets.jobset.x-k8s.io=1"];
     scene.namespace.kubectl(&quota).await?;
-    // Kubernetes may take minutes to count what a new definition defines, and refuses it until then.
+    // Kubernetes may take minutes to count objects of a new definition, and refuses them until
+    // then.
     eventually("the quota is there", PATIENCE, async || {
         lockstep(&scene, &demo).await?.says(1, &["quota: one"])
     })
@@ -139,7 +141,7 @@ async fn in_a_namespace_of_its_own(scene: &Scene, demo: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// As Ctrl-C does it.
+/// As Ctrl-C does.
 async fn when_it_is_interrupted(scene: &Scene, demo: &[&str]) -> Result<()> {
     let running = command(scene)
         .await?

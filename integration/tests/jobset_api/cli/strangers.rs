@@ -1,4 +1,5 @@
-//! Whoever may create events can write one about a JobSet: what it says stays in its place, and is said to be an event's.
+//! Anyone with the right to create events can write one about a JobSet: its text stays in its
+//! place, and the output names an event as its source.
 
 use anyhow::{Result, ensure};
 use lockstep_integration::harness::eventually;
@@ -7,13 +8,14 @@ use serde_json::{Value, json};
 use super::{Ran, lockstep};
 use crate::scene::{PATIENCE, Scene, jobset, replicated_job};
 
-/// Clears the screen, takes the title, paints, turns text around, hides it, and begins a line that looks like an answer.
+/// Clears the screen, sets the title, colours, reverses and hides text, and begins a line that
+/// looks like output.
 const FORGED: &str =
     "\x1b[2J\x1b]0;owned\x07\u{9b}31m\u{202e}\u{2066}\u{200b}x\r\nteam/js  generation 9  restarts 0 of 5\x7f";
 const SHOWN: &str =
     r"\x1b[2J\x1b]0;owned\x07\x9b31m\u{202e}\u{2066}\u{200b}x\r\nteam/js  generation 9  restarts 0 of 5\x7f";
 
-/// Nothing but lines in what it has printed is acted upon by a terminal.
+/// The output holds nothing that a terminal acts upon, except ends of lines.
 fn is_plain(ran: &Ran) -> Result<()> {
     let acted_upon = |c: char| {
         c != '\n' && c.is_control()
@@ -66,12 +68,12 @@ pub(super) async fn what_strangers_write_stays_in_its_place(scene: Scene) -> Res
         told.says(0, &[])?;
         is_plain(&told)?;
     }
-    // Programs are told all of it, and who says so.
+    // Output for programs has all of it, and the author.
     for form in ["json", "yaml"] {
         let told = lockstep(&scene, &["history", "js", "--output", form]).await?;
         told.says(0, &[])?;
         is_plain(&told)?;
-        // What is to be escaped makes it JSON, which is YAML too.
+        // If characters need escapes, the value is JSON, which is also YAML.
         let document: Value = serde_json::from_str(&told.out)?;
         let entry = &document["entries"][0];
         ensure!(
@@ -79,7 +81,7 @@ pub(super) async fn what_strangers_write_stays_in_its_place(scene: Scene) -> Res
             "{document}"
         );
     }
-    // What is quoted of an error is somebody's too.
+    // Quotations in errors also come from others.
     let refused = lockstep(&scene, &["status", "\x1b[2J\u{202e}", "--no-platform"]).await?;
     refused.says(1, &[r"\x1b[2J\u{202e}"])?;
     is_plain(&refused)

@@ -1,4 +1,5 @@
-//! On a real terminal: colours, a live view, and how far it has come that is waited for. None of that in a pipe.
+//! On a real terminal: colours, a live view, and the progress of what the command waits for. None
+//! of that in a pipe.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -38,7 +39,7 @@ pub(super) async fn a_terminal_shows_it_live_and_in_colours(scene: Scene) -> Res
 
 /// The program on a terminal.
 struct Terminal {
-    /// Its end is the program's.
+    /// The harness, which ends with the program.
     child: Child,
     out: ChildStdout,
     said: String,
@@ -72,7 +73,7 @@ impl Terminal {
         })
     }
 
-    /// Reads on until what it has printed is like this.
+    /// Reads on until the output meets the condition.
     async fn until(&mut self, what: &str, is: impl Fn(&str) -> bool) -> Result<()> {
         let read = async {
             let mut bytes = vec![0; 65_536];
@@ -90,7 +91,7 @@ impl Terminal {
             .with_context(|| format!("{what}: {:?}", self.said))
     }
 
-    /// What it printed until its end, and its exit code.
+    /// The output up to its end, and its exit code.
     async fn ended(mut self) -> Result<(Option<i32>, String)> {
         let end = async {
             let mut rest = Vec::new();
@@ -102,7 +103,7 @@ impl Terminal {
         Ok((code, self.said))
     }
 
-    /// The last picture that is whole, line by line, as it stands on the terminal.
+    /// The last complete picture, line by line, as it stands on the terminal.
     fn picture(said: &str) -> Option<Vec<&str>> {
         let (before, _) = said.rsplit_once(END)?;
         let (_, picture) = before.rsplit_once(HOME)?;
@@ -164,18 +165,18 @@ async fn it_is_shown_live(scene: &Scene, daemon: &Daemon) -> Result<()> {
     ensure!(said.matches("\x1b[2J").count() == 1, "it flickers: {said:?}");
     ensure!(
         !said.contains("\x1b[3J"),
-        "it forgets what was there before: {said:?}"
+        "earlier output of the terminal is lost: {said:?}"
     );
     let lines = Terminal::picture(said).context("no picture")?;
     let heads = lines.iter().filter(|line| line.contains("restarts 1 of 5"));
     ensure!(heads.count() == 1, "not one picture: {lines:?}");
-    // Ages are kept right without a change.
+    // Ages advance without a change of the JobSet.
     let pictures = said.matches(END).count();
     terminal
         .until("it lives", |said| said.matches(END).count() > pictures + 1)
         .await?;
 
-    // In a pipe one state stands below the other, without colours.
+    // In a pipe one state follows the other, without colours.
     let mut piped = command(scene).await?;
     piped
         .args([
@@ -220,12 +221,12 @@ async fn what_does_not_fit_is_said(scene: &Scene) -> Result<()> {
         lines.len() == 3 && lines[2].starts_with("... and ") && lines[2].contains(" more lines"),
         "{lines:?}"
     );
-    // Moving about is no colour.
+    // Cursor movement is not a colour.
     ensure!(!terminal.said.contains("\x1b[32m"), "{:?}", terminal.said);
     Ok(())
 }
 
-/// By a restart that cannot end: its daemon is gone.
+/// This restart cannot end: its daemon is gone.
 async fn waits_show_how_far_it_has_come(scene: &Scene, daemon: Daemon) -> Result<()> {
     drop(daemon);
     let restart = ["restart", "js", "--no-platform", "--wait", "--timeout", "5s"];

@@ -1,5 +1,6 @@
-//! Many node daemons, played by the test: each has a stream of its own, and finds the leader as the real one does. Some share a connection, as no real
-//! ones do: their handshakes would be most of what the test does.
+//! Many node daemons, played by the test. Each has a stream of its own, and finds the leader as the
+//! real one does. Unlike real daemons, several share a connection: handshakes would take most of
+//! the test's time.
 
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -21,9 +22,9 @@ use tonic::transport::Channel;
 use crate::platform::caller::channel;
 use crate::platform::daemon::{enter, message, obey};
 
-/// First and longest pause between attempts to connect, as the daemon has them.
+/// First and longest pause between attempts to connect, as in the daemon.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(2500));
-/// Streams of one connection; the hub takes no more.
+/// Streams of one connection: the limit of the hub.
 const SHARED_BY: usize = 8;
 /// How long an attempt may take.
 const ATTEMPT: Duration = Duration::from_secs(15);
@@ -34,15 +35,15 @@ pub(super) struct Node {
     pub(super) workers: Vec<pb::WorkerState>,
 }
 
-/// A node of the fleet: what its task and the test share.
+/// A node of the fleet: the state that its task and the test share.
 struct Member {
     token: String,
-    /// The way to each of the replicas.
+    /// The channel to each replica.
     channels: [Channel; 2],
     workers: Mutex<Vec<pb::WorkerState>>,
-    /// The highest generation that it was told.
+    /// The highest generation that it has received.
     told: AtomicUsize,
-    /// How often its worker was started.
+    /// How often its worker has started.
     starts: AtomicUsize,
     changed: Notify,
 }
@@ -53,13 +54,13 @@ impl Member {
     }
 }
 
-/// Where the replicas are, and how.
+/// The addresses of the replicas, and the state that all nodes share.
 struct Shared {
     hubs: [SocketAddr; 2],
     ca: String,
     stopping: Duration,
     connected: AtomicUsize,
-    /// The highest epoch under which a restart was gone on with, and when that was first heard of.
+    /// The highest epoch whose leader continued a restart, and when a node first heard of it.
     decided: Mutex<Option<(u64, Instant)>>,
 }
 
@@ -80,7 +81,7 @@ impl Shared {
     }
 }
 
-/// The nodes; their tasks end with it.
+/// The nodes. Dropping this ends their tasks.
 pub(super) struct Fleet {
     shared: Arc<Shared>,
     members: Vec<Arc<Member>>,
@@ -88,7 +89,7 @@ pub(super) struct Fleet {
 }
 
 impl Fleet {
-    /// One without nodes, whose workers take so long to stop.
+    /// A fleet without nodes. Its workers take `stopping` to stop.
     pub(super) fn new(hubs: [SocketAddr; 2], ca: &str, stopping: Duration) -> Self {
         let shared = Shared {
             hubs,
@@ -104,7 +105,7 @@ impl Fleet {
         }
     }
 
-    /// Has another node connect.
+    /// Connects another node.
     pub(super) fn start(&mut self, node: Node) {
         let shares = !self.members.len().is_multiple_of(SHARED_BY);
         let last = self.members.last().filter(|_| shares);
@@ -121,13 +122,13 @@ impl Fleet {
         self.tasks.spawn(live(Arc::clone(&self.shared), member));
     }
 
-    /// When the latest leader was first heard to go on with a restart.
+    /// When a node first heard the latest leader continue a restart.
     pub(super) fn decided(&self) -> Option<Instant> {
         let decided = self.shared.decided.lock().unwrap_or_else(PoisonError::into_inner);
         decided.map(|(_, at)| at)
     }
 
-    /// How often a node was welcomed.
+    /// How often the hub has welcomed a node.
     pub(super) fn connected(&self) -> usize {
         self.shared.connected.load(Ordering::Relaxed)
     }
@@ -143,7 +144,7 @@ impl Fleet {
         member.changed.notify_one();
     }
 
-    /// Whether the workers of these nodes run.
+    /// Fails unless the workers of all these nodes run.
     pub(super) fn all_run(&self, nodes: Range<usize>) -> Result<()> {
         for (number, member) in self.members[nodes].iter().enumerate() {
             let workers = member.workers();
@@ -153,7 +154,7 @@ impl Fleet {
         Ok(())
     }
 
-    /// The opposite, of the whole.
+    /// Fails if the workers of all these nodes run.
     pub(super) fn ensure_not_all_run(&self, nodes: Range<usize>) -> Result<()> {
         if self.all_run(nodes).is_ok() {
             bail!("the restarts were over too soon");
@@ -161,13 +162,10 @@ impl Fleet {
         Ok(())
     }
 
-    /// Whether all of these have been told another generation.
+    /// Fails unless all of these have received another generation.
     pub(super) fn told(&self, nodes: Range<usize>) -> Result<()> {
         for (number, member) in self.members[nodes].iter().enumerate() {
-            ensure!(
-                member.told.load(Ordering::Relaxed) > 0,
-                "{number} is told nothing"
-            );
+            ensure!(member.told.load(Ordering::Relaxed) > 0, "{number} is not told");
         }
         Ok(())
     }
@@ -182,7 +180,7 @@ impl Fleet {
         self.each(nodes, |worker| worker.generation)
     }
 
-    /// How often each was started.
+    /// How often each worker has started.
     pub(super) fn starts(&self, nodes: Range<usize>) -> Vec<usize> {
         let members = self.members[nodes].iter();
         members
@@ -198,12 +196,12 @@ impl Fleet {
     }
 }
 
-/// Connects again and again: to the leader where it is told of one, or else to either replica.
+/// Connects again and again: to the leader if it knows of one, otherwise to either replica.
 async fn live(shared: Arc<Shared>, member: Arc<Member>) {
     let mut pause = PAUSE.0;
     for attempt in 0.. {
         let mut hub = attempt % 2;
-        // Two redirects at most, then it waits like everybody.
+        // It follows at most two redirects, then it waits as after any failure.
         for _ in 0..3 {
             match session(&shared, &member, hub).await {
                 Ended::Elsewhere(leader) => match shared.hubs.iter().position(|hub| *hub == leader) {
@@ -280,7 +278,7 @@ async fn session(shared: &Shared, member: &Member, hub: usize) -> Ended {
     }
 }
 
-/// Does as the leader says; stopping takes its time, and goes on when the leader dies.
+/// Does as the leader says. Stopping takes time, and continues when the leader dies.
 async fn follow(shared: &Shared, member: &Member, group: &pb::Group) {
     let generation = usize::try_from(group.generation).unwrap_or(usize::MAX);
     if member.told.fetch_max(generation, Ordering::Relaxed) < generation {

@@ -1,4 +1,4 @@
-//! Who calls the platform API: ServiceAccounts of the scene's namespace, each with what it may do.
+//! Callers of the platform API: ServiceAccounts of the scene's namespace, each with its own rights.
 
 use std::net::SocketAddr;
 
@@ -12,7 +12,7 @@ use tonic::{Request, Status, Streaming};
 
 use crate::scene::{PATIENCE, Scene};
 
-/// The name in the certificate, whatever the address is.
+/// The name in the certificate, independent of the address.
 const SERVER_NAME: &str = "lockstep-control-plane";
 
 #[derive(Clone)]
@@ -35,7 +35,7 @@ pub(crate) fn channel(address: SocketAddr, ca: &str) -> Channel {
 }
 
 impl Caller {
-    /// One without a token.
+    /// A caller without a token.
     pub(super) fn new(scene: &Scene, address: SocketAddr, ca: &str) -> Self {
         Self {
             namespace: scene.namespace.clone(),
@@ -51,12 +51,12 @@ impl Caller {
         }
     }
 
-    /// What it presents.
+    /// The token that the caller presents.
     pub(super) fn token(&self) -> &str {
         &self.token
     }
 
-    /// A ServiceAccount that may do this with the JobSets of its namespace.
+    /// A ServiceAccount with these rights to the JobSets of its namespace.
     pub(super) async fn account(&self, name: &str, verbs: &[&str]) -> Result<Self> {
         self.namespace
             .kubectl(&["create", "serviceaccount", name])
@@ -82,7 +82,7 @@ impl Caller {
         Ok(self.with_token(token.trim()))
     }
 
-    /// The API server learns of roles by a watch.
+    /// Waits until the API server knows the role, which it learns of by a watch.
     async fn until_allowed(&self, name: &str) -> Result<()> {
         let user = format!("system:serviceaccount:{}:{name}", self.namespace.name);
         eventually(&format!("{name} has its rights"), PATIENCE, async || {
@@ -139,7 +139,7 @@ impl Caller {
         }
     }
 
-    /// What a restart would do.
+    /// A dry run of a restart.
     pub(super) async fn dry_run(
         &self,
         namespace: &str,
@@ -156,7 +156,7 @@ impl Caller {
         tried.ok_or_else(|| Status::internal("it was no dry run"))
     }
 
-    /// Restarts some workers alone.
+    /// Restarts only these workers.
     pub(super) async fn restart_workers(
         &self,
         namespace: &str,
@@ -175,7 +175,7 @@ impl Caller {
         Ok(answer.into_inner())
     }
 
-    /// What that would do.
+    /// A dry run of that.
     pub(super) async fn dry_run_workers(
         &self,
         namespace: &str,
@@ -245,7 +245,7 @@ impl Watch {
             .context("the watch has ended")
     }
 
-    /// Reads until the group is as expected.
+    /// Reads until the group meets the condition.
     pub(super) async fn until(
         &mut self,
         what: &str,

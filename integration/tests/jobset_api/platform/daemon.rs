@@ -1,4 +1,4 @@
-//! The node daemon with its agents, played by the test: they do what they are told.
+//! A node daemon and its agents, played by the test: they do as the hub says.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use super::caller::channel;
 use crate::identity::{AUDIENCE, Account};
 use crate::scene::Scene;
 
-/// The node whose daemon this is.
+/// The node of this daemon.
 pub(crate) const NODE: &str = "node-of-the-test";
 
 /// What happens to a worker by itself.
@@ -29,10 +29,10 @@ enum Fate {
     Hangs(usize),
 }
 
-/// The way to the task that plays the daemon; it ends with this.
+/// The channel to the task that plays the daemon. The task ends when this is dropped.
 pub(crate) struct Daemon {
     fates: mpsc::Sender<Fate>,
-    /// As they are now.
+    /// Their present states.
     workers: Arc<Mutex<Vec<pb::WorkerState>>>,
 }
 
@@ -100,7 +100,7 @@ impl Daemon {
             .context("the daemon has ended")
     }
 
-    /// The worker gives no heartbeat any more.
+    /// The worker stops sending heartbeats.
     pub(crate) async fn hang(&self, worker: usize) -> Result<()> {
         self.fates
             .send(Fate::Hangs(worker))
@@ -162,14 +162,14 @@ impl Node {
     }
 }
 
-/// Has the workers of a group do as they are told, at once.
+/// Applies the hub's orders to the workers of a group at once.
 pub(crate) fn obey(workers: &mut [pb::WorkerState], desired: &pb::Group) {
     for worker in workers
         .iter_mut()
         .filter(|worker| worker.group_uid == desired.uid)
     {
         worker.epoch = worker.epoch.max(desired.epoch);
-        // A leader that dies before it has written a restart leaves its count here alone.
+        // If a leader dies before it has written a restart, only the daemons know its count.
         worker.counter = worker.counter.max(desired.counter);
         let named = worker
             .incarnation
@@ -199,7 +199,7 @@ pub(crate) fn enter(worker: &mut pb::WorkerState, phase: pb::Phase, generation: 
     worker.since_unix_nanos = i64::try_from(now.as_nanos()).unwrap_or(i64::MAX);
 }
 
-/// The worker of a pod, whose agent has just come up.
+/// The worker of a pod with an agent that has just started.
 pub(crate) fn fresh(group: &str, pod: &Pod) -> pb::WorkerState {
     let mut worker = pb::WorkerState {
         group_uid: group.to_owned(),

@@ -1,5 +1,5 @@
-//! Every command of the documentation, run by `docs/commands.py` as a reader would: against a control plane that lives, with a JobSet whose
-//! node daemon is played, and the real kubectl, helm and grpcurl.
+//! Every command of the documentation, run by `docs/commands.py` as a reader would: against a live
+//! control plane, with a JobSet, a played node daemon, and the real kubectl, helm and grpcurl.
 
 use std::path::{Path, PathBuf};
 
@@ -25,7 +25,7 @@ pub(crate) fn cases() -> Vec<Case> {
     vec![case!(every_command_of_the_documentation_runs alone)]
 }
 
-/// The JobSet of the pages: a driver, and a Job of two workers that are restarted alone.
+/// The JobSet of the pages: a driver, and two workers with worker restarts.
 fn group() -> Value {
     let job = |name: &str, width: i32| {
         let mut job = replicated_job(name, 1);
@@ -47,7 +47,8 @@ fn group() -> Value {
     }))
 }
 
-/// The programs that are typed. They are built before anything else: pods of a node that nobody knows are removed after a minute.
+/// The programs of the commands. They are built first, as Kubernetes removes pods of an unknown
+/// node after a minute.
 async fn programs() -> Result<Vec<(&'static str, PathBuf)>> {
     let tools = Tools::locate(["helm", "kubectl"], &Progress::quiet()).await?;
     Ok(vec![
@@ -96,7 +97,7 @@ async fn on_the_node(scene: &Scene, programs: &[(&'static str, PathBuf)]) -> Res
         run(scene, programs, &addresses, &ca).await
     })
     .await;
-    // Others find the control plane without a hub.
+    // Other cases expect a control plane without a hub.
     control_plane.stop().await?;
     result
 }

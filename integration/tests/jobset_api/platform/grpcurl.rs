@@ -1,4 +1,5 @@
-//! grpcurl, which people ask an API with that they have no program for: it needs no .proto, since the platform API describes itself.
+//! grpcurl, the usual tool for an API without a client: it needs no .proto, since the platform API
+//! describes itself.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -12,14 +13,14 @@ use tokio::process::Command;
 
 const PLATFORM: &str = "lockstep.platform.v1.Platform";
 
-/// The program, and the server that it asks.
+/// The program and the server that it calls.
 pub(super) struct Grpcurl {
     program: PathBuf,
     address: SocketAddr,
     ca: PathBuf,
 }
 
-/// Where the program is, built if need be.
+/// The path of the program, which is built if necessary.
 pub(crate) async fn program() -> Result<PathBuf> {
     let tools = Tools::locate(["grpcurl"], &Progress::new()).await?;
     Ok(tools.path("grpcurl")?.to_owned())
@@ -34,7 +35,7 @@ impl Grpcurl {
         })
     }
 
-    /// As docs/platform-api.md has it, with these flags and words.
+    /// Runs it as in docs/platform-api.md, with these flags and arguments.
     async fn run(&self, flags: &[&str], words: &[&str]) -> Result<Output> {
         let mut command = Command::new(&self.program);
         command.arg("-cacert").arg(&self.ca);
@@ -46,14 +47,14 @@ impl Grpcurl {
         Ok(command.stdin(Stdio::null()).output().await?)
     }
 
-    /// What it prints where all is well.
+    /// Its output, if it succeeds.
     async fn says(&self, flags: &[&str], words: &[&str]) -> Result<String> {
         let output = self.run(flags, words).await?;
         ensure!(output.status.success(), "grpcurl {words:?}: {output:?}");
         Ok(String::from_utf8(output.stdout)?)
     }
 
-    /// Nobody has a token here.
+    /// These calls carry no token.
     pub(super) async fn reads_what_is_public(&self) -> Result<()> {
         let services = self.says(&[], &["list"]).await?;
         for service in [PLATFORM, "grpc.health.v1.Health"] {
@@ -81,7 +82,7 @@ impl Grpcurl {
         Ok(())
     }
 
-    /// The only group of this namespace, and why nobody else is shown it.
+    /// Lists the only group of this namespace, and checks the refusals for other callers.
     pub(super) async fn lists_groups(&self, namespace: &str, token: &str) -> Result<()> {
         let call = format!("{PLATFORM}/ListGroups");
         let bearer = format!("authorization: Bearer {token}");
@@ -96,7 +97,7 @@ impl Grpcurl {
 
         let refused = self.run(&["-format-error", "-d", &asked], &[&call]).await?;
         let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-        // 64 and the code of gRPC.
+        // The exit code is 64 plus the gRPC code.
         ensure!(refused.status.code() == Some(64 + 16), "{refused:?}");
         for text in [
             "the request carries no bearer token",

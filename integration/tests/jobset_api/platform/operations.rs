@@ -1,4 +1,5 @@
-//! What platforms may look up and do beside restarts, with the group of the test: `js`, at generation 3 after a request, an exit and a silence.
+//! What platforms can look up and do apart from restarts. The group of the test is `js`, at
+//! generation 3 after a request, an exit and a silence.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::batch::v1::Job;
@@ -9,7 +10,7 @@ use lockstep_proto::platform::v1 as pb;
 use super::caller::{Caller, Watch};
 use crate::scene::{PATIENCE, Scene};
 
-/// The leader remembers them, the newest first.
+/// The leader remembers restarts, the newest first.
 pub(super) async fn restarts_are_told(scene: &Scene, admin: &Caller) -> Result<()> {
     let told = eventually("all restarts are done", PATIENCE, async || {
         let told = admin.restarts(&scene.namespace.name, "js").await?;
@@ -54,7 +55,7 @@ fn reason(restart: &pb::Restart) -> &str {
         .unwrap_or_default()
 }
 
-/// As the status counts Jobs.
+/// Stages count Jobs as the status does.
 pub(super) async fn stages_are_shown(scene: &Scene, admin: &Caller) -> Result<()> {
     eventually("the stage is ready", PATIENCE, async || {
         let list = pb::ListGroupsRequest {
@@ -78,7 +79,7 @@ pub(super) async fn stages_are_shown(scene: &Scene, admin: &Caller) -> Result<()
     .await
 }
 
-/// By `spec.suspend`, which the reconciler passes on to the Jobs.
+/// This sets `spec.suspend`, which the reconciler passes on to the Jobs.
 pub(super) async fn it_is_suspended_and_resumed(
     scene: &Scene,
     admin: &Caller,
@@ -108,8 +109,8 @@ pub(super) async fn it_is_suspended_and_resumed(
     let tried = admin.dry_run(namespace, "js", "again").await?;
     ensure!(tried.reason == "Suspended", "{tried:?}");
 
-    // Once everything has been written that follows from it.
-    eventually("nothing is written to who is suspended", PATIENCE, async || {
+    // Waits until all writes that follow from it are done.
+    eventually("nothing more is written", PATIENCE, async || {
         let before = version().await?;
         let again = admin.set_suspended(namespace, "js", true).await?;
         ensure!(!again.changed && again.uid == done.uid, "{again:?}");

@@ -1,4 +1,5 @@
-//! The Python package, as a platform gets it: its wheel in an environment of its own, against a control plane that lives.
+//! The Python package as a platform gets it: the wheel, in an environment of its own, against a
+//! live control plane.
 
 use std::path::{Path, PathBuf};
 
@@ -20,7 +21,7 @@ pub(super) fn cases() -> Vec<Case> {
 }
 
 async fn a_platform_by_the_python_package_alone(scene: Scene) -> Result<()> {
-    // Before anything else: it may take long.
+    // This comes first, as it may take long.
     let python = installed().await?;
     with_a_hub(&scene, async |hub, platform| {
         let ca = scene.hub_ca().await?;
@@ -45,7 +46,7 @@ async fn a_platform_by_the_python_package_alone(scene: Scene) -> Result<()> {
             std::fs::write(&path, text).map(|()| path)
         };
         let output = Command::new(python)
-            // Not the sources beside the script.
+            // Python must not find the sources beside the script.
             .args(["-I", &format!("{CLIENT}/tests/real.py"), &platform.to_string()])
             .arg("--ca")
             .arg(file("ca.crt", &ca)?)
@@ -68,7 +69,7 @@ async fn a_platform_by_the_python_package_alone(scene: Scene) -> Result<()> {
     .await
 }
 
-/// The Python of an environment that has the wheel, and what that asks for.
+/// The Python of an environment with the wheel and its dependencies.
 async fn installed() -> Result<PathBuf> {
     let test = std::env::current_exe()?;
     let target = test

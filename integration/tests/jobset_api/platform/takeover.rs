@@ -1,4 +1,5 @@
-//! Watches over a change of the leader: a caller that begins anew, as it is told to, has lost nothing and sees nothing twice.
+//! Watches across a change of leaders: a caller that starts over, as the error says, loses nothing
+//! and sees nothing twice.
 
 use std::net::SocketAddr;
 
@@ -14,7 +15,8 @@ use crate::control_plane::ControlPlane;
 use crate::fixture::{Case, case};
 use crate::scene::{PATIENCE, Scene, hub_ca_in};
 
-/// A leader that has died is followed before long, and one that lives is not for a machine that stands still for seconds.
+/// A dead leader is replaced soon, but a live one keeps the lease if the machine stalls for
+/// seconds.
 const LEASE: [&str; 3] = [
     "--leader-elect-lease-duration=10s",
     "--leader-elect-renew-deadline=8s",
@@ -53,7 +55,7 @@ async fn a_watch_goes_on_with_the_next_leader(scene: Scene) -> Result<()> {
     if result.is_err() {
         println!("{}", next.log());
     }
-    // Others find the control plane without a hub.
+    // Other cases expect a control plane without a hub.
     let _ = next.stop().await;
     let _ = control_plane.stop().await;
     result
@@ -85,7 +87,7 @@ async fn over_a_takeover(
         Ok(())
     })
     .await?;
-    // That all have started again is a write of its own.
+    // The release of the workers is a write of its own.
     scene
         .until_status("the release is durable", |status| {
             status
@@ -99,7 +101,7 @@ async fn over_a_takeover(
     let lost = async { while watch.next().await.is_ok() {} };
     tokio::time::timeout(PATIENCE, lost).await?;
 
-    // From the beginning, at whoever leads next.
+    // The caller starts over at the next leader.
     let caller = caller.at(next_platform, ca);
     let mut watch = eventually("the next leader serves", PATIENCE, async || {
         Ok(caller.watch(namespace).await?)
@@ -116,7 +118,7 @@ async fn over_a_takeover(
     let [group] = shown.as_slice() else {
         bail!("not one group, once: {shown:?}");
     };
-    // All that was durable is there, the request too, so that nobody is restarted twice.
+    // All that was durable is there, including the request, so no worker restarts twice.
     ensure!(
         group.uid == before.uid
             && (group.generation, group.released, group.restarts) == (1, 1, 0)
@@ -139,7 +141,7 @@ async fn over_a_takeover(
 struct Seen(Option<pb::Group>);
 
 impl Seen {
-    /// Nothing goes back, and on one watch nothing comes twice.
+    /// Checks that nothing goes back, and that one watch shows nothing twice.
     fn take(&mut self, group: pb::Group) -> Result<()> {
         if let Some(before) = &self.0 {
             let order = |group: &pb::Group| (group.generation, group.released, group.restarts);

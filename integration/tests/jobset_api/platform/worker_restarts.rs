@@ -1,4 +1,4 @@
-//! Some workers restarted alone: a driver, and two parameter servers of which each may start again without the others.
+//! Worker restarts: a driver, and two parameter servers that may each restart without the others.
 
 use std::net::SocketAddr;
 
@@ -46,7 +46,7 @@ fn job_of(worker: &pb::Worker) -> &str {
     identity.map(|identity| identity.job.as_str()).unwrap_or_default()
 }
 
-/// Of each worker: its Job, its number, and whether it runs.
+/// For each worker its Job, its number, and true if it runs.
 fn numbers(group: &pb::Group) -> Vec<(&str, u64, bool)> {
     let runs = |worker: &pb::Worker| worker.phase() == pb::WorkerPhase::Running;
     let one = |worker| (job_of(worker), worker.generation, runs(worker));
@@ -66,9 +66,7 @@ async fn until_numbers(watch: &mut Watch, expected: [u64; 3], handled: &str) -> 
         .await
 }
 
-/// Only named workers are restarted, and invalid targets are refused with the field.
-///
-/// One long scenario, since each step needs the state of the step before.
+/// Only the named workers restart. A refusal names the field.
 pub(super) async fn some_workers_are_restarted(
     scene: &Scene,
     platform: &Caller,
@@ -83,7 +81,7 @@ pub(super) async fn some_workers_are_restarted(
     until_numbers(&mut watch, [0, 0, 0], "").await?;
     watch.until_synced().await?;
 
-    // What it would do, and nothing more.
+    // A dry run.
     let servers = || Workers::ReplicatedJob("ps".into());
     let tried = admin.dry_run_workers(namespace, servers(), "first").await?;
     ensure!(
@@ -92,7 +90,7 @@ pub(super) async fn some_workers_are_restarted(
     );
     let stopped: Vec<&str> = tried.stopped.iter().map(job_of).collect();
     ensure!(stopped == ["js-ps-0", "js-ps-1"], "{tried:?}");
-    let alone = tried.left_alone.first().context("nobody is left alone")?;
+    let alone = tried.left_alone.first().context("no worker is left alone")?;
     ensure!(
         alone.worker.as_ref().map(job_of) == Some("js-driver-0")
             && alone.reason() == pb::LeftAloneReason::NotNamed,
@@ -101,7 +99,7 @@ pub(super) async fn some_workers_are_restarted(
     let object = scene.api::<JobSet>().get("js").await?;
     ensure!(object.annotation(annotations::RESTART_WORKERS).is_none());
 
-    // One worker: nobody else is touched, and it counts for nothing.
+    // One worker restarts: no other is touched, and nothing is counted.
     let one = || Some(worker("js-ps-1", 0, ""));
     let asked = admin.restart_workers(namespace, one(), "first").await?;
     ensure!(
@@ -115,7 +113,7 @@ pub(super) async fn some_workers_are_restarted(
         "{group:?} after {before:?}"
     );
 
-    // Once by each request, whoever repeats it; a Job takes the next number.
+    // A repeated request restarts nothing. A Job takes the next number.
     let again = admin.restart_workers(namespace, one(), "first").await?;
     ensure!(again.handled, "{again:?}");
     let tried = admin
@@ -155,7 +153,7 @@ pub(super) async fn some_workers_are_restarted(
     watch.until_removed("js").await
 }
 
-/// All workers run, and are counted.
+/// Waits until all workers run and are counted.
 async fn until_up(scene: &Scene, admin: &Caller) -> Result<pb::Group> {
     let list = pb::ListGroupsRequest {
         namespace: scene.namespace.name.clone(),
@@ -172,7 +170,7 @@ async fn until_up(scene: &Scene, admin: &Caller) -> Result<pb::Group> {
     .await
 }
 
-/// Asks until the request before has been acted upon.
+/// Repeats the request until the leader has handled the one before.
 async fn until_accepted(admin: &Caller, namespace: &str, only: Option<Workers>, token: &str) -> Result<()> {
     eventually(&format!("{token} is taken"), PATIENCE, async || {
         Ok(admin.restart_workers(namespace, only.clone(), token).await?)
@@ -223,7 +221,7 @@ async fn what_cannot_be_is_refused(platform: &Caller, admin: &Caller, namespace:
     refused(Code::PermissionDenied, "may not patch", tried)
 }
 
-/// The leader remembers each as one of a single worker.
+/// The leader remembers each as the restart of a single worker.
 async fn they_are_told(namespace: &str, admin: &Caller) -> Result<()> {
     eventually("all restarts are told", PATIENCE, async || {
         let told = admin.restarts(namespace, "js").await?.restarts;

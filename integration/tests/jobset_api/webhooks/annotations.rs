@@ -1,4 +1,4 @@
-//! What `kubectl` shows to who writes an annotation that does nothing, or cannot be.
+//! What `kubectl` shows for an annotation that has no effect or is invalid.
 
 use anyhow::{Result, bail, ensure};
 use lockstep_api::JobSet;
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{ensure_invalid, setup};
 use crate::scene::{Scene, jobset, replicated_job};
 
-/// What `kubectl apply` says about this JobSet, where it warns of something.
+/// The warning of `kubectl apply` about this JobSet.
 async fn warned(scene: &Scene, manifest: &Value) -> Result<String> {
     let apply = ["apply", "--filename", "-", "--warnings-as-errors"];
     match scene.namespace.kubectl_with(&apply, &manifest.to_string()).await {
@@ -33,7 +33,8 @@ pub(super) async fn an_annotation_that_does_nothing_is_named_and_the_jobset_take
     }
     scene.api::<JobSet>().get("js").await?;
 
-    // Who changes something else is not told again. A change of annotations alone is looked at too.
+    // A change of something else does not repeat the warning. A change of only annotations is
+    // checked too.
     let other = r#"{"spec": {"ttlSecondsAfterFinished": 100}}"#;
     let patch = [
         "patch",
@@ -76,7 +77,7 @@ pub(super) async fn an_annotation_that_cannot_be_is_refused(scene: Scene) -> Res
         manifest["metadata"]["annotations"] = json!({key: value});
         ensure_invalid(scene.create(manifest.clone()).await, expected)?;
     }
-    // Upstream takes this one, and so do we.
+    // Upstream accepts this one, and so do we.
     manifest["metadata"]["annotations"] = json!({EXCLUSIVE_TOPOLOGY: ""});
     let said = warned(&scene, &manifest).await?;
     ensure!(said.contains("is not the name of a node label"), "{said}");

@@ -1,4 +1,4 @@
-//! What the webhooks are served with, and what the API server trusts.
+//! The certificates of the webhooks, and the CA that the API server trusts.
 
 use std::path::Path;
 
@@ -19,7 +19,8 @@ use crate::scene::{PATIENCE, Scene};
 
 pub(super) const SECRET: &str = "jobset-webhook-server-cert";
 
-/// A CA, and a certificate of this machine by it, in `dir`. Returns the CA's certificate.
+/// Writes a certificate of this machine and its key to `dir`. Returns the certificate of the CA
+/// that signed it.
 fn certify(dir: &Path) -> Result<String> {
     let key = KeyPair::generate()?;
     let mut params = CertificateParams::new(Vec::new())?;
@@ -58,7 +59,7 @@ pub(super) async fn files_that_somebody_else_keeps_are_served_by_a_replica_that_
     setup::switch(&scene, "files").await?;
     setup::until_served(&scene).await?;
 
-    // A new pair by another CA is served without a restart.
+    // The server takes a new pair by another CA without a restart.
     let second_ca = certify(&dir)?;
     let mutating: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
     let validating: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
@@ -133,7 +134,7 @@ pub(super) async fn what_the_api_server_must_trust_is_put_back_and_a_lost_secret
     .await?;
     setup::until_served(&scene).await?;
 
-    // The next process takes what is there.
+    // The next process uses the existing certificates.
     let kept = bundles().await?;
     scene.control_plane().kill().await?;
     scene.control_plane().start().await?;

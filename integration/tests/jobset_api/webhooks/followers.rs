@@ -1,4 +1,5 @@
-//! What is said of pods that follow others, made by the test as it likes: no Job controller knows of them.
+//! What the webhook says of follower pods. The test creates them itself, unknown to any Job
+//! controller.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::batch::v1::Job;
@@ -14,7 +15,7 @@ use super::{refusal, setup};
 use crate::placement::{RACK, bind, node};
 use crate::scene::{PATIENCE, Scene, jobset, replicated_job};
 
-/// Makes a pod of this Job, as far as its marks go. It bears its index as an annotation alone.
+/// Creates a pod with the marks of this Job. Its index is only in an annotation.
 async fn make(scene: &Scene, job: &Job, index: &str, change: impl Fn(&mut Value)) -> Result<Pod> {
     let marks = |all: &std::collections::BTreeMap<String, String>| -> Value {
         let ours = all.iter().filter(|(key, _)| key.contains("jobset.sigs.k8s.io/"));
@@ -42,7 +43,7 @@ async fn make(scene: &Scene, job: &Job, index: &str, change: impl Fn(&mut Value)
         .await?)
 }
 
-/// Refused with this message, and nothing else.
+/// Checks that it was refused with exactly this message.
 fn ensure_refused(pod: Result<Pod>, message: &str) -> Result<()> {
     let status = refusal(pod)?;
     ensure!(
@@ -57,7 +58,8 @@ fn ensure_refused(pod: Result<Pod>, message: &str) -> Result<()> {
 
 pub(super) async fn a_follower_is_told_what_it_waits_for(scene: Scene) -> Result<()> {
     setup::enable(&scene).await?;
-    // Without pods of its own, and no Job controller's: that would release those which are made here, a second later.
+    // The Job has no pods of its own and no Job controller, which would release the test's pods a
+    // second later.
     let mut nobodys = replicated_job("a", 1);
     nobodys["template"]["spec"]["managedBy"] = json!("example.com/nobody");
     scene

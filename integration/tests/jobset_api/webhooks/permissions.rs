@@ -1,4 +1,4 @@
-//! What the control plane may do as the chart installs it.
+//! The rights of the control plane as the chart installs it.
 
 use std::path::Path;
 
@@ -10,10 +10,10 @@ use super::setup;
 use crate::scene::{PATIENCE, Scene};
 
 const NAMESPACE: &str = "lockstep-system";
-/// What the log says where the configurations cannot be read.
+/// What the log says if the configurations cannot be read.
 const NOT_GIVEN: &str = "is not given the CA";
 
-/// Lets it keep the webhooks' certificate.
+/// Objects that let the control plane store the webhooks' certificate.
 const CERTIFICATE: &str = r#"
 apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
@@ -59,7 +59,8 @@ pub(crate) async fn kubeconfig(scene: &Scene, file: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A right of no use that a ServiceAccount is given last, by an object of each kind that rights are made of.
+/// Objects that grant a ServiceAccount an unused right, one of each RBAC kind. They are written
+/// last.
 const LAST: &str = r#"
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -108,7 +109,8 @@ subjects:
     namespace: lockstep-system
 "#;
 
-/// Gives the ServiceAccount what the chart gives it with these values, and waits until the API server goes by it.
+/// Gives the ServiceAccount the rights of the chart with these values, and waits until the API
+/// server applies them.
 pub(crate) async fn grant(scene: &Scene, values: &[&str]) -> Result<()> {
     let templates = [
         "templates/control-plane/rbac.yaml",
@@ -120,7 +122,8 @@ pub(crate) async fn grant(scene: &Scene, values: &[&str]) -> Result<()> {
     until_known(scene).await
 }
 
-/// The API server learns of each kind by a watch of its own, in the order of the writes: what was written before the last right it knows with that.
+/// The API server learns of each kind by a watch of its own, in the order of writes: if it knows
+/// the last right, it knows all earlier ones.
 async fn until_known(scene: &Scene) -> Result<()> {
     let access = &scene.namespace.access;
     let last = format!("last-{:08x}", rand::random::<u32>());
@@ -139,7 +142,7 @@ async fn until_known(scene: &Scene) -> Result<()> {
     Ok(())
 }
 
-/// The log of a replica that became ready and ended, with these rights.
+/// The log of a replica that became ready and stopped with these rights.
 async fn log_of_replica(scene: &Scene, identity: &str, values: &[&str]) -> Result<String> {
     grant(scene, values).await?;
     let file = scene.control_plane().dir().join(format!("{identity}.kubeconfig"));
@@ -157,7 +160,7 @@ pub(super) async fn the_chart_allows_what_a_replica_does_and_it_can_do_without_t
     scene: Scene,
 ) -> Result<()> {
     setup::enable(&scene).await?;
-    // Without webhooks it may not read their certificate either; that it can do here.
+    // Without webhooks it may not read their certificate either; here it may.
     scene
         .namespace
         .access

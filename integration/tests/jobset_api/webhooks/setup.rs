@@ -1,4 +1,5 @@
-//! The chart's webhook configurations, for namespaces that ask for them, leading to a control plane on this machine.
+//! The chart's webhook configurations for namespaces that ask for them, pointed at a control plane
+//! on this machine.
 
 use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::admissionregistration::v1::{
@@ -17,7 +18,7 @@ use tokio::sync::OnceCell;
 
 use crate::scene::{PATIENCE, Scene, jobset, replicated_job};
 
-/// Label of namespaces whose objects go through webhooks.
+/// The label of namespaces with webhooks.
 const SWITCH: &str = "test.lockstep.dev/webhooks";
 const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../charts/lockstep");
 pub(super) const MUTATING: &str = "jobset-mutating-webhook-configuration";
@@ -28,12 +29,12 @@ pub(super) const DENIED: &str =
 
 static INSTALLED: OnceCell<()> = OnceCell::const_new();
 
-/// Has the objects of this namespace go through the webhooks of the shared control plane.
+/// Sends the objects of this namespace through the webhooks of the shared control plane.
 pub(crate) async fn enable(scene: &Scene) -> Result<()> {
     enable_with(scene, &[]).await
 }
 
-/// The same, with the webhooks that the chart has with these values. All cases of a run state the same.
+/// The same with the chart's webhooks for these values. All cases of a run use the same values.
 pub(crate) async fn enable_with(scene: &Scene, values: &[&str]) -> Result<()> {
     let client = &scene.namespace.access.client;
     let install = async || {
@@ -87,7 +88,7 @@ pub(super) async fn until_served(scene: &Scene) -> Result<()> {
     .await
 }
 
-/// What the chart makes of these templates with these values.
+/// The chart's output for these templates and values.
 pub(super) async fn rendered(templates: &[&str], values: &[&str]) -> Result<String> {
     let tools = Tools::locate(["helm"], &Progress::quiet()).await?;
     let mut helm = Command::new(tools.path("helm")?);
@@ -107,7 +108,8 @@ pub(super) async fn rendered(templates: &[&str], values: &[&str]) -> Result<Stri
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// The chart's configurations with another end to their names, for namespaces with this value of the label.
+/// The chart's configurations with this suffix of their names, for namespaces with this value of
+/// the label.
 pub(super) async fn configurations(
     scene: &Scene,
     end: &str,
@@ -116,7 +118,7 @@ pub(super) async fn configurations(
     values: &[&str],
 ) -> Result<Vec<Value>> {
     let rendered = rendered(&["templates/webhook/configurations.yaml"], values).await?;
-    // From YAML to JSON.
+    // Converts YAML to JSON.
     let read = ["create", "--dry-run=client", "--output=json", "--filename=-"];
     let json = scene.namespace.access.kubectl(&read, &rendered).await?;
     let mut manifests = serde_json::Deserializer::from_str(&json)

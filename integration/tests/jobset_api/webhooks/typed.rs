@@ -1,4 +1,4 @@
-//! Clients that read JobSets into types of their own and write them back, as programs in Go do.
+//! Clients that read JobSets into their own types and write them back, as Go programs do.
 
 use anyhow::{Context, Result};
 use kube::api::{Api, ApiResource, DynamicObject, PostParams};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{ensure_invalid, setup};
 use crate::scene::{Scene, jobset, replicated_job};
 
-/// As it is written in YAML.
+/// The JobSet as its user writes it in YAML.
 fn written() -> Value {
     let mut job = replicated_job("a", 1);
     let container = &mut job["template"]["spec"]["template"]["spec"]["containers"][0];
@@ -17,7 +17,7 @@ fn written() -> Value {
     jobset(json!({"suspend": true, "replicatedJobs": [job]}))
 }
 
-/// States what Go's types make of what is not stated.
+/// Changes the replicatedJob to what Go's types write for it.
 fn typed(job: &mut Value) {
     job["template"]["metadata"] = json!({});
     let pod = &mut job["template"]["spec"]["template"];
@@ -29,7 +29,8 @@ fn typed(job: &mut Value) {
     container["tty"] = json!(false);
 }
 
-/// Reads the JobSet, changes it, and writes it back whole; and once more where somebody else has written it meanwhile.
+/// Reads the JobSet, changes it, and writes it back whole. Repeats that if the object has changed
+/// meanwhile.
 async fn put(scene: &Scene, change: impl Fn(&mut Value)) -> Result<DynamicObject> {
     let kind = ApiResource::erase::<JobSet>(&());
     let api: Api<DynamicObject> = Api::namespaced_with(scene.client(), &scene.namespace.name, &kind);
@@ -54,7 +55,7 @@ pub(super) async fn a_client_that_writes_zero_values_out_resumes_a_jobset(scene:
     .context("resumed by a typed client")?;
     scene.until_jobs(&["js-a-0"], 0).await?;
 
-    // Nothing hides what is a change.
+    // A real change is still refused.
     let more = put(&scene, |spec| {
         let job = &mut spec["replicatedJobs"][0];
         typed(job);
@@ -64,7 +65,7 @@ pub(super) async fn a_client_that_writes_zero_values_out_resumes_a_jobset(scene:
     .await;
     ensure_invalid(more, "containers[0].resources.requests.cpu\": field is immutable")?;
 
-    // The author's file still fits what the typed client has stored.
+    // The author's file still agrees with what the typed client has stored.
     put(&scene, |spec| {
         spec["replicatedJobs"] = written()["spec"]["replicatedJobs"].clone();
     })

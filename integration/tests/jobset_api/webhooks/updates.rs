@@ -1,4 +1,4 @@
-//! Changes of a JobSet that is there, and claims that are there before it.
+//! Updates of existing JobSets, and claims that exist before their JobSet.
 
 use anyhow::{Result, ensure};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
@@ -10,7 +10,7 @@ use super::{ensure_invalid, refusal, setup};
 use crate::placement::until_pods;
 use crate::scene::{Scene, jobset, replicated_job};
 
-/// A replicatedJob whose Jobs have so many pods.
+/// A replicatedJob with this many pods in each Job.
 fn sized(parallelism: i32, completions: i32) -> Value {
     let mut job = replicated_job("a", 1);
     let spec = &mut job["template"]["spec"];
@@ -92,7 +92,7 @@ pub(super) async fn a_claim_that_is_there_must_be_the_same_and_stay(scene: Scene
     let created: JobSet = scene.create(claiming("1Gi", stay)).await?;
     ensure!(created.spec.volume_claim_policies.len() == 1);
 
-    // Where nobody says, it goes with the JobSet.
+    // Without a policy the claim is deleted with the JobSet.
     let mut other = claiming("1Gi", Value::Null);
     other["metadata"]["name"] = json!("other");
     let created = scene.create(other).await?;

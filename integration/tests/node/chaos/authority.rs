@@ -1,4 +1,5 @@
-//! Another authority takes the place of the hub's, with its days made short: each step is over when the daemon knows of it, and has connected anew.
+//! The hub's CA is rotated without the usual days between the steps: each step ends when the daemon
+//! knows of it and has reconnected.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret};
@@ -9,10 +10,10 @@ use serde_json::json;
 use crate::support::{Part, Product, READY};
 
 const NAMESPACE: &str = "lockstep-system";
-/// Where the daemon reads whom to trust.
+/// The file from which the daemon reads its trust bundle.
 const TRUSTED: &str = "etc/lockstep/hub-ca/ca.crt";
 
-/// Replaces it, from announcing the next one to forgetting the one before.
+/// Rotates the CA, from the announcement of the next one to the removal of the former one.
 pub(super) async fn replace(product: &Product) -> Result<()> {
     let first = published(product, |ca| certificates(ca) == 1).await?;
     long_ago(product, "ca.since").await?;
@@ -21,7 +22,7 @@ pub(super) async fn replace(product: &Product) -> Result<()> {
     long_ago(product, "next.since").await?;
     long_ago(product, "next.told").await?;
     let replaced = published(product, |ca| *ca != both).await?;
-    // What the hub serves now is by the next one.
+    // The hub now serves a certificate of the next CA.
     product.cut_hub(None).await?;
     until_known(product, &replaced).await?;
     long_ago(product, "previous.since").await?;
@@ -35,7 +36,7 @@ fn certificates(pem: &str) -> usize {
     pem.matches("BEGIN CERTIFICATE").count()
 }
 
-/// Has a step be long ago, so that the next is due.
+/// Backdates a step, so that the next one is due.
 async fn long_ago(product: &Product, step: &str) -> Result<()> {
     let secrets: Api<Secret> = Api::namespaced(product.access().client.clone(), NAMESPACE);
     let patch = json!({"stringData": {step: "2020-01-01T00:00:00Z"}});
@@ -45,7 +46,7 @@ async fn long_ago(product: &Product, step: &str) -> Result<()> {
     Ok(())
 }
 
-/// What daemons are told to trust, once it is as it should be.
+/// The published trust bundle, once it meets `expected`.
 async fn published(product: &Product, expected: impl Fn(&String) -> bool) -> Result<String> {
     let maps: Api<ConfigMap> = Api::namespaced(product.access().client.clone(), NAMESPACE);
     eventually("the next step is published", READY, async || {
@@ -57,12 +58,13 @@ async fn published(product: &Product, expected: impl Fn(&String) -> bool) -> Res
     .await
 }
 
-/// Waits until the daemon's file is this. A change of its pod has kubelet look at once.
+/// Waits until the daemon's file has this content. A change of its pod makes the kubelet look at
+/// once.
 async fn until_known(product: &Product, ca: &str) -> Result<()> {
     let pods: Api<Pod> = Api::namespaced(product.access().client.clone(), NAMESPACE);
     let daemons = ListParams::default().labels("app.kubernetes.io/component=node-daemon");
     let mut look = 0;
-    eventually("the daemon knows whom to trust", READY, async || {
+    eventually("the daemon knows the trust bundle", READY, async || {
         look += 1;
         for pod in pods.list(&daemons).await?.items {
             let name = pod.metadata.name.context("no name")?;

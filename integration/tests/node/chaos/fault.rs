@@ -1,4 +1,4 @@
-//! What can fail, and how it is made to.
+//! The faults, and how the test injects them.
 
 use std::time::Duration;
 
@@ -12,17 +12,18 @@ use crate::support::{Daemon, Part, Paused, Product, Scene};
 /// How long a killed process may take to end.
 const END: Duration = Duration::from_secs(10);
 
-/// A fault. Kills are SIGKILL; a pause is SIGSTOP, and SIGCONT after a while. What there is one of on each node fails on the node of a worker.
+/// A fault. A kill is SIGKILL; a pause is SIGSTOP, and SIGCONT after a while. A program that runs
+/// on every node fails on the node of a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fault {
     KillControlPlane,
     PauseControlPlane,
     KillNodeDaemon,
     PauseNodeDaemon,
-    /// Ends the container, which kubelet starts again.
+    /// Ends the container, which the kubelet starts again.
     KillAgent,
     PauseAgent,
-    /// Deletes a pod, as somebody with kubectl does.
+    /// Deletes a pod, as a user of kubectl does.
     DeletePod,
     KillContainerd,
     PauseContainerd,
@@ -88,24 +89,24 @@ impl Fault {
         )
     }
 
-    /// Whether it concerns a worker, or the node that this one is on.
+    /// True if it concerns a worker, or the node of that worker.
     pub(super) fn is_somewhere(self) -> bool {
         !matches!(self.strikes(), Struck::ControlPlane | Struck::ApiServer)
     }
 
-    /// Whether it is over only after a while.
+    /// True if it lasts for a while.
     pub(super) fn lasts(self) -> bool {
         !self.kills() && !matches!(self, Self::DeletePod | Self::CutHub)
     }
 }
 
-/// A fault that has only to be let loose: what it needs to know has been looked up.
+/// A fault that is ready to be injected: everything that it needs has been looked up.
 pub(super) enum Armed {
     Kill(Process),
     Pause(Process, Duration),
     Restart(Daemon),
     Delete(String),
-    /// Of this node's daemon, or all.
+    /// The daemon's node, or `None` for all.
     Cut(Option<u8>),
     Partition(Option<u8>, Duration),
 }
@@ -113,23 +114,24 @@ pub(super) enum Armed {
 /// A fault, and the place of the group that it changes.
 pub(super) struct Loaded {
     pub(super) armed: Armed,
-    /// The worker that gets another container, with the worker's pod as it was or with another one.
+    /// The worker that gets another container, in the same pod or in another one.
     pub(super) moves: Option<Move>,
 }
 
-/// What becomes of a worker's place.
+/// How a fault changes a worker's place.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Move {
     Container(usize),
     Pod(usize),
 }
 
-/// Prepares a fault. Kubelet makes a container wait that ends for the second time, so no container is killed twice.
+/// Prepares a fault. The kubelet delays a container that ends for the second time, so no container
+/// is killed twice.
 pub(super) async fn load(scene: &Scene, blow: &Blow, workers: &[Worker]) -> Result<Loaded> {
     let product = &scene.product;
     let worker = workers.get(blow.target).context("no such worker")?;
     let node = product.node_of(&worker.place)?;
-    // Where there is one node, all connections are its own.
+    // With one node, all connections belong to it.
     let daemons = (product.nodes() > 1).then_some(node);
     let (armed, moves) = match blow.fault.strikes() {
         Struck::ControlPlane => (of_part(blow, product, Part::ControlPlane).await?, None),
@@ -176,7 +178,7 @@ fn process(blow: &Blow, process: Process) -> Armed {
 }
 
 impl Armed {
-    /// Lets it loose, and returns when it is over.
+    /// Injects the fault, and returns when it is over.
     pub(super) async fn strike(self, product: &Product, group: &Group) -> Result<()> {
         match self {
             Self::Kill(process) => {

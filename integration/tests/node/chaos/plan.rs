@@ -1,4 +1,4 @@
-//! What is to happen in each round, drawn from a seed before the first one.
+//! The plan of all rounds, drawn from a seed before the first one.
 
 use std::fmt;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use rand::{RngExt, SeedableRng};
 
 use super::fault::{Fault, Struck};
 
-/// One worker dies, and something else fails around that time.
+/// A round: one worker dies, and something else fails around that time.
 #[derive(Debug, Clone)]
 pub(super) struct Round {
     /// Counted from 1.
@@ -27,13 +27,14 @@ pub(super) struct Blow {
     pub(super) fault: Fault,
     /// When it strikes, in milliseconds after the worker is killed. Negative: before.
     pub(super) at: i64,
-    /// How long it lasts, where it is not over at once.
+    /// How long it lasts, unless it is over at once.
     pub(super) lasting: Duration,
-    /// Of the faults that strike a worker's pod or node: whose.
+    /// The worker whose pod or node the fault strikes, if it strikes one.
     pub(super) target: usize,
 }
 
-/// The rounds of a seed. All faults have their turn before one comes again; a quarter of the rounds have a second one.
+/// The rounds of a seed. Every fault occurs before one occurs again; a quarter of the rounds have a
+/// second one.
 pub(super) fn rounds(seed: u64, count: usize, groups: usize, workers: usize) -> Vec<Round> {
     let mut random = StdRng::seed_from_u64(seed);
     let mut deck = Vec::new();
@@ -64,8 +65,9 @@ pub(super) fn rounds(seed: u64, count: usize, groups: usize, workers: usize) -> 
     rounds
 }
 
-/// Two faults of the same program would be one, or none. And containerd asks nobody about a container that it makes while the node daemon
-/// is away, or does not answer in time: that one gets no agent and is stopped again, and kubelet makes one wait that has ended before.
+/// Two faults of the same program would be one, or none. Also, containerd creates a container
+/// without an agent if the node daemon is away or does not answer in time. Such a container is
+/// stopped again, and the kubelet delays one that has ended before.
 fn go_together(one: Fault, other: Fault) -> bool {
     let unasked = |new: Fault, away: Fault| {
         new == Fault::KillAgent && matches!(away.strikes(), Struck::NodeDaemon | Struck::Containerd)
@@ -76,7 +78,7 @@ fn go_together(one: Fault, other: Fault) -> bool {
 fn blow(fault: Fault, workers: usize, random: &mut StdRng) -> Blow {
     Blow {
         fault,
-        // A restart takes some 20 to 90 ms where nothing disturbs it.
+        // An undisturbed restart takes some 20 to 90 ms.
         at: match random.random_range(0..4) {
             0 => random.random_range(-1000..0),
             1 | 2 => random.random_range(0..80),

@@ -1,7 +1,8 @@
-//! Many restarts, rollouts and changes of the authority, and what the product's processes take meanwhile.
+//! Many restarts, rollouts and rotations of the CA, and the resources of the product's processes
+//! meanwhile.
 //!
-//! In the first half of the restarts there are rollouts and changes of the authority, in the second half nothing else: then memory and open files of
-//! both parts must stay what they are.
+//! The first half of the restarts has rollouts and rotations of the CA, the second half has nothing
+//! else. In the second half memory and open files of both parts must not grow.
 
 use std::time::Duration;
 
@@ -12,15 +13,16 @@ use super::storm::{Storm, roll_out};
 use super::{authority, setting};
 use crate::support::{Case, Part, Product, Scene, case};
 
-/// Restarts for each rollout, and for each change of the authority: of 1,000 there are 20 and 5.
+/// Restarts for each rollout, and for each rotation of the CA: 1,000 restarts have 20 and 5.
 const ROLLOUT: u64 = 50;
 const CHANGE: u64 = 200;
-/// What memory may grow by in the second half: of a hundred, and KiB, since the kernel counts in pages and allocators in larger pieces.
+/// The growth of memory allowed in the second half, in percent and in KiB: the kernel counts in
+/// pages, and allocators in larger pieces.
 const GROWTH: (f64, f64) = (1.0, 256.0);
-/// Fewer restarts than this say nothing about that: programs take what they need as they go.
+/// Fewer restarts than this prove nothing: at first programs grow to the size that they need.
 const MEANINGFUL: u64 = 1000;
 
-/// The case, where LOCKSTEP_SOAK_RESTARTS says how many restarts.
+/// The case, if LOCKSTEP_SOAK_RESTARTS sets the number of restarts.
 pub(super) fn cases() -> Vec<Case> {
     let Some(restarts) = setting("LOCKSTEP_SOAK_RESTARTS") else {
         return Vec::new();
@@ -47,7 +49,7 @@ async fn many_restarts_rollouts_and_changes_of_the_authority(scene: Scene) -> Re
         storm
             .during(Box::pin(roll_out(product, usize::try_from(rollout)?)))
             .await?;
-        // As evenly as they can be.
+        // Spreads them as evenly as possible.
         if rollout * changes / rollouts > (rollout - 1) * changes / rollouts {
             storm.during(Box::pin(authority::replace(product))).await?;
         }

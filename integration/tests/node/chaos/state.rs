@@ -1,4 +1,4 @@
-//! A group as it looks between two rounds, and what must hold then.
+//! The state of a group between two rounds, and what must hold then.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -12,30 +12,30 @@ use lockstep_integration::harness::{Group, Process, Worker, eventually};
 
 use super::fault::Move;
 
-/// What every worker runs: itself, and a child.
+/// The script of every worker, which starts one child.
 pub(super) const SCRIPT: &str =
     r#"echo "attempt $LOCKSTEP_RESTART_ATTEMPT"; sleep 1000001 & exec sleep 1000000"#;
 const PROCESSES: usize = 2;
-/// How long a group may take to run again: parts of the product may have to be started first.
+/// How long a group may take to run again: parts of the product may have to start first.
 const AGAIN: Duration = Duration::from_secs(240);
-/// How long a group is looked at when all should be quiet.
+/// How long the test watches a group that should be quiet.
 const QUIET: Duration = Duration::from_millis(300);
 
 /// A group at rest.
 #[derive(Debug, Clone)]
 pub(super) struct Rest {
     pub(super) workers: Vec<Worker>,
-    /// The same as the counted restarts: nothing here restarts without being counted.
+    /// It equals the counted restarts: every restart here counts.
     pub(super) generation: u64,
 }
 
-/// The generation that a process was told.
+/// The generation in the environment of a process.
 pub(super) fn attempt(process: Process) -> Option<u64> {
     process.env("LOCKSTEP_RESTART_ATTEMPT")?.parse().ok()
 }
 
 impl Rest {
-    /// Waits until all workers run at a generation within `generations`, and all parts agree on that.
+    /// Waits until all workers run at a generation within `generations`, and all parts agree.
     pub(super) async fn wait(
         group: &Group,
         count: usize,
@@ -77,11 +77,12 @@ impl Rest {
         Ok(rest)
     }
 
-    /// Every process of the containers is of this generation, and there are as many as a worker has.
+    /// Checks that every process of the containers is of this generation, and that no process is
+    /// missing.
     async fn ensure_processes(&self) -> Result<()> {
         for worker in &self.workers {
             let pod = &worker.place.pod;
-            // A process that is about to run another program has no environment for a moment.
+            // During an exec a process has no environment for a moment.
             let tree = eventually("the worker has its child", AGAIN, async || {
                 let tree = worker.tree();
                 ensure!(tree.len() == PROCESSES, "{pod} has {tree:?}");
@@ -102,7 +103,8 @@ impl Rest {
         Ok(())
     }
 
-    /// Each worker is where it was, but for those whose container or pod had to end; and no process is an earlier one.
+    /// Checks that each worker is in its place, except those whose container or pod had to end, and
+    /// that no process is an earlier one.
     pub(super) fn ensure_places(&self, before: &Self, moves: &[Move]) -> Result<()> {
         for (index, (old, new)) in before.workers.iter().zip(&self.workers).enumerate() {
             let container = moves
@@ -126,7 +128,7 @@ impl Rest {
         Ok(())
     }
 
-    /// Nothing happens to the group for a while.
+    /// Checks that nothing happens to the group for a while.
     pub(super) async fn ensure_quiet(&self, group: &Group) -> Result<()> {
         let start = Instant::now();
         while start.elapsed() < QUIET {
@@ -142,7 +144,7 @@ impl Rest {
         self.ensure_unchanged(group).await
     }
 
-    /// The same workers run as before.
+    /// Checks that the same workers run as before.
     pub(super) async fn ensure_unchanged(&self, group: &Group) -> Result<()> {
         let (now, others) = group.workers().await?;
         ensure!(others.is_empty(), "{}", others.join("; "));
@@ -155,7 +157,7 @@ impl Rest {
     }
 }
 
-/// What each container has logged of the attempts.
+/// The attempts in the log of each container.
 #[derive(Debug, Default)]
 pub(super) struct Logs {
     /// The last attempt of each worker's earlier containers, by place in the group.
@@ -163,7 +165,8 @@ pub(super) struct Logs {
 }
 
 impl Logs {
-    /// Each attempt is logged once at most by each worker, one after the other, and the present one is the last.
+    /// Checks that each worker logs each attempt at most once and in order, and that the present
+    /// one is the last.
     pub(super) async fn check(&mut self, group: &Group, rest: &Rest) -> Result<()> {
         let pods: Api<Pod> = Api::namespaced(group.namespace.access.client.clone(), &group.namespace.name);
         let params = LogParams {

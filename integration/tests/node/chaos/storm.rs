@@ -1,4 +1,5 @@
-//! Restarts one after the other, while the product is changed under them: each comes about, and nobody else is touched.
+//! Restarts one after the other, while the product changes under them: each succeeds, and no other
+//! worker is touched.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,7 +14,7 @@ use crate::support::{Product, Scene};
 
 /// Workers of each group.
 const WORKERS: usize = 4;
-/// More restarts than there ever are.
+/// More restarts than any storm has.
 const MANY: u32 = 1_000_000;
 
 /// A group whose workers die again and again, and one beside it.
@@ -44,12 +45,12 @@ impl Storm {
         self.rest.generation
     }
 
-    /// The workers that die, as they run now.
+    /// The workers of the group that restarts, as they run now.
     pub(crate) fn workers(&self) -> &[Worker] {
         &self.rest.workers
     }
 
-    /// A worker dies, and all are restarted, in their places.
+    /// Kills a worker, and waits until all have restarted in their places.
     pub(crate) async fn blow(&mut self) -> Result<()> {
         let before = &self.rest;
         let victim = usize::try_from(before.generation)? % WORKERS;
@@ -61,7 +62,7 @@ impl Storm {
         Ok(())
     }
 
-    /// Goes on while something is done, and for one restart after it. The other group does not notice.
+    /// Continues while `act` runs, and for one restart after it. The other group must not notice.
     pub(crate) async fn during(&mut self, act: impl Future<Output = Result<()>>) -> Result<()> {
         let over = AtomicBool::new(false);
         let acted = async {
@@ -82,7 +83,7 @@ impl Storm {
     }
 }
 
-/// Puts new pods in the places of both parts, as an upgrade does.
+/// Replaces the pods of both parts, as an upgrade does.
 pub(super) async fn roll_out(product: &Product, number: usize) -> Result<()> {
     let values =
         ["controller", "nodeDaemon"].map(|part| format!("{part}.podAnnotations.rollout=number-{number}"));
@@ -99,7 +100,7 @@ pub(super) async fn both_parts_are_rolled_out_in_a_storm_of_restarts(scene: Scen
     Ok(())
 }
 
-/// The hub's authority is replaced during a storm.
+/// A rotation of the hub's CA during a storm.
 pub(super) async fn the_authority_is_replaced_in_a_storm_of_restarts(scene: Scene) -> Result<()> {
     let mut storm = Storm::gather(&scene).await?;
     storm.during(Box::pin(authority::replace(&scene.product))).await?;

@@ -1,4 +1,4 @@
-//! Looks at a group's workers in the process table, all the time.
+//! Constantly observes a group's workers in the process table.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,17 +11,17 @@ use tokio::task::JoinHandle;
 
 use super::state::attempt;
 
-/// Between two looks.
+/// The pause between two looks.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// A watch that goes on until it is ended, or dropped.
+/// A watch that runs until it is ended or dropped.
 pub(super) struct Watch {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Result<()>>,
 }
 
 impl Watch {
-    /// Begins.
+    /// Starts the watch.
     pub(super) fn over(workers: &[Worker]) -> Self {
         let agents: Vec<Process> = workers.iter().map(|worker| worker.agent).collect();
         let stop = Arc::new(AtomicBool::new(false));
@@ -37,7 +37,8 @@ impl Watch {
         Self { stop, thread }
     }
 
-    /// Says what was seen that must not be: workers of two generations at once, or one that went back to an earlier one.
+    /// Ends the watch, and fails if it has seen workers of two generations at once, or a worker
+    /// that went back to an earlier one.
     pub(super) async fn end(mut self) -> Result<()> {
         self.stop.store(true, Ordering::Relaxed);
         (&mut self.thread).await?
@@ -66,7 +67,7 @@ fn look(agents: &[Process], latest: &mut HashMap<Process, u64>) -> Result<()> {
     let Some(newest) = seen.iter().map(|(.., attempt)| *attempt).max() else {
         return Ok(());
     };
-    // The newest was seen to run; what is older and still lives now has lived beside it.
+    // The newest has run already, so an older process that still lives has lived beside it.
     match seen
         .iter()
         .find(|(_, worker, attempt)| *attempt < newest && worker.is_alive())

@@ -1,4 +1,4 @@
-//! Jobs that fail, run out of time, and lose their submitter or their head.
+//! Jobs that fail, time out, and lose their submitter or their head.
 
 use anyhow::{Context, Result, ensure};
 use lockstep_integration::harness::eventually;
@@ -50,7 +50,7 @@ async fn a_deadline_stops_the_job(scene: Scene) -> Result<()> {
     let namespace = &scene.namespace;
     create(namespace, &rayjob("sleep 4242", 0)).await?;
     let running = has(namespace, "/jobStatus", &json!("RUNNING")).await?;
-    // Stated once it runs: how long Ray takes for that is the node's.
+    // The deadline is set once the job runs: how long Ray takes to start depends on the node.
     let deadline = json!({"spec": {"activeDeadlineSeconds": 1}}).to_string();
     namespace
         .kubectl(&["patch", "rayjob", "rj", "--type=merge", "--patch", &deadline])
@@ -63,11 +63,12 @@ async fn a_deadline_stops_the_job(scene: Scene) -> Result<()> {
     has(namespace, "/jobStatus", &json!("STOPPED")).await.map(drop)
 }
 
-/// KubeRay 756: it is submitted once, whoever dies while that is done, and afterwards.
+/// KubeRay 756: the job is submitted once, even if the submitter or the control plane dies then or
+/// later.
 async fn a_job_outlives_its_submitter_and_the_control_plane(scene: Scene) -> Result<()> {
     with_ray(&scene).await?;
     let namespace = &scene.namespace;
-    // The driver says when it began, and how often it did.
+    // The driver prints that it began, and how often it has begun.
     let file = "/tmp/began-$RAYJOB_ATTEMPT";
     let script = format!("echo began >> {file}; sleep 15; echo began $(wc -l < {file}) times");
     create(namespace, &rayjob(&format!("sh -c '{script}'"), 0)).await?;
@@ -122,8 +123,8 @@ async fn a_job_is_tried_again_when_its_head_dies(scene: Scene) -> Result<()> {
             && status["failed"] == retries(&status),
         "{status}"
     );
-    // In the same pods and containers, and Ray is another one in all of them.
-    eventually("Ray was started anew everywhere", PATIENCE, async || {
+    // Pods and containers are the same, and in all of them Ray is a new process.
+    eventually("Ray has restarted everywhere", PATIENCE, async || {
         let after = pods(namespace).await?;
         ensure!(after == before, "{before:?} became {after:?}");
         let new = programs(&after)?;

@@ -1,4 +1,4 @@
-//! A job that computes on a head and two workers, of which one dies, and what is left of it.
+//! A job that computes on a head and two workers, one of which dies, and the logs that it leaves.
 
 use std::time::Instant;
 
@@ -14,11 +14,12 @@ pub(super) fn cases() -> Vec<Case> {
     vec![case!(a_job_computes_on_head_and_workers_of_which_one_dies alone)]
 }
 
-/// Where the volume of the logs is on the node, and in the head.
+/// The paths of the log volume on the node and in the head.
 const LOGS: (&str, &str) = ("/var/lib/lockstep-tests/ray-logs", "/logs");
 /// Name of the claim of that volume.
 const CLAIM: &str = "ray-logs";
-/// What the driver does in the first test: as a module of the working directory that a runtime environment names.
+/// The driver of the first test: a module of the working directory that a runtime environment
+/// names.
 const MAIN: &str = r#"
 import os, time, ray
 ray.init()
@@ -111,7 +112,7 @@ async fn a_job_computes_on_head_and_workers_of_which_one_dies(scene: Scene) -> R
     Ok(())
 }
 
-/// A volume on the node, and the claim that it belongs to.
+/// A volume on the node, and its claim.
 async fn claim(namespace: &Namespace, host: &str) -> Result<()> {
     let shared = json!({"storageClassName": "", "accessModes": ["ReadWriteOnce"]});
     let mut volume = json!({
@@ -135,7 +136,7 @@ async fn claim(namespace: &Namespace, host: &str) -> Result<()> {
     create(namespace, &claim).await
 }
 
-/// Has the head keep its logs on the claim's volume, as docs/ray.md says.
+/// Makes the head keep its logs on the claim's volume, as docs/ray.md says.
 fn keep_logs(head: &mut Value) {
     head["rayStartParams"]["temp-dir"] = json!(LOGS.1);
     let pod = &mut head["template"]["spec"];
@@ -153,7 +154,8 @@ fn on_claim() -> (Value, Value) {
     (volume, json!({"name": "logs", "mountPath": LOGS.1}))
 }
 
-/// What a pod of its own finds on the claim's volume: the log of Ray's control store, and the driver's.
+/// The logs of Ray's control store and of the driver, as a separate pod reads them from the claim's
+/// volume.
 async fn read_logs(namespace: &Namespace, id: &str) -> Result<String> {
     let session = format!("{}/session_2*/logs", LOGS.1);
     let command = format!("ls {session}/gcs_server.out && cat {session}/job-driver-{id}.log");
@@ -183,7 +185,7 @@ async fn read_logs(namespace: &Namespace, id: &str) -> Result<String> {
     namespace.kubectl(&["logs", "reader"]).await
 }
 
-/// Kills Ray in one worker, and sees that it comes again there, and that nothing else is touched.
+/// Kills Ray in one worker, and checks that it restarts there and that nothing else is touched.
 async fn a_worker_dies(namespace: &Namespace) -> Result<()> {
     let before = pods(namespace).await?;
     let old = programs(&before)?;

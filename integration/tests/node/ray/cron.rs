@@ -1,4 +1,5 @@
-//! Jobs at given times. A minute goes by between two starts at least: `make soak-ray` sets LOCKSTEP_SOAK_RAY for that.
+//! Scheduled jobs. At least a minute passes between two starts: `make soak-ray` sets
+//! LOCKSTEP_SOAK_RAY for that.
 
 use anyhow::{Result, ensure};
 use lockstep_integration::harness::eventually;

@@ -1,4 +1,4 @@
-//! Claims of volumes: what is refused, and what must fit a claim that exists.
+//! Volume claims: which are refused, and what must match an existing claim.
 
 use super::*;
 

@@ -17,7 +17,7 @@ fn told(jobset: &JobSet) -> Vec<String> {
     create_warnings(jobset, &Features::default())
 }
 
-/// The JobSet with an annotation in its Job template, and one in its pod template.
+/// A JobSet with one annotation in its Job template, and one in its pod template.
 fn in_templates(jobset: JobSet, of_job: &str, of_pod: &str) -> JobSet {
     let meta = |key: &str| {
         Some(ObjectMeta {
@@ -42,7 +42,7 @@ fn what_has_an_effect_is_not_spoken_of() {
     }
     let all = in_templates(all, keys::RESTART_SCOPE, keys::EXCLUSIVE_TOPOLOGY);
     assert_eq!(told(&all), Vec::<String>::new());
-    // Nor is what others write, and what the control plane does.
+    // Annotations of others and of the control plane get no warning either.
     let others = plain()
         .annotated("kubectl.kubernetes.io/last-applied-configuration", "{}")
         .annotated("restart-grace", "5s")
@@ -135,7 +135,7 @@ fn what_agents_do_is_not_done_without_them() {
         .restarting(RestartStrategy::InPlaceRestart, 1)
         .annotated(keys::HEARTBEAT_TIMEOUT, "30s")
         .annotated(keys::MAX_BACKOFF, "30s");
-    // Containers are restarted, and that can be put off.
+    // Containers restart, and that can be delayed.
     assert_eq!(
         told(&js),
         [
@@ -203,7 +203,7 @@ fn domains_without_a_label_are_told_of() {
                  can be made"
             ]
         );
-        // Which nodes it may be is then decided by labels that somebody else puts on them.
+        // Labels that others put on the nodes then decide which nodes it may use.
         assert!(told(&js.annotated(keys::NODE_SELECTOR_STRATEGY, "true")).is_empty());
     }
 }

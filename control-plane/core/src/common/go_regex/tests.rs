@@ -133,7 +133,7 @@ fn classes_count_as_the_characters_that_they_hold() {
     assert_eq!(
         reach(r"[!-\x{10ffff}]"),
         0,
-        "a range is two numbers where cases differ"
+        "a range is two numbers if cases differ"
     );
     assert_eq!(reach(r"(?i)[!-\x{10ffff}]"), 0x10_ffff - 0x21);
     assert_eq!(reach(r"(?i:[\W])"), 0x10_ffff + 9 + 25 + 25);

@@ -18,7 +18,7 @@ fn memory(patterns: &Patterns) -> usize {
     patterns.rules.iter().flatten().map(Regex::memory).sum()
 }
 
-/// What is wrong with the first pattern that is refused, by both who ask.
+/// The refusal of the first bad pattern. Both callers must agree.
 #[track_caller]
 fn refusal(js: &JobSet) -> Option<String> {
     let at_admission = validate(js);
@@ -78,7 +78,7 @@ fn there_is_a_budget_over_all_patterns_of_all_rules() {
     let message = refusal(&stating([vec![text.as_str(); 17]])).unwrap();
     assert!(message.contains("beyond the 16384 bytes"), "{message}");
 
-    // Each by itself is small enough.
+    // Each pattern by itself is small enough.
     let message = refusal(&stating([vec![".{0,200}"; 9]])).unwrap();
     assert!(message.contains("takes too much memory"), "{message}");
 
@@ -86,8 +86,7 @@ fn there_is_a_budget_over_all_patterns_of_all_rules() {
     assert!(message.contains("has too many classes"), "{message}");
 }
 
-/// What a stranger writes, of each kind. The numbers are those of the requests: what a JobSet of
-/// 1.5 MB can hold.
+/// Hostile patterns of each kind. The numbers are the most that a JobSet of 1.5 MB can hold.
 fn hostile() -> Vec<(&'static str, JobSet)> {
     let fit = |unit: &str| unit.repeat(LONGEST / unit.len());
     let many = |unit: String, times: usize| stating([vec![unit.as_str(); times]]);
@@ -185,7 +184,8 @@ fn matching_ends_with_its_steps() {
     let each = u64::try_from(patterns.rules[0][0].steps()).unwrap();
     let messages = ["a", "b", "b", "lost"];
     let first = |mut steps: u64| (patterns.first(0, &messages, &mut steps), steps);
-    // Two different ones of a byte, and one of four; the same message costs nothing again.
+    // Two different patterns of a byte, and one of four. The same message costs nothing a second
+    // time.
     assert_eq!(first(9 * each), (Some(3), 0));
     assert_eq!(first(9 * each - 1), (None, 5 * each - 1));
     assert_eq!(first(0), (None, 0));

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 
-/// A Job's template with this pod.
+/// A Job template with this pod.
 fn pod(spec: Value) -> JobTemplateSpec {
     template(json!({"template": {"spec": spec}}))
 }
@@ -13,12 +13,12 @@ fn template(job: Value) -> JobTemplateSpec {
     serde_json::from_value(json!({"spec": job})).unwrap()
 }
 
-/// A pod with one container, which has one field more.
+/// A pod with one container with an additional field.
 fn container(field: &str, value: Value) -> JobTemplateSpec {
     pod(json!({"containers": [{"name": "c", "image": "i", field: value}]}))
 }
 
-/// A pod with one field more.
+/// A pod with an additional field.
 fn with(field: &str, value: Value) -> JobTemplateSpec {
     pod(json!({"containers": [{"name": "c", "image": "i"}], field: value}))
 }
@@ -267,7 +267,7 @@ fn quantities_are_as_large_as_they_are() {
     for (one, other) in [("1", "2"), ("1M", "1Mi"), ("1n", "2n"), ("1u", "1m"), ("1", "-1")] {
         differ(&asking(one), &asking(other), path);
     }
-    // What cannot be read is compared as it is written.
+    // Values that cannot be parsed are compared as text.
     differ(&asking("x"), &asking("y"), path);
     differ(
         &asking("0"),

@@ -1,4 +1,4 @@
-//! Whatever stands where an amount should, it is read as one or left out.
+//! Any text in place of an amount is read as one or left out.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::common::quantity::billionths;
 use crate::common::quantity::quantity;
 use crate::gang::Resources;
 
-/// Close to a quantity, and far from one.
+/// Texts close to a quantity, and far from one.
 fn text() -> impl Strategy<Value = String> {
     prop_oneof![
         "[ +-]?[0-9.]{0,26}(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei|[eE][+-]?[0-9]{0,12})?",
@@ -22,12 +22,13 @@ proptest! {
     #[test]
     fn any_text_is_an_amount_or_none(one in text(), other in text(), times in any::<i128>()) {
         let amount = quantity(&one);
-        // A billionth is finer than a thousandth: whatever fits there fits here.
+        // A billionth is finer than a thousandth: a text that fits as billionths fits as
+        // thousandths.
         prop_assert!(amount.is_some() || billionths(&one).is_none(), "{}", one);
         let of = |text: &str| {
             Resources::of(&BTreeMap::from([("cpu".to_owned(), Quantity(text.to_owned()))]))
         };
-        // What is computed with them ends within what there is.
+        // Arithmetic with them does not overflow.
         let (mut sum, asked) = (of(&one), of(&other));
         prop_assert_eq!(sum.get("cpu"), amount.unwrap_or(0));
         let _ = (sum.holds(&asked), sum.displaces(&asked));

@@ -1,4 +1,4 @@
-//! What users of Volcano complain of, by the number of the issue.
+//! Complaints of Volcano's users, by the number of the issue.
 
 use lockstep_api::{ExecutionPolicy, ExecutionPolicyOrder, GangPhase, ReplicatedJobsStatus};
 
@@ -6,11 +6,11 @@ use super::model::{Model, gang, part};
 use crate::common::testing::{JobSetBuild, ReplicatedJobBuild};
 use crate::gang::Word;
 
-/// 1755: the minimum of each task is honoured, not only that of the whole job.
+/// 1755: the minimum of each task counts, not only that of the whole job.
 #[test]
 fn issue_1755_the_minimum_of_each_replicated_job_counts() {
     for pod_groups in [false, true] {
-        // There is room for 5 pods in all, and 5 are asked for: but 3 of one and 2 of the other.
+        // There is room for 5 pods in all, and the minimum is 5: 3 of one and 2 of the other.
         let mut model = Model::new(&[5]);
         model.run_time = 1000;
         let parts = vec![part("m", 1, 5, 1), part("w", 1, 3, 1)];
@@ -26,7 +26,7 @@ fn issue_1755_the_minimum_of_each_replicated_job_counts() {
     }
 }
 
-/// 2462 and 3373: gangs that wait hold no nodes, and do not keep each other from starting for ever.
+/// 2462 and 3373: waiting gangs hold no nodes, and do not block each other for ever.
 #[test]
 fn issues_2462_and_3373_no_part_of_a_gang_holds_nodes() {
     for pod_groups in [false, true] {
@@ -44,8 +44,8 @@ fn issues_2462_and_3373_no_part_of_a_gang_holds_nodes() {
     }
 }
 
-/// 2944, 2130 and 2226: a task that depends on another is not created yet, and the gang of the
-/// other must not wait for it.
+/// 2944, 2130 and 2226: a task that depends on another is not created yet. The gang of the other
+/// must not wait for it.
 #[test]
 fn issues_2944_2130_and_2226_what_is_not_created_is_not_waited_for() {
     for (pod_groups, status) in [(false, "Ready"), (true, "Ready"), (false, "Complete")] {
@@ -100,7 +100,7 @@ fn a_stage_is_ready_at_its_minimum() {
     model.run_time = 1000;
     let parts = vec![part("m", 1, 3, 1), part("w", 1, 1, 1).depends_on("m", "Ready")];
     model.create(gang("a", parts, &[("m", 2)]), 0, false);
-    // The room that is left after the minimum is taken by somebody else.
+    // Another user takes the room that is left after the minimum.
     *model.nodes.get_mut("n0").unwrap() = 2;
     model.run(6);
     assert_eq!(model.phase("a", "m"), Some(GangPhase::Scheduled));
@@ -112,8 +112,7 @@ fn a_stage_is_ready_at_its_minimum() {
     );
 }
 
-/// 5805: a gang that was bound, and has lost pods with a node, gets them back when there is a node
-/// again.
+/// 5805: a bound gang that has lost pods with a node gets them back when there is a node again.
 #[test]
 fn issue_5805_a_gang_goes_on_after_a_node_is_repaired() {
     for pod_groups in [false, true] {
@@ -131,7 +130,7 @@ fn issue_5805_a_gang_goes_on_after_a_node_is_repaired() {
         *model.nodes.get_mut("n1").unwrap() = 0;
         lost.iter().for_each(|uid| model.lose(uid));
         model.run(100);
-        assert_eq!(model.bound("a"), 8 - lost.len(), "those that are well stay");
+        assert_eq!(model.bound("a"), 8 - lost.len(), "healthy pods stay");
         assert_eq!(model.phase("a", "w"), Some(GangPhase::Scheduled));
         *model.nodes.get_mut("n1").unwrap() = 4;
         model.run(3);
@@ -139,7 +138,7 @@ fn issue_5805_a_gang_goes_on_after_a_node_is_repaired() {
     }
 }
 
-/// Optional workers that never start keep nothing waiting.
+/// Optional workers that never start block nothing.
 #[test]
 fn optional_workers_that_never_start_do_not_keep_the_jobset_from_completing() {
     for pod_groups in [false, true] {
@@ -149,7 +148,7 @@ fn optional_workers_that_never_start_do_not_keep_the_jobset_from_completing() {
             part("after", 1, 1, 1).depends_on("w", "Complete"),
         ];
         model.create(gang("a", parts, &[("w", 3)]), 0, pod_groups);
-        // Nobody else is let to run there once the minimum does.
+        // Nothing else may run there once the minimum runs.
         model.run(4);
         *model.nodes.get_mut("n0").unwrap() = 1;
         let optional = model.pods_of("a").into_iter().find(|pod| pod.node.is_none());

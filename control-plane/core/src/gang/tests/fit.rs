@@ -65,8 +65,7 @@ fn quantities_are_read_as_kubernetes_writes_them() {
     }
 }
 
-/// kube-scheduler looks at the host ports of sidecars too, and not at those of other init
-/// containers.
+/// kube-scheduler also checks the host ports of sidecars, but not those of other init containers.
 #[test]
 fn host_ports_of_sidecars_are_not_understood() {
     let unknown = |restart_policy: Option<&str>| {
@@ -90,7 +89,7 @@ fn host_ports_of_sidecars_are_not_understood() {
     assert!(unknown(None).is_empty());
 }
 
-/// Each is looked at for each node, at each decision.
+/// Each decision checks each of them against each node.
 #[test]
 fn more_terms_and_tolerations_than_are_reckoned_with_are_left_to_the_scheduler() {
     let needs = |terms: usize, tolerations: usize| {
@@ -149,7 +148,7 @@ fn more_labels_and_amounts_than_are_reckoned_with_are_left_to_the_scheduler() {
     );
 }
 
-/// Kubernetes takes any text for a value of node affinity.
+/// Kubernetes accepts any text as a value of node affinity.
 #[test]
 fn long_values_of_affinity_are_left_to_the_scheduler() {
     let unknown = |bytes: usize| {
@@ -274,7 +273,7 @@ fn labels_taints_and_cordons_are_read() {
     );
 }
 
-/// Each Job goes to a domain of its own, and needs room there for all its pods.
+/// Each Job needs a domain of its own, with room for all its pods.
 #[test]
 fn exclusive_jobs_take_a_domain_each() {
     let mut nodes = nodes(&[4, 4, 4, 4]);
@@ -312,7 +311,7 @@ fn exclusive_jobs_take_a_domain_each() {
 }
 
 proptest! {
-    /// If pods surely fit they do, whichever nodes they are sent to, and in whatever order.
+    /// Pods that surely fit do fit, in any order and on any of the nodes.
     #[test]
     fn what_surely_fits_fits(
         cpus in prop::collection::vec(1_i128..9, 1..6),
@@ -330,7 +329,7 @@ proptest! {
         room.promise(&groups[..split]);
         let before = room.clone();
         let fit = room.fits(&groups[split..]);
-        prop_assert_eq!(format!("{before:?}"), format!("{room:?}"), "looking takes nothing");
+        prop_assert_eq!(format!("{before:?}"), format!("{room:?}"), "the check takes nothing");
         prop_assume!(fit == Ok(Fit::Surely));
         let mut pods: Vec<(&Needs, bool)> = Vec::new();
         for (index, group) in groups.iter().enumerate() {
@@ -349,7 +348,7 @@ proptest! {
         }
     }
 
-    /// What fits in some way leaves no node with less than nothing.
+    /// Pods that fit never overcommit a node.
     #[test]
     fn room_is_given_away_once(
         cpus in prop::collection::vec(1_i128..9, 1..6),

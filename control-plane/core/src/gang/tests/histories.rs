@@ -1,5 +1,5 @@
-//! Gangs that compete, with writes that get lost: as when the controller dies between any two of
-//! them, since it keeps nothing between two decisions.
+//! Gangs that compete while writes get lost. That is the same as a controller that dies between any
+//! two writes, since it keeps nothing between two decisions.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,13 @@ use proptest::prelude::*;
 use super::model::{Chance, Model, gang, part};
 use crate::gang::{GroupPolicy, Word};
 
-/// Random gangs on random nodes, with each gang feasible alone.
+/// Random gangs on random nodes. Each gang by itself fits.
 fn random(seed: u64, pod_groups: bool, most_lost: usize) -> Model {
     let mut chance = Chance(seed | 1);
     let cores: Vec<i32> = (0..2 + chance.below(4))
         .map(|_| 4 + i32::try_from(chance.below(5)).unwrap())
         .collect();
-    // As many pods of any size as fit for certain.
+    // As many pods of any size as certainly fit.
     let room: i32 = cores.iter().map(|cores| cores / 2).sum();
     let mut model = Model::new(&cores);
     model.loss = chance.below(most_lost);
@@ -49,7 +49,7 @@ fn random(seed: u64, pod_groups: bool, most_lost: usize) -> Model {
 }
 
 proptest! {
-    // Each case is a whole history: a quarter as many of them as of other properties.
+    // Each case is a whole history, so there are a quarter as many as for other properties.
     #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 4, max_shrink_iters: 200, ..ProptestConfig::default() })]
 
     #[test]
@@ -71,7 +71,7 @@ proptest! {
         model.finish(3000);
         let timed_out = model.words.iter().any(|(_, _, word, _)| *word == Word::TimedOut);
         prop_assume!(!timed_out);
-        // By when its pods were bound: what is written about it may be lost, and come later.
+        // The time when its pods were bound counts: the status may be lost, and written later.
         let started = |jobset: &str| {
             let mut bound = model.bound_at.iter();
             bound.find(|((of, _), _)| of == jobset).map(|(_, at)| *at)
@@ -87,7 +87,7 @@ proptest! {
     }
 }
 
-/// What happens to clusters: pods and nodes are lost, JobSets are recreated, suspended and resumed,
+/// Events of a cluster: pods and nodes are lost, JobSets are recreated, suspended and resumed,
 /// PodGroups are switched on and off, and the controllers are killed between any two writes.
 fn disturb(model: &mut Model, cores: &BTreeMap<String, i32>) {
     fn pick(names: Vec<String>, chance: &mut Chance) -> Option<String> {
@@ -135,7 +135,7 @@ fn disturb(model: &mut Model, cores: &BTreeMap<String, i32>) {
         model.spec_of(&name).suspend = Some(false);
     }
     model.nodes.clone_from(cores);
-    // A pod that replaces one of a gang that runs waits for PodGroups to be there again.
+    // A replacement pod of a running gang waits until PodGroups are served again.
     if !model.serves_pod_groups {
         model.serve_pod_groups(true);
     }
@@ -144,8 +144,8 @@ fn disturb(model: &mut Model, cores: &BTreeMap<String, i32>) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: ProptestConfig::default().cases / 4, max_shrink_iters: 200, ..ProptestConfig::default() })]
 
-    /// Whatever happens, no part of a gang holds nodes for longer than it may, no optional worker
-    /// goes before its gang, no gate is left on a pod that should run, and all finish in the end.
+    /// Whatever happens, no part of a gang holds nodes for too long, no optional worker starts
+    /// before its gang, no gate stays on a pod that should run, and all gangs finish in the end.
     #[test]
     fn gangs_survive_what_happens_to_clusters(seed in any::<u64>(), pod_groups in any::<bool>()) {
         let mut model = random(seed, pod_groups, 30);
@@ -156,8 +156,7 @@ proptest! {
     }
 }
 
-/// kube-scheduler counts no pods that have ended: what takes the place of another then is not
-/// waited with for them.
+/// kube-scheduler does not count ended pods: a replacement pod does not wait for them.
 #[test]
 fn a_pod_is_replaced_after_others_of_its_pod_group_have_ended() {
     let mut model = Model::new(&[8]);
@@ -168,7 +167,7 @@ fn a_pod_is_replaced_after_others_of_its_pod_group_have_ended() {
     assert_eq!(model.bound("g"), 5);
     let group = model.groups.values().next().unwrap().clone();
     assert_eq!((model.groups.len(), group.policy), (1, GroupPolicy::Gang(5)));
-    // As long as all of them live, the group is left as it is.
+    // The group is unchanged while all of them live.
     let uid = |model: &Model, of: &str| {
         let pods = model.pods_of("g").into_iter().filter(|pod| !pod.is_terminal());
         pods.map(|pod| (pod.replicated_job.clone(), pod.uid.clone()))
@@ -193,7 +192,7 @@ fn a_pod_is_replaced_after_others_of_its_pod_group_have_ended() {
     assert_eq!(model.bound("g"), 3, "{}", model.describe());
     assert_eq!(model.groups.values().next().unwrap().policy, GroupPolicy::Basic);
     assert_eq!(model.phase("g", "a"), Some(GangPhase::Scheduled));
-    // In the next attempt all start together again.
+    // All start together again in the next attempt.
     model.status_of("g").restarts = 1;
     model.run(5);
     assert_eq!(model.bound("g"), 5, "{}", model.describe());
@@ -201,8 +200,8 @@ fn a_pod_is_replaced_after_others_of_its_pod_group_have_ended() {
     assert_eq!((model.groups.len(), group.policy), (2, GroupPolicy::Gang(5)));
 }
 
-/// What is left of a gang that is resumed after some of its pods have ended starts together, with
-/// nothing of what was done lost.
+/// When a gang resumes after some of its pods have ended, the rest starts together, and no
+/// completed work is lost.
 #[test]
 fn a_gang_is_resumed_after_some_of_its_pods_have_ended() {
     let mut model = Model::new(&[8]);
@@ -212,7 +211,7 @@ fn a_gang_is_resumed_after_some_of_its_pods_have_ended() {
     model.run(6);
     model.end_now("b");
     model.run(3);
-    // One is lost meanwhile, so that the others may go one by one.
+    // One is lost meanwhile, so the others may start one by one.
     let lost = model
         .pods_of("g")
         .into_iter()
@@ -236,10 +235,10 @@ fn a_gang_is_resumed_after_some_of_its_pods_have_ended() {
     model.run(3);
     assert_eq!(model.bound("g"), 3, "{}", model.describe());
     let succeeded = model.pods_of("g").iter().filter(|pod| pod.is_terminal()).count();
-    assert_eq!(succeeded, 2, "what was done is not done again");
+    assert_eq!(succeeded, 2, "completed pods do not run again");
 }
 
-/// What the Job controller has counted stays counted, whatever becomes of the pod: nobody waits in
+/// What the Job controller has counted stays counted, even if the pod disappears: no pod waits in
 /// its PodGroup again.
 #[test]
 fn a_gang_is_finished_where_an_ended_pod_is_deleted_after_the_others_were_made_anew() {
@@ -269,7 +268,7 @@ fn a_gang_is_finished_where_an_ended_pod_is_deleted_after_the_others_were_made_a
     model.finish(60);
 }
 
-/// Optional workers that find room later start, and nobody else is touched.
+/// Optional workers start when they find room later, and no other pod is touched.
 #[test]
 fn optional_workers_that_start_late_join_those_that_run() {
     for pod_groups in [false, true] {
@@ -288,7 +287,7 @@ fn optional_workers_that_start_late_join_those_that_run() {
     }
 }
 
-/// No gate is left on a pod that should run, whatever is lost on the way.
+/// No gate stays on a pod that should run, whichever writes are lost.
 #[test]
 fn a_replaced_pod_goes_at_once() {
     let mut model = Model::new(&[8]);
@@ -304,7 +303,7 @@ fn a_replaced_pod_goes_at_once() {
     assert_eq!(model.phase("a", "w"), Some(GangPhase::Scheduled));
 }
 
-/// Two gangs that need more than half of the cluster each run one after the other.
+/// Two gangs that each need more than half of the cluster run one after the other.
 #[test]
 fn two_gangs_of_more_than_half_both_finish() {
     for pod_groups in [false, true] {
@@ -320,13 +319,13 @@ fn two_gangs_of_more_than_half_both_finish() {
     }
 }
 
-/// What was let go and cannot be bound is given back.
+/// A gang that was released but cannot be bound is taken back.
 #[test]
 fn a_time_out_gives_all_back_and_the_gang_waits_again() {
     let mut model = Model::new(&[4]);
     model.run_time = 100;
     model.create(gang("a", vec![part("w", 1, 4, 1)], &[]), 0, false);
-    // Somebody else takes a part after the gang was let go.
+    // Another user takes a part of the room after the gang's release.
     model.run(3);
     let first = model
         .pods_of("a")

@@ -1,4 +1,4 @@
-//! Pods of before that hold their nodes still are named, and those that do not come are told of.
+//! Former pods that still hold their nodes are named, and missing pods are reported.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ fn a_resumed_gang_names_the_pod_of_before_that_it_waits_for() {
         let mut observed = model.clusters["a"].observe();
         observed.gang_pods = pods;
         let plan = plan(&observed);
-        assert_eq!(plan.change_jobs, [], "resumed beside it");
+        assert_eq!(plan.change_jobs, [], "resumed beside the old pod");
         let condition = plan.status.unwrap();
         let condition = condition.condition(conditions::MIN_AVAILABLE).unwrap().clone();
         assert!(plan.events.iter().any(|event| event.message == condition.message));
@@ -52,7 +52,7 @@ fn a_resumed_gang_names_the_pod_of_before_that_it_waits_for() {
     );
 }
 
-/// The back-off is over, and a pod of the gang is on its way out.
+/// The back-off is over, and a pod of the gang is being deleted.
 #[test]
 fn a_gang_that_has_backed_off_names_the_pod_that_has_not_gone() {
     let mut part = Part {
@@ -111,8 +111,8 @@ fn a_gang_that_has_backed_off_names_the_pod_that_has_not_gone() {
     assert_eq!(decided(PodPhase::Failed, true).gangs[0].phase, GangPhase::Waiting);
 }
 
-/// A gang that waits since 100 after a back-off, and whose Jobs were last let to run at 0. None of
-/// its 2 pods is there.
+/// A gang that has waited since 100 after a back-off. Its Jobs were last resumed at 0, and neither
+/// of its 2 pods exists.
 fn backed_off(pod_group: Option<&str>) -> World {
     let part = Part {
         name: "w".to_owned(),
@@ -148,7 +148,7 @@ fn backed_off(pod_group: Option<&str>) -> World {
     }
 }
 
-/// Until its Jobs are resumed they tell when they were let to run before.
+/// Until its Jobs are resumed they show when they were last resumed.
 #[test]
 fn a_gang_that_has_just_backed_off_is_not_said_to_lack_pods() {
     let world = backed_off(None);
@@ -163,15 +163,15 @@ fn a_gang_that_has_just_backed_off_is_not_said_to_lack_pods() {
     );
 }
 
-/// Nothing is told of that kube-scheduler's gangs lack pods, so nobody looks then.
+/// A missing pod of a PodGroup is not reported, so no later look is needed.
 #[test]
 fn a_gang_with_a_pod_group_is_not_looked_at_when_its_pods_are_late() {
     let decided = decide(&backed_off(Some("group")), at(101));
     assert_eq!(decided.wake_at, None);
 }
 
-/// Its work was done when it was suspended, and its Jobs do not say so yet. The reconciler takes
-/// back what is let go while they are suspended.
+/// Its work was complete when it was suspended, but its Jobs do not show that yet. The reconciler
+/// would take back a gang that is released while they are suspended.
 #[test]
 fn a_gang_whose_work_is_done_starts_once_its_jobs_are_resumed() {
     for pod_group in [Some("w-1"), None] {

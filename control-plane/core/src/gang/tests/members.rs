@@ -1,4 +1,4 @@
-//! Which seats of a gang have no work any more, and which pods are its own.
+//! Which seats of a gang have no more work, and which pods belong to it.
 
 use std::sync::Arc;
 
@@ -36,8 +36,8 @@ fn a_job_waits_for_no_more_pods_than_it_makes() {
         })
     };
     let cases = [
-        // Each of six indexes has a limit of its own: one is completed, two have failed for good,
-        // three are left.
+        // Each of six indexes has its own limit: one is completed, two have failed for good, three
+        // are left.
         (
             "Indexed",
             Some(6),
@@ -45,7 +45,7 @@ fn a_job_waits_for_no_more_pods_than_it_makes() {
             3,
         ),
         ("NonIndexed", Some(6), json!({"succeeded": 4, "active": 2}), 2),
-        // A work queue gets no pod more once one of its pods has succeeded.
+        // A work queue gets no more pods once one of its pods has succeeded.
         ("NonIndexed", None, json!({"succeeded": 1, "active": 2}), 2),
         ("NonIndexed", None, json!({"active": 2, "failed": 2}), 4),
     ];

@@ -11,7 +11,7 @@ use crate::admission;
 use crate::common::features::Features;
 use crate::common::testing::{JobSetBuild, ReplicatedJobBuild, jobset};
 
-/// A JobSet of `m` with 5 pods and, with two, `w` with 3.
+/// A JobSet of `m` with 5 pods and, if named, `w` with 3.
 fn set(names: &[&str], minimum: Option<i32>, listed: &[(&str, i32)]) -> JobSet {
     let parts = names.iter().map(|name| match *name {
         "m" => part("m", 1, 5, 1),
@@ -33,13 +33,13 @@ fn set(names: &[&str], minimum: Option<i32>, listed: &[(&str, i32)]) -> JobSet {
     })
 }
 
-/// What is stored, or why it is refused.
+/// The stored minimums, or the refusal.
 fn admitted(js: &JobSet) -> Result<(i32, Vec<(String, i32)>), String> {
     let mut js = js.clone();
     let stated = admission::validate_create(&js, &Features::default());
     admission::default(&mut js);
     let violations = admission::validate_create(&js, &Features::default());
-    // Without webhooks the reconciler judges what was stated: the verdict must be the same.
+    // Without webhooks the reconciler validates the user's spec: the verdict must be the same.
     assert_eq!(
         stated.is_empty(),
         violations.is_empty(),
@@ -87,7 +87,7 @@ fn minimums_of_replicated_jobs_add_up() {
         admitted(&set(&["m", "w"], None, &entries)),
         Ok((5, listed(&entries)))
     );
-    // One that is not listed starts with all its pods.
+    // A replicatedJob that is not listed starts with all its pods.
     assert_eq!(
         admitted(&set(&["m", "w"], None, &[("m", 3)])),
         Ok((6, listed(&[("m", 3), ("w", 3)])))
@@ -205,7 +205,7 @@ fn the_order_in_which_a_gang_lists_its_replicated_jobs_means_nothing() {
     assert_eq!(update(&one, &swapped).0.len(), 1);
 }
 
-/// As with `kubectl apply` of a manifest that states one of the two: the other is there by default.
+/// As with `kubectl apply` of a manifest that sets one of the two: the other has a default.
 #[test]
 fn the_minimum_that_is_not_stated_follows_the_one_that_is_changed() {
     let changed = |old: JobSet, change: fn(&mut Gang)| {
@@ -231,7 +231,7 @@ fn the_minimum_that_is_not_stated_follows_the_one_that_is_changed() {
         gang.min_available = None;
     });
     assert_eq!(no_more, Ok((4, of_m(4))));
-    // The list is replaced as a whole, and `w` had been filled in.
+    // The list is replaced as a whole. `w` was filled in before.
     let mut old = set(&["m", "w"], None, &[("m", 4)]).suspended(true);
     admission::default(&mut old);
     let mut new = old.clone();
@@ -241,19 +241,19 @@ fn the_minimum_that_is_not_stated_follows_the_one_that_is_changed() {
         admitted(&new),
         Ok((5, vec![("m".to_owned(), 2), ("w".to_owned(), 3)]))
     );
-    // With several the whole alone says nothing of the parts.
+    // With several replicatedJobs the whole does not determine the parts.
     let whole = changed(set(&["m", "w"], None, &[("m", 4)]), |gang| {
         gang.min_available = Some(6);
     });
     assert!(whole.unwrap_err().contains("must be 7, the sum"));
-    // What was filled in may go, and the whole stays as it is stated.
+    // A default may be removed, and the whole stays as set.
     let list_goes = changed(set(&["m"], Some(2), &[]), |gang| gang.replicated_jobs.clear());
     assert_eq!(list_goes, Ok((2, of_m(2))));
     let list_goes = changed(set(&["m", "w"], None, &[("m", 2)]), |gang| {
         gang.replicated_jobs.clear()
     });
     assert!(list_goes.unwrap_err().contains("must be"));
-    // Who states both is held to it.
+    // If both are set, both must agree.
     let both = changed(set(&["m"], None, &[("m", 4)]), |gang| {
         gang.min_available = Some(3);
         gang.replicated_jobs[0].min_available = 2;
@@ -289,8 +289,7 @@ fn a_minimum_that_is_replaced_is_told() {
 }
 
 proptest! {
-    /// What is admitted has one meaning: the parts add up to the whole, and none is more than its
-    /// pods.
+    /// An admitted gang has one meaning: the parts add up to the whole, and none exceeds its pods.
     #[test]
     fn what_is_admitted_adds_up(
         minimum in prop::option::of(-1_i32..10),

@@ -1,4 +1,4 @@
-//! What people read of a gang.
+//! The messages about a gang.
 
 use jiff::SignedDuration;
 use lockstep_api::{ExecutionPolicy, ExecutionPolicyOrder};

@@ -1,5 +1,5 @@
-//! A model of a cluster with gangs: the reconciler and the gang controller as they are, around them
-//! an API server, a Job controller, a scheduler that chooses nodes at random, and kubelets.
+//! A model of a cluster with gangs: the real reconciler and gang controller with a model of an API
+//! server, a Job controller, a scheduler that chooses nodes at random, and kubelets.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ mod watch;
 
 use kubernetes::label;
 
-/// A source of chance that gives the same each time.
+/// A deterministic source of random numbers.
 pub(super) struct Chance(pub(super) u64);
 
 impl Chance {
@@ -77,25 +77,25 @@ pub(super) struct Model {
     pub(super) pods: BTreeMap<String, K8sPod>,
     pub(super) nodes: BTreeMap<String, i32>,
     pub(super) groups: BTreeMap<String, PodGroupRef>,
-    /// Priority of the pods of a JobSet.
+    /// The priority of the pods of a JobSet.
     pub(super) priorities: BTreeMap<String, i32>,
-    /// What the gangs were told of, with the JobSet.
+    /// The events of the gangs, with the JobSet.
     pub(super) words: Vec<(Timestamp, String, Word, String)>,
     /// When the whole minimum of a gang was first bound, by JobSet and gang.
     pub(super) bound_at: BTreeMap<(String, String), Timestamp>,
-    /// How long a pod runs, seconds.
+    /// How long a pod runs, in seconds.
     pub(super) run_time: i64,
-    /// The same of a JobSet whose pods run otherwise.
+    /// The same for JobSets whose pods run for another time.
     pub(super) run_times: BTreeMap<String, i64>,
-    /// How many of the writes of the gang controller get lost, percent.
+    /// The percentage of the gang controller's writes that get lost.
     pub(super) loss: usize,
-    /// How often the reconciler is killed between two of its writes, percent.
+    /// The percentage of the reconciler's writes after which it is killed.
     pub(super) kills: usize,
     /// True if the API server serves PodGroups.
     pub(super) serves_pod_groups: bool,
-    /// True if pods that are created pass the webhook.
+    /// True if new pods pass the webhook.
     pub(super) has_webhook: bool,
-    /// The JobSet whose pods the API server refuses, as by a quota.
+    /// The JobSet whose pods the API server refuses, as with a quota.
     pub(super) refused: Option<String>,
     pub(super) now: Timestamp,
     pub(super) chance: Chance,
@@ -107,7 +107,7 @@ pub(super) struct Model {
 }
 
 impl Model {
-    /// Nodes with so many cores each.
+    /// A cluster of nodes with these numbers of cores.
     pub(super) fn new(cores: &[i32]) -> Self {
         let nodes = (0..)
             .zip(cores)
@@ -145,12 +145,12 @@ impl Model {
         self.clusters.insert(name, cluster);
     }
 
-    /// The spec of a JobSet, to be changed as its user would.
+    /// The spec of a JobSet, for changes by its user.
     pub(super) fn spec_of(&mut self, jobset: &str) -> &mut JobSetSpec {
         &mut self.clusters.get_mut(jobset).unwrap().jobset.spec
     }
 
-    /// The status of a JobSet, to be changed as if somebody had written it.
+    /// The status of a JobSet, for changes by another writer.
     pub(super) fn status_of(&mut self, jobset: &str) -> &mut JobSetStatus {
         let cluster = self.clusters.get_mut(jobset).unwrap();
         cluster.jobset.status.get_or_insert_default()
@@ -162,7 +162,7 @@ impl Model {
         }
     }
 
-    /// Until every JobSet has completed.
+    /// Steps until every JobSet has completed.
     pub(super) fn finish(&mut self, seconds: u32) {
         for _ in 0..seconds {
             if self.clusters.values().all(|cluster| cluster.jobset.is_finished()) {
@@ -291,7 +291,7 @@ impl Model {
         }
     }
 
-    /// Carries decisions out, but for those that get lost.
+    /// Executes decisions, except the writes that get lost.
     pub(super) fn act(&mut self, decisions: &Decisions) {
         for decision in &decisions.jobsets {
             let mut discarded = true;
@@ -344,7 +344,7 @@ impl Model {
         }
     }
 
-    /// A node is gone with its pods. Its name is known, so that it may come back.
+    /// Removes a node with its pods. Its name stays known, so that it may come back.
     pub(super) fn lose_node(&mut self, name: &str) {
         self.nodes.insert(name.to_owned(), 0);
         self.pods.retain(|_, pod| {
@@ -353,7 +353,7 @@ impl Model {
         });
     }
 
-    /// The pods of a replicatedJob have done their work.
+    /// Makes the pods of a replicatedJob succeed.
     pub(super) fn end_now(&mut self, replicated_job: &str) {
         for pod in self.pods.values_mut() {
             if label(pod, labels::REPLICATED_JOB_NAME) == replicated_job {
@@ -362,7 +362,7 @@ impl Model {
         }
     }
 
-    /// A pod is gone, as with its node.
+    /// Removes a pod, as if with its node.
     pub(super) fn lose(&mut self, uid: &str) {
         self.pods.remove(uid);
     }

@@ -61,8 +61,8 @@ fn without_priorities_replicated_jobs_take_turns() {
     assert_eq!(order(parts), "M0 W0 M1 W1 M2 (W2) (M3) (M4)");
 }
 
-/// Pods are let go in waves, as kube-scheduler takes the pod of the highest priority of those that
-/// it knows of.
+/// Pods are released in waves, as kube-scheduler takes the pod with the highest priority among
+/// those that it knows.
 fn waves(parts: Vec<Part>, phase: GangPhase, pod_group: bool) -> String {
     let gang = Gang {
         name: "M".to_owned(),
@@ -99,8 +99,8 @@ fn waves(parts: Vec<Part>, phase: GangPhase, pod_group: bool) -> String {
     waves.join(" | ")
 }
 
-/// The gates of a wave are removed at the same time: only what kube-scheduler orders by itself is
-/// in one.
+/// The gates of a wave are removed at the same time, so a wave holds only pods that kube-scheduler
+/// orders by itself.
 #[test]
 fn higher_priorities_are_let_go_before_lower_ones() {
     let bound = |mut part: Part| {
@@ -150,8 +150,7 @@ fn seats_are_counted_by_job_then_by_index() {
     assert_eq!(order(vec![part]), "0-0 0-1 1-0 (1-1)");
 }
 
-/// In a Job whose pods have no index any of them can hold any seat: who has come farther keeps its
-/// place.
+/// In a Job without indexes any pod can take any seat: a pod that has come farther keeps its place.
 #[test]
 fn pods_without_an_index_keep_their_places() {
     let pod = |name: &str, gated, node: Option<&str>| {
@@ -176,8 +175,8 @@ fn pods_without_an_index_keep_their_places() {
     assert_eq!(order(vec![part]), "c b (a)");
 }
 
-/// One below the minimum was lost since the gang has started: kube-scheduler is not given optional
-/// workers that would take its room.
+/// One below the minimum was lost after the gang started: no optional workers are released that
+/// would take its room.
 #[test]
 fn optional_workers_of_a_pod_group_wait_until_the_minimum_is_bound_again() {
     fn after(change: impl Fn(&mut Part)) -> String {
@@ -192,14 +191,14 @@ fn optional_workers_of_a_pod_group_wait_until_the_minimum_is_bound_again() {
     }
     let with = |change: fn(&mut Pod)| after(|part| change(Arc::make_mut(&mut part.pods[1])));
     assert_eq!(with(|_| {}), "M3 M4");
-    // Its next pod is yet to come, comes, and is on its way to a node.
+    // Its next pod is missing, then created, then about to be bound.
     assert_eq!(after(|part| drop(part.pods.remove(1))), "");
     assert_eq!(with(|pod| (pod.gated, pod.node) = (true, None)), "M1");
     assert_eq!(with(|pod| pod.node = None), "");
-    // It has a node, and can do no work any more.
+    // It has a node, and can do no more work.
     assert_eq!(with(|pod| pod.deleting = true), "");
     assert_eq!(with(|pod| pod.phase = PodPhase::Failed), "");
-    // What is done needs no room.
+    // A completed worker needs no room.
     assert_eq!(with(|pod| pod.phase = PodPhase::Succeeded), "M3 M4");
     let done = |part: &mut Part| {
         part.pods.remove(1);

@@ -1,4 +1,4 @@
-//! Who may pass whom.
+//! Which gang may start before which other.
 
 use lockstep_api::ReplicatedJob;
 
@@ -6,8 +6,8 @@ use super::model::{Chance, Model, gang, part};
 use crate::common::testing::{JobSetBuild, ReplicatedJobBuild};
 use crate::gang::Word;
 
-/// What would leave too little for a gang that waits does not pass it. What can never start is
-/// passed.
+/// A gang does not overtake a waiting one if that would leave too little room. It does overtake a
+/// gang that can never start.
 #[test]
 fn what_passes_cannot_be_missed() {
     let mut model = Model::new(&[4, 4]);
@@ -19,14 +19,10 @@ fn what_passes_cannot_be_missed() {
     model.run(1);
     model.create(gang("small", vec![part("w", 1, 1, 1)], &[]), 0, false);
     model.run(10);
-    assert_eq!(
-        model.bound("small"),
-        0,
-        "it would keep the big one from its nodes"
-    );
+    assert_eq!(model.bound("small"), 0, "it would take nodes from the big one");
     let message = model.status("big", "w").unwrap().message.unwrap();
     assert_eq!(message, "needs 8 pods x 1 cpu, 4 fit: 4 short of cpu");
-    // What would fit no nodes at all keeps nothing.
+    // A gang that fits on no nodes reserves nothing.
     let mut model = Model::new(&[4, 4]);
     model.create(gang("huge", vec![part("w", 1, 9, 1)], &[]), 5, false);
     model.run(1);
@@ -40,7 +36,7 @@ fn what_passes_cannot_be_missed() {
     );
 }
 
-/// Two nodes of 4 cores, of which 6 are taken for long, and a gang that waits for 6.
+/// Two nodes of 4 cores with 6 cores in use for long, and a gang that waits for 6.
 fn one_waits() -> Model {
     let mut model = Model::new(&[4, 4]);
     model.run_time = 30;
@@ -60,14 +56,14 @@ fn who_leaves_enough_passes() {
     model.run(6);
     let bound = ["first", "waits", "a", "b", "c"].map(|name| model.bound(name));
     assert_eq!(bound, [6, 0, 1, 1, 0], "{}", model.describe());
-    // The third has room, once the one that waited has.
+    // The third has room once the waiting one has.
     model.create(gang("d", vec![part("w", 1, 1, 1)], &[]), 0, false);
     model.run(24);
     assert_eq!(model.bound("waits"), 6, "{}", model.describe());
     model.finish(100);
 }
 
-/// Those of lower priority that are younger do not, even if they would be in nobody's way.
+/// Younger gangs of lower priority do not, even if they would block no other.
 #[test]
 fn lower_priorities_do_not_pass() {
     let mut model = one_waits();
@@ -81,7 +77,7 @@ fn lower_priorities_do_not_pass() {
     );
 }
 
-/// But for nodes that the higher one could not use.
+/// Nodes that the higher one could not use are an exception.
 #[test]
 fn lower_priorities_start_on_other_nodes() {
     let on = |node: &str, part: ReplicatedJob| {
@@ -110,8 +106,8 @@ fn lower_priorities_start_on_other_nodes() {
     }
 }
 
-/// A gang whose pods cannot be created, as by a quota, keeps nodes for a minute and no longer,
-/// whatever time-out it asks for.
+/// A gang whose pods cannot be created, for example because of a quota, reserves nodes for a minute
+/// at most, whatever its time-out.
 #[test]
 fn whose_pods_do_not_come_keeps_nothing_for_long() {
     for pod_groups in [false, true] {
@@ -126,7 +122,7 @@ fn whose_pods_do_not_come_keeps_nothing_for_long() {
         model.run(3);
         model.create(gang("a", vec![part("w", 1, 4, 1)], &[]), 0, pod_groups);
         model.run(30);
-        assert_eq!(model.bound("a"), 0, "its pods may be on their way");
+        assert_eq!(model.bound("a"), 0, "its pods may still come");
         model.run(40);
         assert_eq!(model.bound("a"), 4, "{}", model.describe());
         model.refused = None;
@@ -134,7 +130,7 @@ fn whose_pods_do_not_come_keeps_nothing_for_long() {
     }
 }
 
-/// However many come later: a gang that waits starts when those have ended that ran before.
+/// A waiting gang starts when the earlier gangs have ended, however many come later.
 #[test]
 fn nobody_is_starved() {
     for size in 1..=3 {
@@ -152,10 +148,10 @@ fn nobody_is_starved() {
     }
 }
 
-/// Pods, cores of each, and how long they run.
+/// The pods, the cores of each, and how long they run.
 type Shape = (i32, i32, i64);
 
-/// On 10 nodes with 8 cores: some gangs need more than half of all.
+/// For 10 nodes with 8 cores: some gangs need more than half of all cores.
 fn random_shape(chance: &mut Chance) -> Shape {
     let mut between = |least: i32, most: i32| {
         let span = usize::try_from(most - least + 1).unwrap();
@@ -169,12 +165,12 @@ fn random_shape(chance: &mut Chance) -> Shape {
     (pods, cpu, i64::from(between(10, 60)))
 }
 
-/// In the model each look, write and binding takes one step of a second.
+/// In the model each observation, write and binding takes one step of a second.
 const REACTION: i64 = 2;
 
-/// How long gangs take on these nodes when each starts once all before it have started and it has
-/// room, with a scheduler that chooses as the model's does. A start takes as long as the model
-/// takes to see that there is room, to write that, and to bind.
+/// How long gangs take on these nodes in order of arrival: each starts once all before it have
+/// started and it has room. The scheduler chooses as the model's does. A start takes as long as the
+/// model needs to observe the room, to write, and to bind.
 fn in_order(gangs: &[Shape], cores: &[i32], chance: &mut Chance) -> i64 {
     let mut free = cores.to_vec();
     let mut running: Vec<(i64, Vec<usize>, i32)> = Vec::new();
@@ -205,7 +201,7 @@ fn in_order(gangs: &[Shape], cores: &[i32], chance: &mut Chance) -> i64 {
     running.iter().map(|(end, ..)| *end).max().unwrap_or(now)
 }
 
-/// Node-seconds used of those there are: at least as many as in order of arrival.
+/// The gangs use at least as many of the node-seconds as in order of arrival.
 #[test]
 fn nodes_are_used_as_well_as_in_order_of_arrival() {
     let cores = [8; 10];
@@ -229,7 +225,7 @@ fn nodes_are_used_as_well_as_in_order_of_arrival() {
     assert!(ours <= plain, "{ours} s, in order {plain} s");
 }
 
-/// If kube-scheduler starts the gang it is said too what is missing.
+/// The status also says what is missing if kube-scheduler starts the gang.
 #[test]
 fn a_pod_group_says_what_is_missing() {
     let mut model = Model::new(&[4, 4]);

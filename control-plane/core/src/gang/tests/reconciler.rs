@@ -1,4 +1,4 @@
-//! What the reconciler makes of gangs.
+//! How the reconciler creates the Jobs of gangs.
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::PodTemplateSpec;
@@ -54,8 +54,8 @@ fn all_pods_have_the_gate_where_the_controller_starts_the_gang() {
     assert_eq!(minimums, ["2", "1", "0"]);
 }
 
-/// The Job template has the group where all its pods do, else the gate, which the webhook takes
-/// from pods below the minimum.
+/// The Job template names the group if all its pods belong to it. Otherwise it has the gate, which
+/// the webhook removes from pods below the minimum.
 #[test]
 fn pods_below_the_minimum_have_a_group_where_kube_scheduler_starts_the_gang() {
     let jobs = created(&gang("a", vec![part("w", 3, 2, 1)], &[("w", 3)]), true);
@@ -86,8 +86,8 @@ fn pods_below_the_minimum_have_a_group_where_kube_scheduler_starts_the_gang() {
     assert_eq!(pod(&jobs[2], "0"), (false, true));
 }
 
-/// Pods that the webhook should have put into the group, and was not asked about, are not bound by
-/// anybody: that is said, until they are replaced.
+/// If the webhook was not called for pods that belong in the group, nothing binds them: the status
+/// says so until they are replaced.
 #[test]
 fn pods_that_the_webhook_did_not_see_are_told_of() {
     let mut model = Model::new(&[4]);
@@ -120,8 +120,8 @@ fn pods_that_the_webhook_did_not_see_are_told_of() {
     assert!(!condition(&model).contains("webhook"));
 }
 
-/// The API is switched off while a gang waits for its PodGroup: it is given back, and its Jobs are
-/// recreated.
+/// The API is switched off while a gang waits for its PodGroup: the gang is taken back, and its
+/// Jobs are recreated.
 #[test]
 fn a_gang_whose_pod_group_is_lost_is_started_by_gates() {
     let mut model = Model::new(&[3]);
@@ -156,7 +156,7 @@ fn a_gang_whose_pod_group_is_lost_is_started_by_gates() {
     assert_eq!(model.bound("a"), 3, "{}", model.describe());
 }
 
-/// A part of a gang was made before the API was switched on or off: the other goes with it.
+/// A part of a gang was created before the API was switched on or off: the rest follows it.
 #[test]
 fn all_jobs_of_a_gang_are_started_by_the_same() {
     for served in [false, true] {
@@ -176,7 +176,7 @@ fn all_jobs_of_a_gang_are_started_by_the_same() {
     }
 }
 
-/// The Job controller can make groups of its own (`WorkloadWithJob`): a pod is in that of its gang,
+/// The Job controller can make groups of its own (`WorkloadWithJob`): a pod is in its gang's group,
 /// or in none.
 #[test]
 fn pods_are_taken_out_of_groups_that_others_made() {
@@ -222,12 +222,12 @@ fn kube_scheduler_starts_what_it_can() {
     // Followers are not created before their leader is scheduled.
     let exclusive = js.annotated(annotations::EXCLUSIVE_TOPOLOGY, "rack");
     assert_eq!(chosen(&exclusive, true), Backend::Gates);
-    // Which pod is an optional worker cannot be told.
+    // It is unknown which pod is an optional worker.
     let part = part("w", 1, 2, 1).job_spec(|spec| spec.completion_mode = Some("NonIndexed".to_owned()));
     assert_eq!(chosen(&gang("a", vec![part], &[("w", 1)]), true), Backend::Gates);
 }
 
-/// Who asks for PodGroups and cannot have them is told why.
+/// An event says why a request for PodGroups cannot be met.
 #[test]
 fn who_gets_gates_instead_of_a_pod_group_is_told() {
     let told = |js: &JobSet, served| {
@@ -296,7 +296,7 @@ fn what_is_suspended_and_resumed_starts_together_again() {
         model.run(3);
         assert_eq!(model.bound("a"), 0);
         assert_eq!(model.phase("a", "w"), None);
-        // Somebody has taken its place.
+        // Another pod has taken its room.
         *model.nodes.get_mut("n0").unwrap() = 2;
         model.spec_of("a").suspend = Some(false);
         model.run(10);
@@ -309,7 +309,7 @@ fn what_is_suspended_and_resumed_starts_together_again() {
 }
 
 /// The status is written after the Jobs are suspended: a controller that dies in between leaves it
-/// as it was.
+/// unchanged.
 #[test]
 fn a_suspension_that_was_not_written_is_made_good() {
     let mut model = Model::new(&[4]);
@@ -330,8 +330,7 @@ fn a_suspension_that_was_not_written_is_made_good() {
     assert_eq!(model.bound("a"), 4);
 }
 
-/// While the JobSet is suspended its gang may change: Jobs that were made for another one are
-/// recreated.
+/// The gang may change while the JobSet is suspended: Jobs of the former gang are recreated.
 #[test]
 fn a_gang_that_was_changed_is_followed() {
     for pod_groups in [false, true] {

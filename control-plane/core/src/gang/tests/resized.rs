@@ -11,7 +11,7 @@ fn replicas(model: &mut Model, replicas: i32) {
     model.spec_of("a").replicated_jobs[1].replicas = Some(replicas);
 }
 
-/// A worker group of a RayCluster had no workers for a while: those that it has now start together.
+/// A worker group of a RayCluster had no workers for a while: its new workers start together.
 #[test]
 fn a_replicated_job_that_had_no_pods_starts_together_again() {
     for (pod_groups, dies) in [(false, false), (false, true), (true, false), (true, true)] {
@@ -39,7 +39,7 @@ fn a_replicated_job_that_had_no_pods_starts_together_again() {
             assert_eq!(model.bound("a"), 1);
             assert_eq!(model.phase("a", "w"), None);
         }
-        // Somebody has taken the room.
+        // Another pod has taken the room.
         *model.nodes.get_mut("n0").unwrap() = 4;
         replicas(&mut model, 1);
         model.run(10);
@@ -53,8 +53,8 @@ fn a_replicated_job_that_had_no_pods_starts_together_again() {
     }
 }
 
-/// The template of a Job without optional workers names the PodGroup, and so do the pods that it
-/// has more now. kube-scheduler counts no pods that have ended.
+/// The template of a Job without optional workers names the PodGroup, and so do its additional
+/// pods. kube-scheduler does not count ended pods.
 #[test]
 fn a_pod_that_comes_to_a_pod_group_of_which_some_have_ended_starts() {
     let mut model = Model::new(&[8]);

@@ -40,7 +40,7 @@ fn a_job_that_has_completed_and_is_removed_is_not_made_again_and_the_jobset_comp
         assert!(cluster.reconcile().is_empty());
         assert_eq!(cluster.job_names(), ["js-main-0", "js-prep-1"]);
         assert_eq!(counts(&cluster, "prep"), (2, 0));
-        // One that has not completed comes back.
+        // A Job that has not completed is recreated.
         cluster.jobs.remove("js-prep-1");
         cluster.settle();
         assert_eq!(cluster.job_names(), ["js-main-0", "js-prep-1"]);
@@ -78,7 +78,7 @@ fn who_depends_on_it_and_who_asks_for_any_sees_it_as_done() {
     let mut cluster = Cluster::new(jobset([replicated_job("prep", 1), after]));
     cluster.settle();
     cluster.report("js-prep-0", Fate::Succeeded);
-    // All that happens before the status tells of it is that it is removed: who sees that makes up
+    // The Job is removed before the status counts it: a reconciler that sees the removal makes up
     // for it.
     let gone = cluster.jobs.remove("js-prep-0").unwrap();
     let gone = CompletedJob::of(&gone)

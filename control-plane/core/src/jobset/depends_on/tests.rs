@@ -24,7 +24,7 @@ fn starts(a: &str, b: &str, status: &[ReplicatedJobStatus]) -> bool {
     ]);
     let graph = Graph::compile(&js);
     let stage = &graph.stages[2];
-    // The gates hold suspended Jobs back too.
+    // The gates also hold back suspended Jobs.
     assert_eq!(stage.may_be_created(true, status), stage.may_run(status));
     assert_eq!(stage.may_be_created(false, status), stage.may_run(status));
     stage.may_run(status)

@@ -1,7 +1,7 @@
 use super::*;
 use crate::common::testing::{Fate, ReplicatedJobBuild, child, jobset, observe, replicated_job};
 
-/// A JobSet of `a` with this parallelism and completions, and its Job as it was made with one pod.
+/// A JobSet of `a` with this parallelism and completions, and its Job as created with one pod.
 fn scaled(parallelism: Option<i32>, completions: Option<i32>, fate: Fate) -> Vec<Change> {
     let before = jobset([replicated_job("a", 1)]);
     let job = child(&before, "a", 0, fate);
@@ -35,7 +35,7 @@ fn a_finished_job_stays_as_it_is() {
     assert_eq!(scaled(Some(3), Some(3), Fate::Succeeded), []);
 }
 
-/// The same JobSet, made for a RayCluster.
+/// The same JobSet, but for a RayCluster.
 fn of_ray(mut jobset: JobSet) -> JobSet {
     jobset.metadata.owner_references = Some(vec![
         k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference {

@@ -73,7 +73,7 @@ fn what_is_mounted_in_the_place_of_the_agent_makes_the_group_plain() {
     ] {
         let reason = format!("container worker of replicatedJob b mounts {path:?}, where the agent is to be");
         assert_eq!(kind(&mounting(path)), plain(&reason));
-        // Nobody can opt out of that.
+        // There is no opt-out of that.
         let listed = mounting(path).annotated(annotations::SUPERVISE, "worker");
         assert_eq!(kind(&listed), plain(&reason));
     }
@@ -159,7 +159,7 @@ fn restarting_all() -> Option<Vec<ContainerRestartRule>> {
     }])
 }
 
-/// A sidecar with the rule that its exit restarts all containers, and with these variables.
+/// A sidecar with these variables, and with the rule that its exit restarts all containers.
 fn with_sidecar(names: &[&str]) -> JobSet {
     in_place(|pod| {
         pod.init_containers = Some(vec![Container {
@@ -205,7 +205,7 @@ fn a_rule_of_the_users_own_is_nobodys_agent() {
         pod.containers[0].env = env(&["JOBSET_NAME", "POD_NAME"]);
     });
     assert_eq!(kind(&names_of_worker), SUPERVISED);
-    // The kubelet starts all containers of such a pod again, and so the worker.
+    // The kubelet restarts all containers of such a pod, including the worker.
     let refused = with_sidecar(&[]).annotated(annotations::SUPERVISE, "none");
     assert_eq!(
         mode(&refused, &Agents::ByNode).unwrap().level,
@@ -298,7 +298,7 @@ fn agents_by_template_need_commands_to_stand_in_front_of() {
 
 #[test]
 fn groups_that_run_stay_what_they_are_when_the_setting_changes() {
-    // The kubelet starts none of these containers again, and they state no command.
+    // The kubelet restarts none of these containers, and they set no command.
     let js = in_place(|pod| pod.restart_policy = Some("Never".to_owned()));
     let by_template = Agents::ByTemplate("image".to_owned());
     let stated = |kind| {

@@ -1,4 +1,4 @@
-//! Whatever stands where the Job controller writes lists of indexes.
+//! Any text in place of the Job controller's lists of indexes.
 
 use proptest::prelude::*;
 
@@ -7,7 +7,7 @@ use super::indexes;
 proptest! {
     #[test]
     fn any_text_is_read_as_far_as_it_is_a_list(text in "[0-9, -]{0,40}|\\PC{0,40}|.{0,40}") {
-        // As long as what it says is not written out.
+        // Ranges are not expanded, so the result is no longer than the text.
         prop_assert!(indexes(&text).len() <= text.matches(',').count() + 1);
     }
 

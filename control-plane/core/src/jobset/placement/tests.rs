@@ -16,7 +16,7 @@ fn map<const N: usize>(pairs: [(&str, &str); N]) -> BTreeMap<String, String> {
         .into()
 }
 
-/// A pod `js-w-0-<index>-x` as the Job controller makes it, of a Job with UID `job`.
+/// A pod `js-w-0-<index>-x` of a Job with UID `job`, as the Job controller makes it.
 fn pod(index: &str) -> Pod {
     let mut pod = Pod::default();
     pod.metadata.name = Some(format!("js-w-0-{index}-x"));

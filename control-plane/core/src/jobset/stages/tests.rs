@@ -70,7 +70,7 @@ fn the_order_of_a_startup_policy_is_shown_as_dependencies_too() {
         seen(&js),
         [vec![], vec![("a".into(), true)], vec![("b".into(), false)]]
     );
-    // It waits for those before the one before it as well.
+    // It also waits for the stages before the previous one.
     let js = with_counts(js, &[("a", 0), ("b", 1)]);
     assert_eq!(
         seen(&js),

@@ -5,7 +5,7 @@ use lockstep_api::RestartStrategy;
 use super::*;
 use crate::common::testing::{JobSetBuild, ReplicatedJobBuild, jobset, replicated_job};
 
-/// Three pods, and two restarts allowed.
+/// Three pods with two allowed restarts.
 fn js() -> JobSet {
     let two_pods = replicated_job("a", 1).job_spec(|spec| {
         spec.parallelism = Some(2);

@@ -79,7 +79,7 @@ fn pods_that_mount_the_claim_get_its_volume_and_others_do_not() {
 
 #[test]
 fn a_claim_whose_name_only_the_webhook_finds_too_long_is_made_and_told_of() {
-    // `<name>-js`; the name alone is one of a volume.
+    // The claim is `<name>-js`; `<name>` is the volume.
     for (length, told) in [(60, 0), (61, 1), (63, 1)] {
         let name = "d".repeat(length);
         let js = with_claims(None).with(|js| {

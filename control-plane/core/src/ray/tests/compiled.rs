@@ -1,4 +1,4 @@
-//! What a cluster becomes.
+//! The JobSet of a cluster.
 
 use lockstep_api::annotations::SUPERVISE;
 use lockstep_api::{DependsOnStatus, InPlaceKind, RestartStrategy, ray::keys};
@@ -15,7 +15,7 @@ fn the_jobset_is_valid_and_restarts_by_process() {
     assert_eq!(group.reasons, [""; 0]);
 }
 
-/// Pod templates as they may be: each with a container beside Ray's, that has a probe and hooks.
+/// Typical pod templates, each with a container beside Ray's that has a probe and hooks.
 fn with_sidecars() -> RayCluster {
     let beside = json!({
         "name": "shipper", "image": "fluent/fluent-bit:3.2.2",
@@ -55,7 +55,7 @@ fn who_says_which_containers_are_workers_is_right() {
         own.metadata.annotations = Some([(SUPERVISE.to_owned(), stated.to_owned())].into());
         assert_eq!(compile(&own).annotation(SUPERVISE), Some(stated));
     }
-    // A name that would say something else is not listed.
+    // A name with another meaning is not listed.
     let mut own = with_sidecars();
     let pod = own.spec.head_group_spec.template.spec.as_mut().unwrap();
     pod.containers[0].name = "none".to_owned();
@@ -154,8 +154,8 @@ fn the_users_command_stays_where_that_is_asked_for_or_it_starts_ray() {
     ] {
         let jobset = compile(&own);
         assert_eq!(command(&jobset, "head"), args);
-        // KubeRay's users run it as `$KUBERAY_GEN_RAY_START_CMD`, which a shell takes for one
-        // command and its arguments.
+        // KubeRay's users run it as `$KUBERAY_GEN_RAY_START_CMD`, which a shell reads as one
+        // command with its arguments.
         let generated = variable(&jobset, "head", "KUBERAY_GEN_RAY_START_CMD");
         assert!(
             generated.starts_with("ray start --head --block") && !generated.contains(';'),

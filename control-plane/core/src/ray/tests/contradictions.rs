@@ -1,10 +1,10 @@
-//! What contradicts itself in fields that are ignored.
+//! Contradictions in ignored fields.
 
 use super::limits::head_env;
 use super::*;
 use crate::ray::validation;
 
-/// What is wrong with a cluster that has these annotations.
+/// The violations of a cluster with these annotations.
 fn wrong(spec: Value, annotations: &[(&str, &str)]) -> Vec<String> {
     let mut cluster = cluster(spec);
     let annotations = annotations
@@ -326,7 +326,8 @@ fn what_asks_for_protection_is_refused_when_it_is_applied_and_named_where_it_is_
             );
         }
     }
-    // What was stored before can be labelled, suspended and changed otherwise.
+    // An object that was stored before can still be labelled, suspended and changed in other
+    // fields.
     let old = cluster(json!({"networkPolicy": {}}));
     let new = cluster(json!({"networkPolicy": {}, "suspend": true}));
     assert!(admission::validate(Some(&old), &new, false).is_empty());

@@ -1,4 +1,4 @@
-//! What is done about a RayCronJob.
+//! Decisions about a RayCronJob.
 
 mod refused;
 
@@ -10,16 +10,16 @@ use super::*;
 use crate::jobset::plan::Event;
 use crate::ray::cron::{CronPlan, ObservedCron, plan};
 
-/// 20 seconds past a full minute, which is this one since 1970.
+/// 20 seconds past a full minute. This is the number of that minute since 1970.
 const MINUTE: i64 = 28_333_333;
 
-/// A RayCronJob `ns/nightly` of every minute that was made at 0, its jobs, and the time.
+/// A RayCronJob `ns/nightly` for every minute that was created at 0, its jobs, and the time.
 struct Stage {
     cron: RayCronJob,
     jobs: Vec<RayJob>,
     seconds: i64,
     kuberay: bool,
-    /// All that was told.
+    /// All events.
     told: Vec<Event>,
 }
 
@@ -55,7 +55,7 @@ impl Stage {
         })
     }
 
-    /// Decides once, and carries it out.
+    /// Decides once, and executes the plan.
     fn step(&mut self) -> CronPlan {
         let plan = self.plan();
         let deleted: Vec<&str> = plan
@@ -81,7 +81,7 @@ impl Stage {
         plan
     }
 
-    /// Until nothing changes any more.
+    /// Steps until nothing changes.
     fn settle(&mut self) -> &mut Self {
         until_rest(10, || {
             let plan = self.step();
@@ -101,7 +101,7 @@ impl Stage {
         self.settle()
     }
 
-    /// A job ends this way.
+    /// Ends a job this way.
     fn ends(&mut self, minute: i64, phase: Phase, says: &str) -> &mut Self {
         let name = format!("nightly-{}", MINUTE + minute);
         let now = at(self.seconds);
@@ -125,7 +125,7 @@ impl Stage {
         self.cron.status.as_ref().unwrap()
     }
 
-    /// The minutes whose jobs there are.
+    /// The minutes whose jobs exist.
     fn minutes(&self) -> Vec<i64> {
         let names = self.jobs.iter().map(|job| job.name());
         names
@@ -194,7 +194,7 @@ fn a_start_that_could_not_be_written_down_is_not_made_again() {
     stage.cron.status = before;
     assert!(stage.step().create.is_none());
     assert_eq!(stage.status().last_schedule_time, Some(Time(at(40))));
-    // The job is gone meanwhile: it was started nevertheless.
+    // The job is gone meanwhile, but it was started.
     stage.jobs.clear();
     stage.settle();
     assert!(stage.minutes().is_empty());
@@ -250,7 +250,7 @@ fn suspended_nothing_is_started_and_what_runs_runs_on() {
     assert_eq!((stage.plan().requeue_after, stage.plan().deadline), (None, None));
     stage.succeeds(1);
     assert_eq!(stage.status().last_successful_time, Some(Time(at(660))));
-    // The starts of meanwhile were missed.
+    // The starts in between were missed.
     stage.cron.spec.suspend = Some(false);
     stage.settle();
     assert_eq!(stage.minutes(), [1, 11]);
@@ -274,14 +274,14 @@ fn forbid_waits_for_the_job_that_runs() {
             .unwrap()
             .contains("concurrency policy is Forbid")
     );
-    // One that is being deleted still runs.
+    // A job that is being deleted still runs.
     stage.jobs[0].metadata.deletion_timestamp = Some(Time(at(180)));
     stage.settle();
     assert_eq!(stage.minutes(), [1]);
     stage.jobs.clear();
     stage.settle();
     assert_eq!(stage.minutes(), [3]);
-    // One whose spec cannot be never ends by itself.
+    // A job with an invalid spec never ends by itself.
     stage.wait(60).ends(3, Phase::ValidationFailed, "");
     assert_eq!(stage.minutes(), [3, 4]);
 }
@@ -312,7 +312,7 @@ fn jobs_that_have_ended_are_kept_up_to_the_limits() {
     }
     assert_eq!(stage.minutes(), [4, 5, 6, 8]);
     assert_eq!(stage.status().last_successful_time, Some(Time(at(360))));
-    // What was stopped has not succeeded.
+    // A stopped job has not succeeded.
     stage.wait(60).ends(9, Phase::Complete, "STOPPED");
     assert_eq!(stage.minutes(), [4, 5, 6, 9]);
     assert_eq!(stage.status().last_successful_time, Some(Time(at(360))));
@@ -333,7 +333,7 @@ fn jobs_that_have_ended_are_kept_up_to_the_limits() {
     assert_eq!(deleted.count(), 9);
 }
 
-/// A job that was deleted stays deleted, though its start is the latest one.
+/// A deleted job stays deleted, even if its start is the latest one.
 #[test]
 fn a_job_that_was_forgotten_does_not_come_back() {
     let mut stage = Stage::new(json!({"successfulJobsHistoryLimit": 0}));
@@ -351,7 +351,7 @@ fn one_that_is_being_deleted_starts_nothing() {
     assert_eq!(stage.plan(), CronPlan::default());
 }
 
-/// However rare the starts, and whatever the clock is set to.
+/// For rare starts too, and any setting of the clock.
 #[test]
 fn it_is_looked_at_again_within_minutes() {
     let stage = Stage::new(json!({"schedule": "@yearly"}));

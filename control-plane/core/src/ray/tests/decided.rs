@@ -1,4 +1,4 @@
-//! What is done about a cluster, and what its status says.
+//! Decisions about a cluster, and its status.
 
 use lockstep_api::annotations::SUPERVISE;
 use lockstep_api::ray::{CONTROLLER_NAME, conditions, keys};
@@ -39,7 +39,7 @@ fn it_is_ready_when_all_pods_have_been() {
     world.settle();
     assert_eq!(world.state(), "ready");
     assert!(world.is_true(conditions::PROVISIONED));
-    // It was; a pod that goes for a while changes only the numbers.
+    // It stays provisioned; a pod that is away for a while changes only the numbers.
     world.ready = [1, 1];
     world.settle();
     assert_eq!(world.state(), "ready");
@@ -157,14 +157,14 @@ fn a_gang_and_annotations_that_change_wait_for_a_suspension_and_say_so() {
         world.cluster.spec.suspend = Some(false);
         world.settle();
         assert!(!world.is_true(conditions::CHANGES_PENDING));
-        // What a JobSet was made from that does not say is not known to have changed.
+        // If a JobSet does not record its source, no change of the source is known.
         let mut world = running();
         let annotations = world.jobset.as_mut().unwrap().metadata.annotations.as_mut();
         assert!(annotations.unwrap().remove(keys::SETTINGS_DIGEST).is_some());
         change(&mut world);
         assert_eq!(world.plan(), ClusterPlan::default());
     }
-    // Annotations that are nobody's here, and numbers of workers, are no such change.
+    // Foreign annotations and numbers of workers are not such a change.
     let mut world = running();
     world.cluster.metadata.annotations = Some([("example.com/a".to_owned(), "b".to_owned())].into());
     world.cluster.spec.worker_group_specs[0].replicas = Some(3);
@@ -178,7 +178,7 @@ fn a_jobset_from_before_its_workers_were_listed_runs_on_as_it_is() {
     let annotations = world.jobset.as_mut().unwrap().metadata.annotations.as_mut();
     assert!(annotations.unwrap().remove(SUPERVISE).is_some());
     assert_eq!(world.plan(), ClusterPlan::default());
-    // It stays as it is when it is scaled too: what runs has been made by it.
+    // Scaling does not add the annotation either: the running pods were created without it.
     world.cluster.spec.worker_group_specs[0].replicas = Some(3);
     world.settle();
     assert_eq!(world.jobset.as_ref().unwrap().annotation(SUPERVISE), None);
@@ -307,7 +307,7 @@ fn a_name_that_others_have_is_not_taken_from_them() {
     assert!(plan.status.unwrap().reason.contains("belongs to somebody else"));
 }
 
-/// A cluster `rc` that was there before, and what it was made of.
+/// A cluster `rc` that existed before, and the objects that it had.
 fn former(name: &str) -> (JobSet, Service) {
     let mut former = cluster(json!({}));
     former.metadata.name = Some(name.to_owned());
@@ -351,7 +351,7 @@ fn a_service_of_the_name_that_is_somebody_elses_fails_the_cluster() {
         reason.contains("the Service rc-head-svc belongs to somebody else"),
         "{reason}"
     );
-    // Nobody tells when it goes.
+    // No event reports when it goes.
     assert!(world.plan().requeue_after.is_some());
     world.service = None;
     world.settle();

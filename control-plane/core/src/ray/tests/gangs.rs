@@ -1,12 +1,12 @@
-//! Gangs of clusters whose groups come and go.
+//! Gangs of clusters with groups that come and go.
 
 use super::*;
 use crate::admission;
 use crate::common::features::Features;
 use crate::common::testing::Cluster;
 
-/// A cluster with a gang that states no minimum, and a group of so many workers. Its JobSet is as
-/// the webhook for JobSets completes it.
+/// A cluster with a gang without a minimum, and a group of this many workers. Its JobSet has the
+/// defaults of the webhook for JobSets.
 fn completed(replicas: i32) -> World {
     let mut stated = cluster(json!({"gang": {}}));
     stated.spec.worker_group_specs[0].replicas = Some(replicas);

@@ -1,5 +1,5 @@
-//! What is done about a RayJob: each state, each transition, and what KubeRay's users complained
-//! of, by the number of the issue.
+//! Decisions about a RayJob: each state, each transition, and complaints of KubeRay's users, by the
+//! number of the issue.
 
 mod attempts;
 mod crashes;
@@ -24,7 +24,7 @@ use crate::ray::job::{
     FINALIZER, JobPlan, ObservedJob, Ray, RayInfo, Recalled, head_failures, plan, question, recall, refused,
 };
 
-/// A RayJob `ns/rj` on the cluster of the other tests, changed by a merge of its spec.
+/// A RayJob `ns/rj` on the cluster of the other tests. `spec` is merged into its spec.
 pub(super) fn rayjob(spec: Value) -> RayJob {
     let cluster = serde_json::to_value(cluster(json!({})).spec).unwrap();
     let mut manifest = json!({
@@ -37,7 +37,7 @@ pub(super) fn rayjob(spec: Value) -> RayJob {
     serde_json::from_value(manifest).unwrap()
 }
 
-/// A RayJob, what it has made, and Ray.
+/// A RayJob, the objects that it has created, and Ray.
 struct Stage {
     job: RayJob,
     cluster: Option<RayCluster>,
@@ -51,10 +51,10 @@ struct Stage {
     watched_since: i64,
     /// The definition of RayJobs is KubeRay's.
     is_kuberays: bool,
-    /// Ids of all jobs that were submitted, or given to a submitter.
+    /// The ids of all jobs that were submitted, or given to a submitter.
     submitted: Vec<String>,
     stopped: Vec<String>,
-    /// Names of all clusters that were made.
+    /// The names of all clusters that were created.
     clusters: Vec<String>,
     restarts: Vec<String>,
 }
@@ -106,7 +106,7 @@ impl Stage {
         }
     }
 
-    /// Decides once, and carries it out.
+    /// Decides once, and executes the plan.
     fn step(&mut self) -> JobPlan {
         let plan = self.plan();
         self.act(plan.clone());
@@ -172,7 +172,7 @@ impl Stage {
         }
     }
 
-    /// Until nothing changes any more.
+    /// Steps until nothing changes.
     fn settle(&mut self) -> &mut Self {
         until_rest(20, || {
             let plan = self.step();
@@ -203,7 +203,7 @@ impl Stage {
         self
     }
 
-    /// Ray in this session, which does not know the job.
+    /// Sets Ray to this session, which does not know the job.
     fn session(&mut self, session: &str) -> &mut Self {
         self.ray = Ray::Reached {
             session: session.to_owned(),
@@ -212,7 +212,7 @@ impl Stage {
         self.settle()
     }
 
-    /// Ray says this of the job.
+    /// Makes Ray report this of the job.
     fn says(&mut self, status: &str) -> &mut Self {
         let Ray::Reached { job, .. } = &mut self.ray else {
             panic!("out of reach");
@@ -225,14 +225,14 @@ impl Stage {
         self.settle()
     }
 
-    /// The head comes up, with Ray in this session, and the job is submitted.
+    /// Brings the head up with Ray in this session, and submits the job.
     fn submits(&mut self, session: &str) -> &mut Self {
         self.settle().head_is_ready().settle().session(session);
         assert_eq!(self.phase(), Phase::Running);
         self
     }
 
-    /// The same, and Ray runs it.
+    /// The same, and makes Ray run the job.
     fn runs(&mut self, session: &str) -> &mut Self {
         self.submits(session).says("RUNNING")
     }
@@ -253,14 +253,14 @@ impl Stage {
     }
 }
 
-/// One whose head is ready, and whose submitter was made.
+/// A job with a ready head and a submitter.
 fn submitted(spec: Value) -> Stage {
     let mut stage = Stage::new(spec);
     stage.submits("s0");
     stage
 }
 
-/// One that Ray runs.
+/// A job that Ray runs.
 fn running(spec: Value) -> Stage {
     let mut stage = Stage::new(spec);
     stage.runs("s0");
@@ -338,7 +338,7 @@ fn a_job_that_is_suspended_when_it_has_ended_has_ended() {
     stage.job.spec.suspend = Some(true);
     stage.says("SUCCEEDED");
     assert_eq!((stage.phase(), stage.status().succeeded), (Phase::Complete, 1));
-    // While the next attempt is prepared there is something to suspend.
+    // There is also something to suspend while the next attempt is prepared.
     let mut stage = running(json!({"shutdownAfterJobFinishes": true, "backoffLimit": 1}));
     stage.job.spec.suspend = Some(true);
     stage.says("FAILED");

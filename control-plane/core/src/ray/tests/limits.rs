@@ -1,4 +1,4 @@
-//! What a cluster must fulfil, and what its webhook says.
+//! The rules for a cluster, and the answers of its webhook.
 
 use super::*;
 use crate::ray::admission::{is_ours, validate};
@@ -163,7 +163,7 @@ fn all_groups_count_together_and_a_cluster_that_is_too_large_may_become_smaller(
     assert!(world.jobset.is_none() && world.is_true("ReplicaFailure"));
 }
 
-/// A head whose container has this variable.
+/// A head with this variable in its container.
 pub(super) fn head_env(name: &str, value: &str) -> Value {
     let container = json!({"name": "ray", "env": [{"name": name, "value": value}]});
     json!({"headGroupSpec": {"template": {"spec": {"containers": [container]}}}})
@@ -275,7 +275,7 @@ fn another_controllers_objects_are_left_alone_and_none_is_taken_over() {
     for (old, new) in [(&ours, &other), (&other, &ours), (&ours, &nobodys)] {
         assert_eq!(wrong(Some(old), new, true)[0], "spec.managedBy");
     }
-    // Given to this controller with all that is wrong with it.
+    // It is given to this controller with all its faults.
     assert_eq!(wrong(Some(&nobodys), &ours, true), [AUTOSCALING]);
     assert_eq!(wrong(Some(&nobodys), &ours, false), [""; 0]);
     assert_eq!(wrong(Some(&other), &nobodys, true), [""; 0]);

@@ -22,7 +22,7 @@ fn time(text: &str) -> Timestamp {
     text.parse().unwrap()
 }
 
-/// The first starts after a time.
+/// The first starts after a given time.
 fn starts(stated: &str, zone: Option<&str>, after: &str, count: usize) -> Vec<String> {
     let schedule = schedule(stated, zone).unwrap();
     let all = std::iter::successors(schedule.next(time(after)), |start| schedule.next(*start));
@@ -38,7 +38,7 @@ fn five_fields_and_names() {
         ("5/20 * * * *", "2026-03-04T05:25:00Z"),
         ("0 9-17/4 * * mon-fri", "2026-03-04T09:00:00Z"),
         ("0 0 1,15 * ?", "2026-03-15T00:00:00Z"),
-        // Either of the two days.
+        // Either of the two days matches.
         ("0 0 13 * FRI", "2026-03-06T00:00:00Z"),
         ("0 0 13 * */1", "2026-03-13T00:00:00Z"),
         ("0 0 * Jun,jul *", "2026-06-01T00:00:00Z"),
@@ -122,7 +122,7 @@ fn all_that_is_wrong_is_said() {
     );
 }
 
-/// Berlin, where 2 o'clock is left out on 29 March 2026, and comes twice on 25 October.
+/// In Berlin 2 o'clock is skipped on 29 March 2026, and comes twice on 25 October.
 #[test]
 fn the_clock_is_put_forward_and_back() {
     let berlin = Some("Europe/Berlin");

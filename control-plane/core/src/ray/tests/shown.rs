@@ -1,4 +1,4 @@
-//! What the status of a cluster shows, in KubeRay's words.
+//! The status of a cluster, in KubeRay's words.
 
 use jiff::SignedDuration;
 use lockstep_api::ray::conditions;
@@ -174,7 +174,7 @@ fn pods_of_which_some_cannot_be_created_are_a_failure_once_that_lasts() {
         found.map(|found| (found.status.clone(), found.message.clone()))
     };
     assert_eq!(failure(&world), None);
-    // One that comes in a moment.
+    // A pod that comes in a moment.
     world.pods = Some((1, 2));
     assert!(world.plan().events.is_empty());
     assert_eq!(world.plan().requeue_after, Some(SignedDuration::from_secs(30)));
@@ -184,7 +184,7 @@ fn pods_of_which_some_cannot_be_created_are_a_failure_once_that_lasts() {
     world.pods = Some((2, 2));
     world.settle();
     assert_eq!(failure(&world), None);
-    // One that does not.
+    // A pod that does not come.
     world.pods = Some((1, 2));
     world.settle();
     world.seconds = 140;
@@ -197,7 +197,7 @@ fn pods_of_which_some_cannot_be_created_are_a_failure_once_that_lasts() {
     );
     assert_eq!(world.cluster.status.as_ref().unwrap().reason, message);
     assert_eq!(world.plan().requeue_after, None);
-    // A group without workers wants for none.
+    // A group without workers misses none.
     world.pods = Some((0, 0));
     world.settle();
     assert_eq!(failure(&world), None);

@@ -1,4 +1,4 @@
-//! What users are told when they create or change something, and nothing is refused.
+//! Warnings for users who create or change something that is accepted.
 
 use lockstep_api::ray::RayJobStatus;
 

@@ -36,7 +36,7 @@ fn what_would_be_expanded_is_refused_before_it_is() {
     for bomb in [
         format!("a: &a [{ones}]\nb: [{}]\n", vec!["*a"; n].join(",")),
         "a: &a 1\nb: *a\n".to_owned(),
-        // Line breaks and tabs of YAML 1.1, which other readers take for something else.
+        // Line breaks and tabs of YAML 1.1, which other parsers read differently.
         "# x\u{85}a: &a [1]\u{85}b: *a\n".to_owned() + "c: &c [1]",
         "a: [1, &b 2]".to_owned(),
         "&a a: 1".to_owned(),
@@ -85,7 +85,7 @@ fn what_is_long_or_deep_is_refused_with_the_limit() {
     assert_eq!(json("{\"GPU\": 1}"), Ok(json!({"GPU": 1})));
 }
 
-/// How many values there are in one.
+/// The number of values in a value.
 fn nodes(value: &Value) -> usize {
     1 + match value {
         Value::Array(all) => all.iter().map(nodes).sum(),

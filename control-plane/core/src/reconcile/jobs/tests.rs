@@ -193,7 +193,7 @@ fn in_place_jobs_are_defaulted_and_their_pods_marked_for_the_daemons() {
     };
     let marked = |list: &str| (Some("supervised".to_owned()), Some(list.to_owned()));
     assert_eq!(marks(&js), marked("worker,other"));
-    // A worker without its agent may be stopped where the kubelet starts it again.
+    // A worker without its agent may be stopped if the kubelet restarts it.
     let may_stop = |js: &JobSet| {
         let job = Jobs::new(js, Features::default(), &Agents::ByNode).make(&js.spec.replicated_jobs[0], 0);
         let meta = pod_template(&job).metadata.as_ref().unwrap();

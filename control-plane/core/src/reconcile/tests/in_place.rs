@@ -51,7 +51,7 @@ fn a_failed_job_recreates_the_group_under_a_new_generation() {
 
 #[test]
 fn restarts_of_before_it_was_coordinated_count_on() {
-    // By another controller; and while agents of upstream's reported, who have gone since.
+    // By another controller; and while upstream's agents reported, which have gone since.
     for before in [None, Some(InPlaceRestartStatus::default())] {
         let mut cluster = Cluster::new(group());
         cluster.settle();
@@ -73,7 +73,7 @@ fn a_recreation_that_was_asked_for_is_not_counted() {
     let mut cluster = Cluster::new(two().restarting(RestartStrategy::InPlaceRestart, 1));
     cluster.settle();
     let status = cluster.jobset.status.as_mut().unwrap();
-    // As the coordinator writes one that did not succeed in place.
+    // As the coordinator writes a restart that did not succeed in place.
     (status.restarts, status.restarts_count_towards_max) = (1, 1);
     let in_place = status.in_place_restart.get_or_insert_default();
     (in_place.generation, in_place.phase) = (1, Some(InPlacePhase::Recreating));
@@ -108,10 +108,10 @@ fn who_is_supervised_is_decided_anew_with_new_jobs_alone() {
     let supervised = (InPlaceKind::Supervised, vec!["supervised".to_owned(); 2]);
     assert_eq!(state(&cluster), supervised);
 
-    // The containers state no command, in front of which a template could put the agent.
+    // The containers set no command, so a template cannot put the agent in front of it.
     cluster.agents = Agents::ByTemplate("image".to_owned());
     cluster.settle();
-    // Somebody deletes one: all workers of a run are of a kind.
+    // A user deletes one: all workers of a run are of one kind.
     cluster.jobs.remove("js-b-0");
     cluster.settle();
     assert_eq!(state(&cluster), supervised);
@@ -144,7 +144,7 @@ fn restart_job_makes_a_whole_group_anew_and_counts_once() {
         let status = cluster.jobset.status.clone().unwrap();
         let in_place = status.in_place_restart.clone().unwrap();
         assert_eq!((status.restarts, status.restarts_count_towards_max), (1, counts));
-        // New workers wait for nobody of before, and the coordinator has nothing left to count.
+        // New workers wait for no former worker, and the coordinator has nothing left to count.
         assert_eq!(
             (in_place.restarts, in_place.phase),
             (counts, Some(InPlacePhase::Recreating))
@@ -239,10 +239,10 @@ fn pods_that_were_changed_since_their_template_was_judged_are_named() {
     assert_eq!(kind, Some(InPlaceKind::Supervised));
     let why = "a failure recreates the Jobs: pods of Job js-a-0 set shareProcessNamespace, which their template does not, so a policy or a webhook of the cluster has changed them. To have workers restarted by container instead, create the JobSet with the annotation lockstep.dev/supervise: none";
     assert_eq!(said, [why]);
-    // Nothing where the template says so itself.
+    // There is no message if the template says so itself.
     let plain = js.annotated(annotations::SUPERVISE, "none");
     assert_eq!(decided(&plain, changed()), (Some(InPlaceKind::Plain), vec![]));
-    // Containers that the kubelet does not start again are not restarted by it either.
+    // The same holds for containers that the kubelet does not restart.
     let never = group().with(|js| {
         let spec = js.spec.replicated_jobs[0].template.spec.as_mut().unwrap();
         let pod = spec.template.spec.as_mut().unwrap();
@@ -277,8 +277,8 @@ fn kubelets_restarts_are_bounded_where_no_daemon_has_ever_been() {
     };
     assert_eq!(status(2, false, none()), None);
     assert_eq!(status(3, false, none()), Some(TerminalState::Failed));
-    // Somebody counts restarts, or did: a container beside the worker may start as often as it
-    // likes.
+    // The coordinator counts restarts, or did: a container beside the worker may start any number
+    // of times.
     assert_eq!(status(3, true, none()), None);
     assert_eq!(status(3, false, started()), None);
 }
@@ -295,7 +295,7 @@ fn restart_job_makes_a_whole_group_anew_while_no_coordinator_is_there() {
     observed.has_daemons = false;
     observed.features.restart_job = true;
     let status = plan(&observed).status.unwrap();
-    // When there is one again, it would take the workers of a single recreated Job for lost.
+    // When a coordinator returns, it would count the workers of a single recreated Job as lost.
     assert_eq!((status.restarts, status.restarts_count_towards_max), (1, 1));
     assert_eq!(status.in_place_restart.map(|group| group.restarts), Some(1));
 }
@@ -384,7 +384,7 @@ fn pods_with_upstreams_agent_are_left_to_it_although_daemons_are_connected() {
     for job in &created.create_jobs {
         let template = &job.spec.as_ref().unwrap().template;
         let annotations = template.metadata.as_ref().unwrap().annotations.as_ref().unwrap();
-        // Without these a node daemon puts no agent of ours in front, and stops nothing.
+        // Without these annotations a node daemon adds no agent, and stops nothing.
         for mark in [
             annotations::IN_PLACE,
             annotations::SUPERVISE,

@@ -1,4 +1,4 @@
-//! JobSets with mistakes: which of them fail, and which run and are told of.
+//! Invalid JobSets: some fail, others run and get an event.
 
 use super::*;
 
@@ -146,7 +146,7 @@ fn an_annotation_that_comes_or_goes_does_not_fail_a_jobset_that_ran_before() {
             jobset([replicated_job("a", 1)]).annotated(timeout, "soon"),
             timeout,
         ),
-        // What it was in place by is gone.
+        // The restart strategy that the annotation belongs to is gone.
         (jobset([alone]), annotations::RESTART_SCOPE),
     ] {
         let at_first = plan(&observe(&js, []));

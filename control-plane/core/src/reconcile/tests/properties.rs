@@ -103,7 +103,7 @@ fn happen(cluster: &mut Cluster, happening: &Happening) {
     }
 }
 
-/// True if the failure policy has asked for only this Job to be recreated.
+/// True if the failure policy has asked to recreate only this Job.
 fn is_behind(cluster: &Cluster, job: &str) -> bool {
     let label = |key| label(&cluster.jobs[job], key).unwrap();
     let index = label(labels::JOB_INDEX).parse().unwrap();
@@ -124,7 +124,7 @@ fn check_one_step(cluster: &mut Cluster) {
     };
     let observed = cluster.observe();
     let decided = plan(&observed);
-    // The same world gives the same plan.
+    // The same input gives the same plan.
     assert_eq!(plan(&observed), decided);
     for job in &decided.delete_jobs {
         assert!(
@@ -134,7 +134,7 @@ fn check_one_step(cluster: &mut Cluster) {
     }
     assert!(
         !finished || decided.create_jobs.is_empty(),
-        "nothing is made for what is over"
+        "nothing is created for a finished JobSet"
     );
     if let Some(status) = &decided.status {
         assert!(status.restarts - before.restarts <= 1);
@@ -161,7 +161,7 @@ proptest! {
         let ends = cluster.events.iter().filter(|event| {
             ["AllJobsCompleted", "ReachedMaxRestarts", "FailedJobs"].contains(&event.reason.as_str())
         });
-        prop_assert_eq!(ends.count(), usize::from(cluster.jobset.is_finished()), "the end is told of once");
+        prop_assert_eq!(ends.count(), usize::from(cluster.jobset.is_finished()), "one event reports the end");
         if !cluster.jobset.is_finished() && cluster.jobset.is_suspended() {
             let all_stopped = cluster.jobs.values().filter(|job| {
                 job.status.as_ref().is_none_or(|status| status.conditions.is_none())

@@ -1,4 +1,4 @@
-//! JobSets with many Jobs, and with more than there may be.
+//! JobSets with many Jobs, and with more than allowed.
 
 use super::*;
 use crate::jobset::limits::{BYTES_AT_ONCE, JOBS_AT_ONCE};
@@ -54,7 +54,7 @@ fn a_batch_keeps_the_order_of_the_graph() {
     };
     let first = cluster.reconcile();
     assert!(is_a(&first) && first.create_jobs.len() == JOBS_AT_ONCE);
-    // All that there are is ready, and it is not all.
+    // All existing Jobs are ready, but not all exist.
     report_all(&mut cluster, Fate::Ready);
     let second = cluster.reconcile();
     assert!(is_a(&second) && second.create_jobs.len() == 1);
@@ -63,7 +63,7 @@ fn a_batch_keeps_the_order_of_the_graph() {
     assert_eq!(cluster.reconcile().create_jobs.len(), 1);
 }
 
-/// One that is larger than it may be.
+/// A JobSet above the limit.
 fn bomb() -> JobSet {
     jobset([replicated_job("a", i32::MAX)])
 }
@@ -86,7 +86,7 @@ fn a_jobset_that_is_too_large_fails_before_anything_is_made() {
     }
 }
 
-/// The bomb with two of its Jobs.
+/// The oversized JobSet with two of its Jobs.
 fn running(js: &JobSet, fates: [Fate; 2]) -> Observed {
     let jobs = Jobs::new(
         js,
@@ -114,7 +114,7 @@ fn jobs_of_a_jobset_that_is_too_large_are_left_as_they_are_and_an_event_says_why
             bomb().restarting(RestartStrategy::InPlaceRestart, 3),
             [Fate::Ready, Fate::Pending],
         ),
-        // Of an earlier run.
+        // A Job of an earlier run.
         (
             bomb().status(|status| status.restarts = 1),
             [Fate::Ready, Fate::Ready],

@@ -30,7 +30,7 @@ fn leaders_that_could_not_write_and_restored_statuses_are_believed() {
     for (generation, counter) in [
         (0, 0),
         (12, 4),
-        // Nobody follows it: somebody may have reset the counter in the status.
+        // The leader does not follow it: a user may have reset the counter in the status.
         (12, u32::MAX),
         (13, 5),
         (14, 4),

@@ -12,7 +12,7 @@ use crate::jobset::pod::PodSummary;
 use crate::jobset::upstream_agent::AgentPod;
 use crate::reconcile::jobs::Jobs;
 
-/// The Job `js-a-0` of an in-place JobSet, with this many workers.
+/// The Job `js-a-0` of an in-place JobSet with this many workers.
 fn job(workers: i32) -> Job {
     let mut template = replicated_job("a", 1);
     let spec = template.template.spec.as_mut().unwrap();
@@ -81,7 +81,7 @@ impl World {
         self.lost.look(&places, self.generation, self.now)
     }
 
-    /// The names that are wanted now.
+    /// The names of the pods that are wanted now.
     fn names(&mut self, pods: &[PodSummary]) -> Vec<String> {
         let vacant = self.look(pods);
         vacant
@@ -102,7 +102,7 @@ fn a_pod_is_replaced_when_it_has_failed_or_is_gone_and_not_before() {
     for (what, seen, wanted) in [
         ("running", Some(pod(0, "a", "Running")), false),
         ("pending", Some(pod(0, "a", "Pending")), false),
-        ("not reported any more", Some(pod(0, "a", "Unknown")), false),
+        ("no longer reported", Some(pod(0, "a", "Unknown")), false),
         ("failed", Some(pod(0, "a", "Failed")), true),
         ("gone", None, true),
         ("done", Some(pod(0, "a", "Succeeded")), false),
@@ -196,7 +196,7 @@ fn a_leader_that_has_not_seen_the_pod_goes_by_the_stage_and_waits_for_the_job_co
     another.generation = Generation(1);
     another.look(&here);
     another.now = another.now.plus_millis(UNSEEN_MS);
-    assert_ne!(another.names(&here), names, "the next loss is another one");
+    assert_ne!(another.names(&here), names, "the next loss is a new one");
 }
 
 #[test]
@@ -265,7 +265,7 @@ fn only_jobs_that_let_others_create_their_pods_are_looked_at() {
             false,
         ),
         (
-            "somebody else's",
+            "of another controller",
             spec(|spec| spec.managed_by = Some("example.com/c".into())),
             false,
         ),

@@ -1,4 +1,4 @@
-//! Workers that run and do not work.
+//! Workers that run but make no progress.
 
 use super::world::{World, id};
 use crate::restart::{Generation, Heartbeat, Phase, Reason};
@@ -82,7 +82,7 @@ fn a_worker_that_is_not_up_in_time_restarts_the_group_and_counts() {
     world.beat(0, Heartbeat::Awaited);
     world.tick(3_600_000);
     world.settle();
-    assert_eq!(world.restarts(), 0, "its agent has not found it late");
+    assert_eq!(world.restarts(), 0, "its agent has not reported it as late");
     world.beat(0, Heartbeat::Overdue);
     world.settle();
     assert_eq!((world.restarts(), counted(&world)), (1, 1));

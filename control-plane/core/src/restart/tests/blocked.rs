@@ -1,4 +1,4 @@
-//! What a group waits for that nobody brings about, and that it is said once.
+//! What blocks a group, and that it is reported once.
 
 use super::world::{World, id};
 use crate::restart::{Announcement, Blockage, BlockedReason, Exit, Generation, Incarnation, Phase, PodFact};
@@ -26,7 +26,7 @@ fn node_lost(world: &mut World, index: u32, lost: bool) -> String {
     pod.name.clone()
 }
 
-/// All reports of this index's pod are gone, as after a change of leaders.
+/// Removes all reports of this index's pod, as after a change of leaders.
 fn unreport(world: &mut World, index: u32) -> String {
     let pod = pod(world, index).clone();
     let reports = &mut world.observed.reports;
@@ -45,12 +45,12 @@ fn nothing_is_said_of_a_healthy_group_and_nothing_is_waited_for() {
 fn a_pod_on_a_lost_node_is_named_until_the_node_is_back() {
     let mut world = World::running(3, 3);
     world.set_phase(1, Phase::Unlinked);
-    assert_eq!(blockage(&mut world), None, "the daemon alone is away");
+    assert_eq!(blockage(&mut world), None, "only the daemon is away");
     let name = node_lost(&mut world, 1, true);
     let expected = Some((BlockedReason::NodeLost, name));
     assert_eq!(blockage(&mut world), expected);
     assert_eq!(blockage(&mut world), expected);
-    assert_eq!(world.restarts(), 0, "and nobody is restarted for it");
+    assert_eq!(world.restarts(), 0, "and no worker restarts for it");
     world.set_phase(1, Phase::Running);
     assert_eq!(blockage(&mut world), None, "its daemon reports");
     assert_eq!(said(&world), 1);
@@ -156,8 +156,8 @@ fn a_container_that_ended_says_nothing_of_the_one_after_it_that_has_no_agent() {
 fn a_worker_that_came_up_without_its_agent_is_named_and_holds_a_restart_no_longer_than_the_time_out() {
     for leader in [1, 2] {
         let mut world = World::running(2, 3);
-        // Its container was created while nobody was there to put an agent in front: it runs, and
-        // no daemon has anything to say of it.
+        // Its container was created while the daemon was away, so it has no agent: it runs, and no
+        // daemon reports it.
         let name = unreport(&mut world, 1);
         world.step();
         world.fail(0);
@@ -223,7 +223,11 @@ fn a_leader_that_does_not_know_yet_leaves_what_was_said() {
     world.new_leader(2);
     assert_eq!(world.step().blocked, Blockage::Unknown);
     world.observed.durable.epoch = crate::restart::Epoch(9);
-    assert_eq!(world.step().blocked, Blockage::Unknown, "nor does a deposed one");
+    assert_eq!(
+        world.step().blocked,
+        Blockage::Unknown,
+        "nor does a former leader"
+    );
 }
 
 #[test]
@@ -255,5 +259,5 @@ fn a_worker_that_was_out_of_sight_when_it_was_released_is_named_until_it_is_seen
     );
     world.set_phase(1, Phase::Running);
     assert_eq!(blockage(&mut world), None);
-    assert_eq!(world.restarts(), 1, "nobody is restarted for it");
+    assert_eq!(world.restarts(), 1, "no worker restarts for it");
 }

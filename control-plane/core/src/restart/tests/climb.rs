@@ -1,5 +1,5 @@
-//! Workers that fail soon after a restart in place: what outlives one is recreated before it uses
-//! up `maxRestarts`.
+//! Workers that fail soon after a restart in place: the pod is recreated before the failures use up
+//! `maxRestarts`.
 
 use proptest::prelude::*;
 
@@ -16,8 +16,7 @@ fn exits(world: &mut World, index: u32) {
     wait(world);
 }
 
-/// Until nothing happens any more: pods come and go as they are to, Jobs are recreated, back-off is
-/// waited out.
+/// Steps until nothing happens: pods come and go as planned, Jobs are recreated, back-off passes.
 fn wait(world: &mut World) {
     world.settle();
     for _ in 0..4 {
@@ -64,8 +63,8 @@ fn what_outlives_a_restart_in_place_costs_one_count_and_the_pod_of_its_worker() 
     assert_eq!(world.coordinator.state_name(), "InSync");
     assert_eq!((counted(&world), why(&world)), (1, Reason::FailedAgain));
     let after = pods(&world);
-    assert_ne!(before[0], after[0], "its pod is made anew");
-    assert_eq!(before[1..], after[1..], "nobody else's");
+    assert_ne!(before[0], after[0], "its pod is recreated");
+    assert_eq!(before[1..], after[1..], "no other pod");
     assert_eq!(world.observed.durable.level, Some(RestartLevel::Pod));
     assert_eq!((world.recreations, climbs(&world)), (0, 1));
     assert!(world.phases().iter().all(|phase| *phase == Phase::Running));
@@ -120,7 +119,7 @@ fn who_ended_by_itself_together_with_another_climbs_from_its_restart() {
     }
     wait(&mut world);
     assert_eq!((counted(&world), climbs(&world)), (1, 0));
-    // Worker 1 fails again first. Its pod is recreated, and nobody else's.
+    // Worker 1 is the first to fail again. Only its pod is recreated.
     exits(&mut world, 1);
     assert_eq!((counted(&world), climbs(&world)), (1, 1));
     assert_eq!((&before[0], &before[2]), (&pods(&world)[0], &pods(&world)[2]));
@@ -200,7 +199,7 @@ fn a_new_leader_counts_what_it_cannot_tell_and_still_knows_the_last_resort() {
     world.settle();
     exits(&mut world, 0);
     assert_eq!((counted(&world), world.recreations), (2, 1));
-    // It was used: that is in the status.
+    // The last resort was used, as the status shows.
     world.new_leader(4);
     world.settle();
     exits(&mut world, 0);
@@ -275,7 +274,7 @@ fn who_is_restarted_alone_has_its_own_pod_made_anew_and_touches_nobody_else() {
     let after = pods(&world);
     assert_ne!(before[1], after[1]);
     assert_eq!((&before[0], &before[2]), (&after[0], &after[2]));
-    // In the new pod it counts again; then its pod is the last resort, once.
+    // Failures in the new pod count again; then a new pod is the last resort, once.
     exits(&mut world, 1);
     assert_eq!(counted(&world), 2);
     exits(&mut world, 1);

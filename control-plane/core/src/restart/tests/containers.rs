@@ -1,4 +1,4 @@
-//! Groups without agents: containers are killed, and the kubelet starts them again.
+//! Groups without agents: containers are killed, and the kubelet restarts them.
 
 use proptest::prelude::*;
 
@@ -20,7 +20,7 @@ fn one_failure_stops_the_others_once_and_costs_two_writes() {
     nodes.settle();
     assert_eq!(nodes.coordinator.state_name(), "InSync");
     assert_eq!(nodes.running_at(Generation(1)), 3);
-    assert_eq!(nodes.stops, 2, "the one that failed is not stopped as well");
+    assert_eq!(nodes.stops, 2, "the failed one is not stopped");
     assert_eq!((nodes.observed.durable.counter, nodes.writes - writes), (1, 2));
     let Some(Announcement::Restarted {
         level: RestartLevel::Container,
@@ -114,7 +114,7 @@ fn a_failure_after_all_were_stopped_is_another_restart() {
 #[test]
 fn a_pod_that_is_deleted_is_one_failure_and_not_another_once_it_is_gone() {
     let mut nodes = Nodes::running(2, 3);
-    // Its container ends first, while Kubernetes still shows the pod as it was.
+    // Its container ends first, while Kubernetes still shows the pod unchanged.
     nodes.end(0, KILLED);
     nodes.look();
     nodes.daemon(1);

@@ -1,5 +1,5 @@
-//! Workers that are done: nobody waits for them, their work is not run again, and what only looks
-//! like it is no end.
+//! Completed workers: restarts do not wait for them, their work does not run again, and other exits
+//! do not count as completion.
 
 use super::world::{World, id};
 use crate::restart::{Announcement, Exit, Generation, Phase, Reason, RestartLevel, UnixNanos};
@@ -21,15 +21,15 @@ fn one_whose_container_stays_down_is_made_anew_with_all_others_and_counts_once()
     let mut world = World::running(3, 3);
     world.observed.workers.get_mut(&id(1)).unwrap().stays_down = true;
     world.settle();
-    assert_eq!(world.restarts(), 0, "nobody has failed");
-    // Any failure does it: that worker could not be started again.
+    assert_eq!(world.restarts(), 0, "no worker has failed");
+    // Any failure recreates the Jobs: the completed worker could not restart.
     world.fail(0);
     let out = world.step();
     assert!(matches!(
         &out.announcements[..],
         [Announcement::Recreating { cause, .. }] if cause.reason == Reason::StaysDown
     ));
-    // The pod of the one that was killed with the others is no failure of its own.
+    // The pod of the worker that was killed with the others is not another failure.
     world.lose_pod(1);
     world.settle();
     assert_eq!(world.coordinator.state_name(), "Recreating");
@@ -119,7 +119,7 @@ fn exit_0_in_a_pod_that_is_replaced_is_not_done() {
 fn exit_0_is_not_done_where_kubelet_starts_the_container_again() {
     for phase in [Phase::Done, Phase::Lost(Exit { code: 0, signal: 0 })] {
         for leader_changes in [false, true] {
-            // A probe has failed, and the worker answers the kubelet's SIGTERM with 0.
+            // A probe has failed, and the worker exits with 0 on the kubelet's SIGTERM.
             let mut world = World::running(3, 3);
             world.set_phase(0, phase);
             world.settle();
@@ -135,7 +135,7 @@ fn exit_0_is_not_done_where_kubelet_starts_the_container_again() {
             };
             assert_eq!(cause.reason, Reason::ContainerLost);
 
-            // The daemon of the new container is away for a moment: nothing is done by that.
+            // The daemon of the new container is away for a moment: that completes nothing.
             let (_, report) = world.current(0);
             world.settle();
             assert_eq!((world.restarts(), world.coordinator.state_name()), (1, "InSync"));

@@ -1,5 +1,5 @@
-//! Jobs that end their workers themselves: being failed, by their own successPolicy, or because
-//! their time is over. That is no failure.
+//! Jobs that end their workers themselves: because they have failed, by their own successPolicy, or
+//! at their deadline. That is not a failure of workers.
 
 use super::world::{World, id};
 use crate::restart::{Exit, Phase, TerminalAction, TerminalRule, UnixNanos};
@@ -17,7 +17,7 @@ fn an_exit_code_that_fails_the_job_is_left_to_the_job() {
     world.set_phase(0, Phase::Exited(Exit { code: 42, signal: 0 }));
     world.settle();
     assert_eq!(world.restarts(), 0);
-    // The Job controller ends the other pods at once, and removes the one that failed.
+    // The Job controller ends the other pods at once, and removes the failed one.
     world.set_phase(
         1,
         Phase::Lost(Exit {
@@ -45,7 +45,7 @@ fn pods_that_end_because_their_job_is_being_failed_are_no_failures() {
     assert_eq!(world.restarts(), 0);
 }
 
-/// The last two of three workers are ended from outside, a moment after each other.
+/// The last two of three workers are ended from outside, one shortly after the other.
 fn ended_from_outside(world: &mut World) {
     for index in 1..3 {
         let (incarnation, report) = world.current(index);
@@ -148,7 +148,7 @@ fn that_a_job_ends_its_workers_is_not_believed_for_ever() {
 #[test]
 fn a_clock_that_is_wrong_neither_restarts_the_workers_of_a_job_whose_time_is_over_nor_holds_others() {
     for wrong_ms in [-36_000_000_i64, -300_000, 300_000, 36_000_000] {
-        // What the Job's clock says, by this one.
+        // The time of the Job's clock, in this clock.
         let at = |world: &World, millis: i64| UnixNanos(world.now.0 + (millis - wrong_ms) * 1_000_000);
         let mut world = World::running(3, 3);
         let over = at(&world, 0);

@@ -12,7 +12,7 @@ fn world(failures: u32, max_restarts: u32) -> World {
     world
 }
 
-/// Fails the worker so many times, a minute apart, and returns the pods that are to go then.
+/// Fails the worker this many times, a minute apart, and returns the pods to delete then.
 fn fail(world: &mut World, index: u32, times: u32) -> Vec<Condemned> {
     for _ in 0..times {
         world.tick(60_000);
@@ -43,7 +43,7 @@ fn the_third_failure_takes_the_pod_and_counts_once() {
     assert_eq!(
         world.coordinator.state_name(),
         "Stopping",
-        "it is not released where it was"
+        "it is not released in its old pod"
     );
     world.lose_pod(1);
     world.settle();
@@ -54,7 +54,7 @@ fn the_third_failure_takes_the_pod_and_counts_once() {
     assert_eq!(world.starts[&replacement], 1);
     assert_eq!(world.observed.durable.counter, 3);
     assert_eq!(said(&world), 1);
-    assert_eq!(fail(&mut world, 1, 2), [], "the new pod begins anew");
+    assert_eq!(fail(&mut world, 1, 2), [], "the new pod starts a new count");
 }
 
 #[test]

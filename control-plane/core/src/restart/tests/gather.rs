@@ -1,4 +1,4 @@
-//! What is made of Jobs.
+//! The group that results from Jobs and pods.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ fn workers_restart_as_their_pods_were_made_whatever_the_jobset_says_now() {
         (&plain, &supervised, RestartLevel::Container),
     ] {
         let jobs = Jobs::new(made_as, Features::default(), &Agents::ByNode);
-        // The second Job is still to be made.
+        // The second Job does not exist yet.
         let job = Arc::new(jobs.make(&made_as.spec.replicated_jobs[0], 0));
         let workers = gather(now, &[job], [], 0).workers;
         let levels: Vec<RestartLevel> = workers.values().map(|worker| worker.level).collect();
@@ -96,7 +96,7 @@ fn nobody_works_before_the_gang_is_bound() {
 fn a_pod_that_was_made_anew_has_to_wait_until_the_status_tells_of_it() {
     let js = jobset([replicated_job("a", 2)]).restarting(RestartStrategy::InPlaceRestart, 3);
     let jobs = Jobs::new(&js, Features::default(), &Agents::ByNode);
-    // The watch of JobSets lags behind: of the two Jobs one has been recreated already.
+    // The watch of JobSets lags behind: one of the two Jobs has been recreated already.
     let jobs = [Arc::new(jobs.make(&js.spec.replicated_jobs[0], 1))];
     let pods = |attempt| {
         let pod = PodSummary {
@@ -240,7 +240,7 @@ fn a_replicated_job_without_jobs_has_nobody_to_wait_for() {
     assert_eq!(gathered.unwanted_jobs, [js.job_name("workers", 0)].into());
 }
 
-/// A pod at the place of the only worker of the JobSet `js`, controlled by this Job.
+/// A pod in the place of the only worker of the JobSet `js`, controlled by this Job.
 fn pod(uid: &str, job_uid: Option<&str>, recreation: i32, succeeded: bool) -> PodSummary {
     PodSummary {
         name: uid.to_owned(),
@@ -296,7 +296,7 @@ fn two(js: JobSet) -> (JobSet, Vec<Arc<Job>>) {
     (js, made)
 }
 
-/// The levels of the workers, and whether they cannot be restarted in place.
+/// The levels of the workers, and true if they cannot restart in place.
 fn said(of: &(JobSet, Vec<Arc<Job>>), pods: &[&PodSummary]) -> Vec<(RestartLevel, bool)> {
     let workers = gather(&of.0, &of.1, pods.iter().copied(), 0).workers;
     workers
@@ -331,7 +331,7 @@ fn a_pod_that_was_changed_so_that_it_can_have_no_agent_cannot_be_restarted_in_pl
     assert_eq!(said(&supervised, &[&unchanged]), [in_place, in_place]);
     assert_eq!(said(&supervised, &[&changed]), [made_anew, in_place]);
     assert_eq!(said(&supervised, &[&ended]), [made_anew, in_place]);
-    // One that takes its place and was not changed is restarted in place.
+    // An unchanged pod that takes its place restarts in place.
     let next = PodSummary {
         uid: "next".to_owned(),
         ..unchanged
@@ -339,7 +339,7 @@ fn a_pod_that_was_changed_so_that_it_can_have_no_agent_cannot_be_restarted_in_pl
     for order in [[&next, &ended], [&ended, &next]] {
         assert_eq!(said(&supervised, &order), [in_place, in_place]);
     }
-    // Of one whose template says so all workers are restarted by their containers.
+    // If the template says so, all its workers restart by their containers.
     assert_eq!(said(&plain, &[&changed]), [by_container, by_container]);
     assert_eq!(said(&plain, &[&ended]), [by_container, by_container]);
 }
@@ -368,13 +368,13 @@ fn a_pod_that_no_job_controls_is_in_the_way_and_has_done_nobodys_work() {
     let own = || pod("own", Some("job"), 0, false);
     assert_eq!(seen(&[own()]), ("own".to_owned(), false));
     assert_eq!(seen(&[pod("own", Some("job"), 0, true)]), (String::new(), true));
-    // One that has succeeded makes no work done. The worker of one that lives may still run: its
-    // Job may have been deleted without it.
+    // A succeeded pod does not complete the worker. The worker of a live pod may still run: its Job
+    // may have been deleted without it.
     let left = |succeeded| pod("left", None, 0, succeeded);
     assert_eq!(seen(&[own(), left(true)]), ("own".to_owned(), false));
     assert_eq!(seen(&[own(), left(false)]), ("own left".to_owned(), false));
-    // The Job was recreated by the same name: its former pods may still work, but have not done the
-    // new one's work.
+    // The Job was recreated with the same name: its former pods may still work, but have not done
+    // the work of the new Job.
     let before = |succeeded| pod("before", Some("job before"), 0, succeeded);
     assert_eq!(seen(&[own(), before(false)]), ("own before".to_owned(), false));
     assert_eq!(seen(&[own(), before(true)]), ("own".to_owned(), false));

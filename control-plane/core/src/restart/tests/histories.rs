@@ -1,4 +1,4 @@
-//! Histories that the simulation has found, each cut down to what matters.
+//! Histories that the simulation has found, each reduced to what matters.
 
 use super::world::World;
 use crate::restart::{Generation, Phase};
@@ -11,7 +11,7 @@ fn a_worker_that_goes_out_of_sight_before_its_first_start_has_not_started() {
     world.obey();
     world.pod(1);
     world.step();
-    // Its daemon is away before the order has reached it.
+    // Its daemon goes away before the order reaches it.
     world.set_phase(1, Phase::Unlinked);
     for _ in 0..3 {
         world.step();
@@ -101,7 +101,7 @@ fn a_running_pod_that_nobody_reports_holds_the_barrier() {
     world.settle();
     world.pod(1);
     world.settle();
-    // The stage had not been noted as started when its leader died, and one of the daemons is away.
+    // The leader died before it recorded the start of the stage, and one of the daemons is away.
     world.observed.durable.started.clear();
     let (unseen, report) = world.current(1);
     world.observed.reports.remove(&unseen);

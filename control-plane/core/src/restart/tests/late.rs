@@ -1,4 +1,4 @@
-//! What takes too long, and what is made to wait: `inplace-timeout`, recreations, and back-off.
+//! Steps that take too long, and delays: `inplace-timeout`, recreations, and back-off.
 
 use super::world::World;
 use crate::restart::{Announcement, Generation, Phase, RestartLevel};
@@ -110,7 +110,7 @@ fn who_parked_in_time_may_go_out_of_sight_while_the_release_waits() {
     let out = world.coordinator.step(&world.observed, world.now);
     world.desired = out.desired;
     world.obey();
-    // The API server is away for longer than the time-out: nothing becomes durable.
+    // The API server is away longer than the time-out: nothing becomes durable.
     world.coordinator.step(&world.observed, world.now);
     assert_eq!(world.coordinator.state_name(), "Parked");
     world.tick(120_000);

@@ -1,4 +1,4 @@
-//! Nodes of a group without agents: daemons that obey, and a kubelet that starts containers again.
+//! Nodes of a group without agents: daemons that obey, and a kubelet that restarts containers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
@@ -9,7 +9,7 @@ use crate::restart::{Exit, Generation, Incarnation, Phase, Report, RestartLevel}
 pub(super) const KILLED: Exit = Exit { code: 137, signal: 9 };
 pub(super) const CRASHED: Exit = Exit { code: 1, signal: 0 };
 
-/// What a daemon has written down of one worker.
+/// What a daemon has stored of one worker.
 #[derive(Debug, Clone)]
 struct Record {
     container: String,
@@ -22,11 +22,11 @@ pub(super) struct Nodes {
     pub(super) world: World,
     workers: u32,
     records: BTreeMap<String, Record>,
-    /// Workers whose container has ended: the kubelet is to start the next.
+    /// Workers whose container has ended: the kubelet will start the next.
     ended: BTreeSet<u32>,
     /// Containers that the daemons have stopped.
     pub(super) stops: u32,
-    /// The pods that they were in, and for which generation.
+    /// The pods of these containers, and the generation for which each was stopped.
     stopped: BTreeSet<(String, Generation)>,
 }
 
@@ -45,7 +45,7 @@ impl DerefMut for Nodes {
 }
 
 impl Nodes {
-    /// A group all of whose workers run at generation 0.
+    /// A group in which all workers run at generation 0.
     pub(super) fn running(workers: u32, max: u32) -> Self {
         let mut nodes = Self::created(workers, max);
         for index in 0..workers {
@@ -86,7 +86,7 @@ impl Nodes {
         pods.first().map(|pod| pod.uid.clone())
     }
 
-    /// The container of this index that runs.
+    /// The running container of this index.
     pub(super) fn live(&self, index: u32) -> Option<(Incarnation, Report)> {
         let pod = self.pod_of(index)?;
         self.observed
@@ -99,7 +99,7 @@ impl Nodes {
             .map(|(incarnation, report)| (incarnation.clone(), report.clone()))
     }
 
-    /// The container of this index ends.
+    /// Ends the container of this index.
     pub(super) fn end(&mut self, index: u32, exit: Exit) {
         if let Some((incarnation, report)) = self.live(index) {
             self.report(&incarnation, index, Phase::Lost(exit), report.generation);
@@ -109,7 +109,7 @@ impl Nodes {
         }
     }
 
-    /// The daemon of this index does what it is told.
+    /// The daemon of this index executes its orders.
     pub(super) fn daemon(&mut self, index: u32) {
         let (Some(desired), Some(pod)) = (self.desired.clone(), self.pod_of(index)) else {
             return;
@@ -171,7 +171,7 @@ impl Nodes {
         }
     }
 
-    /// The pod of this index is gone.
+    /// Removes the pod of this index.
     pub(super) fn lose(&mut self, index: u32) {
         self.ended.remove(&index);
         self.world.lose_pod(index);
@@ -186,7 +186,7 @@ impl Nodes {
         }
     }
 
-    /// Everybody does what there is to do until nothing changes any more.
+    /// All parts act until nothing changes.
     pub(super) fn settle(&mut self) {
         for _ in 0..30 {
             let before = (self.observed.clone(), self.desired.clone());

@@ -3,7 +3,7 @@
 use super::world::{World, id};
 use crate::restart::{Announcement, Exit, Generation, Phase, PodFact, Report};
 
-/// Three workers of which the last is above the minimum and has no pod.
+/// Three workers. The last one is above the minimum and has no pod.
 fn without_the_optional_worker() -> World {
     let mut world = World::created(3, 5);
     world.observed.workers.get_mut(&id(2)).unwrap().optional = true;
@@ -14,7 +14,7 @@ fn without_the_optional_worker() -> World {
     world
 }
 
-/// The optional worker has a pod, and the pod no node.
+/// The optional worker has a pod, but the pod has no node.
 fn pending(world: &mut World) {
     world.observed.workers.get_mut(&id(2)).unwrap().pods = vec![PodFact {
         uid: "pending".to_owned(),
@@ -68,7 +68,7 @@ fn an_optional_worker_that_comes_late_joins_without_a_restart() {
     assert!(world.phases().iter().all(|phase| *phase == Phase::Running));
 }
 
-/// Who comes while others restart waits until they have.
+/// A worker that comes during a restart waits until the others have restarted.
 #[test]
 fn an_optional_worker_that_comes_during_a_restart_joins_after_it() {
     let mut world = without_the_optional_worker();
@@ -166,7 +166,7 @@ fn optional_workers_that_were_not_wanted_for_a_while_come_anew() {
     }
 }
 
-/// A group that shrinks and grows again, faster than pods take to end.
+/// A group that shrinks and grows again faster than its pods end.
 #[test]
 fn an_optional_worker_that_is_wanted_again_while_its_pod_goes_has_not_been_lost() {
     let mut world = World::running(3, 5);
@@ -197,7 +197,7 @@ fn an_optional_worker_that_is_wanted_again_while_its_pod_goes_has_not_been_lost(
     assert_eq!(world.restarts(), 0);
 }
 
-/// It fails in the moment in which nobody wants it, and its pod stays.
+/// It fails at the moment when it is not wanted, and its pod stays.
 #[test]
 fn an_optional_worker_that_failed_while_it_was_not_wanted_is_started_again() {
     let mut world = World::running(3, 5);

@@ -1,9 +1,9 @@
-//! Lost pods: when they may be replaced, what is said of it, and when waiting for it is pointless.
+//! Lost pods: when they may be replaced, how that is reported, and when a replacement cannot help.
 
 use super::world::{World, id};
 use crate::restart::{Announcement, Generation, Phase, Reason, RestartLevel, TerminalAction, TerminalRule};
 
-/// How many workers of the last restart run in another pod, and by which level.
+/// How many workers of the last restart run in another pod, and the level of that restart.
 fn last_restart(world: &World) -> (usize, RestartLevel) {
     match world.announcements.last() {
         Some(Announcement::Restarted { timeline, level, .. }) => (timeline.replaced, *level),
@@ -60,7 +60,7 @@ fn lost_pods_are_replaced_while_workers_run_or_restart_and_at_no_other_time() {
     assert!(world.step().replace);
     assert_eq!(world.coordinator.state_name(), "Stopping");
     world.new_leader(2);
-    assert!(world.step().replace, "whoever leads");
+    assert!(world.step().replace, "under any leader");
     world.tick(15_000);
     world.settle();
     world.tick(60_000);

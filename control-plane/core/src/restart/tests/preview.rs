@@ -1,4 +1,4 @@
-//! What a request for a restart would do is what it does.
+//! The preview of a restart equals its effect.
 
 use super::world::{World, id};
 use crate::restart::{Effect, Exit, Fate, Generation, Phase, Preview, Reason, RestartLevel, Unmoved};
@@ -51,8 +51,8 @@ fn who_is_done_or_has_not_started_is_left_alone() {
         world.pod(index);
     }
     world.settle();
-    // The stage `early` has finished: one worker of it is done, the other one was not needed. That
-    // of `late` has no pod yet.
+    // The stage `early` has finished: one of its workers is done, the other was not needed. The
+    // worker of `late` has no pod yet.
     world.observed.workers.get_mut(&id(0)).unwrap().completed = true;
     world.observed.finished_stages.insert("early".into());
     world.settle();
@@ -93,7 +93,7 @@ fn where_nothing_would_be_done_it_says_why() {
 
     let mut world = World::running(2, 1);
     world.fail(0);
-    // It has not been looked at yet: the request would be fulfilled by the restart for the failure.
+    // The coordinator has not seen it yet: the restart for the failure would fulfil the request.
     assert_eq!(preview(&world, "t"), nothing(Unmoved::UnderWay));
     world.step();
     assert_eq!(preview(&world, "t"), nothing(Unmoved::UnderWay));

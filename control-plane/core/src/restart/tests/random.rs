@@ -1,4 +1,4 @@
-//! Any order of events: nothing hangs, nothing healthy is restarted, nothing is counted twice.
+//! Any order of events: nothing hangs, no healthy worker restarts, nothing is counted twice.
 
 use proptest::prelude::*;
 
@@ -18,24 +18,24 @@ enum Event {
     Container(u32),
     /// Its pod goes away and comes back.
     Pod(u32),
-    /// The worker of this index runs, but gives no heartbeat any more.
+    /// The worker of this index runs, but no longer gives a heartbeat.
     Hang(u32),
-    /// A worker gives its heartbeats, again or still, or is waited for to give its first.
+    /// A worker gives its heartbeats, again or still, or has yet to give its first.
     Beat(u32, bool),
     /// Its pod goes away.
     LosePod(u32),
-    /// The control plane replaces and deletes pods, where it is to.
+    /// The control plane replaces and deletes pods as planned.
     TendPods,
-    /// Its node is lost for Kubernetes, or back.
+    /// Kubernetes marks its node as lost, or as back.
     Node(u32, bool),
-    /// So much time passes, in milliseconds.
+    /// This much time passes, in milliseconds.
     Time(u64),
     Unlink(u32),
     Relink(u32),
     NewLeader,
-    /// A restart of this worker is requested.
+    /// A user requests a restart of this worker.
     Ask(u32),
-    /// Writes are confirmed from now on, or lost.
+    /// From now on writes are confirmed, or lost.
     Confirm(bool),
 }
 
@@ -65,15 +65,15 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 struct Run {
     world: World,
     epoch: u64,
-    /// What each unlinked worker was before.
+    /// The former state of each unlinked worker.
     hidden: Vec<Option<(Phase, Generation)>>,
     injected: u32,
-    /// Requests so far.
+    /// The number of requests so far.
     asked: u32,
 }
 
 impl Run {
-    /// Workers from index `alone` on are restarted alone.
+    /// Workers from index `alone` on have worker restarts.
     fn new(escalates: bool, worker_restarts: u32) -> Self {
         let mut world = World::running(WORKERS, MAX_RESTARTS);
         for (identity, worker) in &mut world.observed.workers {
@@ -206,7 +206,7 @@ impl Run {
             worker.pods[0].node_lost = false;
         }
         self.world.settle();
-        // A pod that is to go is replaced, and parks like the others.
+        // A pod that must go is replaced, and its worker parks like the others.
         self.tend_pods();
         self.world.settle();
         let held = |world: &World| (0..WORKERS).any(|index| world.current(index).1.phase == Phase::Parked);
@@ -300,8 +300,8 @@ proptest! {
         prop_assert!(world.observed.durable.worker_restarts.is_empty());
         for (incarnation, count) in &world.starts {
             let index = world.observed.reports[incarnation].identity.index;
-            // Worker 0 does not restart by itself, even on request. A pod in which a worker did not
-            // come up in time is another incarnation.
+            // Worker 0 has no worker restart, even on request. The replacement of a pod in which a
+            // worker did not come up in time is another incarnation.
             let most = if index == 0 { 0 } else { named[index as usize] };
             let before = starts.get(incarnation).copied().unwrap_or_default();
             prop_assert!(*count <= before + most, "worker {index} was started {count} times");
@@ -328,7 +328,7 @@ proptest! {
     }
 }
 
-/// A pod that is to go was replaced already when the control plane comes to delete it.
+/// The pod has already been replaced when the control plane deletes it.
 #[test]
 fn a_worker_out_of_sight_in_a_newer_pod_than_the_condemned_one_is_seen_again() {
     let events = [

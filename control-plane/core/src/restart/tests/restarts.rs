@@ -1,4 +1,4 @@
-//! One leader: what counts as a failure, what it leads to, and what it costs.
+//! One leader: what counts as a failure, its effect, and its cost.
 
 use super::world::{World, id};
 use crate::restart::{
@@ -204,8 +204,8 @@ fn nobody_starts_beside_a_worker_whose_gang_has_yet_to_come_together_again() {
         let mut world = World::running(2, 3);
         world.observed.suspended = true;
         world.step();
-        // Resumed at once. The second worker is of a gang of its own, which has lost its pods with
-        // the others.
+        // The JobSet is resumed at once. The second worker is in a gang of its own, which has also
+        // lost its pods.
         world.observed.suspended = false;
         world.lose_pod(0);
         world.observed.workers.remove(&id(1));

@@ -1,9 +1,10 @@
-//! Who is delay in a restart, and that nothing depends on how often it is looked.
+//! Which workers a restart waits for. The result does not depend on how often the coordinator
+//! looks.
 
 use super::world::World;
 use crate::restart::{Exit, Generation, Heartbeat, Phase, StepDelay};
 
-/// The group after a worker has failed, its restart durable: all are to stop.
+/// The group after a failure, with a durable restart: all workers must stop.
 fn stopping(workers: u32) -> World {
     let mut world = World::running(workers, 3);
     world.fail(0);

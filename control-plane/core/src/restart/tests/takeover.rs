@@ -1,4 +1,4 @@
-//! A new leader: it restarts nothing that is healthy, and finishes what was begun.
+//! A new leader restarts no healthy worker, and finishes a restart that was begun.
 
 use super::world::{World, id};
 use crate::restart::{Durable, DurablePhase, Epoch, Generation, Phase, RestartLevel};
@@ -70,7 +70,7 @@ fn a_replaced_worker_that_waits_at_the_generation_that_all_have_run_is_found() {
     world.settle();
     world.lose_pod(1);
     let incarnation = world.pod(1);
-    // Its daemon knows what the leader before has said of the group.
+    // Its daemon knows what the former leader said of the group.
     world.report(&incarnation, 1, Phase::Parked, Generation(1));
     world.new_leader(2);
     world.settle();
@@ -93,7 +93,7 @@ fn a_worker_that_was_out_of_sight_since_its_release_is_released_by_the_next_lead
             world.obey();
         }
     }
-    // All hear of it but one, whose stream breaks.
+    // All but one hear of it; its stream breaks.
     let (incarnation, parked) = world.current(1);
     world.set_phase(1, Phase::Unlinked);
     world.settle();
@@ -260,7 +260,7 @@ fn the_last_write_of_a_former_leader_goes_through_the_barrier() {
     world.step();
     assert!(
         !world.desired.as_ref().unwrap().release,
-        "nobody starts before all have stopped"
+        "no worker starts before all have stopped"
     );
     world.settle();
     assert_eq!(world.coordinator.state_name(), "InSync");
@@ -290,7 +290,7 @@ fn jobs_that_are_made_anew_at_the_number_of_a_suspension_are_counted() {
     world.observed.suspended = true;
     world.step();
     assert_eq!(world.coordinator.generation(), Generation(1));
-    // The reconciler was faster, for a Job that has failed.
+    // The reconciler was faster and handled a failed Job.
     let made_anew = Durable {
         generation: Generation(1),
         counter: 1,
@@ -342,8 +342,8 @@ fn whatever_generation_is_reported_can_become_durable_and_counts_no_more_restart
     (report.generation, report.counter) = (Generation(2), u32::MAX);
     world.observed.reports.insert(incarnation, report);
     let wanted = world.step().status.unwrap();
-    // It says that it runs, at a generation that nobody was let start at: they meet at the next
-    // one.
+    // It reports that it runs at a generation that no worker was allowed to start: all meet at the
+    // next one.
     assert_eq!((wanted.generation, wanted.counter), (Generation(3), 2));
 }
 
@@ -395,7 +395,7 @@ fn a_container_that_kubelet_has_started_tells_of_no_release_where_others_have_ag
     let mut world = World::running(3, 3);
     let changed = world.observed.workers.get_mut(&id(2)).unwrap();
     (changed.level, changed.stays_down) = (RestartLevel::Container, true);
-    // The leader before could not write generation 1 any more. Worker 1 has not heard of it.
+    // The former leader could not write generation 1. Worker 1 has not heard of it.
     for (index, phase, generation) in [
         (0, Phase::Parked, 1),
         (1, Phase::Running, 0),

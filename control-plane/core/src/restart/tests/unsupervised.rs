@@ -1,10 +1,9 @@
-//! Workers whose agents are missing, all of them: no daemon has anything to say of them until one
-//! ends.
+//! Workers that all lack their agents: no daemon reports them until one ends.
 
 use super::world::{World, id};
 use crate::restart::{Exit, Generation, Incarnation, Phase, PodFact, Scope, Worker};
 
-/// Two workers that run without their agents, and the containers in which they do.
+/// Two workers that run without their agents, and their containers.
 fn without_agents() -> (World, Vec<Incarnation>) {
     let mut world = World::created(2, 3);
     world.settle();
@@ -22,7 +21,7 @@ fn ends(world: &mut World, index: u32, container: &Incarnation, code: i32, relea
     report.released_at = released_at.map(Generation);
 }
 
-/// The kubelet has started both again, with their agents.
+/// The kubelet has restarted both with their agents.
 fn come_again(world: &mut World) {
     world.container(0);
     world.container(1);
@@ -51,7 +50,7 @@ fn one_that_fails_restarts_its_group_once() {
         (world.current(0).1.phase, world.current(1).1.phase),
         (Phase::Running, Phase::Running)
     );
-    // What is said of its first container stays, for a later leader too.
+    // The report about its first container stays, for a later leader too.
     world.new_leader(2);
     world.tick(20_000);
     world.settle();
@@ -68,7 +67,7 @@ fn the_next_container_does_not_hide_that() {
         world.step();
         assert_eq!(world.coordinator.state_name(), "Stopping", "{phase:?}");
     }
-    // Clocks are set back, and a later container may have ended before.
+    // A clock may be set back, so that a later container seems to end earlier.
     let (mut world, containers) = without_agents();
     ends(&mut world, 0, &containers[0], 1, Some(0));
     let next = world.container(0);
@@ -88,7 +87,7 @@ fn one_that_ends_for_another_reason_is_no_failure() {
         assert_eq!(world.restarts(), 0, "{code} {released_at:?}");
     }
     let harmless: [(&str, Change); 4] = [
-        ("it is restarted alone, and was", |worker| {
+        ("it has worker restarts, and had one", |worker| {
             worker.scope = Scope::Worker
         }),
         ("it may have failed before it joined", |worker| {
@@ -119,7 +118,7 @@ fn pods_that_a_suspension_has_ended_have_not_failed() {
     world.settle();
     for (index, container) in containers.iter().enumerate() {
         let index = u32::try_from(index).unwrap();
-        // Ended, and not gone yet.
+        // It has ended, but is not gone yet.
         world.observed.workers.get_mut(&id(index)).unwrap().pods.clear();
         ends(&mut world, index, container, 143, Some(0));
     }

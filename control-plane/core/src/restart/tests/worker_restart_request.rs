@@ -1,4 +1,4 @@
-//! Requests to restart some workers: exactly those, once, whichever leader runs.
+//! Requests for worker restarts: exactly these workers restart, once, under any leader.
 
 use lockstep_api::WorkerRestartRequest;
 
@@ -7,7 +7,7 @@ use crate::restart::{
     Durable, Effect, Exit, Fate, Generation, Phase, Preview, Reason, RestartLevel, Scope, Unmoved,
 };
 
-/// Workers 0 and 1 belong to the synchronous part; the others have a restart scope of their own.
+/// Workers 0 and 1 belong to the synchronous part; the others have worker restarts.
 fn running(workers: u32) -> World {
     let mut world = World::running(workers, 9);
     for (identity, worker) in &mut world.observed.workers {
@@ -51,7 +51,7 @@ fn exactly_those_named_are_restarted_and_it_counts_for_nothing() {
         ("worker/js-workers-0/3 t", [0, 0, 0, 1, 0]),
         ("worker/js-workers-0/3/worker t", [0, 0, 0, 1, 0]),
         ("replicatedJob/ps t", [0, 0, 1, 2, 3]),
-        // Those of the synchronous part are in the same Job here: they are left alone.
+        // Those of the synchronous part are in the same Job here: they are not touched.
         ("job/js-workers-0 t", [0, 0, 1, 2, 3]),
         ("worker/js-workers-0/1 t", [0; 5]),
         ("worker/js-workers-0/3/other t", [0; 5]),
@@ -111,7 +111,7 @@ fn where_there_is_no_room_for_the_request_nobody_is_told_and_nobody_forgotten() 
     world.confirm = false;
     ask(&mut world, "worker/js-workers-0/2 t");
     let written = world.step().status.unwrap();
-    // A definition of JobSets of before: it would be acted upon again and again.
+    // With an old definition of JobSets the leader would act on the request again and again.
     world.confirm_write(Durable {
         handled_worker_restart: None,
         ..written
@@ -173,7 +173,7 @@ fn what_a_former_leader_wrote_at_the_same_numbers_does_not_lose_the_request() {
     world.settle();
     assert!(all_run(&world));
     let mut seen = generations(&world);
-    assert_eq!(seen[3], 1, "that is fulfilled by the restart that it had anyway");
+    assert_eq!(seen[3], 1, "its other restart fulfils the request");
     seen.sort_unstable();
     assert_eq!((seen[0], seen[1]), (0, 0));
     assert!(seen[2..].iter().all(|generation| *generation > 0), "{seen:?}");
@@ -194,7 +194,7 @@ fn a_restart_of_all_fulfils_it() {
     assert_eq!(generations(&world), [1; 4]);
     assert_eq!(starts(&world), 8);
 
-    // Asked for both at once.
+    // Both are requested at once.
     ask(&mut world, "worker/js-workers-0/2 u");
     world.observed.manual_request = Some("all".to_owned());
     world.settle();
@@ -238,7 +238,7 @@ fn workers_that_an_old_node_daemon_does_not_restart_alone_are_left_alone() {
     world.confirm = false;
     ask(&mut world, "worker/js-workers-0/2 t");
     world.step();
-    // It comes while nobody has been told.
+    // It comes before any worker has its order.
     for worker in world.observed.workers.values_mut() {
         worker.scope = Scope::Group;
     }

@@ -1,4 +1,4 @@
-//! Worker restarts: no other worker is touched, and each failure counts once, whoever leads.
+//! Worker restarts: no other worker is touched, and each failure counts once, under any leader.
 
 mod pod_mates;
 mod takeover;
@@ -9,7 +9,7 @@ use crate::restart::{
     TerminalAction, TerminalRule,
 };
 
-/// All workers but the first `head` have a restart scope of their own.
+/// All workers have worker restarts, except the first `head`.
 fn scoped(mut world: World, head: u32) -> World {
     for (identity, worker) in &mut world.observed.workers {
         if identity.index >= head {
@@ -52,7 +52,7 @@ fn pods_without_a_node_keep_nobody_waiting_who_has_one() {
     world.settle();
     assert_eq!(world.current(280).1.phase, Phase::Running);
     assert_eq!(world.observed.durable.worker_restarts.len(), 192);
-    // Those whose pods come up after all are started, whether they had their turn or not.
+    // Workers whose pods come up after all are started, even if they have missed their turn.
     for index in 1..=260 {
         world.pod(index);
     }
@@ -63,7 +63,7 @@ fn pods_without_a_node_keep_nobody_waiting_who_has_one() {
 
 #[test]
 fn nor_do_pods_that_lose_their_node_once_their_restart_has_begun() {
-    // As many as may be.
+    // As many as allowed.
     let mut world = running(300, 257);
     for index in 1..=256 {
         world.fail(index);
@@ -85,7 +85,7 @@ fn nor_do_pods_that_lose_their_node_once_their_restart_has_begun() {
     assert!(all_run(&world), "{}", world.coordinator.state_name());
     assert!(world.observed.durable.worker_restarts.is_empty());
     assert_eq!(world.observed.durable.counter, 257, "each counts once");
-    // What fails after that is a failure of its own.
+    // A later failure counts by itself.
     world.tick(600_000);
     world.fail(256);
     world.settle();

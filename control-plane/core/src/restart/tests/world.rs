@@ -1,5 +1,5 @@
 //! A tiny world for the coordinator: pods, agents that obey, and an API server that confirms writes
-//! when told to.
+//! on demand.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,12 +17,12 @@ pub(super) struct World {
     pub(super) writes: usize,
     pub(super) announcements: Vec<Announcement>,
     pub(super) desired: Option<Desired>,
-    /// True if lost pods may be replaced, and which pods are to be deleted.
+    /// True if lost pods may be replaced, and the pods to delete.
     pub(super) replace: bool,
     pub(super) condemned: Vec<Condemned>,
     /// Confirm status writes at once.
     pub(super) confirm: bool,
-    /// How often each incarnation's worker process was started.
+    /// How often the worker process of each incarnation has started.
     pub(super) starts: BTreeMap<Incarnation, u32>,
     serial: u32,
 }
@@ -87,7 +87,7 @@ impl World {
         self.now = self.now.plus_millis(millis);
     }
 
-    /// A new pod with a fresh agent for this index, in place of what was there.
+    /// Adds a new pod with a fresh agent for this index, in place of the old one.
     pub(super) fn pod(&mut self, index: u32) -> Incarnation {
         self.serial += 1;
         let uid = format!("pod-{index}-{}", self.serial);
@@ -106,7 +106,7 @@ impl World {
         self.container(index)
     }
 
-    /// A new container with a fresh agent in the pod of this index.
+    /// Adds a new container with a fresh agent to the pod of this index.
     pub(super) fn container(&mut self, index: u32) -> Incarnation {
         self.serial += 1;
         let pod = self.observed.workers[&id(index)].pods[0].clone();
@@ -118,7 +118,7 @@ impl World {
         incarnation
     }
 
-    /// The pod of this index is gone, and with it its reports.
+    /// Removes the pod of this index and its reports.
     pub(super) fn lose_pod(&mut self, index: u32) {
         let pods = std::mem::take(&mut self.observed.workers.get_mut(&id(index)).unwrap().pods);
         self.observed
@@ -173,7 +173,7 @@ impl World {
         self.set_phase(index, Phase::Exited(Exit { code: 137, signal: 9 }));
     }
 
-    /// The running worker of this index is heard of with this heartbeat.
+    /// The running worker of this index reports this heartbeat.
     pub(super) fn beat(&mut self, index: u32, heartbeat: Heartbeat) {
         let (incarnation, report) = self.current(index);
         if report.heartbeat != heartbeat {
@@ -195,7 +195,7 @@ impl World {
             .collect()
     }
 
-    /// One step of the coordinator; its status write is confirmed where the world does that.
+    /// One step of the coordinator; the world confirms its status write if it is set to.
     pub(super) fn step(&mut self) -> Output {
         let out = self.coordinator.step(&self.observed, self.now);
         self.announcements.extend(out.announcements.clone());
@@ -239,7 +239,7 @@ impl World {
         self.observed.durable = status;
     }
 
-    /// Every agent does what it is told, once.
+    /// Every agent executes its orders once.
     pub(super) fn obey(&mut self) {
         let Some(desired) = self.desired.clone() else {
             return;
@@ -293,7 +293,7 @@ impl World {
         }
     }
 
-    /// Steps and obeys until nothing changes any more.
+    /// Steps and obeys until nothing changes.
     pub(super) fn settle(&mut self) {
         for _ in 0..20 {
             let before = (self.observed.clone(), self.desired.clone());
@@ -306,8 +306,7 @@ impl World {
         panic!("the group does not settle: {}", self.coordinator.state_name());
     }
 
-    /// The control plane deletes the pods that are to go, and replaces those that are missing,
-    /// where it may.
+    /// The control plane deletes the pods that must go, and replaces missing ones if it may.
     pub(super) fn tend_pods(&mut self) {
         for condemned in std::mem::take(&mut self.condemned) {
             let worker = &self.observed.workers[&condemned.identity];
@@ -334,7 +333,7 @@ impl World {
             .count()
     }
 
-    /// The control plane dies and a new leader takes over what is durable.
+    /// The control plane dies, and a new leader takes over the durable state.
     pub(super) fn new_leader(&mut self, epoch: u64) {
         self.coordinator = Coordinator::recover(Epoch(epoch), &self.observed.durable, 15_000, self.now);
         self.desired = None;

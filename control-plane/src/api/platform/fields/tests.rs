@@ -1,4 +1,4 @@
-//! Whatever a request says, it is taken or refused by the name of a field.
+//! Any request is accepted, or refused with the name of a field.
 
 use proptest::prelude::*;
 use prost::Message as _;
@@ -7,7 +7,7 @@ use tonic_types::StatusExt as _;
 
 use super::*;
 
-/// Names, and what is close to one or far from it.
+/// Names, and texts close to one or far from one.
 fn text() -> impl Strategy<Value = String> {
     prop_oneof![
         "[a-z0-9.-]{0,8}",
@@ -33,7 +33,7 @@ fn workers() -> impl Strategy<Value = Option<pb::Target>> {
     prop::option::of(prop::option::of(workers).prop_map(|workers| pb::Target { workers }))
 }
 
-/// A refusal names its field, in few words, whatever stood in it.
+/// A refusal names its field, and is short for any value.
 fn names_a_field<T>(answer: &Result<T, Status>) -> Result<(), TestCaseError> {
     let Err(status) = answer else { return Ok(()) };
     prop_assert_eq!(status.code(), Code::InvalidArgument);
@@ -62,7 +62,7 @@ proptest! {
         let found = key(namespace.clone(), name.clone());
         names_a_field(&found)?;
         if let Ok(key) = found {
-            // What a page ends with is where the next one begins.
+            // The next page begins where this one ends.
             let all = Filter { namespace: String::new(), name: String::new() };
             prop_assert_eq!(after(&page_token(&key), &all).unwrap(), Some(key));
         }
@@ -80,10 +80,10 @@ proptest! {
         let found = target(sent.clone());
         names_a_field(&found)?;
         if let Ok(found) = found {
-            // What is asked for is written as an annotation, and read again.
+            // A request is written as an annotation, and read again.
             prop_assert_eq!(found.to_string().parse(), Ok(found));
         }
-        // As it comes over the wire.
+        // The form on the wire.
         if let Some(sent) = sent {
             prop_assert_eq!(pb::Target::decode(sent.encode_to_vec().as_slice()), Ok(sent));
         }

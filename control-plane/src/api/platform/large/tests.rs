@@ -41,7 +41,7 @@ async fn one_namespace_leaves_room_to_others_where_memory_is_short() {
         unread.push(room.unwrap());
     }
     assert_eq!(unread.len(), 1);
-    // However large it is.
+    // Another namespace has room even for a large answer.
     let good = lines.of("good");
     assert!(good.room(large(1024 * 1024)).now_or_never().is_some());
 }

@@ -109,7 +109,7 @@ struct Events {
 }
 
 impl Events {
-    /// The next state; none where the stream has ended.
+    /// The next state; `None` if the stream has ended.
     async fn next(&mut self) -> Option<Value> {
         loop {
             if let Some((event, rest)) = self.read.split_once("\n\n") {
@@ -215,7 +215,7 @@ async fn a_group_is_told_with_its_graph_workers_and_restarts() {
     assert_eq!(
         (&stage["name"], &stage["jobsExpected"]),
         (&json!("w"), &json!(0)),
-        "it is shown although the graph has none"
+        "the stage is shown although the graph lacks it"
     );
     let workers = json!([
         {"index": 0, "container": "worker", "pod": "pod-0", "node": "n1", "phase": "Running", "generation": 4, "since": 0},
@@ -282,7 +282,8 @@ async fn a_reader_is_told_what_has_changed_and_nothing_twice() {
     let mut one = served.events("/events/ours/js").await;
     assert_eq!(list.next().await.unwrap()["all"], 1);
     assert_eq!(one.next().await.unwrap()["group"]["generation"], 1);
-    // Of what comes at once the last is told at last, and the same again is told to nobody.
+    // The last of several quick changes is sent in the end, and an unchanged state is not sent
+    // again.
     for generation in 2..=40 {
         ours.show(running("ours", "js", generation));
         other.show(running("ours", "other", 1));
@@ -420,7 +421,7 @@ async fn so_many_pages_are_open_at_once_and_those_that_close_make_room() {
         open.push(served.events("/events").await);
     }
     assert_eq!(served.status("/events", &[]).await, 503);
-    // A browser sees no status: it is told by an event, and the stream ends.
+    // A browser does not see the HTTP status: an event tells it, and the stream ends.
     let told = served.text("/events", &[("accept", "text/event-stream")]).await;
     assert_eq!(
         told,

@@ -1,4 +1,4 @@
-//! What a restart would do, with a group task that the test plays.
+//! Dry runs of restarts. The test plays the group's task.
 
 use futures::StreamExt as _;
 use futures::stream::FuturesUnordered;
@@ -21,7 +21,7 @@ impl Api {
     }
 }
 
-/// Answers one question, as long as the test goes on.
+/// Answers one question, while the test runs.
 fn answering(mut post: Post, preview: Preview) -> JoinHandle<(Post, String)> {
     tokio::spawn(async move {
         let question = post.asked().await;

@@ -1,4 +1,4 @@
-//! What is said without a token.
+//! Answers that need no token.
 
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -28,7 +28,7 @@ fn wish(message: MessageRequest) -> ServerReflectionRequest {
     }
 }
 
-/// A stream of questions, which stays open with the sender.
+/// A stream of questions, which stays open until the sender is dropped.
 async fn asking(
     channel: Channel,
 ) -> Result<
@@ -139,7 +139,7 @@ async fn older_tools_find_it_too() {
         .unwrap()
         .into_inner();
     assert!(answers.message().await.unwrap().is_some());
-    // A client that no longer asks is done.
+    // A client that asks nothing more is done.
     assert!(answers.message().await.unwrap().is_none());
 }
 
@@ -184,7 +184,7 @@ async fn nobody_who_holds_a_stream_open_keeps_the_server_from_ending() {
 #[tokio::test]
 async fn one_client_keeps_so_many_connections_and_no_more() {
     let api = Api::leading().await;
-    // The test's own is one of them.
+    // The stream of the test is one of them.
     let mut kept = Vec::new();
     for _ in 1..256 {
         kept.push(api.endpoint.connect().await.unwrap());
@@ -192,7 +192,7 @@ async fn one_client_keeps_so_many_connections_and_no_more() {
     let mut one_too_many = Box::pin(api.endpoint.connect());
     let waited = tokio::time::timeout(Duration::from_secs(1), &mut one_too_many).await;
     assert!(waited.is_err(), "it waits for its place: {waited:?}");
-    // Those that stand are served meanwhile, with a token or without, and one that ends makes room.
+    // Open ones are served meanwhile, with or without a token, and one that ends makes room.
     let mut health = HealthClient::new(kept[0].clone());
     health.check(of("")).await.unwrap();
     drop(kept.pop());

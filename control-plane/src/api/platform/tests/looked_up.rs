@@ -1,4 +1,4 @@
-//! What may be looked up of a group beside its workers: its stages, and its last restarts.
+//! What callers can look up of a group apart from its workers: its stages, and its last restarts.
 
 use lockstep_core::restart::{Announcement, RestartLevel, Scope, Timeline};
 
@@ -83,7 +83,7 @@ async fn the_last_restarts_are_told_with_their_phases() {
         .iter()
         .map(|phase| (phase.name.as_str(), phase.begin_ms, phase.duration_ms))
         .collect();
-    // What is not known is left out.
+    // Unknown values are left out.
     assert_eq!(phases, [("detect", 0.0, 1.0), ("stop", 1.0, 2.5)]);
 }
 

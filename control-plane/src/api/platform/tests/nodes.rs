@@ -1,4 +1,4 @@
-//! Nodes whose daemons are connected.
+//! Nodes with connected daemons.
 
 use lockstep_core::restart::Epoch;
 use lockstep_proto::node::v1 as node_pb;
@@ -14,7 +14,7 @@ async fn nodes(api: &Api, token: &str, list: pb::ListNodesRequest) -> Result<pb:
 #[tokio::test]
 async fn nodes_are_listed_with_the_level_that_is_left_there() {
     let api = Api::leading().await;
-    // It is told that it leads before daemons can connect.
+    // The replica learns that it leads before daemons can connect.
     let early = nodes(&api, "list:*", pb::ListNodesRequest::default()).await;
     assert_eq!(early.unwrap_err().code(), Code::Unavailable);
 

@@ -1,10 +1,10 @@
-//! What is refused, and why.
+//! Refusals and their reasons.
 
 use tonic_types::StatusExt as _;
 
 use super::*;
 
-/// The reason that a status gives to programs, and one of its metadata.
+/// The machine-readable reason of a status, and one of its metadata.
 fn said(status: &Status, key: &str) -> (String, String) {
     let info = status.get_details_error_info().unwrap();
     assert_eq!(info.domain, "lockstep.dev");
@@ -83,7 +83,7 @@ async fn nothing_is_said_to_those_who_may_not() {
     );
     assert_eq!(said(&status, "verb"), is("ACCESS_DENIED", "patch"));
     assert_eq!(said(&status, "user"), is("ACCESS_DENIED", "list"));
-    // Not even that it does not exist.
+    // The refusal does not even show that the JobSet does not exist.
     let status = api.restart("list:*", restart("other", "t")).await.unwrap_err();
     assert_eq!(status.code(), Code::PermissionDenied);
     assert!(api.patches.lock().unwrap().is_empty());
@@ -155,7 +155,7 @@ async fn a_replica_that_does_not_lead_says_so() {
     assert_eq!(status.code(), Code::Unavailable);
 }
 
-/// The numbers that platform.proto states.
+/// The limits in platform.proto.
 #[tokio::test]
 async fn who_finds_no_place_to_watch_is_told_how_many_there_are() {
     let api = Api::leading().await;

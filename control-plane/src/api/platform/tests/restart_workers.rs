@@ -1,4 +1,4 @@
-//! Restarts of some workers without the others, with an API server that keeps one JobSet.
+//! Worker restarts, with an API server that keeps one JobSet.
 
 use kube::client::Body;
 use lockstep_core::restart::{RestartLevel, Scope};
@@ -9,7 +9,7 @@ use super::*;
 struct StoredJobSet {
     jobset: JobSet,
     patches: Vec<Value>,
-    /// So many patches come too late.
+    /// This many patches come too late.
     conflicts: usize,
 }
 
@@ -53,7 +53,7 @@ fn client(server: &Server) -> kube::Client {
     kube::Client::new(service, "default")
 }
 
-/// A driver and two parameter servers, which are restarted one by one.
+/// A driver, and two parameter servers with worker restarts.
 fn trained() -> JobSet {
     let template = json!({"spec": {"completions": 2, "parallelism": 2, "template": {"spec": {"containers": [{"name": "worker"}]}}}});
     let mut alone = template.clone();
@@ -69,7 +69,7 @@ fn trained() -> JobSet {
     .unwrap()
 }
 
-/// Its state, with workers that agents restart one by one.
+/// Its state, with worker restarts by agents.
 fn state(jobset: &JobSet) -> Snapshot {
     let mut state = running("ours", "js", 4);
     state.jobset = Arc::new(jobset.clone());
@@ -157,7 +157,7 @@ async fn it_is_asked_for_on_what_was_read_and_once() {
         json!({"metadata": {"uid": "uid-js", "resourceVersion": "7", "annotations": {ANNOTATION: said}}});
     assert_eq!(server.lock().unwrap().patches, vec![patch; 3]);
 
-    // Another one waits until it has been acted upon.
+    // Another request waits until the leader has handled it.
     let status = api
         .restart_workers("patch:ours", stage("ps"), "t 2")
         .await

@@ -4,14 +4,14 @@ use kube::client::Body;
 
 use super::*;
 
-/// What the API server has been asked for, and what it has.
+/// The requests to the API server, and its JobSet.
 #[derive(Default)]
 struct StoredJobSet {
     jobset: Option<JobSet>,
     patches: Vec<Value>,
-    /// So many patches come too late.
+    /// This many patches come too late.
     conflicts: usize,
-    /// What admission says.
+    /// The refusal of admission, if any.
     refuses: Option<&'static str>,
 }
 

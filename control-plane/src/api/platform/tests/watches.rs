@@ -17,7 +17,7 @@ async fn a_watch_shows_all_that_is_then_what_changes() {
     assert_eq!(names(&first), ["one", "two"]);
     assert_eq!(watch.next().await, Event::Synced(pb::Synced {}));
 
-    // What says nothing new is not sent.
+    // An unchanged state is not sent.
     one.show(running("ours", "one", 0));
     two.show(running("ours", "two", 1));
     let group = watch.changed().await;
@@ -48,7 +48,7 @@ async fn a_jobset_that_is_made_anew_under_its_name_is_another_one() {
     let mut anew = running("ours", "js", 0);
     Arc::make_mut(&mut anew.jobset).metadata.uid = Some("uid-anew".to_owned());
     after.show(anew);
-    // What the task of the one before still says is not heard, nor that it ends.
+    // Later messages of the former group's task are ignored, and so is its end.
     before.show(running("ours", "js", 4));
     drop(before);
     let removed = pb::GroupKey {
@@ -152,12 +152,12 @@ async fn watches_end_by_their_deadlines_and_leave_their_places_to_others() {
         while watch.message().await?.is_some() {}
         Ok::<_, Status>(())
     };
-    // More than there are places, some at a time.
+    // More watches than there are places, some at a time.
     for _ in 0..6 {
         let ended = futures::future::join_all((0..50).map(|_| short())).await;
         for ended in ended {
             let status = ended.unwrap_err();
-            // On a busy machine a deadline may pass before the watch stands, which the client
+            // On a busy machine a deadline may pass before the watch is open, which the client
             // notices first.
             let early = status.code() == Code::Cancelled && status.message() == "Timeout expired";
             assert!(early || status.code() == Code::DeadlineExceeded, "{status}");

@@ -134,7 +134,7 @@ async fn what_an_api_server_sends_makes_others_go_and_never_goes_for_them() {
     let others = ["a", "b"].map(|sender| arrivals.begin(sender, SenderClass::Other, 30));
     assert!(takes(&of_server, 40));
     assert!(others.iter().all(|other| takes(other, 30)));
-    // However fast another one is, and however slow the server.
+    // Another sender may be fast, and the server slow.
     advance(WINDOW).await;
     let fast = arrivals.begin("c", SenderClass::Other, 40);
     assert!(!takes(&fast, 40));

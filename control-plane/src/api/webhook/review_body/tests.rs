@@ -10,7 +10,7 @@ fn admitting() -> Admission {
     admission(api_server(Ok(std::collections::BTreeMap::new())))
 }
 
-/// A review of so many bytes, from this address.
+/// A review of this many bytes from this address.
 fn asked(sender: u8, namespace: &str, bytes: usize) -> Request {
     let mut body = json!({"request": {"namespace": namespace}}).to_string();
     body.extend(std::iter::repeat_n(' ', bytes.saturating_sub(body.len())));
@@ -39,7 +39,7 @@ async fn a_namespace_that_fills_its_part_is_turned_away_and_no_other_one() {
     let second = ReviewBody::from_request(asked(1, "evil", 4 << 20), &admission).await;
     assert_eq!(second.err().unwrap().status(), StatusCode::TOO_MANY_REQUESTS);
     assert!(of(1, "good").is_ok());
-    // Another address that names it takes nothing of what the API server has for it.
+    // Another sender that names it takes no room of the API server.
     assert!(of(2, "evil").is_ok());
     drop(first);
     assert!(of(1, "evil").is_ok());
@@ -55,7 +55,7 @@ async fn small_ones_wait_for_no_large_ones() {
     assert!(large.iter().all(Option::is_some));
     assert!(
         now(asked(1, "e", 4 << 20), &admission).is_none(),
-        "there is no more room"
+        "there is no room left"
     );
     assert!(now(asked(1, "e", 4 << 10), &admission).unwrap().is_ok());
 }
@@ -179,7 +179,7 @@ async fn whatever_others_send_an_api_server_is_read_at_once() {
         let body = body.to_string();
         sent(sender, body.len(), body.into())
     };
-    // One that is judged, one that is read, and many that wait.
+    // One review is judged, one is read, and many wait.
     let judged = now(elements(1, "evil"), &admission).unwrap().ok();
     let large = now(asked(2, "evil", 6 << 20), &admission).unwrap().ok();
     assert!(judged.is_some() && large.is_some());

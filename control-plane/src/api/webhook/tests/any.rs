@@ -1,4 +1,4 @@
-//! Whatever is sent to a webhook, there is an answer, and it says what is wrong.
+//! A webhook answers any input, and says what is wrong.
 
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -16,7 +16,7 @@ const PATHS: [&str; 7] = [
     ray::CRON,
 ];
 
-/// A JobSet that says something everywhere.
+/// A JobSet with values in all fields.
 fn full() -> Value {
     let mut worker = worker();
     let pod = json!({
@@ -58,7 +58,7 @@ fn full() -> Value {
     object
 }
 
-/// Where values are in a document, as JSON pointers.
+/// The JSON pointers of all values in a document.
 fn pointers(value: &Value, at: &str, all: &mut Vec<String>) {
     let children: Vec<(String, &Value)> = match value {
         Value::Object(map) => map
@@ -114,7 +114,7 @@ fn check(sent: &[u8], code: StatusCode, body: &[u8]) -> Result<(), TestCaseError
     let response = &answer["response"];
     prop_assert!(response["uid"].is_string());
     if response["allowed"] == true {
-        // Damage in what nobody reads is not seen, and no API server sends it.
+        // Damage in fields that nothing reads is not seen, and no API server sends it.
         if let Some(patch) = response["patch"].as_str()
             && let Ok(mut review) = serde_json::from_slice::<Value>(sent)
         {
@@ -127,13 +127,13 @@ fn check(sent: &[u8], code: StatusCode, body: &[u8]) -> Result<(), TestCaseError
         let status = &response["status"];
         let message = status["message"].as_str().unwrap_or_default();
         prop_assert!(!message.is_empty(), "{}", said);
-        // Nothing that is sent is our own mistake.
+        // No input causes an internal error.
         prop_assert!(status["code"].as_i64().is_some_and(|code| code < 500), "{}", said);
     }
     Ok(())
 }
 
-/// Objects of this kind are sent, varied and damaged.
+/// Sends objects of this kind, varied and damaged.
 fn vary(operation: &str, object: &Value, paths: &'static [&'static str]) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -183,7 +183,7 @@ fn any_body_is_answered_and_what_is_wrong_is_said() {
     }
 }
 
-/// A RayJob that says something everywhere, and what else goes to a webhook of its own.
+/// A RayJob with values in all fields, and the other kinds with a webhook of their own.
 fn others() -> [(Value, &'static [&'static str]); 3] {
     let group = json!({
         "groupName": "g", "replicas": 2, "minReplicas": 1, "maxReplicas": 3, "rayStartParams": {"num-gpus": "1"},

@@ -118,7 +118,7 @@ async fn a_claim_that_says_too_much_to_be_compared_is_refused_with_why() {
     assert!(message.contains("no more than 8192 to be compared"), "{message}");
 }
 
-/// Looks after how many are asked for at once, of all reviews.
+/// Checks how many claims are looked up at once, over all reviews.
 #[tokio::test]
 async fn all_reviews_together_look_up_few_claims_at_once() {
     let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));

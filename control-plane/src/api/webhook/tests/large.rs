@@ -1,4 +1,4 @@
-//! Objects of which little text makes much.
+//! Small texts that become large objects.
 
 use lockstep_core::common::extent::Extent;
 

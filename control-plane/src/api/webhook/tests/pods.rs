@@ -6,7 +6,7 @@ const MUTATE_POD: &str = "/mutate--v1-pod";
 const VALIDATE_POD: &str = "/validate--v1-pod";
 const RACK: &str = "example.com/rack";
 
-/// An API server with the leader of a Job, on the node `n` of rack 7, if on any.
+/// An API server with the leader of a Job, either on no node or on the node `n` of rack 7.
 fn with_leader(node: Option<&str>) -> Client {
     let mut leader = pod("0");
     leader["spec"]["nodeName"] = json!(node);
@@ -21,8 +21,8 @@ fn with_leader(node: Option<&str>) -> Client {
     Client::new(service, "default")
 }
 
-/// A pod of a JobSet with exclusive placement, as it comes to the webhook: its namespace is that of
-/// the request.
+/// A pod of a JobSet with exclusive placement, as the webhook gets it: without a namespace, which
+/// the request has.
 fn pod(index: &str) -> Value {
     json!({
         "apiVersion": "v1",

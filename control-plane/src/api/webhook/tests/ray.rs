@@ -1,4 +1,4 @@
-//! Ray's resources: what is refused, and what is left alone.
+//! Ray's resources: which are refused, and which pass.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -8,7 +8,7 @@ pub(super) const CLUSTER: &str = "/validate-ray-io-v1-raycluster";
 pub(super) const JOB: &str = "/validate-ray-io-v1-rayjob";
 pub(super) const CRON: &str = "/validate-ray-io-v1-raycronjob";
 
-/// An API server on which KubeRay's leader renewed its Lease so long ago.
+/// An API server on which KubeRay's leader renewed its Lease this long ago.
 fn kuberay(ago: SignedDuration) -> Client {
     let renewed = format!("{:.6}", Timestamp::now() - ago);
     let lease = json!({
@@ -61,7 +61,7 @@ async fn passes(client: Client, path: &str, operation: &str, object: &Value, old
     answer["allowed"] == true
 }
 
-/// Why it is refused.
+/// The refusal of the object.
 async fn refused(path: &str, operation: &str, object: &Value, old: &Value) -> Value {
     let answer = ask(path, operation, object, old).await;
     assert_eq!(answer["allowed"], false, "{object}");
@@ -147,7 +147,7 @@ async fn what_was_wrong_before_stands_in_nobodys_way() {
         message.contains("headGroupSpec should have") && !message.contains("enableInTreeAutoscaling"),
         "{message}"
     );
-    // What cannot even be read can be labelled, and loses its finalizers.
+    // An unreadable object can be labelled, and can lose its finalizers.
     let unreadable = cluster(json!({"workerGroupSpecs": 7}));
     let mut labelled = unreadable.clone();
     labelled["metadata"]["labels"] = json!({"a": "b"});
@@ -162,7 +162,7 @@ async fn what_was_wrong_before_stands_in_nobodys_way() {
         ask(CLUSTER, "DELETE", &Value::Null, &unreadable).await["allowed"],
         true
     );
-    // What puts it right passes.
+    // A correction passes.
     assert_eq!(
         ask(CLUSTER, "UPDATE", &cluster(json!({})), &unreadable).await["allowed"],
         true
@@ -181,7 +181,7 @@ async fn what_others_look_after_is_left_alone() {
             true
         );
     }
-    // By nobody: it is KubeRay's while that runs.
+    // Without a manager it belongs to KubeRay while KubeRay runs.
     let open = cluster(json!({"enableInTreeAutoscaling": true}));
     let claimed =
         cluster(json!({"enableInTreeAutoscaling": true, "managedBy": "lockstep.dev/ray-controller"}));
@@ -197,7 +197,7 @@ async fn what_others_look_after_is_left_alone() {
     };
     assert!(create(5, &open).await && !create(300, &open).await);
     assert!(!create(5, &claimed).await);
-    // Where that cannot be found out, it is said.
+    // If that is unknown, the refusal says so.
     let unknown = ask_with(
         api_server(Err(500)),
         CLUSTER,

@@ -1,4 +1,4 @@
-//! A Service that has the name of the JobSet's.
+//! A Service with the name of the JobSet's.
 
 use super::*;
 

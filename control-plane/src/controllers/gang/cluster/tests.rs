@@ -16,7 +16,7 @@ fn node(name: &str, cpus: u32) -> SeenNode {
     serde_json::from_value(node).unwrap()
 }
 
-/// A pod of a gang, of 2 CPUs.
+/// A pod of a gang with 2 CPUs.
 fn pod(uid: &str, version: u32, gated: bool, node: Option<&str>, phase: &str) -> SeenPod {
     let gates: Vec<Value> = gated
         .then(|| json!({"name": labels::GANG_GATE}))
@@ -65,7 +65,7 @@ fn list_pods(cluster: &mut Cluster, pods: Vec<SeenPod>) {
     cluster.apply_pod(&Event::InitDone);
 }
 
-/// What is taken of a node, in thousandths of a CPU.
+/// The used part of a node, in thousandths of a CPU.
 fn taken(cluster: &Cluster, node: &str) -> Option<i128> {
     let node: &Node = cluster.nodes().get(node)?;
     Some(node.requested.get("cpu"))
@@ -101,7 +101,7 @@ fn a_bound_pod_takes_of_its_node_until_it_ends_or_is_gone() {
     assert!(cluster.apply_pod(&Event::Delete(pod("b", 5, false, Some("n"), "Running"))));
     assert_eq!(taken(&cluster, "n"), Some(0));
     let left = cluster.members("set");
-    assert_eq!(left.len(), 1, "the one that has ended is still of the gang");
+    assert_eq!(left.len(), 1, "the ended pod is still in the gang");
     assert_eq!(left[0].phase, PodPhase::Succeeded);
 }
 

@@ -12,9 +12,9 @@ use super::view::{NO_ROOM, REPEAT, object};
 use super::*;
 use crate::k8s::watch::namespace_budget::Room;
 
-/// What was asked of an API server: how, and where.
+/// The method and path of a request to an API server.
 type Asked = Arc<Mutex<Vec<(Method, String)>>>;
-/// Reason and words of each event, and how long after the beginning.
+/// The reason and note of each event, and how long after the start.
 type Told = Arc<Mutex<Vec<(Duration, String, String)>>>;
 
 /// A controller, and the API server that it writes to.
@@ -56,8 +56,8 @@ fn refused(code: u16, message: &str) -> (u16, Value) {
 }
 
 impl Scene {
-    /// `answer` gets the method, the path, and the number of requests before, and returns the API
-    /// server's answer. `None`: the request succeeds.
+    /// `answer` gets a method, a path, and the number of earlier requests, and returns the API
+    /// server's answer. Without one the request succeeds.
     fn new(
         jobset: &JobSet,
         answer: impl Fn(&Method, &str, usize) -> Option<(u16, Value)> + Send + Sync + 'static,
@@ -123,7 +123,7 @@ impl Scene {
         carry_out_all(&self.writer, &mut self.view, vec![decision]).await;
     }
 
-    /// Acts on what `decide` returns whenever a write may be tried again, for so long.
+    /// Acts on the result of `decide` for this long, each time that something may be tried again.
     async fn act_for(&mut self, lasts: Duration, decide: impl Fn(u32) -> Decision) {
         for number in 0.. {
             self.act(decide(number)).await;
@@ -184,7 +184,7 @@ fn writes(phase: GangPhase, message: &str, urgent: bool) -> Decision {
     }
 }
 
-/// A PodGroup of the same name belongs to another owner.
+/// A foreign PodGroup has the same name.
 fn foreign(method: &Method, path: &str) -> Option<(u16, Value)> {
     let exists = "podgroups \"group\" already exists";
     match (method, path.rsplit('/').next()?) {
@@ -214,7 +214,7 @@ async fn somebody_elses_pod_group_is_told_once_and_not_at_once() {
     assert_eq!(scene.asked(&Method::DELETE, "group"), 0);
 }
 
-/// The quota's usage changes with each answer, and in between the gang waits behind another.
+/// The used amount changes with each answer, and in between the gang waits behind another.
 #[tokio::test(start_paused = true)]
 async fn a_quota_is_told_once_although_its_words_change_and_messages_are_written() {
     let mut scene = Scene::new(&jobset(GangPhase::Waiting), |method, path, before| {
@@ -254,7 +254,7 @@ async fn a_pod_group_that_can_be_made_after_a_while_is_not_told_of() {
     assert_eq!(scene.told(), []);
     assert_eq!(scene.view.write_failures.next(), None);
     let made = scene.asked(&Method::POST, "podgroups");
-    assert!((4..8).contains(&made), "it is made once: {made}");
+    assert!((4..8).contains(&made), "it is created once: {made}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -288,7 +288,7 @@ async fn of_a_gang_that_runs_it_is_not_said_that_it_has_not_started() {
     );
 }
 
-/// The reconciler writes the same status at the same time.
+/// The reconciler writes the same status at that moment.
 #[tokio::test(start_paused = true)]
 async fn a_message_is_written_at_once_again_after_a_conflict() {
     let mut scene = Scene::new(&jobset(GangPhase::Waiting), |method, _, before| {
@@ -338,7 +338,7 @@ async fn one_for_which_there_is_no_room_waits_until_there_is_some_and_its_user_i
     tokio::time::advance(NO_ROOM).await;
     view.look_again();
     assert!(view.jobsets.contains_key(&key) && view.without_room.is_empty());
-    // A later, heavier status does not remove it.
+    // A later call does not take it away.
     assert!(view.room.takes("ns", None, 450));
     view.look(&object);
     assert!(view.jobsets.contains_key(&key));

@@ -30,8 +30,8 @@ fn wanted(exact: bool) -> PodGroupRef {
     }
 }
 
-/// An API server with this PodGroup, whose quota forbids new objects of this resource; and its
-/// requests other than reads.
+/// An API server with this PodGroup, whose quota forbids new objects of this resource, and all
+/// requests except reads.
 fn full(resource: &'static str, there: Option<Value>) -> (Client, Arc<Mutex<Vec<String>>>) {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let wrote = Arc::clone(&asked);
@@ -54,7 +54,7 @@ fn full(resource: &'static str, there: Option<Value>) -> (Client, Arc<Mutex<Vec<
             (&Method::GET, None) => failure(404, "NotFound"),
             (&Method::POST, _) if path.ends_with(resource) => failure(403, "Forbidden"),
             (&Method::POST, Some(_)) => failure(409, "AlreadyExists"),
-            // It is only asked whether that was taken.
+            // A dry run only checks if the object would be accepted.
             _ => (
                 201,
                 serde_json::to_value(workload(&jobset(), &wanted(true))).unwrap(),
@@ -102,7 +102,7 @@ async fn a_group_that_is_to_be_another_one_stays_where_none_may_be_made() {
     };
     let there = serde_json::to_value(group(&jobset(), &before)).unwrap();
     for resource in ["/workloads", "/podgroups"] {
-        // A group that need not be exact stays as it is.
+        // A PodGroup that need not be exact is not changed.
         let (client, _) = full(resource, Some(there.clone()));
         let made = create(&client, &metrics, &jobset(), &wanted(false)).await;
         assert_eq!(made.unwrap(), None, "{resource}");
@@ -112,7 +112,7 @@ async fn a_group_that_is_to_be_another_one_stays_where_none_may_be_made() {
         let asked = asked.lock().unwrap();
         assert!(asked.iter().all(|line| line.starts_with("POST")), "{asked:?}");
     }
-    // Nothing refuses it: it replaces the other one.
+    // Nothing refuses it: the other one is deleted first.
     let (client, asked) = full("/none", Some(there));
     let _ = create(&client, &metrics, &jobset(), &wanted(true)).await;
     let asked = asked.lock().unwrap();

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{SeenNode, SeenPod};
 
-/// A pod with everything that is read of one, and more.
+/// A pod with all fields that are read, and more.
 fn pod() -> Value {
     json!({
         "apiVersion": "v1", "kind": "Pod",

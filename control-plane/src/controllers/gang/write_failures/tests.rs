@@ -19,8 +19,7 @@ fn failure(what: WriteTarget) -> Failure {
     }
 }
 
-/// Makes the same write fail whenever it is tried, for so long. Returns the events, and their
-/// times.
+/// Makes the same write fail at each attempt, for this long. Returns the events and their times.
 async fn fail(
     write_failures: &mut WriteFailures,
     failure: &Failure,
@@ -81,8 +80,8 @@ async fn failures_that_are_far_apart_are_not_one() {
     }
 }
 
-/// For example, only a message is written, or a gang has to wait for others: then its PodGroup is
-/// not tried.
+/// As when a message is written, or a gang must let others start first: then its PodGroup is not
+/// tried.
 #[tokio::test(start_paused = true)]
 async fn nothing_but_the_same_makes_it_forgotten() {
     let (mut write_failures, object) = (WriteFailures::default(), ObjectRef::from_obj(&jobset()));

@@ -91,7 +91,7 @@ fn patterns_are_compiled_once_for_a_spec_and_not_all_are_kept() {
     assert!(Arc::ptr_eq(&first, &kept.of(&jobset("u", 1))));
     let changed = kept.of(&jobset("u", 2));
     assert!(!Arc::ptr_eq(&first, &changed));
-    assert_eq!(kept.0.lock().unwrap().len(), 1, "the spec of before is gone");
+    assert_eq!(kept.0.lock().unwrap().len(), 1, "the former spec is gone");
     for other in 0..KEPT {
         kept.of(&jobset(&format!("other {other}"), 1));
     }
@@ -99,7 +99,7 @@ fn patterns_are_compiled_once_for_a_spec_and_not_all_are_kept() {
     assert!(!Arc::ptr_eq(&changed, &kept.of(&jobset("u", 2))));
 }
 
-/// A decision that needs patterns waits until this is dropped.
+/// All reconciliations that need patterns wait until this is dropped.
 fn hold(patterns: &Arc<KeptPatterns>) -> mpsc::Sender<()> {
     let (release, released) = mpsc::channel();
     let (locked, is_locked) = mpsc::channel();

@@ -9,7 +9,7 @@ use super::*;
 use crate::k8s::watch::notify;
 use crate::telemetry::metrics::Metrics;
 
-/// Runs the controller, which hears once of Job `job`, until `done`.
+/// Notifies the controller once of Job `job`, and runs it until `done` returns true.
 async fn enforce(placement: &Placement, done: impl Future<Output = ()>) {
     let (notifier, changes) = notify::channel();
     notifier.add(JobRef::new("ns", "job"));
@@ -22,8 +22,8 @@ async fn enforce(placement: &Placement, done: impl Future<Output = ()>) {
     });
 }
 
-/// Longer than anything without a retry takes. Time is paused, so it passes when nothing else is
-/// left to do.
+/// Longer than any first attempt takes. Time is paused, so it passes only when nothing else is left
+/// to do.
 async fn quiet() {
     tokio::time::sleep(Duration::from_millis(50)).await;
 }

@@ -1,4 +1,4 @@
-//! An API server with some pods and nodes that records its requests.
+//! An API server with some pods and nodes that remembers its requests.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -21,7 +21,7 @@ struct State {
     nodes: BTreeMap<String, Value>,
     requests: Vec<String>,
     bodies: Vec<Value>,
-    /// How many deletions are still to fail.
+    /// The number of deletions that will still fail.
     failures: u32,
 }
 
@@ -57,12 +57,12 @@ impl Api {
         Client::new(service, "default")
     }
 
-    /// Method, path and label selector of each request so far.
+    /// The method, path and label selector of each request so far.
     pub(super) fn requests(&self) -> Vec<String> {
         self.state.lock().unwrap().requests.clone()
     }
 
-    /// What was sent with the writes so far.
+    /// The bodies of the writes so far.
     pub(super) fn bodies(&self) -> Vec<Value> {
         self.state.lock().unwrap().bodies.clone()
     }
@@ -122,7 +122,7 @@ fn status(code: u16, reason: &str) -> Value {
     json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": reason, "reason": reason, "code": code})
 }
 
-/// Decodes the few characters of a label selector in a query.
+/// Decodes a query with the few characters of a label selector.
 fn decoded(text: &str) -> String {
     text.replace("%2F", "/").replace("%3D", "=").replace("%2C", ",")
 }

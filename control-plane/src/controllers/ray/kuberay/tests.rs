@@ -16,10 +16,10 @@ fn lease(namespace: &str, holder: &str, ago: SignedDuration) -> Value {
         "spec": {"holderIdentity": holder, "renewTime": renewed}})
 }
 
-/// Leases in a page, whatever limit is asked for.
+/// The size of the API server's pages of Leases, whatever the client asks for.
 const PAGE: usize = 10;
 
-/// The page of these Leases that the query asks for.
+/// A page of these Leases that begins at the position in the query.
 fn page(leases: &[Value], query: &str) -> Value {
     let begin = query.split('&').find_map(|pair| pair.strip_prefix("continue="));
     let begin: usize = begin.map_or(0, |begin| begin.parse().unwrap());
@@ -32,8 +32,8 @@ fn page(leases: &[Value], query: &str) -> Value {
     json!({"metadata": {"continue": next}, "items": leases[begin..end]})
 }
 
-/// A cluster with these Leases. The operator of `kuberay` may do everything, a team's own operator
-/// only in `team`. Counts requests.
+/// A cluster with these Leases. The operator in `kuberay` has rights in all namespaces, a team's
+/// own only in `team`. Counts the requests.
 fn cluster(leases: Vec<Value>) -> (KubeRay, Arc<AtomicUsize>) {
     let asked = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&asked);
@@ -58,7 +58,7 @@ fn cluster(leases: Vec<Value>) -> (KubeRay, Arc<AtomicUsize>) {
                 let spec = json!({"containers": [], "serviceAccountName": "operator"});
                 (200, json!({"metadata": {"name": "operator-1"}, "spec": spec}))
             } else {
-                // Of these names, the code that the API server answers with.
+                // The name contains the code of the API server's answer.
                 let code = path.rsplit("/of-code-").next().and_then(|code| code.parse().ok());
                 let code: u16 = code.unwrap_or(404);
                 let reason = if code == 404 { "NotFound" } else { "Odd" };

@@ -39,7 +39,7 @@ fn the_status_of_what_cannot_be_read_and_who_looks_after_it_are_known() {
     let known = of(json!({"jobId": "j-abcde"})).read();
     assert!(known.is_claimed());
     assert_eq!(known.status.unwrap().job_id, "j-abcde");
-    // Nor can its status be read.
+    // Here its status is unreadable too.
     let known = of(json!({"jobId": 5})).read();
     assert_eq!(
         (known.metadata.name.as_deref(), &known.status),

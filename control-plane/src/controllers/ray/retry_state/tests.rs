@@ -16,15 +16,15 @@ use tower::service_fn;
 use super::*;
 use crate::k8s::apply::events::{self, Publisher};
 
-/// A ledger whose events go nowhere.
+/// A retry state without a recipient of events.
 fn retry_state() -> Ledger<RayJob> {
     let config = Config::new("http://127.0.0.1:1".parse().unwrap());
     let (news, _) = events::queue_as(Client::try_from(config).unwrap(), "test");
     Ledger::new(news)
 }
 
-/// A ledger, the publisher of its events, which ends when the ledger is gone, and the notes of the
-/// events. A repeated event has its note twice.
+/// A retry state, the task that publishes its events once it is dropped, and their notes. A
+/// repeated event repeats its note.
 fn told() -> (Ledger<RayJob>, Publisher, Arc<Mutex<Vec<String>>>) {
     let notes: Arc<Mutex<Vec<String>>> = Arc::default();
     let told = Arc::clone(&notes);
@@ -75,7 +75,7 @@ async fn what_is_due_is_looked_at_however_often_writes_have_failed() {
     assert_eq!(fails(), Action::requeue(Duration::from_secs(300)));
     retry_state.decided(&job, Some(SignedDuration::from_secs(7)));
     assert_eq!(fails(), Action::requeue(Duration::from_secs(7)));
-    // It comes nearer as time passes, whatever is tried in between.
+    // It comes nearer with time, whatever is tried meanwhile.
     let almost = Duration::from_millis(6_990);
     tokio::time::advance(almost).await;
     let left = Duration::from_secs(7).saturating_sub(almost);
@@ -85,7 +85,7 @@ async fn what_is_due_is_looked_at_however_often_writes_have_failed() {
     assert_eq!(retry_state.rests(&job), None);
     retry_state.decided(&job, None);
     assert_eq!(fails(), Action::requeue(Duration::from_secs(300)));
-    // It cannot even be observed: the deadline is still due, and after the look it no longer
+    // It cannot even be observed: the due look is still to come. After that look it no longer
     // counts.
     retry_state.decided(&job, Some(SignedDuration::from_secs(7)));
     retry_state.begins(&job);
@@ -93,8 +93,7 @@ async fn what_is_due_is_looked_at_however_often_writes_have_failed() {
     tokio::time::advance(Duration::from_secs(7)).await;
     retry_state.begins(&job);
     assert_eq!(fails(), Action::requeue(Duration::from_secs(300)));
-    // An object that could not be decided on, because others had the turn, does not rest for its
-    // earlier failures.
+    // An object that was observed but had no turn does not wait for former failures.
     retry_state.begins(&job);
     assert_eq!(retry_state.postponed(&job), Action::requeue(NEXT_TURN));
     assert_eq!(retry_state.rests(&job), None);
@@ -128,7 +127,7 @@ async fn why_nothing_is_done_is_told_once_for_each_object() {
     };
     for uid in ["u", "u", "v", "v"] {
         retry_state.tell_once(&job(uid), notice.clone());
-        // This success does not concern the notice.
+        // That does not mean that the reported write succeeded.
         retry_state.worked(&job(uid), None, true);
     }
     drop(retry_state);

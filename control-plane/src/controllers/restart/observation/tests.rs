@@ -10,7 +10,7 @@ use serde_json::json;
 use super::*;
 use crate::hub::{GroupPolicy, Outbox, Refusals, Registry};
 
-/// What the API server shows of these pods.
+/// These pods as the API server shows them.
 fn view(bound: &[(&str, Option<&str>)]) -> View {
     View {
         gathered: Gathered {
@@ -93,7 +93,7 @@ fn what_nodes_say_is_seen_whether_all_is_read_anew_or_only_the_news() {
     observation.listen(&link);
     assert_eq!(phases(&observation), [("p1", Phase::Running)]);
 
-    // Its pod is not visible yet. It is believed when it is.
+    // The API server does not show its pod yet: the report counts once it does.
     let other = connect(&registry, "n2");
     registry.report("n2", other, vec![worker("p3", pb::Phase::Running, 1)]);
     observation.listen(&link);
@@ -165,7 +165,7 @@ fn a_group_that_another_task_looks_after_by_now_is_left_alone() {
     let session = connect(&registry, "n1");
     registry.report("n1", session, vec![worker("p1", pb::Phase::Running, 1)]);
 
-    // What the first one does takes nothing from the second.
+    // The first task takes nothing away from the second.
     before.listen(&first);
     assert_eq!(first.reports(), []);
     first.forget();
@@ -190,8 +190,8 @@ fn a_node_is_believed_about_its_own_pods_alone() {
         registry.report(node, sessions[node], vec![worker(pod, phase, 9)]);
     };
     says("n1", "p1", pb::Phase::Running);
-    // A pod of another node, one without a node, and one that does not exist. None of these reports
-    // is taken in.
+    // Reports about a pod of another node, an unbound pod, and a missing pod: none of them is
+    // believed.
     says("n1", "p2", pb::Phase::Lost);
     says("n1", "p3", pb::Phase::Lost);
     says("n1", "forged", pb::Phase::Lost);
@@ -206,7 +206,7 @@ fn a_node_is_believed_about_its_own_pods_alone() {
         .collect();
     assert_eq!(believed, [("p1", "n1", Phase::Running)]);
 
-    // Only an impossible report counts as a lie, and only once, even if it is looked at again.
+    // Only a certain lie counts as one, and only once, however often the group looks.
     let lies = || refusals.count("foreign_pod");
     assert_eq!(lies(), 2);
     let mut observation = look(&link, &bound);
@@ -264,7 +264,7 @@ fn a_node_that_makes_up_a_generation_moves_nobody() {
             ..worker("p1", pb::Phase::Parked, 9)
         };
         registry.report("n1", session, vec![state]);
-        // The result is the same whether only the news is read or everything.
+        // The result is the same if it reads only the news or everything again.
         observation.listen(&link);
         let mut reports = observation.observed().reports.values();
         let heard = reports.next().map(|report| report.generation.0);
@@ -288,7 +288,7 @@ fn a_hello_wakes_only_the_groups_that_have_pods_on_the_node() {
     let link = registry.claim("u");
     let woken = || link.changed().now_or_never().is_some();
     connect(&registry, "n0");
-    assert!(woken(), "it has not looked yet: it may be waiting for any node");
+    assert!(woken(), "it has not looked yet, and may wait for any node");
 
     let observation = look(&link, &[("p1", Some("n1"))]);
     assert!(observation.observed().heard_nodes.is_empty());
@@ -323,7 +323,7 @@ async fn hellos_are_gathered_where_a_step_takes_long_and_failures_are_not() {
     assert_eq!(
         observation.observed().heard_nodes.len(),
         1,
-        "it is heard all the same"
+        "it is heard nevertheless"
     );
     registry.report("n1", session, vec![worker("p1", pb::Phase::Lost, 1)]);
     let told = tokio::time::timeout(soon, observation.news(&link, STEP)).await;
@@ -331,5 +331,5 @@ async fn hellos_are_gathered_where_a_step_takes_long_and_failures_are_not() {
 
     connect(&registry, "n1");
     let at_once = observation.news(&link, Duration::ZERO).now_or_never();
-    assert!(at_once.is_some(), "a small group has nothing to gather");
+    assert!(at_once.is_some(), "a small group does not wait");
 }

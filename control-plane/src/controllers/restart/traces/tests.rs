@@ -49,7 +49,7 @@ fn timeline() -> Timeline {
     }
 }
 
-/// The spans that reach a collector, the root last, as they were ended.
+/// The spans that reach a collector, in the order of their ends, the root last.
 async fn exported(announcement: Announcement) -> Vec<Span> {
     let mut collector = Collector::start().await;
     let traces = Traces::to(Some(&collector.endpoint)).unwrap();
@@ -71,7 +71,7 @@ fn restart(timeline: Timeline, cause: Cause, level: RestartLevel) -> Announcemen
     }
 }
 
-/// Name, nanoseconds after the failure at which it begins, and at which it ends.
+/// The name of a span, and its start and end in nanoseconds after the failure.
 fn times(spans: &[Span]) -> Vec<(&str, i64, i64)> {
     let after = |nanos: u64| i64::try_from(nanos).unwrap() - FAILED;
     spans

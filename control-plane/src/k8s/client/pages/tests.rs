@@ -9,11 +9,10 @@ use serde_json::json;
 
 use super::*;
 
-/// What a server was asked for: how many objects at most, from which on.
+/// A request to a server: the limit of objects, and the first one.
 type Asked = Arc<Mutex<Vec<(usize, usize)>>>;
 
-/// A server with one object of each of these sizes, and what it is asked for. Watches of it do not
-/// end.
+/// A server with one object of each of these sizes, and the requests to it. Its watches do not end.
 fn server(sizes: &[usize]) -> (Client, Asked) {
     let sizes = sizes.to_vec();
     let asked = Asked::default();
@@ -44,7 +43,7 @@ fn server(sizes: &[usize]) -> (Client, Asked) {
     (fitting(Client::new(service, "default")), asked)
 }
 
-/// The names of all that a watch lists first, with pages of 100.
+/// The names in the initial list of a watch, with pages of 100.
 async fn listed(client: Client) -> Vec<String> {
     let config = watcher::Config::default().page_size(100);
     let events = watcher(Api::<ConfigMap>::all(client), config);

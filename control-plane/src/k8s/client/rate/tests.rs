@@ -27,7 +27,7 @@ fn at(rates: Rates) -> Client {
     limited(Client::new(server, "default"), rates)
 }
 
-/// How long it takes until so many requests, sent at once, are answered.
+/// How long this many requests take if they are sent at once.
 async fn ask<K: Clone + Debug + DeserializeOwned>(api: Api<K>, times: usize) -> Duration {
     let began = Instant::now();
     let asked = join_all((0..times).map(|_| api.get("x"))).await;
@@ -39,7 +39,7 @@ async fn ask_nodes(client: &Client, times: usize) -> Duration {
     ask(Api::<Node>::all(client.clone()), times).await
 }
 
-/// How long it takes until one is answered.
+/// How long one request takes.
 async fn ask_path(client: &Client, path: &str) -> Duration {
     let began = Instant::now();
     let request = Request::get(path).body(Vec::new()).unwrap();
@@ -172,7 +172,7 @@ async fn all_kinds_together_have_one_rate_and_namespaces_lines_of_their_own() {
     let (busy, other) = tokio::join!(ask(pods("busy"), 100), other);
     assert_eq!(busy.as_secs(), 10);
     assert!(other < Duration::from_secs(2), "{other:?}");
-    // A Lease waits for nobody, nor does what is about no namespace.
+    // Requests for a Lease do not wait, nor do requests without a namespace.
     let leases = Api::<Lease>::namespaced(client.clone(), "busy");
     assert_eq!(ask(leases, 50).await.as_millis(), 0);
     assert_eq!(ask_nodes(&client, 50).await.as_millis(), 0);

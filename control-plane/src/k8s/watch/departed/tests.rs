@@ -78,7 +78,7 @@ async fn what_has_not_completed_or_is_of_another_run_or_jobset_is_as_if_it_had_n
         departed.put(&jobsets, &gone);
     }
     assert_eq!(names(&departed.of(&present)), [] as [&str; 0]);
-    // The JobSet that is known may be older than the Job, and not the other way round.
+    // The known JobSet may be older than the Job, but not newer.
     departed.put(&jobsets, &job("o", 2, 1, "Complete"));
     assert_eq!(names(&departed.of(&present)), [] as [&str; 0]);
     let mut later = present.clone();

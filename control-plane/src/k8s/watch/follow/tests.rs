@@ -17,8 +17,7 @@ fn job(name: &str, jobset: &str, version: u32) -> Job {
     job
 }
 
-/// Follows the events to their end; returns what is cached for each JobSet, and who was told about
-/// what.
+/// Follows the events to their end. Returns the cache for each JobSet, and the notifications.
 async fn follow(cache: &Arc<Cache<Job>>, writer: Writer<Job>, events: Vec<Event<Job>>) -> Vec<String> {
     let (notifier, mut notified) = notify::channel();
     let follow = Follow {
@@ -28,7 +27,7 @@ async fn follow(cache: &Arc<Cache<Job>>, writer: Writer<Job>, events: Vec<Event<
         owner: jobset_of::<Job>,
         told: vec![Subscriber::all(&notifier)],
     };
-    // What was told ends with the last who can tell.
+    // The notifications end with their last sender.
     drop(notifier);
     follow
         .run(stream::iter(events.into_iter().map(Ok)), CancellationToken::new())

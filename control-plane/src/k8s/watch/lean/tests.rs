@@ -165,7 +165,7 @@ fn owner(name: &str, uid: &str, controls: bool) -> Value {
     json!({"apiVersion": "v1", "kind": "K", "name": name, "uid": uid, "controller": controls})
 }
 
-/// UIDs of the owners that are read of a Service, and of a pod.
+/// The UIDs of the owners as read from a Service and from a pod.
 fn owners_of(owners: &Value) -> [Vec<String>; 2] {
     let object = json!({"metadata": {"ownerReferences": owners}});
     let (service, pod): (Service, Pod) = (read(&object), read(&object));
@@ -287,7 +287,7 @@ fn of_a_pod_that_is_asked_for_its_account_and_what_it_says_of_itself_are_read() 
     );
 }
 
-/// One of each kind that the caches read, or an error.
+/// An object of each kind that the caches read, or an error.
 fn read_all(bytes: &[u8]) -> [Option<ObjectMeta>; 4] {
     fn meta<K: Slim>(bytes: &[u8]) -> Option<ObjectMeta> {
         let read = serde_json::from_slice::<Lean<K>>(bytes).ok();

@@ -4,7 +4,7 @@ fn jobset(name: &str) -> ObjectRef<JobSet> {
     ObjectRef::new(name).within("ns")
 }
 
-/// What the watch brings of some JobSets' objects.
+/// A watch of the objects of some JobSets.
 #[derive(Default)]
 struct World {
     left_out: LeftOut,

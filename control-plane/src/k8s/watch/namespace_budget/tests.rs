@@ -15,7 +15,7 @@ use crate::k8s::watch::left_out;
 
 type WatchEvent = watcher::Result<Event<PackedJobSet>>;
 
-/// A JobSet of about so many bytes.
+/// A JobSet of about this many bytes.
 fn jobset(namespace: &str, name: &str, bytes: usize) -> PackedJobSet {
     let mut jobset: JobSet = serde_json::from_value(serde_json::json!({
         "metadata": {"name": name, "namespace": namespace},
@@ -32,7 +32,7 @@ fn jobset(namespace: &str, name: &str, bytes: usize) -> PackedJobSet {
     packed
 }
 
-/// A watch, as the API server would feed it.
+/// A watch, fed as by the API server.
 struct Fed {
     news: Arc<Mutex<Option<UnboundedSender<WatchEvent>>>>,
     begun: Arc<AtomicUsize>,
@@ -131,7 +131,7 @@ async fn one_that_is_kept_may_grow_a_little_and_is_gone_where_it_grows_without_b
     fed.says(Event::Apply(jobset("ns", "status", 60_000)));
     assert_eq!(come(&mut events), ["-status"]);
     assert_eq!(fed.left_out(), ["status"]);
-    // Nobody is dropped for what others take.
+    // No object is dropped for the use of others.
     fed.says(Event::Apply(jobset("ns", "full", 79_000)));
     assert_eq!(come(&mut events), ["+full"]);
 }
@@ -161,11 +161,7 @@ async fn what_was_left_out_is_listed_again_where_there_is_room() {
     assert_eq!(come(&mut events), ["list", "+late", "listed"]);
     tokio::time::advance(LOOK.0 * 3).await;
     assert!(come(&mut events).is_empty());
-    assert_eq!(
-        fed.begun.load(Ordering::Relaxed),
-        2,
-        "nothing is left out any more"
-    );
+    assert_eq!(fed.begun.load(Ordering::Relaxed), 2, "nothing is left out now");
 }
 
 #[tokio::test(start_paused = true)]
@@ -180,7 +176,7 @@ async fn a_new_list_keeps_what_was_kept_whatever_stands_before_it() {
     fed.says(Event::InitDone);
     assert_eq!(come(&mut events), ["list", "+z-known", "listed"]);
     assert_eq!(fed.left_out(), ["a-new"]);
-    // What went while nobody watched takes no room any more.
+    // Objects that were deleted while nothing watched take no more room.
     fed.says(Event::Apply(jobset("ns", "b-new", 30_000)));
     assert_eq!(come(&mut events), ["+b-new"]);
 }
@@ -206,7 +202,7 @@ fn labels_count_and_not_their_text_alone() {
     let bare = bytes_of(&meta);
     let labels = (0..1_000).map(|number| (format!("k{number}"), String::new()));
     meta.labels = Some(labels.collect());
-    // As was measured, about 107 bytes for each of these.
+    // Each takes about 107 bytes, as measured.
     assert!(bytes_of(&meta) - bare > 95_000, "{}", bytes_of(&meta));
 }
 

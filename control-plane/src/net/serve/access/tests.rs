@@ -11,8 +11,8 @@ use super::*;
 const METRICS: Action = Action::Get("/metrics");
 const HERE: &str = "10.0.0.1";
 
-/// An API server that knows the tokens `reader` and `stranger`, lets `reader` read, and counts
-/// questions.
+/// An API server that knows the tokens `reader` and `stranger`, allows `reader` to read, and counts
+/// requests.
 pub(in crate::net::serve) fn api_server() -> (Client, Arc<AtomicUsize>) {
     let asked = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&asked);
@@ -139,7 +139,7 @@ async fn each_wish_is_a_question_of_its_own() {
 
 #[tokio::test]
 async fn who_asks_much_from_one_address_keeps_nobody_of_another_one_waiting() {
-    // An API server that answers when the test says so.
+    // An API server that answers on the test's signal.
     let gate = Arc::new(Semaphore::new(0));
     let (asked, guard) = (Arc::new(AtomicUsize::new(0)), Arc::clone(&gate));
     let counter = Arc::clone(&asked);
@@ -175,11 +175,11 @@ async fn who_asks_much_from_one_address_keeps_nobody_of_another_one_waiting() {
         access.check(HERE, "guess once more", &METRICS).await.unwrap(),
         Verdict::TooMany
     );
-    // No more of them are under way, and another address is answered meanwhile.
+    // No further requests of this address are sent, and another address is answered meanwhile.
     let other = access.check("10.0.0.2", "reader", &METRICS).await.unwrap();
     assert_eq!(other, Verdict::Allowed);
     assert_eq!(asked.load(Ordering::Relaxed), callers::AT_ONCE + 2);
-    // What is known needs no place.
+    // A cached answer needs no place.
     assert_eq!(
         access.check(HERE, "reader", &METRICS).await.unwrap(),
         Verdict::Allowed
@@ -189,7 +189,7 @@ async fn who_asks_much_from_one_address_keeps_nobody_of_another_one_waiting() {
         assert_eq!(guess.await.unwrap().unwrap(), Verdict::Unknown);
     }
     assert_eq!(access.callers.known(), 0);
-    // Who gives up gives its place back.
+    // A caller that gives up frees its place.
     let mut given_up = Box::pin(access.check(HERE, "guess again", &METRICS));
     assert!(futures::poll!(&mut given_up).is_pending());
     drop(given_up);

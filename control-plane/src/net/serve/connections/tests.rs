@@ -7,7 +7,7 @@ use tokio::task::JoinHandle;
 use super::*;
 use crate::net::serve::http;
 
-/// The least number with which the tests can tell who is closed.
+/// The least number with which the tests can tell which connection is closed.
 const MOST: usize = 8;
 
 struct Server {
@@ -78,7 +78,7 @@ async fn send(client: &mut TcpStream, path: &str) {
     client.write_all(request.as_bytes()).await.unwrap();
 }
 
-/// What comes next, nothing where the connection has been closed.
+/// The next bytes; none if the connection is closed.
 async fn receive(client: &mut TcpStream) -> String {
     let mut buffer = [0; 1024];
     let read = client.read(&mut buffer).await.unwrap_or(0);
@@ -92,7 +92,7 @@ async fn more_silent_clients_than_there_may_be_keep_nobody_from_being_answered()
     let mut client = server.connect().await;
     send(&mut client, "/").await;
     assert!(receive(&mut client).await.ends_with("fast"));
-    // Those that came first are gone.
+    // The oldest ones are closed.
     for gone in &mut silent[..9 * MOST] {
         assert_eq!(receive(gone).await, "");
     }
@@ -136,19 +136,19 @@ async fn many_clients_of_other_networks_close_no_connection_of_one_that_has_few(
         client
     };
     let mut kept = [asked(1).await, asked(1).await];
-    // Those that ask nothing take the places of each other, however young they are.
+    // Connections without a request replace each other, even young ones.
     let mut silent = Vec::new();
     for client in 0..4 * MOST {
         silent.push(from(u8::try_from(2 + client % 4).unwrap()).await);
     }
-    // So do those whose requests wait for ever, as one does whose body never comes.
+    // So do those with requests that wait for ever, such as one whose body never comes.
     let mut waiting = Vec::new();
     for client in 0..4 * MOST {
         let mut client = from(u8::try_from(2 + client % 4).unwrap()).await;
         send(&mut client, "/slow").await;
         waiting.push(client);
     }
-    // Those that were answered make room by network.
+    // Answered connections make room by network.
     let mut others = Vec::new();
     for _ in 0..4 * MOST {
         others.push(asked(2).await);

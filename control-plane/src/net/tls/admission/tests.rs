@@ -28,7 +28,7 @@ async fn who_does_not_make_himself_known_is_cut_off() {
     let error = stranger.read(&mut byte).await.unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     assert_eq!(began.elapsed().as_secs(), PATIENCE.as_secs());
-    // It stays away, and is counted once.
+    // The connection stays closed, and is counted once.
     drop(stranger.connect_info().admit());
     assert!(stranger.read(&mut byte).await.is_err());
     assert_eq!(*turned_away.lock().unwrap(), ["unknown_client"]);
@@ -83,7 +83,7 @@ async fn who_has_left_is_cut_off_soon_and_nobody_is_told() {
         drop(first);
         sleep(PATIENCE).await;
         drop(second);
-        // Another one comes in time, and stays for a while.
+        // Another stream comes in time, and stays for a while.
         sleep(LINGER / 2).await;
         let third = visit.admit();
         sleep(PATIENCE).await;

@@ -1,4 +1,4 @@
-//! When another authority is due, and a stream that lives through the change.
+//! When a new CA is due, and a stream that survives the rotation.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ const fn days(days: i64) -> SignedDuration {
     SignedDuration::from_hours(24 * days)
 }
 
-/// The same after it was in a Secret, as every other replica sees it.
+/// The same after a round trip through a Secret, as every other replica sees it.
 fn reread(authority: &Authority) -> Authority {
     let mut data = BTreeMap::new();
     authority.put(&mut data);
@@ -36,12 +36,12 @@ fn reread(authority: &Authority) -> Authority {
     read
 }
 
-/// Steps at `now`, if there is something to do.
+/// The step at `now`, if there is one.
 fn step(authority: &Authority, now: Timestamp) -> Option<(Authority, Change)> {
     reread(authority).step(now).unwrap()
 }
 
-/// Checks that this is all that is done at `now`, and goes on with it.
+/// Checks that these are the only steps at `now`, and continues with the result.
 fn steps(authority: &mut Authority, now: Timestamp, expected: &[Change]) {
     let mut seen = Vec::new();
     while let Some((after, change)) = step(authority, now) {
@@ -62,8 +62,8 @@ fn another_one_is_due_a_year_after_one_began_to_sign() {
     steps(&mut authority, start() + days(366 + 364), &[]);
     steps(&mut authority, start() + days(366 + 365), &[Made, Told]);
 
-    // A clock that was years ahead when it was made: it is good from now on, and signs for a year
-    // from now, not from then.
+    // The CA was created by a clock that was years ahead: it is valid from now on, and signs for a
+    // year from now, not from then.
     let mut early = Authority::generate(start()).unwrap();
     let before = start() - days(3000);
     steps(&mut early, before, &[Renewed]);
@@ -88,7 +88,7 @@ fn an_authority_of_before_is_as_old_as_its_secret() {
     }
 }
 
-/// A server that sends back what it gets, with the certificate of the moment.
+/// An echo server with the present certificate.
 async fn echo(certificate: watch::Receiver<Certificate>) -> std::net::SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -104,7 +104,7 @@ async fn echo(certificate: watch::Receiver<Certificate>) -> std::net::SocketAddr
     address
 }
 
-/// A client that trusts exactly this.
+/// A client that trusts only this.
 async fn connect(address: std::net::SocketAddr, trusted: &str) -> std::io::Result<TlsStream<TcpStream>> {
     let mut roots = RootCertStore::empty();
     for ca in CertificateDer::pem_slice_iter(trusted.as_bytes()) {
@@ -131,7 +131,7 @@ async fn talks(stream: &mut TlsStream<TcpStream>) {
 
 #[tokio::test]
 async fn no_stream_is_dropped_and_who_has_heard_of_the_change_can_always_connect() {
-    // Certificates are good from the day before: their dates are checked by the clock.
+    // Certificates are valid from the day before, as the clock checks their dates.
     let now = Timestamp::now();
     let validity = || Some(Validity::days(now, SERVING_DAYS));
     let first = Authority::generate(now).unwrap();
@@ -145,7 +145,7 @@ async fn no_stream_is_dropped_and_who_has_heard_of_the_change_can_always_connect
     let mut announced = first.clone();
     steps(&mut announced, now + SIGNS, &[Change::Made, Change::Told]);
     talks(&mut connect(address, &trusted(&announced)).await.unwrap()).await;
-    // A replica that has not been started since still signs with the first: both must do.
+    // A replica that has not restarted since still signs with the first CA: both must work.
     let mut replaced = announced.clone();
     steps(&mut replaced, now + SIGNS + ANNOUNCED, &[Change::Signs]);
     talks(&mut connect(address, &trusted(&replaced)).await.unwrap()).await;
@@ -156,7 +156,7 @@ async fn no_stream_is_dropped_and_who_has_heard_of_the_change_can_always_connect
         talks(&mut connect(address, &trusted).await.unwrap()).await;
     }
     let unaware = connect(address, &trusted(&first)).await;
-    assert!(unaware.is_err(), "it is signed by another one");
+    assert!(unaware.is_err(), "another CA signed it");
 
     let mut forgotten = replaced;
     steps(

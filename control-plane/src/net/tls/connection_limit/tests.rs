@@ -79,7 +79,7 @@ fn one_client_of_many_addresses_is_one() {
     assert_eq!(network("::ffff:10.0.0.1"), network("10.0.0.1"));
     assert_ne!(network("10.0.0.1"), network("10.0.0.2"));
 
-    // The log of rejected clients names it once, too.
+    // The count of rejected clients also treats it as one.
     let name = |text: &str| ConnectionLimit::name(text.parse().unwrap());
     assert_eq!(name("2001:db8::ffff:1"), "2001:db8::/64");
     assert_eq!(name("::ffff:10.0.0.1"), "10.0.0.1");

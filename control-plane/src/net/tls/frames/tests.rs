@@ -12,7 +12,7 @@ fn goaway(code: u32) -> Vec<u8> {
     frame(GOAWAY, &payload)
 }
 
-/// What is found where the bytes are written so many at a time.
+/// The findings if this many bytes are written at a time.
 fn found(bytes: &[u8], at_once: usize) -> Vec<String> {
     let mut answers = Answers::default();
     let found = bytes.chunks(at_once).filter_map(|part| answers.wrote(part));
@@ -21,7 +21,7 @@ fn found(bytes: &[u8], at_once: usize) -> Vec<String> {
 
 #[test]
 fn an_error_of_the_clients_is_found_however_it_is_written() {
-    // Settings, data that look like an end, a stream that the client has cancelled, and the end.
+    // Settings, data that look like an end, a stream cancelled by the client, and the end.
     let bytes = [
         frame(4, &[0; 6]),
         frame(0, &goaway(1)),

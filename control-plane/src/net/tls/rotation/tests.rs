@@ -1,4 +1,4 @@
-//! The life of an authority, looked at through the Secret as every replica does.
+//! The life of a CA, read from the Secret as every replica does.
 
 use super::*;
 
@@ -21,7 +21,7 @@ fn data(rotation: &Rotation) -> BTreeMap<String, ByteString> {
     data
 }
 
-/// The same after it was in a Secret, as every other replica sees it.
+/// The same after a round trip through a Secret, as every other replica sees it.
 fn reread(rotation: &Rotation) -> Rotation {
     Rotation::from_data(TERMS, &data(rotation)).unwrap()
 }
@@ -30,8 +30,7 @@ fn first() -> Rotation {
     Rotation::generate(TERMS, start()).unwrap()
 }
 
-/// Goes through looks at these hours, and says what they did. Each is (hour, another one is due,
-/// all are told).
+/// Looks at these hours, and returns the steps. Each look is (hour, a new CA is due, all know it).
 fn live(mut rotation: Rotation, looks: &[(i64, bool, bool)]) -> (Rotation, Vec<Option<Change>>) {
     let mut changes = Vec::new();
     for (hour, due, told) in looks {
@@ -54,7 +53,7 @@ fn each_step_is_taken_when_its_time_has_come_whatever_the_clock_does() {
     const DUE: bool = true;
     const TOLD: bool = true;
     let month = 30 * 24;
-    /// What is seen at (hour, due, told), and what is done about it.
+    /// The input as (hour, due, told), and the step.
     type Case<'a> = (&'a str, &'a [((i64, bool, bool), Option<Change>)]);
     let cases: &[Case<'_>] = &[
         (
@@ -73,7 +72,7 @@ fn each_step_is_taken_when_its_time_has_come_whatever_the_clock_does() {
             ],
         ),
         (
-            "who is not told yet has the whole day from then on",
+            "a replica that does not know yet has the whole day from then on",
             &[
                 ((0, DUE, !TOLD), Some(Made)),
                 ((0, DUE, !TOLD), None),
@@ -95,7 +94,7 @@ fn each_step_is_taken_when_its_time_has_come_whatever_the_clock_does() {
             ],
         ),
         (
-            "a clock that is put back by a day while another one is announced: it is announced for a day more",
+            "a clock that is put back by a day while another CA is announced: it is announced for a day more",
             &[
                 ((24 * 300, DUE, TOLD), Some(Made)),
                 ((24 * 300, DUE, TOLD), Some(Told)),
@@ -106,7 +105,7 @@ fn each_step_is_taken_when_its_time_has_come_whatever_the_clock_does() {
             ],
         ),
         (
-            "by more than a day: its day begins anew",
+            "by more than a day: its day starts over",
             &[
                 ((24 * 300, DUE, TOLD), Some(Made)),
                 ((24 * 300, DUE, TOLD), Some(Told)),
@@ -130,7 +129,7 @@ fn each_step_is_taken_when_its_time_has_come_whatever_the_clock_does() {
             ],
         ),
         (
-            "while one is remembered: for a month from then on",
+            "while a former one is kept: for a month from then on",
             &[
                 ((24 * 100, DUE, TOLD), Some(Made)),
                 ((24 * 100, DUE, TOLD), Some(Told)),
@@ -164,7 +163,7 @@ fn replicas_whose_clocks_differ_agree() {
     let looks = [45, 50, 26, 50, 45, 26, 73, 74].map(|hour| (hour, true, true));
     let (_, changes) = live(made, &looks);
     assert_eq!(changes, [[None; 7].as_slice(), &[Some(Change::Signs)]].concat());
-    // Made by one that is ahead: the others can say at once that all are told.
+    // A replica with a clock ahead created it: the others can report at once that all know it.
     let (_, changes) = live(first(), &[50, 45, 45, 50, 73, 74].map(|hour| (hour, true, true)));
     let [made, told, signs] = [Change::Made, Change::Told, Change::Signs].map(Some);
     assert_eq!(changes, [made, told, None, None, None, signs]);
@@ -213,7 +212,7 @@ fn one_that_nears_its_end_all_the_same_is_renewed_by_its_key() {
     assert!(first.current.lasts_until(at(24 * 900)) && first.current.is_whole());
 }
 
-/// What versions before this one have written, the keys by name.
+/// The Secret of earlier versions, by key.
 #[test]
 fn what_was_written_before_there_was_anything_to_tell_is_read() {
     let (now, next, before) = (first(), first(), first());
@@ -237,10 +236,10 @@ fn what_was_written_before_there_was_anything_to_tell_is_read() {
         read.trusted(),
         [&now, &next, &before].map(|of| of.current.cert.as_str()).concat()
     );
-    // It signs a day after all were seen to be told, not a day after it was made.
+    // It signs a day after all are known to trust it, not a day after its creation.
     let (told, changes) = live(read, &[(100, false, true), (123, false, true)]);
     assert_eq!(changes, [Some(Change::Told), None]);
-    // They read it as before, and what is not of it stays.
+    // They read it as before, and unrelated keys stay.
     told.put(&mut old);
     for key in [
         "ca.crt",

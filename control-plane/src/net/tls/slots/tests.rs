@@ -27,7 +27,7 @@ async fn a_network_with_many_places_gives_its_oldest_to_one_with_few() {
     assert!(slots.take(network(1)).now_or_never().is_none());
     assert!(slots.take(network(2)).now_or_never().is_none());
     assert!(!is_lost(&few));
-    // Each gets what it gives back.
+    // Each gets the place that it has freed.
     drop(few);
     assert!(slots.take(network(2)).now_or_never().is_some());
     drop((many, second));
@@ -46,7 +46,7 @@ async fn where_all_have_as_many_who_waits_takes_the_place_that_was_held_longest(
     assert!(began.elapsed() >= UNDISTURBED && began.elapsed() <= UNDISTURBED + AGAIN);
     assert!(is_lost(&held[0]) && !held[1..].iter().any(is_lost));
     drop(late);
-    // What is given back is taken at once.
+    // A freed place is taken at once.
     let (waited, ()) = tokio::join!(
         async {
             let _all: Vec<_> = [slots.take(network(101)).await, slots.take(network(102)).await].into();
@@ -105,7 +105,7 @@ async fn a_place_with_an_open_stream_is_kept() {
     let other = slots.take(network(1)).await;
     let few = slots.take(network(2)).await;
     assert!(!is_lost(&streaming) && is_lost(&idle));
-    // All others are lost before it, whatever they are, and it is lost again once the stream has
+    // All other connections are closed before it, and it can be closed again once the stream has
     // ended.
     drop(idle);
     let second = slots.take(network(3)).await;

@@ -29,7 +29,7 @@ impl<'a> MakeWriter<'a> for Log {
     }
 }
 
-/// The lines that `say` leads to.
+/// The log lines of `say`.
 fn logged(say: impl FnOnce()) -> Vec<String> {
     let log = Log::default();
     let written = fmt::layer().with_writer(log.clone()).with_ansi(false);
@@ -115,7 +115,7 @@ async fn those_that_are_not_remembered_share_lines() {
     while next("x").is_some() {}
     assert_eq!(next("z"), None);
     tokio::time::advance(Duration::from_secs(1)).await;
-    // Those that spoke once are as good as new by now.
+    // Namespaces that logged only once have their full share again.
     assert_eq!(next("y"), Some((0, "y".to_owned())));
 }
 

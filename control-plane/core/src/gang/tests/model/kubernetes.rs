@@ -1,4 +1,4 @@
-//! What is around the controllers of the model: the Job controller, kube-scheduler and the
+//! The surroundings of the model's controllers: the Job controller, kube-scheduler and the
 //! kubelets.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,7 +40,7 @@ impl Model {
         let name = job.metadata.name.clone().unwrap();
         let spec = job.spec.as_ref().unwrap();
         let suspended = spec.suspend == Some(true);
-        // What it has counted stays counted, whatever becomes of the pod.
+        // What it has counted stays counted, even if the pod disappears.
         let counted = job
             .status
             .as_ref()
@@ -183,7 +183,7 @@ impl Model {
                     continue;
                 }
             };
-            // Pods that have ended are not there for it.
+            // It ignores ended pods.
             let bound = self.pods.values().filter(|pod| {
                 let spec = pod.spec.as_ref().unwrap();
                 let named = spec

@@ -1,4 +1,4 @@
-//! What must hold of gangs at all times.
+//! The invariants of gangs.
 
 use std::collections::BTreeSet;
 
@@ -8,11 +8,11 @@ use lockstep_api::GangPhase;
 use super::Model;
 use crate::gang::Part;
 
-/// How long writes that get lost may keep anything from being as it should, seconds.
+/// How long lost writes may delay the correct state, in seconds.
 const SLACK: i64 = 15;
 
 impl Model {
-    /// What must hold at all times.
+    /// Checks the invariants.
     pub(super) fn watch(&mut self) {
         let mut looked_at = BTreeSet::new();
         let mut held = BTreeSet::new();
@@ -54,7 +54,7 @@ impl Model {
                     continue;
                 }
                 let since = *self.partial_since.entry(key).or_insert(self.now);
-                // The time-out, the lost writes, and the time until the pods are gone.
+                // The time-out, the delay by lost writes, and the time until the pods are gone.
                 let longest = gang.timeout + SignedDuration::from_secs(SLACK);
                 assert!(
                     self.now.duration_since(since) <= longest,

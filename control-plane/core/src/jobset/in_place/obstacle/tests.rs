@@ -48,7 +48,7 @@ fn of_the_present_attempt_the_first_job_is_named() {
     };
     assert_eq!(Changed::among(&pods, 1), Some(expected));
     assert_eq!(Changed::among(&pods, 2), None);
-    // One that no Job controls is nobody's worker.
+    // A pod that no Job controls is not a worker.
     let stray = PodSummary {
         job_uid: None,
         ..pod("a", 1, shared())

@@ -8,7 +8,7 @@ fn refusal(pod: &Pod) -> String {
     admission(pod).unwrap_err().to_string()
 }
 
-/// The search of a follower, and what it finds.
+/// The leader that a follower finds among these pods.
 fn choose(follower: &Pod, candidates: &[Pod]) -> Result<String, String> {
     let members: Vec<Member> = candidates.iter().filter_map(Member::of).collect();
     let search = LeaderSearch::of_follower(follower).unwrap().unwrap();
@@ -128,7 +128,7 @@ fn pods_that_are_no_concern_of_placement_are_let_through_unchanged() {
     }
     let ordinary = without_annotation(pod("1"), annotations::EXCLUSIVE_TOPOLOGY);
     assert_eq!(admission(&ordinary), Ok(None));
-    assert_eq!(admission(&pod("0")), Ok(None), "a leader waits for nobody");
+    assert_eq!(admission(&pod("0")), Ok(None), "a leader does not wait");
 }
 
 #[test]

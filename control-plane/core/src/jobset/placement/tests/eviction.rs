@@ -6,7 +6,7 @@ use super::*;
 
 const DOMAIN: &str = "r1";
 
-/// The misplaced pods where the leader is in [`DOMAIN`].
+/// The misplaced pods if the leader is in [`DOMAIN`].
 fn evicted(pods: &[Member]) -> Vec<&Member> {
     question(pods.iter()).map_or_else(Vec::new, |asked| misplaced(pods.iter(), asked, DOMAIN))
 }

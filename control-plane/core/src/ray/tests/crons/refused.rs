@@ -1,4 +1,4 @@
-//! RayCronJobs that cannot be, or belong to another controller.
+//! RayCronJobs that are invalid, or belong to another controller.
 
 use super::*;
 

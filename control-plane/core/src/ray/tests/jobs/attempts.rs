@@ -1,4 +1,4 @@
-//! Attempts that fail, and those that follow.
+//! Failed attempts, and those that follow.
 
 use super::*;
 
@@ -28,7 +28,7 @@ fn kuberay_5211_attempts_never_overlap() {
     let mut stage = running(json!({"backoffLimit": 1}));
     stage.says("FAILED");
     assert!(stage.submitter.is_none());
-    // The same Ray as before, however ready: nothing is submitted to it.
+    // It is still the old Ray, even if it is ready: nothing is submitted to it.
     stage.session("s0").wait(60);
     assert_eq!((stage.phase(), stage.submitted.len()), (Phase::Retrying, 1));
     stage.session("s1");
@@ -92,7 +92,7 @@ fn kuberay_1489_3903_a_head_that_was_started_anew_is_a_failed_attempt() {
     stage.settle();
     assert_eq!(stage.phase(), Phase::Running);
     stage.session("s1");
-    // It is another Ray already, and needs no restart.
+    // It is a new Ray already, and needs no restart.
     assert_eq!((stage.phase(), stage.status().num_retries), (Phase::Running, 1));
     assert!(stage.restarts.is_empty() && stage.submitted.len() == 2);
     stage.session("s2");
@@ -115,7 +115,7 @@ fn a_session_that_was_not_written_down_is_that_of_the_ray_that_knows_the_job() {
         ),
         (Phase::Running, "s0", 0)
     );
-    // From then on another one is noticed.
+    // From then on a new one is noticed.
     stage.session("s1");
     assert_eq!(stage.status().reason, "HeadRestarted");
 }
@@ -133,7 +133,7 @@ fn kuberay_1489_ray_that_stays_out_of_reach_is_not_waited_for_for_ever() {
     );
 }
 
-/// One that Ray runs, with a submitter whose pod is ready.
+/// A job that Ray runs, with a submitter whose pod is ready.
 fn seen_by_its_submitter(spec: Value) -> Stage {
     let mut stage = running(spec);
     let submitter = stage.submitter.as_mut().unwrap();
@@ -158,7 +158,7 @@ fn a_dashboard_that_only_the_control_plane_does_not_reach_ends_nothing() {
         );
         assert!(status.message.contains("is left to run"), "{}", status.message);
         assert_eq!(stage.plan().requeue_after, Some(SignedDuration::from_secs(15)));
-        // Ray is back, and tells of itself.
+        // Ray is back, and reports the job itself.
         stage.ray = Ray::Reached {
             session: "s0".to_owned(),
             job: None,
@@ -166,7 +166,7 @@ fn a_dashboard_that_only_the_control_plane_does_not_reach_ends_nothing() {
         stage.says("RUNNING");
         assert_eq!(stage.status().message, "it is RUNNING");
         assert_eq!(stage.plan().requeue_after, Some(SignedDuration::from_secs(2)));
-        // What the submitter has seen of the end counts meanwhile.
+        // Until then the end that the submitter has seen counts.
         stage.ray = Ray::Unreachable;
         stage.wait(3600).submitter_ends("Complete", "");
         assert_eq!((stage.phase(), stage.submitted.len()), (Phase::Complete, 1));
@@ -237,7 +237,7 @@ fn a_ray_that_knows_the_attempt_before_is_the_same_one_whatever_is_known_of_it()
     };
     stage.wait(60);
     assert_eq!((stage.phase(), stage.submitted.len()), (Phase::Retrying, 1));
-    // In the end the cluster is given up, with all that runs on it.
+    // In the end the cluster is given up with everything on it.
     stage.wait(180);
     assert_eq!((stage.phase(), stage.clusters.len()), (Phase::Initializing, 2));
 }
@@ -282,7 +282,7 @@ fn kuberay_4637_a_head_that_never_starts_fails_the_job() {
     restarted(&mut stage, 3);
     assert_eq!(stage.phase(), Phase::Initializing);
     restarted(&mut stage, 4);
-    // The next attempt has a cluster of its own, at once, and its own restarts.
+    // The next attempt has its own cluster at once, and its own count of restarts.
     assert_eq!((stage.phase(), stage.clusters.len()), (Phase::Initializing, 2));
     assert_eq!((stage.status().num_retries, stage.restarts.len()), (1, 0));
     restarted(&mut stage, 4);
@@ -458,7 +458,7 @@ fn the_end_of_a_job_that_is_between_two_attempts_stops_the_one_that_was_made() {
     stage.wait(100);
     assert_eq!((stage.phase(), &stage.status().job_id), (Phase::Failed, &id));
     assert_eq!(stage.status().session, "s0");
-    // It is told until it has heard.
+    // Ray is asked to stop the job until it has done so.
     let told = stage.stopped.len();
     stage.wait(2);
     assert!(stage.stopped.len() > told && stage.stopped.iter().all(|stopped| *stopped == id));

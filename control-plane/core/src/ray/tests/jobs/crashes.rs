@@ -1,5 +1,5 @@
-//! A control plane that is killed between any two writes: each attempt is submitted once, and none
-//! beside another.
+//! A control plane that is killed between any two writes: each attempt is submitted once, and no
+//! two overlap.
 
 use std::collections::BTreeMap;
 
@@ -7,18 +7,18 @@ use lockstep_api::InPlacePhase;
 
 use super::*;
 
-/// Plans that are carried out before the test gives up.
+/// The number of plans before the test gives up.
 const STEPS: usize = 200;
 
-/// Ray itself, and what its jobs become.
+/// Ray itself, and the states of its jobs.
 #[derive(Default)]
 struct Model {
-    /// The run of Ray, and whether there is one.
+    /// The number of Ray's present run; `None` if Ray is down.
     session: Option<u32>,
     sessions: u32,
-    /// Status by id, of the present run.
+    /// Status by id in the present run.
     jobs: BTreeMap<String, &'static str>,
-    /// Ids of all submissions that Ray has taken.
+    /// The ids of all submissions that Ray has accepted.
     taken: Vec<String>,
 }
 
@@ -30,7 +30,7 @@ impl Model {
     }
 
     fn submit(&mut self, id: &str) {
-        // Ray takes an id once.
+        // Ray accepts an id once.
         if self.jobs.contains_key(id) {
             return;
         }
@@ -54,11 +54,11 @@ impl Model {
     }
 }
 
-/// Writes that are carried out, one after the other, until the control plane is killed.
+/// The number of writes that succeed before the control plane is killed.
 struct Fuse(Option<usize>);
 
 impl Fuse {
-    /// True if this write is made.
+    /// True if this write happens.
     fn burns(&mut self) -> bool {
         match &mut self.0 {
             Some(0) => {
@@ -74,7 +74,7 @@ impl Fuse {
     }
 }
 
-/// Carries a plan out up to the write at which the control plane is killed.
+/// Executes a plan up to the write at which the control plane is killed.
 fn act(stage: &mut Stage, model: &mut Model, plan: JobPlan, fuse: &mut Fuse) {
     let parts = [
         JobPlan {
@@ -149,7 +149,7 @@ fn act(stage: &mut Stage, model: &mut Model, plan: JobPlan, fuse: &mut Fuse) {
     }
 }
 
-/// What the submitter does, where there is one: for the session that it was made for.
+/// The action of the submitter, if there is one, for its own session.
 fn submitter(stage: &Stage, model: &mut Model) {
     let Some(job) = &stage.submitter else { return };
     let id = job.metadata.annotations.as_ref().unwrap()[keys::JOB_ID].clone();
@@ -163,7 +163,7 @@ fn submitter(stage: &Stage, model: &mut Model) {
 }
 
 /// A job whose first attempt fails and whose second succeeds, with a control plane that is killed
-/// at one write. Whether it was.
+/// at one write. Returns true if it was killed.
 fn killed_at(write: usize, spec: &Value, is_kuberays: bool) -> bool {
     let told = format!("killed at write {write}, {spec}, {is_kuberays}");
     let mut stage = Stage::new(spec.clone());
@@ -184,7 +184,7 @@ fn killed_at(write: usize, spec: &Value, is_kuberays: bool) -> bool {
         let plan = stage.plan();
         act(&mut stage, &mut model, plan, &mut fuse);
         submitter(&stage, &mut model);
-        // Ray is seen to run each job once before it ends.
+        // The control plane sees Ray run each job once before it ends.
         let attempts = model.taken.len();
         if stage.seconds % 5 == 4 {
             for status in model.jobs.values_mut().filter(|status| **status == "RUNNING") {

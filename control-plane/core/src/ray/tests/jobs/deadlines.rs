@@ -1,4 +1,4 @@
-//! When a job must have ended, or begun, and what becomes of it then.
+//! Deadlines for the start and the end of a job.
 
 use super::*;
 
@@ -14,7 +14,7 @@ fn the_deadline_beats_the_retries_and_stops_the_job() {
     );
     assert!(stage.status().deadline_exceeded && stage.status().num_retries == 0);
     assert!(!stage.stopped.is_empty() && stage.restarts.is_empty());
-    // It is told again until it has heard.
+    // Ray is asked again until it has stopped the job.
     let told = stage.stopped.len();
     stage.wait(2);
     assert!(stage.stopped.len() > told);
@@ -56,10 +56,10 @@ fn the_pre_running_deadline_is_over_once_the_job_runs() {
     let mut stage = running(limit.clone());
     stage.wait(60);
     assert_eq!(stage.phase(), Phase::Running);
-    // Nor does it hold while the next attempt is prepared.
+    // The deadline does not apply while the next attempt is prepared either.
     stage.says("FAILED").wait(60);
     assert_eq!(stage.phase(), Phase::Retrying);
-    // An attempt that failed before anything was submitted is no submission.
+    // An attempt that failed before its submission does not count as submitted.
     let mut stage = Stage::new(limit);
     stage.settle();
     let cluster = stage.cluster.as_mut().unwrap();
@@ -85,7 +85,7 @@ fn the_pre_running_deadline_does_not_stop_what_ray_has_taken() {
         stage.step();
         let before = stage.job.status.clone();
         stage.step();
-        // It was submitted at the last moment, and that could not be written down.
+        // It was submitted at the last moment, and the status could not be written.
         stage.job.status = before;
         assert_eq!((stage.phase(), stage.submitted.len()), (Phase::Initializing, 1));
         if known {

@@ -1,4 +1,4 @@
-//! What is deleted and does not go, and submitters whose pods are lost.
+//! Deleted objects that stay, and submitters whose pods are lost.
 
 use super::*;
 use crate::ray::job::Pods;
@@ -19,7 +19,7 @@ fn a_cluster_that_does_not_go_is_named_once() {
         (json!({"shutdownAfterJobFinishes": true}), true),
     ] {
         let mut stage = running(spec);
-        // It goes no further than that: a pod of it is on a node that is lost.
+        // The deletion stops there: one of its pods is on a lost node.
         stage.cluster.as_mut().unwrap().metadata.deletion_timestamp = Some(Time(at(0)));
         stage.submitter = None;
         match suspend {
@@ -61,11 +61,11 @@ fn a_cluster_that_is_deleted_while_the_job_runs_ends_the_attempt_at_once() {
         "{:?}",
         stage.status()
     );
-    // The next one has another.
+    // The next attempt has another cluster.
     stage.runs("s1");
     assert_eq!((stage.clusters.len(), stage.submitted.len()), (2, 2));
     assert_ne!(stage.clusters[0], stage.clusters[1]);
-    // What the submitter has seen before counts.
+    // What the submitter has seen until then counts.
     (stage.cluster, stage.jobset, stage.ray) = (None, None, Ray::Unreachable);
     stage.submitter_ends("Complete", "");
     assert_eq!((stage.phase(), stage.status().succeeded), (Phase::Complete, 1));
@@ -128,7 +128,7 @@ fn a_submitter_that_does_not_go_is_named() {
     );
 }
 
-/// How a plan has the submitter deleted.
+/// How a plan deletes the submitter.
 fn how(plan: &JobPlan) -> Option<Pods> {
     plan.delete_submitter.as_ref().map(|(_, pods)| *pods)
 }
@@ -158,7 +158,7 @@ fn nothing_goes_on_before_the_pods_of_a_submitter_are_gone_unless_they_never_go(
         let plan = stage.plan();
         assert_eq!(how(&plan), Some(Pods::Later));
         assert_eq!(warnings(&plan), ["FailedToDeleteRayJobSubmitter"]);
-        // Somebody else's finalizer holds it now, and it is not deleted again and again.
+        // A foreign finalizer holds it now, and it is not deleted again and again.
         let meta = &mut stage.submitter.as_mut().unwrap().metadata;
         meta.finalizers = Some(vec!["example.com/held".to_owned()]);
         assert_eq!(how(&stage.plan()), None);

@@ -1,8 +1,8 @@
-//! What is believed of how a job has ended, and what is waited for before a cluster goes.
+//! Which reports of the end of a job count, and what must happen before a cluster is deleted.
 
 use super::*;
 
-/// A submitter that runs its user's own command.
+/// A submitter that runs a command of the user.
 fn own_command() -> Value {
     json!({"submitterPodTemplate": {"spec": {"containers": [{"name": "mine", "command": ["submit-it"]}]}}})
 }

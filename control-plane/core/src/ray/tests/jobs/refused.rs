@@ -1,4 +1,4 @@
-//! RayJobs that cannot be, or belong to another controller.
+//! RayJobs that are invalid, or belong to another controller.
 
 use lockstep_api::ray::RayClusterStatus;
 
@@ -104,7 +104,7 @@ fn a_spec_that_was_put_right_is_looked_at_again() {
     assert_eq!(stage.phase(), Phase::Initializing);
 }
 
-/// A strategy that KubeRay takes.
+/// A strategy that KubeRay accepts.
 fn strategy() -> Value {
     json!({"onSuccess": {"policy": "DeleteSelf"}, "onFailure": {"policy": "DeleteWorkers"}})
 }
@@ -166,7 +166,10 @@ fn a_field_that_comes_while_the_job_runs_is_named_once() {
         ),
         (Phase::Running, message)
     );
-    assert!(changed(&mut stage, strategy).is_empty(), "that is known");
+    assert!(
+        changed(&mut stage, strategy).is_empty(),
+        "that was reported before"
+    );
     assert!(changed(&mut stage, Value::Null).is_empty());
     assert!(stage.settle().status().conditions.is_empty());
 }
@@ -185,7 +188,8 @@ fn jobs_of_other_controllers_are_left_alone() {
     }
 }
 
-/// A job that KubeRay's controller has begun, which writes the same status and the same finalizer.
+/// A job that KubeRay's controller has begun. That controller writes the same status and the same
+/// finalizer.
 fn kuberays(phase: Phase, managed_by: Value) -> Stage {
     let mut stage =
         Stage::new(json!({"jobId": "stated", "shutdownAfterJobFinishes": true, "managedBy": managed_by}));
@@ -209,7 +213,7 @@ const PHASES: [Phase; 4] = [
 
 #[test]
 fn a_job_that_kuberay_has_begun_is_left_to_it() {
-    // Whether its controller runs at this moment or not.
+    // With and without a running controller of KubeRay.
     for (phase, kuberay) in PHASES
         .into_iter()
         .flat_map(|phase| [(phase.clone(), true), (phase, false)])
@@ -282,7 +286,8 @@ fn an_id_of_the_jobs_own_is_taken_where_it_can_be_asked_for() {
 
 #[test]
 fn a_job_that_was_tried_very_often_is_still_known_as_begun() {
-    // KubeRay runs, and states no manager: it would be left alone if it were not.
+    // KubeRay runs, and the job names no manager: a job that has not begun would be left to
+    // KubeRay.
     for attempts in [1000, 1001, 5000, i32::MAX] {
         let mut stage = Stage::new(json!({"backoffLimit": i32::MAX, "retryPolicy": "NewCluster"}));
         stage.settle();
@@ -452,7 +457,7 @@ fn variables_that_ray_never_takes_are_refused_by_name() {
             status.message
         );
     }
-    // One that was begun before keeps what it states, for Ray to say.
+    // A job that has begun keeps its values, and Ray reports the fault.
     let mut stage = Stage::new(json!({"submissionMode": "HTTPMode"}));
     stage.settle().head_is_ready().settle();
     stage.job.spec.runtime_env_yaml = "env_vars: {A: 1}\npip: [x]\n".to_owned();

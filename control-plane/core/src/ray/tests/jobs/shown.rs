@@ -1,8 +1,8 @@
-//! What the driver has printed is shown to its end.
+//! The driver's output is shown to its end.
 
 use super::*;
 
-/// One that Ray runs, with a submitter whose pod is ready.
+/// A job that Ray runs, with a submitter whose pod is ready.
 fn showing(spec: Value) -> Stage {
     let mut stage = running(spec);
     stage.submitter.as_mut().unwrap().status = Some(JobStatus {
@@ -29,7 +29,7 @@ fn what_comes_after_the_end_waits_for_the_submitter() {
         assert!(stage.submitter.is_some() && stage.status().end_time.is_some());
         let plan = stage.plan();
         assert_eq!(plan.requeue_after, Some(SignedDuration::from_secs(2)));
-        // Whatever becomes of Ray, or is asked for, meanwhile.
+        // Whatever happens to Ray or is requested meanwhile.
         stage.ray = Ray::Unreachable;
         stage.job.spec.active_deadline_seconds = Some(1);
         stage.wait(10);

@@ -1,10 +1,10 @@
-//! The definition of RayJobs is KubeRay's, and drops what is ours of the status.
+//! RayJobs with KubeRay's definition, which drops our fields of the status.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// What KubeRay's definition keeps of a status.
+/// The part of a status that KubeRay's definition keeps.
 pub(super) fn pruned(status: &RayJobStatus) -> RayJobStatus {
     let mut status = serde_json::to_value(status).unwrap();
     for field in [
@@ -26,7 +26,7 @@ pub(super) fn pruned(status: &RayJobStatus) -> RayJobStatus {
     serde_json::from_value(status).unwrap()
 }
 
-/// A job on KubeRay's definition that Ray runs.
+/// A job with KubeRay's definition that Ray runs.
 fn runs(spec: Value) -> Stage {
     let mut stage = Stage::new(spec);
     stage.is_kuberays = true;
@@ -73,7 +73,7 @@ fn whoever_dies_before_the_status_is_written_has_decided() {
     stage.settle();
     assert_eq!((stage.phase(), stage.status().failed), (Phase::Retrying, 1));
     assert_eq!(recalled(&stage).num_retries, 1);
-    // What was decided is shown also if nothing else is to be done.
+    // The decision is also shown if nothing else is to be done.
     stage.session("s1").says("SUCCEEDED");
     let shown = stage.job.status.clone();
     stage.job.status.as_mut().unwrap().job_deployment_status = Some(Phase::Running);
@@ -84,7 +84,7 @@ fn whoever_dies_before_the_status_is_written_has_decided() {
 
 #[test]
 fn a_status_and_an_annotation_that_are_lost_fail_no_job_that_runs() {
-    // As where a manifest was put in its place.
+    // As if a manifest had replaced the object.
     let mut stage = runs(json!({"backoffLimit": 1}));
     stage.says("FAILED").session("s1").says("RUNNING");
     stage.job.metadata.annotations = None;
@@ -92,7 +92,7 @@ fn a_status_and_an_annotation_that_are_lost_fail_no_job_that_runs() {
     let seen = recalled(&stage);
     assert_eq!((stage.phase(), stage.status().failed), (Phase::Running, 1));
     assert_eq!((seen.num_retries, seen.session.as_str()), (1, "s1"));
-    // As from a backup.
+    // As if restored from a backup.
     let mut stage = runs(json!({}));
     stage.job.status = None;
     stage.says("RUNNING").wait(400);
@@ -109,7 +109,7 @@ fn what_is_not_this_jobs_is_not_believed() {
     let mut former = runs(json!({}));
     former.says("SUCCEEDED");
     let annotations = former.job.metadata.annotations.clone();
-    // A manifest that was made from it, with another UID.
+    // A manifest that was made from the object, with another UID.
     let mut stage = Stage::new(json!({}));
     stage.is_kuberays = true;
     stage.job.metadata.annotations.clone_from(&annotations);
@@ -118,12 +118,12 @@ fn what_is_not_this_jobs_is_not_believed() {
     assert_eq!((stage.phase(), stage.clusters.len()), (Phase::Initializing, 1));
     let copied = stage.cluster.as_ref().unwrap().metadata.annotations.clone();
     assert!(!copied.unwrap_or_default().contains_key(keys::JOB_STATUS));
-    // If the definition keeps the whole status that is what counts.
+    // If the definition keeps the whole status, the status counts.
     let mut stage = running(json!({}));
     stage.job.metadata.annotations = annotations;
     stage.says("RUNNING");
     assert_eq!(stage.phase(), Phase::Running);
-    // And no text is an error.
+    // No text causes an error.
     for text in [
         "",
         "null",
@@ -144,7 +144,7 @@ fn a_job_that_kuberay_has_begun_since_is_not_begun_again() {
     stage.is_kuberays = true;
     stage.settle();
     assert_eq!(stage.phase(), Phase::Suspended);
-    // It is let go, and KubeRay was there for a while.
+    // The job is resumed, and KubeRay has managed it for a while.
     let theirs = RayJobStatus {
         job_deployment_status: Some(Phase::Running),
         ray_cluster_name: "rj-kuberays".to_owned(),
@@ -181,7 +181,7 @@ fn the_annotation_goes_once_the_definition_keeps_the_status() {
     let mut stage = runs(json!({"backoffLimit": 1}));
     stage.says("FAILED");
     assert!(stage.job.annotation(keys::JOB_STATUS).is_some());
-    // Ours takes the place of KubeRay's. What is dropped already stands only in the annotation.
+    // Our definition replaces KubeRay's. The fields that were dropped are only in the annotation.
     stage.is_kuberays = false;
     assert!(!stage.plan().forget);
     stage.session("s1").says("RUNNING");
@@ -196,7 +196,7 @@ fn the_annotation_goes_once_the_definition_keeps_the_status() {
     stage.job.status = Some(pruned(stage.status()));
     stage.says("FAILED");
     assert_eq!((stage.phase(), stage.status().failed), (Phase::Failed, 2));
-    // A status that was dropped after all, when the annotation had gone, fails no job.
+    // If the status was dropped after the annotation had gone, the job does not fail.
     let mut stage = runs(json!({}));
     stage.job.metadata.annotations = None;
     stage.says("RUNNING").says("SUCCEEDED");
@@ -211,7 +211,7 @@ fn a_definition_that_keeps_the_status_has_no_annotation() {
     assert!(stage.job.metadata.annotations.is_none());
 }
 
-/// Values that are out of place, or out of bounds.
+/// Values of the wrong type, or out of bounds.
 fn odd() -> impl Strategy<Value = Value> {
     prop_oneof![
         any::<i64>().prop_map(Value::from),
@@ -234,7 +234,7 @@ fn odd() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
-    /// Who may write annotations may write this one, and knows the UID.
+    /// A user who may write annotations may write this one, and knows the UID.
     #[test]
     fn whatever_somebody_writes_in_its_place_something_is_decided(
         changes in prop::collection::vec((any::<prop::sample::Index>(), odd()), 1..4),
@@ -262,7 +262,7 @@ proptest! {
                     job: Some(RayInfo { status: says.to_owned(), ..RayInfo::default() }),
                 };
                 let plan = stage.plan();
-                // What is written of it next is bounded.
+                // The next write of it is bounded.
                 let status = plan.status.map(|status| status.message.len());
                 prop_assert!(status.is_none_or(|length| length < 64 << 10));
             }

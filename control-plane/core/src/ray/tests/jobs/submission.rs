@@ -1,4 +1,4 @@
-//! How a job gets to Ray: once.
+//! The submission of a job to Ray, which happens once.
 
 use super::*;
 
@@ -17,7 +17,7 @@ fn kuberay_756_ids_are_written_down_before_anything_is_made() {
         "{id} {cluster}"
     );
     assert_eq!(stage.phase(), Phase::Initializing);
-    // A status that was lost leads to the same ids.
+    // After a lost status the ids are the same.
     stage.job.status = None;
     stage.step();
     assert_eq!(
@@ -37,7 +37,7 @@ fn kuberay_756_a_write_that_conflicts_makes_no_second_job() {
     stage.step();
     let before = stage.job.status.clone();
     assert!(stage.step().create_submitter.is_some());
-    // The status was not written: the submitter is there, and is taken for what it is.
+    // The status was not written: the submitter exists, and is recognized.
     stage.job.status = before;
     stage.settle();
     assert_eq!(
@@ -60,7 +60,7 @@ fn kuberay_2314_2317_the_death_of_a_submitter_does_not_touch_the_job() {
             (Phase::Running, 0),
             "{reason}"
         );
-        // Another one, for the same job, to which it attaches.
+        // Another submitter for the same job, which attaches to it.
         assert_eq!(stage.submitted, vec![stage.status().job_id.clone(); 2]);
         assert!(stage.stopped.is_empty());
         stage.submitter = None;
@@ -214,7 +214,7 @@ fn only_the_container_that_submits_tells_that_the_job_has_failed() {
     }
 }
 
-/// One whose head is ready, and whose job is to be submitted over HTTP.
+/// A job with a ready head, in HTTP mode.
 fn over_http(limit: i64) -> Stage {
     let mut stage = Stage::new(json!({"submissionMode": "HTTPMode", "activeDeadlineSeconds": limit}));
     stage.settle().head_is_ready().settle();
@@ -262,7 +262,7 @@ fn a_head_that_is_not_ready_is_not_out_of_reach() {
         (&status.unreachable_since, status.message.as_str(), stage.phase()),
         (&None, "", Phase::Initializing)
     );
-    // It counts anew.
+    // The count starts over.
     stage.head_is_ready().settle();
     assert_eq!(stage.phase(), Phase::Initializing);
 }
@@ -280,7 +280,7 @@ fn a_dashboard_that_answers_nobody_is_named_with_its_answer() {
         "{}",
         status.message
     );
-    // It is given up as one that does not answer.
+    // It is given up as unreachable.
     stage.wait(301);
     assert_eq!(stage.status().reason, "JobStatusCheckTimeoutExceeded");
 }
@@ -290,7 +290,7 @@ fn a_dashboard_without_sessions_gets_its_job() {
     for mode in ["K8sJobMode", "HTTPMode"] {
         let mut stage = Stage::new(json!({"submissionMode": mode, "backoffLimit": 1}));
         stage.settle().head_is_ready().settle();
-        // Each question finds Ray as it was: it is told of no submission here.
+        // Each request finds Ray unchanged: here it does not learn of submissions.
         for _ in 0..3 {
             stage.ray = Ray::Reached {
                 session: String::new(),
@@ -330,7 +330,7 @@ fn the_cluster_has_the_jobs_labels() {
     assert_eq!(json!(labels), expected);
 }
 
-/// A text as the kubelet hands it on as the value of a variable.
+/// A text as the kubelet passes it on as the value of a variable.
 fn expanded(text: &str) -> String {
     let mut expanded = String::new();
     let mut rest = text;

@@ -1,5 +1,5 @@
-//! Workers of one pod, each with a restart scope of its own: if the pod goes because of one of
-//! them, the others go along and have not failed.
+//! Workers of one pod that have worker restarts: if the pod goes because of one of them, the others
+//! go with it, but have not failed.
 
 use super::super::world::{World, id};
 use super::scoped;
@@ -12,7 +12,7 @@ fn mate() -> Identity {
     }
 }
 
-/// What the worker's pod is, its mate's is too; in a new pod it is fresh.
+/// The mate gets the pods of the worker; in a new pod it is fresh.
 fn follow_pod(world: &mut World) {
     let worker = world.observed.workers[&id(1)].clone();
     for pod in &worker.pods {
@@ -71,7 +71,7 @@ fn stays_down(world: &mut World) {
 
 #[test]
 fn a_healthy_mate_of_a_worker_that_does_not_come_up_is_not_counted() {
-    // One failure is all that may be.
+    // Only one failure is allowed.
     let mut world = two_in_a_pod(1);
     stays_down(&mut world);
     world.step();
@@ -116,7 +116,7 @@ fn nor_by_a_new_leader() {
     world.tick(60_000);
     world.confirm = false;
     let out = world.step();
-    assert_eq!(out.condemned, [], "before it is durable whose restart that is");
+    assert_eq!(out.condemned, [], "before the worker of that restart is durable");
     world.confirm_write(out.status.unwrap());
     assert_eq!(world.step().condemned.len(), 1);
     world.confirm = true;

@@ -1,4 +1,4 @@
-//! New leaders that find worker restarts.
+//! Leaders that take over worker restarts.
 
 use super::*;
 
@@ -62,7 +62,7 @@ fn the_last_write_of_a_former_leader_is_followed_and_not_counted_again() {
             world.fail(2);
         }
         world.step();
-        // What this leader has decided cannot be written: its predecessor was faster.
+        // This leader cannot write its decision: its predecessor was faster.
         let mut late = world.observed.durable.clone();
         late.latest = Generation(1);
         late.counter = 1;
@@ -133,8 +133,8 @@ fn a_restart_of_all_that_could_not_be_written_is_still_known_for_one() {
     assert_eq!(world.coordinator.state_name(), "InSync");
 }
 
-/// Its daemon is new too: it finds at once how the container before has ended, and hears the agent
-/// of the present one later.
+/// Its daemon is also new: it learns at once how the former container ended, and hears the present
+/// agent later.
 #[test]
 fn a_new_leader_does_not_take_a_container_that_was_replaced_long_ago_for_a_failure() {
     let mut world = running(3, 9);

@@ -116,8 +116,8 @@ fn another_ca_takes_its_place_and_nobody_is_distrusted_in_between() {
     let mut changes = Vec::new();
     for days in 270..330 {
         while let Some((present, change)) = step(&former, days) {
-            // A replica may serve what was before, and the API server trust that, while another one
-            // is ahead.
+            // A replica may still serve the former pair, and the API server may still trust it,
+            // while another replica is ahead.
             for trusted in [&former, &present].map(|pair| pair.authority.trusted()) {
                 for served in [&former, &present] {
                     served.is_trusted(&trusted, SERVICE, after(days)).unwrap();
@@ -145,7 +145,7 @@ fn another_ca_takes_its_place_and_nobody_is_distrusted_in_between() {
             (Change::Forgotten, began + 31)
         ]
     );
-    assert!(keys[0] == keys[2] && keys[2] != keys[3], "the key is another one");
+    assert!(keys[0] == keys[2] && keys[2] != keys[3], "the key is a new one");
     assert_eq!(former.authority.trusted(), former.authority.current.cert);
     assert!(!data(&former).values().any(|part| part.0 == keys[0].as_bytes()));
 }
@@ -159,7 +159,7 @@ fn a_ca_that_the_api_server_was_not_told_of_never_signs() {
             pair = next;
         }
     }
-    // Its certificate ends all the same: then the one that is known signs another.
+    // Its certificate expires nevertheless: then the known CA signs another.
     let renewed = pair.renewed(SERVICE, after(364)).unwrap();
     let known = renewed.authority.current.cert.clone();
     renewed.is_trusted(&known, SERVICE, after(600)).unwrap();

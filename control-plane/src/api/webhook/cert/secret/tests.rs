@@ -87,7 +87,7 @@ fn what_nears_its_end_is_replaced_in_steps_and_in_a_hurry_renewed_by_the_same_ca
     };
     let made = look(&pair, &told(&pair), 300).unwrap();
     assert_eq!(made.cert, pair.cert);
-    // One configuration still has the old bundle, or is not known: that is not enough.
+    // One configuration still has the old bundle, or is unknown: that is not enough.
     let (old, new) = (told(&pair), told(&made));
     for half in [
         InjectedBundles {

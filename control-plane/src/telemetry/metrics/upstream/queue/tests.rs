@@ -89,16 +89,16 @@ fn the_queue_is_told_under_upstreams_names() {
     assert!(value("work_duration_seconds_sum") >= 0.002);
     assert_eq!(value("longest_running_processor_seconds"), 0.0);
 
-    // What has failed comes back by itself, and is an add when it does.
+    // A failed object comes back by itself, and then counts as an add.
     queue.retry(&one, Duration::ZERO);
     assert_eq!([value("retries_total"), value("adds_total")], [1.0, 2.0]);
     queue.again(&one, Duration::MAX);
     drop(queue.begin(one.clone()));
     assert_eq!(value("adds_total"), 3.0);
-    // It waits an hour, and is in nobody's way.
+    // It waits an hour, and blocks no other.
     queue.again(&one, Duration::from_secs(3600));
     assert_eq!(value("depth"), 1.0);
-    // One that is gone is not looked at.
+    // A deleted object is not reconciled.
     queue.taken(&two);
     queue.taken(&two);
     assert_eq!(
