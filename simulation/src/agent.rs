@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lockstep_node_daemon::worker::facts::Input as DaemonInput;
 use lockstep_node_daemon::worker::types::{
-    AgentPhase, AgentState, ContainerId, Ended, Exit as DaemonExit, ExitCodes, LinkId, PodUid, Target as Told,
+    AgentPhase, AgentState, ContainerId, Exit as DaemonExit, ExitCodes, LinkId, PodUid, Target as Told,
 };
 use lockstep_pod_agent::target::{
     Action, BootNanos, Codes, Epoch, Exit, Input, Moment, Phase, Status, Target, UnixNanos,

@@ -102,10 +102,11 @@ impl Group {
         let kept = kept.filter(|sight| Arc::ptr_eq(&sight.known, &self.known));
         // The same objects make the same view.
         let same = kept.as_ref().filter(|sight| sight.changes == cache.changes);
-        let view = match same {
+        let mut view = match same {
             Some(sight) => sight.observation.view().clone(),
             None => self.view(cache, &durable),
         };
+        view.gathered.policy.replaces_pods = replaces_pods;
         // Only what nodes have said is news if nothing else has changed.
         let kept = match same {
             Some(_) => kept,
@@ -116,7 +117,7 @@ impl Group {
             heard = sight.observation.listen(&self.link);
             sight.observation
         });
-        let whole = real::Observation::new(view, &self.known, &self.link, durable, replaces_pods);
+        let whole = real::Observation::new(view, &self.known, &self.link, durable);
         let missed = news
             .as_ref()
             .is_some_and(|news| news.observed() != whole.observed());

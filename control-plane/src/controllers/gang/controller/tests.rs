@@ -10,7 +10,7 @@ use tower::service_fn;
 
 use super::view::{NO_ROOM, REPEAT, object};
 use super::*;
-use crate::k8s::watch::namespace_budget::Room;
+use crate::k8s::watch::namespace_budget::Budget;
 
 /// The method and path of a request to an API server.
 type Asked = Arc<Mutex<Vec<(Method, String)>>>;

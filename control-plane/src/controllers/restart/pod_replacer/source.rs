@@ -111,7 +111,7 @@ fn parsed(text: &RawValue) -> Option<Job> {
 mod tests {
     use serde_json::json;
 
-    use lockstep_core::restart::Place;
+    use lockstep_core::restart::PodPlace;
 
     use super::*;
 
