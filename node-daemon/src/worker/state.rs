@@ -372,7 +372,7 @@ impl Table {
     }
 
     fn welcomed(&mut self, epoch: u64) {
-        mutant!(ForgetFormerLeaders => ());
+        mutant!(ForgetFormerLeaders => return);
         self.highest = self.highest.max(epoch);
     }
 

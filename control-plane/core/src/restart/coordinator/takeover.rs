@@ -78,7 +78,7 @@ impl Coordinator {
 
     /// Workers may know of a generation that its leader could not write any more. It counts; only its write is made good.
     pub(super) fn adopt_reports(&mut self, observed: &Observed, now: UnixNanos) {
-        mutant!(IgnoreReportedGeneration => ());
+        mutant!(IgnoreReportedGeneration => return);
         if matches!(self.state, State::Failed | State::Suspended) {
             return;
         }
