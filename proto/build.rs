@@ -10,7 +10,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=vendor");
 
     let agent = protox::compile(["lockstep/agent/v1/agent.proto"], ["."])?;
-    // NRI is ttrpc, not gRPC: its services are dispatched by hand in the node daemon, only its messages are needed.
+    // NRI is ttrpc, not gRPC: its services are dispatched by hand in the node daemon, only its
+    // messages are needed.
     let nri = protox::compile(["vendor/nri/api.proto"], ["."])?;
     let messages = || {
         tonic_prost_build::configure()
@@ -21,7 +22,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     messages().compile_fds(nri)?;
 
     let node = protox::compile(["lockstep/node/v1/hub.proto"], ["."])?;
-    // No generated `connect`: it would clash with the method of that name, and the channel is made by its user anyway.
+    // No generated `connect`: it would clash with the method of that name, and the channel is made
+    // by its user anyway.
     tonic_prost_build::configure()
         .build_transport(false)
         .codec_path("crate::bounded::BoundedCodec")

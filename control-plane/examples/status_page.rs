@@ -1,7 +1,9 @@
-//! The status page without a cluster: it shows the groups that standard input tells of, for its tests and for those who work on it.
+//! The status page without a cluster: it shows the groups that standard input tells of, for its
+//! tests and for those who work on it.
 //!
-//! `cargo run -p lockstep-control-plane --example status_page [ADDRESS]` prints where it listens, then takes one command per line, each a JSON
-//! object ([`Command`]), and answers each with `ok`. It ends with its input.
+//! `cargo run -p lockstep-control-plane --example status_page [ADDRESS]` prints where it listens,
+//! then takes one command per line, each a JSON object ([`Command`]), and answers each with `ok`.
+//! It ends with its input.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -38,7 +40,8 @@ enum Command {
         generation: u64,
         cause: Why,
         workers: usize,
-        /// Milliseconds after the failure at which it was detected, pushed, written, stopped, parked, released, running.
+        /// Milliseconds after the failure at which it was detected, pushed, written, stopped,
+        /// parked, released, running.
         at: [i64; 7],
     },
 }

@@ -1,7 +1,8 @@
 //! Messages of which no more are made than were meant.
 //!
-//! An entry of a list may be two bytes on the wire and hundreds in memory: a limit on the bytes alone would let a peer take a hundred times as
-//! much. So what a message holds is counted before anything is made of it.
+//! An entry of a list may be two bytes on the wire and hundreds in memory: a limit on the bytes
+//! alone would let a peer take a hundred times as much. So what a message holds is counted before
+//! anything is made of it.
 
 use std::marker::PhantomData;
 
@@ -12,11 +13,13 @@ use tonic::Status;
 use tonic::codec::{BufferSettings, Codec, DecodeBuf, Decoder};
 use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
 
-/// Fields that the parts of a message have at most, all together: more than workers of a node are kept, and than groups one has.
+/// Fields that the parts of a message have at most, all together: more than workers of a node are
+/// kept, and than groups one has.
 pub const MOST_FIELDS: usize = 16 * 1024;
 
-/// What a stream has for messages that come and go, in bytes, each way. tonic would take 8 KiB for each, for as long as the stream stands; a daemon's is silent
-/// nearly always. A larger message takes more while it passes.
+/// What a stream has for messages that come and go, in bytes, each way. tonic would take 8 KiB for
+/// each, for as long as the stream stands; a daemon's is silent nearly always. A larger message
+/// takes more while it passes.
 const BUFFER: usize = 512;
 /// Of messages that are ready at once so many bytes go together, as tonic has it.
 const TOGETHER: usize = 32 << 10;
@@ -74,7 +77,8 @@ impl<U: Message + Default> Decoder for BoundedDecoder<U> {
     }
 }
 
-/// Whether the parts of a message have more than `most` fields. One that breaks off has those before that: no more is made of it.
+/// Whether the parts of a message have more than `most` fields. One that breaks off has those
+/// before that: no more is made of it.
 fn has_more(message: &[u8], most: usize) -> bool {
     let mut rest = message;
     let mut fields = 0;

@@ -1,6 +1,7 @@
 //! Wire types: Lockstep's own protocols and the vendored CRI and NRI interfaces.
 //!
-//! Generated code, but for the codec that bounds what comes from node daemons. Everything here stops at a `convert` module of the crate that uses it.
+//! Generated code, but for the codec that bounds what comes from node daemons. Everything here
+//! stops at a `convert` module of the crate that uses it.
 
 #![allow(
     missing_docs,

@@ -1,7 +1,7 @@
 //! A terminal on which each text replaces the one before.
 //!
-//! Promises: the scrollback keeps what was on the terminal before. Nothing flickers, since unchanged
-//! text is not cleared. What does not fit is cut off, and the last line counts it.
+//! Promises: the scrollback keeps what was on the terminal before. Nothing flickers, since
+//! unchanged text is not cleared. What does not fit is cut off, and the last line counts it.
 
 use anyhow::Result;
 

@@ -1,8 +1,8 @@
 //! Escapes untrusted text for a terminal.
 //!
-//! Names, reasons, messages and notes are untrusted: anyone who may create an event or a pod chooses
-//! them. Promises: none of their characters moves the cursor, begins a line, or colours, hides or
-//! reverses other text; and no text is longer than its place allows.
+//! Names, reasons, messages and notes are untrusted: anyone who may create an event or a pod
+//! chooses them. Promises: none of their characters moves the cursor, begins a line, or colours,
+//! hides or reverses other text; and no text is longer than its place allows.
 
 use std::fmt::Write as _;
 

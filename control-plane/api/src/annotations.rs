@@ -7,7 +7,8 @@ use std::time::Duration;
 use crate::duration::{DurationError, parse_duration, shown};
 use crate::{JobSet, NoTarget, ReplicatedJob};
 
-/// On a JobSet or a Job template: one Job per topology domain; the value is the node label that names the domain.
+/// On a JobSet or a Job template: one Job per topology domain; the value is the node label that
+/// names the domain.
 pub const EXCLUSIVE_TOPOLOGY: &str = "alpha.jobset.sigs.k8s.io/exclusive-topology";
 /// On a JobSet, with any value: exclusive placement by node selectors instead of pod affinity.
 pub const NODE_SELECTOR_STRATEGY: &str = "alpha.jobset.sigs.k8s.io/node-selector";
@@ -20,49 +21,57 @@ pub const IN_PLACE_RESTART_ATTEMPT: &str = "jobset.sigs.k8s.io/in-place-restart-
 /// On a JobSet: tells upstream's in-place restart agent to run the worker without a barrier.
 pub const DISABLE_IN_PLACE_RESTART: &str = "jobset.sigs.k8s.io/disable-in-place-restart";
 
-/// On pods, written by the controller: restart in place. The value is [`IN_PLACE_SUPERVISED`] or [`IN_PLACE_PLAIN`].
+/// On pods, written by the controller: restart in place. The value is [`IN_PLACE_SUPERVISED`] or
+/// [`IN_PLACE_PLAIN`].
 pub const IN_PLACE: &str = "lockstep.dev/in-place";
 /// Value of [`IN_PLACE`]: node daemons inject the agent.
 pub const IN_PLACE_SUPERVISED: &str = "supervised";
-/// Value of [`IN_PLACE`]: node daemons kill the containers at a restart, and kubelet starts them again.
+/// Value of [`IN_PLACE`]: node daemons kill the containers at a restart, and kubelet starts them
+/// again.
 pub const IN_PLACE_PLAIN: &str = "plain";
-/// On a JobSet: the containers that are workers, see [`Supervise`]. On pods of an in-place JobSet, written by the
-/// controller: the same, always as a list.
+/// On a JobSet: the containers that are workers, see [`Supervise`]. On pods of an in-place JobSet,
+/// written by the controller: the same, always as a list.
 pub const SUPERVISE: &str = "lockstep.dev/supervise";
-/// On pods, written by the controller, with the value `true`: kubelet starts each worker again that is stopped, so one that was
-/// started without its agent may be.
+/// On pods, written by the controller, with the value `true`: kubelet starts each worker again that
+/// is stopped, so one that was started without its agent may be.
 pub const STOP_WITHOUT_AGENT: &str = "lockstep.dev/stop-without-agent";
 /// On a JobSet: how long a worker may take to end after SIGTERM when it is restarted in place.
 pub const RESTART_GRACE: &str = "lockstep.dev/restart-grace";
 
-/// On a JobSet: the longest wait before a restart in place where the same worker fails again and again, or workers end by
-/// themselves again and again, each time within seconds of the release. `0s`: nobody ever waits.
+/// On a JobSet: the longest wait before a restart in place where the same worker fails again and
+/// again, or workers end by themselves again and again, each time within seconds of the release.
+/// `0s`: nobody ever waits.
 pub const MAX_BACKOFF: &str = "lockstep.dev/max-backoff";
-/// On a JobSet: asks for a restart in place of all its workers, once for each new value (such as the time). It is not counted.
+/// On a JobSet: asks for a restart in place of all its workers, once for each new value (such as
+/// the time). It is not counted.
 pub const RESTART_REQUEST: &str = "lockstep.dev/restart-request";
-/// On a JobSet: asks for a restart of some of its workers, each alone, once for each new value ([`crate::WorkerRestartRequest`]). It is not counted.
+/// On a JobSet: asks for a restart of some of its workers, each alone, once for each new value
+/// ([`crate::WorkerRestartRequest`]). It is not counted.
 pub const RESTART_WORKERS: &str = "lockstep.dev/restart-workers";
-/// On a JobSet: a running worker that does not touch the file which `LOCKSTEP_HEARTBEAT` names for this long, after it has once, counts
-/// as failed.
+/// On a JobSet: a running worker that does not touch the file which `LOCKSTEP_HEARTBEAT` names for
+/// this long, after it has once, counts as failed.
 pub const HEARTBEAT_TIMEOUT: &str = "lockstep.dev/heartbeat-timeout";
-/// On a JobSet: a worker that was started and is not up within this time counts as failed. Up is who runs, and, with
-/// [`HEARTBEAT_TIMEOUT`], has given its first heartbeat.
+/// On a JobSet: a worker that was started and is not up within this time counts as failed. Up is
+/// who runs, and, with [`HEARTBEAT_TIMEOUT`], has given its first heartbeat.
 pub const READY_TIMEOUT: &str = "lockstep.dev/ready-timeout";
 
-/// On a JobSet: how often, and within which time, a worker has to fail for its pod to be deleted, such as `3/10m` ([`EscalateAfter`]).
+/// On a JobSet: how often, and within which time, a worker has to fail for its pod to be deleted,
+/// such as `3/10m` ([`EscalateAfter`]).
 pub const ESCALATE_AFTER: &str = "lockstep.dev/escalate-after";
 
-/// In the Job template of a replicatedJob of a JobSet that restarts in place: what the failure of one of its workers restarts ([`RestartScope`]).
+/// In the Job template of a replicatedJob of a JobSet that restarts in place: what the failure of
+/// one of its workers restarts ([`RestartScope`]).
 pub const RESTART_SCOPE: &str = "lockstep.dev/restart-scope";
 
 /// On a JobSet with a gang, written at admission: its replicatedJobs start one after another.
 pub const DEPENDENT_JOB: &str = "dependent-job";
 /// On a JobSet's Jobs and pods, written by the controller: name of the gang that they belong to.
 pub const GANG: &str = "lockstep.dev/gang";
-/// On a JobSet's Jobs and pods, written by the controller: how many pods of the Job are below the minimum of the gang.
+/// On a JobSet's Jobs and pods, written by the controller: how many pods of the Job are below the
+/// minimum of the gang.
 pub const GANG_MINIMUM: &str = "lockstep.dev/gang-minimum";
-/// On a JobSet's Jobs and pods, written by the controller: name of the PodGroup of the pods below the minimum, where kube-scheduler
-/// starts the gang.
+/// On a JobSet's Jobs and pods, written by the controller: name of the PodGroup of the pods below
+/// the minimum, where kube-scheduler starts the gang.
 pub const GANG_POD_GROUP: &str = "lockstep.dev/gang-pod-group";
 
 /// The longest [`RESTART_REQUEST`] or [`RESTART_WORKERS`], in bytes: it is copied to the status.
@@ -77,7 +86,8 @@ pub const DEFAULT_IN_PLACE_TIMEOUT: Duration = Duration::from_secs(60);
 /// The longest back-off where the JobSet does not say.
 pub const DEFAULT_MAX_BACKOFF: Duration = Duration::from_secs(60);
 
-/// When the pod of a worker that fails again and again is deleted, so that it may come up elsewhere.
+/// When the pod of a worker that fails again and again is deleted, so that it may come up
+/// elsewhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EscalateAfter {
     /// The failure that is one too many.
@@ -197,14 +207,16 @@ impl ReplicatedJob {
 }
 
 impl JobSet {
-    /// How long a restart in place may take before the Jobs are recreated instead ([`IN_PLACE_TIMEOUT`]).
+    /// How long a restart in place may take before the Jobs are recreated instead
+    /// ([`IN_PLACE_TIMEOUT`]).
     pub fn in_place_timeout(&self) -> Result<Duration, AnnotationError> {
         Ok(self
             .timeout_annotation(IN_PLACE_TIMEOUT)?
             .unwrap_or(DEFAULT_IN_PLACE_TIMEOUT))
     }
 
-    /// How long a worker may take to end after SIGTERM at a restart ([`RESTART_GRACE`]), where the JobSet says.
+    /// How long a worker may take to end after SIGTERM at a restart ([`RESTART_GRACE`]), where the
+    /// JobSet says.
     pub fn restart_grace(&self) -> Result<Option<Duration>, AnnotationError> {
         self.duration_annotation(RESTART_GRACE)
     }
@@ -216,7 +228,8 @@ impl JobSet {
             .unwrap_or(DEFAULT_MAX_BACKOFF))
     }
 
-    /// When the pod of a worker that fails again and again is deleted ([`ESCALATE_AFTER`]), where the JobSet says.
+    /// When the pod of a worker that fails again and again is deleted ([`ESCALATE_AFTER`]), where
+    /// the JobSet says.
     pub fn escalate_after(&self) -> Result<Option<EscalateAfter>, AnnotationError> {
         let Some(value) = self.annotation(ESCALATE_AFTER) else {
             return Ok(None);
@@ -258,12 +271,14 @@ impl JobSet {
         }
     }
 
-    /// How long a worker may be silent after a heartbeat ([`HEARTBEAT_TIMEOUT`]), where the JobSet asks for heartbeats.
+    /// How long a worker may be silent after a heartbeat ([`HEARTBEAT_TIMEOUT`]), where the JobSet
+    /// asks for heartbeats.
     pub fn heartbeat_timeout(&self) -> Result<Option<Duration>, AnnotationError> {
         self.timeout_annotation(HEARTBEAT_TIMEOUT)
     }
 
-    /// How long a worker that was started may take until it is up ([`READY_TIMEOUT`]), where the JobSet says.
+    /// How long a worker that was started may take until it is up ([`READY_TIMEOUT`]), where the
+    /// JobSet says.
     pub fn ready_timeout(&self) -> Result<Option<Duration>, AnnotationError> {
         self.timeout_annotation(READY_TIMEOUT)
     }

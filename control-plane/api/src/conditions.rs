@@ -12,7 +12,8 @@ pub const RESTARTING_JOBSET: &str = "RestartingJobSet";
 pub const STARTUP_POLICY_IN_PROGRESS: &str = "StartupPolicyInProgress";
 /// Type: startupPolicy InOrder has started everything.
 pub const STARTUP_POLICY_COMPLETED: &str = "StartupPolicyCompleted";
-/// Type: a restart waits for something that nobody but an operator can bring about. An addition to upstream's.
+/// Type: a restart waits for something that nobody but an operator can bring about. An addition to
+/// upstream's.
 pub const RESTART_BLOCKED: &str = "RestartBlocked";
 /// Type: as many pods run as the set's gangs need. An addition to upstream's.
 pub const MIN_AVAILABLE: &str = "MinAvailable";

@@ -1,9 +1,10 @@
 //! The CustomResourceDefinition of JobSets, made from the Rust types.
 //!
-//! The derived schema lacks what the Rust types of Kubernetes do not carry (list types and map keys, defaults,
-//! patterns), and is larger than it needs to be. This module completes the Kubernetes types by the table in
-//! `kubernetes.rs`, drops their documentation, and puts everything in line as structural schemas ask for. The result
-//! equals upstream's schema but for additions; a test compares them.
+//! The derived schema lacks what the Rust types of Kubernetes do not carry (list types and map
+//! keys, defaults, patterns), and is larger than it needs to be. This module completes the
+//! Kubernetes types by the table in `kubernetes.rs`, drops their documentation, and puts everything
+//! in line as structural schemas ask for. The result equals upstream's schema but for additions; a
+//! test compares them.
 
 mod inline;
 mod kubernetes;

@@ -69,7 +69,8 @@ fn split_where(text: &str, end: impl Fn(char) -> bool) -> (&str, &str) {
     text.split_at(text.find(end).unwrap_or(text.len()))
 }
 
-/// Parts of a nanosecond that the digits after the point are counted in, so that none but the last is cut.
+/// Parts of a nanosecond that the digits after the point are counted in, so that none but the last
+/// is cut.
 const PARTS: u128 = 1_000_000_000_000_000_000;
 
 /// `number * scale` for a decimal number such as `1`, `1.5`, `1.` or `.5`.

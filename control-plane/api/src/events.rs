@@ -12,7 +12,8 @@ pub const HEADLESS_SERVICE_CREATION_FAILED: &str = "HeadlessServiceCreationFaile
 /// A persistent volume claim could not be created; the message is the error.
 pub const PVC_CREATION_FAILED: &str = "PVCCreationFailed";
 
-/// Reason of the DisruptionTarget condition of a pod that stands outside its leader's topology domain.
+/// Reason of the DisruptionTarget condition of a pod that stands outside its leader's topology
+/// domain.
 pub const EXCLUSIVE_PLACEMENT_VIOLATION: &str = "ExclusivePlacementViolation";
 /// Message of [`EXCLUSIVE_PLACEMENT_VIOLATION`].
 pub const EXCLUSIVE_PLACEMENT_VIOLATION_MESSAGE: &str = "Pod violated JobSet exclusive placement policy";
@@ -27,5 +28,6 @@ pub fn failure_policy_action_message(action: &FailurePolicyAction) -> String {
     format!("applying {action} failure policy action")
 }
 
-/// Annotation of the event of a completed restart: when each phase was reached, as JSON (nanoseconds since the Unix epoch).
+/// Annotation of the event of a completed restart: when each phase was reached, as JSON
+/// (nanoseconds since the Unix epoch).
 pub const TIMELINE: &str = "lockstep.dev/timeline";

@@ -1,7 +1,8 @@
 //! Gang start: `spec.gang` and `status.gangs`, additions to upstream's API.
 //!
-//! A gang is a set of pods that start together or not at all: those below the minimum of the replicatedJobs that are
-//! created together. What is above the minimum is optional, and starts where there is room.
+//! A gang is a set of pods that start together or not at all: those below the minimum of the
+//! replicatedJobs that are created together. What is above the minimum is optional, and starts
+//! where there is room.
 
 use std::collections::BTreeMap;
 
@@ -12,15 +13,17 @@ use serde::{Deserialize, Serialize};
 use crate::spec::{ReplicatedJob, without_default};
 use crate::string_enum::string_enum;
 
-/// Seconds from the moment a gang may be scheduled until all its minimum is bound, where the JobSet does not say.
+/// Seconds from the moment a gang may be scheduled until all its minimum is bound, where the JobSet
+/// does not say.
 pub const DEFAULT_SCHEDULE_TIMEOUT_SECONDS: i32 = 60;
 
 /// The minimum of pods that a set starts with.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Gang {
-    /// How many pods of the set start together, or not at all. By default the sum of the minimum of all
-    /// replicatedJobs. Where it is stated it must be that sum; with a single replicatedJob it is its minimum.
+    /// How many pods of the set start together, or not at all. By default the sum of the minimum of
+    /// all replicatedJobs. Where it is stated it must be that sum; with a single replicatedJob it
+    /// is its minimum.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub min_available: Option<i32>,
@@ -30,15 +33,15 @@ pub struct Gang {
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub replicated_jobs: Vec<GangReplicatedJob>,
 
-    /// Seconds within which the minimum must be bound to nodes once the first of its pods may be. What is bound by
-    /// then is given back, and the gang waits again.
+    /// Seconds within which the minimum must be bound to nodes once the first of its pods may be.
+    /// What is bound by then is given back, and the gang waits again.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1), extend("default" = 60))]
     pub schedule_timeout_seconds: Option<i32>,
 
-    /// Who sees to it that a gang starts together: `PodGroup` (kube-scheduler, where the API server serves
-    /// `scheduling.k8s.io/v1alpha2`), `Gates` (this controller, by scheduling gates) or `Auto` (the first of the two
-    /// that there is).
+    /// Who sees to it that a gang starts together: `PodGroup` (kube-scheduler, where the API server
+    /// serves `scheduling.k8s.io/v1alpha2`), `Gates` (this controller, by scheduling gates) or
+    /// `Auto` (the first of the two that there is).
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = "Auto"))]
     pub backend: Option<GangBackend>,
@@ -86,11 +89,12 @@ string_enum! {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GangStatus {
-    /// Name of the gang: that of its replicatedJob where the replicatedJobs of the set start one after another, else
-    /// that of the first one, for all.
+    /// Name of the gang: that of its replicatedJob where the replicatedJobs of the set start one
+    /// after another, else that of the first one, for all.
     pub name: String,
 
-    /// Value of `status.restarts` that the gang belongs to. The state of an earlier one means nothing.
+    /// Value of `status.restarts` that the gang belongs to. The state of an earlier one means
+    /// nothing.
     #[serde(default)]
     #[schemars(transform = without_default)]
     pub restart_attempt: i32,
@@ -142,8 +146,8 @@ impl Gang {
         }
     }
 
-    /// The minimum of each replicatedJob, in pods, by name. What is not listed starts with all its pods; a set with a single
-    /// replicatedJob may state its minimum for the whole.
+    /// The minimum of each replicatedJob, in pods, by name. What is not listed starts with all its
+    /// pods; a set with a single replicatedJob may state its minimum for the whole.
     pub fn minimums<'a>(&self, replicated_jobs: &'a [ReplicatedJob]) -> BTreeMap<&'a str, i32> {
         let alone = replicated_jobs.len() == 1;
         let minimum = |job: &ReplicatedJob| {

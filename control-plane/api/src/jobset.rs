@@ -26,8 +26,8 @@ impl JobSet {
         job_name(self.name(), replicated_job, job_index)
     }
 
-    /// Name of the headless Service and domain of the pods' host names. Defaulted here and not at admission, since
-    /// the name may not be known by then.
+    /// Name of the headless Service and domain of the pods' host names. Defaulted here and not at
+    /// admission, since the name may not be known by then.
     pub fn subdomain(&self) -> &str {
         match self
             .spec
@@ -107,8 +107,8 @@ impl JobSet {
     }
 
     /// Whether the set is to be restarted in place: by its restart strategy, or by the annotation
-    /// [`IN_PLACE_TIMEOUT`]. Once its Jobs were made for that it stays so, also where the annotation is taken away: its
-    /// workers wait for nobody else.
+    /// [`IN_PLACE_TIMEOUT`]. Once its Jobs were made for that it stays so, also where the
+    /// annotation is taken away: its workers wait for nobody else.
     pub fn in_place(&self) -> bool {
         self.restart_strategy() == RestartStrategy::InPlaceRestart
             || self.annotation(IN_PLACE_TIMEOUT).is_some()
@@ -135,7 +135,8 @@ impl JobSet {
             .is_some_and(StartupPolicy::is_in_order)
     }
 
-    /// What each replicatedJob must reach before the next one is created, where the execution policy orders them.
+    /// What each replicatedJob must reach before the next one is created, where the execution
+    /// policy orders them.
     pub fn executes_in_order(&self) -> Option<ReplicatedJobsStatus> {
         let policy = self.spec.execution_policy.as_ref()?;
         (policy.execution_policy_order == Some(ExecutionPolicyOrder::InOrder))

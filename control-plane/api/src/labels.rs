@@ -1,7 +1,7 @@
 //! Keys that mark the Jobs, pods and nodes of a JobSet.
 //!
-//! Unless stated otherwise each is both a label and an annotation, on Jobs and on pods: the label to select by,
-//! the annotation to be readable through the downward API whatever the value.
+//! Unless stated otherwise each is both a label and an annotation, on Jobs and on pods: the label
+//! to select by, the annotation to be readable through the downward API whatever the value.
 
 /// Name of the JobSet.
 pub const JOBSET_NAME: &str = "jobset.sigs.k8s.io/jobset-name";
@@ -33,7 +33,8 @@ pub const JOB_RESTART_ATTEMPT: &str = "jobset.sigs.k8s.io/job-restart-attempt";
 pub const COORDINATOR: &str = "jobset.sigs.k8s.io/coordinator";
 /// Label of pods alone: their priority. Exclusive placement holds within one priority.
 pub const PRIORITY: &str = "jobset.sigs.k8s.io/priority";
-/// Label of nodes, and node selector of pods placed by the node selector strategy: `<namespace>_<job>`.
+/// Label of nodes, and node selector of pods placed by the node selector strategy:
+/// `<namespace>_<job>`.
 pub const NAMESPACED_JOB: &str = "alpha.jobset.sigs.k8s.io/namespaced-job";
 /// Taint of nodes that the node selector strategy has given to one Job, and toleration of its pods.
 pub const NO_SCHEDULE_TAINT: &str = "alpha.jobset.sigs.k8s.io/no-schedule";
@@ -42,7 +43,8 @@ pub const NO_SCHEDULE_TAINT: &str = "alpha.jobset.sigs.k8s.io/no-schedule";
 pub const BATCH_JOB_NAME: &str = "batch.kubernetes.io/job-name";
 /// Label that Kubernetes puts on the pods of a Job: its UID.
 pub const BATCH_CONTROLLER_UID: &str = "batch.kubernetes.io/controller-uid";
-/// Label and annotation that the Job controller puts on the pods of Indexed Jobs: their completion index.
+/// Label and annotation that the Job controller puts on the pods of Indexed Jobs: their completion
+/// index.
 pub const BATCH_JOB_COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
 /// Finalizer that the Job controller puts on its pods until it has counted them.
 pub const BATCH_JOB_TRACKING_FINALIZER: &str = "batch.kubernetes.io/job-tracking";

@@ -1,15 +1,16 @@
-//! Kubernetes API types of Lockstep: the JobSet CRD `jobset.x-k8s.io/v1alpha2`, and the names that go with it.
+//! Kubernetes API types of Lockstep: the JobSet CRD `jobset.x-k8s.io/v1alpha2`, and the names that
+//! go with it.
 //!
 //! What this crate promises:
-//! - The types accept every object that the upstream CRD's schema accepts, defaulted or not, and writing back
-//!   what was read loses nothing that upstream's schema knows (a quantity given as a number becomes the same as
-//!   text). Enumerations keep values that they do not know.
-//! - The schema is a superset of upstream's: [`crd::definition`] is compared with upstream's file by a test, and every
-//!   addition is listed there.
+//! - The types accept every object that the upstream CRD's schema accepts, defaulted or not, and
+//!   writing back what was read loses nothing that upstream's schema knows (a quantity given as a
+//!   number becomes the same as text). Enumerations keep values that they do not know.
+//! - The schema is a superset of upstream's: [`crd::definition`] is compared with upstream's file
+//!   by a test, and every addition is listed there.
 //! - No I/O, no clock, no logging: constants, data and pure functions.
 //!
-//! Objects are written whole (`PUT`) or by server-side apply: absent fields are not serialized, so a JSON merge
-//! patch made from these types clears nothing.
+//! Objects are written whole (`PUT`) or by server-side apply: absent fields are not serialized, so
+//! a JSON merge patch made from these types clears nothing.
 
 pub mod annotations;
 pub mod conditions;

@@ -22,14 +22,16 @@ pub fn claim_name(template: &str, jobset: &str) -> String {
     format!("{template}-{jobset}")
 }
 
-/// Value of [`crate::labels::JOB_KEY`]: SHA-1 of `<namespace>/<job name>`, in hex. It is as long for every Job, so
-/// that it fits a label, and differs between namespaces, so that affinity terms can span them.
+/// Value of [`crate::labels::JOB_KEY`]: SHA-1 of `<namespace>/<job name>`, in hex. It is as long
+/// for every Job, so that it fits a label, and differs between namespaces, so that affinity terms
+/// can span them.
 pub fn job_key(namespace: &str, job_name: &str) -> String {
     hex_digest(&format!("{namespace}/{job_name}"))
 }
 
-/// Name of the pod that takes the place of another: `<job name>-<completion index>-<digest of the predecessor>`, with the name of the Job
-/// shortened where that is longer than a pod's may be. The same predecessor always gives the same name, so that it is replaced once.
+/// Name of the pod that takes the place of another: `<job name>-<completion index>-<digest of the
+/// predecessor>`, with the name of the Job shortened where that is longer than a pod's may be. The
+/// same predecessor always gives the same name, so that it is replaced once.
 pub fn replacement_pod_name(job_name: &str, completion_index: u32, predecessor: &str) -> String {
     let digest = hex_digest(predecessor);
     let end = format!("-{completion_index}-{}", &digest[..REPLACEMENT_DIGITS]);
@@ -38,8 +40,9 @@ pub fn replacement_pod_name(job_name: &str, completion_index: u32, predecessor: 
     format!("{start}{end}")
 }
 
-/// Name of the PodGroup of a gang: `<jobset>-<gang>-<restart attempt>-<minimum>-<digest of the JobSet's UID>`. The spec of a PodGroup does not
-/// change, and it outlives its last pod for a while: what starts anew has another one.
+/// Name of the PodGroup of a gang: `<jobset>-<gang>-<restart attempt>-<minimum>-<digest of the
+/// JobSet's UID>`. The spec of a PodGroup does not change, and it outlives its last pod for a
+/// while: what starts anew has another one.
 pub fn pod_group_name(jobset: &str, gang: &str, restart_attempt: i32, minimum: i32, uid: &str) -> String {
     let digest = hex_digest(uid);
     format!(

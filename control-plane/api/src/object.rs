@@ -1,6 +1,7 @@
 //! What every resource of this crate says of itself.
 
-/// Lets objects of a kind be asked for their metadata. What the API server has not filled in yet is empty.
+/// Lets objects of a kind be asked for their metadata. What the API server has not filled in yet is
+/// empty.
 macro_rules! object {
     ($kind:ty) => {
         impl $kind {

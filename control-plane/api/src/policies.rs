@@ -1,5 +1,5 @@
-//! Policies of a JobSet: when it has succeeded, what happens when a Job fails, and in which order its
-//! replicatedJobs start and run.
+//! Policies of a JobSet: when it has succeeded, what happens when a Job fails, and in which order
+//! its replicatedJobs start and run.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -39,13 +39,14 @@ pub struct FailurePolicy {
     pub max_restarts: Option<i32>,
 
     /// How the set is restarted: `Recreate` makes each Job anew as soon as its predecessor is gone,
-    /// `BlockingRecreate` waits until all are gone, `InPlaceRestart` restarts the workers inside their running
-    /// pods and recreates only what cannot be restarted so.
+    /// `BlockingRecreate` waits until all are gone, `InPlaceRestart` restarts the workers inside
+    /// their running pods and recreates only what cannot be restarted so.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = "Recreate"))]
     pub restart_strategy: Option<RestartStrategy>,
 
-    /// Rules for particular failures; the first that matches decides. When none matches the set is restarted.
+    /// Rules for particular failures; the first that matches decides. When none matches the set is
+    /// restarted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rules: Vec<FailurePolicyRule>,
 }
@@ -67,22 +68,22 @@ string_enum! {
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("required" = ["action", "name"]))]
 pub struct FailurePolicyRule {
-    /// Name of the rule, unique in the list: `^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$`. The webhook fills in
-    /// `failurePolicyRule<index>`.
+    /// Name of the rule, unique in the list: `^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$`. The
+    /// webhook fills in `failurePolicyRule<index>`.
     #[serde(default)]
     #[schemars(transform = without_default)]
     pub name: String,
 
-    /// What to do: `FailJobSet`, `RestartJobSet`, `RestartJobSetAndIgnoreMaxRestarts`, `RestartJob` or
-    /// `RestartJobAndIgnoreMaxRestarts`.
+    /// What to do: `FailJobSet`, `RestartJobSet`, `RestartJobSetAndIgnoreMaxRestarts`, `RestartJob`
+    /// or `RestartJobAndIgnoreMaxRestarts`.
     pub action: FailurePolicyAction,
 
     /// Reasons of the Job's Failed condition that the rule matches; any when the list is empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub on_job_failure_reasons: Vec<String>,
 
-    /// Regular expressions (RE2) of which one must match the message of the Job's Failed condition; any message
-    /// matches an empty list.
+    /// Regular expressions (RE2) of which one must match the message of the Job's Failed condition;
+    /// any message matches an empty list.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub on_job_failure_message_patterns: Vec<String>,
 
@@ -112,8 +113,8 @@ string_enum! {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StartupPolicy {
-    /// `AnyOrder` starts all replicatedJobs at once; `InOrder` starts each one, as listed, when all Jobs of the
-    /// one before are ready.
+    /// `AnyOrder` starts all replicatedJobs at once; `InOrder` starts each one, as listed, when all
+    /// Jobs of the one before are ready.
     pub startup_policy_order: StartupPolicyOrder,
 }
 
@@ -131,15 +132,15 @@ string_enum! {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ExecutionPolicy {
-    /// `AnyOrder` runs all replicatedJobs at once; `InOrder` creates each one, as listed, when all Jobs of the one
-    /// before have reached `replicatedJobsStatus`.
+    /// `AnyOrder` runs all replicatedJobs at once; `InOrder` creates each one, as listed, when all
+    /// Jobs of the one before have reached `replicatedJobsStatus`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = "AnyOrder"))]
     pub execution_policy_order: Option<ExecutionPolicyOrder>,
 
-    /// What all Jobs of a replicatedJob must have reached before the next one is created: `Succeeded`, `Failed`
-    /// (their failure is what the next one waits for, and no matter of the failure policy), `Active` (their pods
-    /// are there) or `Ready`.
+    /// What all Jobs of a replicatedJob must have reached before the next one is created:
+    /// `Succeeded`, `Failed` (their failure is what the next one waits for, and no matter of the
+    /// failure policy), `Active` (their pods are there) or `Ready`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = "Succeeded"))]
     pub replicated_jobs_status: Option<ReplicatedJobsStatus>,

@@ -1,7 +1,8 @@
 //! Types of `ray.io/v1`, as KubeRay's users know them.
 //!
-//! Promises: what a manifest states and these types do not know is kept by name ([`Unknown`]), so that it can be named to its user; only
-//! `status` is ever written, so nothing that was stored is lost.
+//! Promises: what a manifest states and these types do not know is kept by name ([`Unknown`]), so
+//! that it can be named to its user; only `status` is ever written, so nothing that was stored is
+//! lost.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +37,8 @@ pub const CONTROLLER_NAME: &str = "lockstep.dev/ray-controller";
 pub struct Unknown(pub BTreeMap<String, Value>);
 
 impl Unknown {
-    /// The paths of those that ask for something, below `path`. An empty value, or false, asks for nothing.
+    /// The paths of those that ask for something, below `path`. An empty value, or false, asks for
+    /// nothing.
     pub fn paths(&self, path: &str) -> impl Iterator<Item = String> {
         let asking = self.0.iter().filter(|(_, value)| !asks_nothing(value));
         asking.map(move |(name, _)| format!("{path}.{name}"))

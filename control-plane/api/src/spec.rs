@@ -1,7 +1,8 @@
 //! The JobSet resource and its `spec`.
 //!
-//! Doc comments of fields are what `kubectl explain` prints. What upstream marks optional is an `Option` or an
-//! empty list here, because objects can arrive undefaulted; the accessors of [`JobSet`] apply the defaults.
+//! Doc comments of fields are what `kubectl explain` prints. What upstream marks optional is an
+//! `Option` or an empty list here, because objects can arrive undefaulted; the accessors of
+//! [`JobSet`] apply the defaults.
 
 use k8s_openapi::api::batch::v1::JobTemplateSpec;
 use kube::CustomResource;
@@ -20,8 +21,8 @@ fn immutable() -> Value {
     json!([{ "message": "Value is immutable", "rule": "self == oldSelf" }])
 }
 
-// `serde(default)` on the root: upstream's schema lets a JobSet without spec pass, and it must not stop the watch
-// of all the others. The derive takes no plain serde attribute there.
+// `serde(default)` on the root: upstream's schema lets a JobSet without spec pass, and it must not
+// stop the watch of all the others. The derive takes no plain serde attribute there.
 /// Desired state of a JobSet.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
@@ -61,7 +62,8 @@ fn immutable() -> Value {
         "message": "Value is immutable",
         "rule": "has(self.executionPolicy) == has(oldSelf.executionPolicy)",
     },
-    // Without webhooks too: pods that replace others of a gang that was taken away would stay behind their gate.
+    // Without webhooks too: pods that replace others of a gang that was taken away would stay
+    // behind their gate.
     {
         "fieldPath": ".gang",
         "message": "field is immutable unless the JobSet is suspended",
@@ -89,12 +91,14 @@ pub struct JobSetSpec {
     #[schemars(extend("x-kubernetes-validations" = immutable()))]
     pub failure_policy: Option<FailurePolicy>,
 
-    /// Order in which the replicatedJobs start. Deprecated in favour of `replicatedJobs[].dependsOn`.
+    /// Order in which the replicatedJobs start. Deprecated in favour of
+    /// `replicatedJobs[].dependsOn`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-validations" = immutable()))]
     pub startup_policy: Option<StartupPolicy>,
 
-    /// Order in which the replicatedJobs run (KEP-672). Excludes dependsOn and startupPolicy InOrder.
+    /// Order in which the replicatedJobs run (KEP-672). Excludes dependsOn and startupPolicy
+    /// InOrder.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("x-kubernetes-validations" = immutable()))]
     pub execution_policy: Option<ExecutionPolicy>,
@@ -103,19 +107,19 @@ pub struct JobSetSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub suspend: Option<bool>,
 
-    /// The pod that coordinates the others. Its stable host name is put on every Job and pod of the set, in the
-    /// label and annotation `jobset.sigs.k8s.io/coordinator`.
+    /// The pod that coordinates the others. Its stable host name is put on every Job and pod of the
+    /// set, in the label and annotation `jobset.sigs.k8s.io/coordinator`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub coordinator: Option<Coordinator>,
 
-    /// Which controller looks after this JobSet: a domain-prefixed path of at most 63 characters (such as
-    /// `acme.io/foo`), immutable. This controller takes those without a value and those with
-    /// `jobset.sigs.k8s.io/jobset-controller`, and leaves all others alone.
+    /// Which controller looks after this JobSet: a domain-prefixed path of at most 63 characters
+    /// (such as `acme.io/foo`), immutable. This controller takes those without a value and those
+    /// with `jobset.sigs.k8s.io/jobset-controller`, and leaves all others alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub managed_by: Option<String>,
 
-    /// Seconds after which a finished JobSet is deleted with all that belongs to it; 0 means at once. Without it a
-    /// finished JobSet stays.
+    /// Seconds after which a finished JobSet is deleted with all that belongs to it; 0 means at
+    /// once. Without it a finished JobSet stays.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub ttl_seconds_after_finished: Option<i32>,
@@ -140,8 +144,8 @@ pub struct ReplicatedJob {
     /// Name of the entry, unique in the set. Its Jobs are called `<jobset>-<name>-<index>`.
     pub name: String,
 
-    /// Group that the entry belongs to. Jobs are numbered within their group, and groups have their own size in
-    /// the labels.
+    /// Group that the entry belongs to. Jobs are numbered within their group, and groups have their
+    /// own size in the labels.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(extend("default" = "default"))]
     pub group_name: Option<String>,
@@ -154,8 +158,8 @@ pub struct ReplicatedJob {
     #[schemars(range(min = 0), extend("default" = 1))]
     pub replicas: Option<i32>,
 
-    /// Earlier entries of the list that must be ready or complete before the Jobs of this one are created. The
-    /// first entry cannot depend on another. Excludes startupPolicy InOrder.
+    /// Earlier entries of the list that must be ready or complete before the Jobs of this one are
+    /// created. The first entry cannot depend on another. Excludes startupPolicy InOrder.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(
         length(max = 5),
@@ -193,12 +197,13 @@ string_enum! {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Network {
-    /// Gives every pod the host name `<jobset>-<replicatedJob>-<job index>-<pod index>.<subdomain>`. True by
-    /// default.
+    /// Gives every pod the host name `<jobset>-<replicatedJob>-<job index>-<pod
+    /// index>.<subdomain>`. True by default.
     #[serde(rename = "enableDNSHostnames", skip_serializing_if = "Option::is_none")]
     pub enable_dns_hostnames: Option<bool>,
 
-    /// Name of the headless Service, and the domain of the host names. The JobSet's name by default.
+    /// Name of the headless Service, and the domain of the host names. The JobSet's name by
+    /// default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subdomain: Option<String>,
 
@@ -225,7 +230,8 @@ pub struct Coordinator {
     pub pod_index: Option<i64>,
 }
 
-/// For fields that are always written, so that serde's default must not become a default of the API.
+/// For fields that are always written, so that serde's default must not become a default of the
+/// API.
 pub(crate) fn without_default(schema: &mut schemars::Schema) {
     schema.remove("default");
 }

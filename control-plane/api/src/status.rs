@@ -1,7 +1,7 @@
 //! The JobSet's `status`.
 //!
-//! Numbers that upstream leaves out when they are 0 are left out here too. `inPlaceRestart`, `gangs` and
-//! `completedJobs` are additions; the rest is upstream's.
+//! Numbers that upstream leaves out when they are 0 are left out here too. `inPlaceRestart`,
+//! `gangs` and `completedJobs` are additions; the rest is upstream's.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
@@ -58,8 +58,8 @@ pub struct JobSetStatus {
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub gangs: Vec<GangStatus>,
 
-    /// The Jobs of the present restart attempt that have completed, by replicatedJob. They are not made again where their objects are removed,
-    /// and count as succeeded.
+    /// The Jobs of the present restart attempt that have completed, by replicatedJob. They are not
+    /// made again where their objects are removed, and count as succeeded.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
     pub completed_jobs: Vec<CompletedJobs>,
@@ -114,8 +114,8 @@ pub struct ReplicatedJobStatus {
     /// Name of the replicatedJob.
     pub name: String,
 
-    /// Active Jobs whose ready and succeeded pods are as many as the Job needs (the smaller of parallelism and
-    /// completions).
+    /// Active Jobs whose ready and succeeded pods are as many as the Job needs (the smaller of
+    /// parallelism and completions).
     pub ready: i32,
 
     /// Jobs that succeeded.
@@ -155,20 +155,24 @@ string_enum! {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct InPlaceRestartStatus {
-    /// How the workers are restarted: `Supervised` (an agent in each container restarts the process), `Plain`
-    /// (the container is restarted) or `UpstreamAgent` (the JobSet brings upstream's agent along).
+    /// How the workers are restarted: `Supervised` (an agent in each container restarts the
+    /// process), `Plain` (the container is restarted) or `UpstreamAgent` (the JobSet brings
+    /// upstream's agent along).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<InPlaceKind>,
 
-    /// Where the set stands in a restart: `InSync`, `Stopping`, `Parked`, `Releasing`, `Recreating` or `Failed`.
+    /// Where the set stands in a restart: `InSync`, `Stopping`, `Parked`, `Releasing`, `Recreating`
+    /// or `Failed`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<InPlacePhase>,
 
-    /// The restart attempt that all workers should run, but for those that were restarted alone since. It never falls.
+    /// The restart attempt that all workers should run, but for those that were restarted alone
+    /// since. It never falls.
     #[serde(default, skip_serializing_if = "is_zero_i64")]
     pub generation: i64,
 
-    /// The highest restart attempt of a worker that was restarted alone, where one is above `generation`.
+    /// The highest restart attempt of a worker that was restarted alone, where one is above
+    /// `generation`.
     #[serde(default, skip_serializing_if = "is_zero_i64")]
     pub latest: i64,
 
@@ -194,13 +198,14 @@ pub struct InPlaceRestartStatus {
     #[schemars(extend("x-kubernetes-list-type" = "set"))]
     pub started: Vec<String>,
 
-    /// The pods above the minimum of their gang, and of a RayCluster's worker groups, that have joined the set, as
-    /// `<Job>/<completion index>`. Those that never came are not waited for.
+    /// The pods above the minimum of their gang, and of a RayCluster's worker groups, that have
+    /// joined the set, as `<Job>/<completion index>`. Those that never came are not waited for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("x-kubernetes-list-type" = "set"))]
     pub joined: Vec<String>,
 
-    /// The highest level that the latest restart has used: `Process`, `Container`, `Pod` or `Recreate`.
+    /// The highest level that the latest restart has used: `Process`, `Container`, `Pod` or
+    /// `Recreate`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub level: Option<RestartLevel>,
 

@@ -1,8 +1,9 @@
 //! Enumerations that are strings on the wire.
 //!
-//! The API server validates the values. What it let through anyway (another version's CRD, an object stored
-//! before an upgrade, a webhook that sees an object before validation) is kept in `Other`: one odd object must
-//! not make a whole list unreadable, and a read-modify-write must not change the value.
+//! The API server validates the values. What it let through anyway (another version's CRD, an
+//! object stored before an upgrade, a webhook that sees an object before validation) is kept in
+//! `Other`: one odd object must not make a whole list unreadable, and a read-modify-write must not
+//! change the value.
 
 /// Declares an enumeration of CamelCase strings; the first variant is its `Default`.
 macro_rules! string_enum {

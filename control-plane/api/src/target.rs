@@ -1,4 +1,5 @@
-//! Requests to restart some workers alone (`lockstep.dev/restart-workers`): which workers, and the name of the request.
+//! Requests to restart some workers alone (`lockstep.dev/restart-workers`): which workers, and the
+//! name of the request.
 
 use std::fmt;
 use std::str::FromStr;
@@ -98,7 +99,8 @@ impl FromStr for Target {
     }
 }
 
-/// A request to restart some workers alone. As text it is the value of the annotation: the target, a space and the token.
+/// A request to restart some workers alone. As text it is the value of the annotation: the target,
+/// a space and the token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerRestartRequest {
     /// Which workers.

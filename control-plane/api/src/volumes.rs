@@ -15,9 +15,9 @@ use crate::string_enum::string_enum;
     "rule": "self.templates.all(t, !has(t.metadata.namespace) || size(t.metadata.namespace) == 0)",
 }]))]
 pub struct VolumeClaimPolicy {
-    /// The claims to make, each called `<template name>-<jobset>`. Some container of the set must mount each by its
-    /// template name, and no template may declare a volume of that name itself. They stand in the JobSet's
-    /// namespace.
+    /// The claims to make, each called `<template name>-<jobset>`. Some container of the set must
+    /// mount each by its template name, and no template may declare a volume of that name itself.
+    /// They stand in the JobSet's namespace.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 50), extend("x-kubernetes-list-type" = "atomic"))]
     pub templates: Vec<VolumeClaimTemplate>,
@@ -29,8 +29,9 @@ pub struct VolumeClaimPolicy {
 
 /// A persistent volume claim to make.
 ///
-/// Upstream embeds a whole PersistentVolumeClaim. This is the same on the wire; but apiVersion and kind, which
-/// users leave out, are not added when an object is written back: the field is immutable.
+/// Upstream embeds a whole PersistentVolumeClaim. This is the same on the wire; but apiVersion and
+/// kind, which users leave out, are not added when an object is written back: the field is
+/// immutable.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct VolumeClaimTemplate {

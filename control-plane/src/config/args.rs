@@ -1,7 +1,9 @@
-//! Command line of the control plane. Every flag is an environment variable too: `--hub-tls-dir` is `LOCKSTEP_HUB_TLS_DIR`.
+//! Command line of the control plane. Every flag is an environment variable too: `--hub-tls-dir` is
+//! `LOCKSTEP_HUB_TLS_DIR`.
 //!
-//! The flags of the upstream controller are taken as Go programs take them: with one dash or two, and the last one wins. What a flag does
-//! not say may be said by the file of `--config`; [`crate::config::settings`] puts both together.
+//! The flags of the upstream controller are taken as Go programs take them: with one dash or two,
+//! and the last one wins. What a flag does not say may be said by the file of `--config`;
+//! [`crate::config::settings`] puts both together.
 
 mod go;
 mod zap;
@@ -28,7 +30,8 @@ const DEFAULT_NAMESPACE: &str = "lockstep-system";
 
 /// Reconciles JobSets and restarts their workers in place.
 ///
-/// The API server is found through --kubeconfig or KUBECONFIG, or in a cluster through the pod's ServiceAccount.
+/// The API server is found through --kubeconfig or KUBECONFIG, or in a cluster through the pod's
+/// ServiceAccount.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "lockstep-control-plane", version, args_override_self = true)]
 pub struct Args {
@@ -42,7 +45,8 @@ pub struct Args {
 
     /// Address of the metrics endpoint, `0` to have none [default: :8443]
     ///
-    /// It speaks TLS to those who may get the URL /metrics, and plain HTTP to the loopback interface.
+    /// It speaks TLS to those who may get the URL /metrics, and plain HTTP to the loopback
+    /// interface.
     #[arg(long, env = "LOCKSTEP_METRICS_BIND_ADDRESS", value_name = "ADDRESS")]
     pub metrics_bind_address: Option<BindAddress>,
 
@@ -57,11 +61,13 @@ pub struct Args {
 
     /// How long the others wait for a leader that is silent [default: 15s]
     ///
-    /// A new one decides within this time and a second or two after the old one was killed. One that ends in good order gives way at once.
+    /// A new one decides within this time and a second or two after the old one was killed. One
+    /// that ends in good order gives way at once.
     #[arg(long, env = "LOCKSTEP_LEADER_ELECT_LEASE_DURATION", value_parser = parse_duration, value_name = "DURATION")]
     pub leader_elect_lease_duration: Option<Duration>,
 
-    /// How long a leader tries to stay one before it gives up; less than the lease lasts [default: 10s]
+    /// How long a leader tries to stay one before it gives up; less than the lease lasts [default:
+    /// 10s]
     #[arg(long, env = "LOCKSTEP_LEADER_ELECT_RENEW_DEADLINE", value_parser = parse_duration, value_name = "DURATION")]
     pub leader_elect_renew_deadline: Option<Duration>,
 
@@ -69,10 +75,12 @@ pub struct Args {
     #[arg(long, env = "LOCKSTEP_LEADER_ELECT_RETRY_PERIOD", value_parser = parse_duration, value_name = "DURATION")]
     pub leader_elect_retry_period: Option<Duration>,
 
-    /// Requests to the API server in a second, for each kind of resource [default: no limit; 500 where --kube-api-burst is given]
+    /// Requests to the API server in a second, for each kind of resource [default: no limit; 500
+    /// where --kube-api-burst is given]
     ///
-    /// Restarts wait too where it is reached. Leases, TokenReviews and SubjectAccessReviews are not counted. What is not above 0 is no limit. Without a limit
-    /// requests are limited by how many are under way.
+    /// Restarts wait too where it is reached. Leases, TokenReviews and SubjectAccessReviews are not
+    /// counted. What is not above 0 is no limit. Without a limit requests are limited by how many
+    /// are under way.
     #[arg(
         long,
         env = "LOCKSTEP_KUBE_API_QPS",
@@ -81,7 +89,8 @@ pub struct Args {
     )]
     pub kube_api_qps: Option<f32>,
 
-    /// Requests to the API server at once, for each kind of resource [default: no limit; 500 where --kube-api-qps is given]
+    /// Requests to the API server at once, for each kind of resource [default: no limit; 500 where
+    /// --kube-api-qps is given]
     ///
     /// Less than 1 is 1.
     #[arg(
@@ -92,7 +101,8 @@ pub struct Args {
     )]
     pub kube_api_burst: Option<i32>,
 
-    /// Features to turn on or off: InPlaceRestart, RestartJob, ElasticJobSet, or AllAlpha for those of them that are not named.
+    /// Features to turn on or off: InPlaceRestart, RestartJob, ElasticJobSet, or AllAlpha for those
+    /// of them that are not named.
     #[arg(long, env = "LOCKSTEP_FEATURE_GATES", value_name = "NAME=BOOL,...")]
     pub feature_gates: Vec<FeatureGates>,
 
@@ -101,8 +111,8 @@ pub struct Args {
         num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false")]
     pub ray: bool,
 
-    /// Host and port of an HTTP proxy by which the dashboards of RayJobs' clusters are reached, where their pods are not: outside of the
-    /// cluster.
+    /// Host and port of an HTTP proxy by which the dashboards of RayJobs' clusters are reached,
+    /// where their pods are not: outside of the cluster.
     #[arg(long, env = "LOCKSTEP_RAY_DASHBOARD_PROXY", value_name = "ADDRESS")]
     pub ray_dashboard_proxy: Option<String>,
 
@@ -110,7 +120,8 @@ pub struct Args {
     #[arg(long, env = "LOCKSTEP_WEBHOOK_PORT", value_name = "PORT")]
     pub webhook_port: Option<u16>,
 
-    /// Directory with tls.crt and tls.key for the webhooks. By default the control plane makes certificates and keeps them new.
+    /// Directory with tls.crt and tls.key for the webhooks. By default the control plane makes
+    /// certificates and keeps them new.
     #[arg(long, env = "LOCKSTEP_WEBHOOK_CERT_DIR", value_name = "DIR")]
     pub webhook_cert_dir: Option<PathBuf>,
 
@@ -119,7 +130,8 @@ pub struct Args {
         num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false")]
     pub disable_webhooks: bool,
 
-    /// Whether to install the CustomResourceDefinition of JobSets, or bring it up to date, at the start.
+    /// Whether to install the CustomResourceDefinition of JobSets, or bring it up to date, at the
+    /// start.
     #[arg(long, env = "LOCKSTEP_MANAGE_CRDS", value_parser = go::boolean, value_name = "BOOL",
         num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true")]
     pub manage_crds: bool,
@@ -133,8 +145,8 @@ pub struct Args {
     )]
     pub hub_bind_address: BindAddress,
 
-    /// IP address at which node daemons reach this replica, which they are told where it leads; that of the pod. The port is that of
-    /// --hub-bind-address.
+    /// IP address at which node daemons reach this replica, which they are told where it leads;
+    /// that of the pod. The port is that of --hub-bind-address.
     #[arg(long, env = "LOCKSTEP_HUB_ADVERTISE_ADDRESS", value_name = "IP")]
     pub hub_advertise_address: Option<IpAddr>,
 
@@ -156,18 +168,19 @@ pub struct Args {
     )]
     pub node_daemon_service_account: String,
 
-    /// Image with the pod agent (that of the node daemon). Pod templates bring the agent along from it, where the nodes' container runtimes
-    /// have no NRI. Its containers must state their command, and their namespaces allow hostPath volumes.
+    /// Image with the pod agent (that of the node daemon). Pod templates bring the agent along from
+    /// it, where the nodes' container runtimes have no NRI. Its containers must state their
+    /// command, and their namespaces allow hostPath volumes.
     #[arg(long, env = "LOCKSTEP_INJECT_AGENT_IMAGE", value_name = "IMAGE")]
     pub inject_agent_image: Option<String>,
 
-    /// Directory of the hub's CA (ca.crt, ca.key), made there if missing. By default they live in a Secret in
-    /// the cluster.
+    /// Directory of the hub's CA (ca.crt, ca.key), made there if missing. By default they live in a
+    /// Secret in the cluster.
     #[arg(long, env = "LOCKSTEP_HUB_TLS_DIR", value_name = "DIR")]
     pub hub_tls_dir: Option<PathBuf>,
 
-    /// Connections from one address on which no node daemon has made itself known yet, at the same time; more of that address wait. Those on which
-    /// one has are not counted.
+    /// Connections from one address on which no node daemon has made itself known yet, at the same
+    /// time; more of that address wait. Those on which one has are not counted.
     #[arg(
         long,
         env = "LOCKSTEP_HUB_UNKNOWN_CONNECTIONS",
@@ -177,12 +190,14 @@ pub struct Args {
     )]
     pub hub_unknown_connections: u16,
 
-    /// Whether to replace lost pods of groups that restart in place at once, and not leave that to the Job controller's back-off.
+    /// Whether to replace lost pods of groups that restart in place at once, and not leave that to
+    /// the Job controller's back-off.
     #[arg(long, env = "LOCKSTEP_REPLACE_LOST_PODS", value_parser = go::boolean, value_name = "BOOL",
         num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true")]
     pub replace_lost_pods: bool,
 
-    /// Address of the platform API (lockstep.platform.v1), `0` to have none. Its certificate is the hub's.
+    /// Address of the platform API (lockstep.platform.v1), `0` to have none. Its certificate is the
+    /// hub's.
     #[arg(
         long,
         env = "LOCKSTEP_PLATFORM_BIND_ADDRESS",
@@ -191,7 +206,8 @@ pub struct Args {
     )]
     pub platform_bind_address: BindAddress,
 
-    /// Address of the status page, empty or `0` to have none. It is for the loopback interface: nobody is asked who they are.
+    /// Address of the status page, empty or `0` to have none. It is for the loopback interface:
+    /// nobody is asked who they are.
     #[arg(
         long,
         env = "LOCKSTEP_STATUS_PAGE_BIND_ADDRESS",
@@ -200,8 +216,9 @@ pub struct Args {
     )]
     pub status_page_bind_address: BindAddress,
 
-    /// Collector that gets one trace per restart, as OTLP over gRPC, such as http://collector:4317. By default
-    /// OTEL_EXPORTER_OTLP_TRACES_ENDPOINT or OTEL_EXPORTER_OTLP_ENDPOINT, or else there are no traces.
+    /// Collector that gets one trace per restart, as OTLP over gRPC, such as http://collector:4317.
+    /// By default OTEL_EXPORTER_OTLP_TRACES_ENDPOINT or OTEL_EXPORTER_OTLP_ENDPOINT, or else there
+    /// are no traces.
     #[arg(long, env = "LOCKSTEP_OTLP_ENDPOINT", value_name = "URL")]
     pub otlp_endpoint: Option<String>,
 
@@ -236,7 +253,8 @@ fn default_namespace(file: &Path) -> String {
     }
 }
 
-/// An address to listen on, as Go programs take it: `host:port`, `:port` for all interfaces, `0` for nowhere.
+/// An address to listen on, as Go programs take it: `host:port`, `:port` for all interfaces, `0`
+/// for nowhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BindAddress(pub Option<SocketAddr>);
 

@@ -214,7 +214,7 @@ impl Table {
     }
 
     fn welcomed(&mut self, epoch: Epoch) {
-        mutant!(ForgetFormerLeaders => ());
+        mutant!(ForgetFormerLeaders => return);
         self.highest = self.highest.max(epoch);
     }
 

@@ -20,12 +20,19 @@
 /// }
 /// ```
 ///
+/// If the function has no value: `mutant!(MissUnlinked => return)`.
+///
 /// As an expression, `mutant!(SkipWriteAhead)`, it is a `bool`.
 #[cfg(debug_assertions)]
 #[macro_export]
 macro_rules! mutant {
     ($name:ident) => {
         $crate::is($crate::Mutant::$name)
+    };
+    ($name:ident => return) => {
+        if $crate::is($crate::Mutant::$name) {
+            return;
+        }
     };
     ($name:ident => $value:expr) => {
         if $crate::is($crate::Mutant::$name) {
@@ -41,6 +48,7 @@ macro_rules! mutant {
     ($name:ident) => {
         false
     };
+    ($name:ident => return) => {};
     ($name:ident => $value:expr) => {};
 }
 

@@ -1,4 +1,5 @@
-//! Writes the CustomResourceDefinition of JobSets into the Helm chart, or into the file that is given.
+//! Writes the CustomResourceDefinition of JobSets into the Helm chart, or into the file that is
+//! given.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};

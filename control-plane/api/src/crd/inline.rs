@@ -1,4 +1,5 @@
-//! Puts referenced types in line and rewrites JSON Schema idioms that structural schemas do not have.
+//! Puts referenced types in line and rewrites JSON Schema idioms that structural schemas do not
+//! have.
 
 use serde_json::{Map, Value};
 
@@ -8,9 +9,11 @@ use super::CrdError;
 pub(super) struct Types<'a>(pub(super) &'a Map<String, Value>);
 
 impl Types<'_> {
-    /// The schema with every reference replaced by what it refers to. What stands beside a reference overrides.
+    /// The schema with every reference replaced by what it refers to. What stands beside a
+    /// reference overrides.
     ///
-    /// Optional values are not nullable: absence is all that the API server accepts for them, as with Go's types.
+    /// Optional values are not nullable: absence is all that the API server accepts for them, as
+    /// with Go's types.
     pub(super) fn inline(&self, schema: &Value) -> Result<Value, CrdError> {
         let Value::Object(schema) = schema else {
             return Ok(schema.clone());

@@ -1,5 +1,5 @@
-//! What the API knows about Kubernetes' own types and their Rust schemas do not say: how lists and maps merge,
-//! defaults, patterns. Facts of the Kubernetes API, 1.36.
+//! What the API knows about Kubernetes' own types and their Rust schemas do not say: how lists and
+//! maps merge, defaults, patterns. Facts of the Kubernetes API, 1.36.
 
 use serde_json::{Map, Value, json};
 
@@ -116,8 +116,8 @@ const REASON_PATTERN: &str = "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$";
 /// Form of a condition's type, a qualified name.
 const CONDITION_TYPE_PATTERN: &str = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$";
 
-/// Completes the schemas of all Kubernetes types among `types`, and drops their documentation: it is ten times as
-/// long as the schema, and every cluster has it under `kubectl explain pod`.
+/// Completes the schemas of all Kubernetes types among `types`, and drops their documentation: it
+/// is ten times as long as the schema, and every cluster has it under `kubectl explain pod`.
 pub(super) fn complete(types: &mut Map<String, Value>) -> Result<(), CrdError> {
     for (_, schema) in types.iter_mut().filter(|(name, _)| name.starts_with(PREFIX)) {
         drop_descriptions(schema);

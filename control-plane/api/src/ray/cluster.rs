@@ -53,7 +53,8 @@ pub struct RayClusterSpec {
     pub managed_by: Option<String>,
     /// Annotations of the head's Service.
     pub head_service_annotations: Map,
-    /// The minimum of pods that groups start with, by group name (an addition). Each group, and the head, is a gang of its own.
+    /// The minimum of pods that groups start with, by group name (an addition). Each group, and the
+    /// head, is a gang of its own.
     pub gang: Option<Gang>,
     /// What else is stated.
     #[serde(flatten)]

@@ -198,13 +198,15 @@ pub struct RayJobStatus {
     /// Since when the submitter has had no pod but one that does not go.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub submitter_lost_since: Option<Time>,
-    /// Restarts of the cluster's pods before this attempt. It is always stated: where it is not there the definition of RayJobs has dropped it.
+    /// Restarts of the cluster's pods before this attempt. It is always stated: where it is not
+    /// there the definition of RayJobs has dropped it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restarts_before: Option<i32>,
     /// Failures of the head's pods and containers, of which no restart tells, before this attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub head_failures_before: Option<i32>,
-    /// Whether the next attempt is to be made on another cluster: the head of this one has not come up.
+    /// Whether the next attempt is to be made on another cluster: the head of this one has not come
+    /// up.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub needs_new_cluster: bool,
     /// Status of the cluster.

@@ -11,15 +11,18 @@ pub const IS_RAY_NODE: &str = "ray.io/is-ray-node";
 /// Label of pods: `<cluster>-<node type>`.
 pub const IDENTIFIER: &str = "ray.io/identifier";
 
-/// On a RayCluster or a pod template, with value `true`: the containers' own commands are left as they are.
+/// On a RayCluster or a pod template, with value `true`: the containers' own commands are left as
+/// they are.
 pub const OVERWRITE_CONTAINER_COMMAND: &str = "ray.io/overwrite-container-cmd";
 
-/// On the JobSet of a RayCluster, written by the controller: a digest of what it was made from, but for the numbers of workers.
+/// On the JobSet of a RayCluster, written by the controller: a digest of what it was made from, but
+/// for the numbers of workers.
 pub const TEMPLATE_DIGEST: &str = "lockstep.dev/ray-template-digest";
-/// On the JobSet of a RayCluster, written by the controller: a digest of what else it was made from: the gang, and the annotations that are
-/// meant for it.
+/// On the JobSet of a RayCluster, written by the controller: a digest of what else it was made
+/// from: the gang, and the annotations that are meant for it.
 pub const SETTINGS_DIGEST: &str = "lockstep.dev/ray-settings-digest";
-/// On the Job template of a replicatedJob: how far a restart in place of one of its workers reaches.
+/// On the Job template of a replicatedJob: how far a restart in place of one of its workers
+/// reaches.
 pub const RESTART_SCOPE: &str = "lockstep.dev/restart-scope";
 /// Value of [`RESTART_SCOPE`]: that worker alone.
 pub const RESTART_SCOPE_WORKER: &str = "worker";
@@ -30,7 +33,8 @@ pub const ORIGINATED_FROM_NAME: &str = "ray.io/originated-from-cr-name";
 pub const ORIGINATED_FROM_CRD: &str = "ray.io/originated-from-crd";
 /// Label of the RayCluster of a RayJob: how the job is submitted.
 pub const SUBMISSION_MODE: &str = "ray.io/job-submission-mode";
-/// On a RayCluster, with value `true`: KubeRay has the state of the head kept in Redis. Not supported.
+/// On a RayCluster, with value `true`: KubeRay has the state of the head kept in Redis. Not
+/// supported.
 pub const FAULT_TOLERANCE: &str = "ray.io/ft-enabled";
 /// On a RayCluster: the name under which KubeRay has that state kept. Not supported.
 pub const EXTERNAL_STORAGE: &str = "ray.io/external-storage-namespace";
@@ -40,7 +44,8 @@ pub const CRON_JOB_NAME: &str = "ray.io/cronjob-name";
 pub const CRON_JOB_TIMESTAMP: &str = "ray.io/cronjob-scheduled-timestamp";
 /// On the submitter of a RayJob, written by the controller: id of the attempt that it submits.
 pub const JOB_ID: &str = "lockstep.dev/ray-job-id";
-/// On a RayJob whose definition drops a part of the status, written by the controller: the whole status, as JSON.
+/// On a RayJob whose definition drops a part of the status, written by the controller: the whole
+/// status, as JSON.
 pub const JOB_STATUS: &str = "lockstep.dev/ray-job-status";
 
 /// Value of [`NODE_TYPE`] of the head.

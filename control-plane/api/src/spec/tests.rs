@@ -19,8 +19,8 @@ fn root(mut object: Value) -> Value {
     object
 }
 
-/// An object with everything that a schema allows, or (`sparse`) with all of its objects and lists but no optional
-/// scalar in them.
+/// An object with everything that a schema allows, or (`sparse`) with all of its objects and lists
+/// but no optional scalar in them.
 fn sample(schema: &Value, sparse: bool) -> Value {
     if schema["x-kubernetes-int-or-string"] == true {
         return json!("1");
@@ -51,8 +51,8 @@ fn sample(schema: &Value, sparse: bool) -> Value {
     }
 }
 
-/// Objects, lists and texts with nothing in them mean the same as their absence; `name: ""` of references is also the
-/// schema's own default.
+/// Objects, lists and texts with nothing in them mean the same as their absence; `name: ""` of
+/// references is also the schema's own default.
 fn without_empty(value: Value) -> Option<Value> {
     match value {
         Value::Object(fields) => {

@@ -36,7 +36,8 @@ pub(super) struct Reconciler {
 }
 
 impl Reconciler {
-    /// Reconciles the RayCronJobs that `changes` names until `shutdown`; then finishes what is under way.
+    /// Reconciles the RayCronJobs that `changes` names until `shutdown`; then finishes what is
+    /// under way.
     pub(super) async fn run(
         self,
         changes: Notified<ObjectRef<Packed<RayCronJob>>>,
@@ -143,7 +144,8 @@ impl Reconciler {
     }
 }
 
-/// Decides on all of a RayCronJob. Of its spec nothing is kept but in the text of the RayJob to create, beside which its name is.
+/// Decides on all of a RayCronJob. Of its spec nothing is kept but in the text of the RayJob to
+/// create, beside which its name is.
 async fn decide(
     packed: &Packed<RayCronJob>,
     observed: &mut ObservedCron,
@@ -178,7 +180,8 @@ impl Reconcile for Reconciler {
         let mut observed = self.observe(packed).await?;
         let (mut plan, mut job) = decide(packed, &mut observed).await;
         if job.take().is_some() {
-            // The watches may be behind: what was started before, and what runs, is known to the API server alone.
+            // The watches may be behind: what was started before, and what runs, is known to the
+            // API server alone.
             let Some(read) = self.read(&mut observed).await? else {
                 return Ok(Action::await_change());
             };

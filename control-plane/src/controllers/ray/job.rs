@@ -78,7 +78,8 @@ impl Reconciler {
         controller_loop::run(Arc::new(self), jobs, changes, CONCURRENT_JOBS, shutdown).await;
     }
 
-    /// What there is beside a job, of which its metadata, its status and its brief count, and where the dashboard is.
+    /// What there is beside a job, of which its metadata, its status and its brief count, and where
+    /// the dashboard is.
     async fn observe(&self, recalled: Recalled) -> Result<(ObservedJob, Option<SocketAddr>), RayError> {
         let Recalled {
             job,
@@ -94,12 +95,14 @@ impl Reconciler {
         let mut cluster = self.clusters.get(&ObjectRef::new(name).within(namespace));
         let kept = self.submitters.get(&ObjectRef::new(job.name()).within(namespace));
         let mut submitter = kept.and_then(|kept| kept.read()).map(Arc::new);
-        // What is not there is asked for where much follows from that: the watch may be behind, or not look at it.
+        // What is not there is asked for where much follows from that: the watch may be behind, or
+        // not look at it.
         let counts = gone_counts(job);
         if (counts || is_running(job)) && cluster.is_none() && !name.is_empty() {
             cluster = apply::get::<Packed<RayCluster>>(&self.client, namespace, name).await?;
         }
-        // Neither of its cluster nor of the JobSet of that one a job needs the spec, which may be large, and is not to be kept while dashboards are asked.
+        // Neither of its cluster nor of the JobSet of that one a job needs the spec, which may be
+        // large, and is not to be kept while dashboards are asked.
         let dashboard_port = cluster
             .as_ref()
             .and_then(|cluster| cluster.extract().dashboard_port);
@@ -135,7 +138,8 @@ impl Reconciler {
         let ray = match question(job) {
             Some((name, id)) => {
                 let ray = self.dashboards.ask(Place { at, name }, &id).await;
-                // Its sandbox may have been made anew, with another address, and this one be another pod's.
+                // Its sandbox may have been made anew, with another address, and this one be
+                // another pod's.
                 let session = job.status.as_ref().map_or("", |status| status.session.as_str());
                 if !matches!(&ray, Ray::Reached { session: found, .. } if found == session) {
                     self.heads.forget(&ObjectRef::from_obj(&**job));
@@ -178,8 +182,8 @@ impl Reconciler {
         })
     }
 
-    /// Decides on all of a job, and keeps no more of it than of `observed`: dashboards that do not answer are not to keep large jobs in memory. `None`: others have
-    /// all turns.
+    /// Decides on all of a job, and keeps no more of it than of `observed`: dashboards that do not
+    /// answer are not to keep large jobs in memory. `None`: others have all turns.
     async fn decide(&self, packed: &Packed<RayJob>, observed: &mut ObservedJob) -> Option<Decided> {
         let turn = packed.turn(&self.large).ok()?;
         let _alone = packed.alone().await;
@@ -366,7 +370,8 @@ fn is_between(job: &RayJob) -> bool {
     matches!(phase, Some(Phase::Retrying | Phase::Suspending))
 }
 
-/// Whether the job's next step follows from what is not there: a cluster or a submitter that is gone, or a Job's name that is free.
+/// Whether the job's next step follows from what is not there: a cluster or a submitter that is
+/// gone, or a Job's name that is free.
 fn gone_counts(job: &RayJob) -> bool {
     let Some(status) = &job.status else { return false };
     match status.job_deployment_status {

@@ -110,7 +110,7 @@ impl Reports {
         }
         if !matches!(kept.report.phase, Phase::Done | Phase::Lost(_)) {
             kept.report.phase = Phase::Unlinked;
-            mutant!(MissUnlinked => ());
+            mutant!(MissUnlinked => return);
             kept.news = true;
             if !std::mem::replace(&mut of_node.is_news, true) {
                 self.news.push(node.to_owned());

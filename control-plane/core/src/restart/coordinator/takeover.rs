@@ -82,7 +82,7 @@ impl Coordinator {
     /// Follows a generation that workers know and its leader could not write. It counts; only its
     /// write is made up for.
     pub(super) fn adopt_reports(&mut self, observed: &Observed, now: UnixNanos) {
-        mutant!(IgnoreReportedGeneration => ());
+        mutant!(IgnoreReportedGeneration => return);
         if matches!(self.state, State::Failed | State::Suspended) {
             return;
         }
