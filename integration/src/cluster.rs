@@ -20,6 +20,7 @@ pub mod network;
 mod node;
 mod pki;
 mod process;
+mod process_id;
 mod spec;
 mod state;
 mod teardown;
@@ -36,7 +37,8 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use nix::unistd::Pid;
 
 pub use error::ClusterError;
-pub use process::{Enter, ProcessId};
+pub use process::Enter;
+pub use process_id::ProcessId;
 pub use spec::Spec;
 pub use state::{Daemon, Mode, instances, root};
 pub use teardown::{down, down_unowned};
@@ -241,7 +243,7 @@ impl Cluster {
     fn holder(&self, index: u8) -> Result<Pid, ClusterError> {
         let holder = self
             .state
-            .daemon(&node::holder_name(index))
+            .daemon(&state::holder_name(index))
             .ok_or(ClusterError::NoNode(index))?;
         Ok(holder.pid())
     }

@@ -18,9 +18,9 @@ use serde_json::json;
 
 use super::network::{DNS_SERVICE, SERVICE_RANGE};
 use super::pki::{Pki, User};
-use super::process::{Enter, Launcher, ProcessId};
+use super::process::{Enter, Launcher, flag};
 use super::state::Daemon;
-use super::{ClusterError, Mode};
+use super::{ClusterError, Mode, ProcessId};
 use crate::host::free_addresses;
 use crate::tools::Tools;
 use crate::wait::until;
@@ -255,14 +255,6 @@ impl ControlPlane<'_> {
             process,
         })
     }
-}
-
-/// `--name=value`.
-pub(super) fn flag(name: &str, value: impl Into<OsString>) -> OsString {
-    let mut flag = OsString::from(name);
-    flag.push("=");
-    flag.push(value.into());
-    flag
 }
 
 /// Waits until the API server reports that it is ready.

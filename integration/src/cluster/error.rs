@@ -2,8 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::network;
-use super::process::ProcessId;
+use super::ProcessId;
 use crate::command::CommandError;
 use crate::image::ImageError;
 use crate::tools::{ToolError, packages};
@@ -56,8 +55,8 @@ pub enum ClusterError {
     #[error("processes that cannot be killed: {0:?}")]
     Unkillable(Vec<ProcessId>),
     /// Too many instances on this machine.
-    #[error("all {} slots for clusters are taken on this machine", network::SLOTS)]
-    NoSlot,
+    #[error("all {0} slots for clusters are taken on this machine")]
+    NoSlot(u8),
     /// An invalid name or number.
     #[error("{0}")]
     Invalid(String),

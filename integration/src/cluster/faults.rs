@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use super::process::{Enter, ProcessId, all_pids, kill_until_gone};
+use super::process::{Enter, all_pids, kill_until_gone};
 use super::state::{Lock, State};
-use super::{Cluster, ClusterError, Mode, cgroup, lock, node};
+use super::{Cluster, ClusterError, Mode, ProcessId, cgroup, lock, node};
 use crate::wait::until;
 
 /// How long a daemon may take to end or to be restarted.

@@ -103,7 +103,7 @@ impl Network {
             run("ip", ["link", "set", &link, "alias", &alias]).await?;
             return Ok(network);
         }
-        Err(ClusterError::NoSlot)
+        Err(ClusterError::NoSlot(SLOTS))
     }
 
     /// Connects host and control plane by the bridge.

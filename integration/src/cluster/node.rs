@@ -16,11 +16,10 @@ use kube::{Api, Client};
 use nix::unistd::Pid;
 use serde_json::json;
 
-use super::control_plane::flag;
 use super::network::{DNS_SERVICE, Network};
 use super::pki::{Pki, User};
-use super::process::{Enter, Launcher};
-use super::state::Daemon;
+use super::process::{Enter, Launcher, flag};
+use super::state::{Daemon, holder_name};
 use super::{ClusterError, cgroup, node_name};
 use crate::image::PAUSE;
 use crate::tools::Tools;
@@ -39,16 +38,6 @@ pub(super) struct NodeSetup<'a> {
     pub(super) index: u8,
     /// See [`super::Spec::soon_lost`].
     pub(super) soon_lost: bool,
-}
-
-/// The name under which the holder of node `index` is recorded.
-pub(super) fn holder_name(index: u8) -> String {
-    format!("node-{index}")
-}
-
-/// The number of the node whose holder is recorded under `name`.
-pub(super) fn number(name: &str) -> Option<u8> {
-    name.strip_prefix("node-")?.parse().ok()
 }
 
 /// The control group of node `index`, below the root of each hierarchy.

@@ -6,8 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::process::ProcessId;
-use super::{ClusterError, node};
+use super::{ClusterError, ProcessId};
 
 /// The parts that an instance consists of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,9 +82,7 @@ impl State {
 
     /// The numbers of the nodes.
     pub(super) fn node_numbers(&self) -> impl Iterator<Item = u8> {
-        self.daemons
-            .iter()
-            .filter_map(|daemon| node::number(&daemon.name))
+        self.daemons.iter().filter_map(|daemon| node_number(&daemon.name))
     }
 
     /// Forgets a node and its daemons.
@@ -112,6 +109,16 @@ impl State {
         fs::write(&scratch, text).map_err(ClusterError::io(&scratch))?;
         fs::rename(&scratch, &path).map_err(ClusterError::io(&path))
     }
+}
+
+/// The name under which the holder of node `index` is recorded.
+pub(super) fn holder_name(index: u8) -> String {
+    format!("node-{index}")
+}
+
+/// The number of the node whose holder is recorded under `name`.
+fn node_number(name: &str) -> Option<u8> {
+    name.strip_prefix("node-")?.parse().ok()
 }
 
 /// The folder with all instances: `LOCKSTEP_STATE`, else `/tmp/lockstep-testbed`.

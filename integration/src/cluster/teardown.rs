@@ -10,9 +10,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::network::Network;
-use super::process::{ProcessId, kill_until_gone, marked};
+use super::process::{kill_until_gone, marked};
 use super::state::{Lock, State, instances};
-use super::{ClusterError, cgroup, instance_dir};
+use super::{ClusterError, ProcessId, cgroup, instance_dir};
 
 /// How long processes and control groups may take to end.
 const PATIENCE: Duration = Duration::from_secs(20);

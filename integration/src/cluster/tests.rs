@@ -3,7 +3,8 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use super::network::{MAX_NODES, Network, SLOTS};
-use super::process::{Enter, ProcessId, parse_stat};
+use super::process::Enter;
+use super::process_id::{ProcessId, parse_stat};
 use super::state::{Daemon, Mode, State};
 use super::{Spec, cgroup};
 
