@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::child::raise_files;
 use crate::design::{self, Block, Design};
-use crate::plot;
+use crate::output;
 use crate::samples::{Samples, Times};
 use crate::token;
 
@@ -73,7 +73,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
         print(*workers, &samples);
         sizes.push((*workers, samples));
     }
-    let plot = plot::svg(&DESIGNS.map(|(name, _)| name), &sizes);
+    let plot = output::svg(&DESIGNS.map(|(name, _)| name), &sizes);
     let sizes: Vec<Value> = sizes
         .iter()
         .map(|(workers, samples)| of_size(*workers, samples))

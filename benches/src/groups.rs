@@ -13,8 +13,8 @@ use crate::bench::load;
 use crate::child::{Child, raise_files};
 use crate::design::free_port;
 use crate::message::{BenchEvent, Order};
+use crate::output::Table;
 use crate::samples::Times;
-use crate::table::Table;
 use crate::token;
 
 /// Workers of a node, of any group.

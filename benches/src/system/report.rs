@@ -8,8 +8,8 @@ use serde_json::json;
 
 use super::{Args, Measured};
 use crate::bench::load;
+use crate::output::Table;
 use crate::samples::Times;
-use crate::table::Table;
 
 pub(super) fn print(all: &[Measured]) {
     println!("\none JobSet, 8 pods on a node: seconds until all run, median (worst)\n");
