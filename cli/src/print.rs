@@ -1,9 +1,8 @@
 //! Prints answers: text with or without colours, JSON or YAML.
 
-mod check;
 mod dry_run;
 mod history;
-mod nodes;
+mod installation;
 mod page;
 mod paint;
 mod screen;
@@ -19,10 +18,9 @@ use serde::Serialize;
 
 use crate::args::{Color, Form, Output};
 
-pub(crate) use check::check;
 pub(crate) use dry_run::dry_run;
 pub(crate) use history::history;
-pub(crate) use nodes::nodes;
+pub(crate) use installation::{check, nodes};
 pub(crate) use page::page;
 pub(crate) use paint::{Paint, Tone};
 pub(crate) use screen::Screen;
@@ -104,7 +102,7 @@ impl Printer {
 /// Writes an answer to standard output. Only its lines and colours affect a terminal. A reader that
 /// closes the pipe early is not an error.
 pub(crate) fn out(text: &str) -> Result<()> {
-    write(&visible::laid_out(text))
+    write(&paint::laid_out(text))
 }
 
 fn write(bytes: &str) -> Result<()> {

@@ -1,4 +1,4 @@
-//! Colours.
+//! Colours, and text that is laid out with them.
 
 use super::visible;
 
@@ -49,8 +49,49 @@ impl Paint {
     }
 }
 
+/// Text that this program has laid out: its lines, tabs and colours stay, and everything else that
+/// a terminal acts upon is escaped.
+pub(super) fn laid_out(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        let size = match sequence(rest) {
+            Some(sequence) => {
+                safe.push_str(sequence);
+                sequence.len()
+            }
+            None if matches!(c, '\n' | '\t') => {
+                safe.push(c);
+                1
+            }
+            None => {
+                visible::put(c, &mut safe);
+                c.len_utf8()
+            }
+        };
+        rest = &rest[size..];
+    }
+    safe
+}
+
 /// The escape sequence of [`Paint`] with which a text begins, if it does.
-pub(super) fn sequence(text: &str) -> Option<&'static str> {
+fn sequence(text: &str) -> Option<&'static str> {
     let sequences = Tone::ALL.map(Tone::begin).into_iter().chain([END]);
     sequences.into_iter().find(|sequence| text.starts_with(sequence))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_layout_keeps_its_lines_and_colours_and_nothing_else() {
+        let red = Paint::new(true).tone(Tone::Bad, "Failed");
+        let laid = format!("{red}\n\t├─ a\n");
+        assert_eq!(laid_out(&laid), laid);
+        assert_eq!(
+            laid_out("a\x1b[2J\x1b[8mb\x1b[31;5mc\r\u{9b}\u{202e}\n"),
+            "a\\x1b[2J\\x1b[8mb\\x1b[31;5mc\\r\\x9b\\u{202e}\n"
+        );
+    }
 }

@@ -5,7 +5,7 @@
 
 use anyhow::Result;
 
-use super::{Paint, Tone, visible, write};
+use super::{Paint, Tone, paint, write};
 
 /// The terminal of standard output.
 #[derive(Debug, Default)]
@@ -23,7 +23,7 @@ impl Screen {
         } else {
             "\x1b[2J"
         };
-        let text = visible::laid_out(text);
+        let text = paint::laid_out(text);
         write(&format!("{begin}{}", frame(&text, rows, paint)))
     }
 }

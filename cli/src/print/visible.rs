@@ -6,8 +6,6 @@
 
 use std::fmt::Write as _;
 
-use super::paint;
-
 #[cfg(test)]
 mod tests;
 
@@ -56,31 +54,6 @@ pub(super) fn lines(text: &str) -> String {
     safe.join("\n  ")
 }
 
-/// Text that this program has laid out: its lines, tabs and colours stay, and everything else that
-/// a terminal acts upon is escaped.
-pub(super) fn laid_out(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(c) = rest.chars().next() {
-        let size = match paint::sequence(rest) {
-            Some(sequence) => {
-                safe.push_str(sequence);
-                sequence.len()
-            }
-            None if matches!(c, '\n' | '\t') => {
-                safe.push(c);
-                1
-            }
-            None => {
-                put(c, &mut safe);
-                c.len_utf8()
-            }
-        };
-        rest = &rest[size..];
-    }
-    safe
-}
-
 /// The same JSON document with invisible characters escaped. They occur only in its strings.
 pub(super) fn json(document: &str) -> String {
     let mut safe = String::with_capacity(document.len());
@@ -101,7 +74,8 @@ pub(super) fn is_plain(text: &str) -> bool {
     text.chars().all(|c| c == '\n' || is_seen(c))
 }
 
-fn put(c: char, safe: &mut String) {
+/// Appends a character, escaped if it is not visible.
+pub(super) fn put(c: char, safe: &mut String) {
     let _ = match c {
         c if is_seen(c) => {
             safe.push(c);

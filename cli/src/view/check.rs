@@ -1,6 +1,5 @@
 //! The health of the installation: verdicts on what was observed, each with a hint.
 
-mod certificate;
 mod cluster;
 mod control_plane;
 mod daemons;

@@ -50,7 +50,7 @@ fn in_a_status() {
     holds(&text, honest.lines().count());
     // The only colours are those of this program.
     let painted = status(&[view(&|_| forged())], detail, now(), Paint::new(true));
-    assert_eq!(visible::laid_out(&painted), painted);
+    assert_eq!(paint::laid_out(&painted), painted);
     assert!(!painted.contains(FORGED), "{painted:?}");
 }
 

@@ -65,17 +65,6 @@ fn no_later_line_of_a_message_passes_for_one_of_ours() {
 }
 
 #[test]
-fn a_layout_keeps_its_lines_and_colours_and_nothing_else() {
-    let red = paint::Paint::new(true).tone(paint::Tone::Bad, "Failed");
-    let laid = format!("{red}\n\t├─ a\n");
-    assert_eq!(laid_out(&laid), laid);
-    assert_eq!(
-        laid_out("a\x1b[2J\x1b[8mb\x1b[31;5mc\r\u{9b}\u{202e}\n"),
-        "a\\x1b[2J\\x1b[8mb\\x1b[31;5mc\\r\\x9b\\u{202e}\n"
-    );
-}
-
-#[test]
 fn a_document_means_the_same() {
     let words = "\u{7f}\u{9b}2J\u{202e}\u{e0041}\x1b\n\"";
     let document = serde_json::to_string_pretty(&[words]).unwrap();

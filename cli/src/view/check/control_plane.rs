@@ -1,16 +1,21 @@
 //! The control plane: its Deployment, its leader, its CA and its platform API.
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::ResourceExt as _;
+use x509_parser::pem::Pem;
 
-use super::{Observed, Report, certificate};
+use super::{Observed, Report};
 use crate::view::{pods, time};
 
 /// Name of the Deployment, of the Lease, and in the certificates.
 pub(super) const NAME: &str = "lockstep-control-plane";
 /// The ConfigMap with the CA of the hub and of the platform API, and the key of the CA.
 const HUB_CA: (&str, &str) = ("lockstep-hub-ca", "ca.crt");
+
+/// Days before expiry from which on a warning is given. The control plane renews certificates long
+/// before.
+const WARN_DAYS: i64 = 30;
 
 pub(super) fn check(seen: &Observed, report: &mut Report) {
     report.section("control plane");
@@ -29,7 +34,7 @@ pub(super) fn check(seen: &Observed, report: &mut Report) {
                     seen.namespace
                 ),
             ),
-            Some(pem) => certificate::check(
+            Some(pem) => certificate(
                 report,
                 "the CA of the hub and of the platform API",
                 pem.as_bytes(),
@@ -144,6 +149,42 @@ fn lease(seen: &Observed, report: &mut Report) {
             "another control plane runs outside of the cluster, or the leader has just left",
         );
     }
+}
+
+/// Checks a bundle of certificates in PEM. One valid certificate is enough: others are being
+/// replaced.
+pub(super) fn certificate(report: &mut Report, what: &str, pem: &[u8], now: Timestamp, hint: &str) {
+    let ends: Option<Vec<(Timestamp, Timestamp)>> = Pem::iter_from_buffer(pem)
+        .map(|pem| validity(&pem.ok()?))
+        .collect();
+    let ends = match ends {
+        Some(ends) if !ends.is_empty() => ends,
+        _ => return report.error(format!("{what}: no certificate in PEM"), hint),
+    };
+    let begun = ends.iter().filter(|(from, _)| *from <= now);
+    let Some(until) = begun.map(|(_, until)| *until).max() else {
+        return report.error(
+            format!("{what}: not valid yet"),
+            "correct the clocks of these machines",
+        );
+    };
+    let left = until.duration_since(now);
+    if until <= now {
+        report.error(format!("{what}: expired {} ago", time::ago(until, now)), hint);
+    } else if left.as_hours() < WARN_DAYS * 24 {
+        report.warning(format!("{what}: expires in {}", time::span(left)), hint);
+    } else {
+        report.ok(format!("{what}: valid for {}", time::span(left)));
+    }
+}
+
+fn validity(pem: &Pem) -> Option<(Timestamp, Timestamp)> {
+    let validity = pem.parse_x509().ok()?.validity().clone();
+    let at = |seconds| Timestamp::from_second(seconds).ok();
+    let from = at(validity.not_before.timestamp())?;
+    // A certificate without an expiry date says 31 December 9999, the last day that jiff knows.
+    let until = at(validity.not_after.timestamp()).unwrap_or(Timestamp::MAX);
+    Some((from, until))
 }
 
 /// The holder of a Lease.

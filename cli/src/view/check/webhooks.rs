@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::admissionregistration::v1::{RuleWithOperations, WebhookClientConfig};
 use kube::ResourceExt as _;
 
-use super::{Observed, Report, certificate, control_plane};
+use super::{Observed, Report, control_plane};
 
 /// Names of the webhook configurations, as in upstream.
 const MUTATING: &str = "jobset-mutating-webhook-configuration";
@@ -146,7 +146,7 @@ fn configuration(seen: &Observed, report: &mut Report, name: &str, webhooks: &[&
         if bundle.is_empty() {
             report.error(format!("{name} has no CA"), hint);
         } else {
-            certificate::check(report, &format!("the CA in {name}"), bundle, seen.now, hint);
+            control_plane::certificate(report, &format!("the CA in {name}"), bundle, seen.now, hint);
         }
     }
 }
