@@ -15,14 +15,14 @@ mod tests;
 /// Exit codes, for scripts.
 const EXIT_CODES: &str = "\
 Exit codes:
-  0   done; of `check`: everything is well
-  1   it failed, or was refused; of `check`: something is broken
-  2   `check` only: nothing is broken, but something needs a look
+  0   done; for `check`: everything is well
+  1   failed or refused; for `check`: something is broken
+  2   `check` only: nothing is broken, but there are warnings
   3   `restart --wait` and `demo`: not all workers run (again) within --timeout
-  64  the arguments make no sense
-  130 `demo` only: it was interrupted, and has removed what it created";
+  64  invalid arguments
+  130 `demo` only: interrupted, after it has removed what it created";
 
-/// Why, when and how fast a JobSet restarted, and whether the installation is well.
+/// Why, when and how fast a JobSet restarted, and whether the installation is healthy.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "kubectl-lockstep", bin_name = "kubectl lockstep", version, after_help = EXIT_CODES)]
 pub(crate) struct Args {
@@ -153,7 +153,7 @@ pub(crate) struct Restart {
     #[arg(long)]
     pub(crate) wait: bool,
 
-    /// Say which workers would be stopped, and which would not and why; restart nothing
+    /// Show which workers would be stopped, and why others would not; restart nothing
     #[arg(long, conflicts_with = "wait")]
     pub(crate) dry_run: bool,
 
@@ -260,7 +260,7 @@ pub(crate) struct Demo {
     #[arg(long, value_name = "NUMBER", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(crate) workers: u32,
 
-    /// Keep what was created, to look at with `kubectl lockstep history`, `status -w` and so on
+    /// Keep what was created, to inspect it with `kubectl lockstep history`, `status -w` and so on
     #[arg(long)]
     pub(crate) keep: bool,
 

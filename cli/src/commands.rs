@@ -22,7 +22,7 @@ use crate::print;
 const DONE: u8 = 0;
 /// The command failed, or something is broken.
 pub(crate) const FAILED: u8 = 1;
-/// Nothing is broken, but something needs a look.
+/// Nothing is broken, but there are warnings.
 const WARNED: u8 = 2;
 /// Not all workers ran again in time.
 const TIMED_OUT: u8 = 3;
@@ -54,8 +54,8 @@ pub(crate) async fn run(args: Args) -> Result<u8> {
     }
 }
 
-/// The platform API, if it may be asked and is reached. If it is not reached, a note says why, and
-/// `consequence` says what that means for the answer.
+/// The platform API, if it may be used and can be reached. If it cannot be reached, a note says why,
+/// and `consequence` says what that means for the answer.
 async fn platform(cluster: &Cluster, consequence: &str) -> Option<Platform> {
     if !cluster.may_ask_platform() {
         return None;
@@ -71,7 +71,7 @@ async fn platform(cluster: &Cluster, consequence: &str) -> Option<Platform> {
     }
 }
 
-/// The warning that restarts were read from events, which the control plane may not have written.
+/// The warning that restarts come from events, which others than the control plane can write.
 fn event_warning(cluster: &Cluster) -> String {
     let namespace = &cluster.namespace;
     format!("from events, which anyone who may create events in namespace {namespace} can write")

@@ -81,7 +81,7 @@ impl Cluster {
         })
     }
 
-    /// A cluster whose API server is faked: `answer` responds to each request.
+    /// A cluster with a fake API server: `answer` responds to each request.
     #[cfg(test)]
     pub(crate) fn with_fake_api(
         namespace: &str,
@@ -123,7 +123,7 @@ fn impersonate(config: &mut Config, args: &args::Cluster) -> Result<()> {
     }
     if !args.as_group.is_empty() {
         if config.auth_info.impersonate.is_none() {
-            bail!("--as-group: needs a user, by --as");
+            bail!("--as-group: needs a user (--as)");
         }
         config.auth_info.impersonate_groups = Some(args.as_group.clone());
     }
@@ -135,19 +135,19 @@ fn unusable(what: &str, error: &dyn Error) -> anyhow::Error {
     anyhow!("{what}: {}", causes(error))
 }
 
-/// An error and its causes, from the outside in. Each is written once, since many errors repeat
-/// their cause. Only the first line of each is kept: below it the parser of kubeconfigs quotes the
-/// lines around a mistake, which may hold tokens and keys.
+/// An error and its causes, outermost first. Each is written once, since many errors repeat their
+/// cause. Only the first line of each is used: further lines of the kubeconfig parser quote the
+/// file around a mistake, which may contain tokens and keys.
 fn causes(error: &dyn Error) -> String {
     let mut all: Vec<String> = Vec::new();
     let mut next = Some(error);
     while let Some(error) = next {
-        let said = error.to_string();
-        let said = said.lines().next().unwrap_or_default();
-        if let Some(last) = all.last_mut().filter(|last| said.starts_with(last.as_str())) {
-            said.clone_into(last);
-        } else if !all.iter().any(|before| before.contains(said)) {
-            all.push(said.to_owned());
+        let text = error.to_string();
+        let text = text.lines().next().unwrap_or_default();
+        if let Some(last) = all.last_mut().filter(|last| text.starts_with(last.as_str())) {
+            text.clone_into(last);
+        } else if !all.iter().any(|before| before.contains(text)) {
+            all.push(text.to_owned());
         }
         next = error.source();
     }
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cause_is_said_once() {
+    fn each_cause_is_written_once() {
         for (words, expected) in [
             (
                 "transport error|tcp connect error|tcp connect error|refused",
@@ -210,7 +210,7 @@ mod tests {
                 "client error (Connect)|tcp connect error|tcp connect error: refused|refused",
                 "client error (Connect): tcp connect error: refused",
             ),
-            ("alone", "alone"),
+            ("refused", "refused"),
         ] {
             let error = words
                 .split('|')

@@ -1,5 +1,5 @@
 //! `kubectl lockstep`: why, when and how fast a JobSet restarted, and whether the installation is
-//! well.
+//! healthy.
 //!
 //! ```text
 //! fetch (API server, platform API) ──> what was observed ──> view (pure: rows and verdicts) ──> print (text, JSON, YAML)
@@ -21,7 +21,7 @@ use clap::Parser as _;
 
 use args::Args;
 
-/// The arguments make no sense (sysexits.h, EX_USAGE).
+/// The arguments are invalid (sysexits.h, EX_USAGE).
 const USAGE: u8 = 64;
 /// Environment variable with a token for the platform API.
 const TOKEN: &str = "LOCKSTEP_TOKEN";

@@ -71,7 +71,7 @@ fn wrong(line: &str) -> Option<String> {
 }
 
 #[test]
-fn every_command_line_of_the_documentation_is_understood() {
+fn every_command_line_of_the_documentation_parses() {
     let mut seen = 0;
     for page in pages() {
         for line in command_lines(&std::fs::read_to_string(&page).unwrap()) {
@@ -97,7 +97,7 @@ fn every_command_is_documented() {
 }
 
 #[test]
-fn what_is_no_command_line_is_told_from_one() {
+fn only_command_lines_are_found() {
     let text = "Run `kubectl lockstep status -A` or kubectl lockstep x.\n```\n$ kubectl lockstep check   # all\nsource <(kubectl-lockstep completion bash)\n\
                 install target/kubectl-lockstep /usr/bin\n```\n`kubectl lockstep <TAB>`";
     assert_eq!(command_lines(text), ["status -A", "check", "completion bash"]);

@@ -8,7 +8,7 @@ fn the_command_line_is_sound() {
 }
 
 #[test]
-fn options_of_the_cluster_may_stand_anywhere() {
+fn cluster_options_may_be_anywhere() {
     let before = Args::try_parse_from(["kubectl-lockstep", "-n", "team", "restart", "ring"]).unwrap();
     let after = Args::try_parse_from(["kubectl-lockstep", "restart", "ring", "-n", "team"]).unwrap();
     for args in [before, after] {
@@ -21,7 +21,7 @@ fn options_of_the_cluster_may_stand_anywhere() {
 }
 
 #[test]
-fn options_are_short_as_those_of_kubectl() {
+fn short_options_are_those_of_kubectl() {
     let line = ["kubectl-lockstep", "status", "-o", "json", "-A", "-w"];
     let args = Args::try_parse_from(line).unwrap();
     assert!(
@@ -31,8 +31,8 @@ fn options_are_short_as_those_of_kubectl() {
 }
 
 #[test]
-fn some_workers_are_named_as_the_annotation_has_them() {
-    for (option, value, said) in [
+fn workers_are_named_as_in_the_annotation() {
+    for (option, value, target) in [
         ("--replicated-job", "ps", "replicatedJob/ps"),
         ("--job", "ring-ps-0", "job/ring-ps-0"),
         ("--worker", "ring-ps-0/1", "worker/ring-ps-0/1"),
@@ -42,7 +42,7 @@ fn some_workers_are_named_as_the_annotation_has_them() {
         let Command::Restart(restart) = Args::try_parse_from(line).unwrap().command else {
             panic!("{line:?}")
         };
-        assert_eq!(restart.target.get().unwrap().to_string(), said);
+        assert_eq!(restart.target.get().unwrap().to_string(), target);
     }
 }
 
@@ -67,7 +67,7 @@ fn contradictions_are_refused() {
 }
 
 #[test]
-fn the_token_of_the_environment_gives_way_to_the_command_line() {
+fn the_command_line_takes_precedence_over_the_token_of_the_environment() {
     for (line, environment, token) in [
         (&["status"][..], Some("env"), Some("env")),
         (&["status"], Some(""), None),

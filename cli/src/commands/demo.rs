@@ -80,7 +80,7 @@ pub(super) async fn run(cluster: Cluster, namespace_given: bool, args: &Demo) ->
     };
     let mut interrupted = Interrupted::new()?;
     let printer = Printer::new(&args.output);
-    // Creation is not interrupted half-way, so that everything that was created is removed.
+    // Creation is not interrupted, so that everything that was created is removed.
     let created = objects.create(args).await;
     if let Err(error) = &created
         && error.is::<Refused>()
@@ -153,7 +153,7 @@ impl DemoObjects<'_> {
         Ok(())
     }
 
-    /// Waits until all run, kills one, and waits until all run again.
+    /// Waits until all workers run, kills one, and waits until all run again.
     async fn watch(&self, args: &Demo, printer: Printer) -> Result<Outcome> {
         let since = Instant::now();
         let mut line = ProgressLine::new(printer.is_for_programs());
@@ -185,8 +185,8 @@ impl DemoObjects<'_> {
         self.report(&before, after, victim).await
     }
 
-    /// Waits until all workers run at this restart attempt. On a time-out the inner error says how
-    /// many do.
+    /// Waits until all workers run at this restart attempt. After a time-out the inner error says
+    /// how many do.
     async fn wait_for(
         &self,
         args: &Demo,
@@ -228,8 +228,8 @@ impl DemoObjects<'_> {
                 Err(error) if Instant::now() >= until => return Err(error),
                 Err(_) => {}
             }
-            let look = (Instant::now() + std::time::Duration::from_millis(200)).min(until);
-            quiet.wait(Instant::now(), &mut changes, look).await;
+            let next = (Instant::now() + std::time::Duration::from_millis(200)).min(until);
+            quiet.wait(Instant::now(), &mut changes, next).await;
             after.events = self.cluster.events(&self.jobset).await?;
         };
         let (was, is): (ContainerRestarts, ContainerRestarts) =
@@ -247,7 +247,7 @@ impl DemoObjects<'_> {
         })))
     }
 
-    /// Says how to look at what was created, and how to remove it.
+    /// Says how to inspect what was created, and how to remove it.
     fn say_how_to_remove(&self) {
         let (namespace, jobset) = (&self.cluster.namespace, &self.jobset);
         let removal = if self.owns_namespace {

@@ -11,8 +11,8 @@ use crate::print::{self, Printer};
 use crate::view::api_error;
 use crate::view::dry_run::dry_run;
 
-/// Prints what a restart of all workers would do. Only the group's coordinator knows that, so the
-/// platform API must be reached.
+/// Prints what a restart of all workers would do. Only the group's coordinator knows that, so this
+/// needs the platform API.
 pub(super) async fn run(cluster: &Cluster, jobset: &JobSet, request: &str, output: &Output) -> Result<u8> {
     if !cluster.may_ask_platform() {
         bail!(
@@ -21,14 +21,14 @@ pub(super) async fn run(cluster: &Cluster, jobset: &JobSet, request: &str, outpu
     }
     let (namespace, name) = (jobset.ns(), jobset.name());
     let platform = cluster.platform().await?;
-    let said = match platform.dry_run(namespace, name, request).await {
-        Ok(said) => said,
+    let answer = match platform.dry_run(namespace, name, request).await {
+        Ok(answer) => answer,
         Err(status) => bail!(
             "dry run for JobSet {namespace}/{name}: {}",
             api_error::words(&status)
         ),
     };
-    let view = dry_run(namespace, name, &said);
+    let view = dry_run(namespace, name, &answer);
     let text = Printer::new(output).render(&view, |paint| print::dry_run(&view, paint))?;
     print::out(&text)?;
     Ok(DONE)
@@ -42,15 +42,15 @@ pub(super) async fn run_workers(
     output: &Output,
 ) -> Result<u8> {
     let (namespace, name) = (jobset.ns(), jobset.name());
-    let said = match platform.dry_run_workers(namespace, name, request).await {
-        Ok(said) => said,
+    let answer = match platform.dry_run_workers(namespace, name, request).await {
+        Ok(answer) => answer,
         Err(status) => bail!(
             "dry run for {} of JobSet {namespace}/{name}: {}",
             request.target,
             worker_restart_error(&status)
         ),
     };
-    let view = dry_run(namespace, name, &said);
+    let view = dry_run(namespace, name, &answer);
     print::out(&Printer::new(output).render(&view, |paint| print::dry_run(&view, paint))?)?;
     Ok(DONE)
 }

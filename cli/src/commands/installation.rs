@@ -15,7 +15,7 @@ use crate::view::check::{Level, verdicts, worst};
 use crate::view::nodes::{PlatformNodes, rows};
 
 /// What `nodes` lacks without the platform API.
-const UNKNOWN: &str = "it is not known what restarts in place on these nodes, nor which agents report";
+const UNKNOWN: &str = "restart levels and reporting agents of these nodes are unknown";
 
 /// Runs `check`.
 pub(super) async fn check(cluster: &Cluster, args: &Check) -> Result<u8> {

@@ -58,7 +58,7 @@ impl<'c> Poller<'c> {
         }
     }
 
-    /// Waits until `progress` says that the restart is done or has ended, and shows it meanwhile.
+    /// Shows the progress until `progress` says that the restart is done or has ended.
     ///
     /// # Errors
     /// The JobSet is gone.
@@ -141,8 +141,8 @@ mod tests {
 
     use super::*;
 
-    /// A cluster whose API server gives these answers to who poller at the JobSet, the last one
-    /// from then on, and has no watches.
+    /// A cluster whose API server gives these answers to reads of the JobSet, then repeats the last
+    /// one. It has no watches.
     fn answers(given: &'static [(u16, &str)]) -> Cluster {
         let asked = AtomicUsize::new(0);
         Cluster::with_fake_api("team", move |request: &Request<Body>| {

@@ -107,8 +107,8 @@ fn request() -> String {
     format!("kubectl-lockstep-{}", uuid::Uuid::new_v4().simple())
 }
 
-/// Requests the restart through the platform API. If that does not know the caller or cannot be
-/// reached, this writes the annotation that it would write. Returns which of them was used.
+/// Requests the restart through the platform API. If it does not accept the caller or cannot be
+/// reached, this writes the annotation that it would write. Returns which of the two was used.
 async fn ask(
     cluster: &Cluster,
     platform: Option<&Platform>,
@@ -118,7 +118,8 @@ async fn ask(
     if let Some(platform) = platform {
         match platform.restart(jobset.ns(), jobset.name(), request).await {
             Ok(_) => return Ok("platform"),
-            // The platform API may have written the request: written twice, it is still one.
+            // The platform API may have written the request already. Written twice, it is still one
+            // request.
             Err(status)
                 if matches!(
                     status.code(),
@@ -142,7 +143,7 @@ async fn ask(
     Ok("annotation")
 }
 
-/// Waits until all workers run again, and shows the progress meanwhile.
+/// Waits until all workers run again, and shows the progress.
 async fn wait(
     cluster: &Cluster,
     platform: Option<&Platform>,
@@ -167,15 +168,15 @@ async fn wait(
     waited
 }
 
-/// The duration that the control plane measured, from its event. The event may come a moment later
-/// or never.
+/// The duration that the control plane measured, from its event, which may come a moment later or
+/// never.
 async fn took(cluster: &Cluster, jobset: &JobSet, generation: i64) -> Option<f64> {
     let until = Instant::now() + EVENT_TIMEOUT;
     loop {
         let events = cluster.events(jobset.name()).await.ok()?;
-        let told = history(jobset, &events);
+        let history = history(jobset, &events);
         let wanted = u64::try_from(generation).ok();
-        let entry = told
+        let entry = history
             .entries
             .iter()
             .find(|entry| entry.generation == wanted && entry.took_ms.is_some());

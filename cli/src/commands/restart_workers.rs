@@ -20,17 +20,17 @@ use crate::view::restart::{Request, worker_restart_progress};
 struct Answer {
     namespace: String,
     name: String,
-    /// The workers that were named, as the annotation has them.
+    /// The named workers, in the form of the annotation.
     only: String,
     /// Name of the request. `status.inPlaceRestart.handledWorkerRestart` ends with it once it is
     /// handled.
     request: String,
-    /// With `--wait`: ms from this command's request until it has seen that they run.
+    /// With `--wait`: ms from this command's request until it has seen them run.
     waited_ms: Option<u64>,
 }
 
-/// Restarts the workers that `target` names. Only the platform API knows if they may restart
-/// without their peers, so it must be reached.
+/// Restarts the workers that the request names. Only the platform API knows if they may restart
+/// without their peers, so this needs the platform API.
 pub(super) async fn run(
     cluster: &Cluster,
     jobset: &JobSet,

@@ -43,8 +43,8 @@ pub(super) async fn run(cluster: &Cluster, args: &Suspend, suspended: bool) -> R
 
 fn words(answer: &Answer) -> String {
     let done = match (answer.suspended, answer.changed) {
-        (true, true) => "suspended, its pods go",
-        (true, false) => "is suspended already",
+        (true, true) => "suspended; its pods are deleted",
+        (true, false) => "is already suspended",
         (false, true) => "resumed",
         (false, false) => "is not suspended",
     };

@@ -13,7 +13,7 @@ use super::jobsets::Scope;
 use super::{Cluster, answer, words};
 use crate::view::demo::{CONTAINER, Installed, KILL};
 
-/// Bytes that are read of the standard error of a failed command.
+/// Bytes that are read from the standard error of a failed command.
 const MAX_STDERR: u64 = 1024;
 
 /// The API server has refused to create something, so nothing was created.
@@ -53,7 +53,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// Creates a JobSet in it.
+    /// Creates a JobSet in this cluster's namespace.
     pub(crate) async fn create_jobset(&self, manifest: Value) -> Result<()> {
         let jobset: JobSet = serde_json::from_value(manifest)?;
         let what = format!("create JobSet {}/{}", self.namespace, jobset.name());
@@ -61,7 +61,7 @@ impl Cluster {
         create(&what, api.create(&PostParams::default(), &jobset)).await
     }
 
-    /// Removes this cluster's namespace with everything in it. Returns false if it was not there.
+    /// Removes this cluster's namespace with everything in it. Returns false if it did not exist.
     pub(crate) async fn remove_namespace(&self) -> Result<bool> {
         let api: Api<Namespace> = Api::all(self.client.clone());
         let name = &self.namespace;
@@ -72,7 +72,7 @@ impl Cluster {
         .await
     }
 
-    /// Removes a JobSet with its Jobs and pods. Returns false if it was not there.
+    /// Removes a JobSet with its Jobs and pods. Returns false if it did not exist.
     pub(crate) async fn remove_jobset(&self, name: &str) -> Result<bool> {
         let api: Api<JobSet> = self.api(&Scope::Namespace);
         let what = format!("remove JobSet {}/{name}", self.namespace);
@@ -89,23 +89,23 @@ impl Cluster {
             .stderr(true);
         let run = async {
             let mut process = api.exec(pod, KILL, &how).await?;
-            let mut said = String::new();
+            let mut errors = String::new();
             if let Some(stderr) = process.stderr() {
-                // It is closed when the command has ended.
-                let _ = stderr.take(MAX_STDERR).read_to_string(&mut said).await;
+                // The stream ends with the command.
+                let _ = stderr.take(MAX_STDERR).read_to_string(&mut errors).await;
             }
             let status = match process.take_status() {
                 Some(status) => status.await,
                 None => None,
             };
-            Ok((status, said))
+            Ok((status, errors))
         };
-        let (ended, said) = answer(&what, run)
+        let (ended, errors) = answer(&what, run)
             .await
             .map_err(|error| anyhow!("{error:#} (this needs the rights to get and to create pods/exec)"))?;
         match ended {
             Some(status) if status.status.as_deref() == Some("Success") => Ok(()),
-            Some(status) => bail!("{what}: {} {}", status.message.unwrap_or_default(), said.trim()),
+            Some(status) => bail!("{what}: {} {}", status.message.unwrap_or_default(), errors.trim()),
             None => Err(anyhow!("{what}: the command has no exit status")),
         }
     }
@@ -127,7 +127,7 @@ async fn create<T>(what: &str, creation: impl Future<Output = kube::Result<T>>) 
     }
 }
 
-/// Removes an object. Returns false if it was not there.
+/// Removes an object. Returns false if it did not exist.
 async fn remove<T>(what: &str, removal: impl Future<Output = kube::Result<T>>) -> Result<bool> {
     let removal = async {
         match removal.await {

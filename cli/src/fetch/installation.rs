@@ -110,7 +110,7 @@ impl Cluster {
         // As a typed object, a schema of this size takes many times the memory.
         let resource = ApiResource::erase::<CustomResourceDefinition>(&());
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
-        let found = answer("the definition", api.get_opt(CRD)).await?;
+        let found = answer("the CRD of JobSets", api.get_opt(CRD)).await?;
         Ok(found.map(|definition| crd(&definition)))
     }
 

@@ -38,17 +38,17 @@ impl Cluster {
         }
     }
 
-    /// One JobSet. An error says if it does not exist.
+    /// One JobSet. If it does not exist, the error says so.
     pub(crate) async fn jobset(&self, name: &str) -> Result<JobSet> {
         if let Some(jobset) = self.find_jobset(name).await? {
             return Ok(jobset);
         }
         let what = self.named(name);
         let api: Api<JobSet> = self.api(&Scope::Namespace);
-        // Without the CRD, each read fails with 404 too.
+        // Without the CRD, every read fails with 404, too.
         match api.list(&ListParams::default().limit(1)).await {
             Err(kube::Error::Api(status)) if status.code == 404 => Err(anyhow!(
-                "{what}: this cluster knows no JobSets: `kubectl lockstep check` says what is missing"
+                "{what}: this cluster has no CRD of JobSets: `kubectl lockstep check` says what is missing"
             )),
             _ => Err(anyhow!(
                 "{what} does not exist (kubectl get jobsets -A lists all; -n names another namespace)"

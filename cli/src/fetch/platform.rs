@@ -23,7 +23,7 @@ use crate::view::check::holder;
 
 /// The name in the certificate, independent of the address.
 const SERVER_NAME: &str = "lockstep-control-plane";
-/// Time limit for reaching the platform API. After it, commands go on without the platform API.
+/// Time limit for connecting to the platform API. After it, commands go on without it.
 const REACH_TIMEOUT: Duration = Duration::from_secs(8);
 /// Objects per page of a list.
 const PAGE_SIZE: u32 = 200;
@@ -41,7 +41,7 @@ pub(crate) struct Platform {
 }
 
 impl Cluster {
-    /// Connects to the platform API, which has not checked the token yet.
+    /// Connects to the platform API. The token is checked by the first call.
     pub(crate) async fn platform(&self) -> Result<Platform> {
         let connected = tokio::time::timeout(REACH_TIMEOUT, self.connect()).await;
         connected.unwrap_or_else(|_| Err(anyhow!("no answer within {} s", REACH_TIMEOUT.as_secs())))
@@ -51,7 +51,7 @@ impl Cluster {
         let token = self.token().await?;
         let mut token: MetadataValue<Ascii> = format!("Bearer {token}")
             .parse()
-            .map_err(|_| anyhow!("the token has characters that no token may have"))?;
+            .map_err(|_| anyhow!("the token has invalid characters"))?;
         token.set_sensitive(true);
         let tls = ClientTlsConfig::new()
             .ca_certificate(Certificate::from_pem(self.hub_ca().await?))
@@ -150,7 +150,7 @@ impl Cluster {
         let leader = pods.into_iter().find(leads);
         leader.with_context(|| {
             format!(
-                "{holder} leads, but is not a pod in namespace {}: give its address by --server",
+                "{holder} leads, but is not a pod in namespace {}: give its address with --server",
                 self.system
             )
         })

@@ -18,7 +18,8 @@ mod tests;
 const TOKEN_SECONDS: i64 = 600;
 
 impl Cluster {
-    /// The given token, a new one for the named ServiceAccount, or that of the kubeconfig.
+    /// The token of the command line, a new one for the named ServiceAccount, or that of the
+    /// kubeconfig.
     pub(super) async fn token(&self) -> Result<String> {
         if let Some(token) = &self.args.token {
             return Ok(token.trim().to_owned());
@@ -49,13 +50,13 @@ impl Cluster {
         };
         let what = format!("a token for ServiceAccount {namespace}/{name}");
         let params = PostParams::default();
-        let made = answer(&what, api.create_token_request(name, &params, &request)).await?;
-        let token = made.status.and_then(|status| status.token);
+        let answer = answer(&what, api.create_token_request(name, &params, &request)).await?;
+        let token = answer.status.and_then(|status| status.token);
         token.with_context(|| format!("{what}: the API server returned none"))
     }
 
-    /// The token of the kubeconfig, which may be written there, in a file, or come from a program.
-    /// It is the one that the client sends to the API server.
+    /// The token of the kubeconfig, which may be in it, in a file, or come from a program: the one
+    /// that the client sends to the API server.
     async fn own_token(&self) -> Result<Option<String>> {
         let Some(layer) = self.config.auth_layer().context("the kubeconfig's user")? else {
             return Ok(None);

@@ -31,7 +31,7 @@ fn cells(row: &Row) -> Vec<Cell> {
     let fate = if row.stopped {
         ("stopped".to_owned(), Some(Tone::Warning))
     } else {
-        plain(format!("left alone: {}", row.because))
+        plain(format!("left unchanged: {}", row.because))
     };
     vec![
         plain(row.worker.clone()),

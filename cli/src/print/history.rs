@@ -38,15 +38,15 @@ pub(crate) fn history(history: &History, wide: bool, now: Timestamp, paint: Pain
         .map(|entry| row(entry, wide, now))
         .collect();
     text.push_str(&table(paint, &heads, &rows));
-    let told = history
+    let reported = history
         .entries
         .iter()
         .filter(|entry| entry.took_ms.is_some())
         .count();
     let all = usize::try_from(history.generation).unwrap_or(usize::MAX);
-    if told < all {
+    if reported < all {
         text.push_str(&format!(
-            "generation {all}, but events of {told} restarts: a suspension takes a generation too, and the API server keeps events for an hour \
+            "generation {all}, but events of {reported} restarts: a suspension takes a generation too, and the API server keeps events for an hour \
             by default\n"
         ));
     }
@@ -66,7 +66,7 @@ fn row(entry: &Entry, wide: bool, now: Timestamp) -> Vec<Cell> {
         _ => Tone::Warning,
     };
     let what = match &entry.reporter {
-        Some(reporter) => format!("{} (says {reporter})", entry.what),
+        Some(reporter) => format!("{} (reported by {reporter})", entry.what),
         None => entry.what.clone(),
     };
     let mut row = vec![

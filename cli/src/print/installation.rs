@@ -41,17 +41,17 @@ pub(crate) fn check(verdicts: &[Verdict], paint: Paint) -> String {
 
 fn summary(verdicts: &[Verdict], paint: Paint) -> String {
     let count = |level: Level| verdicts.iter().filter(|verdict| verdict.level == level).count();
-    match (count(Level::Error), count(Level::Warning)) {
-        (0, 0) => paint.tone(Tone::Good, "All is well."),
-        (0, warnings) => paint.tone(
-            Tone::Warning,
-            &format!("Nothing is broken; {warnings} to be looked at."),
-        ),
-        (errors, warnings) => paint.tone(
-            Tone::Bad,
-            &format!("{errors} broken, {warnings} to be looked at."),
-        ),
-    }
+    let (errors, warnings) = (count(Level::Error), count(Level::Warning));
+    let tone = match (errors, warnings) {
+        (0, 0) => return paint.tone(Tone::Good, "All is well."),
+        (0, _) => Tone::Warning,
+        _ => Tone::Bad,
+    };
+    let counted = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+    paint.tone(
+        tone,
+        &format!("{}, {}.", counted(errors, "error"), counted(warnings, "warning")),
+    )
 }
 
 /// One row for each node.
@@ -96,7 +96,7 @@ fn cells(row: &Row, wide: bool, now: Timestamp) -> Vec<Cell> {
     };
     let agents = match (row.workers, row.workers_linked) {
         (Some(all), Some(linked)) => (
-            format!("{linked} of {all} heard"),
+            format!("{linked} of {all} reporting"),
             Some(if linked < all { Tone::Warning } else { Tone::Good }),
         ),
         _ => plain("unknown"),

@@ -78,10 +78,10 @@ fn a_limit_that_is_none_is_not_shown() {
         every_worker: false,
         wide: false,
     };
-    let said = status(&[unlimited], detail, now(), Paint::new(false));
+    let text = status(&[unlimited], detail, now(), Paint::new(false));
     assert!(
-        said.starts_with("team/ring  Stopping  generation 4  restarts 2\n"),
-        "{said}"
+        text.starts_with("team/ring  Stopping  generation 4  restarts 2\n"),
+        "{text}"
     );
 }
 
@@ -147,7 +147,7 @@ fn restarts_are_a_table_and_say_what_is_not_known() {
         source: "event",
         reporter: None,
     };
-    let told = History {
+    let shown = History {
         namespace: "team".into(),
         name: "ring".into(),
         restarts: 2,
@@ -159,7 +159,7 @@ fn restarts_are_a_table_and_say_what_is_not_known() {
         ],
     };
     assert_eq!(
-        history(&told, false, now(), Paint::new(false)),
+        history(&shown, false, now(), Paint::new(false)),
         "\
 team/ring  generation 3  restarts 2 of 100
 WHEN     WHAT              GENERATION  BY       TOOK     WORKERS  WHY
@@ -225,9 +225,9 @@ fn nodes_are_a_table() {
         nodes(&rows, false, now(), Paint::new(false)),
         "\
 NODE               DAEMON                   READY  RESTARTS  AGE  IMAGE                       RUNTIME             LEVEL      CRI      NRI            AGENTS
-node-1 (cordoned)  Running                  yes    1         61m  lockstep-node-daemon:0.1.0  containerd://2.1.4  process    well     well           3 of 4 heard
-node-2             Running                  yes    1         61m  lockstep-node-daemon:0.1.0  containerd://2.1.4  container  well     away for 65s   3 of 4 heard
-node-3             Running (not connected)  yes    1         61m  lockstep-node-daemon:0.1.0  containerd://2.1.4  pod        unknown  on by default  0 of 0 heard
+node-1 (cordoned)  Running                  yes    1         61m  lockstep-node-daemon:0.1.0  containerd://2.1.4  process    well     well           3 of 4 reporting
+node-2             Running                  yes    1         61m  lockstep-node-daemon:0.1.0  containerd://2.1.4  container  well     away for 65s   3 of 4 reporting
+node-3             Running (not connected)  yes    1         61m  lockstep-node-daemon:0.1.0  containerd://2.1.4  pod        unknown  on by default  0 of 0 reporting
 "
     );
     let wide = nodes(&rows, true, now(), Paint::new(false));
@@ -239,8 +239,11 @@ node-3             Running (not connected)  yes    1         61m  lockstep-node-
         words(0).ends_with("AGENTS POD VERSION PROTOCOL WHY AWAY"),
         "{wide}"
     );
-    assert!(words(2).ends_with("heard d 0.1.0 3 NRI: No such file"), "{wide}");
-    assert!(words(3).ends_with("heard d unknown unknown"), "{wide}");
+    assert!(
+        words(2).ends_with("reporting d 0.1.0 3 NRI: No such file"),
+        "{wide}"
+    );
+    assert!(words(3).ends_with("reporting d unknown unknown"), "{wide}");
 }
 
 #[test]
@@ -268,7 +271,7 @@ webhooks
   × something
     → repair
 
-1 broken, 1 to be looked at.
+1 error, 1 warning.
 "
     );
 }
@@ -299,7 +302,7 @@ fn phases_lie_on_one_scale() {
         from_ms,
         to_ms,
     };
-    let told = Timeline {
+    let restart = Timeline {
         namespace: "team".into(),
         name: "ring".into(),
         generation: Some(2),
@@ -316,7 +319,7 @@ fn phases_lie_on_one_scale() {
         ],
     };
     let bar = |before: usize, long: usize| format!("{}{}", " ".repeat(before), "█".repeat(long));
-    let text = timeline(&told, Paint::new(false));
+    let text = timeline(&restart, Paint::new(false));
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(
         lines[0],

@@ -16,7 +16,7 @@ pub(super) const CELL: usize = 256;
 /// Most lines of a note or error, and the longest line in characters.
 const LINES: usize = 24;
 const LINE: usize = 4096;
-/// Room for the text that says how much was cut off, in characters.
+/// Room for the text that counts what was cut off, in characters.
 const SUM: usize = 32;
 
 /// The text on one line. Characters that are not visible are escaped, as in `\x1b`. Text that is

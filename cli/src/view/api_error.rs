@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn fields_are_replaced_by_the_flags_that_fill_them() {
-        for (field, message, said) in [
+        for (field, message, expected) in [
             ("only.job", "only.job: has no Job x", "--job: has no Job x"),
             (
                 "only.replicated_job",
@@ -112,14 +112,17 @@ mod tests {
                 "only: the workers run in step",
             ),
         ] {
-            assert_eq!(words(&status("INVALID_FIELD", message, Some(field), None)), said);
+            assert_eq!(
+                words(&status("INVALID_FIELD", message, Some(field), None)),
+                expected
+            );
         }
         let missing = status("JOBSET_NOT_FOUND", "name: there is no JobSet js", None, None);
         assert_eq!(words(&missing), "there is no JobSet js");
     }
 
     #[test]
-    fn it_says_what_to_do() {
+    fn an_error_says_what_to_do() {
         let unknown = words(&status("TOKEN_UNKNOWN", "it is not accepted", None, None));
         assert_eq!(
             unknown,
@@ -141,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_from_elsewhere_is_left_as_it_is() {
+    fn an_error_from_elsewhere_is_unchanged() {
         let plain = Status::unavailable("broken pipe");
         assert_eq!(
             (words(&plain).as_str(), retry_delay(&plain)),

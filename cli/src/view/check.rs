@@ -61,7 +61,7 @@ pub(crate) struct Observed {
 pub(crate) enum Level {
     /// Healthy.
     Ok,
-    /// It works but needs a look, or it could not be read.
+    /// It works but needs attention, or it could not be read.
     Warning,
     /// Something does not work.
     Error,

@@ -46,12 +46,12 @@ pub(crate) fn refusal(seen: &Installed) -> Option<String> {
     match &seen.jobset_crd {
         Ok(None) => {
             return Some(format!(
-                "Lockstep is not installed: this cluster knows no JobSets. Please {install}"
+                "Lockstep is not installed: this cluster has no CRD of JobSets. Please {install}"
             ));
         }
         Ok(Some(crd)) if !crd.keeps_in_place => {
             return Some(
-                "the definition of JobSets is not Lockstep's, so nothing restarts in place: docs/migrate.md says how to migrate"
+                "the CRD of JobSets is not Lockstep's, so nothing restarts in place: docs/migrate.md says how to migrate"
                     .to_owned(),
             );
         }

@@ -14,7 +14,7 @@ pub(crate) struct DryRun {
     pub(crate) reason: String,
     /// Why, in a sentence.
     pub(crate) message: String,
-    /// The restart attempt that it would lead to; none if nothing would be done.
+    /// The restart attempt that it would lead to; `None` if nothing would be done.
     pub(crate) generation: Option<u64>,
     /// The restart level that it would begin with.
     pub(crate) level: String,
@@ -41,20 +41,20 @@ pub(crate) struct Row {
     pub(crate) pod: String,
     pub(crate) node: String,
     pub(crate) stopped: bool,
-    /// Why it would be left alone; empty if it would be stopped.
+    /// Why it would be left unchanged; empty if it would be stopped.
     pub(crate) because: &'static str,
 }
 
 /// The view of the platform API's answer.
-pub(crate) fn dry_run(namespace: &str, name: &str, said: &pb::DryRun) -> DryRun {
-    let effect = match said.effect() {
+pub(crate) fn dry_run(namespace: &str, name: &str, answer: &pb::DryRun) -> DryRun {
+    let effect = match answer.effect() {
         pb::RestartEffect::Nothing => Effect::Nothing,
         pb::RestartEffect::InPlace => Effect::InPlace,
         pb::RestartEffect::Recreate => Effect::Recreate,
         pb::RestartEffect::Unspecified => Effect::Unknown,
     };
-    let stopped = said.stopped.iter().map(|worker| row(worker, None));
-    let left = said.left_alone.iter().map(|left| {
+    let stopped = answer.stopped.iter().map(|worker| row(worker, None));
+    let left = answer.left_alone.iter().map(|left| {
         let because = match left.reason() {
             pb::LeftAloneReason::Done => "it is done",
             pb::LeftAloneReason::Finished => "its replicatedJob has finished",
@@ -69,10 +69,10 @@ pub(crate) fn dry_run(namespace: &str, name: &str, said: &pb::DryRun) -> DryRun 
         namespace: namespace.to_owned(),
         name: name.to_owned(),
         effect,
-        reason: said.reason.clone(),
-        message: said.message.clone(),
-        generation: (said.generation > 0).then_some(said.generation),
-        level: said.level.clone(),
+        reason: answer.reason.clone(),
+        message: answer.message.clone(),
+        generation: (answer.generation > 0).then_some(answer.generation),
+        level: answer.level.clone(),
         workers: stopped.chain(left).collect(),
     }
 }
@@ -108,8 +108,8 @@ mod tests {
     }
 
     #[test]
-    fn stopped_workers_come_before_those_left_alone() {
-        let said = pb::DryRun {
+    fn stopped_workers_come_before_unchanged_ones() {
+        let answer = pb::DryRun {
             effect: pb::RestartEffect::InPlace.into(),
             generation: 3,
             level: "Process".into(),
@@ -120,7 +120,7 @@ mod tests {
             }],
             ..pb::DryRun::default()
         };
-        let view = dry_run("team", "ring", &said);
+        let view = dry_run("team", "ring", &answer);
         assert_eq!((view.effect, view.generation), (Effect::InPlace, Some(3)));
         let rows: Vec<_> = view
             .workers

@@ -1,6 +1,6 @@
 //! The restarts of a JobSet, from its events and its status.
 //!
-//! The status has only the last restart, without its duration. Events have each restart with its
+//! The status has only the last restart, without its duration. Events have every restart with its
 //! duration, until the API server deletes them.
 
 use jiff::Timestamp;
@@ -123,7 +123,7 @@ fn millis(nanos: i64) -> f64 {
     ((nanos / 10_000) as f64 / 10.0).round() / 10.0
 }
 
-/// The history in the JobSet's status and events. Events of an earlier JobSet with the same name
+/// The history from the JobSet's status and events. Events of an earlier JobSet with the same name
 /// are ignored.
 pub(crate) fn history(jobset: &JobSet, events: &[Event]) -> History {
     let status = jobset.status.as_ref();
@@ -151,8 +151,8 @@ pub(crate) fn history(jobset: &JobSet, events: &[Event]) -> History {
 /// The event of the last restart in the status, once that restart is done.
 pub(crate) fn last_restart_entry(jobset: &JobSet, events: &[Event]) -> Option<Entry> {
     let status = jobset.status.as_ref()?.in_place_restart.as_ref()?;
-    let told = history(jobset, events);
-    last_completed(&told.entries)
+    let history = history(jobset, events);
+    last_completed(&history.entries)
         .filter(|entry| is_last(entry, status, suspended(jobset, events)))
         .cloned()
 }
@@ -179,7 +179,7 @@ fn when(event: &Event) -> Option<Timestamp> {
 /// The entry for an event, if it is about a restart or a worker that fails.
 fn entry(event: &Event) -> Option<Entry> {
     let what = event.reason.clone()?;
-    let told = [
+    let reasons = [
         "RestartedInPlace",
         "Recreated",
         "RecreatingJobs",
@@ -189,7 +189,7 @@ fn entry(event: &Event) -> Option<Entry> {
         "ReplacedPod",
         "PodNotReplaced",
     ];
-    if !told.contains(&what.as_str()) {
+    if !reasons.contains(&what.as_str()) {
         return None;
     }
     let note = event.note.clone().unwrap_or_default();
@@ -236,7 +236,7 @@ fn foreign_reporter(event: &Event) -> Option<String> {
         source.and_then(|source| source.component.as_deref()),
     ];
     let named = named.into_iter().flatten().find(|name| !name.is_empty());
-    let named = named.unwrap_or("somebody");
+    let named = named.unwrap_or("unknown");
     (!REPORTERS.contains(&named)).then(|| named.to_owned())
 }
 
@@ -254,14 +254,14 @@ fn suspended(jobset: &JobSet, events: &[Event]) -> Option<Timestamp> {
         .max()
 }
 
-/// True if this entry is the last restart in the status. A suspension takes a generation of its own
-/// and keeps the cause, so a later generation need not be another restart.
+/// True if this entry is the last restart in the status. A suspension takes a generation, too, and
+/// keeps the cause, so a later generation need not be another restart.
 fn is_last(entry: &Entry, status: &InPlaceRestartStatus, suspended: Option<Timestamp>) -> bool {
     let Some(generation) = entry.generation else {
         return false;
     };
     let since = suspended.is_some_and(|suspended| entry.at.is_some_and(|at| at < suspended));
-    i64::try_from(generation).is_ok_and(|told| told >= latest(status))
+    i64::try_from(generation).is_ok_and(|generation| generation >= latest(status))
         || since && is_over(status) && entry.cause == why(status)
 }
 
@@ -291,8 +291,8 @@ fn unreported(
 ) -> Option<Entry> {
     status.cause.as_ref()?;
     let generation = u64::try_from(latest(status)).ok()?;
-    let told = entries.iter().any(|entry| is_last(entry, status, suspended));
-    (generation > 0 && !told).then(|| Entry {
+    let reported = entries.iter().any(|entry| is_last(entry, status, suspended));
+    (generation > 0 && !reported).then(|| Entry {
         at: None,
         what: if is_over(status) {
             "Restarted"

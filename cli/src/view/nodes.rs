@@ -1,7 +1,7 @@
 //! The node daemons, one row for each node.
 //!
-//! What is not known is not shown. Only the platform API knows what daemons find on their nodes and
-//! which agents report. Without it, the version of the container runtime says if NRI is on.
+//! What is unknown is not shown. Only the platform API knows what daemons find on their nodes and
+//! which agents report. Without it, the version of the container runtime implies if NRI is on.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ pub(crate) struct Row {
     /// True if the node's condition Ready is true.
     pub(crate) node_ready: bool,
     pub(crate) unschedulable: bool,
-    /// The daemon's pod and its state; none if there is no daemon on this node.
+    /// The daemon's pod and its state; `None` if there is no daemon on this node.
     pub(crate) pod: Option<String>,
     pub(crate) state: Option<String>,
     pub(crate) ready: bool,
@@ -128,7 +128,7 @@ impl PlatformNodes {
             if worker.phase() != pb::WorkerPhase::Done {
                 let of = all.entry(worker.node.clone()).or_default();
                 of.workers += 1;
-                of.linked += u32::from(is_heard(worker.phase()));
+                of.linked += u32::from(reports(worker.phase()));
             }
         }
         for node in connected.into_iter().flatten() {
@@ -147,8 +147,8 @@ impl PlatformNodes {
     }
 }
 
-/// True if the daemon reports a worker in this phase.
-fn is_heard(phase: pb::WorkerPhase) -> bool {
+/// True if a worker in this phase reports through its daemon.
+fn reports(phase: pb::WorkerPhase) -> bool {
     use pb::WorkerPhase::{Lost, Pending, Unlinked, Unspecified};
     !matches!(phase, Unspecified | Pending | Unlinked | Lost)
 }
@@ -250,7 +250,7 @@ pub(crate) fn is_wanted(daemons: &DaemonSet, node: &Node) -> bool {
     let always =
         |key: &str| key.starts_with("node.kubernetes.io/") && key != "node.kubernetes.io/network-unavailable";
     let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_deref());
-    let bearable = taints.unwrap_or_default().iter().all(|taint| {
+    let tolerated = taints.unwrap_or_default().iter().all(|taint| {
         taint.effect == "PreferNoSchedule"
             || always(&taint.key)
             || tolerations.iter().any(|toleration| {
@@ -262,5 +262,5 @@ pub(crate) fn is_wanted(daemons: &DaemonSet, node: &Node) -> bool {
                         || (key == taint.key && (exists || toleration.value == taint.value)))
             })
     });
-    selected && bearable
+    selected && tolerated
 }

@@ -171,7 +171,7 @@ fn restarts(jobset: &JobSet, in_place: Option<&InPlaceRestartStatus>, group: Opt
     }
 }
 
-/// The phase. An end comes first, then what the coordinator says now, then what it has written.
+/// The phase. An end takes precedence, then what the coordinator reports, then what it has written.
 fn phase(jobset: &JobSet, status: &JobSetStatus, group: Option<&pb::Group>) -> String {
     if jobset.is_deleting() {
         return "Deleting".to_owned();

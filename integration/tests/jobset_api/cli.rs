@@ -265,8 +265,8 @@ async fn by_the_platform_api(scene: &Scene, server: &str) -> Result<()> {
     nodes_by_the_platform_api(scene, server).await?;
     for (command, said) in [
         ("resume", "is not suspended"),
-        ("suspend", "suspended, its pods go"),
-        ("suspend", "is suspended already"),
+        ("suspend", "suspended; its pods are deleted"),
+        ("suspend", "is already suspended"),
         ("resume", "resumed"),
     ] {
         let done = lockstep(scene, &[command, "js"]).await?;
@@ -287,7 +287,7 @@ async fn nodes_by_the_platform_api(scene: &Scene, server: &str) -> Result<()> {
         let words: Vec<&str> = row.unwrap_or_default().split_whitespace().collect();
         let row = words.join(" ");
         ensure!(row.contains(" container well away for "), "{}", shown.out);
-        ensure!(row.ends_with(" 2 of 2 heard"), "{}", shown.out);
+        ensure!(row.ends_with(" 2 of 2 reporting"), "{}", shown.out);
         Ok(())
     })
     .await?;
@@ -344,7 +344,7 @@ async fn check_finds_what_is_wrong_and_says_what_to_do(scene: Scene) -> Result<(
         1,
         &[
             "✓ Kubernetes v1.",
-            "✓ the definition jobsets.jobset.x-k8s.io is Lockstep's (0.",
+            "✓ CRD jobsets.jobset.x-k8s.io is Lockstep's (0.",
             &format!("× Deployment {namespace}/lockstep-control-plane: 0 of 1 replicas ready"),
             "× gone led, but has not renewed its Lease for ",
             "× the CA of the hub and of the platform API: no certificate in PEM",

@@ -67,7 +67,7 @@ async fn a_kubeconfig_that_cannot_be_read_is_not_shown() {
     let Err(error) = Cluster::open(args).await else {
         panic!("it was read")
     };
-    let said = format!("{error:#}");
-    assert!(said.contains("line 3 column "), "{said}");
-    assert!(!said.contains("a-secret"), "{said}");
+    let text = format!("{error:#}");
+    assert!(text.contains("line 3 column "), "{text}");
+    assert!(!text.contains("a-secret"), "{text}");
 }

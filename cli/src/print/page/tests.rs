@@ -1,7 +1,7 @@
 use super::*;
 use crate::view::testing::now;
 
-fn told(took_ms: f64, cause: &str) -> Timeline {
+fn restart(took_ms: f64, cause: &str) -> Timeline {
     let span = |phase, from_ms, to_ms| Span {
         phase,
         what: "until the next",
@@ -24,7 +24,7 @@ fn told(took_ms: f64, cause: &str) -> Timeline {
 
 #[test]
 fn it_is_one_file_that_fetches_and_runs_nothing() {
-    let page = page(&told(31.2, "worker a[1]/worker exited with code 3"));
+    let page = page(&restart(31.2, "worker a[1]/worker exited with code 3"));
     for part in [
         "<title>Restart of team/ring</title>",
         "generation 2, took 31.2 ms, by Process, 4 workers",
@@ -42,24 +42,24 @@ fn it_is_one_file_that_fetches_and_runs_nothing() {
 }
 
 #[test]
-fn what_a_pod_calls_itself_is_text() {
-    let page = page(&told(31.2, "</p><script>alert(\"1\") & more</script>"));
+fn names_of_pods_are_text() {
+    let page = page(&restart(31.2, "</p><script>alert(\"1\") & more</script>"));
     assert!(page.contains("&lt;/p&gt;&lt;script&gt;alert(&quot;1&quot;) &amp; more&lt;/script&gt;"));
 }
 
 #[test]
-fn the_scale_has_few_lines_however_long_it_took() {
+fn the_scale_has_few_lines_for_any_duration() {
     for took in [0.0, 0.3, 1.0, 31.2, 99.9, 4_700.0, 600_000.0] {
-        let lines = page(&told(took, "")).matches("<line").count();
+        let lines = page(&restart(took, "")).matches("<line").count();
         assert!((2..=9).contains(&lines), "{lines} lines for {took} ms");
     }
 }
 
 #[test]
-fn what_a_clock_that_is_ahead_tells_is_drawn_within_the_page() {
-    let mut told = told(31.2, "");
-    told.phases[0].to_ms = 1003.0;
-    let page = page(&told);
+fn a_clock_that_is_ahead_does_not_draw_outside_the_page() {
+    let mut restart = restart(31.2, "");
+    restart.phases[0].to_ms = 1003.0;
+    let page = page(&restart);
     let widths: Vec<f64> = page
         .split(" width=\"")
         .filter_map(|rest| rest.split('"').next()?.parse().ok())

@@ -56,7 +56,7 @@ fn in_a_status() {
 
 #[test]
 fn in_a_history_and_a_timeline() {
-    let told = History {
+    let entries = History {
         namespace: forged(),
         name: forged(),
         restarts: 0,
@@ -77,9 +77,9 @@ fn in_a_history_and_a_timeline() {
         }],
     };
     for wide in [false, true] {
-        holds(&history(&told, wide, now(), Paint::new(false)), 3);
+        holds(&history(&entries, wide, now(), Paint::new(false)), 3);
     }
-    let told = Timeline {
+    let restart = Timeline {
         namespace: forged(),
         name: forged(),
         generation: None,
@@ -91,12 +91,12 @@ fn in_a_history_and_a_timeline() {
         cause: forged(),
         phases: Vec::new(),
     };
-    holds(&timeline(&told, Paint::new(false)), 3);
+    holds(&timeline(&restart, Paint::new(false)), 3);
     let honest = Timeline {
         cause: String::new(),
-        ..told.clone()
+        ..restart.clone()
     };
-    holds(&page(&told), page(&honest).lines().count());
+    holds(&page(&restart), page(&honest).lines().count());
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn a_column_is_not_wider_than_names_are() {
 }
 
 #[test]
-fn programs_are_told_all_of_it_in_a_form_that_no_terminal_acts_upon() {
+fn programs_get_all_of_it_escaped_for_terminals() {
     for form in [Form::Json, Form::Yaml] {
         let printer = Printer {
             form: Some(form),

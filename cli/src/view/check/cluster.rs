@@ -32,25 +32,25 @@ pub(super) fn check(seen: &Observed, report: &mut Report) {
             );
         }
     }
-    let Some(crd) = report.fetched("the definition jobsets.jobset.x-k8s.io", &seen.jobset_crd) else {
+    let Some(crd) = report.fetched("CRD jobsets.jobset.x-k8s.io", &seen.jobset_crd) else {
         return;
     };
     match crd {
         None => report.error(
-            "the definition jobsets.jobset.x-k8s.io does not exist",
+            "CRD jobsets.jobset.x-k8s.io does not exist",
             "install Lockstep: helm install lockstep charts/lockstep (its control plane installs it)",
         ),
         Some(crd) if !crd.established => report.error(
-            "the definition jobsets.jobset.x-k8s.io is not established",
+            "CRD jobsets.jobset.x-k8s.io is not established",
             "see its conditions: kubectl get crd jobsets.jobset.x-k8s.io -o yaml",
         ),
         Some(crd) if !crd.keeps_in_place => report.error(
-            "the definition jobsets.jobset.x-k8s.io drops status.inPlaceRestart: it is not Lockstep's",
+            "CRD jobsets.jobset.x-k8s.io drops status.inPlaceRestart: it is not Lockstep's",
             "let the control plane update it (--manage-crds), or kubectl apply --server-side -f charts/lockstep/crds",
         ),
         Some(crd) => {
             let version = crd.version.as_deref().unwrap_or("not written by a control plane");
-            report.ok(format!("the definition jobsets.jobset.x-k8s.io is Lockstep's ({version})"));
+            report.ok(format!("CRD jobsets.jobset.x-k8s.io is Lockstep's ({version})"));
         }
     }
 }

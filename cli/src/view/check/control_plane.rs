@@ -39,7 +39,7 @@ pub(super) fn check(seen: &Observed, report: &mut Report) {
                 "the CA of the hub and of the platform API",
                 pem.as_bytes(),
                 seen.now,
-                "the control plane replaces it every year: look into its log; without it node daemons cannot connect",
+                "the control plane replaces it every year: see its log; without it node daemons cannot connect",
             ),
         }
     }
@@ -66,7 +66,7 @@ fn deployment(seen: &Observed, report: &mut Report) {
         let hint = match elsewhere.and_then(|it| it.namespace()) {
             Some(other) => format!("there is one in {other}: give --system-namespace {other}"),
             None => "install Lockstep: helm install lockstep charts/lockstep --namespace lockstep-system; \
-                or name its namespace by --system-namespace"
+                or name its namespace with --system-namespace"
                 .to_owned(),
         };
         return report.error(format!("Deployment {namespace}/{NAME} does not exist"), hint);
@@ -146,7 +146,7 @@ fn lease(seen: &Observed, report: &mut Report) {
     if !pods.is_empty() && !pods.iter().any(|pod| holder.starts_with(&pod.name_any())) {
         report.warning(
             format!("the leader {holder} is not a pod of the Deployment"),
-            "another control plane runs outside of the cluster, or the leader has just left",
+            "another control plane runs outside the cluster, or the leader has just left",
         );
     }
 }

@@ -73,7 +73,7 @@ pub(crate) const REQUIRED_RIGHTS: [Right; 8] = [
         "create",
         ("", "pods", "portforward"),
         true,
-        "the platform API is reached only by --server",
+        "the platform API is reached only with --server",
     ),
     right(
         "get",

@@ -108,7 +108,7 @@ fn sound() -> Observed {
 }
 
 #[test]
-fn a_sound_installation_has_no_complaint() {
+fn a_sound_installation_has_only_good_verdicts() {
     let verdicts = verdicts(&sound());
     let complaints: Vec<_> = verdicts
         .iter()
@@ -123,7 +123,7 @@ type Break = fn(&mut Observed);
 
 /// A table of faults, so it is long.
 #[test]
-fn each_fault_is_found_alone_and_says_what_to_do() {
+fn each_fault_is_one_verdict_with_a_hint() {
     let faults: [(Break, Level, &str); 23] = [
         (
             |it| it.version = Ok((1, 31, "v1.31.9".into())),
@@ -325,7 +325,7 @@ fn kuberay_is_a_conflict_only_if_lockstep_manages_ray() {
 }
 
 #[test]
-fn webhooks_of_a_lockstep_elsewhere_are_not_to_be_deleted() {
+fn webhooks_of_a_lockstep_elsewhere_are_not_deleted() {
     let hint = |control_plane: &str| {
         let mut seen = sound();
         seen.namespace = "mistaken".into();

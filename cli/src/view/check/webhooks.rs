@@ -142,7 +142,7 @@ fn configuration(seen: &Observed, report: &mut Report, name: &str, webhooks: &[&
         })
         .collect();
     for bundle in bundles {
-        let hint = "the control plane or cert-manager writes it: look into its log; no JobSet can be created until it does";
+        let hint = "the control plane or cert-manager writes it: see its log; no JobSet can be created until it does";
         if bundle.is_empty() {
             report.error(format!("{name} has no CA"), hint);
         } else {

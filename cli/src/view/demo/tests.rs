@@ -32,23 +32,23 @@ fn sound() -> Installed {
 }
 
 #[test]
-fn what_is_missing_is_named_with_what_to_do() {
+fn missing_parts_are_named_with_what_to_do() {
     assert_eq!(refusal(&sound()), None);
     let upstreams = Crd::default();
-    for (seen, said) in [
+    for (seen, expected) in [
         (
             Installed {
                 jobset_crd: Ok(None),
                 ..sound()
             },
-            "Lockstep is not installed: this cluster knows no JobSets. Please install it",
+            "Lockstep is not installed: this cluster has no CRD of JobSets. Please install it",
         ),
         (
             Installed {
                 jobset_crd: Ok(Some(upstreams)),
                 ..sound()
             },
-            "the definition of JobSets is not Lockstep's",
+            "the CRD of JobSets is not Lockstep's",
         ),
         (
             Installed {
@@ -73,7 +73,7 @@ fn what_is_missing_is_named_with_what_to_do() {
         ),
     ] {
         let why = refusal(&seen).unwrap();
-        assert!(why.starts_with(said), "{why}");
+        assert!(why.starts_with(expected), "{why}");
     }
 }
 
@@ -90,9 +90,9 @@ fn what_cannot_be_read_does_not_prevent_the_demo() {
 }
 
 #[test]
-fn pods_and_containers_that_stayed_are_told_from_new_ones() {
+fn pods_and_containers_that_stayed_are_counted() {
     let were = container_restarts(&[pod("a", 0, "True"), pod("b", 0, "True")]);
-    for (now, said) in [
+    for (now, expected) in [
         (
             [pod("a", 0, "True"), pod("b", 0, "True")],
             "in the same 2 pods and containers",
@@ -106,7 +106,7 @@ fn pods_and_containers_that_stayed_are_told_from_new_ones() {
             "1 of 2 in the same pod, 0 of 2 in the same container",
         ),
     ] {
-        assert_eq!(kept(&were, &container_restarts(&now)), said);
+        assert_eq!(kept(&were, &container_restarts(&now)), expected);
     }
 }
 

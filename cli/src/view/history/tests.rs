@@ -34,7 +34,7 @@ fn timeline(generation: u64, failed: Timestamp) -> Value {
 }
 
 #[test]
-fn restarts_stand_in_the_order_of_their_failures() {
+fn restarts_are_in_the_order_of_their_failures() {
     let note = "Restarted 4 workers in place to attempt 2 in 31.2 ms: worker a[1]/worker exited with code 3";
     let events = [
         event("1", "RestartedInPlace", note, Some(timeline(2, before(60)))),
@@ -52,8 +52,8 @@ fn restarts_stand_in_the_order_of_their_failures() {
         ),
         event("1", "SuspendedJobs", "not a restart", None),
     ];
-    let told = history(&jobset(json!({"generation": 2, "restarts": 1})), &events);
-    let seen: Vec<_> = told
+    let found = history(&jobset(json!({"generation": 2, "restarts": 1})), &events);
+    let seen: Vec<_> = found
         .entries
         .iter()
         .map(|entry| (entry.generation, entry.cause.as_str()))
@@ -65,7 +65,7 @@ fn restarts_stand_in_the_order_of_their_failures() {
             (Some(2), "worker a[1]/worker exited with code 3")
         ]
     );
-    let last = last_completed(&told.entries).unwrap();
+    let last = last_completed(&found.entries).unwrap();
     assert_eq!(
         (last.at, last.took_ms, last.workers),
         (Some(before(60)), Some(31.2), Some(4))
@@ -75,16 +75,16 @@ fn restarts_stand_in_the_order_of_their_failures() {
         (phases.detected, phases.written, phases.stopped),
         (Some(1.2), None, Some(9.0))
     );
-    assert_eq!((told.restarts, told.max_restarts, told.generation), (1, 10, 2));
+    assert_eq!((found.restarts, found.max_restarts, found.generation), (1, 10, 2));
 }
 
 #[test]
-fn the_status_tells_of_the_last_restart_where_its_event_is_gone() {
+fn the_status_has_the_last_restart_if_its_event_is_gone() {
     let status =
         json!({"generation": 7, "level": "Recreate", "cause": {"reason": "TimedOut", "message": "too late"}});
-    let told = history(&jobset(status.clone()), &[]);
-    let [entry] = told.entries.as_slice() else {
-        panic!("{told:?}")
+    let found = history(&jobset(status.clone()), &[]);
+    let [entry] = found.entries.as_slice() else {
+        panic!("{found:?}")
     };
     assert_eq!(
         (entry.generation, entry.level.as_deref(), entry.took_ms),
@@ -103,7 +103,7 @@ fn the_status_tells_of_the_last_restart_where_its_event_is_gone() {
 }
 
 #[test]
-fn a_suspension_is_not_told_as_a_restart() {
+fn a_suspension_is_not_shown_as_a_restart() {
     let note = "Restarted 4 workers in place to attempt 1 in 31.2 ms: it was asked for";
     let restarted = event("1", "RestartedInPlace", note, Some(timeline(1, before(300))));
     let suspended = event("1", "SuspendedJobs", "jobset is suspended", None);
@@ -131,7 +131,7 @@ fn a_suspension_is_not_told_as_a_restart() {
 }
 
 #[test]
-fn who_says_so_is_told() {
+fn the_author_of_an_event_is_shown() {
     let by = |reporter: &str, component: &str| {
         let mut event = event("1", "RestartBlocked", "so it says", None);
         event.reporting_controller = Some(reporter.to_owned());
@@ -139,16 +139,16 @@ fn who_says_so_is_told() {
         event
     };
     let cause = json!({"generation": 7, "cause": {"message": "too late"}});
-    let told = |event: Event| history(&jobset(cause.clone()), &[event]).entries;
+    let entries = |event: Event| history(&jobset(cause.clone()), &[event]).entries;
     for (reporter, component, marked) in [
         ("lockstep.dev/control-plane", "", None),
         ("jobset", "", None),
         ("", "jobset", None),
         ("mallory", "jobset", Some("mallory")),
         ("", "mallory", Some("mallory")),
-        ("", "", Some("somebody")),
+        ("", "", Some("unknown")),
     ] {
-        let entries = told(by(reporter, component));
+        let entries = entries(by(reporter, component));
         let seen: Vec<_> = entries
             .iter()
             .map(|entry| (entry.source, entry.reporter.as_deref()))

@@ -61,16 +61,16 @@ pub(crate) enum AccessState {
 }
 
 impl RuntimeAccess {
-    pub(super) fn of(said: Option<&pb::RuntimeAccess>) -> Self {
-        let said = said.cloned().unwrap_or_default();
+    pub(super) fn of(reported: Option<&pb::RuntimeAccess>) -> Self {
+        let reported = reported.cloned().unwrap_or_default();
         Self {
-            state: match said.state() {
+            state: match reported.state() {
                 pb::RuntimeAccessState::Well => AccessState::Well,
                 pb::RuntimeAccessState::Away => AccessState::Away,
                 pb::RuntimeAccessState::Unspecified => AccessState::Unknown,
             },
-            since: time::from_nanos(said.since_unix_nanos),
-            detail: said.detail,
+            since: time::from_nanos(reported.since_unix_nanos),
+            detail: reported.detail,
         }
     }
 

@@ -14,7 +14,7 @@ fn node(name: &str, spec: Value) -> Node {
 }
 
 #[test]
-fn the_version_of_the_runtime_says_whether_it_has_nri() {
+fn the_version_of_the_runtime_implies_nri() {
     for (runtime, nri) in [
         ("containerd://2.1.4", Nri::OnByDefault),
         ("containerd://v2.0.0-rc.1", Nri::OnByDefault),
@@ -98,10 +98,13 @@ fn a_node_is_shown_with_its_daemon_or_without() {
 }
 
 #[test]
-fn what_the_platform_api_does_not_say_is_not_known() {
+fn what_the_platform_api_does_not_report_is_unknown() {
     let nodes = [node("n1", json!({}))];
-    let alone = &rows(&nodes, &[], &PlatformNodes::default())[0];
-    assert_eq!((alone.connected, alone.level, alone.workers), (None, None, None));
+    let unreached = &rows(&nodes, &[], &PlatformNodes::default())[0];
+    assert_eq!(
+        (unreached.connected, unreached.level, unreached.workers),
+        (None, None, None)
+    );
     // An older control plane, and an older daemon.
     let older = &rows(&nodes, &[], &PlatformNodes::new(&[], None))[0];
     assert_eq!(
@@ -123,7 +126,7 @@ fn what_the_platform_api_does_not_say_is_not_known() {
 }
 
 #[test]
-fn the_daemon_set_wants_nodes_whose_taints_it_bears() {
+fn the_daemon_set_wants_nodes_whose_taints_it_tolerates() {
     let daemons = |spec: Value| -> DaemonSet {
         object(json!({"metadata": {}, "spec": {"selector": {}, "template": {"spec": spec}}}))
     };
@@ -137,8 +140,8 @@ fn the_daemon_set_wants_nodes_whose_taints_it_bears() {
     );
     let plain = daemons(json!({"containers": []}));
     assert!(!is_wanted(&plain, &tainted) && is_wanted(&plain, &cordoned));
-    let bears = daemons(json!({"containers": [], "tolerations": [{"operator": "Exists"}]}));
-    assert!(is_wanted(&bears, &tainted));
+    let tolerant = daemons(json!({"containers": [], "tolerations": [{"operator": "Exists"}]}));
+    assert!(is_wanted(&tolerant, &tainted));
     let exactly = daemons(json!({"containers": [], "tolerations": [{"key": "gpu", "value": "yes"}]}));
     assert!(is_wanted(&exactly, &tainted));
     let elsewhere = daemons(json!({"containers": [], "nodeSelector": {"pool": "cpu"}}));

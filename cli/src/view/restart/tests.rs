@@ -104,7 +104,7 @@ fn a_later_request_that_is_handled_implies_the_earlier_one() {
 }
 
 #[test]
-fn another_jobset_of_the_name_is_not_waited_for() {
+fn another_jobset_of_the_same_name_ends_the_wait() {
     let before = asks(RESTART_REQUEST, "", "first", "InSync");
     let mut request = Request::of_all(&before, "mine");
     let mut another = asks(RESTART_REQUEST, "", "other", "InSync");
@@ -116,7 +116,7 @@ fn another_jobset_of_the_name_is_not_waited_for() {
 }
 
 #[test]
-fn what_cannot_be_restarted_says_why() {
+fn a_refusal_says_why() {
     for (spec, status, why) in [
         (
             in_place(),
@@ -134,10 +134,10 @@ fn what_cannot_be_restarted_says_why() {
             "is suspended",
         ),
     ] {
-        let said = refusal(&jobset(spec, status)).unwrap();
+        let text = refusal(&jobset(spec, status)).unwrap();
         assert!(
-            said.contains(why) && said.starts_with("JobSet team/ring "),
-            "{said}"
+            text.contains(why) && text.starts_with("JobSet team/ring "),
+            "{text}"
         );
     }
     assert_eq!(refusal(&jobset(in_place(), json!({"restarts": 0}))), None);

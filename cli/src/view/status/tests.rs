@@ -37,7 +37,7 @@ fn ready(count: i32) -> Value {
 }
 
 #[test]
-fn pods_speak_for_workers_where_nobody_else_does() {
+fn pods_stand_in_for_workers_that_do_not_report() {
     let seen = Observed {
         jobset: jobset(json!({"restarts": 0, "replicatedJobsStatus": ready(0)})),
         jobs: vec![job()],
@@ -138,7 +138,7 @@ fn the_platform_api_knows_workers_better_than_their_pods() {
 }
 
 #[test]
-fn an_end_beats_every_phase() {
+fn an_end_takes_precedence_over_every_phase() {
     let ended = json!({"restarts": 1, "terminalState": "Failed", "inPlaceRestart": {"phase": "InSync"},
         "conditions": [{"type": "Failed", "status": "True", "reason": "ReachedMaxRestarts",
             "message": "no more restarts", "lastTransitionTime": "2026-03-01T02:00:00Z"}]});
@@ -152,7 +152,7 @@ fn an_end_beats_every_phase() {
 }
 
 #[test]
-fn a_gang_that_waits_says_what_for() {
+fn a_waiting_gang_says_what_it_waits_for() {
     let gang = |name: &str, attempt: i32, phase: &str, message: Option<&str>| {
         let mut gang = json!({"name": name, "restartAttempt": attempt, "phase": phase, "minAvailable": 5});
         if let (Some(message), Some(gang)) = (message, gang.as_object_mut()) {
@@ -179,9 +179,9 @@ fn a_gang_that_waits_says_what_for() {
         [format!("gang a: Waiting: {short}"), "gang c: Waiting".to_owned()]
     );
     // The form for programs has all of it.
-    let told = serde_json::to_value(&view).unwrap();
-    assert_eq!(told["gangs"].as_array().map(Vec::len), Some(3));
-    assert_eq!(told["gangs"][0]["phase"], "Waiting");
-    assert_eq!(told["gangs"][0]["message"], short);
-    assert_eq!(told["gangs"][0]["minAvailable"], 5);
+    let json = serde_json::to_value(&view).unwrap();
+    assert_eq!(json["gangs"].as_array().map(Vec::len), Some(3));
+    assert_eq!(json["gangs"][0]["phase"], "Waiting");
+    assert_eq!(json["gangs"][0]["message"], short);
+    assert_eq!(json["gangs"][0]["minAvailable"], 5);
 }

@@ -58,8 +58,8 @@ fn the_last_completed_restart_is_shown_by_default() {
 
 #[test]
 fn a_phase_needs_both_ends_and_does_not_end_before_it_begins() {
-    let told = timeline(&history(vec![entry(1, Some(phases()))]), None).unwrap();
-    let spans: Vec<_> = told
+    let restart = timeline(&history(vec![entry(1, Some(phases()))]), None).unwrap();
+    let spans: Vec<_> = restart
         .phases
         .iter()
         .map(|span| (span.phase, span.from_ms, span.to_ms))

@@ -53,7 +53,7 @@ pub(super) async fn somebody_else_sees_what_they_may(scene: Scene) -> Result<()>
     ensure!(seen.err.is_empty(), "{seen:#?}");
 
     let nobody = lockstep(&scene, &["status", "--as-group", "shift"]).await?;
-    nobody.says(1, &["error: --as-group: needs a user, by --as"])?;
+    nobody.says(1, &["error: --as-group: needs a user (--as)"])?;
     for contradiction in [["--token", "t"], ["--server", "localhost:1"]] {
         let refused = lockstep(&scene, &[&jane[..4], &["jane"], &contradiction[..]].concat()).await?;
         refused.says(64, &["cannot be used with"])?;

@@ -48,7 +48,7 @@ pub(super) async fn what_strangers_write_stays_in_its_place(scene: Scene) -> Res
 
     let note =
         format!("note: from events, which anyone who may create events in namespace {namespace} can write\n");
-    let by_somebody = format!("RestartedInPlace (says {SHOWN})");
+    let by_somebody = format!("RestartedInPlace (reported by {SHOWN})");
     eventually("the event is told", PATIENCE, async || {
         let told = lockstep(&scene, &["history", "js"]).await?;
         told.says(0, &[&note, &by_somebody, SHOWN])?;
