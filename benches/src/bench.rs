@@ -13,7 +13,7 @@ use crate::output;
 use crate::samples::{Samples, Times};
 use crate::token;
 
-/// Open files of a process, besides one per connection.
+/// Open files of a process, apart from one per connection.
 const OTHER_FILES: usize = 200;
 /// The designs and their names.
 const DESIGNS: [(&str, Design); 6] = [

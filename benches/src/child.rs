@@ -44,7 +44,7 @@ impl Child {
             pid,
         };
         child
-            .hear(|event| matches!(event, BenchEvent::Ready).then_some(()))
+            .wait_for(|event| matches!(event, BenchEvent::Ready).then_some(()))
             .await
             .with_context(|| args.join(" "))?;
         Ok(child)
@@ -55,16 +55,16 @@ impl Child {
     }
 
     /// Waits for the first event that matches, and ignores others.
-    pub(crate) async fn hear<T>(&mut self, wanted: impl Fn(BenchEvent) -> Option<T>) -> Result<T> {
-        let heard = tokio::time::timeout(STEP_TIMEOUT, async {
+    pub(crate) async fn wait_for<T>(&mut self, wanted: impl Fn(BenchEvent) -> Option<T>) -> Result<T> {
+        let waited = tokio::time::timeout(STEP_TIMEOUT, async {
             while let Some(event) = self.events.recv().await {
-                if let Some(heard) = wanted(event) {
-                    return Ok(heard);
+                if let Some(found) = wanted(event) {
+                    return Ok(found);
                 }
             }
             bail!("a process of the benchmark has ended")
         });
-        heard.await.context("nothing is heard")?
+        waited.await.context("no such event in time")?
     }
 
     /// Kills it with SIGKILL, and waits until it is gone.

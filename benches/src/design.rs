@@ -146,7 +146,7 @@ impl Up {
         if matches!(design, Design::Lockstep { .. }) {
             up.head.order(Order::Start).await?;
             up.pushed().await?;
-            up.fleet.hear(|event| runs(event, 0)).await?;
+            up.fleet.wait_for(|event| runs(event, 0)).await?;
         }
         tokio::time::sleep(REST).await;
         samples.idle.push(up.per_stream()?);
@@ -158,7 +158,7 @@ impl Up {
         let connected = self.streams;
         self.head.order(Order::Await { connected }).await?;
         self.head
-            .hear(|event| match event {
+            .wait_for(|event| match event {
                 BenchEvent::Connected { at } => Some(at),
                 _ => None,
             })
@@ -183,7 +183,7 @@ impl Up {
 
     async fn pushed(&mut self) -> Result<u64> {
         self.head
-            .hear(|event| match event {
+            .wait_for(|event| match event {
                 BenchEvent::Pushed { at } => Some(at),
                 _ => None,
             })
@@ -199,7 +199,7 @@ impl Up {
             let pushed = self.pushed().await?;
             let has = self
                 .fleet
-                .hear(|event| match event {
+                .wait_for(|event| match event {
                     BenchEvent::Has { value, at } if value == wanted => Some(at),
                     _ => None,
                 })
@@ -222,14 +222,14 @@ impl Up {
                 let before = self.cpu()?;
                 self.head.order(Order::Raise).await?;
                 let pushed = self.pushed().await?;
-                let at = self.fleet.hear(|event| runs(event, generation)).await?;
+                let at = self.fleet.wait_for(|event| runs(event, generation)).await?;
                 tokio::time::sleep(PAUSE).await;
                 samples.raise.add(pushed, at);
                 samples.raise_cost.add(self.cpu()? - before, self.streams);
             }
             self.head.order(Order::Coordinate).await?;
             self.head
-                .hear(|event| matches!(event, BenchEvent::Coordinating).then_some(()))
+                .wait_for(|event| matches!(event, BenchEvent::Coordinating).then_some(()))
                 .await?;
         }
         for _ in 0..block.rounds {
@@ -265,7 +265,7 @@ impl Up {
             let pushed = self.pushed().await?;
             let answered = self
                 .head
-                .hear(|event| match event {
+                .wait_for(|event| match event {
                     BenchEvent::Synced { at, .. } => Some(at),
                     _ => None,
                 })
@@ -290,7 +290,7 @@ impl Up {
         let (before, fleet_before) = (self.cpu()?, cpu(self.fleet.pid)?);
         let failed = self.fail().await?;
         let wanted = self.generation;
-        let running = self.fleet.hear(|event| runs(event, wanted)).await?;
+        let running = self.fleet.wait_for(|event| runs(event, wanted)).await?;
         let (synced, parked) = self.synced().await?;
         tokio::time::sleep(PAUSE).await;
         samples.trip.add(failed, synced);
@@ -309,7 +309,7 @@ impl Up {
         let worker = usize::try_from(self.generation)?.wrapping_mul(7919) % self.workers;
         self.fleet.order(Order::Fail { worker }).await?;
         self.fleet
-            .hear(|event| match event {
+            .wait_for(|event| match event {
                 BenchEvent::Failed { at, .. } => Some(at),
                 _ => None,
             })
@@ -321,7 +321,7 @@ impl Up {
     async fn synced(&mut self) -> Result<(u64, f64)> {
         let wanted = self.generation;
         self.head
-            .hear(|event| match event {
+            .wait_for(|event| match event {
                 BenchEvent::Synced {
                     generation,
                     at,

@@ -1,5 +1,5 @@
-//! Many groups on one control plane, some of which fail at the same time. Measures how long each
-//! takes, and if others are affected.
+//! Many groups on one control plane, some of which fail at the same time. Measures the time that
+//! each takes, and the effect on others.
 
 use std::fs;
 use std::path::PathBuf;
@@ -21,8 +21,8 @@ use crate::token;
 const EACH: usize = 8;
 /// Pause between two rounds, so that they do not affect each other.
 const PAUSE: Duration = Duration::from_millis(500);
-/// Pause before the coordinators begin: they take a worker that has not reported for a replacement
-/// of a lost one.
+/// Pause before the coordinators begin: they would take a worker that has not reported for the
+/// replacement of a lost one.
 const REST: Duration = Duration::from_secs(2);
 
 #[derive(Debug, clap::Args)]
@@ -127,14 +127,14 @@ impl Scene {
         scene.hub.order(Order::Await { connected: nodes }).await?;
         scene
             .hub
-            .hear(|event| matches!(event, BenchEvent::Connected { .. }).then_some(()))
+            .wait_for(|event| matches!(event, BenchEvent::Connected { .. }).then_some(()))
             .await
             .context("all nodes connect")?;
         scene.hub.order(Order::Start).await?;
         for _ in 0..args.groups {
             scene
                 .fleet
-                .hear(|event| matches!(event, BenchEvent::Runs { .. }).then_some(()))
+                .wait_for(|event| matches!(event, BenchEvent::Runs { .. }).then_some(()))
                 .await
                 .context("all groups start")?;
         }
@@ -143,7 +143,7 @@ impl Scene {
         for _ in 0..args.groups {
             scene
                 .hub
-                .hear(|event| matches!(event, BenchEvent::Coordinating).then_some(()))
+                .wait_for(|event| matches!(event, BenchEvent::Coordinating).then_some(()))
                 .await
                 .context("all groups are decided about")?;
         }
@@ -206,7 +206,7 @@ impl Scene {
             let wanted = &self.generations;
             let (is_failure, group, at) = self
                 .fleet
-                .hear(|event| match event {
+                .wait_for(|event| match event {
                     BenchEvent::Failed { group, at } => Some((true, group, at)),
                     BenchEvent::Runs {
                         group,
@@ -230,7 +230,7 @@ impl Scene {
             let wanted = &self.generations;
             let (group, at) = self
                 .hub
-                .hear(|event| match event {
+                .wait_for(|event| match event {
                     BenchEvent::Synced {
                         group,
                         generation,
@@ -253,12 +253,12 @@ impl Scene {
         for _ in 0..counts.len() {
             let (group, times) = self
                 .fleet
-                .hear(|event| match event {
+                .wait_for(|event| match event {
                     BenchEvent::Messages { group, times } => Some((group, times)),
                     _ => None,
                 })
                 .await
-                .context("what workers were told")?;
+                .context("the messages to workers")?;
             *counts.get_mut(group).context("a group")? = times;
         }
         Ok(counts)
@@ -286,7 +286,7 @@ fn print(args: &Args, all: &[Measured]) {
     table.row("first failure until all groups are known to run", |of| {
         times(&of.all)
     });
-    table.row("what workers of other groups were told", |of| {
+    table.row("messages to workers of other groups", |of| {
         of.others_told.to_string()
     });
 }

@@ -18,7 +18,7 @@ use tokio::sync::{Notify, mpsc};
 pub(crate) enum Order {
     /// Report when this many are connected.
     Await {
-        /// How many.
+        /// The number.
         connected: usize,
     },
     /// Start all workers.
@@ -30,11 +30,11 @@ pub(crate) enum Order {
     },
     /// Make all workers run the next generation without a barrier.
     Raise,
-    /// Hand over to the coordinator.
+    /// Hand over to the coordinators.
     Coordinate,
     /// Make this worker fail.
     Fail {
-        /// Which.
+        /// Its number.
         worker: usize,
     },
     /// Report for each group how many messages its workers were sent.
@@ -49,46 +49,46 @@ pub(crate) enum BenchEvent {
     Ready,
     /// The wanted number of connections exists.
     Connected {
-        /// When.
+        /// The time.
         at: u64,
     },
     /// A value or a generation is about to be sent.
     Pushed {
-        /// When.
+        /// The time.
         at: u64,
     },
     /// The last worker has received the value.
     Has {
-        /// Which.
+        /// The value.
         value: u32,
-        /// When.
+        /// The time.
         at: u64,
     },
     /// The worker is about to report its failure.
     Failed {
-        /// Which group's.
+        /// Its group.
         group: usize,
-        /// When.
+        /// The time.
         at: u64,
     },
     /// The last worker of a group runs the generation.
     Runs {
-        /// Whose.
+        /// The group.
         group: usize,
-        /// Which.
+        /// The generation.
         generation: u64,
-        /// When.
+        /// The time.
         at: u64,
     },
     /// The coordinator has decided.
     Coordinating,
     /// The deciding process knows that all workers run the generation.
     Synced {
-        /// Which group's.
+        /// Its group.
         group: usize,
-        /// Which.
+        /// The generation.
         generation: u64,
-        /// When.
+        /// The time.
         at: u64,
         /// With a barrier: milliseconds from the decision until all workers were known to be
         /// parked.
@@ -96,9 +96,9 @@ pub(crate) enum BenchEvent {
     },
     /// The number of messages to the workers of a group.
     Messages {
-        /// Whose.
+        /// The group.
         group: usize,
-        /// How often.
+        /// The number of messages.
         times: u64,
     },
 }

@@ -73,7 +73,7 @@ pub(crate) struct Samples {
     pub(crate) parked: Times,
     /// From the kill of the server until all are connected to its successor.
     pub(crate) storm: Times,
-    /// The same with a worker that fails before anyone is connected, until all are known to run
+    /// The same with a worker that fails before any client is connected, until all are known to run
     /// again.
     pub(crate) served: Times,
     /// CPU per stream for a push, for a push and a report, and for a whole restart.

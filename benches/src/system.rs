@@ -270,22 +270,22 @@ impl Scene {
         all.get(place).cloned().context("there is no pod")
     }
 
-    async fn hear<T>(&mut self, what: &str, wanted: impl Fn(&BenchEvent) -> Option<T>) -> Result<T> {
-        let heard = async {
+    async fn wait_for<T>(&mut self, what: &str, wanted: impl Fn(&BenchEvent) -> Option<T>) -> Result<T> {
+        let found = async {
             while let Some(event) = self.events.recv().await {
-                if let Some(heard) = wanted(&event) {
-                    return Ok(heard);
+                if let Some(found) = wanted(&event) {
+                    return Ok(found);
                 }
             }
-            bail!("nobody tells anything any more")
+            bail!("there are no more events")
         };
-        tokio::time::timeout(LIMIT, heard)
+        tokio::time::timeout(LIMIT, found)
             .await
             .with_context(|| what.to_owned())?
     }
 
     async fn failure(&mut self) -> Result<u64> {
-        self.hear("a worker fails", |event| match event {
+        self.wait_for("a worker fails", |event| match event {
             BenchEvent::Failed { at, .. } => Some(*at),
             _ => None,
         })
@@ -299,7 +299,7 @@ impl Scene {
 
     /// The time at which the last worker ran this generation or a later one, and that generation.
     async fn all_run_from(&mut self, wanted: u64) -> Result<(u64, u64)> {
-        self.hear(&format!("all run {wanted}"), |event| match event {
+        self.wait_for(&format!("all run {wanted}"), |event| match event {
             BenchEvent::Runs { generation, at, .. } if *generation >= wanted => Some((*generation, *at)),
             _ => None,
         })

@@ -33,10 +33,10 @@ pub(crate) fn file(dir: &Path, node: usize) -> PathBuf {
 /// Creates a key, and tokens for this many nodes that are valid for a day.
 pub(crate) fn issue(dir: &Path, nodes: usize) -> Result<()> {
     let rng = SystemRandom::new();
-    let failed = |_| anyhow!("no key could be made");
+    let failed = |_| anyhow!("cannot create a key");
     let pkcs8 = EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, &rng).map_err(failed)?;
     let key = EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, pkcs8.as_ref(), &rng)
-        .map_err(|_| anyhow!("the key cannot be used"))?;
+        .map_err(|_| anyhow!("cannot use the key"))?;
     let (x, y) = key.public_key().as_ref()[1..].split_at(32);
     let jwk = json!({
         "use": "sig", "kty": "EC", "kid": KEY_ID, "crv": "P-256", "alg": "ES256",

@@ -5,7 +5,7 @@
 //!  agent ──HSET count, PUBLISH changes──> Valkey ──changes──> orchestrator
 //!  agent <──desired── Valkey <──PUBLISH desired── orchestrator
 //! ```
-//! The faster choice is taken wherever its document leaves a choice: an agent writes its count and
+//! Wherever its document leaves a choice, the faster option is used: an agent writes its count and
 //! announces it in one write to the socket; the orchestrator reads counts only at its start;
 //! nothing polls; each agent has one connection (RESP3); nothing is written to disk; connections
 //! are plain text. Debian's Redis 7.0 takes the place of Valkey, its fork.
@@ -49,7 +49,7 @@ pub(crate) fn start_server(port: u16, clients: usize) -> Result<Child> {
         let mut places = dirs.iter().map(|dir| dir.join(name));
         places.find(|path| path.is_file())
     });
-    let program = found.context("there is no Redis or Valkey here: apt-get install redis-tools")?;
+    let program = found.context("no Redis or Valkey is installed: apt-get install redis-tools")?;
     Command::new(&program)
         .arg0("redis-server")
         .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])

@@ -1,5 +1,5 @@
 //! Runs the benchmarks with small fleets: all designs restart all of their workers, and recover
-//! after their server was killed.
+//! after their server is killed.
 
 use std::fs;
 use std::process::{Command, Output};
@@ -65,7 +65,7 @@ fn all_designs_push_restart_and_reconnect() {
 }
 
 #[test]
-fn groups_that_fail_at_once_leave_the_others_alone() {
+fn groups_that_fail_together_do_not_affect_the_others() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("groups.json");
     let ended = Command::new(env!("CARGO_BIN_EXE_lockstep-scale"))

@@ -66,12 +66,12 @@ impl Crew {
         let play = Play {
             daemons,
             members: Arc::clone(&members),
-            made: Tally::new(0, count, say.clone()),
+            recreated: Tally::new(0, count, say.clone()),
             tally: Arc::new(Tally::new(0, count, say)),
         };
         let task = tokio::spawn(async move {
             if let Err(error) = play.run(pods).await {
-                eprintln!("the pretended workers: {error:#}");
+                eprintln!("simulated workers: {error:#}");
             }
         });
         Self { members, task }
@@ -100,7 +100,7 @@ struct Play {
     members: Members,
     tally: Arc<Tally>,
     /// The count for pods that do not restart in place.
-    made: Tally,
+    recreated: Tally,
 }
 
 impl Play {
@@ -137,7 +137,7 @@ impl Play {
         }
         let Some(marked) = marked(pod)? else {
             let recreation = pod.labels().get(labels::RESTART_ATTEMPT);
-            self.made.runs(recreation.context("no attempt")?.parse()?);
+            self.recreated.runs(recreation.context("no attempt")?.parse()?);
             return Ok(());
         };
         let daemon = daemon.context("a node without a daemon")?;

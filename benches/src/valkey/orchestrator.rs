@@ -60,7 +60,7 @@ async fn live(
                     continue;
                 };
                 if counts.note(worker, count) {
-                    tell(connection, counts.desired, *value).await?;
+                    publish(connection, counts.desired, *value).await?;
                 }
                 if counts.all_have_it() {
                     say(BenchEvent::Synced { group: 0, generation: counts.desired, at: now(), parked_ms: 0.0 });
@@ -75,7 +75,7 @@ async fn live(
                 Some(Order::Push { value: next }) => {
                     *value = next;
                     say(BenchEvent::Pushed { at: now() });
-                    tell(connection, counts.desired, next).await?;
+                    publish(connection, counts.desired, next).await?;
                 }
                 Some(_) => {}
             },
@@ -83,7 +83,8 @@ async fn live(
     }
 }
 
-async fn tell(connection: &mut Connection, desired: u64, value: u32) -> Result<()> {
+/// Publishes the desired count and the value.
+async fn publish(connection: &mut Connection, desired: u64, value: u32) -> Result<()> {
     connection
         .send(&[&["PUBLISH", DESIRED, &format!("{desired} {value}")]])
         .await
