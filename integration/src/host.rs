@@ -16,7 +16,7 @@ const COUNT: u16 = 20_000;
 /// client meanwhile.
 ///
 /// # Errors
-/// When there are not enough.
+/// If there are not enough.
 pub fn free_addresses<const N: usize>() -> Result<[SocketAddr; N]> {
     // Each process begins at another port, far from that of a process that was started beside it.
     static NEXT: LazyLock<AtomicU16> = LazyLock::new(|| {

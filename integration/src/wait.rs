@@ -12,18 +12,18 @@ const EVENTUALLY_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A condition did not become true in time.
 #[derive(Debug, thiserror::Error)]
-#[error("waited in vain for {} s until {what}", waited.as_secs_f64())]
+#[error("timed out after {} s, waiting until {what}", waited.as_secs_f64())]
 pub struct TimedOut {
     /// The condition.
     pub what: String,
-    /// How long it was waited for.
+    /// How long this waited.
     pub waited: Duration,
 }
 
 /// Calls `probe` until it returns a value.
 pub async fn until<T>(
     what: impl Into<String>,
-    patience: Duration,
+    timeout: Duration,
     mut probe: impl AsyncFnMut() -> Option<T>,
 ) -> Result<T, TimedOut> {
     let start = Instant::now();
@@ -31,7 +31,7 @@ pub async fn until<T>(
         if let Some(found) = probe().await {
             return Ok(found);
         }
-        if start.elapsed() > patience {
+        if start.elapsed() > timeout {
             return Err(TimedOut {
                 what: what.into(),
                 waited: start.elapsed(),
@@ -44,7 +44,7 @@ pub async fn until<T>(
 /// Calls `probe` until it succeeds, and returns its value.
 ///
 /// # Errors
-/// After the time `within`. The error has `what` and the last error of `probe`.
+/// If it has not succeeded after `within`. The error has `what` and the last error of `probe`.
 pub async fn eventually<T>(
     what: &str,
     within: Duration,
@@ -55,7 +55,10 @@ pub async fn eventually<T>(
         match probe().await {
             Ok(value) => return Ok(value),
             Err(reason) if start.elapsed() >= within => {
-                return Err(anyhow!("not within {} s: {what}: {reason:#}", within.as_secs()));
+                return Err(anyhow!(
+                    "timed out after {} s: {what}: {reason:#}",
+                    within.as_secs()
+                ));
             }
             Err(_) => tokio::time::sleep(EVENTUALLY_INTERVAL).await,
         }

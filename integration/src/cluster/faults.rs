@@ -16,7 +16,7 @@ use super::{Cluster, ClusterError, Mode, ProcessId, cgroup, lock, node};
 use crate::wait::until;
 
 /// How long a daemon may take to end or to be restarted.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// How long processes and control groups of a lost node may take to go.
 const LOSS: Duration = Duration::from_secs(20);
 
@@ -60,7 +60,7 @@ impl Cluster {
         let old = self.recorded(name)?;
         let args = command_line(old)?;
         old.signal(Signal::SIGKILL);
-        until(format!("{name} has ended"), PATIENCE, async || {
+        until(format!("{name} has ended"), TIMEOUT, async || {
             (!old.is_alive()).then_some(())
         })
         .await?;
@@ -119,7 +119,7 @@ impl Cluster {
         // The launcher has other arguments than the daemon. The kubelet may have ended again before
         // it was seen: see `keep_up`.
         let may_end = name.starts_with("kubelet-");
-        let ended = until(format!("{name} is started again"), PATIENCE, async || {
+        let ended = until(format!("{name} is started again"), TIMEOUT, async || {
             let is_it = command_line(new).is_ok_and(|now| now == args);
             (is_it || !new.is_alive()).then_some(!is_it)
         })

@@ -145,12 +145,12 @@ pub(crate) fn all_pids() -> impl Iterator<Item = Pid> {
         .map(Pid::from_raw)
 }
 
-/// Kills what `find` finds until it finds nothing, for at most `patience`.
+/// Kills the processes that `find` returns until there are none, for at most `timeout`.
 pub(super) fn kill_until_gone(
     find: impl Fn() -> BTreeSet<ProcessId>,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<(), ClusterError> {
-    let deadline = Instant::now() + patience;
+    let deadline = Instant::now() + timeout;
     loop {
         let left = find();
         if left.is_empty() {

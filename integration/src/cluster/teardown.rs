@@ -1,8 +1,8 @@
 //! Removes an instance in any state.
 //!
 //! Every step starts from what exists, and can be repeated: after a crash at any point, the next
-//! run finishes it. All processes are killed, since nothing is kept: first those that would start
-//! others (the kubelet and containerd), then the rest.
+//! run finishes it. All processes are killed: first those that would start others (the kubelet and
+//! containerd), then the rest.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,7 +15,7 @@ use super::state::{Lock, State, instances};
 use super::{ClusterError, ProcessId, cgroup, instance_dir};
 
 /// How long processes and control groups may take to end.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Removes the instance called `name`, if it exists.
 pub fn down(name: &str) -> Result<(), ClusterError> {
@@ -55,7 +55,7 @@ pub(super) fn down_locked(dir: &Path) -> Result<(), ClusterError> {
             .filter(|process| process.is_alive())
             .collect()
     };
-    kill_until_gone(starters, PATIENCE)?;
+    kill_until_gone(starters, TIMEOUT)?;
     let all = || {
         let mut left: BTreeSet<ProcessId> = marked(dir);
         left.extend(
@@ -70,10 +70,10 @@ pub(super) fn down_locked(dir: &Path) -> Result<(), ClusterError> {
         }
         left
     };
-    kill_until_gone(all, PATIENCE)?;
+    kill_until_gone(all, TIMEOUT)?;
 
     if let Some(network) = network {
-        cgroup::remove(&network.host_link(), PATIENCE)?;
+        cgroup::remove(&network.host_link(), TIMEOUT)?;
         network.release()?;
     }
     match fs::remove_dir_all(dir) {

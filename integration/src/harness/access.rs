@@ -15,7 +15,7 @@ use tokio::process::Command;
 use super::eventually;
 
 /// How long the ServiceAccount of a new namespace may take to appear.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How to reach a cluster.
 #[derive(Clone)]
@@ -41,7 +41,7 @@ impl Access {
     /// Runs `kubectl` and returns what it prints.
     ///
     /// # Errors
-    /// What it wrote to standard error, when it failed.
+    /// What it wrote to standard error, if it failed.
     pub async fn kubectl(&self, args: &[&str], input: &str) -> Result<String> {
         let mut child = Command::new(&self.kubectl)
             .arg("--kubeconfig")
@@ -71,14 +71,14 @@ impl Access {
     /// Creates a namespace whose name begins with `prefix`, ready for pods.
     ///
     /// # Errors
-    /// When the API server does not create it.
+    /// If the API server does not create it.
     pub async fn namespace(&self, prefix: &str) -> Result<Namespace> {
         let wanted = serde_json::from_value(json!({"metadata": {"generateName": format!("{prefix}-")}}))?;
         let namespaces: Api<ApiNamespace> = Api::all(self.client.clone());
         let created = namespaces.create(&PostParams::default(), &wanted).await?;
         let name = created.metadata.name.context("a namespace without a name")?;
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), &name);
-        eventually("the namespace has its ServiceAccount", PATIENCE, async || {
+        eventually("the namespace has its ServiceAccount", TIMEOUT, async || {
             Ok(accounts.get("default").await.map(drop)?)
         })
         .await?;
@@ -93,7 +93,7 @@ impl Namespace {
     /// Runs `kubectl` in the namespace.
     ///
     /// # Errors
-    /// What it wrote to standard error, when it failed.
+    /// What it wrote to standard error, if it failed.
     pub async fn kubectl(&self, args: &[&str]) -> Result<String> {
         self.kubectl_with(args, "").await
     }
@@ -101,7 +101,7 @@ impl Namespace {
     /// Runs `kubectl` in the namespace with this standard input.
     ///
     /// # Errors
-    /// What it wrote to standard error, when it failed.
+    /// What it wrote to standard error, if it failed.
     pub async fn kubectl_with(&self, args: &[&str], input: &str) -> Result<String> {
         let mut all = vec!["--namespace", &self.name];
         all.extend(args);
@@ -129,11 +129,11 @@ impl Namespace {
                 "20",
             ],
         ] {
-            let said = self
+            let output = self
                 .kubectl(args)
                 .await
                 .unwrap_or_else(|error| format!("{error:#}\n"));
-            text.push_str(&format!("--- kubectl {}\n{said}", args.join(" ")));
+            text.push_str(&format!("--- kubectl {}\n{output}", args.join(" ")));
         }
         text
     }
@@ -141,7 +141,7 @@ impl Namespace {
     /// Begins to delete the namespace with everything in it.
     ///
     /// # Errors
-    /// When the API server refuses.
+    /// If the API server refuses.
     pub async fn delete(&self) -> Result<()> {
         let namespaces: Api<ApiNamespace> = Api::all(self.access.client.clone());
         namespaces.delete(&self.name, &DeleteParams::background()).await?;

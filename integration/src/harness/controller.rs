@@ -18,7 +18,7 @@ use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 
 /// How long it may take to become ready or to end.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A controller of JobSets outside the cluster.
 pub struct ControlPlane {
@@ -40,12 +40,12 @@ pub struct Usage {
 }
 
 impl ControlPlane {
-    /// Starts the control plane and waits until it is ready. `webhooks` says if it serves webhooks,
+    /// Starts the control plane and waits until it is ready. With `webhooks` it serves webhooks,
     /// which are not called. It logs to `log`. `more` are further arguments. Its hub does not
-    /// listen, unless they say otherwise.
+    /// listen, unless they enable it.
     ///
     /// # Errors
-    /// When it does not become ready.
+    /// If it does not become ready.
     pub async fn start(
         program: &Path,
         kubeconfig: &Path,
@@ -74,7 +74,7 @@ impl ControlPlane {
     /// of its webhooks, which are not called.
     ///
     /// # Errors
-    /// When it does not become ready.
+    /// If it does not become ready.
     pub async fn start_upstream(program: &Path, kubeconfig: &Path, log: &Path) -> Result<Self> {
         let [health, metrics, webhook] = free_addresses()?;
         let files = tempfile::tempdir()?;
@@ -118,7 +118,7 @@ impl ControlPlane {
             .spawn()
             .with_context(|| format!("start {:?}; is it built?", command.as_std().get_program()))?;
         let pid = child.id().context("it has ended")?;
-        eventually("the controller is ready", PATIENCE, async || {
+        eventually("the controller is ready", TIMEOUT, async || {
             let answer = get(health, "/readyz").await?;
             ensure!(answer.starts_with("HTTP/1.1 200"), "{answer}");
             Ok(())
@@ -135,7 +135,7 @@ impl ControlPlane {
     /// The sum of a counter over the labels that contain `label`.
     ///
     /// # Errors
-    /// When it does not serve its metrics.
+    /// If it does not serve its metrics.
     pub async fn counter(&self, name: &str, label: &str) -> Result<f64> {
         let text = get(self.metrics, "/metrics").await?;
         let values = text
@@ -148,7 +148,7 @@ impl ControlPlane {
     /// The resources that it has used so far.
     ///
     /// # Errors
-    /// When it has ended.
+    /// If it has ended.
     pub fn usage(&self) -> Result<Usage> {
         let stat = fs::read_to_string(format!("/proc/{}/stat", self.pid))?;
         let (_, after_name) = stat.rsplit_once(')').context("stat")?;
@@ -172,10 +172,10 @@ impl ControlPlane {
     /// Stops it by SIGTERM.
     ///
     /// # Errors
-    /// When it does not end, or fails.
+    /// If it does not end, or fails.
     pub async fn stop(mut self) -> Result<()> {
         kill(Pid::from_raw(i32::try_from(self.pid)?), Signal::SIGTERM)?;
-        let ended = tokio::time::timeout(PATIENCE, self.child.wait()).await??;
+        let ended = tokio::time::timeout(TIMEOUT, self.child.wait()).await??;
         ensure!(ended.success(), "the control plane ended with {ended}");
         Ok(())
     }

@@ -73,7 +73,7 @@ impl Group {
     /// The pods, by index.
     ///
     /// # Errors
-    /// When the API server does not answer.
+    /// If the API server does not answer.
     pub async fn pods(&self) -> Result<Vec<Pod>> {
         let api: Api<Pod> = Api::namespaced(self.namespace.access.client.clone(), &self.namespace.name);
         let mut pods = api.list(&self.mine()).await?.items;
@@ -84,7 +84,7 @@ impl Group {
     /// The Jobs.
     ///
     /// # Errors
-    /// When the API server does not answer.
+    /// If the API server does not answer.
     pub async fn jobs(&self) -> Result<Vec<Job>> {
         let api: Api<Job> = Api::namespaced(self.namespace.access.client.clone(), &self.namespace.name);
         Ok(api.list(&self.mine()).await?.items)
@@ -93,7 +93,7 @@ impl Group {
     /// The status; null if there is none.
     ///
     /// # Errors
-    /// When the JobSet does not exist.
+    /// If the JobSet does not exist.
     pub async fn status(&self) -> Result<Value> {
         Ok(self.jobsets().get(&self.name).await?.data["status"].clone())
     }
@@ -101,7 +101,7 @@ impl Group {
     /// Merges `patch` into the JobSet.
     ///
     /// # Errors
-    /// When the API server refuses.
+    /// If the API server refuses.
     pub async fn patch(&self, patch: Value) -> Result<()> {
         self.jobsets()
             .patch(&self.name, &PatchParams::default(), &Patch::Merge(patch))
@@ -112,7 +112,7 @@ impl Group {
     /// The workers that run now, by index, and for each other pod why its worker does not run.
     ///
     /// # Errors
-    /// When the API server does not answer.
+    /// If the API server does not answer.
     pub async fn workers(&self) -> Result<(Vec<Worker>, Vec<String>)> {
         let (mut workers, mut others) = (Vec::new(), Vec::new());
         for pod in self.pods().await?.iter().filter(|pod| !is_rejected(pod)) {
@@ -130,7 +130,7 @@ impl Group {
     /// Waits until exactly `count` workers run, all at the same generation.
     ///
     /// # Errors
-    /// When they do not.
+    /// If they do not.
     pub async fn running(&self, count: usize) -> Result<Vec<Worker>> {
         eventually(
             &format!("{count} workers of {} run", self.name),
@@ -154,7 +154,7 @@ impl Group {
     /// `before`.
     ///
     /// # Errors
-    /// When they do not within `within`.
+    /// If they do not within `within`.
     pub async fn at_generation(
         &self,
         before: &[Worker],
@@ -189,7 +189,7 @@ impl Group {
     /// [`Self::at_generation`] with all workers in the pods and containers of `before`.
     ///
     /// # Errors
-    /// When they do not run in time, or are elsewhere.
+    /// If they do not run in time, or are elsewhere.
     pub async fn restarted_in_place(&self, before: &[Worker], generation: u64) -> Result<Vec<Worker>> {
         let after = self.at_generation(before, generation, RESTART).await?;
         ensure!(
@@ -211,7 +211,7 @@ impl Group {
     /// Waits until the status has `value` at `pointer` (RFC 6901). Absent numbers are 0.
     ///
     /// # Errors
-    /// When it does not.
+    /// If it does not.
     pub async fn status_has(&self, pointer: &str, value: impl Into<Value>) -> Result<()> {
         let value = value.into();
         eventually(
@@ -236,7 +236,7 @@ impl Group {
     /// Waits for a condition to be True, and returns its reason and message.
     ///
     /// # Errors
-    /// When it does not become True within `within`.
+    /// If it does not become True within `within`.
     pub async fn condition(&self, kind: &str, within: Duration) -> Result<(String, String)> {
         eventually(&format!("{} is {kind}", self.name), within, async || {
             let status = self.status().await?;
@@ -256,7 +256,7 @@ impl Group {
     /// The events about the JobSet with this reason.
     ///
     /// # Errors
-    /// When the API server does not answer.
+    /// If the API server does not answer.
     pub async fn events(&self, reason: &str) -> Result<Vec<Event>> {
         let api: Api<Event> = Api::namespaced(self.namespace.access.client.clone(), &self.namespace.name);
         let mut events = api.list(&ListParams::default()).await?.items;
@@ -269,7 +269,7 @@ impl Group {
     /// Waits for an event about the JobSet with this reason.
     ///
     /// # Errors
-    /// When there is none in time.
+    /// If there is none in time.
     pub async fn event(&self, reason: &str) -> Result<Event> {
         eventually(&format!("an event {reason}"), RESTART, async || {
             self.events(reason).await?.pop().context("there is none")
@@ -290,7 +290,7 @@ impl Group {
     /// Waits until the log of the pod's worker container has `text`.
     ///
     /// # Errors
-    /// When it does not.
+    /// If it does not.
     pub async fn logged(&self, pod: &str, text: &str) -> Result<String> {
         eventually(&format!("{pod} logs {text:?}"), RESTART, async || {
             let log = self.logs(pod).await?;
@@ -303,6 +303,6 @@ impl Group {
 
 /// True if a webhook refused the API server's connection.
 fn is_unreached_webhook(error: &anyhow::Error) -> bool {
-    let said = format!("{error:#}");
-    said.contains("failed calling webhook") && said.contains("connection refused")
+    let text = format!("{error:#}");
+    text.contains("failed calling webhook") && text.contains("connection refused")
 }

@@ -1,8 +1,8 @@
 //! Hollow nodes, as in kubemark: node objects without machines, and one task that simulates all
 //! their kubelets.
 //!
-//! Promises: a bound pod becomes Running. A pod that says how long it runs succeeds after that
-//! time. A pod that is being deleted ends and is soon gone.
+//! Promises: a bound pod becomes Running. A pod whose annotation names a duration succeeds after
+//! that time. A pod that is being deleted ends and is soon gone.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -35,7 +35,7 @@ pub const POOL: &str = "test.lockstep.dev/pool";
 /// for 110 pods.
 ///
 /// # Errors
-/// When the API server refuses one.
+/// If the API server refuses one.
 pub async fn create_nodes(client: &Client, pool: &str, count: usize, cpus: u32) -> Result<()> {
     create_nodes_named(client, pool, pool, count, cpus).await
 }
@@ -43,7 +43,7 @@ pub async fn create_nodes(client: &Client, pool: &str, count: usize, cpus: u32) 
 /// [`create_nodes`] with another prefix of names, to add nodes to a pool.
 ///
 /// # Errors
-/// When the API server refuses one.
+/// If the API server refuses one.
 pub async fn create_nodes_named(
     client: &Client,
     prefix: &str,

@@ -70,7 +70,7 @@ impl Process {
     /// Sends a signal.
     ///
     /// # Errors
-    /// When the process is gone.
+    /// If the process is gone.
     pub fn signal(self, signal: Signal) -> Result<()> {
         self.stat()
             .with_context(|| format!("process {} is gone", self.pid))?;

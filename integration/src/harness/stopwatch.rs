@@ -14,7 +14,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 /// Kills `victim` and measures until each of `workers` has a new process under the same agent.
 ///
 /// # Errors
-/// When that takes longer than `within`.
+/// If that takes longer than `within`.
 pub async fn kill_in_place(workers: Vec<Worker>, victim: Process, within: Duration) -> Result<Duration> {
     measure(victim, within, move || {
         let fresh = |worker: &Worker| worker.agent.worker().is_some_and(|now| now != worker.process);
@@ -27,7 +27,7 @@ pub async fn kill_in_place(workers: Vec<Worker>, victim: Process, within: Durati
 /// of which is in `old`.
 ///
 /// # Errors
-/// When that takes longer than `within`.
+/// If that takes longer than `within`.
 pub async fn kill_and_find(
     args: Vec<String>,
     count: usize,

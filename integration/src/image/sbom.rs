@@ -67,8 +67,8 @@ pub(super) fn of(image: &str, packages: &[&str]) -> Result<Value, ImageError> {
         &manifest,
     ];
     let args = args.into_iter().chain(["--filter-platform", &platform]);
-    let said = command::run_blocking("cargo", args)?;
-    let metadata = serde_json::from_str(&said)?;
+    let output = command::run_blocking("cargo", args)?;
+    let metadata = serde_json::from_str(&output)?;
     Ok(sbom(image, packages, &metadata, &checksums(&lock)))
 }
 

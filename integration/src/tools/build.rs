@@ -81,14 +81,14 @@ fn complete(dir: &Path, module: &Module) -> bool {
 async fn lock(cache: &Path, module: &Module, progress: &Progress) -> Result<File, ToolError> {
     let path = cache.join(format!(".{}.lock", module.name));
     let file = File::create(&path).map_err(io(&path))?;
-    let mut said = false;
+    let mut reported = false;
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(file),
             Err(fs::TryLockError::Error(source)) => return Err(ToolError::Io { path, source }),
-            Err(fs::TryLockError::WouldBlock) if !said => {
+            Err(fs::TryLockError::WouldBlock) if !reported => {
                 progress.say(format_args!("waiting for another build of {}", module.name));
-                said = true;
+                reported = true;
             }
             Err(fs::TryLockError::WouldBlock) => {}
         }

@@ -63,7 +63,7 @@ enum Maker<'a> {
     Lockstep(&'a Path),
     Upstream(&'a Path),
     /// The benchmark itself, without a controller: the floor that the API server sets.
-    Nobody,
+    Benchmark,
 }
 
 /// Results of one round.
@@ -92,7 +92,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let makers = [
         Some(Maker::Lockstep(&program)),
         args.upstream.as_deref().map(Maker::Upstream),
-        Some(Maker::Nobody),
+        Some(Maker::Benchmark),
     ];
     let mut contest: Vec<(Maker<'_>, Vec<Round>)> = makers
         .into_iter()
@@ -118,7 +118,7 @@ impl Maker<'_> {
         match self {
             Self::Lockstep(_) => "Lockstep",
             Self::Upstream(_) => "upstream",
-            Self::Nobody => "Jobs alone",
+            Self::Benchmark => "no controller",
         }
     }
 
@@ -137,7 +137,7 @@ impl Maker<'_> {
                 .await?;
                 Some(ControlPlane::start_upstream(program, &kubeconfig, &log).await?)
             }
-            Self::Nobody => None,
+            Self::Benchmark => None,
         })
     }
 }

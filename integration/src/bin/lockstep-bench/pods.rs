@@ -23,12 +23,12 @@ const FLAG: &str = "--replace-lost-pods=";
 /// Times with pods replaced by the control plane, by the Job controller, and by a recreation of
 /// Jobs.
 pub(crate) async fn deleted(namespace: &Namespace, progress: &Progress) -> Result<[Vec<Duration>; 3]> {
-    let ours = in_place("pods", namespace, progress).await?;
+    let replaced = in_place("pods", namespace, progress).await?;
     switch(namespace, false).await?;
-    let alone = in_place("alone", namespace, progress).await;
+    let job_controller = in_place("job-controller", namespace, progress).await;
     switch(namespace, true).await?;
     let recreated = recreate(namespace, progress).await?;
-    Ok([ours, alone?, recreated])
+    Ok([replaced, job_controller?, recreated])
 }
 
 async fn in_place(name: &str, namespace: &Namespace, progress: &Progress) -> Result<Vec<Duration>> {
@@ -98,7 +98,7 @@ async fn delete(namespace: &Namespace, pod: &str) -> Result<Instant> {
     Ok(start)
 }
 
-/// Configures if the control plane replaces lost pods or leaves them to the Job controller.
+/// Lets the control plane replace lost pods, or leaves them to the Job controller.
 async fn switch(namespace: &Namespace, on: bool) -> Result<()> {
     let deployments: Api<Deployment> = Api::namespaced(namespace.access.client.clone(), PRODUCT);
     let deployment = serde_json::to_value(deployments.get(DEPLOYMENT).await?)?;

@@ -154,8 +154,8 @@ async fn on_several(namespace: &Namespace, args: &Args, results: &mut Results) -
     );
     head();
     row("in place, by process (Lockstep)", &times);
-    let kept = json!({"nodes": args.nodes, "workers": count, "process": millis(&times)});
-    results.insert("severalNodes".to_owned(), kept);
+    let result = json!({"nodes": args.nodes, "workers": count, "process": millis(&times)});
+    results.insert("severalNodes".to_owned(), result);
     Ok(())
 }
 

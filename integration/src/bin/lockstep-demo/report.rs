@@ -12,14 +12,14 @@ use crate::ring::{Restart, WORKERS};
 const MOMENTS: [(&str, &str); 8] = [
     ("failedAt", "the agent in the container reaped the worker"),
     ("detectedAt", "detected: the control plane has the report"),
-    ("stopPushedAt", "pushed: every node was told to stop its workers"),
+    ("stopPushedAt", "pushed: every node was sent the stop order"),
     ("stoppedAt", "stopped: no process of the old attempt is left"),
     (
         "writtenAt",
         "written: the new generation is in the JobSet's status",
     ),
     ("parkedAt", "parked: every agent waits at the new generation"),
-    ("releasedAt", "released: every node was told to start its workers"),
+    ("releasedAt", "released: every node was sent the start order"),
     ("runningAt", "running: every agent has reported its new worker"),
 ];
 

@@ -17,7 +17,7 @@ pub(crate) const WORKERS: usize = 4;
 /// The command of a worker.
 const COMMAND: [&str; 2] = ["python3", "/app/ring.py"];
 /// Time limit for a restart.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The job.
 pub(crate) struct Ring(Group);
@@ -83,7 +83,7 @@ impl Ring {
             .namespace
             .kubectl(&["delete", &jobset, "--wait=false"])
             .await?;
-        eventually("the workers stop", PATIENCE, async || {
+        eventually("the workers stop", TIMEOUT, async || {
             ensure!(self.processes().is_empty(), "some run");
             Ok(())
         })
@@ -110,7 +110,7 @@ impl Ring {
         let command = COMMAND.map(str::to_owned).to_vec();
 
         let killed = Timestamp::now();
-        let fresh = stopwatch::kill_and_find(command, WORKERS, old.clone(), *victim, PATIENCE).await?;
+        let fresh = stopwatch::kill_and_find(command, WORKERS, old.clone(), *victim, TIMEOUT).await?;
         let (ring_up, step) = self.ring_up(killed).await?;
         let after = self.pod_ids().await?;
         Ok(Restart {
@@ -137,7 +137,7 @@ impl Ring {
 
     /// Waits until rank 0 logs after `since` that the ring is up. Returns the time and the step.
     async fn ring_up(&self, since: Timestamp) -> Result<(Timestamp, u64)> {
-        eventually("the ring is up again", PATIENCE, async || {
+        eventually("the ring is up again", TIMEOUT, async || {
             let log = self
                 .log(0, &["--timestamps", "--since-time", &since.to_string()])
                 .await?;
@@ -195,7 +195,7 @@ impl Ring {
 
     /// The timeline in the event of the restart to this generation.
     async fn timeline(&self, generation: i64) -> Result<Value> {
-        eventually("the event of the restart", PATIENCE, async || {
+        eventually("the event of the restart", TIMEOUT, async || {
             self.0
                 .events("RestartedInPlace")
                 .await?

@@ -51,7 +51,7 @@ impl Worker {
     /// Sends a signal to the worker.
     ///
     /// # Errors
-    /// When it has gone.
+    /// If it has gone.
     pub fn signal(&self, signal: Signal) -> Result<()> {
         self.process.signal(signal)
     }
@@ -87,7 +87,7 @@ pub fn container_status<'a>(pod: &'a Pod, name: &str) -> Option<&'a ContainerSta
 /// The id of a pod's container, without the name of the runtime.
 ///
 /// # Errors
-/// When it has none.
+/// If it has none.
 pub fn container_id(pod: &Pod, name: &str) -> Result<String> {
     let id = container_status(pod, name).and_then(|status| status.container_id.as_deref());
     let id = id.with_context(|| format!("no container {name}"))?;

@@ -158,7 +158,7 @@ impl Training {
         let run = log::started_after(&self.lines, killed).context("rank 0 was not started again")?;
         let resumed = log::steps_of(run, Event::Resumed)
             .next()
-            .context("rank 0 began anew")?;
+            .context("rank 0 did not resume from a checkpoint")?;
         // More steps may have been saved between the last poll and the kill.
         ensure!(
             resumed >= saved && saved > 0,

@@ -75,7 +75,7 @@ pub(super) fn steps_of(lines: &[Line], event: Event) -> impl Iterator<Item = u64
 /// The number of steps that were done more than once.
 ///
 /// # Errors
-/// When one of them had another loss than before.
+/// If the loss of one of them differs from before.
 pub(super) fn done_again(lines: &[Line]) -> Result<usize> {
     let mut seen: BTreeMap<u64, f64> = BTreeMap::new();
     let mut again = 0;
