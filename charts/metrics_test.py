@@ -47,7 +47,7 @@ def search(pattern, text, what, flags=0):
     """The match. Fails with the pattern if there is none."""
     match = re.search(pattern, text, flags)
     if not match:
-        raise AssertionError(f"not found: {what}. Is it written in another way by now? The pattern is {pattern}")
+        raise AssertionError(f"not found: {what}. Was it rewritten? The pattern is {pattern}")
     return match
 
 
@@ -168,7 +168,7 @@ class MetricsTest(unittest.TestCase):
                     self.assertLessEqual(set(value.split("|")), known, where)
         self.assertLessEqual(grouped, allowed, where)
 
-    def test_rules_and_dashboard_know_what_there_is(self):
+    def test_rules_and_dashboard_name_existing_metrics(self):
         for _, name, rule in rules():
             self.check(expression(rule), name)
         for panel in panels():
@@ -199,7 +199,7 @@ class MetricsTest(unittest.TestCase):
             self.assertRegex(tests, rf"\b{name}\b", f"{name} has no test in which it fires")
         self.assertEqual(sorted(alerts), sorted(h for h in headings if h.startswith("Lockstep") and h != "Lockstep"))
 
-    def test_panels_stand_side_by_side(self):
+    def test_panels_do_not_overlap(self):
         places = set()
         for panel in panels():
             at = panel["gridPos"]
