@@ -27,16 +27,16 @@ class Watch:
     """The events of a watch, which runs in its own thread."""
 
     def __init__(self, client: Client, namespace: str) -> None:
-        self._said: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._seen: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._events = client.follow_groups(namespace)
         threading.Thread(target=self._follow, daemon=True).start()
 
     def _follow(self) -> None:
         for event in self._events:
-            self._said.put(event)
+            self._seen.put(event)
 
     def next(self) -> Event:
-        return self._said.get(timeout=60)
+        return self._seen.get(timeout=60)
 
 
 def refusals(client: Client, namespace: str, args: argparse.Namespace) -> None:
@@ -48,10 +48,10 @@ def refusals(client: Client, namespace: str, args: argparse.Namespace) -> None:
         except kind as error:
             assert error.reason == reason, (error, error.reason)
             return error
-        raise AssertionError(f"it is served, not refused: {reason}")
+        raise AssertionError(f"not refused: {reason}")
 
-    missing = refused(lockstep.NotFound, "JOBSET_NOT_FOUND", client, "nobody")
-    assert missing.details.metadata["jobset"] == "nobody", missing.details
+    missing = refused(lockstep.NotFound, "JOBSET_NOT_FOUND", client, "missing")
+    assert missing.details.metadata["jobset"] == "missing", missing.details
     bad = refused(lockstep.InvalidArgument, "INVALID_FIELD", client, "No Name")
     assert [one.field for one in bad.details.fields] == ["name"], bad.details
     reader = Client(args.target, ca_file=args.ca, token_file=args.reader)
@@ -59,8 +59,8 @@ def refusals(client: Client, namespace: str, args: argparse.Namespace) -> None:
     assert denied.details.metadata["verb"] == "patch", denied.details
     guessed = pathlib.Path(args.reader).with_name("guessed")
     guessed.write_text("guessed", encoding="ascii")
-    stranger = Client(args.target, ca_file=args.ca, token_file=guessed)
-    refused(lockstep.Unauthenticated, "TOKEN_UNKNOWN", stranger, "js")
+    unknown = Client(args.target, ca_file=args.ca, token_file=guessed)
+    refused(lockstep.Unauthenticated, "TOKEN_UNKNOWN", unknown, "js")
 
 
 def main() -> None:

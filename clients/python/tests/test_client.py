@@ -56,7 +56,7 @@ class Calls(ClientTest):
         self.assertEqual((answer.token, answer.generation, answer.handled), ("t-1", 3, False))
         self.assertEqual(self.platform.requests, [pb.RestartGroupRequest(namespace="team", name="js", token="t-1")])
 
-    def test_a_dry_run_says_who_would_be_stopped(self) -> None:
+    def test_a_dry_run_lists_the_workers_that_would_be_stopped(self) -> None:
         tried = self.client.dry_run_restart("team", "js", token="t-1")
         self.assertEqual((tried.effect, tried.generation), (lockstep.RestartEffect.RESTART_EFFECT_IN_PLACE, 4))
         self.assertEqual([worker.pod for worker in tried.stopped], ["js-0"])
@@ -69,7 +69,7 @@ class Calls(ClientTest):
         with self.assertRaises(lockstep.NotFound):
             self.client.dry_run_restart("team", "other")
 
-    def test_some_workers_are_restarted_alone(self) -> None:
+    def test_some_workers_are_restarted(self) -> None:
         self.platform.following = 1
         named: list[tuple[lockstep.Target, pb.Target]] = [
             (lockstep.ReplicatedJob("ps"), pb.Target(replicated_job="ps")),
@@ -80,10 +80,10 @@ class Calls(ClientTest):
                 pb.Target(worker=pb.WorkerIdentity(job="js-ps-0", completion_index=1, container="main")),
             ),
         ]
-        for only, said in named:
+        for only, sent in named:
             asked = self.client.restart_workers("team", "js", only, token="t-1")
             self.assertEqual((asked.token, asked.uid, asked.handled), ("t-1", "uid-js", False))
-            last = pb.RestartWorkersRequest(namespace="team", name="js", token="t-1", only=said)
+            last = pb.RestartWorkersRequest(namespace="team", name="js", token="t-1", only=sent)
             self.assertEqual(self.platform.requests[-1], last)
         with self.assertRaisesRegex(lockstep.FailedPrecondition, "in step"):
             self.client.restart_workers("team", "js", lockstep.ReplicatedJob("driver"))
@@ -105,10 +105,10 @@ class Calls(ClientTest):
 
     def test_the_last_restarts_are_listed(self) -> None:
         self.platform.following = 1
-        told = self.client.list_restarts("team", "js")
-        self.assertEqual((told.uid, told.since_unix_nanos), ("uid-js", 7))
-        self.assertEqual([(one.generation, one.level) for one in told.restarts], [(4, ""), (3, "Process")])
-        self.assertEqual([(phase.name, phase.duration_ms) for phase in told.restarts[1].phases], [("stop", 2.5)])
+        listed = self.client.list_restarts("team", "js")
+        self.assertEqual((listed.uid, listed.since_unix_nanos), ("uid-js", 7))
+        self.assertEqual([(one.generation, one.level) for one in listed.restarts], [(4, ""), (3, "Process")])
+        self.assertEqual([(phase.name, phase.duration_ms) for phase in listed.restarts[1].phases], [("stop", 2.5)])
         self.assertEqual(self.platform.requests, [pb.ListRestartsRequest(namespace="team", name="js")] * 2)
 
     def test_nodes_are_listed_page_by_page(self) -> None:
@@ -130,7 +130,7 @@ class Calls(ClientTest):
         self.assertEqual(under_way.outcome, lockstep.RestartOutcome.RESTART_OUTCOME_UNDER_WAY)
         self.assertIsNone(self.client.timeline("team", "js", generation=9))
 
-    def test_a_replica_that_does_not_lead_is_not_the_last_word(self) -> None:
+    def test_calls_are_repeated_until_a_replica_leads(self) -> None:
         self.platform.groups = [group("a"), group("b")]
         self.platform.following = 2
         with self.assertLogs("lockstep", "INFO") as logged:
@@ -147,13 +147,13 @@ class Calls(ClientTest):
         self.assertEqual(self.platform.requests, [expected, expected])
         self.assertNotEqual(self.client.restart_group("team", "js").token, answer.token)
 
-    def test_where_nobody_leads_in_time_the_failure_says_so(self) -> None:
+    def test_the_error_says_that_no_replica_leads(self) -> None:
         self.platform.following = 1000
         with self.assertRaisesRegex(lockstep.Unavailable, "does not lead") as raised:
             self.client.restart_group("team", "js", timeout=0.5)
         self.assertEqual((raised.exception.reason, raised.exception.details.retry_after), ("NOT_LEADING", 0.0))
 
-    def test_a_server_that_says_when_to_come_again_is_not_asked_before(self) -> None:
+    def test_a_retry_waits_for_the_delay_of_the_server(self) -> None:
         self.platform.following, self.platform.retry_after_ms = 1, 800
         began = time.monotonic()
         self.client.restart_group("team", "js")
@@ -181,7 +181,7 @@ class Calls(ClientTest):
             self.client.restart_group("team", "js")
         self.assertEqual(stranger.exception.details, lockstep.Details())
 
-    def test_what_a_failure_quotes_is_not_acted_upon_by_a_terminal(self) -> None:
+    def test_errors_are_escaped_for_terminals(self) -> None:
         forged = "js\x1b[2J\x9b31m\u202e\r\nNOT_FOUND: all is well"
         failed = lockstep.LockstepError(grpc.StatusCode.NOT_FOUND, forged)
         self.assertEqual(str(failed), r"NOT_FOUND: js\x1b[2J\x9b31m\u202e\r\nNOT_FOUND: all is well")
@@ -215,7 +215,7 @@ class Calls(ClientTest):
         with self.assertRaises(lockstep.DeadlineExceeded):
             list(self.client.follow_groups(timeout=0.2))
 
-    def test_a_server_of_another_authority_or_name_is_not_spoken_to(self) -> None:
+    def test_a_server_with_another_authority_or_name_is_not_trusted(self) -> None:
         trusted = self.ca.read_bytes()
         self.stop.close()
         self.stop = self.serve()
@@ -227,21 +227,21 @@ class Calls(ClientTest):
         self.ca.write_bytes(renewed)
         self.assertEqual(list(self.client.list_groups()), [])
         self.stop.close()
-        self.serve("somebody-else")
+        self.serve("another-server")
         with self.assertRaises(lockstep.Unavailable):
             list(self.client.list_groups(timeout=0.5))
-        other = Client(self.target, ca_file=self.ca, token_file=self.token, server_name="somebody-else")
+        other = Client(self.target, ca_file=self.ca, token_file=self.token, server_name="another-server")
         self.assertEqual(list(other.list_groups()), [])
 
 
 class Watches(ClientTest):
-    def test_a_watch_gives_all_then_what_changes(self) -> None:
+    def test_a_watch_yields_all_groups_then_changes(self) -> None:
         self.platform.play(changed(group("a")), changed(group("b", 2)), SYNCED, changed(group("a", 1)), removed("b"))
         events = self.client.watch_groups("team", omit_workers=True)
         self.assertEqual(seen(events, 5), ["a=0", "b=2", "synced", "a=1", "b removed (uid-b)"])
         self.assertEqual(self.platform.requests, [pb.WatchGroupsRequest(namespace="team", omit_workers=True)])
 
-    def test_a_watch_that_is_left_ends_at_the_server_too(self) -> None:
+    def test_a_closed_watch_ends_at_the_server_too(self) -> None:
         self.platform.play(SYNCED)
         events = self.client.watch_groups()
         self.assertEqual(seen(events, 1), ["synced"])
@@ -253,18 +253,18 @@ class Watches(ClientTest):
         with self.assertRaisesRegex(lockstep.Unavailable, "shutting down"):
             list(self.client.watch_groups())
 
-    def test_an_event_of_a_later_version_is_passed_over(self) -> None:
+    def test_an_event_of_a_later_version_is_ignored(self) -> None:
         self.platform.play(pb.WatchGroupsResponse(), SYNCED)
         self.assertEqual(seen(self.client.watch_groups(), 1), ["synced"])
 
-    def test_following_goes_on_after_a_loss_and_names_who_went(self) -> None:
+    def test_following_goes_on_after_a_loss_and_names_removed_groups(self) -> None:
         self.platform.play(changed(group("a")), changed(group("b")), SYNCED, grpc.StatusCode.UNAVAILABLE)
         self.platform.play(changed(group("b", 1)), SYNCED)
         events = self.client.follow_groups("team")
         expected = ["a=0", "b=0", "synced", "b=1", "a removed (uid-a)", "synced"]
         self.assertEqual(seen(events, len(expected)), expected)
 
-    def test_following_tells_a_group_from_the_one_before_it_of_its_name(self) -> None:
+    def test_following_distinguishes_groups_of_the_same_name(self) -> None:
         self.platform.play(changed(group("a")), SYNCED, changed(group("a", uid="uid-2")), removed("a"))
         self.platform.play(changed(group("b")), removed("b"), changed(group("b", uid="uid-2")), LOSS)
         # A third group of the name was created between two streams.
@@ -273,14 +273,14 @@ class Watches(ClientTest):
         expected += ["a removed (uid-2)", "a=0", "b=0", "synced"]
         self.assertEqual(seen(self.client.follow_groups(timeout=20), len(expected)), expected)
 
-    def test_following_ends_at_its_deadline_whatever_it_waits_for(self) -> None:
+    def test_following_ends_at_its_deadline(self) -> None:
         self.platform.play(SYNCED, LOSS)
         began = time.monotonic()
         with unittest.mock.patch("lockstep.client._DELAYS", (60.0, 60.0)), self.assertRaises(lockstep.DeadlineExceeded):
             list(self.client.follow_groups(timeout=0.5))
         self.assertLess(time.monotonic() - began, 20)
 
-    def test_following_waits_for_a_server_and_gives_up_where_it_may_not_look(self) -> None:
+    def test_following_waits_for_a_server_and_gives_up_without_the_right(self) -> None:
         self.platform.play(SYNCED)
         events = self.client.follow_groups()
         self.assertEqual(seen(events, 1), ["synced"])
@@ -293,7 +293,7 @@ class Watches(ClientTest):
         with self.assertRaises(lockstep.Unauthenticated):
             list(events)
 
-    def test_following_goes_on_with_the_next_token_once_one_has_run_out(self) -> None:
+    def test_following_goes_on_with_the_next_token_after_one_has_expired(self) -> None:
         self.platform.play(SYNCED)
         events = self.client.follow_groups()
         self.assertEqual(seen(events, 1), ["synced"])
@@ -308,7 +308,7 @@ class Watches(ClientTest):
             list(events)
         self.assertEqual(self.platform.bearers[2:], ["Bearer stranger"])
 
-    def test_following_gives_up_where_it_never_began_and_says_what_it_waits_for(self) -> None:
+    def test_following_gives_up_without_a_first_stream_and_says_why(self) -> None:
         trusted = self.ca.read_bytes()
         self.stop.close()
         self.serve()
@@ -328,7 +328,7 @@ class Watches(ClientTest):
         self.assertIn("shutting down", logged.output[0])
         self.assertGreater(len(logged.output), 1)
 
-    def test_a_restart_is_seen_through(self) -> None:
+    def test_a_restart_is_followed_to_its_end(self) -> None:
         stopping = group("js", 4, handled_request="made", phase=pb.GROUP_PHASE_STOPPING)
         stopping.released, stopping.workers_up = 3, 0
         starting = group("js", 4, handled_request="made")
@@ -339,7 +339,7 @@ class Watches(ClientTest):
         done = self.client.restart_and_wait("team", "js", token="made", timeout=20)
         self.assertEqual((done.generation, done.last_level), (4, "Process"))
 
-    def test_a_restart_for_another_reason_is_not_the_one_that_was_asked_for(self) -> None:
+    def test_a_restart_for_another_reason_is_not_the_requested_one(self) -> None:
         before = group("js", 3, handled_request="before")
         crashed = group("js", 4, handled_request="before")
         self.platform.play(changed(before), LOSS, changed(before), SYNCED)
@@ -351,7 +351,7 @@ class Watches(ClientTest):
         self.platform.play(changed(another), SYNCED, changed(group("js", 4, handled_request="mine")))
         self.assertEqual(self.client.restart_and_wait("team", "js", token="mine", timeout=20).generation, 4)
 
-    def test_a_later_request_stands_for_the_one_before_it(self) -> None:
+    def test_a_later_request_replaces_an_earlier_one(self) -> None:
         before, after = group("js", 3, handled_request="before"), group("js", 4, handled_request="another")
         self.platform.play(changed(before), LOSS, changed(before), SYNCED, changed(after), LOSS)
         self.assertEqual(self.client.restart_and_wait("team", "js", token="mine", timeout=20).generation, 4)
@@ -359,7 +359,7 @@ class Watches(ClientTest):
         self.platform.play(changed(before), LOSS, changed(after), SYNCED)
         self.assertEqual(self.client.restart_and_wait("team", "js", token="mine", timeout=20).generation, 4)
 
-    def test_a_restart_that_ended_between_two_looks_is_seen(self) -> None:
+    def test_a_restart_that_ended_between_two_events_is_seen(self) -> None:
         def restart(generation: int, reason: str, outcome: "pb.RestartOutcome.ValueType") -> pb.Restart:
             scope, cause = pb.RESTART_SCOPE_GROUP, pb.Cause(reason=reason)
             return pb.Restart(generation=generation, scope=scope, cause=cause, outcome=outcome)
@@ -384,14 +384,14 @@ class Watches(ClientTest):
         shown = self.client.restart_and_wait("team", "js", token="mine", timeout=20)
         self.assertEqual(shown.phase, pb.GROUP_PHASE_IN_SYNC)
 
-    def test_a_restart_takes_all_of_its_time_to_find_who_leads(self) -> None:
+    def test_a_restart_looks_for_the_leader_until_its_deadline(self) -> None:
         client = Client(self.target, ca_file=self.ca, token_file=self.token, timeout=0.2)
         self.platform.following = 3
         self.platform.play(LOSS, SYNCED, LOSS, LOSS, LOSS, LOSS)
         self.platform.play(changed(group("js", 4, handled_request="made")), SYNCED)
         self.assertEqual(client.restart_and_wait("team", "js", token="made", timeout=20).generation, 4)
 
-    def test_a_restart_that_is_not_done_in_time_or_whose_group_goes(self) -> None:
+    def test_a_restart_that_is_late_or_whose_group_is_deleted_fails(self) -> None:
         self.platform.play(changed(group("js", 3)), LOSS, changed(group("js", 3)), SYNCED)
         with self.assertRaisesRegex(lockstep.DeadlineExceeded, "team/js: .* within 3 s: .* workers up at generation 3"):
             self.client.restart_and_wait("team", "js", timeout=3)

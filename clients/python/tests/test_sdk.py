@@ -34,7 +34,7 @@ def passed(jobset: dict[str, Any]) -> dict[str, Any]:
 
 
 class SdkTest(unittest.TestCase):
-    def test_the_models_take_every_example_and_lose_two_fields_alone(self) -> None:
+    def test_the_models_take_every_example_and_lose_only_two_fields(self) -> None:
         lost = {}
         for name, jobset in jobsets().items():
             with self.subTest(name):
@@ -46,7 +46,7 @@ class SdkTest(unittest.TestCase):
         self.assertGreater(len(lost), 15)
         self.assertEqual(set().union(*lost.values()), OURS)
 
-    def test_a_restart_in_place_is_asked_for_by_the_models(self) -> None:
+    def test_the_models_can_request_restarts_in_place(self) -> None:
         jobset = jobsets()["ring-allreduce.yaml"]
         model = JobsetV1alpha2JobSet.from_dict(jobset)
         assert model and model.spec and model.spec.failure_policy
