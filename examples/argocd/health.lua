@@ -54,11 +54,11 @@ if restart.phase == "Failed" then
   return health("Degraded", "failurePolicy.maxRestarts is used up")
 end
 if restart.phase == "Recreating" then
-  return health("Progressing", "the Jobs are being made anew")
+  return health("Progressing", "the Jobs are being recreated")
 end
 local alone = (restart.alone or {})[1]
 if alone then
-  return health("Progressing", "worker " .. (alone.index or 0) .. " of " .. alone.job .. " restarts alone")
+  return health("Progressing", "worker " .. (alone.index or 0) .. " of " .. alone.job .. " restarts")
 end
 
 -- A gang is up when its minimum runs: Jobs with optional workers do not count as ready.
@@ -69,7 +69,7 @@ end
 local has_minimum = condition("MinAvailable", "True") ~= nil
 
 -- True if a gang starts with fewer than all pods of a replicatedJob.
-local function has_extras(replicated_job)
+local function has_optional_workers(replicated_job)
   local stated = spec.gang or {}
   local minimum = #replicated_jobs == 1 and stated.minAvailable or nil
   for _, entry in ipairs(stated.replicatedJobs or {}) do
@@ -95,7 +95,7 @@ local in_order = policy.executionPolicyOrder == "InOrder"
 local until_ended = in_order and policy.replicatedJobsStatus ~= "Ready" and policy.replicatedJobsStatus ~= "Active"
 local until_failed = in_order and policy.replicatedJobsStatus == "Failed"
 
--- How many Jobs of a replicatedJob are ready or have succeeded.
+-- How many Jobs of a replicatedJob have succeeded, or failed if the policy waits for failures.
 local function done(count)
   return (count.succeeded or 0) + (until_failed and count.failed or 0)
 end
@@ -131,7 +131,7 @@ for index, replicated_job in ipairs(replicated_jobs) do
   if up < wanted and not waits(index) then
     -- A Job without all of its optional workers is not ready, and may never be. Its counts do not say
     -- which of its pods are ready.
-    local excused = has_minimum and has_extras(replicated_job)
+    local excused = has_minimum and has_optional_workers(replicated_job)
     if not excused or (count.active or 0) + done(count) < wanted then
       return health("Progressing", replicated_job.name .. ": " .. up .. " of " .. wanted .. " Jobs are ready")
     end

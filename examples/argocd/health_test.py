@@ -96,12 +96,12 @@ def gang(**minimums):
 
 
 CASES = {
-    "nobody has looked at it yet": (spec(), None, "Progressing", "no Jobs yet"),
+    "has no status yet": (spec(), None, "Progressing", "no Jobs yet"),
     "an empty status": (spec(), {}, "Progressing", "no Jobs yet"),
     "starts": (spec(), status(jobs(active=2)), "Progressing", "workers: 0 of 2 Jobs are ready"),
     "runs in part": (spec(), status(jobs(ready=1, active=2)), "Progressing", "workers: 1 of 2 Jobs are ready"),
     "runs": (spec(), status(), "Healthy", "all workers run"),
-    "one replica where none are stated": (spec({"name": "workers"}), status(jobs(ready=1)), "Healthy", "all workers run"),
+    "one replica by default": (spec({"name": "workers"}), status(jobs(ready=1)), "Healthy", "all workers run"),
     "no replicas": (spec({"name": "workers", "replicas": 0}), status(jobs()), "Healthy", "all workers run"),
     "is done in part": (spec(), status(jobs(ready=1, succeeded=1)), "Healthy", "all workers run"),
     "has completed": (spec(), status(jobs(succeeded=2), conditions=[is_("Completed")]), "Healthy", "said"),
@@ -134,7 +134,7 @@ CASES = {
         "Degraded",
         "pod js-workers-0-0 is on node n1",
     ),
-    "is blocked no more": (spec(), status(conditions=[is_("RestartBlocked", "False")]), "Healthy", "all workers run"),
+    "is no longer blocked": (spec(), status(conditions=[is_("RestartBlocked", "False")]), "Healthy", "all workers run"),
     "is recreated": (spec(), status(jobs(), conditions=[is_("RestartingJobSet")]), "Progressing", "said"),
     "was recreated": (spec(), status(conditions=[is_("RestartingJobSet", "False")]), "Healthy", "all workers run"),
     "stops in place": (
@@ -143,17 +143,17 @@ CASES = {
         "Progressing",
         "workers restart in place: js-workers-0-1 exited with 1",
     ),
-    "stops in place, nobody knows why": (spec(), in_place("Stopping"), "Progressing", "workers restart in place"),
+    "stops in place, without a cause": (spec(), in_place("Stopping"), "Progressing", "workers restart in place"),
     "waits at the barrier": (spec(), in_place("Parked"), "Progressing", "workers restart in place"),
     "starts in place": (spec(), in_place("Releasing"), "Progressing", "workers restart in place"),
-    "gives up restarts in place": (spec(), in_place("Recreating"), "Progressing", "the Jobs are being made anew"),
+    "gives up restarts in place": (spec(), in_place("Recreating"), "Progressing", "the Jobs are being recreated"),
     "has used up its restarts": (spec(), in_place("Failed"), "Degraded", "failurePolicy.maxRestarts is used up"),
     "has restarted in place": (spec(), in_place("InSync"), "Healthy", "all workers run"),
     "restarts one worker": (
         spec(),
         in_place("InSync", alone=[{"job": "js-loaders-0", "index": 1, "container": "main", "generation": 4}]),
         "Progressing",
-        "worker 1 of js-loaders-0 restarts alone",
+        "worker 1 of js-loaders-0 restarts",
     ),
     "a gang waits": (spec(), status(jobs(active=2), conditions=[is_("MinAvailable", "False")]), "Progressing", "said"),
     "a gang runs with its minimum": (
@@ -268,14 +268,14 @@ CASES = {
 class HealthTest(unittest.TestCase):
     def setUp(self):
         if not shutil.which("lua5.1"):
-            self.fail("no lua5.1 here: make deps")
+            self.fail("lua5.1 is not installed: make deps")
 
     def test_each_state_has_its_health(self):
         for name, (spec_, status_, word, message) in CASES.items():
             with self.subTest(name):
                 self.assertEqual(health(spec_, status_), (word, message))
 
-    def test_what_a_controller_has_written_is_understood(self):
+    def test_a_status_that_a_controller_wrote_is_understood(self):
         left = json.loads(LEFT.read_text(encoding="utf-8"))["jobsets"]
         words = {jobset["metadata"]["name"]: health(jobset["spec"], jobset.get("status"))[0] for jobset in left}
         self.assertEqual(
@@ -290,7 +290,7 @@ class HealthTest(unittest.TestCase):
             },
         )
 
-    def test_it_asks_for_nothing_that_the_api_does_not_have(self):
+    def test_it_uses_only_names_of_the_api(self):
         text = SCRIPT.read_text(encoding="utf-8")
         api = ROOT / "control-plane/api/src"
         conditions = (api / "conditions.rs").read_text(encoding="utf-8")
