@@ -74,7 +74,7 @@ pub(crate) struct Cluster {
     #[arg(long, global = true, value_name = "TOKEN")]
     pub(crate) token: Option<String>,
 
-    /// ServiceAccount to request a token for the platform API for: NAME or NAMESPACE/NAME
+    /// ServiceAccount for which to request a token for the platform API: NAME or NAMESPACE/NAME
     #[arg(long, global = true, value_name = "ACCOUNT", conflicts_with = "token")]
     pub(crate) service_account: Option<String>,
 
@@ -88,7 +88,7 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    /// Takes the token of the environment, unless the command line names a caller.
+    /// Takes the token from the environment, unless the command line names a caller.
     pub(crate) fn or_token(mut self, environment: Option<String>) -> Self {
         let names_caller = self.as_user.is_some() || self.service_account.is_some();
         let environment = environment.filter(|token| !token.is_empty() && !names_caller);

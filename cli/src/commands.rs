@@ -54,8 +54,8 @@ pub(crate) async fn run(args: Args) -> Result<u8> {
     }
 }
 
-/// The platform API, if it may be used and can be reached. If it cannot be reached, a note says why,
-/// and `consequence` says what that means for the answer.
+/// The platform API, if it may be used and can be reached. If it cannot be reached, a note says why
+/// after `consequence`, which is what that means for the answer.
 async fn platform(cluster: &Cluster, consequence: &str) -> Option<Platform> {
     if !cluster.may_ask_platform() {
         return None;

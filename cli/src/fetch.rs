@@ -157,7 +157,7 @@ fn causes(error: &dyn Error) -> String {
 /// The answer to a request for `what`.
 ///
 /// # Errors
-/// In words, if the request fails or takes too long.
+/// If the request fails or takes too long. The error names `what`.
 pub(crate) async fn answer<T>(what: &str, request: impl Future<Output = kube::Result<T>>) -> Result<T> {
     match tokio::time::timeout(REQUEST_TIMEOUT, request).await {
         Ok(Ok(answer)) => Ok(answer),

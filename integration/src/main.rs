@@ -210,7 +210,7 @@ async fn tools(action: ToolsAction) -> anyhow::Result<()> {
     match action {
         ToolsAction::Build => {
             Tools::all(&progress).await?;
-            progress.say("all programs are there");
+            progress.say("all programs are available");
         }
         ToolsAction::List => {
             for (name, path) in Tools::all(&progress).await?.iter() {

@@ -1,7 +1,7 @@
 //! `demo`: creates a JobSet, kills one worker, shows the restart, and removes everything.
 //!
-//! Promises: nothing that existed before is touched. What the demo creates has a unique name and
-//! is removed however the demo ends, except with `--keep` or if the plugin itself is killed.
+//! Promises: the demo touches nothing that existed before. What it creates has a unique name. The
+//! demo removes it, even after an error, except with `--keep` or if the plugin itself is killed.
 
 use anyhow::{Context as _, Result, bail};
 use k8s_openapi::api::core::v1::Pod;

@@ -61,7 +61,7 @@ impl<'c> Poller<'c> {
     /// Shows the progress until `progress` says that the restart is done or has ended.
     ///
     /// # Errors
-    /// The JobSet is gone.
+    /// If the JobSet is gone.
     pub(super) async fn wait_for(
         &mut self,
         line: &mut ProgressLine,
@@ -95,7 +95,7 @@ impl<'c> Poller<'c> {
     /// The JobSet as it is now; `None` if it could not be read.
     ///
     /// # Errors
-    /// The JobSet is gone.
+    /// If the JobSet is gone.
     async fn poll(&mut self, line: &mut ProgressLine) -> Result<Option<JobSet>> {
         let found = timeout_at(self.until, self.cluster.find_jobset(self.name)).await;
         self.failed = !matches!(found, Ok(Ok(_)));

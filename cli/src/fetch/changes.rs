@@ -33,7 +33,7 @@ pub(crate) struct Changes {
     watches: SelectAll<BoxStream<'static, WatchUpdate>>,
     missing: BTreeSet<usize>,
     /// When the watches were opened.
-    begun_at: Instant,
+    opened_at: Instant,
     /// When [`Self::next`] last returned.
     returned_at: Instant,
     /// After a change: until when to wait for more.
@@ -80,7 +80,7 @@ impl Changes {
         Self {
             watches,
             missing: BTreeSet::new(),
-            begun_at: Instant::now(),
+            opened_at: Instant::now(),
             returned_at: Instant::now(),
             batch_until: None,
         }
@@ -107,7 +107,7 @@ impl Changes {
 
     /// True if a watch has been missing long enough to open all of them again.
     pub(crate) fn are_stale(&self) -> bool {
-        !self.missing.is_empty() && self.begun_at.elapsed() >= RECONNECT_AFTER
+        !self.missing.is_empty() && self.opened_at.elapsed() >= RECONNECT_AFTER
     }
 
     /// Waits for a change, or until the next poll is due. Cancel-safe: no change is lost.
@@ -182,7 +182,7 @@ mod tests {
         Changes {
             watches,
             missing: BTreeSet::new(),
-            begun_at: Instant::now(),
+            opened_at: Instant::now(),
             returned_at: Instant::now(),
             batch_until: None,
         }
@@ -227,7 +227,7 @@ mod tests {
         );
         changes.next().await;
         assert!(is_about(begun.elapsed(), BATCH_WINDOW));
-        // Nor is the next poll put off for ever.
+        // Nor is the next poll postponed forever.
         let begun = Instant::now();
         while tokio::time::timeout(Duration::from_secs(1), changes.next())
             .await

@@ -117,8 +117,8 @@ fn cells(row: &Row, wide: bool, now: Timestamp) -> Vec<Cell> {
         plain(image),
         plain(row.runtime.clone()),
         level(row.level),
-        way(row.cri_health.as_ref(), now).unwrap_or_else(|| plain("unknown")),
-        way(row.nri_health.as_ref(), now).unwrap_or_else(|| by_version(row.nri)),
+        access(row.cri_health.as_ref(), now).unwrap_or_else(|| plain("unknown")),
+        access(row.nri_health.as_ref(), now).unwrap_or_else(|| by_version(row.nri)),
         agents,
     ];
     if wide {
@@ -143,7 +143,7 @@ fn level(of: Option<RestartLevel>) -> Cell {
 }
 
 /// Access to the container runtime, as the daemon reports it.
-fn way(of: Option<&RuntimeAccess>, now: Timestamp) -> Option<Cell> {
+fn access(of: Option<&RuntimeAccess>, now: Timestamp) -> Option<Cell> {
     let of = of?;
     let tone = match of.state {
         AccessState::Well => Tone::Good,
@@ -164,10 +164,12 @@ fn by_version(nri: Nri) -> Cell {
 }
 
 fn why_away(row: &Row) -> String {
-    let ways = [("CRI", &row.cri_health), ("NRI", &row.nri_health)];
-    let away = ways.into_iter().filter_map(|(name, way)| {
-        let way = way.as_ref().filter(|way| way.state == AccessState::Away)?;
-        Some(format!("{name}: {}", way.detail))
+    let both = [("CRI", &row.cri_health), ("NRI", &row.nri_health)];
+    let away = both.into_iter().filter_map(|(name, access)| {
+        let access = access
+            .as_ref()
+            .filter(|access| access.state == AccessState::Away)?;
+        Some(format!("{name}: {}", access.detail))
     });
     away.collect::<Vec<_>>().join("; ")
 }

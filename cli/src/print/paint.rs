@@ -65,7 +65,7 @@ pub(super) fn laid_out(text: &str) -> String {
                 1
             }
             None => {
-                visible::put(c, &mut safe);
+                visible::push_escaped(c, &mut safe);
                 c.len_utf8()
             }
         };

@@ -30,9 +30,9 @@ pub(crate) fn line(text: &str, most: usize) -> String {
         if width + SUM <= most {
             cut = (before, at);
         }
-        put(c, &mut safe);
+        push_escaped(c, &mut safe);
         // Escapes are ASCII, so their length is their width.
-        width += if is_seen(c) { 1 } else { safe.len() - before };
+        width += if is_visible(c) { 1 } else { safe.len() - before };
         if width > most {
             safe.truncate(cut.0);
             let left = text[cut.1..].chars().count();
@@ -58,7 +58,7 @@ pub(super) fn lines(text: &str) -> String {
 pub(super) fn json(document: &str) -> String {
     let mut safe = String::with_capacity(document.len());
     for c in document.chars() {
-        if c == '\n' || is_seen(c) {
+        if c == '\n' || is_visible(c) {
             safe.push(c);
         } else {
             for unit in c.encode_utf16(&mut [0; 2]) {
@@ -71,13 +71,13 @@ pub(super) fn json(document: &str) -> String {
 
 /// True if all characters are visible, apart from line breaks.
 pub(super) fn is_plain(text: &str) -> bool {
-    text.chars().all(|c| c == '\n' || is_seen(c))
+    text.chars().all(|c| c == '\n' || is_visible(c))
 }
 
 /// Appends a character, escaped if it is not visible.
-pub(super) fn put(c: char, safe: &mut String) {
+pub(super) fn push_escaped(c: char, safe: &mut String) {
     let _ = match c {
-        c if is_seen(c) => {
+        c if is_visible(c) => {
             safe.push(c);
             Ok(())
         }
@@ -89,6 +89,6 @@ pub(super) fn put(c: char, safe: &mut String) {
 
 /// True if a character is visible and has its own cell. Control characters, marks of direction,
 /// characters without width and combining characters are not.
-fn is_seen(c: char) -> bool {
+fn is_visible(c: char) -> bool {
     matches!(c, '"' | '\'' | '\\') || c.escape_debug().count() == 1
 }

@@ -15,8 +15,8 @@ use super::status::View;
 #[cfg(test)]
 mod tests;
 
-/// Command of a worker. Its work is a process that sleeps, and whose process ID is in a file. The
-/// worker exits as that process does, at the latest after an hour.
+/// Command of a worker. Its work is a process that sleeps for an hour, and whose ID is in a file.
+/// The worker exits when that process does, with its exit code.
 const WORK: &str =
     "echo \"attempt ${LOCKSTEP_RESTART_ATTEMPT:-0}\"; sleep 3600 & echo $! > /demo/work; wait $!; exit $?";
 /// Command that kills the work of a worker, run in its container.

@@ -72,7 +72,7 @@ pub(crate) fn restarts(pod: &Pod) -> i32 {
     containers(pod).map(|container| container.restart_count).sum()
 }
 
-/// Sorts pods of one worker: live ones come last, and the youngest of these.
+/// Sorts pods of one worker: live ones come last, the newest of these at the end.
 pub(crate) fn rank(pod: &Pod) -> (bool, bool, Option<jiff::Timestamp>) {
     let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
     (

@@ -9,7 +9,7 @@ mod tests;
 
 /// A request that a command waits for.
 ///
-/// A later request replaces it, and may be handled before this command sees that this one was.
+/// A later request replaces it, and may be handled before this command sees this one handled.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     /// UID of the JobSet: another one may take its name.
@@ -96,7 +96,7 @@ impl ProgressDetail {
     }
 }
 
-/// Why a JobSet cannot restart in place, if it cannot.
+/// Why a JobSet cannot restart in place; `None` if it can.
 pub(crate) fn refusal(jobset: &JobSet) -> Option<String> {
     let name = format!("JobSet {}/{}", jobset.ns(), jobset.name());
     if jobset.is_deleting() {
@@ -127,7 +127,7 @@ pub(crate) fn refusal(jobset: &JobSet) -> Option<String> {
     })
 }
 
-/// Why there is nothing to wait for, if so.
+/// Why there is nothing to wait for; `None` if there is.
 fn over(jobset: &JobSet, request: &Request) -> Option<String> {
     let name = format!("JobSet {}/{}", jobset.ns(), jobset.name());
     let is_another = jobset.uid_str() != request.uid;
@@ -180,9 +180,9 @@ pub(crate) fn progress(jobset: &JobSet, group: Option<&pb::Group>, request: &mut
     }
 }
 
-/// The progress of a request to restart the `target` workers. A restart of all workers includes it.
-/// A later request implies that it was handled, since the platform API does not replace a pending
-/// one.
+/// The progress of a request to restart the `target` workers. A restart of all workers includes
+/// them. A later request implies that this one was handled, since the platform API replaces no
+/// pending request.
 pub(crate) fn worker_restart_progress(jobset: &JobSet, target: &Target, request: &mut Request) -> Progress {
     if let Some(why) = over(jobset, request) {
         return Progress::Ended(why);

@@ -6,7 +6,7 @@
 //!   duration;
 //! - workers: the platform API, which knows what agents report. Workers that have not reported yet
 //!   have the state of their pods. So do all workers if the platform API was not asked, or does not
-//!   manage the JobSet.
+//!   list the JobSet.
 
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
@@ -242,7 +242,7 @@ fn gangs(status: &JobSetStatus) -> impl Iterator<Item = &GangStatus> {
     gangs.filter(|gang| gang.restart_attempt == status.restarts)
 }
 
-/// What keeps the pods of a gang from starting, if anything.
+/// What keeps the pods of a gang from starting; `None` if they were scheduled.
 fn held(gang: &GangStatus) -> Option<String> {
     let GangStatus { name, phase, .. } = gang;
     match &gang.message {

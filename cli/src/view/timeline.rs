@@ -65,7 +65,7 @@ impl Span {
 /// The completed restart to this generation, or the last one.
 ///
 /// # Errors
-/// It is not known.
+/// If it is unknown.
 pub(crate) fn timeline(history: &History, generation: Option<u64>) -> Result<Timeline> {
     let mut completed = history.entries.iter().rev().filter_map(of_entry);
     let name = format!("{}/{}", history.namespace, history.name);

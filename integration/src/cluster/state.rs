@@ -36,7 +36,7 @@ pub(super) struct State {
     pub(super) slot: Option<u8>,
     /// True once it has started completely.
     pub(super) ready: bool,
-    /// The process that is starting it, or that removes it at its end. `None` if the instance stays.
+    /// The process that is starting it, or that removes it at its end. `None` if it outlives them.
     pub(super) owner: Option<ProcessId>,
     /// The daemons, in the order in which they were started.
     pub(super) daemons: Vec<Daemon>,

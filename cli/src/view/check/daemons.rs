@@ -52,7 +52,7 @@ pub(super) fn check(seen: &Observed, report: &mut Report) {
     );
     if let Some(left_out) = left_out {
         report.warning(
-            format!("the DaemonSet leaves out {left_out}"),
+            format!("the DaemonSet excludes {left_out}"),
             "workers there cannot be restarted in place: see nodeDaemon.nodeSelector and nodeDaemon.tolerations of the chart",
         );
     }
@@ -110,7 +110,7 @@ fn named(names: &[&str]) -> String {
 }
 
 /// The nodes whose daemons report that they cannot use NRI, by the reason. Nodes on which pod
-/// templates bring the agents along are left out.
+/// templates already contain the agents are left out.
 fn without_nri(seen: &Observed) -> BTreeMap<&str, Vec<&str>> {
     let mut without: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for node in seen.connected.iter().flatten() {
