@@ -77,7 +77,7 @@ impl Group {
         }
     }
 
-    /// Obeys orders until their channel closes.
+    /// Carries out orders until their channel closes.
     pub(crate) async fn run(mut self, mut orders: mpsc::Receiver<Order>) -> Result<()> {
         while let Some(order) = orders.recv().await {
             match order {

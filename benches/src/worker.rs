@@ -92,7 +92,7 @@ impl Worker {
                     }
                     let target = self.targets.borrow_and_update().clone();
                     if let Some(target) = target {
-                        self.obey(&target).await?;
+                        self.apply(&target).await?;
                     }
                 }
                 () = self.failure.notified() => {
@@ -104,7 +104,7 @@ impl Worker {
         }
     }
 
-    async fn obey(&mut self, target: &Target) -> Result<(), Closed> {
+    async fn apply(&mut self, target: &Target) -> Result<(), Closed> {
         self.tally.count_message();
         if target.grace_ms != self.last_value {
             self.last_value = target.grace_ms;

@@ -48,7 +48,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     say(BenchEvent::Ready);
     tokio::select! {
         served = serve => Ok(served?),
-        ended = obey(&counts, &pings) => ended,
+        ended = handle_orders(&counts, &pings) => ended,
     }
 }
 
@@ -64,7 +64,7 @@ fn certificate(dir: &Path) -> Result<Identity> {
     Ok(Identity::from_pem(fs::read(certificate)?, fs::read(key)?))
 }
 
-async fn obey(counts: &Counts, pings: &watch::Sender<wire::Ping>) -> Result<()> {
+async fn handle_orders(counts: &Counts, pings: &watch::Sender<wire::Ping>) -> Result<()> {
     let mut round = 0;
     let mut restarts = 0;
     let mut orders = orders();

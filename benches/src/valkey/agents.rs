@@ -117,12 +117,12 @@ impl Agent {
         self.report(connection).await
     }
 
-    /// Obeys until the connection ends.
+    /// Handles messages until the connection ends.
     async fn live(&mut self, connection: &mut Connection) -> Result<()> {
         loop {
             tokio::select! {
                 value = connection.next() => {
-                    if self.obey(&value?) {
+                    if self.handle(&value?) {
                         self.wait_for_poll().await;
                         self.report(connection).await?;
                     }
@@ -145,7 +145,7 @@ impl Agent {
     }
 
     /// Handles a message. Returns true if there is something to report.
-    fn obey(&mut self, value: &Value) -> bool {
+    fn handle(&mut self, value: &Value) -> bool {
         let Some((desired, value)) = message(value).and_then(pair) else {
             return false;
         };

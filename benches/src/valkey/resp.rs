@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_is_read_once_all_of_it_is_there() {
+    fn a_value_is_read_once_it_is_complete() {
         let bytes = b">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$3\r\n4 2\r\n:1\r\n";
         let end = bytes.len() - 4;
         for length in 0..end {

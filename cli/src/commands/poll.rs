@@ -79,7 +79,7 @@ impl<'c> Poller<'c> {
                         print::error(&why);
                         return Ok(Waited::Ended);
                     }
-                    Progress::Asked => {
+                    Progress::Requested => {
                         let words = "requested; the control plane has not handled it yet";
                         line.show(self.since, ProgressDetail::uncounted(words));
                     }

@@ -60,7 +60,7 @@ pub(super) async fn run(cluster: &Cluster, args: &Restart) -> Result<u8> {
     let platform = super::platform(cluster, "the restart is requested by an annotation").await;
     let request = request();
     let since = Instant::now();
-    let by = ask(cluster, platform.as_ref(), &jobset, &request).await?;
+    let by = request_restart(cluster, platform.as_ref(), &jobset, &request).await?;
     let mut answer = Answer {
         namespace: jobset.ns().to_owned(),
         name: jobset.name().to_owned(),
@@ -109,7 +109,7 @@ fn request() -> String {
 
 /// Requests the restart through the platform API. If it does not accept the caller or cannot be
 /// reached, this writes the annotation that it would write. Returns which of the two was used.
-async fn ask(
+async fn request_restart(
     cluster: &Cluster,
     platform: Option<&Platform>,
     jobset: &JobSet,

@@ -146,7 +146,7 @@ fn text(views: &[View], scope: &Scope, printer: Printer) -> Result<String> {
         views => print::status(views, detail, Timestamp::now(), paint),
     };
     match (scope, views) {
-        // One JobSet was asked for, so the answer is one object.
+        // One JobSet was named, so the answer is one object.
         (Scope::One(_), [view]) => printer.render(view, people),
         _ => printer.render(&views, people),
     }

@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fits_is_shown_whole() {
+    fn text_that_fits_is_shown_whole() {
         for rows in [0, 4, 24] {
             assert_eq!(
                 shown("one\ntwo\nthree\n", rows),
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_cut_off_and_counted() {
+    fn text_that_does_not_fit_is_cut_off_and_counted() {
         let lines = shown("one\ntwo\nthree\nfour\n", 4);
         assert_eq!(lines[..2], ["one", "two"]);
         assert!(lines[2].starts_with("... and 2 more lines"), "{lines:?}");

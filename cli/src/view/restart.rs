@@ -68,7 +68,7 @@ fn handled_worker_restart(jobset: &JobSet) -> Option<&str> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
     /// The control plane has not handled it.
-    Asked,
+    Requested,
     /// The restart is under way.
     UnderWay(ProgressDetail),
     /// All workers run at this restart attempt.
@@ -137,7 +137,7 @@ fn over(jobset: &JobSet, request: &Request) -> Option<String> {
 }
 
 /// The progress of a request to restart all workers. `group` is the group in the platform API, if
-/// that was asked.
+/// that is used.
 pub(crate) fn progress(jobset: &JobSet, group: Option<&pb::Group>, request: &mut Request) -> Progress {
     if let Some(why) = over(jobset, request) {
         return Progress::Ended(why);
@@ -148,7 +148,7 @@ pub(crate) fn progress(jobset: &JobSet, group: Option<&pb::Group>, request: &mut
         .and_then(|status| status.in_place_restart.as_ref());
     let is_handled = request.is_handled(jobset.annotation(RESTART_REQUEST), handled(jobset));
     let Some(status) = status.filter(|_| is_handled) else {
-        return Progress::Asked;
+        return Progress::Requested;
     };
     let up = group.map(|group| {
         // The platform API's answer may be older than the status.
@@ -189,13 +189,13 @@ pub(crate) fn worker_restart_progress(jobset: &JobSet, target: &Target, request:
     }
     let status = jobset.status.as_ref();
     let Some(status) = status.and_then(|status| status.in_place_restart.as_ref()) else {
-        return Progress::Asked;
+        return Progress::Requested;
     };
     if status.phase == Some(InPlacePhase::Failed) {
         return Progress::Ended("maxRestarts is used up".to_owned());
     }
     if !request.is_handled(jobset.annotation(RESTART_WORKERS), handled_worker_restart(jobset)) {
-        return Progress::Asked;
+        return Progress::Requested;
     }
     // The name of a Job contains that of its replicatedJob.
     let named = |job: &str, index: i32, container: &str| match target {

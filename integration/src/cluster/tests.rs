@@ -76,7 +76,7 @@ fn a_process_that_has_ended_is_not_another_of_the_same_id() {
 }
 
 #[test]
-fn a_process_lives_for_as_long_as_one_of_its_threads() {
+fn a_process_lives_while_one_of_its_threads_does() {
     // Ends its first thread, as a kill does a moment before it ends the others.
     let script = "import ctypes, sys, threading\n\
         threading.Thread(target=sys.stdin.read).start()\n\
@@ -97,7 +97,7 @@ fn a_process_lives_for_as_long_as_one_of_its_threads() {
 }
 
 #[test]
-fn a_program_enters_only_the_namespaces_asked_for() {
+fn a_program_enters_only_the_requested_namespaces() {
     let pid = nix::unistd::Pid::from_raw(7);
     let line = |enter: Enter| crate::command::line(enter.command("ls").arg("/"));
     assert_eq!(line(Enter::Nothing), "ls /");
@@ -144,7 +144,7 @@ fn an_instance_with_a_dead_daemon_is_not_healthy() {
 }
 
 #[test]
-fn a_node_that_is_lost_is_forgotten_with_its_daemons_and_its_number_is_not_given_again() {
+fn a_lost_node_is_removed_with_its_daemons_and_its_number_is_not_reused() {
     let mut state = State::new(Mode::Nodes, None);
     let process = ProcessId::own().unwrap();
     state.last_node = 14;

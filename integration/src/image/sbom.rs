@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bill_of_the_control_plane_has_what_it_speaks_tls_with() {
+    fn the_sbom_of_the_control_plane_has_its_tls_library() {
         let sbom = of("lockstep-control-plane", &["lockstep-control-plane"]).unwrap();
         let components = sbom["components"].as_array().unwrap();
         let rustls = components

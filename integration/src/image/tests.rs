@@ -144,7 +144,7 @@ fn built(content: &str, age: Duration, mode: u32) -> (tempfile::TempDir, Program
 }
 
 #[test]
-fn the_same_binaries_give_the_same_archives_wherever_and_whenever_they_were_built() {
+fn the_same_binaries_give_the_same_archives() {
     let archives = |programs: &Programs| {
         [control_plane(programs), node_daemon(programs)].map(|image| written(&image.unwrap()).0)
     };
@@ -159,7 +159,7 @@ fn the_same_binaries_give_the_same_archives_wherever_and_whenever_they_were_buil
 }
 
 #[test]
-fn the_control_plane_is_nobody_by_itself() {
+fn the_control_plane_does_not_run_as_root() {
     let (_target, programs) = built("code", Duration::ZERO, 0o755);
     assert_eq!(
         control_plane(&programs).unwrap().user.as_deref(),
@@ -177,7 +177,7 @@ fn an_image_without_a_command_says_nothing_about_one() {
 }
 
 #[test]
-fn a_file_that_is_not_there_is_named() {
+fn a_missing_file_is_named() {
     let error = Image::new("localhost/x:1")
         .file("/x", "/no/such/file")
         .unwrap_err();

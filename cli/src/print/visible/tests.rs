@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn what_a_terminal_acts_upon_is_escaped() {
+fn control_characters_are_escaped() {
     for (text, shown) in [
         (
             "worker a[1]/worker exited with code 3",
@@ -39,7 +39,7 @@ fn what_a_terminal_acts_upon_is_escaped() {
 }
 
 #[test]
-fn what_is_too_long_is_cut_off() {
+fn text_that_is_too_long_is_cut_off() {
     let (fits, longer) = ("ß".repeat(40), "ß".repeat(41));
     assert_eq!(line(&fits, 40), fits);
     assert_eq!(

@@ -78,7 +78,7 @@ fn missing_parts_are_named_with_what_to_do() {
 }
 
 #[test]
-fn what_cannot_be_read_does_not_prevent_the_demo() {
+fn unreadable_parts_do_not_prevent_the_demo() {
     let refused = || "forbidden".to_owned();
     let unseen = Installed {
         jobset_crd: Err(refused()),

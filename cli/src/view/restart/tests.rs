@@ -19,7 +19,7 @@ fn named_workers_run_again_once_the_status_does_not_list_them() {
     let other = json!({"job": "ring-ps-eval-0", "index": 0, "container": "w", "generation": 2});
     let named = json!({"job": "ring-ps-1", "index": 0, "container": "w", "generation": 3});
     for (phase, handled, worker_restarts, expected) in [
-        ("InSync", "replicatedJob/ps s", vec![], Progress::Asked),
+        ("InSync", "replicatedJob/ps s", vec![], Progress::Requested),
         (
             "InSync",
             "replicatedJob/ps t",
@@ -90,10 +90,10 @@ fn a_later_request_that_is_handled_implies_the_earlier_one() {
             RESTART_REQUEST => Request::of_all(&before, mine),
             _ => Request::of_workers(&before, &worker_restarts),
         };
-        assert_eq!(seen(mine, "first", "InSync", &mut request), Progress::Asked);
+        assert_eq!(seen(mine, "first", "InSync", &mut request), Progress::Requested);
         // A request that was made just before it is handled first.
-        assert_eq!(seen(mine, "second", "InSync", &mut request), Progress::Asked);
-        assert_eq!(seen(later, "second", "InSync", &mut request), Progress::Asked);
+        assert_eq!(seen(mine, "second", "InSync", &mut request), Progress::Requested);
+        assert_eq!(seen(later, "second", "InSync", &mut request), Progress::Requested);
         let stopping = seen("latest", later, "Stopping", &mut request);
         assert_eq!(
             stopping,
@@ -144,7 +144,7 @@ fn a_refusal_says_why() {
 }
 
 #[test]
-fn it_is_done_when_all_workers_are_seen_to_run() {
+fn a_restart_is_done_when_all_workers_run() {
     let at = |request: &str, phase: &str, released: i64| {
         jobset(
             in_place(),
@@ -154,7 +154,7 @@ fn it_is_done_when_all_workers_are_seen_to_run() {
     };
     let mut now = Request::of_all(&at("before", "InSync", 3), "now");
     let mut progress = |jobset: &JobSet, group: Option<&pb::Group>| progress(jobset, group, &mut now);
-    assert_eq!(progress(&at("before", "InSync", 4), None), Progress::Asked);
+    assert_eq!(progress(&at("before", "InSync", 4), None), Progress::Requested);
     assert_eq!(
         progress(&at("now", "Stopping", 3), None),
         Progress::UnderWay(ProgressDetail::uncounted("Stopping"))

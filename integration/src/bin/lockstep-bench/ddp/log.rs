@@ -109,7 +109,7 @@ Traceback (most recent call last):
 "#;
 
     #[test]
-    fn a_run_is_what_came_after_its_start() {
+    fn a_run_begins_at_its_start() {
         let lines = parse(LOG);
         assert_eq!(lines.len(), 8);
         assert_eq!(started_after(&lines, 6.5), None);
