@@ -60,7 +60,7 @@ pub(crate) async fn run(args: Args) -> Result<()> {
     let gate = Gate {
         authenticator: Authenticator::new(token::expected(), cluster(), cluster()),
         refusals: Arc::<Refusals>::default(),
-        // The limit is per address. Here all nodes share one address, so it has no limit.
+        // The limit is per address. Here all nodes share one address, so there is none.
         strangers: usize::MAX,
     };
     let registry = Registry::new(Epoch(1));

@@ -37,8 +37,8 @@ fn pair(text: &str) -> Option<(&str, u64)> {
     Some((first, second.parse().ok()?))
 }
 
-/// Names of server programs. In Debian's redis-tools, redis-check-rdb is the program of
-/// redis-server, which acts by the name that it is called with.
+/// Names of server programs. In Debian's redis-tools, redis-check-rdb is the same
+/// program as redis-server, which behaves according to the name that it is called with.
 const PROGRAMS: [&str; 3] = ["valkey-server", "redis-server", "redis-check-rdb"];
 
 /// Starts the server without persistence, with room for this many clients.

@@ -23,7 +23,7 @@ use crate::tools::Tools;
 use crate::wait::until;
 
 impl Cluster {
-    /// Starts an instance in place of what is left of it. The caller holds its lock.
+    /// Removes what is left of an instance, and starts it. The caller holds its lock.
     pub(super) async fn up_locked(spec: Spec, tools: Tools) -> Result<Self, ClusterError> {
         let dir = instance_dir(&spec.name);
         teardown::down_locked(&dir)?;

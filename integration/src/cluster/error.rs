@@ -43,8 +43,8 @@ pub enum ClusterError {
     /// A condition did not become true in time.
     #[error(transparent)]
     TimedOut(#[from] TimedOut),
-    /// A daemon has ended by itself.
-    #[error("{name} has ended; the end of its log:\n{log}")]
+    /// A daemon exited unexpectedly.
+    #[error("{name} exited; the end of its log:\n{log}")]
     Died {
         /// The daemon.
         name: String,

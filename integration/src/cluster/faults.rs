@@ -1,5 +1,5 @@
-//! Faults: daemons that are killed and started again, as under a service manager, and nodes that
-//! are lost, as by a power failure.
+//! Faults: killed daemons that are started again, as by a service manager, and nodes that are lost,
+//! as in a power failure.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -17,7 +17,7 @@ use crate::wait::until;
 
 /// How long a daemon may take to end or to be restarted.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// How long processes and control groups of a lost node may take to go.
+/// How long processes and control groups of a lost node may take to end.
 const LOSS: Duration = Duration::from_secs(20);
 
 impl Cluster {
@@ -73,8 +73,8 @@ impl Cluster {
         self.start_again(name, args).await
     }
 
-    /// Restarts a daemon of a node that has ended by itself, as the kubelet does if containerd does
-    /// not answer.
+    /// Restarts a daemon of a node that has exited, as the kubelet does if containerd does not
+    /// answer.
     pub async fn keep_up(&mut self, name: &str, args: &[OsString]) -> Result<(), ClusterError> {
         let _lock = self.locked().await?;
         if self.recorded(name)?.is_alive() {

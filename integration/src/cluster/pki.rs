@@ -84,7 +84,7 @@ impl Pki {
         }
     }
 
-    /// Creates all keys again, for an API server at `address`:`port`.
+    /// Creates new keys for an API server at `address`:`port`.
     pub(super) fn create(&self, address: Ipv4Addr, port: u16) -> Result<(), ClusterError> {
         fs::create_dir_all(&self.dir).map_err(ClusterError::io(&self.dir))?;
         let (ca, ca_pem) = authority()?;

@@ -97,7 +97,7 @@ impl Launcher {
         started.ok_or_else(|| self.died(name))
     }
 
-    /// The error for a daemon that has ended by itself.
+    /// The error for a daemon that exited unexpectedly.
     pub(super) fn died(&self, name: &str) -> ClusterError {
         let text = fs::read_to_string(self.log(name)).unwrap_or_default();
         let lines: Vec<_> = text.lines().collect();

@@ -85,7 +85,7 @@ impl State {
         self.daemons.iter().filter_map(|daemon| node_number(&daemon.name))
     }
 
-    /// Forgets a node and its daemons.
+    /// Removes a node and its daemons from the record.
     pub(super) fn remove_node(&mut self, index: u8) {
         let suffix = format!("-{index}");
         self.daemons.retain(|daemon| !daemon.name.ends_with(&suffix));

@@ -171,8 +171,8 @@ fn next(
     }
 }
 
-/// Makes a request, and repeats it if the API server is busy or away: no later event would remind
-/// the kubelet of the pod.
+/// Makes a request, and repeats it if the API server is busy or unavailable: no later event
+/// would remind the kubelet of the pod.
 async fn insist<T, F>(request: impl Fn() -> F) -> Result<T, kube::Error>
 where
     F: Future<Output = Result<T, kube::Error>>,

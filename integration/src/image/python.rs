@@ -67,7 +67,7 @@ pub async fn torch() -> Result<Image, ImageError> {
     let folder = run(UNPACK, [""; 0]).await?;
     let mut image = python().await?.named("localhost/torch:1");
     let unpacked = PathBuf::from(folder.trim()).join("usr/lib");
-    // All of it: its libraries need what lies beside them.
+    // The whole folder, since its libraries need the files beside them.
     let mut binaries = Vec::new();
     add_tree(&mut image, &unpacked, Path::new("/usr/lib"), &[], &mut binaries)?;
     Ok(image)

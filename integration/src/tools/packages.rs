@@ -98,7 +98,7 @@ pub(super) fn checked() -> impl Iterator<Item = &'static str> {
     NEEDS.iter().map(|(_, package, _)| *package)
 }
 
-/// The path of a program of the system. `/usr/sbin` and `/sbin` are searched even if they are not
+/// The path of a system program. `/usr/sbin` and `/sbin` are searched even if they are not
 /// on `PATH`.
 pub fn program(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();

@@ -32,8 +32,8 @@ const CRD: &str = concat!(
 );
 /// Interval between two polls.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How long the system may take to become idle. (The Job controller creates pods for minutes, and
-/// statuses follow.)
+/// How long the system may take to become idle. The Job controller creates pods for minutes, and
+/// statuses follow.
 const SETTLE: Duration = Duration::from_secs(2);
 /// Time limit for each step.
 const LIMIT: Duration = Duration::from_secs(300);
@@ -75,7 +75,7 @@ struct Round {
     peak: f64,
     /// With all pods watched.
     rss: f64,
-    /// With a gang too, for which all nodes and pods are read.
+    /// With a gang, too, for which all nodes and pods are read.
     rss_with_gang: f64,
     /// Only of Lockstep.
     writes: f64,

@@ -57,7 +57,7 @@ impl Worker {
     }
 }
 
-/// The places of these workers.
+/// The pods and containers of these workers.
 pub fn places(workers: &[Worker]) -> Vec<Place> {
     workers.iter().map(|worker| worker.place.clone()).collect()
 }
@@ -94,8 +94,8 @@ pub fn container_id(pod: &Pod, name: &str) -> Result<String> {
     Ok(id.rsplit_once("://").map_or(id, |(_, id)| id).to_owned())
 }
 
-/// True if the kubelet refused to run the pod, since it had less room than kube-scheduler assumed.
-/// Such a pod is replaced, and stays as it is.
+/// True if the kubelet refused to run the pod, since the node had less room than kube-scheduler
+/// assumed. Such a pod is replaced, but is not deleted.
 pub(super) fn is_rejected(pod: &Pod) -> bool {
     let reason = pod.status.as_ref().and_then(|status| status.reason.as_deref());
     reason.is_some_and(|reason| reason.starts_with("OutOf"))
