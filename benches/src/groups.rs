@@ -58,7 +58,7 @@ struct Measured {
     /// From the first failure until all failed groups are known to run.
     all: Times,
     /// Messages to workers of other groups.
-    others_told: u64,
+    messages_to_others: u64,
 }
 
 pub(crate) async fn run(args: Args) -> Result<()> {
@@ -145,7 +145,7 @@ impl Scene {
                 .hub
                 .wait_for(|event| matches!(event, BenchEvent::Coordinating).then_some(()))
                 .await
-                .context("all groups are decided about")?;
+                .context("all coordinators begin")?;
         }
         Ok(scene)
     }
@@ -192,7 +192,7 @@ impl Scene {
             .add(*first.context("a failure")?, *last.context("a restart")?);
         let after = self.messages().await?;
         let others = (0..count).filter(|group| !failing.contains(group));
-        measured.others_told += others
+        measured.messages_to_others += others
             .map(|group| after.get(group).unwrap_or(&0) - before.get(group).unwrap_or(&0))
             .sum::<u64>();
         Ok(())
@@ -287,7 +287,7 @@ fn print(args: &Args, all: &[Measured]) {
         times(&of.all)
     });
     table.row("messages to workers of other groups", |of| {
-        of.others_told.to_string()
+        of.messages_to_others.to_string()
     });
 }
 
@@ -297,7 +297,7 @@ fn write(args: &Args, all: &[Measured]) -> Result<()> {
         .map(|of| {
             json!({
                 "at_once": of.failing, "running": of.running.json(), "known": of.known.json(), "all": of.all.json(),
-                "others_told": of.others_told,
+                "others_told": of.messages_to_others,
             })
         })
         .collect();

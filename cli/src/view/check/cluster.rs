@@ -96,10 +96,10 @@ pub(super) fn conflicts(seen: &Observed, report: &mut Report) {
 /// True if the control plane was started with `--ray`.
 fn manages_ray(seen: &Observed) -> bool {
     let deployments = seen.deployments.as_deref().unwrap_or_default();
-    let ours = deployments.iter().find(|it| {
+    let control_plane = deployments.iter().find(|it| {
         it.name_any() == super::control_plane::NAME && it.namespace().as_ref() == Some(&seen.namespace)
     });
-    let spec = ours.and_then(|it| it.spec.as_ref()?.template.spec.as_ref());
+    let spec = control_plane.and_then(|it| it.spec.as_ref()?.template.spec.as_ref());
     let args = spec
         .into_iter()
         .flat_map(|spec| &spec.containers)
@@ -125,11 +125,11 @@ fn is_upstream(deployment: &Deployment) -> bool {
         path.ends_with("/jobset/jobset") || path.ends_with("/jobset-controller")
     });
     // Lockstep's own image may have any name.
-    let ours = deployment
+    let is_lockstep = deployment
         .labels()
         .get("app.kubernetes.io/part-of")
         .is_some_and(|it| it == "lockstep");
-    !ours
+    !is_lockstep
         && (image
             || deployment.name_any() == "jobset-controller-manager"
             || deployment.name_any() == "jobset-controller")

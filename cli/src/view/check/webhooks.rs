@@ -87,11 +87,11 @@ pub(super) fn check(seen: &Observed, report: &mut Report) {
 /// What to do about webhooks of another namespace. They are Lockstep's if its control plane is
 /// there.
 fn other(seen: &Observed, namespace: &str) -> String {
-    let ours = seen.deployments.iter().flatten();
-    let ours = ours
+    let deployments = seen.deployments.iter().flatten();
+    let is_lockstep = deployments
         .filter(|it| it.name_any() == control_plane::NAME)
         .any(|it| it.namespace().as_deref() == Some(namespace));
-    if ours {
+    if is_lockstep {
         format!("Lockstep is in {namespace}, and needs it: give --system-namespace {namespace}")
     } else {
         "it is left from another controller: delete it, then run helm upgrade lockstep".to_owned()

@@ -32,8 +32,8 @@ const CRD: &str = concat!(
 );
 /// Interval between two polls.
 const PAUSE: Duration = Duration::from_millis(100);
-/// How long the system may take to become idle. The Job controller creates pods for minutes, and
-/// statuses follow.
+/// Pause before usage is read. It is not enough for everything to end: the Job controller creates
+/// pods for minutes, and statuses follow.
 const SETTLE: Duration = Duration::from_secs(2);
 /// Time limit for each step.
 const LIMIT: Duration = Duration::from_secs(300);
@@ -161,9 +161,9 @@ async fn round(args: &Args, maker: Maker<'_>) -> Result<Round> {
             ..Round::default()
         });
     };
-    let ours = matches!(maker, Maker::Lockstep(_));
+    let is_lockstep = matches!(maker, Maker::Lockstep(_));
     let counter = async |name| {
-        if ours {
+        if is_lockstep {
             controller.counter(name, "").await
         } else {
             Ok(0.0)
@@ -181,7 +181,7 @@ async fn round(args: &Args, maker: Maker<'_>) -> Result<Round> {
 
     hollow::create_nodes(&access.client, "node", NODES.0, NODES.1).await?;
     let rss = watched(&controller, access.client, &namespace, args).await?;
-    let rss_with_gang = if ours {
+    let rss_with_gang = if is_lockstep {
         with_gang(&controller, &jobsets).await?
     } else {
         0.0

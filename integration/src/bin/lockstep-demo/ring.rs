@@ -84,7 +84,7 @@ impl Ring {
             .kubectl(&["delete", &jobset, "--wait=false"])
             .await?;
         eventually("the workers stop", TIMEOUT, async || {
-            ensure!(self.processes().is_empty(), "some run");
+            ensure!(self.processes().is_empty(), "some still run");
             Ok(())
         })
         .await
