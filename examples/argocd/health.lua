@@ -56,9 +56,9 @@ end
 if restart.phase == "Recreating" then
   return health("Progressing", "the Jobs are being recreated")
 end
-local alone = (restart.alone or {})[1]
-if alone then
-  return health("Progressing", "worker " .. (alone.index or 0) .. " of " .. alone.job .. " restarts")
+local worker = (restart.workerRestarts or {})[1]
+if worker then
+  return health("Progressing", "worker " .. (worker.index or 0) .. " of " .. worker.job .. " restarts")
 end
 
 -- A gang is up when its minimum runs: Jobs with optional workers do not count as ready.

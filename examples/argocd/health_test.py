@@ -151,7 +151,7 @@ CASES = {
     "has restarted in place": (spec(), in_place("InSync"), "Healthy", "all workers run"),
     "restarts one worker": (
         spec(),
-        in_place("InSync", alone=[{"job": "js-loaders-0", "index": 1, "container": "main", "generation": 4}]),
+        in_place("InSync", workerRestarts=[{"job": "js-loaders-0", "index": 1, "container": "main", "generation": 4}]),
         "Progressing",
         "worker 1 of js-loaders-0 restarts",
     ),

@@ -388,7 +388,7 @@ class Client:
         except errors.LockstepError:
             # The caller may not list, or the control plane is older. The watch goes on without this.
             return False
-            restarts = [restart for restart in listed.restarts if restart.scope == pb.RESTART_SCOPE_GROUP]
+        restarts = [restart for restart in listed.restarts if restart.scope == pb.RESTART_SCOPE_GROUP]
         wanted = [
             restart.generation
             for restart in restarts
@@ -461,7 +461,7 @@ def _not_yet(namespace: str, name: str, timeout: float, group: pb.Group | None) 
     if group:
         phase = pb.GroupPhase.Name(group.phase).removeprefix("GROUP_PHASE_")
         state = f"{phase}, {group.workers_up} of {group.workers_expected} workers up at generation {group.generation}"
-        return f"{namespace}/{name}: restart requested, but not all workers ran again within {timeout:g} s: {state}"
+    return f"{namespace}/{name}: restart requested, but not all workers ran again within {timeout:g} s: {state}"
 
 
 def _is_steady(group: pb.Group) -> bool:
