@@ -20,6 +20,7 @@ use tower::service_fn;
 use super::retry::with_retries;
 use super::{Cluster, answer, causes};
 use crate::view::check::holder;
+use crate::view::pods;
 
 /// The name in the certificate, independent of the address.
 const SERVER_NAME: &str = "lockstep-control-plane";
@@ -140,14 +141,7 @@ impl Cluster {
             .context("no replica of the control plane leads")?
             .to_owned();
         let pods = self.control_plane_pods().await?;
-        let leads = |pod: &Pod| {
-            let name = pod.name_any();
-            holder == name
-                || holder
-                    .strip_prefix(&name)
-                    .is_some_and(|rest| rest.starts_with('_'))
-        };
-        let leader = pods.into_iter().find(leads);
+        let leader = pods.into_iter().find(|pod| pods::holds(pod, &holder));
         leader.with_context(|| {
             format!(
                 "{holder} leads, but is not a pod in namespace {}: give its address with --server",

@@ -1,4 +1,4 @@
-//! The state of a pod, in a word.
+//! Pods: their state, in a word, and what they stand for.
 
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use kube::ResourceExt as _;
@@ -33,6 +33,13 @@ pub(crate) fn state(pod: &Pod) -> String {
 /// True if the pod's containers run or are done.
 pub(crate) fn is_well(state: &str) -> bool {
     matches!(state, "Running" | "Done")
+}
+
+/// True if a Lease with this holder is the pod's. A holder is a pod's name, alone or with `_` and
+/// more after it, as client-go has it.
+pub(crate) fn holds(pod: &Pod, holder: &str) -> bool {
+    let rest = holder.strip_prefix(&pod.name_any());
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
 }
 
 /// The pod's completion index within its Job.
@@ -161,5 +168,12 @@ mod tests {
         }
         let restarted = pod(json!({"containerStatuses": container(json!({"running": {}}))}));
         assert_eq!(restarts(&restarted), 2);
+    }
+
+    #[test]
+    fn a_lease_is_held_by_the_pod_whose_whole_name_it_has() {
+        let pod = pod(json!({}));
+        assert!(holds(&pod, "p") && holds(&pod, "p_0c1d"));
+        assert!(!holds(&pod, "p0") && !holds(&pod, "p-1_0c1d") && !holds(&pod, ""));
     }
 }

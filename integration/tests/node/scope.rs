@@ -28,7 +28,9 @@ async fn one_death_restarts_one_alone(scene: Scene) -> Result<()> {
             .status_has(&format!("/inPlaceRestart/{pointer}"), value)
             .await?;
     }
-    group.status_has("/inPlaceRestart/workerRestarts", Value::Null).await?;
+    group
+        .status_has("/inPlaceRestart/workerRestarts", Value::Null)
+        .await?;
     group.status_has("/inPlaceRestart/phase", "InSync").await?;
     let event = group.event("RestartedInPlace").await?;
     let note = event.message.unwrap_or_default();

@@ -143,7 +143,7 @@ fn lease(seen: &Observed, report: &mut Report) {
         time::span(age)
     ));
     let pods = seen.control_plane_pods.as_deref().unwrap_or_default();
-    if !pods.is_empty() && !pods.iter().any(|pod| holder.starts_with(&pod.name_any())) {
+    if !pods.is_empty() && !pods.iter().any(|pod| pods::holds(pod, holder)) {
         report.warning(
             format!("the leader {holder} is not a pod of the Deployment"),
             "another control plane runs outside the cluster, or the leader has just left",
