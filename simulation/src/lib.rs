@@ -8,36 +8,11 @@
 //! replayed, line by line, by `cargo run -p lockstep-simulation -- replay <seed>`, and one with a
 //! large group by the same with `--workers <number>`. See `docs/simulation.md`.
 
-mod agent;
-mod api_server;
-mod container;
-mod controllers;
-mod daemon;
-mod event;
-mod faults;
-mod gang_task;
-mod gangs;
-mod group;
-mod invariants;
-mod kubelet;
-mod lies;
-mod network;
-mod node;
-mod optional;
 mod outcome;
-mod own_lies;
-mod plain;
-mod pod_groups;
-mod pods;
-mod reconciler;
-mod replica;
-mod restore;
 mod rng;
 mod scenario;
-mod slow;
 mod soak;
 mod time;
-mod worker;
 mod world;
 
 pub use outcome::Outcome;

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 
 use lockstep_api::JobSet;
 
-use crate::gangs::Room;
 use crate::rng::Rng;
 use crate::time::{SEC, Time};
+use crate::world::kubernetes::gangs::Room;
 
 /// Exit code that a podFailurePolicy of some scenarios fails the Job for.
 pub(crate) const TERMINAL_CODE: i32 = 42;

@@ -1,25 +1,32 @@
 //! The whole system in one place: its parts, the queue of what happens next, and the loop.
 
 mod dispatch;
+pub(crate) mod event;
+mod faults;
+mod invariants;
+pub(crate) mod kubernetes;
+mod network;
+mod node;
+mod replica;
 
 use std::collections::BTreeMap;
 
 use lockstep_proto::node::v1 as pb;
 
-use crate::api_server::{ApiServer, Change};
-use crate::container::Container;
-use crate::controllers::Controllers;
-use crate::event::{Event, Queue, StreamId};
-use crate::invariants::Truth;
-use crate::lies::Liar;
-use crate::network::{Network, Stream};
-use crate::node::Node;
 use crate::outcome::{Outcome, Trace};
-use crate::replica::{Lease, Replica};
-use crate::restore::Backup;
 use crate::rng::Rng;
 use crate::scenario::Scenario;
 use crate::time::{MS, SEC, Time};
+use crate::world::event::{Event, Queue, StreamId};
+use crate::world::faults::lies::Liar;
+use crate::world::faults::restore::Backup;
+use crate::world::invariants::Truth;
+use crate::world::kubernetes::api_server::{ApiServer, Change};
+use crate::world::kubernetes::controllers::Controllers;
+use crate::world::network::{Network, Stream};
+use crate::world::node::Node;
+use crate::world::node::container::Container;
+use crate::world::replica::{Lease, Replica};
 
 /// More events than any run that goes well, and as many again for each 20 workers: one that does
 /// not end is wrong.

@@ -1,8 +1,8 @@
 //! From an event to the part that it concerns.
 
 use super::World;
-use crate::event::Event;
 use crate::time::Time;
+use crate::world::event::Event;
 
 impl World {
     /// A frozen replica does nothing before it thaws.

@@ -1,0 +1,316 @@
+//! Everything that can happen next, and the queue of it.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+
+use lockstep_api::JobSet;
+use lockstep_core::Plan;
+use lockstep_core::gang::GroupPolicy;
+use lockstep_node_daemon::plain;
+use lockstep_node_daemon::worker::facts::Input;
+use lockstep_node_daemon::worker::types::LinkId;
+use lockstep_pod_agent::target::{Exit, Status, Target};
+use lockstep_proto::node::v1 as pb;
+
+use crate::time::Time;
+use crate::world::faults::Fault;
+use crate::world::kubernetes::api_server::Fate;
+use crate::world::replica::gang_task::GangRequest;
+use crate::world::replica::pods::PodRequest;
+use crate::world::replica::slow::Stepped;
+
+/// A process, of all that ever ran.
+pub(crate) type ProcessId = u64;
+/// A stream between a node daemon and a hub, of all that ever were.
+pub(crate) type StreamId = u64;
+
+/// An index of a node.
+pub(crate) type NodeIndex = usize;
+/// An index of a replica of the control plane.
+pub(crate) type ReplicaIndex = usize;
+
+/// What a node daemon sends.
+#[derive(Debug, Clone)]
+pub(crate) enum Up {
+    Hello(Vec<pb::WorkerState>),
+    Report(Vec<pb::WorkerState>),
+}
+
+/// What came of a write of the group's status.
+#[derive(Debug, Clone)]
+pub(crate) enum Written {
+    Done(Arc<JobSet>),
+    Conflict(Arc<JobSet>),
+    Gone,
+    Failed,
+}
+
+/// What is going to happen. `life` tells processes of one place apart: an event for one that has
+/// died is dropped.
+#[derive(Debug, Clone)]
+pub(crate) enum Event {
+    // The network between hubs and node daemons.
+    Up {
+        stream: StreamId,
+        message: Up,
+    },
+    Down {
+        stream: StreamId,
+        message: pb::hub_message::Kind,
+    },
+    HubEndBreaks {
+        stream: StreamId,
+    },
+    NodeEndBreaks {
+        stream: StreamId,
+    },
+    /// A stream whose ends cannot reach each other is given up by both.
+    StreamTimeout {
+        stream: StreamId,
+    },
+
+    // Replicas of the control plane.
+    ReplicaStart {
+        replica: ReplicaIndex,
+    },
+    LeaseTick {
+        replica: ReplicaIndex,
+        life: u32,
+    },
+    Watch {
+        replica: ReplicaIndex,
+        life: u32,
+        kind: usize,
+        upto: usize,
+    },
+    GroupStep {
+        replica: ReplicaIndex,
+        life: u32,
+        due: Time,
+    },
+    /// A step that takes time is over.
+    GroupStepped {
+        replica: ReplicaIndex,
+        life: u32,
+        stepped: Box<Stepped>,
+    },
+    Reconcile {
+        replica: ReplicaIndex,
+        life: u32,
+        due: Time,
+    },
+    GroupWriteArrives {
+        replica: ReplicaIndex,
+        life: u32,
+        uid: String,
+        patch: Box<serde_json::Value>,
+        fate: Fate,
+    },
+    GroupWritten {
+        replica: ReplicaIndex,
+        life: u32,
+        uid: String,
+        written: Written,
+    },
+    PodRequest {
+        replica: ReplicaIndex,
+        life: u32,
+        group: String,
+        request: Box<PodRequest>,
+        fate: Fate,
+    },
+    PodAnswered {
+        replica: ReplicaIndex,
+        life: u32,
+        group: String,
+        request: Box<PodRequest>,
+        done: bool,
+    },
+    PlanArrives {
+        replica: ReplicaIndex,
+        life: u32,
+        plan: Box<Plan>,
+        base: Arc<JobSet>,
+        fate: Fate,
+    },
+    PlanStatusArrives {
+        replica: ReplicaIndex,
+        life: u32,
+        plan: Box<Plan>,
+        base: Arc<JobSet>,
+        fate: Fate,
+    },
+    Planned {
+        replica: ReplicaIndex,
+        life: u32,
+        done: bool,
+    },
+    GangStep {
+        replica: ReplicaIndex,
+        life: u32,
+        due: Time,
+    },
+    GangRequest {
+        replica: ReplicaIndex,
+        life: u32,
+        request: Box<GangRequest>,
+        fate: Fate,
+    },
+    GangAnswered {
+        replica: ReplicaIndex,
+        life: u32,
+        known: Option<Arc<JobSet>>,
+        made: Option<(String, Option<GroupPolicy>)>,
+        then: Vec<GangRequest>,
+        done: bool,
+    },
+
+    // Kubernetes' own controllers.
+    Controllers,
+    Kubelet {
+        node: NodeIndex,
+        life: u32,
+        pod: String,
+    },
+    CreateContainer {
+        node: NodeIndex,
+        life: u32,
+        pod: String,
+    },
+    KillPod {
+        node: NodeIndex,
+        life: u32,
+        pod: String,
+    },
+
+    // Node daemons.
+    DaemonStart {
+        node: NodeIndex,
+    },
+    DaemonConnect {
+        node: NodeIndex,
+        daemon: u32,
+    },
+    DaemonSynchronize {
+        node: NodeIndex,
+        daemon: u32,
+    },
+    DaemonList {
+        node: NodeIndex,
+        daemon: u32,
+    },
+    DaemonInput {
+        node: NodeIndex,
+        daemon: u32,
+        input: Input,
+    },
+    /// What concerns only workers without an agent.
+    DaemonPlain {
+        node: NodeIndex,
+        daemon: u32,
+        input: plain::facts::Input,
+    },
+    /// A container has started or ended a while ago: the daemon lists.
+    DaemonNews {
+        node: NodeIndex,
+        daemon: u32,
+    },
+    /// The daemon's request to stop a container arrives.
+    StopContainer {
+        node: NodeIndex,
+        daemon: u32,
+        container: String,
+    },
+    NodeStart {
+        node: NodeIndex,
+        life: u32,
+    },
+
+    // Agents and their workers.
+    AgentConnect {
+        container: String,
+    },
+    AgentState {
+        container: String,
+        daemon: u32,
+        link: LinkId,
+        status: Box<Status>,
+    },
+    AgentTarget {
+        container: String,
+        link: LinkId,
+        target: Box<Target>,
+    },
+    AgentTick {
+        container: String,
+    },
+    ProcessEnds {
+        container: String,
+        process: ProcessId,
+        exit: Exit,
+    },
+    /// The agent hears of its worker, or finds that it has not for too long.
+    Pulse {
+        container: String,
+        process: ProcessId,
+    },
+    /// A round of the daemon's, which kills what was there before the agent asked.
+    HostKill {
+        container: String,
+        before: Time,
+        rounds: u8,
+    },
+
+    // The run.
+    Fault {
+        fault: Fault,
+    },
+    NextFault,
+    /// Somebody else writes the JobSet again.
+    Contend,
+    /// A daemon says what is not so, of workers that it does not have.
+    Lie,
+    /// A daemon says what is not so, of its own.
+    LieOfOwn,
+    /// The API server's store is copied, and a copy is put back.
+    BackUp,
+    Restore,
+    Quiesce,
+    Check,
+}
+
+/// Events in the order of their time; those of the same time in the order in which they were made.
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    /// When, which one of all that were made, and its place in `events`.
+    heap: BinaryHeap<Reverse<(Time, u64, usize)>>,
+    /// Large, so they stay where they are while the heap is sorted.
+    events: Vec<Option<Event>>,
+    free: Vec<usize>,
+    made: u64,
+}
+
+impl Queue {
+    pub(crate) fn push(&mut self, at: Time, event: Event) {
+        self.made += 1;
+        let place = match self.free.pop() {
+            Some(place) => {
+                self.events[place] = Some(event);
+                place
+            }
+            None => {
+                self.events.push(Some(event));
+                self.events.len() - 1
+            }
+        };
+        self.heap.push(Reverse((at, self.made, place)));
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<(Time, Event)> {
+        let Reverse((at, _, place)) = self.heap.pop()?;
+        self.free.push(place);
+        let event = self.events[place].take()?;
+        Some((at, event))
+    }
+}

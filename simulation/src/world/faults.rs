@@ -1,0 +1,273 @@
+//! What goes wrong, and what people do meanwhile.
+
+pub(crate) mod lies;
+mod lockstep;
+mod own_lies;
+mod people;
+pub(crate) mod restore;
+mod workers;
+
+use lockstep_api::annotations;
+
+use crate::scenario::{Leftovers, Profile};
+use crate::time::{MS, SEC};
+use crate::world::World;
+use crate::world::event::Event;
+use crate::world::network::Path;
+
+pub(crate) use people::annotate;
+
+/// One fault, or one thing that somebody does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    // Parts of Lockstep, the network, the API server.
+    ReplicaCrash,
+    LeaderCrash,
+    LeaderFreeze,
+    DaemonCrash,
+    CutNodeFromHub,
+    CutAllFromHub,
+    CutReplicaFromApi,
+    ApiDown,
+    SlowNetwork,
+    WatchLag,
+    ClockStep,
+    Touch,
+    AgentLinkBreaks,
+    // Workers and what they live in.
+    WorkerFails,
+    WorkerHangs,
+    AllWorkersFail,
+    AgentKilled,
+    ContainerKilled,
+    PodDeleted,
+    NodeReboot,
+    NodeGone,
+    NodeCut,
+    /// A worker fails, and the leader with it.
+    WorkerFailsLeaderCrashes,
+    /// A container ends, and the daemon of its node with it: if containerd does not require the
+    /// plugin, the kubelet starts it again without its agent.
+    ContainerKilledDaemonDies,
+    // People.
+    Request,
+    RequestWorkerRestart,
+    Suspend,
+    Resume,
+    EditMaxRestarts,
+    EditTimeout,
+    DeleteJob,
+    DeleteJobSet,
+    /// Of a RayCluster.
+    Scale,
+    /// Others come to a node, or leave it.
+    Crowd,
+    /// Somebody else writes the JobSet over and over.
+    Contention,
+}
+
+const OF_LOCKSTEP: &[Fault] = &[
+    Fault::ReplicaCrash,
+    Fault::LeaderCrash,
+    Fault::LeaderCrash,
+    Fault::LeaderFreeze,
+    Fault::DaemonCrash,
+    Fault::DaemonCrash,
+    Fault::CutNodeFromHub,
+    Fault::CutAllFromHub,
+    Fault::CutReplicaFromApi,
+    Fault::ApiDown,
+    Fault::SlowNetwork,
+    Fault::WatchLag,
+    Fault::ClockStep,
+    Fault::Touch,
+    Fault::AgentLinkBreaks,
+];
+
+const OF_WORKERS: &[Fault] = &[
+    Fault::WorkerFails,
+    Fault::WorkerFails,
+    Fault::WorkerFails,
+    Fault::WorkerFails,
+    Fault::WorkerHangs,
+    Fault::AllWorkersFail,
+    Fault::AgentKilled,
+    Fault::ContainerKilled,
+    Fault::PodDeleted,
+    Fault::PodDeleted,
+    Fault::NodeReboot,
+    Fault::NodeGone,
+    Fault::NodeCut,
+    Fault::WorkerFailsLeaderCrashes,
+];
+
+const OF_PEOPLE: &[Fault] = &[
+    Fault::Request,
+    Fault::Request,
+    Fault::RequestWorkerRestart,
+    Fault::RequestWorkerRestart,
+    Fault::Suspend,
+    Fault::Resume,
+    Fault::Resume,
+    Fault::EditMaxRestarts,
+    Fault::EditTimeout,
+    Fault::DeleteJob,
+    Fault::DeleteJobSet,
+];
+
+impl World {
+    /// Lets the one failure happen that leads to others if a worker cannot be started again in its
+    /// pod. Returns true if it was its turn.
+    fn first_failure(&mut self, leftovers: Leftovers) -> bool {
+        let last = self.scenario.faults.1;
+        if self.truth.has_failed || self.now >= last + 120 * SEC {
+            return false;
+        }
+        if leftovers == Leftovers::AndLockstep && self.now < last && !self.rng.percent(30) {
+            return false;
+        }
+        let mut containers = self.containers.values();
+        if containers.any(|container| container.runs_undisturbed()) {
+            self.truth.has_failed = true;
+            self.fault(Fault::WorkerFails);
+        }
+        let pause = self.rng.span(MS, 2 * SEC);
+        self.queue.push(self.now + pause, Event::NextFault);
+        true
+    }
+
+    /// Lets a fault happen, and plans the next one.
+    pub(crate) fn next_fault(&mut self) {
+        let leftovers = self.scenario.leftovers;
+        if leftovers.is_some_and(|leftovers| self.first_failure(leftovers)) {
+            return;
+        }
+        if self.now >= self.scenario.faults.1 {
+            self.queue.push(self.now, Event::Quiesce);
+            return;
+        }
+        if leftovers == Some(Leftovers::WorkerRestart) {
+            self.queue.push(self.scenario.faults.1, Event::NextFault);
+            return;
+        }
+        let among = match self.scenario.profile {
+            _ if leftovers.is_some() => OF_LOCKSTEP,
+            Profile::Calm => OF_LOCKSTEP,
+            Profile::Clean => &[Fault::WorkerFails, Fault::WorkerHangs],
+            Profile::Wild => match self.rng.below(10) {
+                0..4 => OF_LOCKSTEP,
+                4..9 => OF_WORKERS,
+                _ => OF_PEOPLE,
+            },
+        };
+        if self.scenario.elastic && self.rng.percent(20) {
+            self.fault(Fault::Scale);
+        } else if self.scenario.gang.is_some() && self.rng.percent(20) {
+            self.fault(Fault::Crowd);
+        } else if self.scenario.agents_may_miss() && self.rng.percent(20) {
+            self.fault(Fault::ContainerKilledDaemonDies);
+        } else if self.scenario.harsh_api && self.rng.percent(5) {
+            self.fault(Fault::Contention);
+        } else if let Some(fault) = self.rng.pick(among).copied() {
+            self.fault(fault);
+        }
+        let shortest = if self.scenario.profile == Profile::Clean {
+            20 * SEC
+        } else {
+            MS
+        };
+        // Faults come in bursts.
+        let burst = self.scenario.profile != Profile::Clean && self.rng.percent(40);
+        let pause = if burst {
+            self.rng.span(0, 300 * MS)
+        } else {
+            self.rng.span(shortest, self.scenario.pause.max(shortest))
+        };
+        self.queue.push(self.now + pause, Event::NextFault);
+    }
+
+    /// Lets this fault happen. The same is drawn for each, used or not.
+    pub(crate) fn fault(&mut self, fault: Fault) {
+        self.say(|| format!("FAULT {fault:?}"));
+        let short = self.rng.span(50 * MS, 3 * SEC);
+        let long = self.rng.span(SEC, 40 * SEC);
+        let down = if self.rng.percent(60) { short } else { long };
+        let node = self.rng.index(self.nodes.len());
+        let replica = self.rng.index(self.replicas.len());
+        match fault {
+            Fault::ReplicaCrash => self.replica_crash(replica, down),
+            Fault::LeaderCrash => self.leader_crashes(down),
+            Fault::LeaderFreeze => self.leader_freezes(replica, down),
+            Fault::DaemonCrash => self.daemon_dies_for(node, down),
+            Fault::CutNodeFromHub => self.cut(Path::NodeToHub(node, replica), self.now + down),
+            Fault::CutAllFromHub => (0..self.nodes.len()).for_each(|node| self.cut_from_hub(node, down)),
+            Fault::CutReplicaFromApi => self.cut(Path::ReplicaToApi(replica), self.now + down),
+            Fault::ApiDown => self.api.down_until = self.now + down,
+            Fault::SlowNetwork => self.network.slow_until = self.now + down,
+            Fault::WatchLag => self.network.lag_until = self.now + down,
+            Fault::ClockStep => self.clock_step(node, replica),
+            Fault::Touch => self.edit(|jobset, now| annotate(jobset, "example.com/touched", now.to_string())),
+            Fault::AgentLinkBreaks => self.some_link_breaks(),
+            Fault::WorkerFails => {
+                self.some_worker_fails();
+            }
+            Fault::WorkerHangs => self.some_worker_hangs(down),
+            Fault::WorkerFailsLeaderCrashes => self.worker_and_leader_fail(),
+            Fault::ContainerKilledDaemonDies => self.container_and_daemon_die(long),
+            Fault::AllWorkersFail => self.all_workers_fail(),
+            Fault::AgentKilled | Fault::ContainerKilled => {
+                self.some_container_ends(fault == Fault::ContainerKilled);
+            }
+            Fault::PodDeleted => self.some_pod_is_deleted(),
+            Fault::NodeReboot => self.node_reboots(node),
+            Fault::NodeGone => self.node_goes(node),
+            Fault::NodeCut => {
+                self.network.cut(Path::NodeToApi(node), self.now + down);
+                self.cut_from_hub(node, down);
+            }
+            Fault::Request => {
+                self.note_wish();
+                self.edit(|jobset, now| annotate(jobset, annotations::RESTART_REQUEST, now.to_string()));
+            }
+            Fault::RequestWorkerRestart => self.request_worker_restarts(),
+            Fault::Suspend => self.suspend(true),
+            Fault::Resume => self.suspend(false),
+            Fault::EditMaxRestarts => self.edit_max_restarts(),
+            Fault::EditTimeout => self.edit_timeout(),
+            Fault::DeleteJob => self.some_job_is_deleted(),
+            Fault::DeleteJobSet => self.delete_jobset(),
+            Fault::Scale => self.scale(),
+            Fault::Crowd => self.crowd(node),
+            Fault::Contention => self.contention(self.now + short),
+        }
+    }
+
+    /// The end of all faults: whatever was broken is whole again.
+    pub(crate) fn quiesce(&mut self) {
+        self.say(|| "no more faults".to_owned());
+        self.faults_on = false;
+        self.network.heal();
+        self.end_own_lies();
+        self.api.down_until = self.now;
+        for replica in &mut self.replicas {
+            replica.paused_until = 0;
+        }
+        self.loosen_processes();
+        if self.scenario.bad_streams {
+            self.break_streams();
+        }
+        let resume = self.rng.percent(70);
+        if resume
+            && self
+                .api
+                .jobset
+                .as_ref()
+                .is_some_and(|jobset| jobset.is_suspended())
+        {
+            self.suspend(false);
+        }
+        self.settle_room();
+        self.poke_controllers(MS);
+        self.queue.push(self.now + 5 * SEC, Event::Check);
+    }
+}

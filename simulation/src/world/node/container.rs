@@ -1,0 +1,252 @@
+//! Containers: PID 1, the processes beside it, and how they end.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use lockstep_node_daemon::worker::facts::Input as DaemonInput;
+use lockstep_node_daemon::worker::types::{ContainerId, Ended, LinkId};
+use lockstep_pod_agent::target::{BootNanos, Exit, Input, KillReport, Machine, Moment, Phase, UnixNanos};
+
+use crate::time::{MS, SEC, Time, unix};
+use crate::world::World;
+use crate::world::event::{Event, NodeIndex, ProcessId};
+use crate::world::node::plain::Plain;
+use crate::world::node::worker::Process;
+
+/// A worker, over all of its pods: the child Job, and the index in it.
+pub(crate) type Identity = (String, u32);
+
+/// One container instance.
+#[derive(Debug)]
+pub(crate) struct Container {
+    pub(crate) node: NodeIndex,
+    pub(crate) pod: String,
+    pub(crate) jobset_uid: String,
+    pub(crate) recreation: i32,
+    pub(crate) identity: Identity,
+    /// Idle if there is no agent.
+    pub(crate) machine: Machine,
+    /// Set if there is none.
+    pub(crate) plain: Option<Plain>,
+    pub(crate) created: Time,
+    /// PID 1 lives.
+    pub(crate) lives: bool,
+    /// Exit code that the container ends with once the last process is gone.
+    ending: i32,
+    /// Exit code, and when it ended.
+    pub(crate) exit: Option<(i32, Time)>,
+    /// The last generation that the worker was started with here. Without an agent: the one that it
+    /// belongs to.
+    pub(crate) started: Option<u64>,
+    /// The worker itself, while it is not reaped.
+    pub(crate) worker: Option<ProcessId>,
+    pub(crate) processes: BTreeMap<ProcessId, Process>,
+    /// Connection to this life of the daemon.
+    pub(crate) link: Option<(u32, LinkId)>,
+    pub(crate) pause: Time,
+    pub(crate) last_up: Time,
+    pub(crate) last_down: Time,
+}
+
+impl Container {
+    pub(crate) fn new(
+        now: Time,
+        clock_ahead: i64,
+        (node, pod): (NodeIndex, String),
+        (jobset_uid, recreation, identity): (String, i32, Identity),
+    ) -> Self {
+        let moment = Moment {
+            mono: Duration::ZERO,
+            unix: UnixNanos(unix(now, clock_ahead)),
+            boot: BootNanos(now),
+        };
+        Self {
+            node,
+            pod,
+            jobset_uid,
+            recreation,
+            identity,
+            machine: Machine::new(moment),
+            plain: None,
+            created: now,
+            lives: true,
+            ending: 0,
+            exit: None,
+            started: None,
+            worker: None,
+            processes: BTreeMap::new(),
+            link: None,
+            pause: 20 * MS,
+            last_up: now,
+            last_down: now,
+        }
+    }
+
+    /// The worker runs and was not told to stop.
+    pub(crate) fn runs_undisturbed(&self) -> bool {
+        let released = self.plain.is_some() || self.machine.status().phase == Phase::Running;
+        self.lives && self.worker.is_some() && released
+    }
+}
+
+impl World {
+    /// PID 1 is gone: the kernel kills what is left, and the container has ended once nothing is.
+    pub(crate) fn container_kill(&mut self, id: &str, code: i32) {
+        self.note_end(id);
+        let Some(container) = self.containers.get_mut(id).filter(|container| container.lives) else {
+            return;
+        };
+        container.lives = false;
+        container.ending = code;
+        container.worker = None;
+        self.agent_loses_link(id);
+        drop(self.processes_kill(id, Time::MAX));
+        self.container_may_end(id);
+    }
+
+    /// The container has ended if neither PID 1 nor any other process of it is left.
+    pub(crate) fn container_may_end(&mut self, id: &str) {
+        let now = self.now;
+        let Some(container) = self.containers.get_mut(id) else {
+            return;
+        };
+        if container.lives || container.exit.is_some() || !container.processes.is_empty() {
+            return;
+        }
+        let code = container.ending;
+        container.exit = Some((code, now));
+        self.note_down(id);
+        let Some(container) = self.containers.get(id) else {
+            return;
+        };
+        let (node, pod) = (container.node, container.pod.clone());
+        self.say(|| format!("{id}: the container ends with {code}"));
+        let at = unix(now, self.nodes[node].clock_ahead);
+        if let Some(plain) = self
+            .containers
+            .get_mut(id)
+            .and_then(|container| container.plain.as_mut())
+        {
+            plain.ended = at;
+        }
+        if self.nodes[node].up {
+            self.daemon_has_news(node);
+            let ended = Ended {
+                exit: crate::world::node::daemon::exit(code),
+                at: UnixNanos(at),
+            };
+            self.daemon_told(node, DaemonInput::Exited(ContainerId::from(id), ended));
+            // The kubelet looks once a second, or is told a little sooner.
+            let seen = self.rng.span(2 * MS, SEC);
+            self.kubelet_later(node, &pod, seen);
+        }
+    }
+
+    /// Somebody outside sends SIGTERM to PID 1.
+    pub(crate) fn container_terminate(&mut self, id: &str) {
+        if self
+            .containers
+            .get(id)
+            .is_some_and(|container| container.plain.is_some())
+        {
+            self.processes_terminate(id);
+            return;
+        }
+        let signal = Input::Signal {
+            signo: 15,
+            outside: true,
+        };
+        self.agent_feed(id, signal);
+    }
+
+    /// A process of the container has ended.
+    pub(crate) fn process_ended(&mut self, id: &str, process: ProcessId, exit: Exit) {
+        let Some(container) = self.containers.get_mut(id) else {
+            return;
+        };
+        if container.processes.remove(&process).is_none() {
+            return;
+        }
+        self.say(|| format!("{id}: process {process} ends: {exit:?}"));
+        let Some(container) = self.containers.get_mut(id) else {
+            return;
+        };
+        if container.worker == Some(process) && container.plain.is_some() {
+            self.plain_ended(id, exit);
+        } else if container.worker == Some(process) {
+            self.note_end(id);
+            if let Some(container) = self.containers.get_mut(id) {
+                container.worker = None;
+            }
+            self.agent_feed(id, Input::WorkerExited(exit));
+        } else if container.lives && container.processes.is_empty() && container.machine.awaits_empty() {
+            self.agent_feed(id, Input::TreeEmpty);
+        }
+        self.container_may_end(id);
+    }
+
+    /// SIGKILL to every process from before this time that the agent may kill. Nothing to report if
+    /// there is none.
+    pub(crate) fn processes_kill(&mut self, id: &str, before: Time) -> Option<KillReport> {
+        let container = self.containers.get_mut(id)?;
+        if container.processes.is_empty() {
+            return None;
+        }
+        let by_agent = container.lives;
+        let mut report = KillReport::default();
+        let mut ends = Vec::new();
+        for (number, process) in &mut container.processes {
+            if by_agent && process.protected {
+                report.denied = true;
+                "foreign".clone_into(&mut report.note);
+            } else if !process.killed && process.since < before {
+                process.killed = true;
+                ends.push((*number, process.dies_after));
+            }
+        }
+        for (process, after) in ends {
+            let container = id.to_owned();
+            let exit = Exit::Signal(9);
+            self.queue.push(
+                self.now + after,
+                Event::ProcessEnds {
+                    container,
+                    process,
+                    exit,
+                },
+            );
+        }
+        Some(report)
+    }
+
+    /// The daemon kills what the agent may not: what was there before the agent asked, in several
+    /// rounds.
+    pub(crate) fn host_kill(&mut self, id: &str, before: Time, rounds: u8) {
+        let Some(container) = self.containers.get_mut(id).filter(|container| container.lives) else {
+            return;
+        };
+        let runs = container.machine.status().phase == Phase::Running;
+        let mut hit = false;
+        for process in container.processes.values_mut() {
+            if process.since < before {
+                process.protected = false;
+                hit |= !process.killed;
+            }
+        }
+        if hit && runs {
+            return self.violate(format!("{id}: the daemon kills a healthy worker"));
+        }
+        drop(self.processes_kill(id, before));
+        if rounds > 0 {
+            let container = id.to_owned();
+            self.queue.push(
+                self.now + 5 * MS,
+                Event::HostKill {
+                    container,
+                    before,
+                    rounds: rounds - 1,
+                },
+            );
+        }
+    }
+}
