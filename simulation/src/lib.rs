@@ -8,18 +8,36 @@
 //! replayed, line by line, by `cargo run -p lockstep-simulation -- replay <seed>`, and one with a
 //! large group by the same with `--workers <number>`. See `docs/simulation.md`.
 
-mod outcome;
 mod rng;
 mod scenario;
 mod soak;
 mod time;
 mod world;
 
-pub use outcome::Outcome;
 pub use soak::{Failure, Report, soak};
 
-use outcome::Trace;
-use world::World;
+use world::{Trace, World};
+
+/// What came of a run.
+#[derive(Debug)]
+pub struct Outcome {
+    /// What must not have happened, if anything.
+    pub violation: Option<String>,
+    /// Events that happened.
+    pub events: u64,
+    /// Restarts that began.
+    pub restarts: u32,
+    /// Those of them that were worker restarts.
+    pub worker_restarts: u32,
+    /// Those of these that were asked for.
+    pub requested: u32,
+    /// Containers that were stopped for them.
+    pub stops: u32,
+    /// Those of them that had no agent, and should have had one.
+    pub without_agent: u32,
+    /// What happened, line by line, if the trace was kept.
+    pub trace: Vec<String>,
+}
 
 /// Runs one seed.
 #[must_use]

@@ -9,7 +9,6 @@ use lockstep_api::JobSet;
 
 use crate::rng::Rng;
 use crate::time::{SEC, Time};
-use crate::world::kubernetes::gangs::Room;
 
 /// Exit code that a podFailurePolicy of some scenarios fails the Job for.
 pub(crate) const TERMINAL_CODE: i32 = 42;
@@ -34,6 +33,15 @@ pub(crate) enum Leftovers {
     AndLockstep,
     /// Nothing.
     WorkerRestart,
+}
+
+/// How much room there is for the pods of a gang.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Room {
+    /// Pods that an empty node has room for: all of the JobSet.
+    pub(crate) of_node: u64,
+    /// In the end there is room only for the minimum.
+    pub(crate) short: bool,
 }
 
 /// All that is settled before a run begins.

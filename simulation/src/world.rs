@@ -4,7 +4,7 @@ mod dispatch;
 pub(crate) mod event;
 mod faults;
 mod invariants;
-pub(crate) mod kubernetes;
+mod kubernetes;
 mod network;
 mod node;
 mod replica;
@@ -13,10 +13,10 @@ use std::collections::BTreeMap;
 
 use lockstep_proto::node::v1 as pb;
 
-use crate::outcome::{Outcome, Trace};
+use crate::Outcome;
 use crate::rng::Rng;
 use crate::scenario::Scenario;
-use crate::time::{MS, SEC, Time};
+use crate::time::{MS, SEC, Time, show};
 use crate::world::event::{Event, Queue, StreamId};
 use crate::world::faults::lies::Liar;
 use crate::world::faults::restore::Backup;
@@ -217,5 +217,34 @@ impl World {
             let after = self.rng.span(MS, 30 * MS);
             self.kubelet_later(node, &uid, after);
         }
+    }
+}
+
+/// Collects lines, or nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Trace {
+    lines: Option<Vec<String>>,
+}
+
+impl Trace {
+    /// A trace that is kept.
+    #[must_use]
+    pub(crate) fn kept() -> Self {
+        Self {
+            lines: Some(Vec::new()),
+        }
+    }
+
+    /// Adds a line. It is not formatted if nobody reads it.
+    pub(crate) fn say(&mut self, now: Time, line: impl FnOnce() -> String) {
+        if let Some(lines) = &mut self.lines {
+            lines.push(format!("{} {}", show(now), line()));
+        }
+    }
+
+    /// All lines.
+    #[must_use]
+    pub(crate) fn into_lines(self) -> Vec<String> {
+        self.lines.unwrap_or_default()
     }
 }

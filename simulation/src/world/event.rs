@@ -1,5 +1,8 @@
 //! Everything that can happen next, and the queue of it.
 
+pub(crate) mod fault;
+pub(crate) mod request;
+
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
@@ -14,11 +17,8 @@ use lockstep_pod_agent::target::{Exit, Status, Target};
 use lockstep_proto::node::v1 as pb;
 
 use crate::time::Time;
-use crate::world::faults::Fault;
-use crate::world::kubernetes::api_server::Fate;
-use crate::world::replica::gang_task::GangRequest;
-use crate::world::replica::pods::PodRequest;
-use crate::world::replica::slow::Stepped;
+use fault::Fault;
+use request::{Fate, GangRequest, PodRequest, Stepped, Written};
 
 /// A process, of all that ever ran.
 pub(crate) type ProcessId = u64;
@@ -35,15 +35,6 @@ pub(crate) type ReplicaIndex = usize;
 pub(crate) enum Up {
     Hello(Vec<pb::WorkerState>),
     Report(Vec<pb::WorkerState>),
-}
-
-/// What came of a write of the group's status.
-#[derive(Debug, Clone)]
-pub(crate) enum Written {
-    Done(Arc<JobSet>),
-    Conflict(Arc<JobSet>),
-    Gone,
-    Failed,
 }
 
 /// What is going to happen. `life` tells processes of one place apart: an event for one that has

@@ -1,7 +1,6 @@
 //! What goes wrong, and what people do meanwhile.
 
 pub(crate) mod lies;
-mod lockstep;
 mod own_lies;
 mod people;
 pub(crate) mod restore;
@@ -10,110 +9,12 @@ mod workers;
 use lockstep_api::annotations;
 
 use crate::scenario::{Leftovers, Profile};
-use crate::time::{MS, SEC};
+use crate::time::{MS, SEC, Time};
 use crate::world::World;
-use crate::world::event::Event;
+use crate::world::event::fault::{Fault, OF_LOCKSTEP, OF_PEOPLE, OF_WORKERS};
+use crate::world::event::{Event, NodeIndex, ReplicaIndex};
 use crate::world::network::Path;
-
-pub(crate) use people::annotate;
-
-/// One fault, or one thing that somebody does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fault {
-    // Parts of Lockstep, the network, the API server.
-    ReplicaCrash,
-    LeaderCrash,
-    LeaderFreeze,
-    DaemonCrash,
-    CutNodeFromHub,
-    CutAllFromHub,
-    CutReplicaFromApi,
-    ApiDown,
-    SlowNetwork,
-    WatchLag,
-    ClockStep,
-    Touch,
-    AgentLinkBreaks,
-    // Workers and what they live in.
-    WorkerFails,
-    WorkerHangs,
-    AllWorkersFail,
-    AgentKilled,
-    ContainerKilled,
-    PodDeleted,
-    NodeReboot,
-    NodeGone,
-    NodeCut,
-    /// A worker fails, and the leader with it.
-    WorkerFailsLeaderCrashes,
-    /// A container ends, and the daemon of its node with it: if containerd does not require the
-    /// plugin, the kubelet starts it again without its agent.
-    ContainerKilledDaemonDies,
-    // People.
-    Request,
-    RequestWorkerRestart,
-    Suspend,
-    Resume,
-    EditMaxRestarts,
-    EditTimeout,
-    DeleteJob,
-    DeleteJobSet,
-    /// Of a RayCluster.
-    Scale,
-    /// Others come to a node, or leave it.
-    Crowd,
-    /// Somebody else writes the JobSet over and over.
-    Contention,
-}
-
-const OF_LOCKSTEP: &[Fault] = &[
-    Fault::ReplicaCrash,
-    Fault::LeaderCrash,
-    Fault::LeaderCrash,
-    Fault::LeaderFreeze,
-    Fault::DaemonCrash,
-    Fault::DaemonCrash,
-    Fault::CutNodeFromHub,
-    Fault::CutAllFromHub,
-    Fault::CutReplicaFromApi,
-    Fault::ApiDown,
-    Fault::SlowNetwork,
-    Fault::WatchLag,
-    Fault::ClockStep,
-    Fault::Touch,
-    Fault::AgentLinkBreaks,
-];
-
-const OF_WORKERS: &[Fault] = &[
-    Fault::WorkerFails,
-    Fault::WorkerFails,
-    Fault::WorkerFails,
-    Fault::WorkerFails,
-    Fault::WorkerHangs,
-    Fault::AllWorkersFail,
-    Fault::AgentKilled,
-    Fault::ContainerKilled,
-    Fault::PodDeleted,
-    Fault::PodDeleted,
-    Fault::NodeReboot,
-    Fault::NodeGone,
-    Fault::NodeCut,
-    Fault::WorkerFailsLeaderCrashes,
-];
-
-const OF_PEOPLE: &[Fault] = &[
-    Fault::Request,
-    Fault::Request,
-    Fault::RequestWorkerRestart,
-    Fault::RequestWorkerRestart,
-    Fault::Suspend,
-    Fault::Resume,
-    Fault::Resume,
-    Fault::EditMaxRestarts,
-    Fault::EditTimeout,
-    Fault::DeleteJob,
-    Fault::DeleteJobSet,
-];
+use people::annotate;
 
 impl World {
     /// Lets the one failure happen that leads to others if a worker cannot be started again in its
@@ -269,5 +170,39 @@ impl World {
         self.settle_room();
         self.poke_controllers(MS);
         self.queue.push(self.now + 5 * SEC, Event::Check);
+    }
+
+    pub(crate) fn leader(&self) -> Option<usize> {
+        self.replicas.iter().position(|replica| replica.leader.is_some())
+    }
+
+    fn clock_step(&mut self, node: NodeIndex, replica: ReplicaIndex) {
+        let by = i64::try_from(self.rng.below(600 * SEC)).unwrap_or(0) - 300_000_000_000;
+        self.nodes[node].clock_ahead += by;
+        self.replica_clocks[replica] -= by;
+    }
+
+    fn daemon_dies_for(&mut self, node: NodeIndex, down: Time) {
+        self.daemon_crash(node);
+        self.queue.push(self.now + down, Event::DaemonStart { node });
+    }
+
+    fn leader_crashes(&mut self, down: Time) {
+        if let Some(replica) = self.leader() {
+            self.replica_crash(replica, down);
+        }
+    }
+
+    /// The leader freezes, or this replica if none leads.
+    fn leader_freezes(&mut self, replica: ReplicaIndex, down: Time) {
+        let replica = self.leader().unwrap_or(replica);
+        self.replicas[replica].paused_until = self.now + down;
+    }
+
+    fn cut_from_hub(&mut self, node: NodeIndex, down: Time) {
+        let until = self.now + down;
+        for replica in 0..self.replicas.len() {
+            self.cut(Path::NodeToHub(node, replica), until);
+        }
     }
 }

@@ -9,11 +9,12 @@ pub(crate) mod worker;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use lockstep_node_daemon::worker::types::{Pod, SandboxId};
+
 use crate::time::{MS, SEC, Time};
 use crate::world::World;
 use crate::world::event::{Event, NodeIndex};
 use crate::world::node::daemon::Daemon;
-use crate::world::node::kubelet::LocalPod;
 use crate::world::node::plain::Memory;
 
 /// One node.
@@ -36,6 +37,30 @@ pub(crate) struct Node {
     pub(crate) obeyed: u64,
     /// The pods that the kubelet looks after, by UID.
     pub(crate) local: BTreeMap<String, LocalPod>,
+}
+
+/// A pod as the kubelet knows it.
+#[derive(Debug, Clone)]
+pub(crate) struct LocalPod {
+    pub(crate) uid: String,
+    pub(crate) name: String,
+    pub(crate) jobset_uid: String,
+    pub(crate) recreation: i32,
+    pub(crate) job: String,
+    pub(crate) index: u32,
+    pub(crate) sandbox: String,
+    /// Oldest first.
+    pub(crate) containers: Vec<String>,
+    pub(crate) never: bool,
+    /// Its worker has no agent on purpose.
+    pub(crate) plain: bool,
+    restarts: u32,
+    /// A container is on its way.
+    pub(crate) creating: bool,
+    /// The kubelet has heard that it is to go.
+    terminating: bool,
+    ended: Option<i32>,
+    running_reported: bool,
 }
 
 impl Node {
@@ -116,4 +141,19 @@ impl World {
             self.kubelet_later(node, &uid, after);
         }
     }
+}
+
+/// The pod as NRI and CRI show it.
+fn pod_fact(pod: &LocalPod) -> (SandboxId, Pod) {
+    let fact = Pod {
+        uid: pod.uid.as_str().into(),
+        namespace: "ns".to_owned(),
+        name: pod.name.clone(),
+        group: pod.jobset_uid.as_str().into(),
+        job: pod.job.clone(),
+        index: pod.index,
+        supervised: BTreeSet::from(["worker".to_owned()]),
+        started_again: !pod.never,
+    };
+    (pod.sandbox.as_str().into(), fact)
 }

@@ -1,31 +1,27 @@
 //! Replicas of the control plane: processes, their caches, and which of them leads.
 
+pub(crate) mod cache;
 pub(crate) mod gang_task;
 pub(crate) mod group;
 pub(crate) mod pods;
 mod reconciler;
 pub(crate) mod slow;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::batch::v1::Job;
-use lockstep_api::JobSet;
 use lockstep_control_plane::hub::Registry;
-use lockstep_core::jobset::pod::PodSummary;
 use lockstep_core::restart::Epoch;
 
 use crate::time::{MS, SEC, Time};
 use crate::world::World;
 use crate::world::event::{Event, ReplicaIndex};
-use crate::world::kubernetes::api_server::{Change, KINDS, version_of};
+use crate::world::kubernetes::api_server::KINDS;
 use crate::world::replica::gang_task::GangTask;
 use crate::world::replica::group::Group;
+use cache::Cache;
 
 /// How long a lease lasts that is not renewed.
 const LEASE: Time = 15 * SEC;
-/// How long a write of one's own is believed that the watch does not confirm.
-const BELIEVED: Time = 10 * SEC;
 
 /// The Lease of the control plane.
 #[derive(Debug, Default)]
@@ -86,101 +82,6 @@ pub(crate) struct Leader {
     pub(crate) rests_until: Time,
     pub(crate) counts_held_since: Option<Time>,
     pub(crate) gangs: GangTask,
-}
-
-/// What the watches have shown, completed by what this process has written.
-#[derive(Debug, Default)]
-pub(crate) struct Cache {
-    read: [usize; KINDS],
-    /// How many changes it has taken in.
-    pub(crate) changes: u64,
-    pub(crate) jobset: Option<Arc<JobSet>>,
-    jobset_version: u64,
-    jobs: BTreeMap<String, (u64, Option<Arc<Job>>)>,
-    pub(crate) pods: BTreeMap<String, Arc<PodSummary>>,
-    wrote_jobset: Option<(Time, Arc<JobSet>)>,
-    wrote_jobs: BTreeMap<String, (Time, Arc<Job>)>,
-}
-
-impl Cache {
-    /// Takes in the log up to this entry, as far as it is of one kind.
-    fn read(&mut self, log: &[Change], kind: usize, upto: usize) {
-        let from = self.read[kind];
-        if upto <= from {
-            return;
-        }
-        self.read[kind] = upto;
-        for change in log.iter().take(upto).skip(from) {
-            if change.kind() == kind {
-                self.take(change.clone());
-            }
-        }
-    }
-
-    fn take(&mut self, change: Change) {
-        self.changes += 1;
-        match change {
-            Change::JobSet(version, jobset) => {
-                self.jobset = jobset;
-                self.jobset_version = version;
-            }
-            Change::Job(version, name, job) => {
-                self.jobs.insert(name, (version, job));
-            }
-            Change::Pod(uid, Some(pod)) => {
-                self.pods.insert(uid, pod);
-            }
-            Change::Pod(uid, None) => {
-                self.pods.remove(&uid);
-            }
-        }
-    }
-
-    /// The Jobs that the watch shows.
-    pub(crate) fn seen_jobs(&self) -> Vec<Arc<Job>> {
-        self.jobs.values().filter_map(|(_, job)| job.clone()).collect()
-    }
-
-    /// The JobSet with own writes.
-    pub(crate) fn completed_jobset(&self, now: Time) -> Option<Arc<JobSet>> {
-        let seen = self.jobset.as_ref()?;
-        match &self.wrote_jobset {
-            Some((at, wrote))
-                if now < at + BELIEVED
-                    && wrote.metadata.uid == seen.metadata.uid
-                    && version_of(&wrote.metadata) > version_of(&seen.metadata) =>
-            {
-                Some(Arc::clone(wrote))
-            }
-            _ => Some(Arc::clone(seen)),
-        }
-    }
-
-    /// The Jobs with own writes. True: some of it is not confirmed.
-    pub(crate) fn completed_jobs(&self, now: Time) -> (Vec<Arc<Job>>, bool) {
-        let mut jobs: BTreeMap<String, Arc<Job>> = self
-            .jobs
-            .iter()
-            .filter_map(|(name, (_, job))| Some((name.clone(), job.clone()?)))
-            .collect();
-        let mut unconfirmed = false;
-        for (name, (at, wrote)) in &self.wrote_jobs {
-            let seen = self.jobs.get(name).map_or(0, |(version, _)| *version);
-            if now < at + BELIEVED && version_of(&wrote.metadata) > seen {
-                jobs.insert(name.clone(), Arc::clone(wrote));
-                unconfirmed = true;
-            }
-        }
-        (jobs.into_values().collect(), unconfirmed)
-    }
-
-    pub(crate) fn wrote_jobset(&mut self, now: Time, jobset: Arc<JobSet>) {
-        self.wrote_jobset = Some((now, jobset));
-    }
-
-    pub(crate) fn wrote_job(&mut self, now: Time, name: String, job: Arc<Job>) {
-        self.wrote_jobs.insert(name, (now, job));
-    }
 }
 
 impl World {

@@ -3,10 +3,11 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as MetaTime;
 use lockstep_api::{JobSet, Target, annotations};
 
-use crate::time::Time;
+use crate::time::{MS, Time};
 use crate::world::World;
+use crate::world::event::Event;
 
-pub(crate) fn annotate(jobset: &mut JobSet, key: &str, value: String) {
+pub(super) fn annotate(jobset: &mut JobSet, key: &str, value: String) {
     jobset
         .metadata
         .annotations
@@ -90,5 +91,22 @@ impl World {
             self.note_job_failure();
             self.delete_job(&name);
         }
+    }
+
+    /// Another client begins to write the JobSet over and over, until then.
+    pub(super) fn contention(&mut self, until: Time) {
+        if self.now >= self.api.contended_until {
+            self.api.contended_until = until;
+            self.contend();
+        }
+    }
+
+    pub(crate) fn contend(&mut self) {
+        if self.now >= self.api.contended_until || !self.faults_on {
+            return;
+        }
+        self.edit(|jobset, now| annotate(jobset, "example.com/touched", now.to_string()));
+        let at = self.now + self.rng.span(5 * MS, 40 * MS);
+        self.queue.push(at, Event::Contend);
     }
 }

@@ -2,10 +2,10 @@
 
 use lockstep_pod_agent::target::Exit;
 
-use super::Fault;
 use crate::scenario::TERMINAL_CODE;
 use crate::time::{MS, SEC, Time};
 use crate::world::World;
+use crate::world::event::fault::Fault;
 use crate::world::event::{Event, NodeIndex};
 
 impl World {

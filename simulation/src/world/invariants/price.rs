@@ -8,23 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::time::{SEC, Time};
 use crate::world::World;
-
-/// What a part of the control plane asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Kind {
-    /// The group's task: its part of the status.
-    Group,
-    /// The group's task: pods that are looked for, created and deleted.
-    Pods,
-    /// The reconciler: Jobs that are created, changed and deleted.
-    Jobs,
-    /// The reconciler: the whole status.
-    Status,
-    /// The task that starts gangs: its part of the status.
-    Gangs,
-    /// The task that starts gangs: gates and PodGroups.
-    Gates,
-}
+use crate::world::event::request::Kind;
 
 impl Kind {
     /// How many requests may be made in any second for this number of Jobs and pods, and how many

@@ -12,23 +12,8 @@ use lockstep_core::jobset::upstream_agent::AgentPod;
 
 use crate::time::{MS, SEC, Time};
 use crate::world::World;
-use crate::world::event::Event;
-use crate::world::faults::annotate;
-use crate::world::invariants::price::Kind;
+use crate::world::event::request::{Fate, Kind};
 use crate::world::kubernetes::pod_groups::PodGroup;
-
-/// What becomes of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fate {
-    /// It is carried out and answered.
-    Answered,
-    /// It is refused for a passing reason.
-    Refused,
-    /// It never arrives; the client learns of it late.
-    Lost { known_after: Time },
-    /// It is carried out, but the answer never arrives.
-    AnswerLost { known_after: Time },
-}
 
 /// Phase of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -144,7 +129,7 @@ pub(crate) struct ApiServer {
     /// It answers no request until then.
     pub(crate) down_until: Time,
     /// Another client writes the JobSet over and over until then.
-    contended_until: Time,
+    pub(crate) contended_until: Time,
     uids: u64,
 }
 
@@ -281,27 +266,11 @@ impl World {
             _ => (Fate::Answered, way),
         }
     }
+
     /// How long it takes until a replica learns that it has not reached the API server.
     pub(crate) fn gives_up_after(&mut self) -> Time {
         let is_refused = self.scenario.harsh_api && self.api.down_until > self.now;
         let longest = if is_refused { 3 * MS } else { 5 * SEC };
         self.rng.span(MS, longest)
-    }
-
-    /// Another client begins to write the JobSet over and over, until then.
-    pub(crate) fn contention(&mut self, until: Time) {
-        if self.now >= self.api.contended_until {
-            self.api.contended_until = until;
-            self.contend();
-        }
-    }
-
-    pub(crate) fn contend(&mut self) {
-        if self.now >= self.api.contended_until || !self.faults_on {
-            return;
-        }
-        self.edit(|jobset, now| annotate(jobset, "example.com/touched", now.to_string()));
-        let at = self.now + self.rng.span(5 * MS, 40 * MS);
-        self.queue.push(at, Event::Contend);
     }
 }

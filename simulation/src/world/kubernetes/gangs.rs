@@ -10,20 +10,11 @@ use lockstep_api::{Gang, GangBackend, GangPhase, GangReplicatedJob, JobSet, Repl
 use lockstep_core::gang::gang_name;
 
 use crate::rng::Rng;
-use crate::scenario::{Profile, Scenario};
+use crate::scenario::{Profile, Room, Scenario};
 use crate::time::MS;
 use crate::world::World;
 use crate::world::event::NodeIndex;
 use crate::world::node::container::Identity;
-
-/// How much room there is for the pods of a gang.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Room {
-    /// Pods that an empty node has room for: all of the JobSet.
-    pub(crate) of_node: u64,
-    /// In the end there is room only for the minimum.
-    short: bool,
-}
 
 impl Scenario {
     /// A sixth of the scenarios with agents, but for RayClusters and those in which nothing fails

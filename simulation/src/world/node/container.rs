@@ -4,17 +4,29 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use lockstep_node_daemon::worker::facts::Input as DaemonInput;
-use lockstep_node_daemon::worker::types::{ContainerId, Ended, LinkId};
+use lockstep_node_daemon::worker::types::{ContainerId, Ended, Exit as DaemonExit, LinkId};
 use lockstep_pod_agent::target::{BootNanos, Exit, Input, KillReport, Machine, Moment, Phase, UnixNanos};
 
 use crate::time::{MS, SEC, Time, unix};
 use crate::world::World;
 use crate::world::event::{Event, NodeIndex, ProcessId};
-use crate::world::node::plain::Plain;
 use crate::world::node::worker::Process;
 
 /// A worker, over all of its pods: the child Job, and the index in it.
 pub(crate) type Identity = (String, u32);
+
+/// What a container without an agent has beside others.
+#[derive(Debug, Clone)]
+pub(crate) struct Plain {
+    /// It is to have none: the daemon was not away.
+    pub(crate) on_purpose: bool,
+    /// How many containers of this worker came before it in its pod.
+    pub(crate) attempt: u32,
+    /// When it was created, as its node's clock then said.
+    pub(crate) created: i64,
+    /// When it ended.
+    pub(crate) ended: i64,
+}
 
 /// One container instance.
 #[derive(Debug)]
@@ -132,7 +144,7 @@ impl World {
         if self.nodes[node].up {
             self.daemon_has_news(node);
             let ended = Ended {
-                exit: crate::world::node::daemon::exit(code),
+                exit: exit(code),
                 at: UnixNanos(at),
             };
             self.daemon_told(node, DaemonInput::Exited(ContainerId::from(id), ended));
@@ -248,5 +260,13 @@ impl World {
                 },
             );
         }
+    }
+}
+
+/// How a container ended, as containerd says it.
+pub(crate) fn exit(code: i32) -> DaemonExit {
+    DaemonExit {
+        code,
+        signal: if code > 128 { code - 128 } else { 0 },
     }
 }

@@ -9,16 +9,15 @@ use lockstep_node_daemon::worker::driver;
 use lockstep_node_daemon::worker::facts::{Effects, Input, ListedContainer, LiveContainer};
 use lockstep_node_daemon::worker::outbox::Outbox;
 use lockstep_node_daemon::worker::state::Table;
-use lockstep_node_daemon::worker::types::{
-    ContainerId, Ended, Epoch, Exit, LinkId, Pod, PodUid, SandboxId, UnixNanos,
-};
+use lockstep_node_daemon::worker::types::{ContainerId, Ended, Epoch, LinkId, PodUid, UnixNanos};
 use lockstep_proto::node::v1 as pb;
 
 use crate::time::{MS, SEC, Time, US, unix};
 use crate::world::World;
 use crate::world::event::{Event, NodeIndex, StreamId, Up};
 use crate::world::kubernetes::api_server::node_name;
-use crate::world::node::kubelet::LocalPod;
+use crate::world::node::container::exit;
+use crate::world::node::pod_fact;
 
 /// Time between listings without news.
 const RELIST: Time = 60 * SEC;
@@ -363,28 +362,5 @@ impl World {
             }
             _ => {}
         }
-    }
-}
-
-/// The pod as NRI and CRI show it.
-pub(crate) fn pod_fact(pod: &LocalPod) -> (SandboxId, Pod) {
-    let fact = Pod {
-        uid: pod.uid.as_str().into(),
-        namespace: "ns".to_owned(),
-        name: pod.name.clone(),
-        group: pod.jobset_uid.as_str().into(),
-        job: pod.job.clone(),
-        index: pod.index,
-        supervised: BTreeSet::from(["worker".to_owned()]),
-        started_again: !pod.never,
-    };
-    (pod.sandbox.as_str().into(), fact)
-}
-
-/// How a container ended, as containerd says it.
-pub(crate) fn exit(code: i32) -> Exit {
-    Exit {
-        code,
-        signal: if code > 128 { code - 128 } else { 0 },
     }
 }

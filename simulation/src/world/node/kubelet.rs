@@ -9,9 +9,8 @@ use crate::time::{MS, SEC, Time, unix};
 use crate::world::World;
 use crate::world::event::{Event, NodeIndex};
 use crate::world::kubernetes::api_server::PodPhase;
-use crate::world::node::container::Container;
-use crate::world::node::daemon::pod_fact;
-use crate::world::node::plain::Plain;
+use crate::world::node::container::{Container, Plain};
+use crate::world::node::{LocalPod, pod_fact};
 
 /// Time between SIGTERM and SIGKILL of a pod that is deleted.
 const TERMINATION_GRACE: Time = 30 * SEC;
@@ -19,30 +18,6 @@ const TERMINATION_GRACE: Time = 30 * SEC;
 const CRASH_LOOP: (Time, Time) = (10 * SEC, 300 * SEC);
 /// The back-off of a container that ran this long starts over.
 const CRASH_LOOP_RESET: Time = 600 * SEC;
-
-/// A pod as the kubelet knows it.
-#[derive(Debug, Clone)]
-pub(crate) struct LocalPod {
-    pub(crate) uid: String,
-    pub(crate) name: String,
-    pub(crate) jobset_uid: String,
-    pub(crate) recreation: i32,
-    pub(crate) job: String,
-    pub(crate) index: u32,
-    pub(crate) sandbox: String,
-    /// Oldest first.
-    pub(crate) containers: Vec<String>,
-    pub(crate) never: bool,
-    /// Its worker has no agent on purpose.
-    pub(crate) plain: bool,
-    restarts: u32,
-    /// A container is on its way.
-    pub(crate) creating: bool,
-    /// The kubelet has heard that it is to go.
-    terminating: bool,
-    ended: Option<i32>,
-    running_reported: bool,
-}
 
 impl World {
     /// The kubelet looks at a pod after this time.

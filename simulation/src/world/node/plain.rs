@@ -28,24 +28,12 @@ use crate::scenario::{Profile, Scenario};
 use crate::time::{MS, SEC, unix};
 use crate::world::World;
 use crate::world::event::{Event, NodeIndex};
-use crate::world::node::daemon::{exit, pod_fact};
+use crate::world::node::container::exit;
+use crate::world::node::pod_fact;
 use crate::world::replica::group::durable_of;
 
 /// Containers of a worker that the kubelet keeps.
 const KEPT: usize = 2;
-
-/// What a container without an agent has beside others.
-#[derive(Debug, Clone)]
-pub(crate) struct Plain {
-    /// It is to have none: the daemon was not away.
-    pub(crate) on_purpose: bool,
-    /// How many containers of this worker came before it in its pod.
-    pub(crate) attempt: u32,
-    /// When it was created, as its node's clock then said.
-    pub(crate) created: i64,
-    /// When it ended.
-    pub(crate) ended: i64,
-}
 
 /// Records of a node, in its memory.
 #[derive(Debug, Default)]

@@ -9,11 +9,11 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as k8s;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use lockstep_api::{GangStatus, JobSet};
+use lockstep_api::JobSet;
 use lockstep_core::common::retry::delay;
 use lockstep_core::gang::{
-    Footprint, GroupPolicy, Needs, Node, Pod, PodGroupRef, PodPhase, PodRef, Resources, World as Cluster,
-    decide, members,
+    Footprint, GroupPolicy, Needs, Node, Pod, PodGroupRef, PodPhase, Resources, World as Cluster, decide,
+    members,
 };
 use lockstep_core::jobset::completed;
 use lockstep_core::jobset::pod::PodSummary;
@@ -21,9 +21,9 @@ use serde_json::json;
 
 use crate::time::{MS, SEC, Time, span, unix};
 use crate::world::World;
+use crate::world::event::request::{Fate, GangRequest};
 use crate::world::event::{Event, ReplicaIndex};
-use crate::world::invariants::price::Kind;
-use crate::world::kubernetes::api_server::{Fate, Refusal, node_name};
+use crate::world::kubernetes::api_server::{Refusal, node_name};
 use crate::world::kubernetes::gangs::stage_and_index;
 
 /// How often a status is written of which only the message has changed.
@@ -49,31 +49,6 @@ pub(crate) struct GangTask {
     told_at: Option<Time>,
     /// PodGroups that were made, their policy as far as it is known, and when.
     made: BTreeMap<String, (Option<GroupPolicy>, Time)>,
-}
-
-/// A request of the task.
-#[derive(Debug, Clone)]
-pub(crate) enum GangRequest {
-    /// `status.gangs`, on top of exactly this JobSet.
-    Write(Arc<JobSet>, Vec<GangStatus>),
-    /// These pods lose their gate.
-    Ungate(Vec<PodRef>),
-    /// This PodGroup of the JobSet is to exist.
-    Make(String, PodGroupRef),
-    /// These PodGroups are to go, and only then is the rest done.
-    Discard(Vec<String>, Vec<GangRequest>),
-}
-
-impl GangRequest {
-    /// What is asked for, and how many requests that takes.
-    fn price(&self) -> (Kind, usize) {
-        match self {
-            Self::Write(..) => (Kind::Gangs, 1),
-            Self::Ungate(pods) => (Kind::Gates, pods.len()),
-            Self::Make(..) => (Kind::Gates, 1),
-            Self::Discard(names, _) => (Kind::Gates, names.len()),
-        }
-    }
 }
 
 impl World {

@@ -12,12 +12,11 @@ use lockstep_core::restart::{Announcement, Coordinator, Durable, Generation, Pol
 
 use crate::time::{MS, Time, US, span, unix};
 use crate::world::World;
-use crate::world::event::{Event, ReplicaIndex, Written};
-use crate::world::invariants::price::Kind;
-use crate::world::kubernetes::api_server::{Fate, Refusal, version_of};
-use crate::world::replica::Cache;
+use crate::world::event::request::{Fate, Kind, Stepped, Written};
+use crate::world::event::{Event, ReplicaIndex};
+use crate::world::kubernetes::api_server::{Refusal, version_of};
+use crate::world::replica::cache::Cache;
 use crate::world::replica::pods::Pods;
-use crate::world::replica::slow::Stepped;
 
 /// How far a write has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

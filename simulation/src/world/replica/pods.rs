@@ -10,22 +10,11 @@ use lockstep_core::restart::{
 
 use crate::time::{SEC, Time, span};
 use crate::world::World;
+use crate::world::event::request::{Fate, Kind, PodRequest};
 use crate::world::event::{Event, ReplicaIndex};
-use crate::world::invariants::price::Kind;
-use crate::world::kubernetes::api_server::Fate;
 
 /// How long what was done is believed although no watch shows it.
 const BELIEVED: Time = 10 * SEC;
-
-/// A request about a pod.
-#[derive(Debug, Clone)]
-pub(crate) enum PodRequest {
-    /// Look at the Job and its pods, and then create this one if it is still missing.
-    Look(Replacement),
-    Create(Replacement),
-    /// Delete the pod of this UID.
-    Delete(String),
-}
 
 /// What a group remembers of its pods, and what it is doing about them.
 #[derive(Default)]

@@ -11,9 +11,9 @@ use lockstep_core::{Observed, Plan};
 
 use crate::time::{MS, SEC, Time, span};
 use crate::world::World;
+use crate::world::event::request::{Fate, Kind};
 use crate::world::event::{Event, ReplicaIndex};
-use crate::world::invariants::price::Kind;
-use crate::world::kubernetes::api_server::{Fate, name_of, version_of};
+use crate::world::kubernetes::api_server::{name_of, version_of};
 
 /// How long a status that differs in nothing but counts may be held back.
 const HELD: Time = 200 * MS;

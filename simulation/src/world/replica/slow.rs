@@ -1,28 +1,12 @@
 //! Steps of the group's task that take time: what one decides comes later, and meanwhile the task
 //! takes in nothing.
 
-use std::sync::Arc;
-
-use lockstep_api::JobSet;
-use lockstep_control_plane::hub::Published;
-use lockstep_core::restart::Durable;
-
 use crate::rng::Rng;
 use crate::scenario::{Leftovers, Profile, Scenario};
 use crate::time::{MS, SEC, Time};
 use crate::world::World;
+use crate::world::event::request::Stepped;
 use crate::world::event::{Event, ReplicaIndex};
-use crate::world::replica::pods::PodRequest;
-
-/// What a step has decided.
-#[derive(Debug, Clone)]
-pub(crate) struct Stepped {
-    pub(crate) group: String,
-    pub(crate) known: Arc<JobSet>,
-    pub(crate) published: Option<Published>,
-    pub(crate) status: Option<Durable>,
-    pub(crate) pods: Vec<PodRequest>,
-}
 
 impl Scenario {
     /// In a tenth of the scenarios in which parts of Lockstep fail, the leader's steps take up to 2
