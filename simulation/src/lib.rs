@@ -1,12 +1,12 @@
 //! A deterministic simulation of the restart protocol.
 //!
-//! What decides is real: the coordinator with its view of Jobs and pods, the reconciler's plan, the
-//! hub's registry and sessions, the node daemon's table of workers, the pod agent's state machine,
-//! and the conversions between them. What surrounds them is modelled on virtual time from one seed:
-//! API server, Job controller, kubelet, containerd, network, lease, processes, clocks. After each
-//! event the invariants of `docs/restart-protocol.md` are checked; a seed that violates one is
-//! replayed, line by line, by `cargo run -p lockstep-simulation -- replay <seed>`, and one with a
-//! large group by the same with `--workers <number>`. See `docs/simulation.md`.
+//! The code that decides is real: the coordinator with its view of Jobs and pods, the reconciler's
+//! plan, the hub's registry and sessions, the node daemon's table of workers, the pod agent's state
+//! machine, and the conversions between them. Everything around it is a model on virtual time,
+//! driven by one seed: API server, Job controller, kubelet, containerd, network, lease, processes,
+//! clocks. After each event the simulation checks the invariants of `docs/restart-protocol.md`.
+//! `cargo run -p lockstep-simulation -- replay <seed>` prints the history of a seed line by line,
+//! with `--workers <number>` that of a large group. See `docs/simulation.md`.
 
 mod rng;
 mod scenario;
@@ -18,24 +18,24 @@ pub use soak::{Failure, Report, soak};
 
 use world::{Trace, World};
 
-/// What came of a run.
+/// The outcome of a run.
 #[derive(Debug)]
 pub struct Outcome {
-    /// What must not have happened, if anything.
+    /// The violation of an invariant, if there was one.
     pub violation: Option<String>,
-    /// Events that happened.
+    /// Number of events.
     pub events: u64,
-    /// Restarts that began.
+    /// Number of restarts that began.
     pub restarts: u32,
-    /// Those of them that were worker restarts.
+    /// How many of them were worker restarts.
     pub worker_restarts: u32,
-    /// Those of these that were asked for.
+    /// How many of the worker restarts were requested.
     pub requested: u32,
-    /// Containers that were stopped for them.
+    /// Number of containers that were stopped for restarts.
     pub stops: u32,
-    /// Those of them that had no agent, and should have had one.
+    /// How many of these containers lacked the agent that they should have had.
     pub without_agent: u32,
-    /// What happened, line by line, if the trace was kept.
+    /// The history, line by line. Empty unless the run was a replay.
     pub trace: Vec<String>,
 }
 
@@ -45,20 +45,20 @@ pub fn run(seed: u64) -> Outcome {
     World::new(seed, Trace::default()).run()
 }
 
-/// Runs one seed with a group of so many workers.
+/// Runs one seed with a group of this many workers.
 #[must_use]
 pub fn run_large(seed: u64, workers: u32) -> Outcome {
     World::large(seed, workers, Trace::default()).run()
 }
 
-/// Runs one seed with a group of so many workers and keeps a line for everything that happens.
+/// Runs one seed with a group of this many workers and keeps a line for everything that happens.
 #[must_use]
 pub fn replay_large(seed: u64, workers: u32) -> Outcome {
-    World::large(seed, workers, Trace::kept()).run()
+    World::large(seed, workers, Trace::recording()).run()
 }
 
 /// Runs one seed and keeps a line for everything that happens.
 #[must_use]
 pub fn replay(seed: u64) -> Outcome {
-    World::new(seed, Trace::kept()).run()
+    World::new(seed, Trace::recording()).run()
 }

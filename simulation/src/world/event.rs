@@ -1,4 +1,4 @@
-//! Everything that can happen next, and the queue of it.
+//! Events, and the queue of those that are to happen.
 
 pub(crate) mod fault;
 pub(crate) mod request;
@@ -20,25 +20,25 @@ use crate::time::Time;
 use fault::Fault;
 use request::{Fate, GangRequest, PodRequest, Stepped, Written};
 
-/// A process, of all that ever ran.
+/// Identifies a process among all that ever ran.
 pub(crate) type ProcessId = u64;
-/// A stream between a node daemon and a hub, of all that ever were.
+/// Identifies a stream between a node daemon and a hub among all that ever existed.
 pub(crate) type StreamId = u64;
 
-/// An index of a node.
+/// Index of a node.
 pub(crate) type NodeIndex = usize;
-/// An index of a replica of the control plane.
+/// Index of a replica of the control plane.
 pub(crate) type ReplicaIndex = usize;
 
-/// What a node daemon sends.
+/// A message from a node daemon to the hub.
 #[derive(Debug, Clone)]
 pub(crate) enum Up {
     Hello(Vec<pb::WorkerState>),
     Report(Vec<pb::WorkerState>),
 }
 
-/// What is going to happen. `life` tells processes of one place apart: an event for one that has
-/// died is dropped.
+/// Something that is going to happen. `life` numbers the processes that run in one place: an event
+/// for one that has died is dropped.
 #[derive(Debug, Clone)]
 pub(crate) enum Event {
     // The network between hubs and node daemons.
@@ -56,7 +56,7 @@ pub(crate) enum Event {
     NodeEndBreaks {
         stream: StreamId,
     },
-    /// A stream whose ends cannot reach each other is given up by both.
+    /// Both ends give up a stream if they cannot reach each other.
     StreamTimeout {
         stream: StreamId,
     },
@@ -80,7 +80,7 @@ pub(crate) enum Event {
         life: u32,
         due: Time,
     },
-    /// A step that takes time is over.
+    /// A slow step is over.
     GroupStepped {
         replica: ReplicaIndex,
         life: u32,
@@ -196,14 +196,14 @@ pub(crate) enum Event {
         daemon: u32,
         input: Input,
     },
-    /// What concerns only workers without an agent.
+    /// An input that concerns only workers without an agent.
     DaemonPlain {
         node: NodeIndex,
         daemon: u32,
         input: plain::facts::Input,
     },
-    /// A container has started or ended a while ago: the daemon lists.
-    DaemonNews {
+    /// The daemon lists containers, since one has started or ended.
+    DaemonListPlain {
         node: NodeIndex,
         daemon: u32,
     },
@@ -241,12 +241,12 @@ pub(crate) enum Event {
         process: ProcessId,
         exit: Exit,
     },
-    /// The agent hears of its worker, or finds that it has not for too long.
+    /// The agent gets its worker's heartbeat, or finds that it is missing.
     Pulse {
         container: String,
         process: ProcessId,
     },
-    /// A round of the daemon's, which kills what was there before the agent asked.
+    /// The daemon kills, in one of several rounds, processes from before the agent asked for it.
     HostKill {
         container: String,
         before: Time,
@@ -258,33 +258,33 @@ pub(crate) enum Event {
         fault: Fault,
     },
     NextFault,
-    /// Somebody else writes the JobSet again.
+    /// Another client writes the JobSet again.
     Contend,
-    /// A daemon says what is not so, of workers that it does not have.
+    /// A daemon lies about workers that are not on its node.
     Lie,
-    /// A daemon says what is not so, of its own.
+    /// A daemon lies about its own workers.
     LieOfOwn,
-    /// The API server's store is copied, and a copy is put back.
+    /// The API server's store is copied, and a copy is restored.
     BackUp,
     Restore,
     Quiesce,
     Check,
 }
 
-/// Events in the order of their time; those of the same time in the order in which they were made.
+/// Events by time; those of the same time in the order in which they were pushed.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    /// When, which one of all that were made, and its place in `events`.
+    /// The time of each event, its number among all that were pushed, and its place in `events`.
     heap: BinaryHeap<Reverse<(Time, u64, usize)>>,
-    /// Large, so they stay where they are while the heap is sorted.
+    /// Events are large, so they stay in place while the heap is sorted.
     events: Vec<Option<Event>>,
     free: Vec<usize>,
-    made: u64,
+    pushed: u64,
 }
 
 impl Queue {
     pub(crate) fn push(&mut self, at: Time, event: Event) {
-        self.made += 1;
+        self.pushed += 1;
         let place = match self.free.pop() {
             Some(place) => {
                 self.events[place] = Some(event);
@@ -295,7 +295,7 @@ impl Queue {
                 self.events.len() - 1
             }
         };
-        self.heap.push(Reverse((at, self.made, place)));
+        self.heap.push(Reverse((at, self.pushed, place)));
     }
 
     pub(crate) fn pop(&mut self) -> Option<(Time, Event)> {

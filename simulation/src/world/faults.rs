@@ -1,9 +1,9 @@
-//! What goes wrong, and what people do meanwhile.
+//! Faults, and what users do at the same time.
 
 pub(crate) mod lies;
 mod own_lies;
-mod people;
 pub(crate) mod restore;
+mod users;
 mod workers;
 
 use lockstep_api::annotations;
@@ -11,14 +11,14 @@ use lockstep_api::annotations;
 use crate::scenario::{Leftovers, Profile};
 use crate::time::{MS, SEC, Time};
 use crate::world::World;
-use crate::world::event::fault::{Fault, OF_LOCKSTEP, OF_PEOPLE, OF_WORKERS};
+use crate::world::event::fault::{Fault, OF_LOCKSTEP, OF_USERS, OF_WORKERS};
 use crate::world::event::{Event, NodeIndex, ReplicaIndex};
 use crate::world::network::Path;
-use people::annotate;
+use users::annotate;
 
 impl World {
-    /// Lets the one failure happen that leads to others if a worker cannot be started again in its
-    /// pod. Returns true if it was its turn.
+    /// Causes the one failure of a scenario with leftovers, which leads to others. Returns true if
+    /// it is its turn.
     fn first_failure(&mut self, leftovers: Leftovers) -> bool {
         let last = self.scenario.faults.1;
         if self.truth.has_failed || self.now >= last + 120 * SEC {
@@ -37,7 +37,7 @@ impl World {
         true
     }
 
-    /// Lets a fault happen, and plans the next one.
+    /// Causes a fault, and schedules the next one.
     pub(crate) fn next_fault(&mut self) {
         let leftovers = self.scenario.leftovers;
         if leftovers.is_some_and(|leftovers| self.first_failure(leftovers)) {
@@ -58,7 +58,7 @@ impl World {
             Profile::Wild => match self.rng.below(10) {
                 0..4 => OF_LOCKSTEP,
                 4..9 => OF_WORKERS,
-                _ => OF_PEOPLE,
+                _ => OF_USERS,
             },
         };
         if self.scenario.elastic && self.rng.percent(20) {
@@ -87,7 +87,7 @@ impl World {
         self.queue.push(self.now + pause, Event::NextFault);
     }
 
-    /// Lets this fault happen. The same is drawn for each, used or not.
+    /// Causes this fault. Each kind draws the same numbers, even if it does not use them.
     pub(crate) fn fault(&mut self, fault: Fault) {
         self.say(|| format!("FAULT {fault:?}"));
         let short = self.rng.span(50 * MS, 3 * SEC);
@@ -143,7 +143,7 @@ impl World {
         }
     }
 
-    /// The end of all faults: whatever was broken is whole again.
+    /// Ends all faults and repairs what they broke.
     pub(crate) fn quiesce(&mut self) {
         self.say(|| "no more faults".to_owned());
         self.faults_on = false;
@@ -153,7 +153,7 @@ impl World {
         for replica in &mut self.replicas {
             replica.paused_until = 0;
         }
-        self.loosen_processes();
+        self.unstick_processes();
         if self.scenario.bad_streams {
             self.break_streams();
         }
@@ -193,7 +193,7 @@ impl World {
         }
     }
 
-    /// The leader freezes, or this replica if none leads.
+    /// Freezes the leader, or this replica if no replica leads.
     fn leader_freezes(&mut self, replica: ReplicaIndex, down: Time) {
         let replica = self.leader().unwrap_or(replica);
         self.replicas[replica].paused_until = self.now + down;

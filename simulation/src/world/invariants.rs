@@ -1,18 +1,19 @@
-//! What must hold, checked as it happens (docs/restart-protocol.md, "Invariants").
+//! Invariants, checked at each event (docs/restart-protocol.md, "Invariants").
 //!
 //! The simulation knows the truth: which process runs where, and everything that was ever done to
-//! it. Each disruption is noted with the generations that it may explain a restart of (`causes`);
-//! whatever is started again without one is a violation (`starts`). Others look at what becomes
-//! durable (`status`), at containers without an agent, and at the end of the story.
+//! it. `causes` notes each disruption with the generations whose restart it may explain. A restart
+//! without such a cause is a violation (`starts`). Other checks are about what becomes durable
+//! (`status`), about containers without an agent (`containers`), and about the end of the history
+//! (`end`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
+pub(crate) mod budget;
 mod causes;
 mod containers;
 mod end;
 mod gangs;
 mod leaders;
-pub(crate) mod price;
 mod starts;
 mod status;
 mod stays_down;
@@ -24,14 +25,14 @@ use crate::time::Time;
 use crate::world::World;
 use crate::world::node::container::Identity;
 
-/// Something that explains restarts of the generations from `lo` to `hi`.
+/// A disruption that explains restarts of the generations from `lo` to `hi`.
 #[derive(Debug, Clone)]
 struct Cause {
     lo: u64,
     hi: u64,
-    /// True if a counted restart may follow from it.
+    /// True if a restart because of it may count towards `maxRestarts`.
     counts: bool,
-    /// The only worker that it concerns. None: all.
+    /// The only worker that it concerns; `None` if it concerns all.
     only: Option<Identity>,
 }
 
@@ -41,67 +42,68 @@ pub(crate) struct Truth {
     causes: Vec<Cause>,
     /// The last generation that each worker was started with.
     starts: BTreeMap<Identity, u64>,
-    /// The last container of each worker without an agent.
+    /// The last container that was started of each worker without an agent.
     begun: BTreeMap<Identity, String>,
-    /// The last one of each that was stopped, for which generation, and in which life of which
-    /// node: what was written down outlives no other.
+    /// The last container of each such worker that was stopped: for which generation, and on which
+    /// node during which of its boots. The daemon's records do not outlive a boot.
     stopped: BTreeMap<Identity, (u64, String, (usize, u32))>,
-    /// Containers without their agent that failed while their daemon let them run, at which
-    /// generation, and in which life of which daemon.
+    /// Containers without their agent that failed while their daemon let them run: at which
+    /// generation, and on which node under which life of its daemon.
     beside: BTreeMap<String, (u64, (usize, u32))>,
-    /// Containers that have failed and that nothing starts again, and since when.
+    /// Containers that have failed and that nothing starts again, with the time of the failure.
     down: BTreeMap<String, Time>,
-    /// Workers that ran together with all others, at this generation, when they last ended.
+    /// Workers that ran together with all others when they last ended, with the generation.
     together: BTreeMap<Identity, u64>,
-    /// Pods of workers that were let go.
-    pub(crate) let_go: BTreeSet<String>,
-    /// Pods whose worker was not wanted for a while.
+    /// Pods of workers that ended after they were scaled away.
+    pub(crate) dropped: BTreeSet<String>,
+    /// Pods whose worker was unwanted for some time.
     pub(crate) unwanted: BTreeSet<String>,
-    /// Pods that the Job controller ends because their Job has failed: that counts, and they do
-    /// not.
+    /// Pods that the Job controller ends because their Job has failed: the failure of the Job
+    /// counts, theirs do not.
     pub(crate) ended_by_job: BTreeSet<String>,
-    /// Pods in which the worker was started that cannot be started twice in one.
+    /// Pods in which the worker with leftovers was started: it cannot start there a second time.
     used: BTreeSet<String>,
-    /// The one failure has happened that it does not lead to.
+    /// The first failure of a scenario with leftovers has happened.
     pub(crate) has_failed: bool,
-    /// The gangs that were ever let go, and those of which the minimum was ever bound, as it is
-    /// durable.
-    let_go_gangs: BTreeSet<gangs::Gang>,
+    /// The gangs that were ever admitted to the scheduler, and those whose minimum was ever bound,
+    /// by the durable status.
+    admitted_gangs: BTreeSet<gangs::Gang>,
     bound_gangs: BTreeSet<gangs::Gang>,
     /// Containers that were stopped for restarts.
     pub(crate) stops: u32,
-    /// Those of them that had no agent, and should have had one.
+    /// How many of these containers lacked the agent that they should have had.
     pub(crate) without_agent: u32,
     /// When each worker last ended.
     ended: BTreeMap<Identity, Time>,
-    pub(crate) prices: price::Prices,
+    pub(crate) requests: budget::Requests,
     /// The highest epoch of a leader.
     epoch: u64,
-    /// The highest generation that anybody has wished for.
+    /// The highest generation that any leader has wanted.
     highest: u64,
-    /// The generations of restarts of the whole group that were ever durable.
+    /// The generations of the whole group that were ever durable.
     of_all: BTreeSet<u64>,
     /// The targets of requests for worker restarts.
-    pub(crate) asked: Vec<Target>,
-    /// The most Jobs and pods that the JobSet was ever to have.
+    pub(crate) requested_targets: Vec<Target>,
+    /// The highest numbers of Jobs and pods that the JobSet ever specified.
     pub(crate) size: (usize, usize),
     max_restarts: u32,
     longest_timeout: Time,
     pub(crate) group_writes: u32,
     pub(crate) restarts: u32,
-    /// How often all Jobs were recreated, and how often the pod of a worker or all Jobs were
-    /// because of what a restart in place leaves behind.
+    /// How often all Jobs were recreated, and how often a restart went to a higher level because of
+    /// what a restart in place leaves behind.
     recreations: u32,
     climbs: u32,
-    /// Those of them that were worker restarts.
+    /// How many of the restarts were worker restarts.
     pub(crate) worker_restarts: u32,
-    /// Those of these that somebody has asked for.
+    /// How many of the worker restarts were requested.
     pub(crate) requested: u32,
-    /// The JobSet was suspended: what was released before may start a moment later.
+    /// The JobSet was suspended at some time: workers that were released before may start a moment
+    /// later.
     was_suspended: bool,
     stages: u32,
     calm: u32,
-    /// Requests to the API server and starts at the last look.
+    /// Numbers of requests to the API server and of starts at the last check.
     at_last_check: (u64, u64),
     started: u64,
     pub(crate) quiet_since: Option<Time>,
@@ -136,7 +138,7 @@ impl World {
     }
 }
 
-/// The highest generation that was given, as far as it is durable.
+/// The highest durable generation, of the group or of a worker.
 fn latest(durable: &Durable) -> u64 {
     durable.generation.max(durable.latest).0
 }

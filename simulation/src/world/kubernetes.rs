@@ -1,4 +1,4 @@
-//! What is of Kubernetes: the API server, its controllers, and what they decide on.
+//! Kubernetes: the API server with its objects, and the controllers that act on them.
 
 pub(crate) mod api_server;
 pub(crate) mod controllers;

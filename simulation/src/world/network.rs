@@ -1,9 +1,9 @@
-//! Which parts reach each other, and the streams between node daemons and hubs.
+//! The network: which parts can reach each other, and the streams between node daemons and hubs.
 //!
-//! A stream delivers in order and loses nothing, as TCP does, until it breaks; each end learns of
-//! that on its own. What is under way when a path is cut waits for it to heal. Scenarios with bad
-//! streams go beyond what TCP can do: they lose, double and reorder messages, and end with every
-//! stream being broken, for only then is what was lost said again.
+//! Like TCP, a stream delivers in order and loses nothing until it breaks; each end learns of the
+//! break on its own. Messages in flight when a path is cut wait until it heals. Scenarios with bad
+//! streams are worse than TCP: they lose, duplicate and reorder messages. They end by breaking
+//! every stream, since lost messages are sent again only on a new stream.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ pub(crate) enum Path {
     ReplicaToApi(ReplicaIndex),
 }
 
-/// What is cut, and until when.
+/// Which paths are cut, and until when.
 #[derive(Debug, Default)]
 pub(crate) struct Network {
     cut: BTreeMap<Path, Time>,
@@ -51,7 +51,7 @@ impl Network {
     }
 }
 
-/// A stream of one daemon to one replica.
+/// A stream from one daemon to one replica.
 pub(crate) struct Stream {
     pub(crate) node: NodeIndex,
     pub(crate) daemon: u32,
@@ -81,7 +81,7 @@ impl World {
         self.api.down_until <= self.now && !self.is_cut(Path::NodeToApi(node))
     }
 
-    /// How long a message takes.
+    /// How long the next message takes.
     pub(crate) fn delay(&mut self) -> Time {
         if self.now < self.network.slow_until {
             return self.rng.span(MS, 2 * SEC);
@@ -98,7 +98,7 @@ impl World {
         at.max(last + 1)
     }
 
-    /// A daemon opens a stream to a hub that it reaches, or tries again later.
+    /// A daemon opens a stream to a hub that it can reach, or tries again later.
     pub(crate) fn daemon_connect(&mut self, node: NodeIndex, daemon: u32) {
         if !self.daemon_lives(node, daemon) || self.nodes[node].daemon.stream.is_some() {
             return;
@@ -111,8 +111,8 @@ impl World {
             self.daemon_connect_later(node);
             return;
         };
-        self.made += 1;
-        let id = self.made;
+        self.last_id += 1;
+        let id = self.last_id;
         let snapshot = self.daemon_hello(node);
         self.nodes[node].daemon.stream = Some(id);
         let stream = Stream {
@@ -166,7 +166,7 @@ impl World {
         self.deliver(at, Event::Down { stream: id, message }, welcome);
     }
 
-    /// Sends a message once. On bad streams it may be lost, doubled or late.
+    /// Sends a message once. On a bad stream it may be lost, duplicated or late.
     fn deliver(&mut self, at: Time, event: Event, opening: bool) {
         if !opening && self.faults_on && self.scenario.bad_streams {
             match self.rng.below(100) {
@@ -225,10 +225,10 @@ impl World {
             },
         }
         self.hub_flush(replica);
-        self.group_has_news(replica);
+        self.reports_changed(replica);
     }
 
-    /// Puts what the hub of this replica has to say on the streams.
+    /// Sends what waits in the outboxes of this replica's hub.
     pub(crate) fn hub_flush(&mut self, replica: ReplicaIndex) {
         let open: Vec<(StreamId, Arc<Outbox>)> = self
             .streams
@@ -265,12 +265,13 @@ impl World {
                 self.nodes[node].daemon.pause = 50 * MS;
                 self.daemon_welcomed(node, welcome.epoch);
             }
-            message if stream.welcomed => self.daemon_hears(node, message),
+            message if stream.welcomed => self.daemon_receives(node, message),
             _ => {}
         }
     }
 
-    /// The hub's end of a stream is gone. The daemon learns of it if it can be reached.
+    /// The hub's end of a stream is gone. The daemon learns of it soon, or after a timeout if the
+    /// path is cut.
     pub(crate) fn hub_end_breaks(&mut self, id: StreamId) {
         let Some(stream) = self.streams.get_mut(&id).filter(|stream| stream.hub_end) else {
             return;
@@ -280,7 +281,7 @@ impl World {
             (stream.node_end, stream.replica, stream.session, stream.node);
         if let (Some(leader), Some(session)) = (&self.replicas[replica].leader, session) {
             leader.registry.disconnect(&node_name(node), session);
-            self.group_has_news(replica);
+            self.reports_changed(replica);
         }
         if node_end {
             let last = self.streams.get(&id).map_or(0, |stream| stream.last_down);
@@ -294,7 +295,8 @@ impl World {
         }
     }
 
-    /// The daemon's end of a stream is gone. The hub learns of it if it can be reached.
+    /// The daemon's end of a stream is gone. The hub learns of it soon, or after a timeout if the
+    /// path is cut.
     pub(crate) fn node_end_breaks(&mut self, id: StreamId) {
         let Some(stream) = self.streams.get_mut(&id).filter(|stream| stream.node_end) else {
             return;
@@ -317,7 +319,7 @@ impl World {
         }
     }
 
-    /// Neither end has heard of the other for too long.
+    /// The ends of a stream have not heard from each other for too long.
     pub(crate) fn stream_timeout(&mut self, id: StreamId) {
         let Some(stream) = self.streams.get(&id) else {
             return;

@@ -23,16 +23,16 @@ pub(crate) struct Node {
     pub(crate) up: bool,
     /// It is gone for good.
     pub(crate) gone: bool,
-    /// Tells boots apart.
+    /// Number of the present boot.
     pub(crate) life: u32,
     pub(crate) booted_at: Time,
-    /// How wrong its wall clock is, nanoseconds.
+    /// Error of its wall clock, in nanoseconds.
     pub(crate) clock_ahead: i64,
     pub(crate) daemon: Daemon,
-    /// What its daemons write down.
+    /// The records of its daemons.
     pub(crate) records: Memory,
-    /// The highest epoch that its daemons have written down, and the highest that one of them has
-    /// obeyed.
+    /// The highest epoch that its daemons have recorded, and the epoch that one of them obeyed
+    /// last.
     pub(crate) welcomed: u64,
     pub(crate) obeyed: u64,
     /// The pods that the kubelet looks after, by UID.
@@ -52,12 +52,12 @@ pub(crate) struct LocalPod {
     /// Oldest first.
     pub(crate) containers: Vec<String>,
     pub(crate) never: bool,
-    /// Its worker has no agent on purpose.
+    /// Its worker has no agent, on purpose.
     pub(crate) plain: bool,
     restarts: u32,
-    /// A container is on its way.
+    /// A container is being created.
     pub(crate) creating: bool,
-    /// The kubelet has heard that it is to go.
+    /// The kubelet knows that it is being deleted.
     terminating: bool,
     ended: Option<i32>,
     running_reported: bool,
@@ -79,7 +79,7 @@ impl Node {
         }
     }
 
-    /// Ids of the containers here, ended ones included.
+    /// Ids of its containers, ended ones included.
     pub(crate) fn containers(&self) -> impl Iterator<Item = &String> {
         self.local.values().flat_map(|pod| &pod.containers)
     }
@@ -90,7 +90,7 @@ impl World {
         self.nodes[node].up && self.nodes[node].life == life
     }
 
-    /// Power off: every process is gone, without a word.
+    /// Power off: every process is gone at once.
     pub(crate) fn node_crash(&mut self, node: NodeIndex) {
         if !self.nodes[node].up {
             return;
@@ -117,7 +117,7 @@ impl World {
         }
     }
 
-    /// The machine boots. The kubelet finds sandboxes dead and makes new ones.
+    /// The machine boots. The kubelet finds dead sandboxes and creates new ones.
     pub(crate) fn node_start(&mut self, node: NodeIndex) {
         if self.nodes[node].up || self.nodes[node].gone {
             return;

@@ -1,4 +1,4 @@
-//! Replicas of the control plane: processes, their caches, and which of them leads.
+//! Replicas of the control plane: their processes, and which of them leads.
 
 pub(crate) mod cache;
 pub(crate) mod gang_task;
@@ -20,7 +20,7 @@ use crate::world::replica::gang_task::GangTask;
 use crate::world::replica::group::Group;
 use cache::Cache;
 
-/// How long a lease lasts that is not renewed.
+/// How long a lease lasts without renewal.
 const LEASE: Time = 15 * SEC;
 
 /// The Lease of the control plane.
@@ -30,13 +30,13 @@ pub(crate) struct Lease {
     expires: Time,
     /// The version of the store at its last write.
     pub(crate) version: u64,
-    /// Later epochs have to be above this one, if one is written down.
+    /// Later epochs must be above this one, if it is set.
     pub(crate) floor: u64,
 }
 
 impl Lease {
-    /// Nobody holds it any more.
-    pub(crate) fn free(&mut self) {
+    /// Releases the lease.
+    pub(crate) fn release(&mut self) {
         self.holder = None;
     }
 }
@@ -46,39 +46,39 @@ impl Lease {
 pub(crate) struct Replica {
     pub(crate) life: u32,
     pub(crate) runs: bool,
-    /// Its caches have been filled: before that it neither leads nor follows.
+    /// Its caches are filled. Until then it does nothing.
     pub(crate) synced: bool,
-    /// Its caches are older than the return of the store, and its watches show nothing.
+    /// Its caches are from before a restore of the store, and its watches show nothing.
     pub(crate) is_outdated: bool,
-    /// Frozen until then: nothing that it does happens before.
+    /// It is frozen until then.
     pub(crate) paused_until: Time,
-    /// How wrong the wall clock was when the process began; later steps do not matter to it.
+    /// Error of the wall clock when the process began. Later clock steps do not affect the process.
     pub(crate) clock_ahead: i64,
-    /// When it last saw that the lease is its own.
+    /// When it last saw that it holds the lease.
     seen: Time,
     pub(crate) cache: Cache,
     pub(crate) leader: Option<Leader>,
 }
 
-/// What only the leader has.
+/// The state of a leader.
 pub(crate) struct Leader {
     pub(crate) registry: Arc<Registry>,
-    /// When it began to lead.
+    /// When its term began.
     pub(crate) since: Time,
-    /// The version at which it has seen the Lease.
+    /// The version of the Lease that it has read.
     pub(crate) lease_version: u64,
     pub(crate) group: Option<Group>,
     pub(crate) group_due: Option<Time>,
-    /// More than what nodes say may have changed since the group's last step.
+    /// Since the group's last step more may have changed than the reports of nodes.
     pub(crate) owes_step: bool,
-    /// A step takes time now.
+    /// A slow step is in progress.
     pub(crate) is_stepping: bool,
     pub(crate) reconcile_due: Option<Time>,
     /// A plan is being carried out.
     pub(crate) applying: bool,
     pub(crate) look_again: bool,
     pub(crate) failures: u32,
-    /// Nothing is done before, whatever changes.
+    /// The reconciler does nothing before then, whatever changes.
     pub(crate) rests_until: Time,
     pub(crate) counts_held_since: Option<Time>,
     pub(crate) gangs: GangTask,
@@ -106,7 +106,7 @@ impl World {
         self.queue.push(at, Event::LeaseTick { replica, life });
     }
 
-    /// The process ends, for any reason. It is started again after this time.
+    /// The process ends, for any reason. It starts again after this time.
     pub(crate) fn replica_crash(&mut self, replica: ReplicaIndex, down: Time) {
         if !self.replicas[replica].runs {
             return;
@@ -164,7 +164,7 @@ impl World {
                     leader.lease_version = version;
                 }
             }
-            // It ends in time, whether or not it reaches anybody.
+            // It ends in time, even if it reaches no other part.
             (5 * SEC).min(self.replicas[replica].seen + LEASE - now)
         } else {
             let mine = self.lease.holder.is_some_and(|(holder, _)| holder == replica);
@@ -212,7 +212,7 @@ impl World {
         self.poke_gangs();
     }
 
-    /// Lets the watches of a replica show what is in the log.
+    /// Schedules when the watches of a replica show what is in the log.
     pub(crate) fn schedule_watches(&mut self, replica: ReplicaIndex) {
         if self.replicas[replica].is_outdated {
             return;

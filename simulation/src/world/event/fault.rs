@@ -1,6 +1,6 @@
-//! The kinds of faults, and from which lists they are drawn.
+//! Kinds of faults, and the lists that they are drawn from.
 
-/// One fault, or one thing that somebody does.
+/// A fault, or an action of a user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     // Parts of Lockstep, the network, the API server.
@@ -17,7 +17,7 @@ pub(crate) enum Fault {
     ClockStep,
     Touch,
     AgentLinkBreaks,
-    // Workers and what they live in.
+    // Workers, their pods and their nodes.
     WorkerFails,
     WorkerHangs,
     AllWorkersFail,
@@ -29,10 +29,10 @@ pub(crate) enum Fault {
     NodeCut,
     /// A worker fails, and the leader with it.
     WorkerFailsLeaderCrashes,
-    /// A container ends, and the daemon of its node with it: if containerd does not require the
-    /// plugin, the kubelet starts it again without its agent.
+    /// A container and the daemon of its node end together. If containerd does not require the
+    /// plugin, the kubelet starts the container again without its agent.
     ContainerKilledDaemonDies,
-    // People.
+    // Users.
     Request,
     RequestWorkerRestart,
     Suspend,
@@ -41,11 +41,11 @@ pub(crate) enum Fault {
     EditTimeout,
     DeleteJob,
     DeleteJobSet,
-    /// Of a RayCluster.
+    /// The number of workers of a RayCluster changes.
     Scale,
-    /// Others come to a node, or leave it.
+    /// Pods of other users come to a node, or leave it.
     Crowd,
-    /// Somebody else writes the JobSet over and over.
+    /// Another client writes the JobSet over and over.
     Contention,
 }
 
@@ -84,7 +84,7 @@ pub(crate) const OF_WORKERS: &[Fault] = &[
     Fault::WorkerFailsLeaderCrashes,
 ];
 
-pub(crate) const OF_PEOPLE: &[Fault] = &[
+pub(crate) const OF_USERS: &[Fault] = &[
     Fault::Request,
     Fault::Request,
     Fault::RequestWorkerRestart,

@@ -1,4 +1,4 @@
-//! Requests to the API server that are on their way, and what becomes of them.
+//! Requests to the API server, and what becomes of them.
 
 use std::sync::Arc;
 
@@ -9,12 +9,12 @@ use lockstep_core::restart::{Durable, Replacement};
 
 use crate::time::Time;
 
-/// What becomes of a request.
+/// What happens to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// It is carried out and answered.
     Answered,
-    /// It is refused for a passing reason.
+    /// It is refused for a transient reason.
     Refused,
     /// It never arrives; the client learns of it late.
     Lost { known_after: Time },
@@ -22,49 +22,49 @@ pub(crate) enum Fate {
     AnswerLost { known_after: Time },
 }
 
-/// What a part of the control plane asks for.
+/// The kind of a request. Each kind has a budget of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     /// The group's task: its part of the status.
     Group,
-    /// The group's task: pods that are looked for, created and deleted.
+    /// The group's task: looks up, creates and deletes pods.
     Pods,
-    /// The reconciler: Jobs that are created, changed and deleted.
+    /// The reconciler: creates, changes and deletes Jobs.
     Jobs,
     /// The reconciler: the whole status.
     Status,
-    /// The task that starts gangs: its part of the status.
+    /// The gang task: its part of the status.
     Gangs,
-    /// The task that starts gangs: gates and PodGroups.
+    /// The gang task: gates and PodGroups.
     Gates,
 }
 
-/// A request about a pod.
+/// A request of a group's task about a pod.
 #[derive(Debug, Clone)]
 pub(crate) enum PodRequest {
-    /// Look at the Job and its pods, and then create this one if it is still missing.
+    /// Read the Job and its pods, and then create this pod if it is still missing.
     Look(Replacement),
     Create(Replacement),
-    /// Delete the pod of this UID.
+    /// Delete the pod with this UID.
     Delete(String),
 }
 
-/// A request of the task.
+/// A request of the gang task.
 #[derive(Debug, Clone)]
 pub(crate) enum GangRequest {
-    /// `status.gangs`, on top of exactly this JobSet.
+    /// Write `status.gangs`, if the JobSet still has this version.
     Write(Arc<JobSet>, Vec<GangStatus>),
-    /// These pods lose their gate.
+    /// Remove the gates of these pods.
     Ungate(Vec<PodRef>),
-    /// This PodGroup of the JobSet is to exist.
+    /// Create this PodGroup of the JobSet.
     Make(String, PodGroupRef),
-    /// These PodGroups are to go, and only then is the rest done.
+    /// Delete these PodGroups, and send the other requests only after that.
     Discard(Vec<String>, Vec<GangRequest>),
 }
 
 impl GangRequest {
-    /// What is asked for, and how many requests that takes.
-    pub(crate) fn price(&self) -> (Kind, usize) {
+    /// The kind of the request, and how many requests it stands for.
+    pub(crate) fn kind_and_number(&self) -> (Kind, usize) {
         match self {
             Self::Write(..) => (Kind::Gangs, 1),
             Self::Ungate(pods) => (Kind::Gates, pods.len()),
@@ -74,7 +74,7 @@ impl GangRequest {
     }
 }
 
-/// What a step has decided.
+/// What a step of the group's task has decided.
 #[derive(Debug, Clone)]
 pub(crate) struct Stepped {
     pub(crate) group: String,
@@ -84,7 +84,7 @@ pub(crate) struct Stepped {
     pub(crate) pods: Vec<PodRequest>,
 }
 
-/// What came of a write of the group's status.
+/// The result of a write of the group's status.
 #[derive(Debug, Clone)]
 pub(crate) enum Written {
     Done(Arc<JobSet>),

@@ -1,8 +1,8 @@
 //! A lying daemon, on a node without any worker of the group.
 //!
 //! It reports workers of other nodes and workers that do not exist, in any phase, at generations
-//! that no leader ever gave and under epochs that no leader ever had. It never takes its last
-//! report back. The lies must have no effect: every invariant holds as if the daemon were silent.
+//! that no leader ever assigned and under epochs that no leader ever had. It never corrects its
+//! last report. The lies must have no effect: every invariant holds as if the daemon were silent.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::world::World;
 use crate::world::event::{Event, ReplicaIndex};
 use crate::world::replica::group::durable_of;
 
-/// The node that it is of.
+/// The name of its node.
 const NODE: &str = "node-of-others";
 
 /// Its stream to a hub.
@@ -47,7 +47,7 @@ impl World {
         match &self.liar {
             Some(liar) if liar.replica == (replica, life) => {
                 leader.registry.report(NODE, liar.session, lies);
-                // It does not care what it is told.
+                // It ignores all messages.
                 while matches!(liar.outbox.take(), NextMessage::Message(_)) {}
             }
             _ => {
@@ -63,7 +63,7 @@ impl World {
             }
         }
         self.hub_flush(replica);
-        self.group_has_news(replica);
+        self.reports_changed(replica);
     }
 
     /// A false report about one worker.

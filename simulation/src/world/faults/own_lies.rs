@@ -1,10 +1,10 @@
 //! A daemon that lies about its own workers.
 //!
-//! It says that one has ended that runs, is ready or parked before it is, or is done; it names
-//! containers that never were, generations and epochs that no leader has given, and repeats what
-//! was true once. The control plane has to believe it what can be true, so the workers of its group
-//! may be restarted for it, recreated, or fail. What cannot be true is not believed. Once another
-//! daemon takes its place, which says what is so, all has to become well.
+//! It reports running workers as ended or done, or as ready or parked too early. It names
+//! containers that never existed, and generations and epochs that no leader has assigned, and it
+//! repeats old reports. The control plane has to believe plausible lies, so the workers of the
+//! group may be restarted or recreated, or fail. It ignores impossible ones. When an honest daemon
+//! takes over, the group has to recover.
 
 use lockstep_proto::node::v1 as pb;
 
@@ -15,12 +15,12 @@ use crate::world::World;
 use crate::world::event::{Event, NodeIndex, Up};
 use crate::world::replica::group::durable_of;
 
-/// How much of what was true once it remembers.
+/// How many of its true reports it remembers.
 const REMEMBERED: usize = 16;
 
 impl Scenario {
-    /// In an eighth of the scenarios in which everything fails, and in which workers all have
-    /// agents and come together, a node has such a daemon. Nothing else is drawn from `rng`.
+    /// In an eighth of the scenarios in which everything fails, a node has such a daemon. In these
+    /// scenarios all workers have agents and start together. Nothing else is drawn from `rng`.
     pub(crate) fn choose_own_lies(&mut self, rng: &mut Rng) {
         let other = self.elastic || self.gang.is_some() || self.time_limited || self.leftovers.is_some();
         let without_agents = self.has_plain() || !self.plugin_required || self.daemons_late;
@@ -32,12 +32,12 @@ impl Scenario {
 }
 
 impl World {
-    /// True if what is said of workers on this node may be a lie.
+    /// True if reports about workers on this node may be lies.
     pub(crate) fn is_lied_about(&self, node: NodeIndex) -> bool {
         self.scenario.lies_of_own == Some(node)
     }
 
-    /// The daemon lies if it is connected and has workers, and plans its next lie.
+    /// The daemon lies if it is connected and has workers, and schedules its next lie.
     pub(crate) fn lie_of_own(&mut self) {
         let Some(node) = self.scenario.lies_of_own.filter(|_| self.faults_on) else {
             return;
@@ -62,7 +62,7 @@ impl World {
         self.send_up(stream, Up::Report(lies));
     }
 
-    /// What is not so of one of its workers.
+    /// A false report about one of its workers.
     fn lie_about(&mut self, node: NodeIndex, truth: pb::WorkerState) -> pb::WorkerState {
         let durable = self.api.jobset.as_deref().map(durable_of).unwrap_or_default();
         let latest = durable.generation.max(durable.latest).0;
@@ -102,7 +102,7 @@ impl World {
                 lie.counter = [durable.counter.into(), lie.generation.min(1000)][self.rng.index(2)];
             }
             6 => {
-                if let Some(before) = self.rng.pick(&self.once_true).cloned() {
+                if let Some(before) = self.rng.pick(&self.past_reports).cloned() {
                     let revision = lie.revision;
                     lie = pb::WorkerState { revision, ..before };
                 }
@@ -112,10 +112,10 @@ impl World {
                 lie.exit = Some(pb::Exit { code: 0, signal: 0 });
             }
         }
-        if self.once_true.len() >= REMEMBERED {
-            self.once_true.remove(0);
+        if self.past_reports.len() >= REMEMBERED {
+            self.past_reports.remove(0);
         }
-        self.once_true.push(truth);
+        self.past_reports.push(truth);
         self.say(|| {
             let what = lie.incarnation.as_ref();
             let container = what.map_or("", |incarnation| incarnation.container_id.as_str());
@@ -129,7 +129,7 @@ impl World {
         lie
     }
 
-    /// Another daemon takes its place.
+    /// An honest daemon takes its place.
     pub(crate) fn end_own_lies(&mut self) {
         if let Some(node) = self.scenario.lies_of_own {
             self.daemon_crash(node);

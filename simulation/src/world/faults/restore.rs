@@ -1,12 +1,11 @@
-//! A restore of the API server's store: it goes back to an earlier copy, and with it
-//! resourceVersions fall.
+//! A restore of the API server's store to an earlier copy. resourceVersions fall with it.
 //!
-//! All API servers are stopped for it and started again, and with them kubelets and Kubernetes'
-//! controllers; the leader runs on. What it has cached no longer exists, and its watches show
-//! nothing any more. It finds that out by the Lease, or when its write is refused: it writes its
-//! epoch down and ends. The one after it reads everything again. Only a copy is put back that has
-//! the same Jobs and pods, so no worker may be started again for it. Replicas that do not lead are
-//! started again by hand, as `docs/operations.md` says.
+//! All API servers, kubelets and Kubernetes' controllers are stopped for it and started again; the
+//! leader runs on. Its cache is no longer valid, and its watches show nothing more. It finds out by
+//! the Lease, or when a write is refused: then it records its epoch and ends. Its successor reads
+//! everything again. A copy is restored only if it has the same Jobs and pods, so no worker may be
+//! started again because of it. Replicas that do not lead are restarted by hand, as
+//! `docs/operations.md` says.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,7 +21,7 @@ use crate::world::World;
 use crate::world::event::{Event, ReplicaIndex};
 use crate::world::kubernetes::api_server::{Change, Pod, version_of};
 
-/// How far into its term a leader believes nodes that speak of a higher epoch.
+/// A leader that has led for this long believes nodes that report a higher epoch.
 const SETTLED: Time = 15 * SEC;
 
 /// A copy of the store.
@@ -35,8 +34,8 @@ pub(crate) struct Backup {
 }
 
 impl Scenario {
-    /// In a third of the scenarios in which only parts of Lockstep fail, but for RayClusters and
-    /// gangs, the store goes back once. Nothing else is drawn from `rng`.
+    /// In a third of the scenarios in which only parts of Lockstep fail, except RayClusters and
+    /// gangs, the store is restored. Nothing else is drawn from `rng`.
     pub(crate) fn choose_restore(&mut self, rng: &mut Rng) {
         let may = self.profile == Profile::Calm && !self.elastic && self.gang.is_none();
         self.restores = may && rng.below(3) == 0;
@@ -44,13 +43,13 @@ impl Scenario {
 }
 
 impl World {
-    /// Copies the store, to be put back later.
+    /// Copies the store, to be restored later.
     pub(crate) fn back_up(&mut self) {
         if !self.faults_on {
             return;
         }
         if let Some(jobset) = self.api.jobset.clone() {
-            self.copy = Some(Backup {
+            self.backup = Some(Backup {
                 version: self.api.version,
                 lease_version: self.lease.version,
                 jobset,
@@ -62,12 +61,12 @@ impl World {
         self.queue.push(at, Event::Restore);
     }
 
-    /// Puts the copy back, or makes another if it is of other Jobs and pods.
+    /// Restores the copy, or makes another one if Jobs or pods have changed since.
     pub(crate) fn restore(&mut self) {
         if !self.faults_on {
             return;
         }
-        let Some(copy) = self.copy.take().filter(|copy| self.is_alike(copy)) else {
+        let Some(copy) = self.backup.take().filter(|copy| self.is_alike(copy)) else {
             return self.back_up();
         };
         let (from, to) = (self.api.version, copy.version);
@@ -80,7 +79,7 @@ impl World {
         self.api.jobset = Some(copy.jobset);
         self.api.jobs = copy.jobs;
         self.api.pods = copy.pods;
-        self.told = self.api.log.len();
+        self.notified_upto = self.api.log.len();
         for replica in 0..self.replicas.len() {
             if self.replicas[replica].leader.is_some() {
                 self.replicas[replica].is_outdated = true;
@@ -92,14 +91,14 @@ impl World {
         for node in 0..self.nodes.len() {
             let pods: Vec<String> = self.nodes[node].local.keys().cloned().collect();
             for pod in pods {
-                self.kubelet_begins_anew(node, &pod);
+                self.kubelet_restarts(node, &pod);
             }
         }
         let after = self.api.down_until - self.now + MS;
         self.poke_controllers(after);
     }
 
-    /// True if the store has changed since, and the copy has the present Jobs and pods.
+    /// True if the store has changed since the copy, but its Jobs and pods have not.
     fn is_alike(&self, copy: &Backup) -> bool {
         let jobs = |jobs: &BTreeMap<String, Arc<Job>>| {
             let uids = jobs.values().map(|job| job.metadata.uid.clone());
@@ -111,7 +110,7 @@ impl World {
                 .map(|pod| (pod.uid.clone(), pod.node, pod.deleting.is_some()));
             places.collect::<Vec<_>>()
         };
-        // The Lease was renewed since.
+        // The Lease was renewed since then.
         copy.lease_version < self.lease.version
             && self.api.jobset.is_some()
             && jobs(&copy.jobs) == jobs(&self.api.jobs)
@@ -119,8 +118,8 @@ impl World {
             && !copy.pods.is_empty()
     }
 
-    /// A leader has read this version of the Lease. True: it was higher before, so its knowledge is
-    /// void, and it has ended.
+    /// A leader has read the Lease. Returns true if its version was higher before: then the leader
+    /// has ended, since what it knows is void.
     pub(crate) fn has_lease_fallen(&mut self, replica: ReplicaIndex) -> bool {
         let version = self.lease.version;
         let Some(leader) = &mut self.replicas[replica].leader else {
@@ -130,7 +129,8 @@ impl World {
         version < before && self.sees_fall(replica)
     }
 
-    /// A leader has read this JobSet, which is older than the one that it knew. The same.
+    /// A leader that knew `known` has read the JobSet `now`. Returns true if `now` is older: then
+    /// the leader has ended.
     pub(crate) fn has_jobset_fallen(&mut self, replica: ReplicaIndex, known: &JobSet, now: &JobSet) -> bool {
         version_of(&now.metadata) < version_of(&known.metadata) && self.sees_fall(replica)
     }
@@ -140,11 +140,11 @@ impl World {
         self.say(|| format!("replica {replica} sees a version fall"));
         let leader = self.replicas[replica].leader.as_ref();
         let epoch = leader.map_or(0, |leader| leader.registry.epoch().0);
-        self.gives_up_above(replica, epoch);
+        self.end_term_above(replica, epoch);
         true
     }
 
-    /// A leader hears from nodes of a higher epoch than its own. True: it has ended.
+    /// Returns true if nodes report a higher epoch than the leader's: then the leader has ended.
     pub(crate) fn is_outbid(&mut self, replica: ReplicaIndex) -> bool {
         let highest = self.truth_epoch();
         let Some(leader) = &self.replicas[replica].leader else {
@@ -154,21 +154,21 @@ impl World {
         if self.restored_at.is_none() || !settled || leader.registry.epoch().0 >= highest {
             return false;
         }
-        self.say(|| format!("replica {replica} hears of the epoch {highest}"));
-        self.gives_up_above(replica, highest);
+        self.say(|| format!("replica {replica} learns of epoch {highest}"));
+        self.end_term_above(replica, highest);
         true
     }
 
-    /// It writes down that epochs are to go on above this one, gives up the Lease, and ends.
-    fn gives_up_above(&mut self, replica: ReplicaIndex, epoch: u64) {
+    /// The leader records that later epochs must be above this one, releases the Lease, and ends.
+    fn end_term_above(&mut self, replica: ReplicaIndex, epoch: u64) {
         self.lease.floor = self.lease.floor.max(epoch);
-        self.lease.free();
+        self.lease.release();
         let down = self.rng.span(200 * MS, 3 * SEC);
         self.replica_crash(replica, down);
     }
 }
 
-/// What a watch begins with that reads all there is.
+/// The first events of a watch that lists everything.
 fn listing(copy: &Backup) -> Vec<Change> {
     let jobset = Change::JobSet(version_of(&copy.jobset.metadata), Some(Arc::clone(&copy.jobset)));
     let jobs = copy.jobs.iter().map(|(name, job)| {

@@ -1,4 +1,4 @@
-//! Workers fail, and what they live in: agents, containers, pods, nodes.
+//! Failures of workers, and of their agents, containers, pods and nodes.
 
 use lockstep_pod_agent::target::Exit;
 
@@ -28,7 +28,7 @@ impl World {
         }
     }
 
-    /// A worker that runs fails. Returns false if none runs.
+    /// Makes a running worker fail. Returns false if none runs.
     pub(super) fn some_worker_fails(&mut self) -> bool {
         let Some(id) = self.some_container(true) else {
             return false;
@@ -85,7 +85,7 @@ impl World {
         }
     }
 
-    /// A container ends, and with it its agent.
+    /// A container ends, and its agent with it.
     pub(super) fn some_container_ends(&mut self, running: bool) {
         if let Some(id) = self.some_container(running) {
             self.note_loss(&id);
@@ -108,7 +108,7 @@ impl World {
         self.queue.push(at, Event::NodeStart { node, life });
     }
 
-    /// The node goes for good, unless it is the last one.
+    /// The node disappears for good, unless it is the last one.
     pub(super) fn node_goes(&mut self, node: NodeIndex) {
         let left = self.nodes.iter().filter(|node| !node.gone).count();
         if left > 1 && !self.nodes[node].gone {
@@ -119,8 +119,8 @@ impl World {
         }
     }
 
-    /// What hangs in the kernel comes loose.
-    pub(super) fn loosen_processes(&mut self) {
+    /// Killed processes that hang in the kernel end.
+    pub(super) fn unstick_processes(&mut self) {
         for node in 0..self.nodes.len() {
             for container in self.nodes[node].containers().cloned().collect::<Vec<_>>() {
                 let hung: Vec<u64> = self

@@ -1,4 +1,4 @@
-//! What explains a restart: each disruption, with the generations and the workers that it concerns.
+//! Causes of restarts: each disruption, with the generations and the workers that it concerns.
 
 use lockstep_api::{Target, annotations::RestartScope};
 use lockstep_core::restart::{self, Announcement, Reason, Scope};
@@ -14,8 +14,8 @@ impl World {
         self.truth.causes.push(Cause { lo, hi, counts, only });
     }
 
-    /// The same of one worker, in this pod. It concerns nobody else if its restart scope is the
-    /// worker.
+    /// Notes a cause that is a failure of one worker, in this pod. It concerns no other worker if
+    /// the restart scope is the worker.
     fn note_of(&mut self, worker: &Identity, pod: &str, lo: u64, hi: u64) {
         let only = self.has_worker_restart(worker).then(|| worker.clone());
         let counts = !self.truth.ended_by_job.contains(pod);
@@ -24,7 +24,7 @@ impl World {
 
     pub(super) fn has_worker_restart(&self, worker: &Identity) -> bool {
         let jobset = &self.scenario.jobset;
-        // A worker without an agent has none.
+        // Workers without an agent have no worker restarts.
         if self.scenario.plain || self.is_changed(&worker.0) {
             return false;
         }
@@ -34,26 +34,26 @@ impl World {
             .is_some_and(|job| job.restart_scope() == Ok(RestartScope::Worker))
     }
 
-    /// Something that may explain a restart of any generation that anybody knows of.
+    /// Notes something that may explain a restart of any generation so far.
     pub(crate) fn note_any(&mut self, counts: bool) {
         let highest = self.truth.highest;
         self.note(0, highest, counts);
     }
 
-    /// So many lies of a daemon about its own workers: any restart of their group may come of each.
+    /// Notes lies of a daemon about its own workers. Each may cause any restart of their group.
     pub(crate) fn note_lies(&mut self, number: usize) {
         for _ in 0..number {
             self.note(0, u64::MAX, true);
         }
     }
 
-    /// A request, or a suspension: it may be acted upon later.
+    /// Notes a request or a suspension, which may take effect later.
     pub(crate) fn note_wish(&mut self) {
         let highest = self.truth.highest;
         self.note(0, highest + 3, false);
     }
 
-    /// A worker that was let go is wanted again before all have forgotten it.
+    /// Notes that a dropped worker is wanted again before all parts have forgotten it.
     pub(crate) fn note_return(&mut self) {
         let highest = self.truth.highest;
         self.note(0, highest + 3, true);
@@ -90,18 +90,18 @@ impl World {
         }
     }
 
-    /// The kubelet ends a container because its pod is to go.
+    /// The kubelet ends a container because its pod is being deleted.
     pub(crate) fn note_end_of_pod(&mut self, id: &str) {
         let container = self.containers.get(id);
         let worker = container.map(|container| (container.identity.clone(), container.pod.clone()));
-        if worker.is_some_and(|(worker, pod)| !self.lets_go(&worker, &pod)) {
+        if worker.is_some_and(|(worker, pod)| !self.drops_unwanted(&worker, &pod)) {
             self.note_loss(id);
         }
     }
 
-    /// What a worker did before is forgotten.
+    /// Forgets what a worker did before.
     pub(crate) fn forget_worker(&mut self, worker: &Identity, pod: &str) {
-        self.truth.let_go.insert(pod.to_owned());
+        self.truth.dropped.insert(pod.to_owned());
         self.truth.starts.remove(worker);
         self.truth.ended.remove(worker);
     }
@@ -138,7 +138,7 @@ impl World {
                 self.truth.restarts += 1;
                 self.truth.worker_restarts += u32::from(*scope == Scope::Worker);
                 if cause.reason == Reason::ManualRequest && *scope == Scope::Worker {
-                    self.note_asked(cause, generation.0);
+                    self.note_requested(cause, generation.0);
                 }
             }
             Announcement::Climbed { .. } => self.truth.climbs += 1,
@@ -162,8 +162,8 @@ impl World {
         }
     }
 
-    /// What the kubelet has started by itself during a restart is stopped too if that becomes a
-    /// recreation.
+    /// Notes that workers which the kubelet has started by itself during a restart are stopped if
+    /// the restart becomes a recreation.
     fn note_started_by_kubelet(&mut self, generation: u64) {
         let changed = self.containers.values().map(|container| &container.identity);
         let changed: Vec<Identity> = changed
@@ -179,17 +179,17 @@ impl World {
         self.truth.causes.extend(noted);
     }
 
-    /// A worker restart was asked for: it has to be of a worker that was named, and it explains
-    /// nothing else.
-    fn note_asked(&mut self, cause: &restart::Cause, generation: u64) {
+    /// A worker restart was requested. It must be of a worker that the request named, and it
+    /// explains nothing else.
+    fn note_requested(&mut self, cause: &restart::Cause, generation: u64) {
         let Some(worker) = &cause.identity else {
-            return self.violate("nobody is restarted alone".to_owned());
+            return self.violate("a worker restart names no worker".to_owned());
         };
         let stage = worker.job.split('-').nth(1).unwrap_or_default();
         let takes = |target: &Target| target.takes(stage, &worker.job, worker.index, &worker.container);
-        if !self.truth.asked.iter().any(takes) {
+        if !self.truth.requested_targets.iter().any(takes) {
             return self.violate(format!(
-                "{worker} is restarted alone, and nobody has asked for that"
+                "{worker} is restarted by request, but no request named it"
             ));
         }
         self.truth.requested += 1;
@@ -201,8 +201,8 @@ impl World {
         });
     }
 
-    /// An agent has taken in a fact: what it knows never falls, and what ends by itself is a
-    /// failure.
+    /// An agent has processed an input. Its generation and epoch never fall, and a worker that ends
+    /// by itself has failed.
     pub(crate) fn agent_checked(&mut self, id: &str, before: &Status) {
         let Some(container) = self.containers.get(id) else {
             return;

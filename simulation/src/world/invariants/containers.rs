@@ -1,5 +1,5 @@
-//! What must hold of workers without agents: whose containers are stopped, and which generation
-//! they belong to.
+//! Invariants of workers without agents: which containers are stopped, and which generation they
+//! belong to.
 
 use lockstep_core::restart::DurablePhase;
 
@@ -11,9 +11,9 @@ use crate::world::node::container::Identity;
 use crate::world::replica::group::durable_of;
 
 impl World {
-    /// A container without an agent ends: whether all others ran then, at its generation, and the
-    /// end of the restart was durable. Those that fail while others still stop, or have not come up
-    /// yet, are started again with them.
+    /// A container ends. If it had no agent, this notes whether all others ran then, at its
+    /// generation, after a durable end of the restart. Those that fail while others still stop, or
+    /// have not come up yet, are started again with them.
     pub(super) fn note_together(&mut self, id: &str) {
         let Some(container) = self.containers.get(id) else {
             return;
@@ -103,7 +103,7 @@ impl World {
         let Some(before) = self.truth.starts.insert(identity.clone(), generation) else {
             return;
         };
-        // A generation that was not durable, and that no part remembers, is given once more.
+        // A generation that was not durable, and that no part remembers, is assigned once more.
         let durable = self.api.jobset.as_ref().map(|jobset| latest(&durable_of(jobset)));
         if generation < before && durable >= Some(before) {
             return self.violate(format!(
@@ -115,7 +115,7 @@ impl World {
         }
         if let Some(peer) = self.left_behind(&identity, &uid, (before, generation)) {
             self.violate(format!(
-                "{identity:?} is started anew at generation {generation}, while {peer:?} runs on since before its end"
+                "{identity:?} is started again at generation {generation}, while {peer:?} has run since before it ended"
             ));
         }
     }
@@ -133,7 +133,7 @@ impl World {
         let record = self.record_of(id);
         let Some((generation, next)) = record.and_then(|record| Some((record.generation.0, record.next?.0)))
         else {
-            return self.violate(format!("{id} is stopped, and no record says why"));
+            return self.violate(format!("{id} is stopped without a record of the reason"));
         };
         if self.scenario.profile == Profile::Calm {
             return self.violate(format!("{id} is stopped although no worker has failed"));
@@ -157,8 +157,8 @@ impl World {
         }
     }
 
-    /// The daemon stops a container that was made without its agent: something must have happened
-    /// to its group.
+    /// The daemon stops a container that was created without its agent: something must have
+    /// happened to its group.
     fn check_stop_without_agent(&mut self, id: &str, identity: &Identity) {
         self.truth.without_agent += 1;
         let highest = self.truth.highest;

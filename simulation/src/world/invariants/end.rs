@@ -1,4 +1,5 @@
-//! How it has to end: after the last fault all becomes well within the deadline, and stays so.
+//! The end of a history: after the last fault the system recovers within the deadline, and stays
+//! so.
 
 use std::collections::BTreeSet;
 
@@ -17,25 +18,25 @@ use crate::world::kubernetes::gangs::stage_and_index;
 use crate::world::node::container::{Container, Identity};
 use crate::world::replica::group::durable_of;
 
-/// How long after the last fault everything must be well. It includes back-off of the Job
-/// controller and of the kubelet.
+/// The system must recover within this time after the last fault. It includes the back-off of the
+/// Job controller and of the kubelet.
 const DEADLINE: Time = 1800 * SEC;
-/// The same if Jobs have a time limit: each of up to 20 restarts lasts until the limit and the
-/// grace of the pods are over.
+/// The deadline if Jobs have a time limit: each of up to 20 restarts lasts until the limit and the
+/// grace period of the pods are over.
 const LIMITED_DEADLINE: Time = 2 * DEADLINE;
-/// Time between two looks at whether all is well.
+/// Time between two checks.
 const CHECK_EVERY: Time = 5 * SEC;
-/// How long a fault may last after the last one has begun.
+/// How long faults may last after the last one has begun.
 const LONGEST_FAULT: Time = 60 * SEC;
-/// How much longer than `inplace-timeout` a group may stop or be released, for what is under way
-/// then.
+/// How much longer than `inplace-timeout` a group may take to stop or to be released, for work in
+/// progress.
 const SLACK: Time = 2 * SEC;
-/// Looks in a row that must find it well, with nothing done meanwhile.
+/// The number of checks in a row that must find the system healthy and idle.
 const CALM_CHECKS: u32 = 4;
 
 impl World {
-    /// A group stops, or is released, since then. That may not take longer than `inplace-timeout`,
-    /// once leader and API server are well.
+    /// Checks how long a group has been in this state. It may not stop, or be released, for longer
+    /// than `inplace-timeout`, once leader and API server are healthy.
     fn check_deadline(&mut self, state: &str, since: Time) {
         let longest = self.truth.longest_timeout + SLACK;
         let well = self.truth.quiet_since.unwrap_or(self.now) + LONGEST_FAULT;
@@ -46,7 +47,7 @@ impl World {
         }
     }
 
-    /// No more faults: it has to become well, and stay so.
+    /// Checks the recovery after the last fault, and schedules the next check.
     pub(crate) fn check(&mut self) {
         let states: Vec<(&str, Time)> = self
             .replicas
@@ -62,8 +63,8 @@ impl World {
         self.check_down(well, longest);
         self.check_restored(well);
         let since = *self.truth.quiet_since.get_or_insert(self.now);
-        let seen = (self.truth.prices.all, self.truth.started);
-        match self.is_well() {
+        let seen = (self.truth.requests.all, self.truth.started);
+        match self.is_healthy() {
             Ok(()) => {
                 let quiet = seen == self.truth.at_last_check;
                 self.truth.calm = if quiet { self.truth.calm + 1 } else { 0 };
@@ -80,7 +81,7 @@ impl World {
                     DEADLINE
                 };
                 if self.now > since + deadline {
-                    self.violate(format!("still not well: {why}"));
+                    self.violate(format!("still not healthy: {why}"));
                     return;
                 }
             }
@@ -90,7 +91,7 @@ impl World {
         self.queue.push(at, Event::Check);
     }
 
-    /// True if this worker runs in a container that has no agent, and is named for that.
+    /// True if this worker runs in a container that lacks its agent.
     fn runs_without_agent(&self, identity: &Identity) -> bool {
         let mut containers = self.containers.iter();
         containers.any(|(id, container)| {
@@ -98,9 +99,9 @@ impl World {
         })
     }
 
-    /// True if this container, which has no agent, came after one that ran like all others: then a
-    /// worker has failed. Later generations are forgotten with the agent; what remains is that its
-    /// worker is named as not reported.
+    /// True if this container, which lacks its agent, came after one that ran like all others: then
+    /// a worker has failed. Later generations are forgotten with the agent; all that remains is
+    /// that the status names the worker as not reported.
     fn is_unnoticed(&self, container: &Container, durable: &Durable) -> bool {
         let stage = stage_and_index(&container.identity.0).0;
         let mut others = self.containers.values();
@@ -109,8 +110,8 @@ impl World {
             && others.any(|other| other.pod == container.pod && other.started == Some(0))
     }
 
-    /// A container without its agent fails. Nobody waits for one that may come late and has not
-    /// joined.
+    /// Notes that a container without its agent has failed. Nothing waits for one that may come
+    /// late and has not joined.
     pub(crate) fn note_failure_beside(&mut self, id: &str) {
         let Some(container) = self.containers.get(id) else {
             return;
@@ -124,8 +125,8 @@ impl World {
         }
     }
 
-    /// A worker that failed at this generation without its agent, before the eyes of a daemon that
-    /// still runs, and whose peers run on.
+    /// A worker that failed at this generation without its agent, while its peers run on. The
+    /// daemon that saw the failure still runs.
     fn failed_beside(&self, generation: u64) -> Option<&Identity> {
         let mut failed = self.truth.beside.iter();
         failed.find_map(|(id, (at, (node, life)))| {
@@ -157,13 +158,13 @@ impl World {
             .sum()
     }
 
-    /// Ok if everything is as it should be in the end.
-    fn is_well(&self) -> Result<(), String> {
+    /// Returns an error if anything is not as it should be in the end.
+    fn is_healthy(&self) -> Result<(), String> {
         let Some(jobset) = &self.api.jobset else {
             return if self.live_processes() == 0 {
                 Ok(())
             } else {
-                Err("processes of a JobSet that is gone".to_owned())
+                Err("processes of a deleted JobSet are left".to_owned())
             };
         };
         if jobset.is_deleting() {
@@ -173,7 +174,7 @@ impl World {
             return if self.live_processes() == 0 {
                 Ok(())
             } else {
-                Err("processes of a JobSet that has ended".to_owned())
+                Err("processes of a JobSet that has ended are left".to_owned())
             };
         }
         let is_limited = |job: &Job| {
@@ -184,23 +185,24 @@ impl World {
             return Err("the time of a Job is not over yet".to_owned());
         }
         let durable = durable_of(jobset);
-        self.status_is_well(&durable)?;
-        self.jobs_are_well(jobset)?;
+        self.check_status_healthy(&durable)?;
+        self.check_jobs_healthy(jobset)?;
         if let Some((job, index)) = self.failed_beside(durable.generation.0) {
             return Err(format!("{job}[{index}] has failed, and its peers run on"));
         }
-        self.workers_are_well(&durable)
+        self.check_workers_healthy(&durable)
     }
 
-    /// The status says that all run, and so does a leader.
-    fn status_is_well(&self, durable: &Durable) -> Result<(), String> {
-        // Nobody can tell whether one without its agent runs.
+    /// The status and a leader agree that all workers run.
+    fn check_status_healthy(&self, durable: &Durable) -> Result<(), String> {
+        // No part can tell whether a worker without its agent runs.
         let mut identities = self.containers.values().map(|container| &container.identity);
-        let untold = identities.any(|identity| self.runs_without_agent(identity));
-        if durable.phase != DurablePhase::InSync && !(untold && durable.phase == DurablePhase::Recreating) {
+        let is_unknown = identities.any(|identity| self.runs_without_agent(identity));
+        if durable.phase != DurablePhase::InSync && !(is_unknown && durable.phase == DurablePhase::Recreating)
+        {
             return Err(format!("the status says {:?}", durable.phase));
         }
-        // Nothing waits for one that may never find room again.
+        // Nothing waits for a worker that may never find room again.
         let place = |identity: &restart::Identity| (identity.job.to_string(), identity.index);
         if durable
             .worker_restarts
@@ -208,7 +210,7 @@ impl World {
             .any(|identity| !self.lacks_room(&place(identity)) && !self.runs_without_agent(&place(identity)))
         {
             return Err(format!(
-                "the status says that {:?} are restarted alone",
+                "the status still has the worker restarts {:?}",
                 durable.worker_restarts
             ));
         }
@@ -225,9 +227,9 @@ impl World {
         Ok(())
     }
 
-    /// All Jobs are there.
-    fn jobs_are_well(&self, jobset: &JobSet) -> Result<(), String> {
-        // Those that have completed and are gone are not recreated.
+    /// All Jobs exist.
+    fn check_jobs_healthy(&self, jobset: &JobSet) -> Result<(), String> {
+        // Jobs that have completed and were deleted are not recreated.
         let jobs = completed::with_gone(jobset, self.api.jobs.values().cloned().collect());
         let there: BTreeSet<&str> = jobs
             .iter()
@@ -246,7 +248,7 @@ impl World {
     }
 
     /// Each worker that has not completed runs once, at the durable generation.
-    fn workers_are_well(&self, durable: &Durable) -> Result<(), String> {
+    fn check_workers_healthy(&self, durable: &Durable) -> Result<(), String> {
         for (name, job) in &self.api.jobs {
             let width = controllers::width(job);
             let done = controllers::completed(job);

@@ -1,4 +1,5 @@
-//! Who is let to the scheduler: by what is durable, and optional workers after the minimum.
+//! Invariants of gangs: a pod is admitted to the scheduler only after that is durable, and optional
+//! workers only after the minimum is bound.
 
 use lockstep_api::{GangPhase, GangStatus, JobSet};
 use lockstep_core::gang::gang_name;
@@ -10,7 +11,7 @@ use crate::world::kubernetes::gangs::{is_optional, stage_and_index};
 pub(super) type Gang = (String, i32, String);
 
 impl World {
-    /// These states of gangs are durable.
+    /// Notes states of gangs that are durable.
     pub(crate) fn note_gangs(&mut self, jobset: &JobSet, gangs: &[GangStatus]) {
         for gang in gangs {
             let gang_of = || {
@@ -18,7 +19,7 @@ impl World {
                 (uid, gang.restart_attempt, gang.name.clone())
             };
             if matches!(gang.phase, GangPhase::Scheduling | GangPhase::Scheduled) {
-                self.truth.let_go_gangs.insert(gang_of());
+                self.truth.admitted_gangs.insert(gang_of());
             }
             if gang.phase == GangPhase::Scheduled {
                 self.truth.bound_gangs.insert(gang_of());
@@ -37,10 +38,10 @@ impl World {
         let worker = (pod.job.clone(), pod.index);
         let gang = gang_name(jobset, stage_and_index(&pod.job).0).to_owned();
         let gang = (pod.jobset_uid.clone(), pod.recreation, gang);
-        if !self.truth.let_go_gangs.contains(&gang) {
-            self.violate(format!("{worker:?} is let go before that is durable"));
+        if !self.truth.admitted_gangs.contains(&gang) {
+            self.violate(format!("{worker:?} loses its gate before that is durable"));
         } else if is_optional(jobset, &worker) && !self.truth.bound_gangs.contains(&gang) {
-            self.violate(format!("{worker:?} is let go before the minimum is bound"));
+            self.violate(format!("{worker:?} loses its gate before the minimum is bound"));
         }
     }
 }

@@ -1,8 +1,8 @@
-//! What must hold of leaders and their epochs.
+//! Invariants of leaders and their epochs.
 //!
-//! A daemon names no epoch that no leader has had, and none lower than the one under which its node
-//! was welcomed. It obeys no leader earlier than one that a daemon of its node has obeyed. A leader
-//! that has led since before the store went back ends.
+//! A daemon reports no epoch that no leader has had, and none lower than the one under which its
+//! node was welcomed. It obeys no leader earlier than one that a daemon of its node has obeyed. A
+//! leader from before a restore of the store ends.
 
 use lockstep_proto::node::v1 as pb;
 
@@ -10,8 +10,8 @@ use crate::time::{SEC, Time};
 use crate::world::World;
 use crate::world::event::{NodeIndex, ReplicaIndex};
 
-/// How long it takes to find out, once the API server can be reached: a look at the Lease, and the
-/// time until it is lost anyway.
+/// How long a leader takes to find out about a restore once it reaches the API server: until it
+/// reads the Lease, or loses it.
 const FOUND_OUT: Time = 20 * SEC;
 
 impl World {
@@ -25,24 +25,24 @@ impl World {
         self.truth.epoch = self.truth.epoch.max(epoch);
     }
 
-    /// A daemon says this of its workers, whatever their agents have said.
+    /// A daemon reports this about its workers, whatever their agents have reported.
     pub(crate) fn check_epochs(&mut self, node: NodeIndex, workers: &[pb::WorkerState]) {
         let highest = self.truth.epoch;
         if let Some(state) = workers.iter().find(|state| state.epoch > highest) {
-            let said = state.epoch;
+            let reported = state.epoch;
             self.violate(format!(
-                "node-{node} speaks of the epoch {said}, and no leader has had more than {highest}"
+                "node-{node} reports epoch {reported}, but no leader has had more than {highest}"
             ));
         }
     }
 
-    /// A daemon introduces itself, and this is the lowest epoch that it names. An earlier leader
-    /// learns from it that there is another.
+    /// A daemon connects, and this is the lowest epoch in its snapshot. An earlier leader learns
+    /// from it that there is a later one.
     pub(crate) fn check_remembered(&mut self, node: NodeIndex, lowest: Option<u64>) {
         let welcomed = self.nodes[node].welcomed;
-        if let Some(said) = lowest.filter(|said| *said < welcomed) {
+        if let Some(reported) = lowest.filter(|reported| *reported < welcomed) {
             self.violate(format!(
-                "node-{node} introduces itself with the epoch {said}, and was welcomed under {welcomed}"
+                "node-{node} connects with epoch {reported}, but was welcomed under {welcomed}"
             ));
         }
     }
@@ -72,7 +72,7 @@ impl World {
         let leads_on = (0..self.replicas.len()).find(led_before);
         if let Some(replica) = leads_on.filter(|_| late) {
             self.violate(format!(
-                "replica {replica} leads on, by what it knew before the store went back"
+                "replica {replica} still leads by what it knew before the restore"
             ));
         }
     }

@@ -1,5 +1,5 @@
-//! What must hold whenever a worker is started: one process of it, at one generation with the
-//! others, after something that explains it.
+//! Invariants of each start of a worker: it has one process, at the generation of its peers, and
+//! something explains the start.
 
 use super::latest;
 use crate::scenario::Profile;
@@ -41,8 +41,8 @@ impl World {
         }
     }
 
-    /// What this worker may not run beside: another process of its own, or one of another
-    /// generation.
+    /// Finds a process that this worker may not run beside: another one of its own, or one of
+    /// another generation.
     fn runs_beside(&self, id: &str, generation: u64) -> Option<String> {
         let container = self.containers.get(id)?;
         let (identity, uid) = (&container.identity, &container.jobset_uid);
@@ -57,8 +57,8 @@ impl World {
                     "{id} starts {identity:?} while {other_id} still has processes of it"
                 ));
             }
-            // No restart of all may lie between two generations that run at once.
-            let restarted_alone = |process: &&Process| {
+            // No restart of the whole group may lie between two generations that run at once.
+            let is_of_other_generation = |process: &&Process| {
                 let (lower, higher) = (
                     process.generation.min(generation),
                     process.generation.max(generation),
@@ -68,13 +68,14 @@ impl World {
                     .iter()
                     .any(|of_all| lower < *of_all && *of_all <= higher)
             };
-            // A worker that was let go is on its way out, and nothing waits for that.
-            let counts = counts && !self.is_let_go(&other.identity, &other.pod);
-            // So it is with one that may come late and was started without its agent.
+            // A dropped worker is on its way out, and nothing waits for that.
+            let counts = counts && !self.is_dropped(&other.identity, &other.pod);
+            // Nor does anything wait for a worker that may come late and was started without its
+            // agent.
             let counts = counts && (self.has_joined(&other.identity) || !self.is_without_agent(other_id));
-            // Nobody but its daemon can tell that one still runs.
+            // Only its daemon can tell that a worker still runs.
             let counts = counts && !self.is_lied_about(other.node);
-            if counts && let Some(process) = other.processes.values().find(restarted_alone) {
+            if counts && let Some(process) = other.processes.values().find(is_of_other_generation) {
                 return Some(format!(
                     "{id} starts at generation {generation} while {other_id} has a process of generation {}",
                     process.generation
@@ -84,12 +85,12 @@ impl World {
         None
     }
 
-    /// Why this worker may not start yet, or not any more.
+    /// Says why this worker may not start yet, or no longer.
     fn is_untimely(&self, id: &str, generation: u64) -> Option<String> {
         let container = self.containers.get(id)?;
         let (identity, recreation) = (&container.identity, container.recreation);
-        // What its own daemon says of it may have told the leader that it ran at a generation
-        // before that was durable, or before it was its own.
+        // A lie of its own daemon may have made the leader believe that it ran at a generation
+        // before that was durable, or before it was assigned.
         let is_lied_about = self.is_lied_about(container.node);
         let jobset = self.api.jobset.as_ref();
         if let Some(jobset) = jobset.filter(|jobset| jobset.uid_str() == container.jobset_uid) {
@@ -121,8 +122,8 @@ impl World {
         None
     }
 
-    /// Why nothing explains that this worker, which ran at the generation `before`, is started
-    /// again.
+    /// Says what is wrong if nothing explains that this worker, which ran at the generation
+    /// `before`, is started again.
     fn is_unexplained(
         &self,
         identity: &Identity,
@@ -131,7 +132,7 @@ impl World {
     ) -> Option<String> {
         if let Some(peer) = self.left_behind(identity, uid, (before, generation)) {
             return Some(format!(
-                "{identity:?} ran at generation {before} and is started at {generation}, while {peer:?} runs on since before its end"
+                "{identity:?} ran at generation {before} and is started at {generation}, while {peer:?} has run since before it ended"
             ));
         }
         if self.scenario.profile == Profile::Calm {
@@ -144,7 +145,7 @@ impl World {
         let base = base.copied().unwrap_or(0);
         let explained = self.truth.causes.iter().any(|cause| {
             let concerns = cause.only.as_ref().is_none_or(|only| only == identity);
-            // The group may be at a lower one if this worker had a worker restart since.
+            // The group may be at a lower generation if this worker has had a worker restart since.
             let since = if cause.only.is_none() { base } else { before };
             concerns && cause.lo <= upto && cause.hi >= since
         });
@@ -156,7 +157,7 @@ impl World {
     }
 
     /// A worker that ran together with an earlier incarnation of this one, and is not restarted
-    /// with it. Until all of a stage have started a new leader cannot know who has.
+    /// with it. Until all workers of a stage have started, a new leader cannot know which have.
     pub(super) fn left_behind(
         &self,
         identity: &Identity,
@@ -188,7 +189,7 @@ impl World {
         peers.next().map(|other| other.identity.clone())
     }
 
-    /// A worker has ended, or what it lived in.
+    /// A worker has ended, or its container has.
     pub(crate) fn note_end(&mut self, id: &str) {
         if let Some(container) = self
             .containers

@@ -1,10 +1,10 @@
-//! What must hold of the status: it never goes back, counts each failure once and no more than
-//! allowed, and costs few writes.
+//! Invariants of the status: it never goes back, counts each failure once and no more than allowed,
+//! and takes few writes.
 //!
-//! A failure that Recreate would survive is never made terminal by being in place: in some
-//! scenarios one worker fails wherever it was started before, as if the kernel kept what it left
-//! behind for as long as its pod lives. One failure of another kind leads to that, and with all
-//! Jobs recreated all would be well again.
+//! A failure that Recreate would survive never fails a JobSet that restarts in place. In some
+//! scenarios one worker fails in every pod in which it was started before, as if the kernel kept
+//! its leftovers until the pod ends. One ordinary failure leads to that, and recreating all Jobs
+//! would end it.
 
 use std::collections::BTreeSet;
 
@@ -17,16 +17,16 @@ use crate::world::World;
 use crate::world::node::container::Identity;
 use crate::world::replica::group::durable_of;
 
-/// More generations than there can be, however often nodes lie within a history that something may
-/// have been given.
+/// No generation of a history reaches this number, however often nodes report higher ones that are
+/// plausible.
 const FARTHEST: u64 = 1 << 33;
 
-/// What may be counted if one leader sees it all: the one failure, and the first one of the worker
-/// that it restarts.
+/// How many failures may be counted if one leader sees them all: the ordinary one, and the first
+/// one of the worker with leftovers.
 const COUNTED: u32 = 2;
 
 impl World {
-    /// Somebody has written the status.
+    /// The status was written.
     pub(crate) fn check_status(&mut self, before: Option<&JobSet>, after: &JobSet, by_group: bool) {
         let (now, then) = (durable_of(after), before.map(durable_of).unwrap_or_default());
         self.truth.group_writes += u32::from(by_group);
@@ -36,18 +36,20 @@ impl World {
             self.violate(format!("the status goes back from {then:?} to {now:?}"));
         }
         let is_lied_to = self.scenario.lies_of_own.is_some();
-        // No restore of a store explains more, and numbers have to last.
+        // No restore of the store explains more, and numbers must not run out.
         if latest(&now) > FARTHEST {
             let latest = latest(&now);
-            self.violate(format!("a node is believed that there was a generation {latest}"));
+            self.violate(format!(
+                "a leader believes a node that reports generation {latest}"
+            ));
         }
-        // What a node may have counted is.
+        // A lying node may have reported a counter.
         if !is_lied_to && now.counter > then.counter && now.counter > self.truth.max_restarts {
             let max = self.truth.max_restarts;
             self.violate(format!("{} restarts are counted, {max} are allowed", now.counter));
         }
         self.check_leftovers(&now);
-        // Failures of one generation are one, except those of workers that have worker restarts.
+        // Failures at one generation count once, except those of workers that have worker restarts.
         let exact: BTreeSet<(u64, Option<&Identity>)> = self
             .truth
             .causes
@@ -63,7 +65,7 @@ impl World {
             .count();
         if !is_lied_to && now.counter as usize > exact.len() + others {
             self.violate(format!(
-                "{} restarts are counted, but workers have failed in {} generations only",
+                "{} restarts are counted, but workers have failed at only {} generations",
                 now.counter,
                 exact.len() + others
             ));
@@ -83,9 +85,9 @@ impl World {
                 "{writes} writes for {restarts} restarts of {stages} replicatedJobs"
             ));
         }
-        // But for a worker that fails again soon after each restart.
+        // A worker that fails again soon after each restart is an exception.
         if self.scenario.profile == Profile::Clean && now.phase == DurablePhase::Recreating && climbs == 0 {
-            self.violate("Jobs are made anew although every worker could be restarted in place".to_owned());
+            self.violate("Jobs are recreated although every worker could be restarted in place".to_owned());
         }
         if self.scenario.profile == Profile::Calm && (now.generation.0 > 0 || now.counter > 0) {
             self.violate(format!(
@@ -95,7 +97,7 @@ impl World {
         }
     }
 
-    /// True if this worker is about to fail because of what it left behind in its pod.
+    /// True if this worker is about to fail because of its leftovers in the pod.
     pub(crate) fn left_behind_in_pod(&mut self, id: &str) -> bool {
         let Some(container) = self.containers.get(id) else {
             return false;
@@ -111,12 +113,12 @@ impl World {
             return;
         };
         if now.phase == DurablePhase::Failed {
-            self.violate("the JobSet has failed in place, and would survive Recreate".to_owned());
+            self.violate("the JobSet has failed, and would have survived Recreate".to_owned());
         }
         if leftovers == Leftovers::WorkerRestart && now.counter > COUNTED {
             let counted = now.counter;
             self.violate(format!(
-                "{counted} restarts are counted for what one has left behind"
+                "{counted} restarts are counted because of the leftovers of one"
             ));
         }
     }

@@ -1,9 +1,9 @@
-//! A worker that nothing starts at a release never keeps its group waiting: it has no agent, and
-//! the kubelet starts its container by itself or not at all.
+//! Invariants of workers that nothing starts at a release. They have no agent, and the kubelet
+//! starts their containers by itself or not at all. They never keep their group waiting.
 //!
-//! No restart in place is begun while a leader sees such a worker, since it would end in that and
-//! be a second failure. Once it has ended its Jobs are recreated, unless another pod takes its
-//! place, or the failure policy decides.
+//! No restart in place begins while a leader sees such a worker, since the worker would end in it,
+//! and that would be a second failure. Once the worker has ended, the Jobs are recreated, unless
+//! another pod takes its place or the failure policy decides.
 
 use lockstep_api::JobSet;
 use lockstep_core::restart::{Announcement, Scope};
@@ -14,7 +14,7 @@ use crate::world::event::ReplicaIndex;
 use crate::world::kubernetes::controllers::{completed, has_condition};
 
 impl World {
-    /// A leader has decided this, by the JobSet that it knows.
+    /// A leader has made this decision about the JobSet that it knows.
     pub(crate) fn check_in_place(
         &mut self,
         replica: ReplicaIndex,
@@ -45,20 +45,19 @@ impl World {
         });
         if let Some(pod) = stays_down.map(|pod| pod.uid.clone()) {
             self.violate(format!(
-                "the group is restarted in place for generation {generation}, and nobody starts {pod} at its release"
+                "the group is restarted in place for generation {generation}, but nothing starts {pod} at its release"
             ));
         }
     }
 
-    /// A container has ended. If it failed, and nothing starts it again, its group has to do
-    /// something about it.
+    /// A container has ended. If it failed and nothing starts it again, its group has to act.
     pub(crate) fn note_down(&mut self, id: &str) {
         let Some(container) = self.containers.get(id) else {
             return;
         };
         let failed = container.exit.is_some_and(|(code, _)| code != 0);
-        // One that belonged to no generation had no peers: the Job controller replaces it in
-        // its own time. So it does after a suspension.
+        // A container that belonged to no generation had no peers: the Job controller replaces it
+        // in its own time. It also does so after a suspension.
         let was_peer = container.started.is_some() && !self.truth.was_suspended;
         if failed && was_peer && self.is_changed(&container.identity.0) {
             self.truth.down.insert(id.to_owned(), self.now);
@@ -89,12 +88,12 @@ impl World {
                 && other.recreation == container.recreation
                 && other.exit.is_none()
         });
-        // Nobody can tell what has become of workers on a node that is down.
+        // No part can tell what has become of workers on a node that is down.
         let is_seen = self.nodes[container.node].up;
         !stands || !is_open || !is_seen || is_followed || self.truth.was_suspended
     }
 
-    /// Looks at those that have ended, if leader and API server were well since then.
+    /// Checks those that have ended, if leader and API server were healthy since then.
     pub(super) fn check_down(&mut self, well: Time, longest: Time) {
         let now = self.now;
         let mut down = self.truth.down.iter();
@@ -105,7 +104,7 @@ impl World {
         });
         if let Some(id) = waits.map(|(id, _)| id.clone()) {
             self.violate(format!(
-                "{id} has ended, nobody starts it again, and its group waits for it"
+                "{id} has ended, nothing starts it again, and its group waits for it"
             ));
         }
     }

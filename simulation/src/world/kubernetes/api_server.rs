@@ -1,4 +1,4 @@
-//! The API server: objects with versions, and a log of their changes that watches are served from.
+//! The API server: objects with versions, and a log of changes for watches.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,18 +36,18 @@ pub(crate) struct Pod {
     pub(crate) recreation: i32,
     /// A gate keeps it from being bound.
     pub(crate) gated: bool,
-    /// The PodGroup that it is in.
+    /// Name of its PodGroup.
     pub(crate) group: Option<String>,
     pub(crate) node: Option<usize>,
     pub(crate) phase: PodPhase,
-    /// Since when it is being deleted.
+    /// When its deletion began.
     pub(crate) deleting: Option<Time>,
-    /// The Job controller has taken note of its end (the finalizer is gone).
+    /// The Job controller has counted its end (the finalizer is gone).
     pub(crate) accounted: bool,
     pub(crate) exit_code: Option<i32>,
-    /// Its node does not report any more.
+    /// Its node no longer reports.
     pub(crate) node_lost: bool,
-    /// A policy of the cluster has changed it: it cannot have agents.
+    /// A policy of the cluster has changed it, so it cannot have an agent.
     pub(crate) changed: bool,
 }
 
@@ -56,12 +56,12 @@ impl Pod {
         matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed)
     }
 
-    /// True if kube-scheduler is to bind it.
+    /// True if it waits for kube-scheduler to bind it.
     pub(crate) fn waits_for_node(&self) -> bool {
         self.node.is_none() && !self.gated && self.deleting.is_none() && !self.is_terminal()
     }
 
-    /// What watches show of it.
+    /// The change that watches show.
     pub(crate) fn shown(&self) -> Change {
         Change::Pod(self.uid.clone(), Some(Arc::new(self.summary())))
     }
@@ -126,9 +126,9 @@ pub(crate) struct ApiServer {
     pub(crate) pods: BTreeMap<String, Arc<Pod>>,
     pub(crate) pod_groups: BTreeMap<String, PodGroup>,
     pub(crate) log: Vec<Change>,
-    /// It answers no request until then.
+    /// Until then it answers no request.
     pub(crate) down_until: Time,
-    /// Another client writes the JobSet over and over until then.
+    /// Until then another client writes the JobSet over and over.
     pub(crate) contended_until: Time,
     uids: u64,
 }
@@ -204,7 +204,8 @@ impl ApiServer {
         }
     }
 
-    /// A merge patch of the status, on top of exactly the version that it names.
+    /// Applies a merge patch to the status if the JobSet still has the version that the patch
+    /// names.
     pub(crate) fn patch_status(
         &mut self,
         uid: &str,
@@ -228,7 +229,7 @@ impl ApiServer {
     }
 }
 
-/// Why a write is not carried out.
+/// Why a write is refused.
 #[derive(Debug)]
 pub(crate) enum Refusal {
     Conflict(Arc<JobSet>),
@@ -249,8 +250,8 @@ pub(crate) fn version_of(meta: &ObjectMeta) -> u64 {
 }
 
 impl World {
-    /// What becomes of the next request, which stands for `number` of them, and how long it is
-    /// under way.
+    /// What happens to the next request, which stands for `number` of them, and how long it
+    /// travels.
     pub(crate) fn request(&mut self, kind: Kind, number: usize) -> (Fate, Time) {
         self.note_requests(kind, number);
         let way = self.rng.span(MS / 2, 4 * MS);
@@ -267,7 +268,7 @@ impl World {
         }
     }
 
-    /// How long it takes until a replica learns that it has not reached the API server.
+    /// How long it takes a replica to learn that it has not reached the API server.
     pub(crate) fn gives_up_after(&mut self) -> Time {
         let is_refused = self.scenario.harsh_api && self.api.down_until > self.now;
         let longest = if is_refused { 3 * MS } else { 5 * SEC };

@@ -1,4 +1,4 @@
-//! Kubernetes' own controllers: Jobs, scheduling, garbage, pods of nodes that are gone.
+//! Kubernetes' controllers: Jobs, scheduling, garbage collection, pods of nodes that are gone.
 
 mod jobs;
 
@@ -17,9 +17,9 @@ use crate::world::kubernetes::api_server::{Pod, PodPhase, name_of};
 
 pub(crate) use jobs::{completed, has_condition, width};
 
-/// After this long the pods of a node that is gone are marked.
+/// The pods of a node are marked this long after it is gone.
 const NOT_READY: Time = 10 * SEC;
-/// After this long the pods of a node that is gone are removed by force.
+/// The pods of a node are removed by force this long after it is gone.
 const POD_GC: Time = 40 * SEC;
 
 /// What the Job controller remembers.
@@ -31,7 +31,7 @@ pub(crate) struct Controllers {
 }
 
 impl World {
-    /// Lets the controllers look, soon.
+    /// Schedules the controllers after this time.
     pub(crate) fn poke_controllers(&mut self, after: Time) {
         let at = self.now + after;
         if self.controllers.due.is_none_or(|due| due > at) {
@@ -128,7 +128,7 @@ impl World {
         }
     }
 
-    /// Deletes a Job in the foreground: first its pods, then itself.
+    /// Deletes a Job in the foreground: first its pods, then the Job itself.
     pub(crate) fn delete_job(&mut self, name: &str) {
         let now = self.timestamp();
         let is_deleting = |job: &Arc<Job>| job.metadata.deletion_timestamp.is_some();
@@ -146,7 +146,7 @@ impl World {
         };
         let unbound = pod.node.is_none();
         let worker = (pod.job.clone(), pod.index);
-        if !self.lets_go(&worker, uid) {
+        if !self.drops_unwanted(&worker, uid) {
             self.note_pod_loss(uid);
         }
         self.api.change_pod(uid, |pod| {
@@ -161,7 +161,8 @@ impl World {
         Timestamp::from_nanosecond(i128::from(unix(self.now, 0))).unwrap_or_default()
     }
 
-    /// The Job controller lets go of pods that have ended; those that were deleted then vanish.
+    /// The Job controller removes its finalizer from pods that have ended; deleted ones then
+    /// vanish.
     fn finish_pods(&mut self) {
         let ended: Vec<(String, bool, bool)> = self
             .api
@@ -208,7 +209,7 @@ impl World {
             if let Some(node) = self.rng.pick(&roomy).copied() {
                 self.api.change_pod(&uid, |pod| pod.node = Some(node));
             } else {
-                // For nodes that come back.
+                // Nodes may come back.
                 self.poke_controllers(5 * SEC);
             }
         }

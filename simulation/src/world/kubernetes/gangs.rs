@@ -1,8 +1,8 @@
-//! Gangs: a JobSet that starts with a minimum of its pods or not at all, on nodes where others come
-//! and go.
+//! Gangs: JobSets that start with a minimum of their pods or not at all, on nodes where pods of
+//! other users come and go.
 //!
-//! What is asked for, and how much room there is. kube-scheduler binds pods without a gate wherever
-//! there is room, in any order. What the leader does about gangs is in `gang_task`.
+//! This file has the specs of gangs and the room on nodes. kube-scheduler binds pods without a gate
+//! wherever there is room, in any order. The leader's part is in `replica/gang_task.rs`.
 
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -17,21 +17,21 @@ use crate::world::event::NodeIndex;
 use crate::world::node::container::Identity;
 
 impl Scenario {
-    /// A sixth of the scenarios with agents, but for RayClusters and those in which nothing fails
-    /// but workers, have gangs. Nothing else is drawn from `rng`.
+    /// A sixth of the scenarios with agents have gangs, except RayClusters and scenarios in which
+    /// only workers fail. Nothing else is drawn from `rng`.
     pub(crate) fn choose_gang(&mut self, rng: &mut Rng) {
         if rng.below(6) > 0 || self.plain || self.elastic || self.profile == Profile::Clean {
             return;
         }
         if rng.percent(50) {
-            // Nobody completes.
+            // No worker completes.
             self.work.clear();
         }
         let jobs = &mut self.jobset.spec.replicated_jobs;
         for job in jobs.iter_mut() {
             job.depends_on
                 .retain(|on| on.status != "Complete".into() || self.work.contains_key(&on.name));
-            ask_for_one(job);
+            request_one_cpu(job);
         }
         let listed = jobs.iter().map(|job| GangReplicatedJob {
             name: job.name.clone(),
@@ -48,7 +48,8 @@ impl Scenario {
             self.jobset.spec.startup_policy.is_some() || jobs.iter().any(|job| !job.depends_on.is_empty());
         self.gang = Some(Room {
             of_node: u64::try_from(pods).unwrap_or(0),
-            // Optional workers of one gang may take what the minimum of the next would need.
+            // Optional workers of one gang may take the room that the minimum of the next one
+            // needs.
             short: !in_stages && rng.percent(40),
         });
         if rng.percent(50) {
@@ -58,8 +59,8 @@ impl Scenario {
     }
 }
 
-/// The pods of this replicatedJob need one of something of which nodes do not have much.
-fn ask_for_one(job: &mut ReplicatedJob) {
+/// Makes each pod of this replicatedJob request one CPU.
+fn request_one_cpu(job: &mut ReplicatedJob) {
     let pod = job.template.spec.as_mut();
     let Some(pod) = pod.and_then(|spec| spec.template.spec.as_mut()) else {
         return;
@@ -72,7 +73,7 @@ fn ask_for_one(job: &mut ReplicatedJob) {
     }
 }
 
-/// Of `<jobset>-<replicatedJob>-<index>`.
+/// The replicatedJob and the index in a Job's name, `<jobset>-<replicatedJob>-<index>`.
 pub(crate) fn stage_and_index(job: &str) -> (&str, u32) {
     let mut parts = job.split('-').skip(1);
     let stage = parts.next().unwrap_or_default();
@@ -106,20 +107,20 @@ fn is_bound(jobset: &JobSet, worker: &Identity) -> bool {
 }
 
 impl World {
-    /// True if nobody may work yet in this worker's gang: a pod of it that is lost is no failure.
+    /// True if this worker's gang may not work yet: the loss of one of its pods is no failure.
     pub(crate) fn waits_for_gang(&self, worker: &Identity) -> bool {
         let jobset = self.api.jobset.as_ref();
         jobset.is_some_and(|jobset| !is_bound(jobset, worker))
     }
 
-    /// True if this worker may never come: it is above the minimum.
+    /// True if this worker may never start, since it is above the minimum.
     pub(crate) fn may_stay_away(&self, worker: &Identity) -> bool {
         let jobset = self.api.jobset.as_ref();
         jobset.is_some_and(|jobset| is_optional(jobset, worker))
     }
 
     /// True if this worker has no pod on any node and there is no room for one: it is above the
-    /// minimum, or another that is above it has taken the room.
+    /// minimum, or another worker above the minimum has taken the room.
     pub(crate) fn lacks_room(&self, worker: &Identity) -> bool {
         let short = self.scenario.gang.as_ref().is_some_and(|room| room.short);
         let mut pods = self.api.pods.values().filter(|pod| !pod.is_terminal());
@@ -144,7 +145,7 @@ impl World {
         free.saturating_sub(bound.count() as u64)
     }
 
-    /// Others come to a node, or leave it.
+    /// Pods of other users come to a node, or leave it.
     pub(crate) fn crowd(&mut self, node: NodeIndex) {
         let Some(of_node) = self.scenario.gang.as_ref().map(|room| room.of_node) else {
             return;
@@ -156,7 +157,7 @@ impl World {
         self.poke_gangs();
     }
 
-    /// In the end there is room for all, or only for the minimum.
+    /// Sets the room for the end of the history: enough for all pods, or only for the minimum.
     pub(crate) fn settle_room(&mut self) {
         let Some(room) = self.scenario.gang.clone() else {
             return;

@@ -1,5 +1,5 @@
-//! Worker groups of a RayCluster: they grow and shrink while it runs. Nothing waits for a worker
-//! that has not come yet, and one that is let go is not lost.
+//! Worker groups of a RayCluster, which grow and shrink while it runs. Nothing waits for a worker
+//! that has not joined yet, and a worker that is scaled away is not lost.
 
 use std::sync::Arc;
 
@@ -15,18 +15,18 @@ use crate::world::replica::group::durable_of;
 
 /// Name of the replicatedJob of a RayCluster's head.
 const HEAD: &str = "head";
-/// Most workers of a group.
+/// The most workers of a group.
 const WIDEST: u64 = 4;
 
 impl Scenario {
-    /// An eighth of the scenarios with agents, but for those in which nothing fails but workers,
-    /// are RayClusters: a head, and groups of workers. Nothing else is drawn from `rng`.
+    /// An eighth of the scenarios with agents are RayClusters, except scenarios in which only
+    /// workers fail: a head, and groups of workers. Nothing else is drawn from `rng`.
     pub(crate) fn choose_optional(&mut self, rng: &mut Rng) {
         if rng.below(8) > 0 || self.plain || self.profile == Profile::Clean {
             return;
         }
         self.elastic = true;
-        // Its workers never complete, and all begin at once.
+        // Its workers never complete, and all start at once.
         self.work.clear();
         self.jobset.spec.startup_policy = None;
         self.jobset.metadata.owner_references = Some(vec![OwnerReference {
@@ -42,7 +42,7 @@ impl Scenario {
             job.depends_on.clear();
             job.replicas = Some(1);
         }
-        // The head of a cluster is enough for a group; every cluster here has a group that changes.
+        // A cluster needs only a head, but every cluster here has a group that changes.
         let mut head = jobs[0].clone();
         HEAD.clone_into(&mut head.name);
         set_width(&mut head, 1);
@@ -53,7 +53,7 @@ impl Scenario {
 fn set_width(job: &mut ReplicatedJob, width: i32) {
     job.replicas = Some(i32::from(width > 0));
     if let Some(spec) = &mut job.template.spec {
-        // That of a group without workers is left as it was.
+        // The width of a group without workers stays as it is.
         let width = width.max(1);
         spec.parallelism = Some(width);
         spec.completions = Some(width);
@@ -72,8 +72,8 @@ fn wants(jobset: &JobSet, worker: &Identity) -> bool {
 }
 
 impl World {
-    /// Somebody asks for another number of workers. One that is wanted again before all have
-    /// forgotten it may be taken for lost.
+    /// A user changes the number of workers of a group. A worker that is wanted again before all
+    /// parts have forgotten it may be taken for lost.
     pub(crate) fn scale(&mut self) {
         let Some(before) = self.api.jobset.clone() else {
             return;
@@ -101,14 +101,14 @@ impl World {
             }
             self.note_return();
         }
-        let let_go = |pod: &&Arc<Pod>| {
+        let is_scaled_away = |pod: &&Arc<Pod>| {
             let worker = (pod.job.clone(), pod.index);
             wants(&before, &worker) && !wants(&after, &worker)
         };
-        let pods = self.api.pods.values().filter(let_go);
+        let pods = self.api.pods.values().filter(is_scaled_away);
         let pods: Vec<String> = pods.map(|pod| pod.uid.clone()).collect();
         self.truth.unwanted.extend(pods);
-        self.say(|| format!("group {index} is to have {width} workers"));
+        self.say(|| format!("group {index} is scaled to {width} workers"));
         self.edit(|jobset, _| *jobset = after);
     }
 
@@ -118,20 +118,20 @@ impl World {
         jobset.is_none_or(|jobset| wants(jobset, worker))
     }
 
-    /// True if nobody waits for what runs in this pod: its worker was let go, or was not wanted for
-    /// a while and has not joined again.
-    pub(crate) fn is_let_go(&self, worker: &Identity, pod: &str) -> bool {
+    /// True if nothing waits for what runs in this pod: its worker was dropped, or was unwanted for
+    /// some time and has not joined again.
+    pub(crate) fn is_dropped(&self, worker: &Identity, pod: &str) -> bool {
         let has_left = self.truth.unwanted.contains(pod) && !self.has_joined(worker);
         let is_deleting = self.api.pods.get(pod).is_some_and(|pod| pod.deleting.is_some());
-        // Of before a suspension: its gang has not come together again since, or it may come late
-        // and has not joined again.
+        // A pod from before a suspension: its gang is not complete again since, or the worker may
+        // come late and has not joined again.
         let of_before = is_deleting && (self.waits_for_gang(worker) || !self.has_joined(worker));
-        has_left || of_before || self.truth.let_go.contains(pod) || !self.is_wanted(worker)
+        has_left || of_before || self.truth.dropped.contains(pod) || !self.is_wanted(worker)
     }
 
-    /// Lets a worker go that is not wanted: if it is wanted again, it comes as a new one. Returns
-    /// true for such a worker, and for one whose gang is not complete, so that none works.
-    pub(crate) fn lets_go(&mut self, worker: &Identity, pod: &str) -> bool {
+    /// Drops a worker that is not wanted: if it is wanted again, it is a new one. Returns true for
+    /// such a worker, and for one whose gang is not complete, so that no worker of it works.
+    pub(crate) fn drops_unwanted(&mut self, worker: &Identity, pod: &str) -> bool {
         let unwanted = !self.is_wanted(worker);
         if unwanted {
             self.forget_worker(worker, pod);
@@ -139,8 +139,8 @@ impl World {
         unwanted || self.waits_for_gang(worker)
     }
 
-    /// Somebody deletes the pod of a worker that is not wanted any more: a leader that has not
-    /// heard of that yet takes it for lost.
+    /// A user deletes the pod of a worker that is no longer wanted. A leader that does not know
+    /// that yet takes the worker for lost.
     pub(crate) fn note_early_loss(&mut self, pod: &str) {
         let worker = self.api.pods.get(pod).filter(|pod| pod.deleting.is_none());
         let worker = worker.map(|pod| (pod.job.clone(), pod.index));
@@ -149,7 +149,7 @@ impl World {
         }
     }
 
-    /// True if the status says that this worker has run, or if it is not one that may come late.
+    /// True if the status says that this worker has joined, or if it may not come late.
     pub(crate) fn has_joined(&self, worker: &Identity) -> bool {
         let of_head = worker.0.split('-').nth(1) == Some(HEAD);
         let may_come_late = self.scenario.elastic && !of_head || self.may_stay_away(worker);

@@ -1,8 +1,7 @@
-//! PodGroups: what the API server keeps of them, how pods come into them, and how kube-scheduler
-//! binds these.
+//! PodGroups in the API server, how pods join them, and how kube-scheduler binds these pods.
 //!
-//! Simpler than the real ones in this: the pod webhook always answers, all pods of a group are
-//! bound at the same moment, and a group that is deleted is gone at once.
+//! This model is simpler than Kubernetes: the pod webhook always answers, all pods of a group are
+//! bound at the same moment, and a deleted group is gone at once.
 
 use std::collections::BTreeMap;
 
@@ -22,8 +21,8 @@ pub(crate) struct PodGroup {
     policy: GroupPolicy,
 }
 
-/// The gate of a new pod of a Job, and the group that it is in: by the template of the Job, and by
-/// the pod webhook.
+/// True if a new pod of a Job has a gate, and the group that it is in, by the template of the Job
+/// and the pod webhook.
 pub(crate) fn marks(job: &Job, index: u32) -> (bool, Option<String>) {
     let Some(template) = job.spec.as_ref().map(|spec| &spec.template) else {
         return (false, None);
@@ -44,8 +43,8 @@ pub(crate) fn marks(job: &Job, index: u32) -> (bool, Option<String>) {
 }
 
 impl World {
-    /// Makes a PodGroup, or replaces it if it has to match exactly. Returns its policy if the
-    /// leader learns of it.
+    /// Creates a PodGroup, or replaces it if it has to match exactly. Returns its policy if the
+    /// leader learns it.
     pub(crate) fn make_pod_group(&mut self, jobset_uid: &str, wanted: &PodGroupRef) -> Option<GroupPolicy> {
         let groups = &mut self.api.pod_groups;
         if groups.contains_key(&wanted.name) && !wanted.exact {
@@ -61,15 +60,15 @@ impl World {
         Some(wanted.policy)
     }
 
-    /// They go with their JobSet.
+    /// Deletes PodGroups whose JobSet is gone.
     pub(crate) fn collect_pod_groups(&mut self, owner: Option<&str>) {
         self.api
             .pod_groups
             .retain(|_, group| Some(group.jobset_uid.as_str()) == owner);
     }
 
-    /// Binds the pods of each PodGroup of which there are enough, with those that are bound and
-    /// have not ended, if there is room for them.
+    /// Binds the waiting pods of each PodGroup, if enough of them find room. Pods that are bound
+    /// already and have not ended count.
     pub(crate) fn schedule_groups(&mut self, nodes: &[NodeIndex]) {
         let mut groups: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for pod in self.api.pods.values().filter(|pod| pod.waits_for_node()) {
@@ -106,7 +105,7 @@ impl World {
                 }
             }
             if chosen.len() < waiting.len() {
-                // For nodes that come back.
+                // Nodes may come back.
                 self.poke_controllers(5 * SEC);
             }
         }

@@ -1,10 +1,11 @@
-//! Agents: the real state machine, between a daemon that comes and goes and a tree of processes.
+//! Agents: the real state machine, between a daemon that may restart and a tree of processes.
 
 use std::time::Duration;
 
 use lockstep_node_daemon::worker::facts::Input as DaemonInput;
 use lockstep_node_daemon::worker::types::{
-    AgentPhase, AgentState, ContainerId, Exit as DaemonExit, ExitCodes, LinkId, PodUid, Target as Told,
+    AgentPhase, AgentState, ContainerId, Exit as DaemonExit, ExitCodes, LinkId, PodUid,
+    Target as DaemonTarget,
 };
 use lockstep_pod_agent::target::{
     Action, BootNanos, Codes, Epoch, Exit, Input, Moment, Phase, Status, Target, UnixNanos,
@@ -24,7 +25,8 @@ impl World {
         }
     }
 
-    /// Gives the machine a fact and does what it says, and so on for the facts that this makes.
+    /// Gives the machine an input and carries out its actions, and does the same with the inputs
+    /// that these produce.
     pub(crate) fn agent_feed(&mut self, id: &str, input: Input) {
         let mut inputs = vec![input];
         while let Some(input) = inputs.pop() {
@@ -90,7 +92,7 @@ impl World {
             Action::Exit { code, flush } => {
                 self.say(|| format!("{id}: the agent exits with {code}"));
                 if !flush && self.rng.percent(50) {
-                    // Its last words were not sent.
+                    // Its last report was not sent.
                     self.agent_loses_link(id);
                 }
                 self.container_kill(id, code);
@@ -191,7 +193,7 @@ impl World {
         self.agent_report(id);
     }
 
-    /// The agent, or its daemon, is gone: so is the link.
+    /// The agent or its daemon is gone, and the link with it.
     pub(crate) fn agent_loses_link(&mut self, id: &str) {
         let Some(container) = self.containers.get_mut(id) else {
             return;
@@ -209,7 +211,7 @@ impl World {
     }
 
     /// The daemon sends a target.
-    pub(crate) fn agent_told(&mut self, id: &str, link: LinkId, target: Told) {
+    pub(crate) fn send_target(&mut self, id: &str, link: LinkId, target: DaemonTarget) {
         let Some(last) = self.containers.get(id).map(|container| container.last_down) else {
             return;
         };

@@ -1,4 +1,4 @@
-//! Containers: PID 1, the processes beside it, and how they end.
+//! Containers: PID 1, its other processes, and how they end.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,19 +12,19 @@ use crate::world::World;
 use crate::world::event::{Event, NodeIndex, ProcessId};
 use crate::world::node::worker::Process;
 
-/// A worker, over all of its pods: the child Job, and the index in it.
+/// A worker across all of its pods: the child Job, and the index in it.
 pub(crate) type Identity = (String, u32);
 
-/// What a container without an agent has beside others.
+/// What only a container without an agent has.
 #[derive(Debug, Clone)]
 pub(crate) struct Plain {
-    /// It is to have none: the daemon was not away.
+    /// It has no agent on purpose, and not because the daemon was away.
     pub(crate) on_purpose: bool,
-    /// How many containers of this worker came before it in its pod.
+    /// Number of earlier containers of this worker in its pod.
     pub(crate) attempt: u32,
-    /// When it was created, as its node's clock then said.
+    /// When it was created, by its node's clock.
     pub(crate) created: i64,
-    /// When it ended.
+    /// When it ended, by its node's clock.
     pub(crate) ended: i64,
 }
 
@@ -36,24 +36,24 @@ pub(crate) struct Container {
     pub(crate) jobset_uid: String,
     pub(crate) recreation: i32,
     pub(crate) identity: Identity,
-    /// Idle if there is no agent.
+    /// The agent. Without an agent it is idle.
     pub(crate) machine: Machine,
-    /// Set if there is none.
+    /// Set if there is no agent.
     pub(crate) plain: Option<Plain>,
     pub(crate) created: Time,
     /// PID 1 lives.
     pub(crate) lives: bool,
-    /// Exit code that the container ends with once the last process is gone.
+    /// The exit code, from the end of PID 1 until the container has ended.
     ending: i32,
-    /// Exit code, and when it ended.
+    /// The exit code, and when the container ended.
     pub(crate) exit: Option<(i32, Time)>,
-    /// The last generation that the worker was started with here. Without an agent: the one that it
-    /// belongs to.
+    /// The last generation at which the worker was started here. Without an agent, the generation
+    /// that it belongs to.
     pub(crate) started: Option<u64>,
-    /// The worker itself, while it is not reaped.
+    /// The worker itself, until it is reaped.
     pub(crate) worker: Option<ProcessId>,
     pub(crate) processes: BTreeMap<ProcessId, Process>,
-    /// Connection to this life of the daemon.
+    /// The connection, and the life of the daemon that it is to.
     pub(crate) link: Option<(u32, LinkId)>,
     pub(crate) pause: Time,
     pub(crate) last_up: Time,
@@ -94,7 +94,7 @@ impl Container {
         }
     }
 
-    /// The worker runs and was not told to stop.
+    /// True if the worker runs and is not being stopped.
     pub(crate) fn runs_undisturbed(&self) -> bool {
         let released = self.plain.is_some() || self.machine.status().phase == Phase::Running;
         self.lives && self.worker.is_some() && released
@@ -102,7 +102,8 @@ impl Container {
 }
 
 impl World {
-    /// PID 1 is gone: the kernel kills what is left, and the container has ended once nothing is.
+    /// PID 1 is gone. The kernel kills all other processes; when the last one is gone, the
+    /// container has ended.
     pub(crate) fn container_kill(&mut self, id: &str, code: i32) {
         self.note_end(id);
         let Some(container) = self.containers.get_mut(id).filter(|container| container.lives) else {
@@ -116,7 +117,7 @@ impl World {
         self.container_may_end(id);
     }
 
-    /// The container has ended if neither PID 1 nor any other process of it is left.
+    /// Ends the container if neither PID 1 nor any other process of it is left.
     pub(crate) fn container_may_end(&mut self, id: &str) {
         let now = self.now;
         let Some(container) = self.containers.get_mut(id) else {
@@ -142,19 +143,19 @@ impl World {
             plain.ended = at;
         }
         if self.nodes[node].up {
-            self.daemon_has_news(node);
+            self.containers_changed(node);
             let ended = Ended {
                 exit: exit(code),
                 at: UnixNanos(at),
             };
-            self.daemon_told(node, DaemonInput::Exited(ContainerId::from(id), ended));
-            // The kubelet looks once a second, or is told a little sooner.
+            self.notify_daemon(node, DaemonInput::Exited(ContainerId::from(id), ended));
+            // The kubelet looks once a second, or is notified a little sooner.
             let seen = self.rng.span(2 * MS, SEC);
             self.kubelet_later(node, &pod, seen);
         }
     }
 
-    /// Somebody outside sends SIGTERM to PID 1.
+    /// PID 1 gets SIGTERM from outside the container.
     pub(crate) fn container_terminate(&mut self, id: &str) {
         if self
             .containers
@@ -197,8 +198,8 @@ impl World {
         self.container_may_end(id);
     }
 
-    /// SIGKILL to every process from before this time that the agent may kill. Nothing to report if
-    /// there is none.
+    /// Sends SIGKILL to every process from before this time that the agent may kill. Returns `None`
+    /// if there is no process.
     pub(crate) fn processes_kill(&mut self, id: &str, before: Time) -> Option<KillReport> {
         let container = self.containers.get_mut(id)?;
         if container.processes.is_empty() {
@@ -231,8 +232,8 @@ impl World {
         Some(report)
     }
 
-    /// The daemon kills what the agent may not: what was there before the agent asked, in several
-    /// rounds.
+    /// The daemon kills processes that the agent may not kill, in several rounds: those from before
+    /// the agent asked for it.
     pub(crate) fn host_kill(&mut self, id: &str, before: Time, rounds: u8) {
         let Some(container) = self.containers.get_mut(id).filter(|container| container.lives) else {
             return;
@@ -263,7 +264,7 @@ impl World {
     }
 }
 
-/// How a container ended, as containerd says it.
+/// The end of a container as containerd reports it.
 pub(crate) fn exit(code: i32) -> DaemonExit {
     DaemonExit {
         code,

@@ -1,5 +1,5 @@
-//! The node daemon: the real table of workers and its outbox, between containerd, agents and the
-//! hub.
+//! The node daemon: the real table of workers and its outbox, between containerd, the agents and
+//! the hub.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,10 +19,10 @@ use crate::world::kubernetes::api_server::node_name;
 use crate::world::node::container::exit;
 use crate::world::node::pod_fact;
 
-/// Time between listings without news.
+/// Time between listings if nothing has happened.
 const RELIST: Time = 60 * SEC;
 
-/// One node daemon; what it is while it does not run counts for nothing.
+/// One node daemon. Its state is void while it does not run.
 #[derive(Debug)]
 pub(crate) struct Daemon {
     pub(crate) life: u32,
@@ -30,19 +30,19 @@ pub(crate) struct Daemon {
     table: Table,
     /// Workers without an agent.
     pub(crate) plain: plain::state::Table,
-    /// When the last listing of theirs arrives.
+    /// When the last listing of these workers arrives.
     pub(crate) listed: Time,
-    /// When it lists next without any news.
+    /// When it lists next if nothing happens.
     lists_again: Time,
     pub(crate) outbox: Outbox,
     links: BTreeMap<ContainerId, LinkId>,
     next_link: u64,
     pub(crate) stream: Option<StreamId>,
-    /// Until the next attempt to connect.
+    /// Pause until the next attempt to connect.
     pub(crate) pause: Time,
-    /// Containers that it was shown to have no agent.
+    /// Containers that lack their agent, by what NRI showed.
     without_agent: BTreeSet<String>,
-    /// The last released generation that it heard of, if the last order was a release.
+    /// The generation of the last order from the hub, if that was a release.
     released: Option<u64>,
 }
 
@@ -65,13 +65,14 @@ impl Daemon {
         }
     }
 
-    /// The generation at which it lets this container run, which it knows to have no agent.
+    /// The generation at which it lets this container run, if it knows that the container lacks its
+    /// agent.
     pub(crate) fn lets_run(&self, container: &str) -> Option<u64> {
         let knows = self.runs && self.without_agent.contains(container);
         self.released.filter(|_| knows)
     }
 
-    /// What it knows of its workers.
+    /// The state of all its workers.
     pub(crate) fn knows(&self) -> Vec<pb::WorkerState> {
         let all = self.table.snapshot().into_iter().chain(self.plain.snapshot());
         all.map(convert::worker_state).collect()
@@ -93,7 +94,7 @@ impl World {
         if !self.nodes[node].up || self.nodes[node].daemon.runs {
             return;
         }
-        // What /proc/uptime shows has steps of 10 ms.
+        // /proc/uptime has a resolution of 10 ms.
         let uptime = (self.now - self.nodes[node].booted_at) / (10 * MS) * (10 * MS);
         let records = self.nodes[node].records.all();
         let daemon = &mut self.nodes[node].daemon;
@@ -124,7 +125,7 @@ impl World {
         }
     }
 
-    /// The daemon's process is gone, and with it its end of every connection. Workers run on.
+    /// The daemon's process is gone, and its end of every connection with it. Workers run on.
     pub(crate) fn daemon_crash(&mut self, node: NodeIndex) {
         if !self.nodes[node].daemon.runs {
             return;
@@ -140,7 +141,7 @@ impl World {
         }
     }
 
-    /// NRI tells a plugin that has just connected of everything.
+    /// NRI shows all pods and containers to a plugin that has just connected.
     pub(crate) fn daemon_synchronize(&mut self, node: NodeIndex, daemon: u32) {
         if self.scenario.plain {
             return;
@@ -174,7 +175,7 @@ impl World {
             return;
         }
         if self.scenario.has_plain() {
-            self.daemon_news(node, daemon);
+            self.daemon_list_plain(node, daemon);
             let again = &mut self.nodes[node].daemon.lists_again;
             if *again <= self.now {
                 *again = self.now + RELIST;
@@ -213,9 +214,9 @@ impl World {
         );
     }
 
-    /// containerd tells the daemon of something, a little later; it is lost if the daemon does not
-    /// run.
-    pub(crate) fn daemon_told(&mut self, node: NodeIndex, input: Input) {
+    /// containerd notifies the daemon a little later. The notification is lost if the daemon does
+    /// not run.
+    pub(crate) fn notify_daemon(&mut self, node: NodeIndex, input: Input) {
         let daemon = &self.nodes[node].daemon;
         if daemon.runs {
             let life = daemon.life;
@@ -263,7 +264,7 @@ impl World {
     fn daemon_effects(&mut self, node: NodeIndex, effects: Effects) {
         for (id, link, target) in effects.targets {
             if self.nodes[node].daemon.links.get(&id) == Some(&link) {
-                self.agent_told(id.as_str(), link, target);
+                self.send_target(id.as_str(), link, target);
             }
         }
         for state in &effects.reports {
@@ -299,7 +300,7 @@ impl World {
         self.daemon_flush(node);
     }
 
-    /// Sends what waits, if the hub has welcomed this daemon.
+    /// Sends reports that wait, if the hub has welcomed this daemon.
     pub(crate) fn daemon_flush(&mut self, node: NodeIndex) {
         let daemon = &self.nodes[node].daemon;
         let Some(id) = daemon.stream else { return };
@@ -314,8 +315,8 @@ impl World {
         }
     }
 
-    /// What the daemon introduces itself with: all that it knows. What waited to be reported is
-    /// part of it.
+    /// The snapshot that a new stream begins with: all that the daemon knows, including reports
+    /// that waited.
     pub(crate) fn daemon_hello(&mut self, node: NodeIndex) -> Vec<pb::WorkerState> {
         let daemon = &self.nodes[node].daemon;
         drop(daemon.outbox.take(usize::MAX));
@@ -328,7 +329,7 @@ impl World {
         snapshot
     }
 
-    /// A hub has welcomed the daemon, which writes that down and then acts upon it.
+    /// A hub has welcomed the daemon, which records that and then acts on it.
     pub(crate) fn daemon_welcomed(&mut self, node: NodeIndex, epoch: u64) {
         let at = &mut self.nodes[node];
         at.welcomed = at.welcomed.max(epoch);
@@ -337,14 +338,14 @@ impl World {
         self.daemon_flush(node);
     }
 
-    pub(crate) fn daemon_hears(&mut self, node: NodeIndex, message: pb::hub_message::Kind) {
+    pub(crate) fn daemon_receives(&mut self, node: NodeIndex, message: pb::hub_message::Kind) {
         let life = self.nodes[node].daemon.life;
         match message {
             pb::hub_message::Kind::Desired(desired) => {
                 for group in &desired.groups {
                     self.say(|| {
                         format!(
-                            "{} hears: epoch {} generation {} release {} fresh {}",
+                            "{} receives: epoch {} generation {} release {} fresh {}",
                             node_name(node),
                             group.epoch,
                             group.generation,

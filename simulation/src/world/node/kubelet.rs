@@ -1,6 +1,6 @@
-//! The kubelet and containerd, as far as pods begin, end and are deleted there.
+//! The kubelet and containerd: how pods start, end and are deleted on a node.
 //!
-//! A container that is to have an agent is not created while the daemon is away if containerd
+//! While the daemon is away, a container that should have an agent is not created if containerd
 //! requires the plugin that injects the agent. Otherwise it is created without the agent.
 
 use lockstep_node_daemon::worker::facts::Input;
@@ -14,9 +14,10 @@ use crate::world::node::{LocalPod, pod_fact};
 
 /// Time between SIGTERM and SIGKILL of a pod that is deleted.
 const TERMINATION_GRACE: Time = 30 * SEC;
-/// First and longest pause before a container is started again, the first restart excepted.
+/// The first and the longest pause before a container is started again, apart from the first
+/// restart.
 const CRASH_LOOP: (Time, Time) = (10 * SEC, 300 * SEC);
-/// The back-off of a container that ran this long starts over.
+/// A container that ran this long resets its back-off.
 const CRASH_LOOP_RESET: Time = 600 * SEC;
 
 impl World {
@@ -64,7 +65,7 @@ impl World {
         }
     }
 
-    /// How long the next container of a pod has to wait.
+    /// The back-off before the next container of a pod.
     fn crash_loop(&mut self, pod: &LocalPod, current: Option<&str>, ended: Time) -> Time {
         let created = current
             .and_then(|id| self.containers.get(id))
@@ -76,7 +77,7 @@ impl World {
         (CRASH_LOOP.0 << times).min(CRASH_LOOP.1)
     }
 
-    /// Takes in what the API server says of the pod.
+    /// Reads the pod from the API server.
     fn kubelet_reads(&mut self, node: NodeIndex, uid: &str) {
         let known = self.nodes[node].local.contains_key(uid);
         let seen = self.api.pods.get(uid).cloned();
@@ -95,7 +96,7 @@ impl World {
         if !known {
             if leaving || pod.is_terminal() {
                 if !pod.is_terminal() {
-                    // Deleted before anything of it was there.
+                    // It was deleted before anything of it existed here.
                     self.api.change_pod(uid, |pod| pod.phase = PodPhase::Failed);
                 }
                 return;
@@ -123,7 +124,7 @@ impl World {
             let is_plain = local.plain;
             self.nodes[node].local.insert(uid.to_owned(), local);
             if !is_plain {
-                self.daemon_told(node, Input::PodStarted(sandbox, fact));
+                self.notify_daemon(node, Input::PodStarted(sandbox, fact));
             }
         }
         if leaving || gone {
@@ -131,8 +132,8 @@ impl World {
         }
     }
 
-    /// The kubelet was started again: it reports once more what it knows of a pod.
-    pub(crate) fn kubelet_begins_anew(&mut self, node: NodeIndex, uid: &str) {
+    /// The kubelet has restarted: it reports the state of the pod once more.
+    pub(crate) fn kubelet_restarts(&mut self, node: NodeIndex, uid: &str) {
         if let Some(pod) = self.nodes[node].local.get_mut(uid) {
             pod.running_reported = false;
         }
@@ -148,7 +149,7 @@ impl World {
         policy == Some("Never")
     }
 
-    /// SIGTERM now, SIGKILL after the grace.
+    /// Sends SIGTERM now, and SIGKILL after the grace period.
     fn kubelet_terminates(&mut self, node: NodeIndex, uid: &str) {
         let Some(pod) = self.nodes[node].local.get_mut(uid).filter(|pod| !pod.terminating) else {
             return;
@@ -165,7 +166,7 @@ impl World {
         self.kubelet_later(node, uid, MS);
     }
 
-    /// The grace is over.
+    /// The grace period is over.
     pub(crate) fn kill_pod(&mut self, node: NodeIndex, uid: &str) {
         let current = self.nodes[node]
             .local
@@ -178,8 +179,7 @@ impl World {
         self.kubelet_later(node, uid, MS);
     }
 
-    /// Nothing of the pod is left in the API server: once its containers have ended it is cleaned
-    /// away.
+    /// The pod is gone from the API server: the kubelet forgets it once its containers have ended.
     fn kubelet_forgets(&mut self, node: NodeIndex, uid: &str) {
         let Some(pod) = self.nodes[node].local.get(uid) else {
             return;
@@ -197,10 +197,10 @@ impl World {
             && !pod.plain
         {
             for id in &pod.containers {
-                self.daemon_told(node, Input::Removed(id.as_str().into()));
+                self.notify_daemon(node, Input::Removed(id.as_str().into()));
             }
             let removed = Input::PodRemoved(pod.sandbox.as_str().into(), uid.into());
-            self.daemon_told(node, removed);
+            self.notify_daemon(node, removed);
         }
     }
 
@@ -270,7 +270,7 @@ impl World {
                 id: id.as_str().into(),
                 name: "worker".to_owned(),
             };
-            self.daemon_told(node, created);
+            self.notify_daemon(node, created);
             self.agent_connect(&id);
         }
         let after = self.rng.span(5 * MS, 300 * MS);
@@ -289,7 +289,7 @@ impl World {
             return;
         };
         let ended = local.ended;
-        let is_news = !local.running_reported && !local.containers.is_empty();
+        let is_new_start = !local.running_reported && !local.containers.is_empty();
         let Some(pod) = self.api.pods.get(uid) else { return };
         if pod.is_terminal() {
             return;
@@ -305,7 +305,7 @@ impl World {
                 pod.phase = phase;
                 pod.exit_code = Some(code);
             });
-        } else if is_news {
+        } else if is_new_start {
             if let Some(pod) = self.nodes[node].local.get_mut(uid) {
                 pod.running_reported = true;
             }

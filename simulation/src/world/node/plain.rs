@@ -1,14 +1,13 @@
-//! Workers without an agent, on purpose or because the daemon was away when they were made: their
-//! containers, which the kubelet starts, and what the real table of the node daemon does about
-//! them.
+//! Workers without an agent, on purpose or because the daemon was away when they were created:
+//! their containers, which the kubelet starts, and the node daemon's real table of them.
 //!
-//! A listing through CRI is a picture of a moment ago; it shows a container and the one before it,
-//! which is all that the kubelet keeps. Requests to stop a container die with the daemon that makes
-//! them, or are refused now and then. The daemon's records outlive it, but not the machine.
+//! A listing through CRI is a moment old. It shows a container and the one before it, which is all
+//! that the kubelet keeps. Requests to stop a container die with the daemon that makes them, and
+//! some are refused. The daemon's records outlive it, but not the machine.
 //!
-//! A policy of the cluster may have changed pods after their template was judged. Such a pod says
-//! so from the start: the daemon puts no agent into it, and the kubelet starts its containers again
-//! by itself, or not at all. Workers of other pods of the group have agents.
+//! A policy of the cluster may have changed pods after their template was checked. The daemon sees
+//! that from the start and puts no agent into such a pod, and the kubelet starts its containers
+//! again by itself, or not at all. Workers in other pods of the group have agents.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -32,10 +31,10 @@ use crate::world::node::container::exit;
 use crate::world::node::pod_fact;
 use crate::world::replica::group::durable_of;
 
-/// Containers of a worker that the kubelet keeps.
+/// Number of containers of a worker that the kubelet keeps.
 const KEPT: usize = 2;
 
-/// Records of a node, in its memory.
+/// The records of a node, in memory.
 #[derive(Debug, Default)]
 pub(crate) struct Memory(RefCell<BTreeMap<PodUid, Records>>);
 
@@ -44,7 +43,7 @@ impl Memory {
         self.0.borrow().clone()
     }
 
-    /// What is written down of this container, if it is the newest whose generation is known.
+    /// The record of this container, if it is the newest one whose generation is known.
     fn of(&self, pod: &str, container: &str) -> Option<Record> {
         let all = self.0.borrow();
         let mut records = all.get(&PodUid::from(pod))?.values();
@@ -66,10 +65,10 @@ impl Journal for Memory {
 }
 
 impl Scenario {
-    /// In an eighth of the scenarios in which only Lockstep or everything fails, but for
-    /// RayClusters, gangs, Jobs whose time is limited, and those in which other workers have no
-    /// agents, a policy changes the pods of a replicatedJob, half of which are never restarted.
-    /// Nothing else is drawn from `rng`.
+    /// In an eighth of the scenarios in which Lockstep or everything fails, a policy changes the
+    /// pods of a replicatedJob. In half of these the containers are never restarted. RayClusters,
+    /// gangs, Jobs with a time limit and scenarios in which other workers have no agents are left
+    /// out. Nothing else is drawn from `rng`.
     pub(crate) fn choose_changed(&mut self, rng: &mut Rng) {
         let other =
             self.elastic || self.gang.is_some() || self.time_limited || self.plain || self.daemons_late;
@@ -80,9 +79,9 @@ impl Scenario {
         let index = rng.index(jobs.len());
         let job = &mut jobs[index];
         if let Some(metadata) = &mut job.template.metadata
-            && let Some(said) = &mut metadata.annotations
+            && let Some(annotations) = &mut metadata.annotations
         {
-            said.remove(annotations::RESTART_SCOPE);
+            annotations.remove(annotations::RESTART_SCOPE);
         }
         let pod = job.template.spec.as_mut();
         if let Some(pod) = pod.and_then(|spec| spec.template.spec.as_mut()) {
@@ -90,7 +89,7 @@ impl Scenario {
             pod.restart_policy = Some(policy.to_owned());
         }
         self.changed = Some(job.name.clone());
-        // Nobody else is without an agent.
+        // All other workers have agents.
         self.plugin_required = true;
     }
 
@@ -107,7 +106,7 @@ impl World {
         stage.is_some() && stage == self.scenario.changed.as_deref()
     }
 
-    /// What the daemon has written down of a container.
+    /// The daemon's record of a container.
     pub(crate) fn record_of(&self, id: &str) -> Option<Record> {
         let container = self.containers.get(id)?;
         self.nodes[container.node].records.of(&container.pod, id)
@@ -118,8 +117,8 @@ impl World {
         self.check_container_start(id);
         let stubborn = self.scenario.stubborn_percent;
         let with_child = self.rng.percent(stubborn);
-        // One without its agent belongs to no generation. Nobody may be released beside it at one
-        // that is given later.
+        // A worker that lacks its agent belongs to no generation. No other may be released beside
+        // it at a later one.
         let durable = self.api.jobset.as_ref().map(|jobset| durable_of(jobset));
         let since = durable.filter(|_| !self.scenario.plain);
         let since = since.map_or(0, |durable| durable.generation.0);
@@ -127,8 +126,8 @@ impl World {
         let child = with_child.then(|| self.process(since));
         let work = self.scenario.work.get(&self.stage_of(id)).copied();
         let crash = self.faults_on && self.rng.percent(self.scenario.crash_percent);
-        self.made += 2;
-        let (number, child_number) = (self.made - 1, self.made);
+        self.last_id += 2;
+        let (number, child_number) = (self.last_id - 1, self.last_id);
         let Some(container) = self.containers.get_mut(id) else {
             return;
         };
@@ -147,11 +146,11 @@ impl World {
             self.process_will_end(id, number, after, Exit::Code(0));
         }
         if let Some(node) = self.containers.get(id).map(|container| container.node) {
-            self.daemon_has_news(node);
+            self.containers_changed(node);
         }
     }
 
-    /// The first process of a container has ended by itself, or of a signal from outside.
+    /// The first process of a container has ended by itself, or by a signal from outside.
     pub(crate) fn plain_ended(&mut self, id: &str, exit: Exit) {
         let code = exit.code();
         if code != 0 {
@@ -162,17 +161,17 @@ impl World {
         self.container_kill(id, code);
     }
 
-    /// containerd says that a container has started or ended: a listing follows soon.
-    pub(crate) fn daemon_has_news(&mut self, node: NodeIndex) {
+    /// containerd reports that a container has started or ended: a listing follows soon.
+    pub(crate) fn containers_changed(&mut self, node: NodeIndex) {
         let daemon = &self.nodes[node].daemon;
         if self.scenario.has_plain() && daemon.runs {
             let daemon = daemon.life;
             let at = self.now + self.rng.span(50 * MS, 60 * MS);
-            self.queue.push(at, Event::DaemonNews { node, daemon });
+            self.queue.push(at, Event::DaemonListPlain { node, daemon });
         }
     }
 
-    pub(crate) fn daemon_news(&mut self, node: NodeIndex, daemon: u32) {
+    pub(crate) fn daemon_list_plain(&mut self, node: NodeIndex, daemon: u32) {
         if !self.daemon_lives(node, daemon) {
             return;
         }
@@ -264,8 +263,8 @@ impl World {
         plain.is_some_and(|plain| !plain.on_purpose)
     }
 
-    /// The daemon's request reaches containerd, which carries it out, or refuses, or takes long to
-    /// answer.
+    /// The daemon's request reaches containerd, which carries it out or refuses it, and may take
+    /// long to answer.
     pub(crate) fn stop_container(&mut self, node: NodeIndex, daemon: u32, id: String) {
         if !self.daemon_lives(node, daemon) {
             return;
@@ -281,7 +280,7 @@ impl World {
             let lives = self.containers.get(&id).is_some_and(|container| container.lives);
             if lives {
                 self.check_stop(&id);
-                self.say(|| format!("{id}: is stopped for a restart"));
+                self.say(|| format!("{id}: the container is stopped for a restart"));
             }
             self.container_kill(&id, 137);
         }

@@ -1,27 +1,27 @@
-//! Worker processes: how they end by themselves, at SIGTERM and at SIGKILL.
+//! Worker processes: how they end by themselves, by SIGTERM and by SIGKILL.
 
 use lockstep_pod_agent::target::{Exit, Heartbeat, Input};
 
-use crate::scenario::TERMINAL_CODE;
+use crate::scenario::{Profile, TERMINAL_CODE};
 use crate::time::{MS, SEC, Time, US};
 use crate::world::World;
 use crate::world::event::{Event, ProcessId};
 
-/// A process that lives.
+/// A live process.
 #[derive(Debug, Clone)]
 pub(crate) struct Process {
     pub(crate) since: Time,
-    /// The count that it was started with.
+    /// The generation at which it was started.
     pub(crate) generation: u64,
-    /// What SIGTERM does: after this time it ends, with this exit. None: it ignores it.
+    /// When it ends after SIGTERM, and with which exit. `None` if it ignores SIGTERM.
     at_sigterm: Option<(Time, Exit)>,
-    /// How long it takes to die of SIGKILL.
+    /// How long it takes to die after SIGKILL.
     pub(crate) dies_after: Time,
-    /// It has got its SIGKILL.
+    /// It has received SIGKILL.
     pub(crate) killed: bool,
     /// The agent may not kill it.
     pub(crate) protected: bool,
-    /// It does nothing between these times, and gives no heartbeat.
+    /// It hangs between these times, and gives no heartbeat.
     hangs: (Time, Time),
 }
 
@@ -36,8 +36,8 @@ impl World {
         let stage = self.stage_of(id);
         let work = self.scenario.work.get(&stage).copied();
         let crash = self.faults_on && self.rng.percent(self.scenario.crash_percent);
-        self.made += 2;
-        let (number, child_number) = (self.made - 1, self.made);
+        self.last_id += 2;
+        let (number, child_number) = (self.last_id - 1, self.last_id);
         let Some(container) = self.containers.get_mut(id) else {
             return;
         };
@@ -108,13 +108,13 @@ impl World {
         }
     }
 
-    /// How a worker fails.
+    /// A way in which a worker fails.
     pub(crate) fn some_failure(&mut self) -> Exit {
         match self.rng.below(10) {
             0..5 => Exit::Code(1),
             5..8 => Exit::Signal(9),
             8 => Exit::Signal(11),
-            _ if self.scenario.profile == crate::scenario::Profile::Wild => Exit::Code(TERMINAL_CODE),
+            _ if self.scenario.profile == Profile::Wild => Exit::Code(TERMINAL_CODE),
             _ => Exit::Code(2),
         }
     }
@@ -154,7 +154,7 @@ impl World {
             .push(self.now + after, Event::Pulse { container, process });
     }
 
-    /// The agent looks whether its worker has given a heartbeat in time.
+    /// The agent checks if its worker has given a heartbeat in time.
     pub(crate) fn pulse(&mut self, id: &str, process: ProcessId) {
         let now = self.now;
         let Some(container) = self.containers.get(id).filter(|container| container.lives) else {
@@ -169,13 +169,13 @@ impl World {
         let timeout = container.machine.heartbeat_timeout();
         let timeout = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
         let (from, until) = worker.hangs;
-        let said = container.machine.status().heartbeat;
+        let last = container.machine.status().heartbeat;
         let (heartbeat, next) = if timeout == 0 {
             (None, SEC)
         } else if now >= until {
             (Some(Heartbeat::Well), timeout)
-        } else if matches!(said, Heartbeat::Awaited | Heartbeat::Overdue) {
-            // Before the first one nothing is missed.
+        } else if matches!(last, Heartbeat::Awaited | Heartbeat::Overdue) {
+            // Before the first heartbeat none can be missed.
             let ready = container.machine.ready_timeout();
             let ready = u64::try_from(ready.as_nanos()).unwrap_or(u64::MAX);
             let overdue = ready > 0 && now >= worker.since.saturating_add(ready);
@@ -191,7 +191,7 @@ impl World {
         self.pulse_in(id, process, next);
     }
 
-    /// SIGTERM to every process.
+    /// Sends SIGTERM to every process.
     pub(crate) fn processes_terminate(&mut self, id: &str) {
         let Some(container) = self.containers.get(id) else {
             return;

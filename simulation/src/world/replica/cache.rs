@@ -10,14 +10,14 @@ use lockstep_core::jobset::pod::PodSummary;
 use crate::time::{SEC, Time};
 use crate::world::kubernetes::api_server::{Change, KINDS, version_of};
 
-/// How long a write of one's own is believed that the watch does not confirm.
+/// How long the replica believes its own write if the watch does not confirm it.
 const BELIEVED: Time = 10 * SEC;
 
-/// What the watches have shown, completed by what this process has written.
+/// What the watches have shown, and what this process has written.
 #[derive(Debug, Default)]
 pub(crate) struct Cache {
     pub(super) read: [usize; KINDS],
-    /// How many changes it has taken in.
+    /// Number of changes that it has applied.
     pub(crate) changes: u64,
     pub(crate) jobset: Option<Arc<JobSet>>,
     jobset_version: u64,
@@ -28,7 +28,7 @@ pub(crate) struct Cache {
 }
 
 impl Cache {
-    /// Takes in the log up to this entry, as far as it is of one kind.
+    /// Applies the changes of one kind up to this entry of the log.
     pub(super) fn read(&mut self, log: &[Change], kind: usize, upto: usize) {
         let from = self.read[kind];
         if upto <= from {
@@ -66,7 +66,7 @@ impl Cache {
         self.jobs.values().filter_map(|(_, job)| job.clone()).collect()
     }
 
-    /// The JobSet with own writes.
+    /// The JobSet, with own writes.
     pub(crate) fn completed_jobset(&self, now: Time) -> Option<Arc<JobSet>> {
         let seen = self.jobset.as_ref()?;
         match &self.wrote_jobset {
@@ -81,7 +81,7 @@ impl Cache {
         }
     }
 
-    /// The Jobs with own writes. True: some of it is not confirmed.
+    /// The Jobs, with own writes. True if some of these are not confirmed.
     pub(crate) fn completed_jobs(&self, now: Time) -> (Vec<Arc<Job>>, bool) {
         let mut jobs: BTreeMap<String, Arc<Job>> = self
             .jobs

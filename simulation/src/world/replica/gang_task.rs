@@ -1,7 +1,7 @@
-//! The leader's task that starts gangs: what the control plane's own does, around the real
+//! The leader's task that starts gangs. It does what the control plane's task does around the real
 //! decisions.
 //!
-//! Simpler than the real one in this: nodes and gates are seen as they are, and not a moment later.
+//! This model is simpler: it sees the present state of nodes and gates, not that of a moment ago.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,28 +26,29 @@ use crate::world::event::{Event, ReplicaIndex};
 use crate::world::kubernetes::api_server::{Refusal, node_name};
 use crate::world::kubernetes::gangs::stage_and_index;
 
-/// How often a status is written of which only the message has changed.
+/// How often a status is written if only its message has changed.
 const REPEAT: Time = 10 * SEC;
-/// How soon nodes are looked at again while a gang waits.
+/// Time between looks at nodes while a gang waits.
 const LOOK_AGAIN: Time = 5 * SEC;
-/// How often a PodGroup is made that is not known to be gone.
+/// Time after which a PodGroup is created again if it is not known to be gone.
 const MAKE_AGAIN: Time = 300 * SEC;
 /// The longest wait after a write that failed.
 const LONGEST: Time = 30 * SEC;
 
-/// What the task is doing.
+/// The state of the task.
 #[derive(Debug, Default)]
 pub(crate) struct GangTask {
     due: Option<Time>,
-    /// Requests that were not answered yet, and whether one of them has failed.
+    /// Number of requests without an answer.
     under_way: u32,
+    /// Set if one of them has failed.
     failed: bool,
     failures: u32,
-    /// Nothing is done before.
+    /// The task does nothing before then.
     retry_at: Time,
     /// When a message was last written.
-    told_at: Option<Time>,
-    /// PodGroups that were made, their policy as far as it is known, and when.
+    message_written_at: Option<Time>,
+    /// PodGroups that were created, with their policy, if it is known, and the time.
     made: BTreeMap<String, (Option<GroupPolicy>, Time)>,
 }
 
@@ -78,7 +79,7 @@ impl World {
         }
     }
 
-    /// Time as the clock on the wall of this replica's machine shows it.
+    /// The time by the wall clock of this replica's machine.
     fn wall_clock(&self, replica: ReplicaIndex) -> Timestamp {
         let nanos = unix(self.now, self.replica_clocks[replica]);
         Timestamp::from_nanosecond(i128::from(nanos)).unwrap_or_default()
@@ -93,7 +94,7 @@ impl World {
             return;
         }
         leader.gangs.due = None;
-        let (retry_at, told_at) = (leader.gangs.retry_at, leader.gangs.told_at);
+        let (retry_at, written_at) = (leader.gangs.retry_at, leader.gangs.message_written_at);
         if leader.gangs.under_way > 0 {
             return;
         }
@@ -121,19 +122,19 @@ impl World {
             self.gang_step_at(replica, now + u64::try_from(after).unwrap_or(0).max(MS));
         }
         if decisions.waiting > 0 {
-            // For nodes that come back.
+            // Nodes may come back.
             self.gang_step_at(replica, now + LOOK_AGAIN);
         }
         for decision in decisions.jobsets {
             let mut requests = Vec::new();
             if let Some(write) = decision.write {
-                let again = told_at.map(|at| at + REPEAT).filter(|again| now < *again);
+                let again = written_at.map(|at| at + REPEAT).filter(|again| now < *again);
                 match again.filter(|_| !write.urgent) {
                     Some(again) => self.gang_step_at(replica, again),
                     None => {
                         requests.push(GangRequest::Write(Arc::clone(&jobset), write.gangs));
                         if !write.urgent {
-                            self.told(replica);
+                            self.note_message_written(replica);
                         }
                     }
                 }
@@ -152,19 +153,19 @@ impl World {
                 requests = vec![GangRequest::Discard(decision.discard, requests)];
             }
             for request in requests {
-                self.ask_for_gang(replica, request);
+                self.send_gang_request(replica, request);
             }
         }
     }
 
-    fn told(&mut self, replica: ReplicaIndex) {
+    fn note_message_written(&mut self, replica: ReplicaIndex) {
         let now = self.now;
         if let Some(leader) = &mut self.replicas[replica].leader {
-            leader.gangs.told_at = Some(now);
+            leader.gangs.message_written_at = Some(now);
         }
     }
 
-    /// The PodGroups that the leader has not made yet, as far as it knows.
+    /// The PodGroups that the leader has not created yet, as far as it knows.
     fn groups_to_make(
         &mut self,
         replica: ReplicaIndex,
@@ -251,13 +252,13 @@ impl World {
             .collect()
     }
 
-    fn ask_for_gang(&mut self, replica: ReplicaIndex, request: GangRequest) {
+    fn send_gang_request(&mut self, replica: ReplicaIndex, request: GangRequest) {
         let (now, life) = (self.now, self.replicas[replica].life);
         let Some(leader) = &mut self.replicas[replica].leader else {
             return;
         };
         leader.gangs.under_way += 1;
-        let (kind, number) = request.price();
+        let (kind, number) = request.kind_and_number();
         let (fate, after) = self.request(kind, number);
         let event = Event::GangRequest {
             replica,
@@ -268,14 +269,14 @@ impl World {
         self.queue.push(now + after, event);
     }
 
-    /// The request reaches the API server, or does not.
+    /// The request reaches the API server or is lost.
     pub(crate) fn gang_request(
         &mut self,
         (replica, life): (ReplicaIndex, u32),
         request: GangRequest,
         fate: Fate,
     ) {
-        let (kind, _) = request.price();
+        let (kind, _) = request.kind_and_number();
         let (mut known, mut made, mut then) = (None, None, Vec::new());
         let mut done = self.is_carried_out(replica, fate);
         if done {
@@ -340,7 +341,7 @@ impl World {
         done: bool,
     ) {
         for request in then {
-            self.ask_for_gang(replica, request);
+            self.send_gang_request(replica, request);
         }
         let now = self.now;
         let at = &mut self.replicas[replica];

@@ -1,4 +1,4 @@
-//! The task of the group: what the control plane's own does, around the real coordinator.
+//! The task of a group. It does what the control plane's task does around the real coordinator.
 
 use std::sync::Arc;
 
@@ -18,11 +18,11 @@ use crate::world::kubernetes::api_server::{Refusal, version_of};
 use crate::world::replica::cache::Cache;
 use crate::world::replica::pods::Pods;
 
-/// How far a write has come.
+/// The state of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Writing {
     Idle,
-    Under,
+    InProgress,
     Retry(Time),
 }
 
@@ -32,42 +32,42 @@ pub(crate) struct Group {
     pub(crate) link: GroupLink,
     pub(crate) coordinator: Coordinator,
     known: Arc<JobSet>,
-    sight: Option<Sight>,
+    last: Option<LastObservation>,
     writing: Writing,
     writes: StatusWrites,
     generation: Generation,
     pub(crate) pods: Pods,
-    /// When to look again in any case.
+    /// When to take the next step in any case.
     again_at: Option<Time>,
-    /// Where it is, and since when.
+    /// Its state, and when it entered it.
     pub(crate) state: (&'static str, Time),
 }
 
-/// What was seen last.
-struct Sight {
+/// The last observation.
+struct LastObservation {
     observation: real::Observation,
-    /// The JobSet at that time, and how many changes the cache had taken in.
+    /// The JobSet at that time, and the number of changes that the cache had applied.
     known: Arc<JobSet>,
     changes: u64,
 }
 
-/// What a group sees.
+/// A new observation.
 struct Look {
-    sight: real::Observation,
-    /// How new it is.
-    heard: real::Urgency,
-    /// What nodes have said, taken in piece by piece, is not what a full read shows.
+    observation: real::Observation,
+    /// How urgent the changes are.
+    urgency: real::Urgency,
+    /// The reports of nodes, applied one by one, are not what a full read shows.
     missed: bool,
 }
 
 impl Group {
-    /// Nothing is being written, and nothing waits to be.
+    /// Nothing is being written or waits to be written.
     pub(crate) fn is_idle(&self) -> bool {
         self.writing == Writing::Idle
     }
 
-    fn keep(&mut self, observation: real::Observation, changes: u64) {
-        self.sight = Some(Sight {
+    fn remember(&mut self, observation: real::Observation, changes: u64) {
+        self.last = Some(LastObservation {
             observation,
             known: Arc::clone(&self.known),
             changes,
@@ -97,45 +97,45 @@ impl Group {
             self.known = Arc::clone(seen);
         }
         let durable = durable_of(&self.known);
-        let kept = self.sight.take();
-        let kept = kept.filter(|sight| Arc::ptr_eq(&sight.known, &self.known));
+        let last = self.last.take();
+        let last = last.filter(|last| Arc::ptr_eq(&last.known, &self.known));
         // The same objects make the same view.
-        let same = kept.as_ref().filter(|sight| sight.changes == cache.changes);
+        let same = last.as_ref().filter(|last| last.changes == cache.changes);
         let mut view = match same {
-            Some(sight) => sight.observation.view().clone(),
+            Some(last) => last.observation.view().clone(),
             None => self.view(cache, &durable),
         };
         view.gathered.policy.replaces_pods = replaces_pods;
-        // Only what nodes have said is news if nothing else has changed.
-        let kept = match same {
-            Some(_) => kept,
-            None => kept.filter(|sight| *sight.observation.view() == view),
+        // If nothing else has changed, only the reports of nodes can be new.
+        let last = match same {
+            Some(_) => last,
+            None => last.filter(|last| *last.observation.view() == view),
         };
-        let mut heard = real::Urgency::Step;
-        let news = kept.map(|mut sight| {
-            heard = sight.observation.listen(&self.link);
-            sight.observation
+        let mut urgency = real::Urgency::Step;
+        let updated = last.map(|mut last| {
+            urgency = last.observation.listen(&self.link);
+            last.observation
         });
-        let whole = real::Observation::new(view, &self.known, &self.link, durable);
-        let missed = news
+        let full = real::Observation::new(view, &self.known, &self.link, durable);
+        let missed = updated
             .as_ref()
-            .is_some_and(|news| news.observed() != whole.observed());
+            .is_some_and(|updated| updated.observed() != full.observed());
         Look {
-            sight: news.unwrap_or(whole),
-            heard,
+            observation: updated.unwrap_or(full),
+            urgency,
             missed,
         }
     }
 }
 
-/// What the status says of restarts in place.
+/// The restart in place that the status shows.
 pub(crate) fn durable_of(jobset: &JobSet) -> Durable {
     let status = jobset.status.as_ref();
     real::durable_from(status.and_then(|status| status.in_place_restart.as_ref()))
 }
 
 impl World {
-    /// Time as the process of this replica counts it.
+    /// The time by the clock of this replica's process.
     fn replica_clock(&self, replica: ReplicaIndex) -> UnixNanos {
         UnixNanos(unix(self.now, self.replicas[replica].clock_ahead))
     }
@@ -145,11 +145,11 @@ impl World {
         if let Some(leader) = &mut self.replicas[replica].leader {
             leader.owes_step = true;
         }
-        self.group_has_news(replica);
+        self.reports_changed(replica);
     }
 
-    /// A node may have said something.
-    pub(crate) fn group_has_news(&mut self, replica: ReplicaIndex) {
+    /// A node may have reported something.
+    pub(crate) fn reports_changed(&mut self, replica: ReplicaIndex) {
         let at = self.now + self.rng.span(20 * US, 300 * US);
         self.group_step_at(replica, at);
     }
@@ -173,7 +173,7 @@ impl World {
         }
     }
 
-    /// Starts and ends the group's task as the JobSet comes and goes, and lets it take a step.
+    /// Starts the group's task with its JobSet and ends it with it, and takes a step.
     pub(crate) fn group_event(&mut self, replica: ReplicaIndex, due: Time) {
         let Some(leader) = &mut self.replicas[replica].leader else {
             return;
@@ -209,7 +209,7 @@ impl World {
                 link,
                 coordinator,
                 known: jobset,
-                sight: None,
+                last: None,
                 writing: Writing::Idle,
                 writes: StatusWrites::default(),
                 generation: Generation::default(),
@@ -237,24 +237,24 @@ impl World {
             group.writing = Writing::Idle;
         }
         let Look {
-            mut sight,
-            heard,
+            mut observation,
+            urgency,
             missed,
         } = group.look(cache, replaces_pods);
         let is_due = group.again_at.is_some_and(|at| at <= now);
-        if heard < real::Urgency::Hello && !owes_step && !is_due {
-            group.keep(sight, cache.changes);
+        if urgency < real::Urgency::Hello && !owes_step && !is_due {
+            group.remember(observation, cache.changes);
             let again_at = group.again_at;
             if missed {
-                self.violate("what nodes have said was missed".to_owned());
+                self.violate("a report of a node was missed".to_owned());
             }
             if let Some(at) = again_at {
                 self.group_step_at(replica, at);
             }
             return;
         }
-        let view = sight.view();
-        let out = group.coordinator.step(sight.observed(), clock);
+        let view = observation.view();
+        let out = group.coordinator.step(observation.observed(), clock);
         let state = group.coordinator.state_name();
         let generation = group.coordinator.generation();
         let changed = group.state.0 != state || generation != group.generation;
@@ -282,10 +282,10 @@ impl World {
         group.again_at = again_at;
         let uid = group.uid.clone();
         let known = Arc::clone(&group.known);
-        sight.wait_for(out.step_delay);
-        group.keep(sight, cache.changes);
+        observation.wait_for(out.step_delay);
+        group.remember(observation, cache.changes);
         if missed {
-            self.violate("what nodes have said was missed".to_owned());
+            self.violate("a report of a node was missed".to_owned());
         }
         if changed {
             self.say(|| format!("replica {replica}: the group is {state} at generation {generation}"));
@@ -329,7 +329,7 @@ impl World {
             return;
         };
         let Some(group) = &mut leader.group else { return };
-        group.writing = Writing::Under;
+        group.writing = Writing::InProgress;
         let uid = group.uid.clone();
         self.say(|| {
             format!(
@@ -348,7 +348,7 @@ impl World {
         self.queue.push(self.now + after, event);
     }
 
-    /// The write reaches the API server, or does not.
+    /// The write reaches the API server or is lost.
     pub(crate) fn group_write_arrives(
         &mut self,
         (replica, life): (ReplicaIndex, u32),
@@ -378,7 +378,7 @@ impl World {
             written = Written::Failed;
         }
         if !matches!(written, Written::Done(_)) {
-            self.note_in_vain(Kind::Group);
+            self.note_failed_request(Kind::Group);
         }
         let event = Event::GroupWritten {
             replica,
@@ -420,7 +420,7 @@ impl World {
                 }
             }
             Written::Gone => {
-                // The task ends; the manager starts no other before the JobSet changes.
+                // The task ends. The manager starts no other one before the JobSet changes.
                 group.link.forget();
                 leader.group = None;
                 return;

@@ -1,5 +1,5 @@
-//! Pods that the leader creates and deletes: lost ones are replaced for the Job controller to
-//! adopt, those of workers that failed too often go.
+//! Pods that the leader creates and deletes. It replaces lost pods with new ones, which the Job
+//! controller adopts, and deletes those of workers that failed too often.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +13,10 @@ use crate::world::World;
 use crate::world::event::request::{Fate, Kind, PodRequest};
 use crate::world::event::{Event, ReplicaIndex};
 
-/// How long what was done is believed although no watch shows it.
+/// How long a completed request is believed although no watch shows it.
 const BELIEVED: Time = 10 * SEC;
 
-/// What a group remembers of its pods, and what it is doing about them.
+/// What a group remembers of its pods, and its requests about them.
 #[derive(Default)]
 pub(crate) struct Pods {
     lost: LostPods,
@@ -33,7 +33,7 @@ struct Attempt {
 }
 
 impl Attempt {
-    /// Begins the attempt if it is time. Returns true if it begins.
+    /// Begins the attempt if it is due. Returns true if it begins.
     fn begin(&mut self, now: Time) -> bool {
         let begins = !self.under_way && self.again <= now;
         self.under_way |= begins;
@@ -53,7 +53,7 @@ impl Attempt {
 }
 
 impl Pods {
-    /// What to ask the API server for now, and when to look again.
+    /// The requests to send now, and when to look again.
     pub(crate) fn look(
         &mut self,
         places: Option<&BTreeMap<PodPlace, Occupancy>>,
@@ -114,9 +114,9 @@ impl Pods {
 
 impl World {
     /// Sends a request of a group about one of its pods.
-    pub(crate) fn ask_for_pod(&mut self, replica: ReplicaIndex, group: &str, request: PodRequest) {
+    pub(crate) fn send_pod_request(&mut self, replica: ReplicaIndex, group: &str, request: PodRequest) {
         let life = self.replicas[replica].life;
-        // The Job and its pods, each.
+        // One reads the Job, and one its pods.
         let number = if matches!(request, PodRequest::Look(_)) {
             2
         } else {
@@ -133,7 +133,7 @@ impl World {
         self.queue.push(self.now + after, event);
     }
 
-    /// The request reaches the API server, or does not.
+    /// The request reaches the API server or is lost.
     pub(crate) fn pod_request(
         &mut self,
         (replica, life): (ReplicaIndex, u32),
@@ -149,7 +149,7 @@ impl World {
                     let missing = self.is_missing(replacement);
                     if missing && fate == Fate::Answered && self.replica_lives(replica, life) {
                         let create = PodRequest::Create(replacement.clone());
-                        return self.ask_for_pod(replica, &group, create);
+                        return self.send_pod_request(replica, &group, create);
                     }
                 }
                 PodRequest::Create(replacement) => self.create_replacement(replica, replacement),
@@ -170,7 +170,7 @@ impl World {
         self.queue.push(self.now + after, event);
     }
 
-    /// True if the Job wants a pod there and has only pods that are known to have ended.
+    /// True if the Job wants a pod for this index and has only pods that are known to have ended.
     fn is_missing(&self, replacement: &Replacement) -> bool {
         let PodPlace { job, index } = &replacement.place;
         let wants = self.api.jobs.get(job).is_some_and(|job| {

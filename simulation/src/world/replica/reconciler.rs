@@ -15,9 +15,9 @@ use crate::world::event::request::{Fate, Kind};
 use crate::world::event::{Event, ReplicaIndex};
 use crate::world::kubernetes::api_server::{name_of, version_of};
 
-/// How long a status that differs in nothing but counts may be held back.
+/// How long a status that differs only in counts may be held back.
 const HELD: Time = 200 * MS;
-/// Look again after a write of one's own that the watch has not shown.
+/// When to look again after an own write that the watch has not shown.
 const LOOK_AGAIN: Time = 10 * SEC;
 
 impl World {
@@ -109,7 +109,8 @@ impl World {
             .push(self.now + after, Event::Planned { replica, life, done });
     }
 
-    /// When a replica learns what has become of its request, and whether it learns that it is done.
+    /// After how long a replica learns what has happened to its request. True if it learns that the
+    /// request is done.
     pub(crate) fn answer(
         &mut self,
         replica: ReplicaIndex,
@@ -124,7 +125,7 @@ impl World {
             Fate::Lost { known_after } | Fate::AnswerLost { known_after } => (known_after, false),
         };
         if !done {
-            self.note_in_vain(kind);
+            self.note_failed_request(kind);
         }
         (after, done)
     }
@@ -167,7 +168,7 @@ impl World {
         self.queue.push(self.now + after, event);
     }
 
-    /// Carries out what the plan wants of Jobs. False: something was not as expected.
+    /// Carries out the plan's changes of Jobs. Returns false if something is not as expected.
     fn change_jobs(&mut self, replica: ReplicaIndex, plan: &Plan) -> bool {
         for job in &plan.delete_jobs {
             let exact = self
@@ -238,7 +239,8 @@ impl World {
         all
     }
 
-    /// The whole status, on top of exactly the version that was decided on.
+    /// The whole status arrives. It is written if the JobSet still has the version that the plan
+    /// was made for.
     pub(crate) fn plan_status_arrives(
         &mut self,
         from: (ReplicaIndex, u32),

@@ -1,5 +1,5 @@
-//! Steps of the group's task that take time: what one decides comes later, and meanwhile the task
-//! takes in nothing.
+//! Slow steps of the group's task: their decisions take effect later, and until then the task takes
+//! no input.
 
 use crate::rng::Rng;
 use crate::scenario::{Leftovers, Profile, Scenario};
@@ -9,8 +9,8 @@ use crate::world::event::request::Stepped;
 use crate::world::event::{Event, ReplicaIndex};
 
 impl Scenario {
-    /// In a tenth of the scenarios in which parts of Lockstep fail, the leader's steps take up to 2
-    /// s. Nothing else is drawn from `rng`.
+    /// In a tenth of the scenarios in which parts of Lockstep fail, the leader's steps take up to
+    /// two seconds. Nothing else is drawn from `rng`.
     pub(crate) fn choose_slow(&mut self, rng: &mut Rng) {
         let may = self.profile != Profile::Clean && self.leftovers != Some(Leftovers::WorkerRestart);
         self.slow_steps = rng.below(10) == 0 && may;
@@ -39,12 +39,12 @@ impl World {
         if !self.scenario.slow_steps {
             return 0;
         }
-        // Most take milliseconds, and now and then one is of a large group on a busy machine.
+        // Most take milliseconds. Some are those of a large group on a busy machine.
         let most = if self.rng.percent(10) { 2 * SEC } else { 50 * MS };
         self.rng.span(MS, most)
     }
 
-    /// A step that takes time is over.
+    /// A slow step is over.
     pub(crate) fn group_stepped(&mut self, replica: ReplicaIndex, stepped: Stepped) {
         let Some(leader) = &mut self.replicas[replica].leader else {
             return;
@@ -52,8 +52,8 @@ impl World {
         leader.is_stepping = false;
         self.carry_out(replica, stepped);
         self.hub_flush(replica);
-        // Something may have happened meanwhile.
-        self.group_has_news(replica);
+        // Something may have happened in the meantime.
+        self.reports_changed(replica);
     }
 
     fn carry_out(&mut self, replica: ReplicaIndex, stepped: Stepped) {
@@ -69,7 +69,7 @@ impl World {
             self.group_writes(replica, &stepped.known, &status);
         }
         for request in stepped.pods {
-            self.ask_for_pod(replica, &stepped.group, request);
+            self.send_pod_request(replica, &stepped.group, request);
         }
     }
 }

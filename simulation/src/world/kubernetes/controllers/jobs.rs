@@ -1,4 +1,4 @@
-//! The Job controller: pods that are missing, pods that are too many, and the end of Jobs.
+//! The Job controller: missing pods, surplus pods, and the end of Jobs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::world::World;
 use crate::world::kubernetes::api_server::{Pod, PodPhase, name_of};
 use crate::world::kubernetes::pod_groups::marks;
 
-/// First and longest pause before a failed pod is replaced.
+/// The first and the longest pause before a failed pod is replaced.
 const BACKOFF: (Time, Time) = (10 * SEC, 600 * SEC);
 
 fn condition(type_: &str, now: Timestamp) -> JobCondition {
@@ -94,8 +94,8 @@ impl World {
         let is_over = self.time_is_over(job, &status);
         if is_over || job_is_failed(job, &pods) {
             if is_over && !self.faults_on {
-                // One failure, however many pods it ends. The control plane cannot tell while
-                // watches lag.
+                // This is one failure, however many pods it ends. The control plane cannot tell
+                // while watches lag.
                 let of_it = live.iter().map(|pod| pod.uid.clone());
                 self.truth.ended_by_job.extend(of_it);
             }
@@ -113,7 +113,7 @@ impl World {
             }
         } else {
             self.delete_surplus(&live, &done);
-            // The Job was made smaller.
+            // The Job may have been scaled down.
             for pod in live.iter().filter(|pod| pod.index >= width(job)) {
                 self.delete_pod(&pod.uid);
             }
@@ -227,7 +227,7 @@ impl World {
         for (index, mut pods) in by_index {
             pods.sort_by_key(|pod| pod.phase != PodPhase::Running);
             for pod in pods.into_iter().skip(usize::from(!done.contains(&index))) {
-                self.say(|| format!("{}: one pod too many of {}[{index}]", pod.uid, pod.job));
+                self.say(|| format!("{}: a surplus pod of {}[{index}]", pod.uid, pod.job));
                 if self.containers.values().any(|container| container.pod == pod.uid) {
                     self.delete_pod(&pod.uid);
                 } else {
@@ -237,7 +237,7 @@ impl World {
         }
     }
 
-    /// Deletes a pod in which nothing has ever run: nothing is lost.
+    /// Deletes a pod in which nothing has ever run, so nothing is lost.
     fn remove_unstarted(&mut self, uid: &str) {
         let now = self.now;
         self.api.change_pod(uid, |pod| {
@@ -249,7 +249,7 @@ impl World {
     }
 }
 
-/// True if podFailurePolicy ends the Job.
+/// True if `podFailurePolicy` fails the Job.
 fn job_is_failed(job: &Job, pods: &[Arc<Pod>]) -> bool {
     if has_condition(job, "FailureTarget") {
         return true;

@@ -1,4 +1,4 @@
-//! What people do meanwhile: they edit and delete the JobSet and its Jobs, and ask for restarts.
+//! What users do: they edit and delete the JobSet and its Jobs, and request restarts.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as MetaTime;
 use lockstep_api::{JobSet, Target, annotations};
@@ -16,7 +16,7 @@ pub(super) fn annotate(jobset: &mut JobSet, key: &str, value: String) {
 }
 
 impl World {
-    /// Somebody asks for restarts of some workers, of either restart scope.
+    /// A user requests restarts of some workers, of either restart scope.
     pub(super) fn request_worker_restarts(&mut self) {
         let jobs: Vec<(String, i32)> = self
             .scenario
@@ -40,11 +40,11 @@ impl World {
                 container: None,
             },
         };
-        self.truth.asked.push(target.clone());
+        self.truth.requested_targets.push(target.clone());
         self.edit(|jobset, now| annotate(jobset, annotations::RESTART_WORKERS, format!("{target} {now}")));
     }
 
-    /// Somebody changes the JobSet.
+    /// A user changes the JobSet.
     pub(crate) fn edit(&mut self, change: impl FnOnce(&mut JobSet, Time)) {
         let Some(jobset) = self.api.jobset.clone() else {
             return;
@@ -56,7 +56,7 @@ impl World {
     }
 
     pub(super) fn delete_jobset(&mut self) {
-        // Rare: it ends the story.
+        // Rare, since it ends the history.
         if !self.rng.percent(30) {
             return;
         }
@@ -93,7 +93,7 @@ impl World {
         }
     }
 
-    /// Another client begins to write the JobSet over and over, until then.
+    /// Another client writes the JobSet over and over until this time.
     pub(super) fn contention(&mut self, until: Time) {
         if self.now >= self.api.contended_until {
             self.api.contended_until = until;
