@@ -21,7 +21,7 @@ use crate::world::node::plain::Memory;
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) up: bool,
-    /// It is gone for good.
+    /// The machine is gone for good.
     pub(crate) gone: bool,
     /// Number of the present boot.
     pub(crate) life: u32,

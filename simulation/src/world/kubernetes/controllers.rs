@@ -92,7 +92,7 @@ impl World {
         if is_deleting && self.api.jobs.is_empty() {
             self.api.remove_jobset();
         }
-        // Pods of Jobs that are gone, and of nodes that are.
+        // Pods of Jobs and of nodes that are gone.
         let now = self.now;
         let mut later = None;
         let pods: Vec<Arc<Pod>> = self.api.pods.values().cloned().collect();

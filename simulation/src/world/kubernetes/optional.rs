@@ -130,7 +130,8 @@ impl World {
     }
 
     /// Drops a worker that is not wanted: if it is wanted again, it is a new one. Returns true for
-    /// such a worker, and for one whose gang is not complete, so that no worker of it works.
+    /// such a worker, and for one whose gang is not complete, since none of its workers may work
+    /// yet.
     pub(crate) fn drops_unwanted(&mut self, worker: &Identity, pod: &str) -> bool {
         let unwanted = !self.is_wanted(worker);
         if unwanted {
