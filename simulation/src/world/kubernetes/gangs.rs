@@ -6,8 +6,7 @@
 
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use lockstep_api::{Gang, GangBackend, GangPhase, GangReplicatedJob, JobSet, ReplicatedJob};
-use lockstep_core::gang::gang_name;
+use lockstep_api::{Gang, GangBackend, GangReplicatedJob, JobSet, ReplicatedJob};
 
 use crate::rng::Rng;
 use crate::scenario::{Profile, Room, Scenario};
@@ -94,43 +93,7 @@ pub(crate) fn is_optional(jobset: &JobSet, worker: &Identity) -> bool {
     rank >= i64::from(minimum)
 }
 
-/// True if the minimum of this worker's gang has been bound since the Jobs were last recreated.
-fn is_bound(jobset: &JobSet, worker: &Identity) -> bool {
-    if jobset.spec.gang.is_none() {
-        return true;
-    }
-    let name = gang_name(jobset, stage_and_index(&worker.0).0);
-    let mut gangs = jobset.status.iter().flat_map(|status| &status.gangs);
-    gangs.any(|gang| {
-        gang.name == name && gang.restart_attempt == jobset.restarts() && gang.phase == GangPhase::Scheduled
-    })
-}
-
 impl World {
-    /// True if this worker's gang may not work yet: the loss of one of its pods is no failure.
-    pub(crate) fn waits_for_gang(&self, worker: &Identity) -> bool {
-        let jobset = self.api.jobset.as_ref();
-        jobset.is_some_and(|jobset| !is_bound(jobset, worker))
-    }
-
-    /// True if this worker may never start, since it is above the minimum.
-    pub(crate) fn may_stay_away(&self, worker: &Identity) -> bool {
-        let jobset = self.api.jobset.as_ref();
-        jobset.is_some_and(|jobset| is_optional(jobset, worker))
-    }
-
-    /// True if this worker has no pod on any node and there is no room for one: it is above the
-    /// minimum, or another worker above the minimum has taken the room.
-    pub(crate) fn lacks_room(&self, worker: &Identity) -> bool {
-        let short = self.scenario.gang.as_ref().is_some_and(|room| room.short);
-        let mut pods = self.api.pods.values().filter(|pod| !pod.is_terminal());
-        let mut nodes = 0..self.nodes.len();
-        short
-            && (self.may_stay_away(worker)
-                || !nodes.any(|node| !self.nodes[node].gone && self.has_room(node)))
-            && !pods.any(|pod| pod.job == worker.0 && pod.index == worker.1 && pod.node.is_some())
-    }
-
     /// True if kube-scheduler finds room on a node for one more pod.
     pub(crate) fn has_room(&self, node: NodeIndex) -> bool {
         self.scenario.gang.is_none() || self.room_on(node) > 0
