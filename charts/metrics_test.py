@@ -73,7 +73,7 @@ def registered():
             metric = search(r"Counter|Gauge|Histogram", kind, f"the type of {field} {where}")[0]
             for suffix in SUFFIXES[metric]:
                 found[name + suffix] = set(fields) | ({"le"} if suffix == "_bucket" else set())
-        # Metrics that are counted by reason: `metrics/reasons.rs`.
+        # Metrics that are counted by reason: `Reasons` in `telemetry/metrics.rs`.
         for name in re.findall(r'Reasons::register\(\s*\w+,\s*"(\w+)"', text):
             found[name + "_total"] = {"reason"}
     return found

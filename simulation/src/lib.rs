@@ -1,50 +1,43 @@
 //! A deterministic simulation of the restart protocol.
 //!
-//! What decides is real: the coordinator with its view of Jobs and pods, the reconciler's plan, the
-//! hub's registry and sessions, the node daemon's table of workers, the pod agent's state machine,
-//! and the conversions between them. What surrounds them is modelled on virtual time from one seed:
-//! API server, Job controller, kubelet, containerd, network, lease, processes, clocks. After each
-//! event the invariants of `docs/restart-protocol.md` are checked; a seed that violates one is
-//! replayed, line by line, by `cargo run -p lockstep-simulation -- replay <seed>`, and one with a
-//! large group by the same with `--workers <number>`. See `docs/simulation.md`.
+//! The code that decides is real: the coordinator with its view of Jobs and pods, the reconciler's
+//! plan, the hub's registry and sessions, the node daemon's table of workers, the pod agent's state
+//! machine, and the conversions between them. Everything around it is a model on virtual time,
+//! driven by one seed: API server, Job controller, kubelet, containerd, network, lease, processes,
+//! clocks. After each event the simulation checks the invariants of `docs/restart-protocol.md`.
+//! `cargo run -p lockstep-simulation -- replay <seed>` prints the history of a seed line by line,
+//! with `--workers <number>` that of a large group. See `docs/simulation.md`.
 
-mod agent;
-mod api_server;
-mod container;
-mod controllers;
-mod daemon;
-mod event;
-mod faults;
-mod gang_task;
-mod gangs;
-mod group;
-mod invariants;
-mod kubelet;
-mod lies;
-mod network;
-mod node;
-mod optional;
-mod outcome;
-mod own_lies;
-mod plain;
-mod pod_groups;
-mod pods;
-mod reconciler;
-mod replica;
-mod restore;
 mod rng;
 mod scenario;
-mod slow;
 mod soak;
 mod time;
-mod worker;
 mod world;
 
-pub use outcome::Outcome;
 pub use soak::{Failure, Report, soak};
 
-use outcome::Trace;
-use world::World;
+use world::{Trace, World};
+
+/// The outcome of a run.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The violation of an invariant, if there was one.
+    pub violation: Option<String>,
+    /// Number of events.
+    pub events: u64,
+    /// Number of restarts that began.
+    pub restarts: u32,
+    /// How many of them were worker restarts.
+    pub worker_restarts: u32,
+    /// How many of the worker restarts were requested.
+    pub requested: u32,
+    /// Number of containers that were stopped for restarts.
+    pub stops: u32,
+    /// How many of these containers lacked the agent that they should have had.
+    pub without_agent: u32,
+    /// The history, line by line. Empty unless the run was a replay.
+    pub trace: Vec<String>,
+}
 
 /// Runs one seed.
 #[must_use]
@@ -52,20 +45,20 @@ pub fn run(seed: u64) -> Outcome {
     World::new(seed, Trace::default()).run()
 }
 
-/// Runs one seed with a group of so many workers.
+/// Runs one seed with a group of this many workers.
 #[must_use]
 pub fn run_large(seed: u64, workers: u32) -> Outcome {
     World::large(seed, workers, Trace::default()).run()
 }
 
-/// Runs one seed with a group of so many workers and keeps a line for everything that happens.
+/// Runs one seed with a group of this many workers and keeps a line for everything that happens.
 #[must_use]
 pub fn replay_large(seed: u64, workers: u32) -> Outcome {
-    World::large(seed, workers, Trace::kept()).run()
+    World::large(seed, workers, Trace::recording()).run()
 }
 
 /// Runs one seed and keeps a line for everything that happens.
 #[must_use]
 pub fn replay(seed: u64) -> Outcome {
-    World::new(seed, Trace::kept()).run()
+    World::new(seed, Trace::recording()).run()
 }

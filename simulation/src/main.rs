@@ -19,22 +19,22 @@ enum Command {
     Replay {
         /// The seed.
         seed: u64,
-        /// Workers of a large group, as `large` has them. The seed decides otherwise.
+        /// Replay the large group of this many workers that `large` runs for this seed.
         #[arg(long)]
         workers: Option<u32>,
     },
-    /// Run seeds with large groups, one after the other, until one has failed.
+    /// Run seeds with large groups, one after the other, until one fails.
     Large {
-        /// How many seeds.
+        /// Number of seeds.
         #[arg(long, default_value_t = 4)]
         seeds: u64,
-        /// Workers of each.
+        /// Number of workers in each group.
         #[arg(long, default_value_t = 2_000)]
         workers: u32,
     },
-    /// Run many seeds, until all are through or ten have failed.
+    /// Run many seeds until all have run or ten have failed.
     Soak {
-        /// How many.
+        /// Number of seeds.
         #[arg(long, env = "SEEDS", default_value_t = 20_000)]
         seeds: u64,
         /// The first one.
@@ -50,16 +50,16 @@ fn main() -> ExitCode {
             for line in &outcome.trace {
                 println!("{line}");
             }
-            exit(is_well(seed, &outcome))
+            exit(print_outcome(seed, &outcome))
         }
         Command::Large { seeds, workers } => {
             let mut seeds = 0..seeds;
             exit(seeds.all(|seed| {
-                let is_well = is_well(seed, &run_large(seed, workers));
-                if !is_well {
+                let passed = print_outcome(seed, &run_large(seed, workers));
+                if !passed {
                     println!("  cargo run -p lockstep-simulation -- replay {seed} --workers {workers}");
                 }
-                is_well
+                passed
             }))
         }
         Command::Soak { seeds, from } => {
@@ -71,7 +71,7 @@ fn main() -> ExitCode {
             });
             let seconds = began.elapsed().as_secs_f64();
             println!(
-                "{} seeds, {} events, {} restarts ({} of one worker alone, {} of these asked for), {} containers stopped, {} failures in {seconds:.1} s",
+                "{} seeds, {} events, {} restarts ({} worker restarts, {} of them requested), {} containers stopped, {} failures in {seconds:.1} s",
                 report.seeds,
                 report.events,
                 report.restarts,
@@ -85,17 +85,17 @@ fn main() -> ExitCode {
     }
 }
 
-/// Says how a seed has ended, and whether well.
-fn is_well(seed: u64, outcome: &Outcome) -> bool {
+/// Prints how a seed ended. Returns true if no invariant was violated.
+fn print_outcome(seed: u64, outcome: &Outcome) -> bool {
     match &outcome.violation {
-        None => println!("seed {seed}: well after {} events", outcome.events),
+        None => println!("seed {seed}: passed after {} events", outcome.events),
         Some(violation) => println!("seed {seed}: {violation}"),
     }
     outcome.violation.is_none()
 }
 
-fn exit(is_well: bool) -> ExitCode {
-    match is_well {
+fn exit(passed: bool) -> ExitCode {
+    match passed {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE,
     }

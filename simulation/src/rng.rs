@@ -1,5 +1,5 @@
-//! The one source of chance. The same seed gives the same numbers on every machine and with every
-//! version of every library.
+//! The only source of randomness. The same seed gives the same numbers on every machine and with
+//! every version of every library.
 
 use crate::time::Time;
 
@@ -27,22 +27,22 @@ impl Rng {
         self.next().checked_rem(bound).unwrap_or(0)
     }
 
-    /// A time of the span, its ends included.
+    /// A time in the range, both ends included.
     pub(crate) fn span(&mut self, from: Time, to: Time) -> Time {
         from + self.below(to.saturating_sub(from) + 1)
     }
 
-    /// True in this many of 100 cases.
+    /// True in this many out of 100 cases.
     pub(crate) fn percent(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
-    /// An index of a collection of this length; 0 if it is empty.
+    /// An index into a collection of this length; 0 if it is empty.
     pub(crate) fn index(&mut self, length: usize) -> usize {
         usize::try_from(self.below(length as u64)).unwrap_or(0)
     }
 
-    /// One of these.
+    /// One of these values; `None` if there are none.
     pub(crate) fn pick<'a, T>(&mut self, of: &'a [T]) -> Option<&'a T> {
         let index = self.index(of.len());
         of.get(index)

@@ -1,4 +1,4 @@
-//! What a seed simulates: the JobSet, the cluster, and which faults may happen.
+//! What a seed simulates: the JobSet, the cluster, and possible faults.
 
 mod choices;
 mod jobset;
@@ -7,27 +7,25 @@ use std::collections::BTreeMap;
 
 use lockstep_api::JobSet;
 
-use crate::gangs::Room;
 use crate::rng::Rng;
 use crate::time::{SEC, Time};
 
-/// Exit code that a podFailurePolicy of some scenarios fails the Job for.
+/// The exit code for which a `podFailurePolicy` of some scenarios fails the Job.
 pub(crate) const TERMINAL_CODE: i32 = 42;
 
-/// Which faults a run has. What it must not do depends on it.
+/// Which faults a run has. Some invariants depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Profile {
     /// Only parts of Lockstep, the network and the API server fail: no worker process may ever be
     /// restarted.
     Calm,
-    /// Only workers fail or hang, one after another, and nothing else: each costs one restart and
-    /// two writes.
+    /// Only workers fail or hang, one after another: each failure costs one restart and two writes.
     Clean,
     /// Workers, containers, pods and nodes fail, and parts of Lockstep with them.
     Wild,
 }
 
-/// What else fails if a worker cannot be started again in its pod.
+/// What else fails in a scenario with leftovers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Leftovers {
     /// Parts of Lockstep, the network and the API server.
@@ -36,27 +34,36 @@ pub(crate) enum Leftovers {
     WorkerRestart,
 }
 
-/// All that is settled before a run begins.
+/// The room for the pods of a gang.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Room {
+    /// Number of pods that fit on an empty node: all of the JobSet.
+    pub(crate) of_node: u64,
+    /// At the end there is room only for the minimum.
+    pub(crate) short: bool,
+}
+
+/// All that is fixed before a run begins.
 #[derive(Debug, Clone)]
 pub(crate) struct Scenario {
     pub(crate) profile: Profile,
     pub(crate) nodes: usize,
     pub(crate) replicas: usize,
     pub(crate) jobset: JobSet,
-    /// The control plane replaces lost pods, and does not leave that to the Job controller.
+    /// The control plane replaces lost pods itself, and does not leave that to the Job controller.
     pub(crate) replaces_pods: bool,
-    /// Requests to the API server are refused or lost now and then.
+    /// Some requests to the API server are refused or lost.
     pub(crate) bad_requests: bool,
     /// The API server refuses at once while it is down, and at times another client writes the
     /// JobSet over and over.
     pub(crate) harsh_api: bool,
-    /// Streams lose, double and reorder messages while there are faults.
+    /// Streams lose, duplicate and reorder messages while there are faults.
     pub(crate) bad_streams: bool,
-    /// When the first fault happens, and when the last.
+    /// When the first and the last fault happen.
     pub(crate) faults: (Time, Time),
-    /// Longest pause between two faults.
+    /// The longest pause between two faults.
     pub(crate) pause: Time,
-    /// How long the work of each replicatedJob takes, if it ever ends.
+    /// How long the work of each replicatedJob takes. Work without an entry never ends.
     pub(crate) work: BTreeMap<String, Time>,
     /// Percent of starts that fail by themselves within seconds.
     pub(crate) crash_percent: u64,
@@ -64,32 +71,32 @@ pub(crate) struct Scenario {
     pub(crate) mute_percent: u64,
     /// The JobSet is that of a RayCluster, whose workers may come late and go.
     pub(crate) elastic: bool,
-    /// How much room there is, if the JobSet is a gang or several.
+    /// The room on nodes, if the JobSet has gangs.
     pub(crate) gang: Option<Room>,
-    /// The workers have no agents: their containers are restarted.
+    /// The workers have no agents, so their containers are restarted.
     pub(crate) plain: bool,
-    /// The replicatedJob whose pods a policy changes: they cannot have agents.
+    /// The replicatedJob whose pods a policy changes, so that they cannot have agents.
     pub(crate) changed: Option<String>,
     /// A replicatedJob has `activeDeadlineSeconds`.
     pub(crate) time_limited: bool,
     /// containerd creates no worker without its agent while the daemon is away.
     pub(crate) plugin_required: bool,
-    /// The daemons come when workers run already, without their agents.
+    /// The daemons start when workers already run without their agents.
     pub(crate) daemons_late: bool,
-    /// The agent of the first worker of each Job lies: it names leaders that never were.
+    /// The agent of the first worker of each Job lies: it reports epochs that no leader ever had.
     pub(crate) liars: bool,
-    /// The daemon of a node that has no worker of the group lies.
+    /// The daemon of a node without any worker of the group lies.
     pub(crate) stranger: bool,
-    /// The API server's store goes back to an earlier copy.
+    /// The API server's store is restored from an earlier copy.
     pub(crate) restores: bool,
-    /// The steps of the leader's task take time.
+    /// Steps of the group's task take time.
     pub(crate) slow_steps: bool,
     /// The node whose daemon lies about its own workers.
     pub(crate) lies_of_own: Option<usize>,
-    /// The first worker of the first Job fails in any pod in which it was started before: what it
-    /// leaves behind there stays. Apart from that, only one worker fails.
+    /// The first worker of the first Job leaves something behind, and fails in every pod in which
+    /// it was started before. Apart from that, only one worker fails.
     pub(crate) leftovers: Option<Leftovers>,
-    /// Percent of processes that ignore SIGTERM, leave children behind, or take long to die.
+    /// Percent of processes that ignore SIGTERM, leave children behind, or are slow to die.
     pub(crate) stubborn_percent: u64,
 }
 
@@ -149,7 +156,7 @@ impl Scenario {
         }
     }
 
-    /// Draws what has numbers of its own, apart from those of the rest.
+    /// Makes the choices that have random numbers of their own.
     pub(crate) fn choose_all(&mut self, seed: u64) {
         self.choose_scopes(&mut Rng::new(!seed));
         self.choose_deadline(&mut Rng::new(seed.rotate_left(32) ^ 1));
@@ -168,13 +175,13 @@ impl Scenario {
         self.choose_slow(&mut Rng::new(seed.rotate_left(52) ^ 14));
     }
 
-    /// True if a container may be created without its agent because of faults, and not because the
-    /// daemons come late.
+    /// True if faults may cause a container to be created without its agent. False if the daemons
+    /// start late anyway.
     pub(crate) fn agents_may_miss(&self) -> bool {
         self.profile == Profile::Wild && !self.plugin_required && !self.daemons_late
     }
 
-    /// How long a worker that was started may take until it gives its first heartbeat.
+    /// How long a worker may take from its start to its first heartbeat.
     pub(crate) fn ready_timeout(&self) -> Option<Time> {
         let timeout = self.jobset.ready_timeout().ok().flatten()?;
         u64::try_from(timeout.as_nanos()).ok()

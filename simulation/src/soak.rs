@@ -1,4 +1,4 @@
-//! Many seeds, on all cores.
+//! Runs many seeds on several threads.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,35 +9,35 @@ use std::sync::{Mutex, PoisonError};
 pub struct Failure {
     /// The seed.
     pub seed: u64,
-    /// Which invariant, and how.
+    /// Which invariant it violates, and how.
     pub violation: String,
 }
 
-/// What came of many seeds.
+/// The outcome of many seeds.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// Seeds that were run.
+    /// Number of seeds that ran.
     pub seeds: u64,
-    /// Events over all of them.
+    /// Number of events in all of them.
     pub events: u64,
-    /// Restarts over all of them.
+    /// Number of restarts in all of them.
     pub restarts: u64,
-    /// Those of them that were worker restarts.
+    /// How many of the restarts were worker restarts.
     pub worker_restarts: u64,
-    /// Those of these that were asked for.
+    /// How many of the worker restarts were requested.
     pub requested: u64,
-    /// Containers that were stopped for restarts over all of them.
+    /// Number of containers that were stopped for restarts in all of them.
     pub stops: u64,
-    /// Those of them that had no agent, and should have had one.
+    /// How many of these containers lacked the agent that they should have had.
     pub without_agent: u64,
     /// The first failures, by seed.
     pub failures: Vec<Failure>,
 }
 
-/// Runs seeds on this many threads until all are through or `most` have failed. `tell` hears of
-/// each failure at once.
+/// Runs seeds on this many threads until all have run or `most` have failed. It calls `on_failure`
+/// at each failure.
 #[must_use]
-pub fn soak(seeds: Range<u64>, threads: usize, most: usize, tell: impl Fn(&Failure) + Sync) -> Report {
+pub fn soak(seeds: Range<u64>, threads: usize, most: usize, on_failure: impl Fn(&Failure) + Sync) -> Report {
     let next = AtomicU64::new(seeds.start);
     let report = Mutex::new(Report::default());
     std::thread::scope(|scope| {
@@ -59,7 +59,7 @@ pub fn soak(seeds: Range<u64>, threads: usize, most: usize, tell: impl Fn(&Failu
                     report.without_agent += u64::from(outcome.without_agent);
                     if let Some(violation) = outcome.violation {
                         let failure = Failure { seed, violation };
-                        tell(&failure);
+                        on_failure(&failure);
                         report.failures.push(failure);
                     }
                     if report.failures.len() >= most {

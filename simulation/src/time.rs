@@ -12,10 +12,10 @@ pub(crate) const MS: Time = 1_000_000;
 /// One second.
 pub(crate) const SEC: Time = 1_000_000_000;
 
-/// What right clocks show when the world begins, nanoseconds since the Unix epoch.
+/// The true time when the world begins, in nanoseconds since the Unix epoch.
 const BEGIN_UNIX: i64 = 1_700_000_000_000_000_000;
 
-/// What a clock that is `ahead` nanoseconds wrong shows.
+/// The time on a clock that is `ahead` nanoseconds fast.
 #[must_use]
 pub(crate) fn unix(now: Time, ahead: i64) -> i64 {
     BEGIN_UNIX
@@ -23,13 +23,13 @@ pub(crate) fn unix(now: Time, ahead: i64) -> i64 {
         .saturating_add(ahead)
 }
 
-/// The same length of time.
+/// Converts a duration.
 #[must_use]
 pub(crate) fn span(time: Duration) -> Time {
     Time::try_from(time.as_nanos()).unwrap_or(Time::MAX)
 }
 
-/// Seconds with microseconds, for people.
+/// Formats a time as seconds with microseconds.
 #[must_use]
 pub(crate) fn show(now: Time) -> String {
     format!("{:>4}.{:06}", now / SEC, now % SEC / US)

@@ -1,28 +1,35 @@
-//! The whole system in one place: its parts, the queue of what happens next, and the loop.
+//! The whole simulated system: its parts, the queue of events, and the loop.
 
 mod dispatch;
+pub(crate) mod event;
+mod faults;
+mod invariants;
+mod kubernetes;
+mod network;
+mod node;
+mod replica;
 
 use std::collections::BTreeMap;
 
 use lockstep_proto::node::v1 as pb;
 
-use crate::api_server::{ApiServer, Change};
-use crate::container::Container;
-use crate::controllers::Controllers;
-use crate::event::{Event, Queue, StreamId};
-use crate::invariants::Truth;
-use crate::lies::Liar;
-use crate::network::{Network, Stream};
-use crate::node::Node;
-use crate::outcome::{Outcome, Trace};
-use crate::replica::{Lease, Replica};
-use crate::restore::Backup;
+use crate::Outcome;
 use crate::rng::Rng;
 use crate::scenario::Scenario;
-use crate::time::{MS, SEC, Time};
+use crate::time::{MS, SEC, Time, show};
+use crate::world::event::{Event, Queue, StreamId};
+use crate::world::faults::lies::Liar;
+use crate::world::faults::restore::Backup;
+use crate::world::invariants::Truth;
+use crate::world::kubernetes::api_server::{ApiServer, Change};
+use crate::world::kubernetes::controllers::Controllers;
+use crate::world::network::{Network, Stream};
+use crate::world::node::Node;
+use crate::world::node::container::Container;
+use crate::world::replica::{Lease, Replica};
 
-/// More events than any run that goes well, and as many again for each 20 workers: one that does
-/// not end is wrong.
+/// No correct run has more events than this, and as many again for each 20 workers. A run that
+/// reaches the limit does not end.
 const MAX_EVENTS: u64 = 100_000;
 
 /// One simulated world.
@@ -35,7 +42,7 @@ pub(crate) struct World {
     pub(crate) api: ApiServer,
     pub(crate) controllers: Controllers,
     pub(crate) replicas: Vec<Replica>,
-    /// How wrong the wall clocks of the replicas' machines are, nanoseconds.
+    /// Error of the wall clock of each replica's machine, in nanoseconds.
     pub(crate) replica_clocks: Vec<i64>,
     pub(crate) lease: Lease,
     pub(crate) nodes: Vec<Node>,
@@ -44,22 +51,22 @@ pub(crate) struct World {
     pub(crate) network: Network,
     pub(crate) streams: BTreeMap<StreamId, Stream>,
     pub(crate) truth: Truth,
-    /// The stream of a daemon that lies.
+    /// The stream of the lying daemon.
     pub(crate) liar: Option<Liar>,
-    /// What the daemon that lies about its own workers has truly said of them.
-    pub(crate) once_true: Vec<pb::WorkerState>,
-    /// A copy of the store, and when one was put back.
-    pub(crate) copy: Option<Backup>,
+    /// True reports by the daemon that lies about its own workers, to be repeated later.
+    pub(crate) past_reports: Vec<pb::WorkerState>,
+    /// A copy of the API server's store, and when such a copy was restored.
+    pub(crate) backup: Option<Backup>,
     pub(crate) restored_at: Option<Time>,
-    /// Pods that others have on each node.
+    /// Number of pods of other users on each node.
     pub(crate) taken: Vec<u64>,
     pub(crate) faults_on: bool,
     pub(crate) violation: Option<String>,
     pub(crate) finished: bool,
-    /// For ids.
-    pub(crate) made: u64,
-    /// How much of the log others have been told of.
-    pub(crate) told: usize,
+    /// The last id that was given out.
+    pub(crate) last_id: u64,
+    /// The length of the API server's log when watchers were last notified.
+    pub(crate) notified_upto: usize,
 }
 
 impl World {
@@ -67,19 +74,19 @@ impl World {
         let mut rng = Rng::new(seed);
         let mut scenario = Scenario::of(&mut rng);
         scenario.choose_all(seed);
-        Self::begun(rng, scenario, trace)
+        Self::start(rng, scenario, trace)
     }
 
-    /// A world with a group of this many workers, which is neither a gang nor a RayCluster.
+    /// A world with a group of this many workers that is neither a gang nor a RayCluster.
     pub(crate) fn large(seed: u64, workers: u32, trace: Trace) -> Self {
         let mut rng = Rng::new(seed);
         let mut scenario = Scenario::of(&mut rng);
         scenario.choose_scopes(&mut Rng::new(!seed));
         scenario.enlarge(workers);
-        Self::begun(rng, scenario, trace)
+        Self::start(rng, scenario, trace)
     }
 
-    fn begun(rng: Rng, scenario: Scenario, trace: Trace) -> Self {
+    fn start(rng: Rng, scenario: Scenario, trace: Trace) -> Self {
         let mut world = Self {
             rng,
             now: 0,
@@ -97,22 +104,22 @@ impl World {
             streams: BTreeMap::new(),
             truth: Truth::default(),
             liar: None,
-            once_true: Vec::new(),
-            copy: None,
+            past_reports: Vec::new(),
+            backup: None,
             restored_at: None,
             taken: vec![0; scenario.nodes],
             faults_on: true,
             violation: None,
             finished: false,
-            made: 0,
-            told: 0,
+            last_id: 0,
+            notified_upto: 0,
             scenario,
         };
-        world.begin();
+        world.schedule_first_events();
         world
     }
 
-    fn begin(&mut self) {
+    fn schedule_first_events(&mut self) {
         let scenario = self.scenario.clone();
         self.say(|| format!("{scenario:?}"));
         self.note_limits(&scenario.jobset);
@@ -148,7 +155,7 @@ impl World {
         self.trace.say(self.now, line);
     }
 
-    /// Runs until all is well, or something is not.
+    /// Runs until the system has recovered for good, or an invariant is violated.
     pub(crate) fn run(mut self) -> Outcome {
         let mut events = 0;
         let (_, workers) = self.truth.size;
@@ -156,11 +163,11 @@ impl World {
         while let Some((at, event)) = self.queue.pop() {
             self.now = self.now.max(at);
             events += 1;
-            self.happen(event);
-            self.tell();
+            self.dispatch(event);
+            self.notify_watchers();
             if events > most {
                 self.violation
-                    .get_or_insert_with(|| "it never comes to rest".to_owned());
+                    .get_or_insert_with(|| "the run does not come to rest".to_owned());
             }
             if self.violation.is_some() || self.finished {
                 break;
@@ -178,10 +185,10 @@ impl World {
         }
     }
 
-    /// What the API server has newly got, others see in time.
-    fn tell(&mut self) {
-        let from = std::mem::replace(&mut self.told, self.api.log.len());
-        if from == self.told {
+    /// Schedules who learns of new changes in the API server, and when.
+    fn notify_watchers(&mut self) {
+        let from = std::mem::replace(&mut self.notified_upto, self.api.log.len());
+        if from == self.notified_upto {
             return;
         }
         for replica in 0..self.replicas.len() {
@@ -210,5 +217,34 @@ impl World {
             let after = self.rng.span(MS, 30 * MS);
             self.kubelet_later(node, &uid, after);
         }
+    }
+}
+
+/// The history of a run. It stays empty unless the run is a replay.
+#[derive(Debug, Default)]
+pub(crate) struct Trace {
+    lines: Option<Vec<String>>,
+}
+
+impl Trace {
+    /// A trace that keeps its lines.
+    #[must_use]
+    pub(crate) fn recording() -> Self {
+        Self {
+            lines: Some(Vec::new()),
+        }
+    }
+
+    /// Adds a line. The line is not formatted if the trace does not keep it.
+    pub(crate) fn say(&mut self, now: Time, line: impl FnOnce() -> String) {
+        if let Some(lines) = &mut self.lines {
+            lines.push(format!("{} {}", show(now), line()));
+        }
+    }
+
+    /// All lines.
+    #[must_use]
+    pub(crate) fn into_lines(self) -> Vec<String> {
+        self.lines.unwrap_or_default()
     }
 }

@@ -4,10 +4,10 @@
 //! Code asks for a variant by the macro [`mutant`] only. With debug assertions it reads the choice
 //! of this thread, which only [`select`] makes. Without them this crate holds nothing but the
 //! macro: `mutant!(X)` is the constant `false`, and `mutant!(X => value)` is no code at all. So a
-//! release cannot run a variant, nor does it know the name of one.
+//! release build cannot run a variant, and does not even contain its name.
 //!
-//! Debug assertions decide, and no feature: tests and the programs that they start then share one
-//! build.
+//! The switch is debug assertions and not a feature, so that tests and the programs that they start
+//! share one build.
 
 /// Asks whether this thread runs a variant, in one of two forms.
 ///
@@ -20,7 +20,7 @@
 /// }
 /// ```
 ///
-/// If the function has no value: `mutant!(MissUnlinked => return)`.
+/// If the function returns no value: `mutant!(MissUnlinked => return)`.
 ///
 /// As an expression, `mutant!(SkipWriteAhead)`, it is a `bool`.
 #[cfg(debug_assertions)]
@@ -72,7 +72,7 @@ macro_rules! mutants {
 mutants! {
     /// Coordinator: workers are released before the new generation is durable.
     SkipWriteAhead,
-    /// Coordinator: failures are counted that a pending stop already covers.
+    /// Coordinator: failures that a pending stop already covers are counted.
     CountStaleFailures,
     /// Coordinator: a worker that is out of sight counts as lost.
     UnlinkedIsLost,
@@ -82,7 +82,7 @@ mutants! {
     ReleaseBeforeAllParked,
     /// Coordinator: done workers are forgotten.
     ForgetDoneWorkers,
-    /// Coordinator: a new leader counts the restart that it finds under way.
+    /// Coordinator: a new leader counts the restart that it finds in progress.
     RecountOnTakeover,
     /// Coordinator: nothing ever takes too long.
     IgnoreDeadline,
@@ -94,23 +94,23 @@ mutants! {
     CountRequests,
     /// Coordinator: replicatedJobs count as started after their Jobs were recreated.
     KeepStartedOnRecreation,
-    /// Coordinator: a new leader ignores what workers know of and the status does not.
+    /// Coordinator: a new leader ignores what workers know and the status does not.
     IgnoreReportedGeneration,
     /// Coordinator: a worker that is out of sight counts as started.
     StartedUnseen,
-    /// Coordinator: if a Job is away, its workers are not waited for.
+    /// Coordinator: the group does not wait for the workers of a deleted Job.
     ForgetDeletedJobs,
     /// Coordinator: a resumed group releases at once.
     ResumeWithoutBarrier,
     /// Coordinator: running pods that no daemon reports are not waited for.
     IgnoreUnseenPods,
-    /// Coordinator: a worker that is restarted alone takes the others with it.
+    /// Coordinator: a worker restart takes the other workers with it.
     StopPeersToo,
     /// Coordinator: a request that names some workers restarts others as well.
     WidenRequest,
-    /// Coordinator: a new leader does not know which workers its predecessor restarts alone.
+    /// Coordinator: a new leader does not know its predecessor's worker restarts.
     ForgetWorkerRestarts,
-    /// Coordinator: a worker that does not come up is waited for without end.
+    /// Coordinator: a worker that does not come up is waited for forever.
     NeverLate,
     /// Coordinator: a pod that is lost while its next container is waited for is a failure.
     CountAwaited,
@@ -126,20 +126,20 @@ mutants! {
     /// Coordinator: the end of a restart waits for workers of replicatedJobs that have never
     /// started.
     WaitForUnstarted,
-    /// Coordinator: a restart that recreates what a restart in place leaves behind is counted.
+    /// Coordinator: a recreation that clears leftovers of a restart in place is counted.
     CountWhatOutlives,
     /// Coordinator: a worker that fails soon after a restart in place is restarted in place again.
     NeverClimb,
     /// Coordinator: the JobSet fails before its Jobs were recreated.
     FailInPlace,
-    /// Coordinator: a worker that nothing starts at a release is restarted in place with the
+    /// Coordinator: a worker that nothing would start at a release is restarted in place with the
     /// others.
     RestartWhatStaysDown,
-    /// Coordinator: a new leader takes what kubelet has started for a sign of a release.
+    /// Coordinator: a new leader takes whatever the kubelet has started as a sign of a release.
     BelieveKubelet,
     /// Coordinator: any generation and counter that a node reports is believed.
     BelieveImpossible,
-    /// Control plane: what the API server has refused is asked for again at once.
+    /// Control plane: a request that the API server refused is sent again at once.
     RetryAtOnce,
     /// Control plane: the leader carries on after the API server has gone back to an older state.
     IgnoreFall,
@@ -165,20 +165,21 @@ mutants! {
     LinkDownIsLost,
     /// Node daemon: the snapshot of a new stream is empty.
     EmptySnapshot,
-    /// Node daemon: a new daemon does not know what the one before has written down.
+    /// Node daemon: a new daemon does not know its predecessor's records.
     ForgetRecords,
     /// Node daemon: the container after a stopped one has the same generation.
     FollowersAreOld,
     /// Node daemon: workers without their agents are stopped although their group runs.
     StopWithoutRestart,
-    /// Node daemon: the end of a container is left to its successor to report, which has no agent
-    /// that could.
+    /// Node daemon: the end of a container is left to its successor to report, although that has no
+    /// agent.
     AwaitMissingAgent,
     /// Node daemon: an epoch that an agent names is passed on.
     BelieveAgentsEpoch,
-    /// Node daemon: a new daemon does not know which leaders the one before has obeyed.
+    /// Node daemon: a new daemon does not know which leaders its predecessor obeyed.
     ForgetFormerLeaders,
-    /// Node daemon: what was started after an agent asked for help with killing is killed too.
+    /// Node daemon: processes that were started after an agent asked for help with killing are
+    /// killed too.
     KillUnfenced,
 }
 
@@ -187,7 +188,7 @@ thread_local! {
     static SELECTED: std::cell::Cell<Option<Mutant>> = const { std::cell::Cell::new(None) };
 }
 
-/// True if this thread runs this variant. [`mutant`] is how to ask.
+/// True if this thread runs this variant. Use [`mutant`] to ask.
 #[doc(hidden)]
 #[cfg(debug_assertions)]
 #[must_use]
@@ -196,7 +197,7 @@ pub fn is(mutant: Mutant) -> bool {
     SELECTED.get() == Some(mutant)
 }
 
-/// Makes this thread run this variant from now on, or none.
+/// Sets the variant that this thread runs from now on; `None` for none.
 #[cfg(debug_assertions)]
 pub fn select(mutant: Option<Mutant>) {
     SELECTED.set(mutant);

@@ -1,4 +1,5 @@
-//! What is chosen on top of a scenario, each from numbers of its own.
+//! Further choices of a scenario. Each has random numbers of its own, so that it leaves the others
+//! as they are.
 
 use lockstep_api::{ReplicatedJob, annotations};
 
@@ -6,12 +7,12 @@ use super::{Leftovers, Profile, Scenario};
 use crate::rng::Rng;
 use crate::time::SEC;
 
-/// Workers of one node.
+/// Number of workers per node in a large group.
 const OF_NODE: usize = 100;
 
 impl Scenario {
     /// In a third of the scenarios at least one replicatedJob has worker restarts. Nothing else is
-    /// drawn from `rng`: the others stay what they are without that.
+    /// drawn from `rng`.
     pub(crate) fn choose_scopes(&mut self, rng: &mut Rng) {
         if !rng.percent(33) {
             return;
@@ -25,8 +26,8 @@ impl Scenario {
         }
     }
 
-    /// In half of the scenarios with heartbeats workers have to be up in time, and some never are.
-    /// `rng` as above.
+    /// In half of the scenarios with heartbeats workers must be up within a deadline, and some
+    /// never are. `rng` as above.
     pub(crate) fn choose_deadline(&mut self, rng: &mut Rng) {
         let annotations = self.jobset.metadata.annotations.get_or_insert_default();
         let heartbeats = annotations.contains_key(annotations::HEARTBEAT_TIMEOUT);
@@ -48,14 +49,14 @@ impl Scenario {
         }
         self.plain = true;
         self.mute_percent = 0;
-        let said = self.jobset.metadata.annotations.get_or_insert_default();
-        said.insert(annotations::SUPERVISE.to_owned(), "none".to_owned());
-        // Nobody is there to take heartbeats.
-        said.remove(annotations::HEARTBEAT_TIMEOUT);
-        said.remove(annotations::READY_TIMEOUT);
+        let annotations = self.jobset.metadata.annotations.get_or_insert_default();
+        annotations.insert(annotations::SUPERVISE.to_owned(), "none".to_owned());
+        // Nothing takes heartbeats.
+        annotations.remove(annotations::HEARTBEAT_TIMEOUT);
+        annotations.remove(annotations::READY_TIMEOUT);
         if self.profile == Profile::Clean {
             // Longer than the kubelet ever waits, so that nothing has to be recreated.
-            said.insert(annotations::IN_PLACE_TIMEOUT.to_owned(), "10m".to_owned());
+            annotations.insert(annotations::IN_PLACE_TIMEOUT.to_owned(), "10m".to_owned());
         }
         for job in &mut self.jobset.spec.replicated_jobs {
             let Some(spec) = &mut job.template.spec else {
@@ -68,9 +69,9 @@ impl Scenario {
         }
     }
 
-    /// In a quarter of the scenarios containers are made without their agents while the daemon is
-    /// away. In some of them it comes last of all, and workers fail for a while: little else does,
-    /// which could lead to a restart too. `rng` as above.
+    /// In a quarter of the scenarios containers are created without their agents while the daemon
+    /// is away. In some of these the daemons start last, and workers fail for a while. Few other
+    /// faults happen then, since they could cause a restart too. `rng` as above.
     pub(crate) fn choose_plugin(&mut self, rng: &mut Rng) {
         self.plugin_required = self.plain || rng.below(4) > 0;
         if self.plugin_required || self.profile != Profile::Wild || !rng.percent(30) {
@@ -82,13 +83,13 @@ impl Scenario {
         self.faults.1 = self.faults.1.min(last);
     }
 
-    /// In a fifth of the scenarios some agents lie about epochs: nothing may come of it. `rng` as
-    /// above.
+    /// In a fifth of the scenarios some agents lie about epochs, which must have no effect. `rng`
+    /// as above.
     pub(crate) fn choose_liars(&mut self, rng: &mut Rng) {
         self.liars = rng.percent(20);
     }
 
-    /// In an eighth of the scenarios in which everything fails, but for RayClusters and gangs, the
+    /// In an eighth of the scenarios in which everything fails, except RayClusters and gangs, the
     /// Jobs of a replicatedJob have a time limit. `rng` as above.
     pub(crate) fn choose_time_limit(&mut self, rng: &mut Rng) {
         if rng.below(8) > 0 || self.profile != Profile::Wild || self.elastic || self.gang.is_some() {
@@ -102,9 +103,9 @@ impl Scenario {
         }
     }
 
-    /// In a fifth of the scenarios in which everything fails, but for RayClusters, gangs, Jobs
-    /// whose time is limited, and workers without agents, one worker cannot be started again in its
-    /// pod, and little else fails. `rng` as above.
+    /// In a fifth of the scenarios in which everything fails, one worker cannot be started again in
+    /// its pod, and little else fails. RayClusters, gangs, Jobs with a time limit and workers
+    /// without agents are left out. `rng` as above.
     pub(crate) fn choose_leftovers(&mut self, rng: &mut Rng) {
         let other =
             self.elastic || self.gang.is_some() || self.time_limited || self.plain || self.daemons_late;
@@ -135,14 +136,14 @@ impl Scenario {
         }
     }
 
-    /// In a seventh of the scenarios the daemon of a node without any worker of the group lies:
-    /// nothing may come of it. `rng` as above.
+    /// In a seventh of the scenarios the daemon of a node without any worker of the group lies,
+    /// which must have no effect. `rng` as above.
     pub(crate) fn choose_stranger(&mut self, rng: &mut Rng) {
         self.stranger = rng.below(7) == 0;
     }
 
-    /// In a sixth of the scenarios in which parts of Lockstep fail, the API server refuses at once
-    /// what it cannot do, and others write as often as Lockstep. `rng` as above.
+    /// In a sixth of the scenarios in which parts of Lockstep fail, the API server refuses requests
+    /// at once while it is down, and another client writes as often as Lockstep. `rng` as above.
     pub(crate) fn choose_api(&mut self, rng: &mut Rng) {
         let may = self.profile != Profile::Clean && self.leftovers != Some(Leftovers::WorkerRestart);
         self.harsh_api = rng.below(6) == 0 && may;

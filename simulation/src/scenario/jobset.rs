@@ -16,7 +16,8 @@ use super::{Profile, TERMINAL_CODE};
 use crate::rng::Rng;
 use crate::time::{SEC, Time};
 
-/// The JobSet of a seed, and how long the work of each replicatedJob takes, if it ever ends.
+/// The JobSet of a seed, and how long the work of each replicatedJob takes. Work without an entry
+/// never ends.
 pub(super) fn drawn(rng: &mut Rng, profile: Profile) -> (JobSet, BTreeMap<String, Time>) {
     let (replicated_jobs, work) = drawn_jobs(rng, profile);
     let in_order = replicated_jobs.len() > 1
@@ -31,20 +32,20 @@ pub(super) fn drawn(rng: &mut Rng, profile: Profile) -> (JobSet, BTreeMap<String
     let timeout = [5, 10, 20, 60][rng.index(4)];
     let grace = ["0s", "500ms", "2s"][rng.index(3)];
     let max_backoff = ["0s", "4s", "60s"][rng.index(3)];
-    let mut said = vec![
+    let mut settings = vec![
         (annotations::IN_PLACE_TIMEOUT, format!("{timeout}s")),
         (annotations::RESTART_GRACE, grace.to_owned()),
         (annotations::MAX_BACKOFF, max_backoff.to_owned()),
     ];
     if rng.percent(40) {
         let timeout = ["1s", "5s", "20s"][rng.index(3)];
-        said.push((annotations::HEARTBEAT_TIMEOUT, timeout.to_owned()));
+        settings.push((annotations::HEARTBEAT_TIMEOUT, timeout.to_owned()));
     }
     if profile == Profile::Wild && rng.percent(30) {
         let after = ["1/1m", "2/1m", "3/10m"][rng.index(3)];
-        said.push((annotations::ESCALATE_AFTER, after.to_owned()));
+        settings.push((annotations::ESCALATE_AFTER, after.to_owned()));
     }
-    (jobset(replicated_jobs, in_order, max_restarts, said), work)
+    (jobset(replicated_jobs, in_order, max_restarts, settings), work)
 }
 
 fn drawn_jobs(rng: &mut Rng, profile: Profile) -> (Vec<ReplicatedJob>, BTreeMap<String, Time>) {
@@ -134,7 +135,7 @@ fn jobset(
     replicated_jobs: Vec<ReplicatedJob>,
     in_order: bool,
     max_restarts: i32,
-    said: Vec<(&str, String)>,
+    settings: Vec<(&str, String)>,
 ) -> JobSet {
     JobSet {
         metadata: ObjectMeta {
@@ -142,7 +143,8 @@ fn jobset(
             namespace: Some("ns".to_owned()),
             uid: Some("js-0".to_owned()),
             annotations: Some(
-                said.into_iter()
+                settings
+                    .into_iter()
                     .map(|(key, value)| (key.to_owned(), value))
                     .collect(),
             ),

@@ -1,11 +1,11 @@
-//! From an event to the part that it concerns.
+//! Dispatches each event to the part that it concerns.
 
 use super::World;
-use crate::event::Event;
 use crate::time::Time;
+use crate::world::event::Event;
 
 impl World {
-    /// A frozen replica does nothing before it thaws.
+    /// When this replica thaws, if it is frozen. Until then it does nothing.
     fn thaws(&self, replica: usize, life: u32) -> Option<Time> {
         let until = self.replicas[replica].paused_until;
         (self.replica_lives(replica, life) && until > self.now).then_some(until)
@@ -30,10 +30,10 @@ impl World {
         }
     }
 
-    /// Hands an event to the function that carries it out. It is long because it is one match, of
-    /// one arm for each kind of event; it decides nothing but whether the process still lives that
-    /// the event is for.
-    pub(super) fn happen(&mut self, event: Event) {
+    /// Calls the function that handles an event. It is long because it is one match with an arm for
+    /// each kind of event. All that it decides is whether the process that the event is for is
+    /// still alive.
+    pub(super) fn dispatch(&mut self, event: Event) {
         if let Some(until) = self.frozen_until(&event) {
             self.queue.push(until, event);
             return;
@@ -56,7 +56,7 @@ impl World {
             } if self.replica_lives(replica, life) => {
                 self.watch(replica, life, kind, upto);
             }
-            // The API server acts on what was sent, even if the sender is dead.
+            // The API server acts on a request even if its sender has died.
             Event::GroupWriteArrives {
                 replica,
                 life,
@@ -156,7 +156,7 @@ impl World {
             Event::DaemonList { node, daemon } => self.daemon_list(node, daemon),
             Event::DaemonInput { node, daemon, input } => self.daemon_input(node, daemon, input),
             Event::DaemonPlain { node, daemon, input } => self.daemon_plain(node, daemon, input),
-            Event::DaemonNews { node, daemon } => self.daemon_news(node, daemon),
+            Event::DaemonListPlain { node, daemon } => self.daemon_list_plain(node, daemon),
             Event::StopContainer {
                 node,
                 daemon,
@@ -196,7 +196,7 @@ impl World {
             Event::Restore => self.restore(),
             Event::Quiesce => self.quiesce(),
             Event::Check => self.check(),
-            // For processes that are gone.
+            // The process that the event is for is gone.
             _ => {}
         }
     }

@@ -5,7 +5,7 @@ mod seeds;
 
 use std::io::Write;
 
-/// Prints a line that the test harness does not hold back.
+/// Prints a line that the test harness does not capture.
 fn say(line: &str) {
     // A closed standard error does not fail the test.
     let _ = writeln!(std::io::stderr(), "{line}");

@@ -10,8 +10,8 @@ use crate::say;
 /// The number of seeds within which the simulation must find every variant.
 const WITHIN: u64 = 20_000;
 
-/// The seed that last found each variant. The test tries it first, which saves the search. A change
-/// to the simulation or to a decision may make it useless: then the test searches all seeds, and
+/// The seed that last found each variant. The test tries it first, which saves the search. If a
+/// change to the simulation or to a decision makes it useless, the test searches all seeds and
 /// prints the new row.
 const FOUND_BY: &[(Mutant, u64)] = &[
     (Mutant::SkipWriteAhead, 3),
@@ -80,7 +80,7 @@ fn is_caught_by(seed: u64) -> Option<Found> {
     Some(Found { seed, violation })
 }
 
-/// The seed of [`FOUND_BY`] if it still finds this variant, else the first that does.
+/// The seed of [`FOUND_BY`] if it still finds this variant, otherwise the first one that does.
 fn search(mutant: Mutant) -> Option<Found> {
     let known = FOUND_BY.iter().find(|(known, _)| *known == mutant);
     lockstep_mutants::select(Some(mutant));

@@ -6,11 +6,11 @@ use lockstep_simulation::{replay, replay_large, run, run_large, soak};
 
 use crate::say;
 
-/// Seeds of groups with [`WORKERS`] workers. With 2,000, as `lockstep-simulation large` has them,
-/// each takes minutes.
+/// Number of seeds with groups of [`WORKERS`] workers. With 2,000 workers, the default of
+/// `lockstep-simulation large`, each seed takes minutes.
 const LARGE: u64 = 4;
 const WORKERS: u32 = 300;
-/// The number of seeds that every run of the tests tries.
+/// Number of seeds in every run of the tests.
 const SEEDS: u64 = 20_000;
 
 #[test]
@@ -30,12 +30,12 @@ fn every_invariant_holds_in_every_history() {
     assert!(report.restarts > SEEDS / 2, "{} restarts", report.restarts);
     assert!(
         report.worker_restarts > SEEDS / 10,
-        "{} of only one worker",
+        "{} worker restarts",
         report.worker_restarts
     );
     assert!(
         report.requested > SEEDS / 100,
-        "{} of them asked for",
+        "{} of them requested",
         report.requested
     );
     assert!(report.stops > SEEDS / 10, "{} containers stopped", report.stops);

@@ -1,0 +1,273 @@
+//! Containers: PID 1, its other processes, and how they end.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use lockstep_node_daemon::worker::facts::Input as DaemonInput;
+use lockstep_node_daemon::worker::types::{ContainerId, Ended, Exit as DaemonExit, LinkId};
+use lockstep_pod_agent::target::{BootNanos, Exit, Input, KillReport, Machine, Moment, Phase, UnixNanos};
+
+use crate::time::{MS, SEC, Time, unix};
+use crate::world::World;
+use crate::world::event::{Event, NodeIndex, ProcessId};
+use crate::world::node::worker::Process;
+
+/// A worker across all of its pods: the child Job, and the index in it.
+pub(crate) type Identity = (String, u32);
+
+/// What only a container without an agent has.
+#[derive(Debug, Clone)]
+pub(crate) struct Plain {
+    /// It has no agent on purpose, and not because the daemon was away.
+    pub(crate) on_purpose: bool,
+    /// Number of earlier containers of this worker in its pod.
+    pub(crate) attempt: u32,
+    /// When it was created, by its node's clock.
+    pub(crate) created: i64,
+    /// When it ended, by its node's clock.
+    pub(crate) ended: i64,
+}
+
+/// One container instance.
+#[derive(Debug)]
+pub(crate) struct Container {
+    pub(crate) node: NodeIndex,
+    pub(crate) pod: String,
+    pub(crate) jobset_uid: String,
+    pub(crate) recreation: i32,
+    pub(crate) identity: Identity,
+    /// The agent. Without an agent it is idle.
+    pub(crate) machine: Machine,
+    /// Set if there is no agent.
+    pub(crate) plain: Option<Plain>,
+    pub(crate) created: Time,
+    /// PID 1 lives.
+    pub(crate) lives: bool,
+    /// The exit code, from the end of PID 1 until the container has ended.
+    ending: i32,
+    /// The exit code, and when the container ended.
+    pub(crate) exit: Option<(i32, Time)>,
+    /// The last generation at which the worker was started here. Without an agent, the generation
+    /// that it belongs to.
+    pub(crate) started: Option<u64>,
+    /// The worker itself, until it is reaped.
+    pub(crate) worker: Option<ProcessId>,
+    pub(crate) processes: BTreeMap<ProcessId, Process>,
+    /// The connection, and the life of the daemon that it is to.
+    pub(crate) link: Option<(u32, LinkId)>,
+    pub(crate) pause: Time,
+    pub(crate) last_up: Time,
+    pub(crate) last_down: Time,
+}
+
+impl Container {
+    pub(crate) fn new(
+        now: Time,
+        clock_ahead: i64,
+        (node, pod): (NodeIndex, String),
+        (jobset_uid, recreation, identity): (String, i32, Identity),
+    ) -> Self {
+        let moment = Moment {
+            mono: Duration::ZERO,
+            unix: UnixNanos(unix(now, clock_ahead)),
+            boot: BootNanos(now),
+        };
+        Self {
+            node,
+            pod,
+            jobset_uid,
+            recreation,
+            identity,
+            machine: Machine::new(moment),
+            plain: None,
+            created: now,
+            lives: true,
+            ending: 0,
+            exit: None,
+            started: None,
+            worker: None,
+            processes: BTreeMap::new(),
+            link: None,
+            pause: 20 * MS,
+            last_up: now,
+            last_down: now,
+        }
+    }
+
+    /// True if the worker runs and is not being stopped.
+    pub(crate) fn runs_undisturbed(&self) -> bool {
+        let released = self.plain.is_some() || self.machine.status().phase == Phase::Running;
+        self.lives && self.worker.is_some() && released
+    }
+}
+
+impl World {
+    /// PID 1 is gone. The kernel kills all other processes; when the last one is gone, the
+    /// container has ended.
+    pub(crate) fn container_kill(&mut self, id: &str, code: i32) {
+        self.note_end(id);
+        let Some(container) = self.containers.get_mut(id).filter(|container| container.lives) else {
+            return;
+        };
+        container.lives = false;
+        container.ending = code;
+        container.worker = None;
+        self.agent_loses_link(id);
+        drop(self.processes_kill(id, Time::MAX));
+        self.container_may_end(id);
+    }
+
+    /// Ends the container if neither PID 1 nor any other process of it is left.
+    pub(crate) fn container_may_end(&mut self, id: &str) {
+        let now = self.now;
+        let Some(container) = self.containers.get_mut(id) else {
+            return;
+        };
+        if container.lives || container.exit.is_some() || !container.processes.is_empty() {
+            return;
+        }
+        let code = container.ending;
+        container.exit = Some((code, now));
+        self.note_down(id);
+        let Some(container) = self.containers.get(id) else {
+            return;
+        };
+        let (node, pod) = (container.node, container.pod.clone());
+        self.say(|| format!("{id}: the container ends with {code}"));
+        let at = unix(now, self.nodes[node].clock_ahead);
+        if let Some(plain) = self
+            .containers
+            .get_mut(id)
+            .and_then(|container| container.plain.as_mut())
+        {
+            plain.ended = at;
+        }
+        if self.nodes[node].up {
+            self.containers_changed(node);
+            let ended = Ended {
+                exit: exit(code),
+                at: UnixNanos(at),
+            };
+            self.notify_daemon(node, DaemonInput::Exited(ContainerId::from(id), ended));
+            // The kubelet looks once a second, or is notified a little sooner.
+            let seen = self.rng.span(2 * MS, SEC);
+            self.kubelet_later(node, &pod, seen);
+        }
+    }
+
+    /// PID 1 gets SIGTERM from outside the container.
+    pub(crate) fn container_terminate(&mut self, id: &str) {
+        if self
+            .containers
+            .get(id)
+            .is_some_and(|container| container.plain.is_some())
+        {
+            self.processes_terminate(id);
+            return;
+        }
+        let signal = Input::Signal {
+            signo: 15,
+            outside: true,
+        };
+        self.agent_feed(id, signal);
+    }
+
+    /// A process of the container has ended.
+    pub(crate) fn process_ended(&mut self, id: &str, process: ProcessId, exit: Exit) {
+        let Some(container) = self.containers.get_mut(id) else {
+            return;
+        };
+        if container.processes.remove(&process).is_none() {
+            return;
+        }
+        self.say(|| format!("{id}: process {process} ends: {exit:?}"));
+        let Some(container) = self.containers.get_mut(id) else {
+            return;
+        };
+        if container.worker == Some(process) && container.plain.is_some() {
+            self.plain_ended(id, exit);
+        } else if container.worker == Some(process) {
+            self.note_end(id);
+            if let Some(container) = self.containers.get_mut(id) {
+                container.worker = None;
+            }
+            self.agent_feed(id, Input::WorkerExited(exit));
+        } else if container.lives && container.processes.is_empty() && container.machine.awaits_empty() {
+            self.agent_feed(id, Input::TreeEmpty);
+        }
+        self.container_may_end(id);
+    }
+
+    /// Sends SIGKILL to every process from before this time that the agent may kill. Returns `None`
+    /// if there is no process.
+    pub(crate) fn processes_kill(&mut self, id: &str, before: Time) -> Option<KillReport> {
+        let container = self.containers.get_mut(id)?;
+        if container.processes.is_empty() {
+            return None;
+        }
+        let by_agent = container.lives;
+        let mut report = KillReport::default();
+        let mut ends = Vec::new();
+        for (number, process) in &mut container.processes {
+            if by_agent && process.protected {
+                report.denied = true;
+                "foreign".clone_into(&mut report.note);
+            } else if !process.killed && process.since < before {
+                process.killed = true;
+                ends.push((*number, process.dies_after));
+            }
+        }
+        for (process, after) in ends {
+            let container = id.to_owned();
+            let exit = Exit::Signal(9);
+            self.queue.push(
+                self.now + after,
+                Event::ProcessEnds {
+                    container,
+                    process,
+                    exit,
+                },
+            );
+        }
+        Some(report)
+    }
+
+    /// The daemon kills processes that the agent may not kill, in several rounds: those from before
+    /// the agent asked for it.
+    pub(crate) fn host_kill(&mut self, id: &str, before: Time, rounds: u8) {
+        let Some(container) = self.containers.get_mut(id).filter(|container| container.lives) else {
+            return;
+        };
+        let runs = container.machine.status().phase == Phase::Running;
+        let mut hit = false;
+        for process in container.processes.values_mut() {
+            if process.since < before {
+                process.protected = false;
+                hit |= !process.killed;
+            }
+        }
+        if hit && runs {
+            return self.violate(format!("{id}: the daemon kills a healthy worker"));
+        }
+        drop(self.processes_kill(id, before));
+        if rounds > 0 {
+            let container = id.to_owned();
+            self.queue.push(
+                self.now + 5 * MS,
+                Event::HostKill {
+                    container,
+                    before,
+                    rounds: rounds - 1,
+                },
+            );
+        }
+    }
+}
+
+/// The end of a container as containerd reports it.
+pub(crate) fn exit(code: i32) -> DaemonExit {
+    DaemonExit {
+        code,
+        signal: if code > 128 { code - 128 } else { 0 },
+    }
+}
