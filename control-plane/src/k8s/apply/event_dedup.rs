@@ -1,7 +1,7 @@
-//! De-duplicates events: what goes on with an object is not told again at each look.
+//! Deduplicates events: an ongoing condition is not reported again at each reconcile.
 //!
-//! Promises: what is new, or was away and is back, is told at once; what stays is told again only
-//! when the event about it may be gone.
+//! Promises: a condition that is new, or went away and came back, is reported at once. One that
+//! persists is reported again only when its event may have expired.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,18 +14,18 @@ use tokio::time::Instant;
 
 use super::events::short;
 
-/// How long after it was told something that stays is told again. The API server keeps events for
-/// an hour, unless it is told otherwise.
+/// How long after its event a persistent condition is reported again. The API server keeps events
+/// for an hour by default.
 pub(crate) const AGAIN: Duration = Duration::from_secs(30 * 60);
 
 /// Which events are on record for objects of one kind, and when each was sent.
 pub(crate) struct EventDedup<K: Resource<DynamicType = ()>> {
     by_object: Mutex<HashMap<ObjectRef<K>, SentEvents>>,
-    /// When the event about what stays may be gone.
+    /// After this time the event about a persistent condition may have expired.
     again: Duration,
 }
 
-/// What goes on with one object.
+/// The ongoing conditions of one object.
 struct SentEvents {
     uid: Option<String>,
     events: Vec<(Event, Instant)>,
@@ -41,7 +41,7 @@ impl<K: Resource<DynamicType = ()>> Default for EventDedup<K> {
 }
 
 impl<K: Resource<DynamicType = ()>> EventDedup<K> {
-    /// For what is told once for ever, however long it stays.
+    /// Reports each condition once, however long it persists.
     pub(crate) fn once() -> Self {
         Self {
             again: Duration::MAX,
@@ -53,10 +53,10 @@ impl<K: Resource<DynamicType = ()>> EventDedup<K> {
         self.by_object.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is to be told of all that goes on with an object.
+    /// The events to send, of all ongoing conditions of an object.
     pub(crate) fn news(&self, object: &K, goes_on: Vec<Event>) -> Vec<Event> {
         let mut by_object = self.locked();
-        // As it nearly always is.
+        // The usual case.
         if goes_on.is_empty() && by_object.is_empty() {
             return Vec::new();
         }
@@ -65,18 +65,18 @@ impl<K: Resource<DynamicType = ()>> EventDedup<K> {
         if goes_on.is_empty() {
             return Vec::new();
         }
-        // Another one of the same name has been told nothing.
+        // Nothing was reported about another object of the same name.
         let uid = object.meta().uid.clone();
         let before = before.filter(|before| before.uid == uid);
-        let told_at = |event: &Event| {
-            let (_, at) = before.as_ref()?.events.iter().find(|(told, _)| told == event)?;
+        let sent_at = |event: &Event| {
+            let (_, at) = before.as_ref()?.events.iter().find(|(sent, _)| sent == event)?;
             (at.elapsed() < self.again).then_some(*at)
         };
         let mut news = Vec::new();
         let mut events = Vec::new();
         for mut event in goes_on {
             event.message = short(event.message);
-            let at = told_at(&event).unwrap_or_else(|| {
+            let at = sent_at(&event).unwrap_or_else(|| {
                 news.push(event.clone());
                 Instant::now()
             });
@@ -86,12 +86,12 @@ impl<K: Resource<DynamicType = ()>> EventDedup<K> {
         news
     }
 
-    /// True if anything goes on with an object.
+    /// True if an object has an ongoing condition.
     pub(crate) fn goes_on(&self, key: &ObjectRef<K>) -> bool {
         self.locked().contains_key(key)
     }
 
-    /// Nothing goes on with the object any more.
+    /// Forgets an object that no longer has any condition.
     pub(crate) fn forget(&self, key: &ObjectRef<K>) {
         self.locked().remove(key);
     }

@@ -22,7 +22,7 @@ fn the_definition_says_which_control_plane_installed_it() {
 fn what_was_forbidden_is_not_tried_again() {
     let failed = |code| {
         let status = kube::core::Status::failure("no", "no").with_code(code);
-        CrdError::Api(kube::Error::Api(status.boxed())).may_pass()
+        CrdError::Api(kube::Error::Api(status.boxed())).is_transient()
     };
     assert_eq!([403, 404, 422].map(failed), [false; 3]);
     assert_eq!([409, 429, 500, 503].map(failed), [true; 4]);
@@ -69,7 +69,7 @@ fn a_definition_that_has_just_changed_takes_a_while_to_hold() {
         ]),
         ..ObjectMeta::default()
     };
-    let left = |meta: &ObjectMeta, second| taking_hold(meta, at(second)).as_secs();
+    let left = |meta: &ObjectMeta, second| propagation(meta, at(second)).as_secs();
     assert_eq!([100, 102, 105, 200].map(|now| left(&meta, now)), [5, 3, 0, 0]);
     // Before it was changed, by this machine's clock.
     assert_eq!(left(&meta, 50), 5);

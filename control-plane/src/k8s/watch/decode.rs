@@ -1,5 +1,5 @@
-//! The JobSets that can be read. Those that cannot are reported: in the log, and as an Event on the
-//! object.
+//! The JobSets that can be decoded. Those that cannot are reported in the log and as an event on
+//! the object.
 
 use std::collections::{HashMap, HashSet};
 use std::future::ready;
@@ -15,16 +15,16 @@ use super::namespace_budget::{Budget, within};
 use super::packed::{PackedJobSet, Unreadable};
 use crate::k8s::apply::events::{self, Queue};
 
-/// Objects that are remembered of those for which there is no room.
+/// How many objects that exceeded the memory budget are remembered.
 const MOST_REPORTED: usize = 4096;
-/// Reason of the Event on a JobSet that cannot be read.
+/// Reason of the event on a JobSet that cannot be decoded.
 const UNREADABLE: &str = "UnreadableJobSet";
 
-/// Reason of the Event on an object for which there is no room.
+/// Reason of the event on an object that exceeds the memory budget.
 pub(crate) const NO_ROOM: &str = "NoRoom";
 
-/// All JobSets. One that cannot be read is treated as absent: nothing is done about it or to it. So
-/// is one for which there is no room.
+/// All JobSets. One that cannot be decoded, or exceeds the memory budget, counts as absent: it is
+/// not touched.
 pub(super) fn jobsets(
     client: &Client,
     budget: Budget,
@@ -42,12 +42,12 @@ pub(super) fn jobsets(
         let event = event.map(|event| {
             reported.follow(&event);
             let (event, unreadable) = split(event);
-            // A new list brings the same objects again.
+            // A new list contains the same objects again.
             if let Some((object, error)) = unreadable
                 && reported.is_news(&object)
             {
-                let why = format!("this JobSet cannot be read and is left alone: {error}");
-                leave_alone(&news, &object, UNREADABLE, why);
+                let why = format!("this JobSet cannot be decoded and is ignored: {error}");
+                ignore(&news, &object, UNREADABLE, why);
             }
             event
         });
@@ -55,7 +55,7 @@ pub(super) fn jobsets(
     })
 }
 
-/// Tells of objects for which there is no room, once for each change of what they ask for.
+/// Reports objects that exceed the memory budget, once for each generation.
 pub(crate) fn left_out<K>(budget: Budget, news: Queue) -> impl FnMut(&K, bool) + Send
 where
     K: Resource<DynamicType = ()>,
@@ -68,20 +68,20 @@ where
         reported.bound();
         if reported.is_news(object) {
             let why = format!(
-                "the JobSets and Ray resources of this namespace take more memory than the {} MiB that the control plane has for them; this one is left alone until others are \
+                "the JobSets and Ray resources of this namespace take more memory than its share of {} MiB; this one is ignored until others are \
                  removed (the share grows with the control plane's memory limit)",
                 budget.share >> 20
             );
-            leave_alone(&news, object, NO_ROOM, why);
+            ignore(&news, object, NO_ROOM, why);
         }
     }
 }
 
-/// The unreadable objects that were reported, and at which generation. What is gone is forgotten.
+/// The objects that were reported, with their generation. Objects that are gone are forgotten.
 #[derive(Default)]
 pub(crate) struct Reported {
     by_uid: HashMap<String, Option<i64>>,
-    /// What a list that is under way has brought of them.
+    /// UIDs that the current list has shown so far.
     listed: HashSet<String>,
 }
 
@@ -103,14 +103,14 @@ impl Reported {
         }
     }
 
-    /// Forgets everything if that is more than there may be. It is told again then.
+    /// Forgets everything at the limit. Objects are then reported again.
     fn bound(&mut self) {
         if self.by_uid.len() >= MOST_REPORTED {
             self.by_uid.clear();
         }
     }
 
-    /// True if nothing was said of this version of it yet.
+    /// True if this generation was not reported yet.
     pub(crate) fn is_news<K: Resource>(&mut self, object: &K) -> bool {
         let meta = object.meta();
         let uid = meta.uid.clone().unwrap_or_default();
@@ -118,7 +118,7 @@ impl Reported {
     }
 }
 
-/// Tells readable from unreadable objects.
+/// Separates objects that cannot be decoded from the rest.
 fn split(event: Event<PackedJobSet>) -> (Option<Event<PackedJobSet>>, Option<(PackedJobSet, Unreadable)>) {
     let (Event::InitApply(object) | Event::Apply(object)) = &event else {
         return (Some(event), None);
@@ -133,8 +133,8 @@ fn split(event: Event<PackedJobSet>) -> (Option<Event<PackedJobSet>>, Option<(Pa
     }
 }
 
-/// Tells that an object is left alone: in the log, and as an Event.
-pub(crate) fn leave_alone<K>(news: &Queue, object: &K, reason: &str, why: String)
+/// Reports that an object is ignored, in the log and as an event.
+pub(crate) fn ignore<K>(news: &Queue, object: &K, reason: &str, why: String)
 where
     K: Resource<DynamicType = ()>,
 {
@@ -142,7 +142,7 @@ where
     news.add(regarding, event);
 }
 
-/// Logs what is wrong with an object, and makes the Event of it.
+/// Logs what is wrong with an object and builds the event about it.
 pub(crate) fn fault<K>(object: &K, reason: &str, why: String) -> (ObjectReference, plan::Event)
 where
     K: Resource<DynamicType = ()>,

@@ -1,4 +1,4 @@
-//! What is kept of a pod: a tenth of what the API server says of it.
+//! What the cache keeps of a pod: a tenth of what the API server sends.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::reflector::{Lookup, ObjectRef};
@@ -19,7 +19,7 @@ pub struct WatchedPod {
     revision: u64,
     /// Name of its JobSet, by its label.
     jobset: Option<Box<str>>,
-    /// What is read of it.
+    /// The fields that are read.
     pub summary: PodSummary,
 }
 
@@ -33,7 +33,7 @@ impl WatchedPod {
         }
     }
 
-    /// True if it may be the head of a RayCluster, by the name of its Job.
+    /// True if it may be the head of a RayCluster, judging by the name of its Job.
     pub(super) fn is_of_ray_head(&self) -> bool {
         let (Some(jobset), Some(job)) = (&self.jobset, &self.summary.job) else {
             return false;
@@ -47,7 +47,7 @@ impl WatchedPod {
     }
 }
 
-/// The same event, of what is kept.
+/// The event with what is kept of the pod.
 pub(super) fn watched(event: Event<Pod>) -> Event<WatchedPod> {
     mapped(event, |pod| WatchedPod::of(&pod))
 }

@@ -25,7 +25,7 @@ async fn follow(cache: &Arc<Cache<Job>>, writer: Writer<Job>, events: Vec<Event<
         cache: Arc::clone(cache),
         writer,
         owner: jobset_of::<Job>,
-        told: vec![Subscriber::all(&notifier)],
+        subscribers: vec![Subscriber::all(&notifier)],
     };
     // The notifications end with their last sender.
     drop(notifier);
