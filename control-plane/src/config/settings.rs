@@ -6,8 +6,8 @@
 
 mod election;
 mod otlp;
-mod syntax;
 mod tls;
+mod webhooks;
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -22,6 +22,7 @@ use crate::config::file::{self, ConfigError, Configuration};
 pub use election::LeaderElection;
 pub use otlp::OtlpEndpoint;
 pub use tls::TlsOptions;
+pub use webhooks::{WebhookCertificates, Webhooks};
 
 #[cfg(test)]
 mod tests;
@@ -31,11 +32,7 @@ const QPS: f32 = 500.0;
 const BURST: u32 = 500;
 const METRICS_PORT: u16 = 8443;
 const HEALTH_PORT: u16 = 8081;
-const WEBHOOK_PORT: u16 = 9443;
-const WEBHOOK_SERVICE: &str = "jobset-webhook-service";
-const WEBHOOK_SECRET: &str = "jobset-webhook-server-cert";
-/// Where certificates are looked for that others make, as upstream has it.
-const WEBHOOK_CERT_DIR: &str = "/tmp/k8s-webhook-server/serving-certs";
+/// The directory of externally managed certificates, as in upstream.
 const METRICS_CERT_DIR: &str = "/tmp/k8s-metrics-server/serving-certs";
 
 /// Why the control plane cannot be run like this.
@@ -139,29 +136,6 @@ pub struct Metrics {
     pub cert_dir: Option<PathBuf>,
 }
 
-/// The admission webhooks.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Webhooks {
-    /// Address to listen on.
-    pub address: SocketAddr,
-    /// Where their certificate comes from.
-    pub certificates: WebhookCertificates,
-}
-
-/// Where the webhooks' certificate comes from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum WebhookCertificates {
-    /// The control plane makes it, keeps it in a Secret and tells the API server.
-    Managed {
-        /// Name of the webhooks' Service.
-        service: String,
-        /// Name of the Secret.
-        secret: String,
-    },
-    /// Somebody else puts tls.crt and tls.key into this directory, and tells the API server.
-    Directory(PathBuf),
-}
-
 /// Where node daemons connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hub {
@@ -219,7 +193,7 @@ impl Settings {
             webhooks: if args.disable_webhooks {
                 None
             } else {
-                Some(webhooks(
+                Some(webhooks::checked(
                     file.webhook.unwrap_or_default(),
                     certificates,
                     args.webhook_port,
@@ -298,45 +272,6 @@ fn metrics(file: file::Metrics, flag: Option<BindAddress>, managed: bool) -> Met
         address: address(flag.or(file.bind_address), METRICS_PORT),
         cert_dir: non_empty(file.cert_dir).or_else(default).map(PathBuf::from),
     }
-}
-
-fn webhooks(
-    file: file::Webhook,
-    certificates: file::InternalCertManagement,
-    port: Option<u16>,
-    cert_dir: Option<PathBuf>,
-) -> Result<Webhooks, SettingsError> {
-    let host = match non_empty(file.host).as_deref() {
-        None => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-        Some("localhost") => IpAddr::from([127, 0, 0, 1]),
-        Some(host) => host
-            .parse()
-            .map_err(|_| SettingsError::invalid("webhook.host", format!("{host:?} is not an IP address")))?,
-    };
-    let certificates = match cert_dir {
-        Some(dir) => WebhookCertificates::Directory(dir),
-        None if certificates.enable.unwrap_or(true) => {
-            let service = non_empty(certificates.webhook_service_name);
-            let secret = non_empty(certificates.webhook_secret_name);
-            let service = service.unwrap_or_else(|| WEBHOOK_SERVICE.to_owned());
-            let secret = secret.unwrap_or_else(|| WEBHOOK_SECRET.to_owned());
-            syntax::service_name(&service).map_err(|message| {
-                SettingsError::invalid("internalCertManagement.webhookServiceName", message)
-            })?;
-            syntax::secret_name(&secret).map_err(|message| {
-                SettingsError::invalid("internalCertManagement.webhookSecretName", message)
-            })?;
-            WebhookCertificates::Managed { service, secret }
-        }
-        None => {
-            let dir = non_empty(file.cert_dir).unwrap_or_else(|| WEBHOOK_CERT_DIR.to_owned());
-            WebhookCertificates::Directory(PathBuf::from(dir))
-        }
-    };
-    Ok(Webhooks {
-        address: SocketAddr::new(host, port.or(file.port).unwrap_or(WEBHOOK_PORT)),
-        certificates,
-    })
 }
 
 fn non_empty(text: Option<String>) -> Option<String> {

@@ -1,12 +1,48 @@
-//! Sets up the log.
+//! Sets up the log, with rate limits by namespace: whatever a tenant does again and again, the lines of
+//! others stay in sight.
+//!
+//! Promises: of each namespace a burst of lines is logged, and some each second; the first line
+//! after some that were left out is preceded by one that says how many. Warnings and errors, the
+//! news, and what is said for debugging count apart: none of them leaves the others without lines.
+//! A library has such a share, too: what strangers send may have it warn each time. Other lines
+//! that concern no namespace are always logged. A line belongs to the namespace that it names, or
+//! else to that of the span it is said in.
 
-mod rate_limit;
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use lockstep_process::logging::{self, LogFormat};
-use tracing_subscriber::EnvFilter;
+use tokio::time::Instant;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::{EnvFilter, Layer};
+use tracing_subscriber::layer::Context;
+use tracing_subscriber::registry::LookupSpan;
 
 use crate::config::args::ZapLevel;
-use rate_limit::RateLimit;
+use crate::telemetry::log_limit::LineLimit;
+
+#[cfg(test)]
+mod tests;
+
+/// The field that names a namespace.
+const NAMESPACE: &str = "namespace";
+/// Lines of a namespace at once. Those of Lockstep are a few hundred bytes long.
+const AT_ONCE: u32 = 500;
+/// The time that each line after these waits for.
+const EACH: Duration = Duration::from_millis(200);
+/// Shares that are remembered. While there are so many of which lines were logged lately, all
+/// others are one.
+const REMEMBERED: usize = 16_384;
+/// The time between two looks for shares that nothing was taken of lately.
+const SWEEP: Duration = Duration::from_secs(1);
+/// How the targets of our own crates begin.
+const OWN: &str = "lockstep";
+/// What the share of all that are not remembered is called.
+const OTHERS: &str = "others";
 
 /// Logs to standard error from here on, and no more of one namespace than its share. `level`
 /// chooses what, or else `RUST_LOG`, by default `info`.
@@ -22,4 +58,119 @@ pub fn init(format: LogFormat, level: Option<ZapLevel>) -> anyhow::Result<()> {
             .add_directive("kube_client::client=error".parse()?),
     };
     Ok(logging::init(format, filter, RateLimit::default())?)
+}
+
+/// Leaves out lines of namespaces of which there are too many.
+#[derive(Default)]
+struct RateLimit(Mutex<Shares>);
+
+#[derive(Default)]
+struct Shares {
+    lines: HashMap<(String, Class), LineLimit>,
+    others: LineLimit,
+    swept: Option<Instant>,
+}
+
+/// Lines that count together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Class {
+    Warnings,
+    Info,
+    Debug,
+}
+
+impl Class {
+    fn of(level: Level) -> Self {
+        match level {
+            Level::ERROR | Level::WARN => Self::Warnings,
+            Level::INFO => Self::Info,
+            _ => Self::Debug,
+        }
+    }
+}
+
+/// The namespace of a span.
+struct SpanNamespace(String);
+
+impl RateLimit {
+    /// Takes a line of a namespace if one is left. Says how many were left out before it, and of
+    /// which share.
+    fn next(&self, namespace: &str, class: Class) -> Option<(u64, String)> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (namespace.to_owned(), class);
+        if let Some(lines) = known.lines.get(&key) {
+            return Some((lines.next()?, key.0));
+        }
+        let is_full = known.lines.len() >= REMEMBERED;
+        if is_full && known.swept.is_none_or(|at| at.elapsed() >= SWEEP) {
+            known.lines.retain(|_, lines| !lines.is_fresh());
+            known.swept = Some(Instant::now());
+        }
+        if known.lines.len() >= REMEMBERED {
+            return Some((known.others.next()?, OTHERS.to_owned()));
+        }
+        let lines = LineLimit::new(AT_ONCE, EACH);
+        let left_out = lines.next();
+        known.lines.insert(key, lines);
+        Some((left_out?, namespace.to_owned()))
+    }
+}
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for RateLimit {
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        let mut named = Named::default();
+        attributes.record(&mut named);
+        if let (Some(namespace), Some(span)) = (named.0, context.span(id)) {
+            span.extensions_mut().insert(SpanNamespace(namespace));
+        }
+    }
+
+    fn event_enabled(&self, event: &Event<'_>, context: Context<'_, S>) -> bool {
+        let mut named = Named::default();
+        event.record(&mut named);
+        let of_span = || {
+            let mut spans = context.event_scope(event)?;
+            spans.find_map(|span| span.extensions().get::<SpanNamespace>().map(|of| of.0.clone()))
+        };
+        let class = Class::of(*event.metadata().level());
+        let target = event.metadata().target();
+        let library = target.split(':').next().unwrap_or(target);
+        let namespace = named.0.or_else(of_span);
+        let is_of_namespace = namespace.is_some();
+        if !is_of_namespace && target.starts_with(OWN) {
+            return true;
+        }
+        // No namespace has such a name.
+        let share = namespace.unwrap_or_else(|| format!("library {library}"));
+        let Some((left_out, of)) = self.next(&share, class) else {
+            return false;
+        };
+        // Both warnings name no `namespace` and are said in no span, so that they count for none.
+        match left_out {
+            0 => {}
+            _ if is_of_namespace => {
+                tracing::warn!(parent: None, of, left_out, "more happens in a namespace than is logged");
+            }
+            _ => tracing::warn!(parent: None, library, left_out, "a library says more than is logged"),
+        }
+        true
+    }
+}
+
+/// Reads the namespace among fields.
+#[derive(Default)]
+struct Named(Option<String>);
+
+impl Visit for Named {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        if field.name() == NAMESPACE {
+            self.0 = Some(value.to_owned());
+        }
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        if field.name() == NAMESPACE {
+            self.0 = Some(format!("{value:?}"));
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! What Prometheus is told.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
+use std::fmt::Write as _;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -13,7 +14,6 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-pub mod plain;
 mod upstream;
 
 pub(crate) use upstream::{Queue, Requests, Webhooks};
@@ -23,6 +23,8 @@ mod tests;
 
 /// Content type of [`Metrics::encode`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// Content type of [`Metrics::encode_plain`].
+pub const PLAIN_CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// A JobSet, as upstream labels it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -251,7 +253,7 @@ impl Metrics {
     /// # Errors
     /// As [`Metrics::encode`].
     pub fn encode_plain(&self) -> Result<String, std::fmt::Error> {
-        self.encode().map(|text| plain::of(&text))
+        self.encode().map(|text| to_plain(&text))
     }
 
     /// All metrics in OpenMetrics text.
@@ -299,4 +301,37 @@ impl Reasons {
     pub(crate) fn get(&self, reason: &'static str) -> u64 {
         self.0.get_or_create(&ReasonLabels { reason }).get()
     }
+}
+
+/// Converts OpenMetrics text into Prometheus' older format: a counter has the name of its samples,
+/// and there are no units and no end marker.
+fn to_plain(open: &str) -> String {
+    let mut plain = String::with_capacity(open.len() + 1024);
+    let mut counters = HashSet::new();
+    for line in open.lines() {
+        if let Some((name, "counter")) = line.strip_prefix("# TYPE ").and_then(|line| line.split_once(' ')) {
+            counters.insert(name);
+        }
+    }
+    for line in open.lines() {
+        let mut words = line.splitn(4, ' ');
+        match (words.next(), words.next(), words.next(), words.next()) {
+            (Some("#"), Some(what @ ("HELP" | "TYPE")), Some(name), Some(text)) => {
+                let suffix = if counters.contains(name) { "_total" } else { "" };
+                let text = match (what, text) {
+                    ("TYPE", "unknown") => "untyped",
+                    ("TYPE", "info" | "stateset") => "gauge",
+                    (_, text) => text,
+                };
+                // To a String: it cannot fail.
+                let _ = writeln!(plain, "# {what} {name}{suffix} {text}");
+            }
+            (Some("#"), ..) => {}
+            _ => {
+                plain.push_str(line);
+                plain.push('\n');
+            }
+        }
+    }
+    plain
 }

@@ -3,11 +3,10 @@
 
 use std::fmt::Debug;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::runtime::reflector::Lookup;
 use kube::runtime::watcher::Event;
-
-use super::own_writes::version;
 
 /// An object in a cache.
 pub(super) trait CacheEntry: Lookup<DynamicType = ()> + Clone + Debug + Send + Sync + 'static {
@@ -27,6 +26,14 @@ where
     fn revision(&self) -> u64 {
         version(self.meta())
     }
+}
+
+/// The version of an object. Versions of one resource are ordered (Kubernetes KEP-5504).
+pub(crate) fn version(meta: &ObjectMeta) -> u64 {
+    meta.resource_version
+        .as_deref()
+        .and_then(|version| version.parse().ok())
+        .unwrap_or(0)
 }
 
 /// Maps the object of an event.

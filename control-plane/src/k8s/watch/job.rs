@@ -6,11 +6,11 @@ use kube::runtime::reflector::{Lookup, ObjectRef};
 use kube::runtime::watcher::Event;
 use lockstep_api::JobSet;
 
+use super::cache_entry::version;
 use super::cache_entry::{CacheEntry, known_by_name, mapped};
 use super::follow::jobset_of;
 use super::lean::Lean;
 use super::namespace_budget::Weighs;
-use super::own_writes::version;
 
 /// The most bytes of a usual Job, which has a few hundred.
 const USUAL: usize = 8 << 10;

@@ -8,7 +8,6 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::reflector::ObjectRef;
 use lockstep_api::JobSet;
 use tokio::time::Instant;
@@ -28,14 +27,6 @@ pub(super) struct OwnWrites<K> {
 struct Written<K> {
     object: Arc<K>,
     until: Instant,
-}
-
-/// The version of an object. Versions of one resource are ordered (Kubernetes KEP-5504).
-pub fn version(meta: &ObjectMeta) -> u64 {
-    meta.resource_version
-        .as_deref()
-        .and_then(|version| version.parse().ok())
-        .unwrap_or(0)
 }
 
 impl<K> Default for OwnWrites<K> {
@@ -116,6 +107,7 @@ mod tests {
     use k8s_openapi::api::batch::v1::Job;
 
     use super::*;
+    use crate::k8s::watch::cache_entry::version;
 
     fn key() -> ObjectRef<JobSet> {
         ObjectRef::new("js").within("ns")

@@ -8,9 +8,9 @@ use lockstep_api::naming::job_name;
 use lockstep_core::jobset::pod::PodSummary;
 use lockstep_core::ray::names;
 
+use super::cache_entry::version;
 use super::cache_entry::{CacheEntry, known_by_name, mapped};
 use super::follow::jobset_of;
-use super::own_writes::version;
 
 /// A pod in the cache.
 #[derive(Clone, Debug)]

@@ -23,7 +23,7 @@ use super::connection::Server;
 use super::connections::Connections;
 use super::listen::listen;
 use crate::config::settings::{self, TlsOptions};
-use crate::telemetry::metrics::{CONTENT_TYPE, Metrics, plain};
+use crate::telemetry::metrics::{CONTENT_TYPE, Metrics, PLAIN_CONTENT_TYPE};
 
 #[cfg(test)]
 mod tests;
@@ -145,7 +145,7 @@ fn text(metrics: &Metrics, headers: &HeaderMap) -> Response {
     let (kind, text) = if is_open {
         (CONTENT_TYPE, metrics.encode())
     } else {
-        (plain::CONTENT_TYPE, metrics.encode_plain())
+        (PLAIN_CONTENT_TYPE, metrics.encode_plain())
     };
     match text {
         Ok(text) => ([(header::CONTENT_TYPE, kind)], text).into_response(),
