@@ -10,8 +10,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::shared::string_enum;
 use crate::spec::{ReplicatedJob, without_default};
-use crate::string_enum::string_enum;
 
 /// Seconds from the moment a gang may be scheduled until all its minimum is bound, where the JobSet
 /// does not say.

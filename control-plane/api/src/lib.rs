@@ -24,9 +24,9 @@ pub mod naming;
 mod object;
 mod policies;
 pub mod ray;
+mod shared;
 mod spec;
 mod status;
-mod string_enum;
 mod target;
 mod volumes;
 

@@ -4,8 +4,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::shared::string_enum;
 use crate::spec::without_default;
-use crate::string_enum::string_enum;
 
 /// When the set has succeeded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

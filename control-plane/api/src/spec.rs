@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 
 use crate::gang::Gang;
 use crate::policies::{ExecutionPolicy, FailurePolicy, StartupPolicy, SuccessPolicy};
+use crate::shared::string_enum;
 use crate::status::JobSetStatus;
-use crate::string_enum::string_enum;
 use crate::volumes::VolumeClaimPolicy;
 
 /// CEL rule of fields that never change once they are set.

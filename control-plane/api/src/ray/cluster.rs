@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::Unknown;
 use crate::gang::Gang;
 use crate::object::{managed, object};
-use crate::string_enum::string_enum;
+use crate::shared::string_enum;
 
 type Map = BTreeMap<String, String>;
 

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{RayJobSpec, Unknown};
 use crate::object::{managed, object};
-use crate::string_enum::string_enum;
+use crate::shared::string_enum;
 
 /// Jobs that succeeded, and are kept where nothing else is stated.
 const SUCCESSFUL_KEPT: i32 = 3;

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{RayClusterSpec, RayClusterStatus, Unknown};
 use crate::object::{managed, object};
-use crate::string_enum::string_enum;
+use crate::shared::string_enum;
 
 type Map = BTreeMap<String, String>;
 
