@@ -5,7 +5,8 @@
 use std::time::Duration;
 
 use crate::duration::{DurationError, parse_duration, shown};
-use crate::{JobSet, NoTarget, ReplicatedJob};
+pub use crate::target::LONGEST_RESTART_REQUEST;
+use crate::{JobSet, NoTarget, ReplicatedJob, WorkerRestartRequest};
 
 /// On a JobSet or a Job template: one Job per topology domain; the value is the node label that
 /// names the domain.
@@ -73,9 +74,6 @@ pub const GANG_MINIMUM: &str = "lockstep.dev/gang-minimum";
 /// On a JobSet's Jobs and pods, written by the controller: name of the PodGroup of the pods below
 /// the minimum, where kube-scheduler starts the gang.
 pub const GANG_POD_GROUP: &str = "lockstep.dev/gang-pod-group";
-
-/// The longest [`RESTART_REQUEST`] or [`RESTART_WORKERS`], in bytes: it is copied to the status.
-pub const LONGEST_RESTART_REQUEST: usize = 1024;
 
 /// Value of [`SUPERVISE`] that refuses supervision.
 pub const SUPERVISE_NONE: &str = "none";
@@ -268,6 +266,19 @@ impl JobSet {
                 Err(AnnotationError::RestartRequest { length: value.len() })
             }
             value => Ok(value),
+        }
+    }
+
+    /// The latest request to restart single workers ([`RESTART_WORKERS`]), if there is one.
+    pub fn worker_restart_request(&self) -> Result<Option<WorkerRestartRequest>, AnnotationError> {
+        let Some(value) = self.annotation(RESTART_WORKERS) else {
+            return Ok(None);
+        };
+        match value.parse() {
+            Ok(request) => Ok(Some(request)),
+            Err(NoTarget) => Err(AnnotationError::RestartWorkers {
+                value: value.chars().take(80).collect(),
+            }),
         }
     }
 

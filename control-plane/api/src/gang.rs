@@ -4,14 +4,11 @@
 //! replicatedJobs that are created together. What is above the minimum is optional, and starts
 //! where there is room.
 
-use std::collections::BTreeMap;
-
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::shared::string_enum;
-use crate::spec::{ReplicatedJob, without_default};
+use crate::shared::{string_enum, without_default};
 
 /// Seconds from the moment a gang may be scheduled until all its minimum is bound, where the JobSet
 /// does not say.
@@ -144,32 +141,5 @@ impl Gang {
             None | Some(GangBackend::Other(_)) => GangBackend::Auto,
             Some(backend) => backend.clone(),
         }
-    }
-
-    /// The minimum of each replicatedJob, in pods, by name. What is not listed starts with all its
-    /// pods; a set with a single replicatedJob may state its minimum for the whole.
-    pub fn minimums<'a>(&self, replicated_jobs: &'a [ReplicatedJob]) -> BTreeMap<&'a str, i32> {
-        let alone = replicated_jobs.len() == 1;
-        let minimum = |job: &ReplicatedJob| {
-            let stated = self.listed(&job.name).or(self.min_available.filter(|_| alone));
-            stated.unwrap_or_else(|| job.pods()).clamp(0, job.pods())
-        };
-        replicated_jobs
-            .iter()
-            .map(|job| (job.name.as_str(), minimum(job)))
-            .collect()
-    }
-}
-
-impl ReplicatedJob {
-    /// How many pods each of its Jobs runs at the same time; 1 where it is not stated.
-    pub fn parallelism(&self) -> i32 {
-        let spec = self.template.spec.as_ref();
-        spec.and_then(|spec| spec.parallelism).unwrap_or(1).max(0)
-    }
-
-    /// How many pods it has when it runs: replicas x parallelism.
-    pub fn pods(&self) -> i32 {
-        self.replicas().max(0).saturating_mul(self.parallelism())
     }
 }

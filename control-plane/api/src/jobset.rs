@@ -1,11 +1,13 @@
 //! What a JobSet says, with defaults applied: objects can arrive undefaulted.
 
+use std::collections::BTreeMap;
+
 use crate::annotations::IN_PLACE_TIMEOUT;
 use crate::conditions::{COMPLETED, FAILED};
 use crate::naming::{job_name, pod_hostname};
-use crate::object::object;
+use crate::shared::object;
 use crate::{
-    CONTROLLER_NAME, Coordinator, ExecutionPolicyOrder, FailurePolicy, InPlaceKind, JobSet, Network,
+    CONTROLLER_NAME, Coordinator, ExecutionPolicyOrder, FailurePolicy, Gang, InPlaceKind, JobSet, Network,
     Operator, ReplicatedJob, ReplicatedJobsStatus, RestartStrategy, RetentionPolicy, StartupPolicy,
     StartupPolicyOrder, VolumeClaimPolicy,
 };
@@ -170,12 +172,39 @@ impl ReplicatedJob {
         self.replicas.unwrap_or(1)
     }
 
+    /// How many pods each of its Jobs runs at the same time; 1 where it is not stated.
+    pub fn parallelism(&self) -> i32 {
+        let spec = self.template.spec.as_ref();
+        spec.and_then(|spec| spec.parallelism).unwrap_or(1).max(0)
+    }
+
+    /// How many pods it has when it runs: replicas x parallelism.
+    pub fn pods(&self) -> i32 {
+        self.replicas().max(0).saturating_mul(self.parallelism())
+    }
+
     /// The group that the replicatedJob belongs to.
     pub fn group_name(&self) -> &str {
         match self.group_name.as_deref() {
             None | Some("") => DEFAULT_GROUP_NAME,
             Some(name) => name,
         }
+    }
+}
+
+impl Gang {
+    /// The minimum of each replicatedJob, in pods, by name. What is not listed starts with all its
+    /// pods; a set with a single replicatedJob may state its minimum for the whole.
+    pub fn minimums<'a>(&self, replicated_jobs: &'a [ReplicatedJob]) -> BTreeMap<&'a str, i32> {
+        let alone = replicated_jobs.len() == 1;
+        let minimum = |job: &ReplicatedJob| {
+            let stated = self.listed(&job.name).or(self.min_available.filter(|_| alone));
+            stated.unwrap_or_else(|| job.pods()).clamp(0, job.pods())
+        };
+        replicated_jobs
+            .iter()
+            .map(|job| (job.name.as_str(), minimum(job)))
+            .collect()
     }
 }
 

@@ -16,12 +16,10 @@ pub mod annotations;
 pub mod conditions;
 pub mod crd;
 pub mod duration;
-pub mod events;
 mod gang;
 mod jobset;
 pub mod labels;
 pub mod naming;
-mod object;
 mod policies;
 pub mod ray;
 mod shared;
@@ -30,6 +28,7 @@ mod status;
 mod target;
 mod volumes;
 
+pub use conditions::events;
 pub use gang::{
     DEFAULT_SCHEDULE_TIMEOUT_SECONDS, Gang, GangBackend, GangPhase, GangReplicatedJob, GangStatus,
 };

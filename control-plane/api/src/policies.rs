@@ -4,8 +4,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::shared::string_enum;
-use crate::spec::without_default;
+use crate::shared::{string_enum, without_default};
 
 /// When the set has succeeded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

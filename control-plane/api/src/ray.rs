@@ -31,6 +31,26 @@ pub const VERSION: &str = "v1";
 /// `spec.managedBy` of objects that this controller looks after, as an absent field does.
 pub const CONTROLLER_NAME: &str = "lockstep.dev/ray-controller";
 
+/// Adds accessors of `spec.managedBy` to a kind.
+macro_rules! managed {
+    ($kind:ty) => {
+        impl $kind {
+            /// The controller that manages it; `None` if that is not stated or is this controller.
+            pub fn managed_by_another(&self) -> Option<&str> {
+                let manager = self.spec.managed_by.as_deref();
+                manager.filter(|manager| !manager.is_empty() && *manager != $crate::ray::CONTROLLER_NAME)
+            }
+
+            /// True if it names this controller as its manager.
+            pub fn is_claimed(&self) -> bool {
+                self.spec.managed_by.as_deref() == Some($crate::ray::CONTROLLER_NAME)
+            }
+        }
+    };
+}
+
+pub(crate) use managed;
+
 /// The fields of one level that its type does not know, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]

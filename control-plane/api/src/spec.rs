@@ -230,12 +230,6 @@ pub struct Coordinator {
     pub pod_index: Option<i64>,
 }
 
-/// For fields that are always written, so that serde's default must not become a default of the
-/// API.
-pub(crate) fn without_default(schema: &mut schemars::Schema) {
-    schema.remove("default");
-}
-
 /// For Go's `int`, which has no format in upstream's schema.
 fn without_format(schema: &mut schemars::Schema) {
     schema.remove("format");

@@ -8,8 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::gang::GangStatus;
-use crate::shared::string_enum;
-use crate::spec::without_default;
+use crate::shared::{string_enum, without_default};
 
 /// Observed state of a JobSet.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]

@@ -4,8 +4,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::JobSet;
-use crate::annotations::{AnnotationError, LONGEST_RESTART_REQUEST, RESTART_WORKERS};
+/// The longest request, in bytes: it is copied to the status.
+pub const LONGEST_RESTART_REQUEST: usize = 1024;
 
 /// Some workers of one replicatedJob.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -130,29 +130,13 @@ impl FromStr for WorkerRestartRequest {
     }
 }
 
-impl JobSet {
-    /// The latest request to restart some workers alone ([`RESTART_WORKERS`]), where there is one.
-    ///
-    /// # Errors
-    /// Where it is none that can be read.
-    pub fn worker_restart_request(&self) -> Result<Option<WorkerRestartRequest>, AnnotationError> {
-        let Some(value) = self.annotation(RESTART_WORKERS) else {
-            return Ok(None);
-        };
-        match value.parse() {
-            Ok(request) => Ok(Some(request)),
-            Err(NoTarget) => Err(AnnotationError::RestartWorkers {
-                value: value.chars().take(80).collect(),
-            }),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::JobSet;
+    use crate::annotations::RESTART_WORKERS;
 
     #[test]
     fn what_is_written_is_read_again() {

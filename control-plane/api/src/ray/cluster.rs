@@ -7,10 +7,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::CustomResource;
 use serde::{Deserialize, Serialize};
 
-use super::Unknown;
+use super::{Unknown, managed};
 use crate::gang::Gang;
-use crate::object::{managed, object};
-use crate::shared::string_enum;
+use crate::shared::{object, string_enum};
 
 type Map = BTreeMap<String, String>;
 

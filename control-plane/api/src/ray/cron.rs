@@ -5,9 +5,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::CustomResource;
 use serde::{Deserialize, Serialize};
 
-use super::{RayJobSpec, Unknown};
-use crate::object::{managed, object};
-use crate::shared::string_enum;
+use super::{RayJobSpec, Unknown, managed};
+use crate::shared::{object, string_enum};
 
 /// Jobs that succeeded, and are kept where nothing else is stated.
 const SUCCESSFUL_KEPT: i32 = 3;

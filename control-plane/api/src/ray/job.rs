@@ -7,9 +7,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::CustomResource;
 use serde::{Deserialize, Serialize};
 
-use super::{RayClusterSpec, RayClusterStatus, Unknown};
-use crate::object::{managed, object};
-use crate::shared::string_enum;
+use super::{RayClusterSpec, RayClusterStatus, Unknown, managed};
+use crate::shared::{object, string_enum};
 
 type Map = BTreeMap<String, String>;
 
