@@ -9,14 +9,14 @@ pub const FAILED: &str = "Failed";
 pub const SUSPENDED: &str = "Suspended";
 /// Type: the Jobs are being recreated.
 pub const RESTARTING_JOBSET: &str = "RestartingJobSet";
-/// Type: startupPolicy InOrder has not come to its end.
+/// Type: startupPolicy InOrder has not finished.
 pub const STARTUP_POLICY_IN_PROGRESS: &str = "StartupPolicyInProgress";
 /// Type: startupPolicy InOrder has started everything.
 pub const STARTUP_POLICY_COMPLETED: &str = "StartupPolicyCompleted";
-/// Type: a restart waits for something that nobody but an operator can bring about. An addition to
-/// upstream's.
+/// Type: a restart waits for something that only an operator can fix. An addition to upstream's
+/// types.
 pub const RESTART_BLOCKED: &str = "RestartBlocked";
-/// Type: as many pods run as the set's gangs need. An addition to upstream's.
+/// Type: as many pods run as the set's gangs need. An addition to upstream's types.
 pub const MIN_AVAILABLE: &str = "MinAvailable";
 
 /// Reasons of conditions.
@@ -59,7 +59,7 @@ pub mod reasons {
     pub const GANG_TIMEOUT: &str = "Timeout";
 }
 
-/// Messages of conditions. They are part of what users and tools match on.
+/// Messages of conditions. Users and tools match on them.
 pub mod messages {
     /// Of Completed.
     pub const ALL_JOBS_COMPLETED: &str = "jobset completed successfully";
@@ -97,23 +97,22 @@ pub mod events {
     /// A persistent volume claim could not be created; the message is the error.
     pub const PVC_CREATION_FAILED: &str = "PVCCreationFailed";
 
-    /// Reason of the DisruptionTarget condition of a pod that stands outside its leader's topology
-    /// domain.
+    /// Reason of the DisruptionTarget condition of a pod outside its leader's topology domain.
     pub const EXCLUSIVE_PLACEMENT_VIOLATION: &str = "ExclusivePlacementViolation";
     /// Message of [`EXCLUSIVE_PLACEMENT_VIOLATION`].
     pub const EXCLUSIVE_PLACEMENT_VIOLATION_MESSAGE: &str = "Pod violated JobSet exclusive placement policy";
 
-    /// Reason of the event that says which action the failure policy took.
+    /// Reason of the event about the action that the failure policy took.
     pub fn failure_policy_action_reason(action: &FailurePolicyAction) -> String {
         format!("{action}FailurePolicyAction")
     }
 
-    /// Start of the message of the event that says which action the failure policy took.
+    /// Start of the message of the event about the action that the failure policy took.
     pub fn failure_policy_action_message(action: &FailurePolicyAction) -> String {
         format!("applying {action} failure policy action")
     }
 
-    /// Annotation of the event of a completed restart: when each phase was reached, as JSON
+    /// Annotation of the event about a completed restart: when each phase was reached, as JSON
     /// (nanoseconds since the Unix epoch).
     pub const TIMELINE: &str = "lockstep.dev/timeline";
 }

@@ -1,8 +1,7 @@
-//! Types of `ray.io/v1`, as KubeRay's users know them.
+//! Types of `ray.io/v1`, compatible with KubeRay.
 //!
-//! Promises: what a manifest states and these types do not know is kept by name ([`Unknown`]), so
-//! that it can be named to its user; only `status` is ever written, so nothing that was stored is
-//! lost.
+//! Promises: fields that these types do not know are kept by name ([`Unknown`]), so that they can
+//! be reported to the user. Only `status` is ever written, so nothing that was stored is lost.
 
 use std::collections::BTreeMap;
 
@@ -26,9 +25,9 @@ pub use job::{
 
 /// API group of Ray's resources.
 pub const GROUP: &str = "ray.io";
-/// The version that is served and stored.
+/// The served and stored version.
 pub const VERSION: &str = "v1";
-/// `spec.managedBy` of objects that this controller looks after, as an absent field does.
+/// `spec.managedBy` of objects that this controller manages. An absent field means the same.
 pub const CONTROLLER_NAME: &str = "lockstep.dev/ray-controller";
 
 /// Adds accessors of `spec.managedBy` to a kind.
@@ -57,7 +56,7 @@ pub(crate) use managed;
 pub struct Unknown(pub BTreeMap<String, Value>);
 
 impl Unknown {
-    /// The paths of those that ask for something, below `path`. An empty value, or false, asks for
+    /// The paths below `path` of fields that request something. An empty value, or false, requests
     /// nothing.
     pub fn paths(&self, path: &str) -> impl Iterator<Item = String> {
         let asking = self.0.iter().filter(|(_, value)| !asks_nothing(value));

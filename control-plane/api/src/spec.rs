@@ -1,6 +1,6 @@
 //! The JobSet resource and its `spec`.
 //!
-//! Doc comments of fields are what `kubectl explain` prints. What upstream marks optional is an
+//! `kubectl explain` prints the doc comments of fields. Fields that upstream marks optional are an
 //! `Option` or an empty list here, because objects can arrive undefaulted; the accessors of
 //! [`JobSet`] apply the defaults.
 
@@ -21,8 +21,8 @@ fn immutable() -> Value {
     json!([{ "message": "Value is immutable", "rule": "self == oldSelf" }])
 }
 
-// `serde(default)` on the root: upstream's schema lets a JobSet without spec pass, and it must not
-// stop the watch of all the others. The derive takes no plain serde attribute there.
+// `serde(default)` on the root: upstream's schema accepts a JobSet without spec, and it must not
+// stop the watch of all others. The derive takes no plain serde attribute there.
 /// Desired state of a JobSet.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
@@ -62,8 +62,8 @@ fn immutable() -> Value {
         "message": "Value is immutable",
         "rule": "has(self.executionPolicy) == has(oldSelf.executionPolicy)",
     },
-    // Without webhooks too: pods that replace others of a gang that was taken away would stay
-    // behind their gate.
+    // Also enforced without webhooks: replacement pods of a gang that was removed would stay behind
+    // their gate.
     {
         "fieldPath": ".gang",
         "message": "field is immutable unless the JobSet is suspended",
@@ -230,7 +230,7 @@ pub struct Coordinator {
     pub pod_index: Option<i64>,
 }
 
-/// For Go's `int`, which has no format in upstream's schema.
+/// Removes the format from the schema of Go's `int`, which has none in upstream's schema.
 fn without_format(schema: &mut schemars::Schema) {
     schema.remove("format");
 }
