@@ -16,9 +16,10 @@ mod slots;
 mod steps;
 
 pub(crate) use admission::{AdmittedStream, ConnectionHandle, UnauthenticatedStream};
+pub use authority::{CA_SECRET, TlsError};
 pub(crate) use ca::Validity;
 pub(crate) use connection_limit::ConnectionLimit;
 pub(crate) use hub::from_dir;
-pub use hub::{CA_CONFIG_MAP, CA_SECRET, SERVER_NAME, TlsError};
+pub use hub::{CA_CONFIG_MAP, SERVER_NAME};
 pub(crate) use serving::{Certificate, Current, accept, grpc};
 pub(crate) use shared::HubIdentity;

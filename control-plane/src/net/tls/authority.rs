@@ -5,13 +5,15 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
+use thiserror::Error;
 
-use super::hub::TlsError;
 use super::rotation::{Change, Rotation, Terms, Trust, text};
 
 #[cfg(test)]
 mod tests;
 
+/// Secret that holds the CA, in the product's namespace.
+pub const CA_SECRET: &str = "lockstep-hub-tls";
 /// How old the one that signs may become before another one is made.
 const SIGNS: SignedDuration = SignedDuration::from_hours(24 * 365);
 /// Days for which a serving certificate is good, fewer than an authority is remembered for. Each
@@ -23,6 +25,34 @@ pub(super) const TERMS: Terms = Terms {
     days: 500,
 };
 const CA_SINCE: &str = "ca.since";
+
+/// Why no certificate could be had.
+#[derive(Debug, Error)]
+pub enum TlsError {
+    /// A certificate or key could not be made or read.
+    #[error("hub certificate: {0}")]
+    Certificate(#[from] rcgen::Error),
+    /// What was made cannot be served.
+    #[error("hub certificate: {0}")]
+    Serve(#[from] rustls::Error),
+    /// What was made cannot be read.
+    #[error("hub certificate: {0}")]
+    Pem(#[from] rustls::pki_types::pem::Error),
+    /// A file could not be read or written.
+    #[error("hub certificate: {path}: {error}")]
+    File {
+        /// The file.
+        path: String,
+        /// What went wrong.
+        error: std::io::Error,
+    },
+    /// The Secret lacks a part.
+    #[error("Secret {CA_SECRET} has no usable {0}; delete it to have a new CA made")]
+    Secret(&'static str),
+    /// The API server refused.
+    #[error("hub certificate: {0}")]
+    Api(#[from] Box<kube::Error>),
+}
 
 /// What the Secret holds.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -16,47 +16,16 @@ use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
-use thiserror::Error;
 
-use super::authority::{Authority, SERVING_DAYS, TERMS};
+use super::authority::{Authority, CA_SECRET, SERVING_DAYS, TERMS, TlsError};
 use super::ca::{Ca, Validity};
 use super::rotation::{CA_CERT, CA_KEY};
 
 /// The name in the serving certificate, whatever address the hub is reached at.
 pub const SERVER_NAME: &str = "lockstep-control-plane";
-/// Secret that holds the CA, in the product's namespace.
-pub const CA_SECRET: &str = "lockstep-hub-tls";
 /// ConfigMap that publishes the CA certificate to the daemons; two of them while one takes the
 /// place of the other.
 pub const CA_CONFIG_MAP: &str = "lockstep-hub-ca";
-
-/// Why no certificate could be had.
-#[derive(Debug, Error)]
-pub enum TlsError {
-    /// A certificate or key could not be made or read.
-    #[error("hub certificate: {0}")]
-    Certificate(#[from] rcgen::Error),
-    /// What was made cannot be served.
-    #[error("hub certificate: {0}")]
-    Serve(#[from] rustls::Error),
-    /// What was made cannot be read.
-    #[error("hub certificate: {0}")]
-    Pem(#[from] rustls::pki_types::pem::Error),
-    /// A file could not be read or written.
-    #[error("hub certificate: {path}: {error}")]
-    File {
-        /// The file.
-        path: String,
-        /// What went wrong.
-        error: std::io::Error,
-    },
-    /// The Secret lacks a part.
-    #[error("Secret {CA_SECRET} has no usable {0}; delete it to have a new CA made")]
-    Secret(&'static str),
-    /// The API server refused.
-    #[error("hub certificate: {0}")]
-    Api(#[from] Box<kube::Error>),
-}
 
 /// A certificate by this CA, with this validity.
 pub(super) fn serving(ca: &Ca, validity: Option<Validity>) -> Result<Arc<CertifiedKey>, TlsError> {

@@ -14,8 +14,9 @@ use rustls::ServerConfig;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::authority::{CA_SECRET, TlsError};
 use super::expiry;
-use super::hub::{CA_CONFIG_MAP, CA_SECRET, Cluster, TlsError, from_dir};
+use super::hub::{CA_CONFIG_MAP, Cluster, from_dir};
 use super::serving::{Certificate, grpc};
 use crate::k8s::{namespace, retry};
 use crate::telemetry::metrics::Metrics;
