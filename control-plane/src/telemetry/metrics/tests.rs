@@ -127,15 +127,15 @@ fn who_leads_is_told_by_the_name_of_its_lease() {
     assert!(metrics.encode().unwrap().contains("lockstep_leader 1\n"));
 }
 
-    #[test]
-    fn counters_are_called_by_the_name_of_their_samples() {
-        let open = "# HELP jobset_failed The number of failed JobSets.\n# TYPE jobset_failed counter\n\
+#[test]
+fn counters_are_called_by_the_name_of_their_samples() {
+    let open = "# HELP jobset_failed The number of failed JobSets.\n# TYPE jobset_failed counter\n\
                     jobset_failed_total{jobset_name=\"a\",namespace=\"b\"} 1\n\
                     # HELP seconds How long.\n# TYPE seconds histogram\n# UNIT seconds seconds\n\
                     seconds_bucket{le=\"+Inf\"} 2\n# TYPE what unknown\nwhat 3\n# EOF\n";
-        let plain = "# HELP jobset_failed_total The number of failed JobSets.\n# TYPE jobset_failed_total counter\n\
+    let plain = "# HELP jobset_failed_total The number of failed JobSets.\n# TYPE jobset_failed_total counter\n\
                      jobset_failed_total{jobset_name=\"a\",namespace=\"b\"} 1\n\
                      # HELP seconds How long.\n# TYPE seconds histogram\n\
                      seconds_bucket{le=\"+Inf\"} 2\n# TYPE what untyped\nwhat 3\n";
-        assert_eq!(to_plain(open), plain);
-    }
+    assert_eq!(to_plain(open), plain);
+}
