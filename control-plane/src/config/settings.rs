@@ -9,7 +9,7 @@ mod otlp;
 mod tls;
 mod webhooks;
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
 use lockstep_core::common::features::{FeatureError, Features};
