@@ -1,5 +1,5 @@
-//! Certificates that the control plane makes for itself: the hub's, and those of the admission
-//! webhooks.
+//! TLS for the hub and the admission webhooks: certificates that the control plane generates, and
+//! limits on unauthenticated connections.
 
 mod admission;
 mod allowance;
