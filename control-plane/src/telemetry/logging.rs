@@ -1,12 +1,11 @@
-//! Sets up the log, with rate limits by namespace: whatever a tenant does again and again, the lines of
-//! others stay in sight.
+//! Sets up the log, with a rate limit per namespace: whatever a tenant repeats, the lines of others
+//! stay visible.
 //!
-//! Promises: of each namespace a burst of lines is logged, and some each second; the first line
-//! after some that were left out is preceded by one that says how many. Warnings and errors, the
-//! news, and what is said for debugging count apart: none of them leaves the others without lines.
-//! A library has such a share, too: what strangers send may have it warn each time. Other lines
-//! that concern no namespace are always logged. A line belongs to the namespace that it names, or
-//! else to that of the span it is said in.
+//! Promises: each namespace may log a burst of lines, and some each second. The first line after a
+//! gap is preceded by one that says how many were dropped. Warnings and errors, info lines, and
+//! debug lines count separately, so none of them starves the others. Each library has such a share
+//! too, since untrusted input may make it warn. Other lines without a namespace are always logged.
+//! A line belongs to the namespace that it names, or else to that of its span.
 
 use std::collections::HashMap;
 use std::fmt::Debug;
@@ -28,31 +27,30 @@ use crate::telemetry::log_limit::LineLimit;
 #[cfg(test)]
 mod tests;
 
-/// The field that names a namespace.
+/// The field with the namespace.
 const NAMESPACE: &str = "namespace";
-/// Lines of a namespace at once. Those of Lockstep are a few hundred bytes long.
+/// The burst of lines per namespace. Lockstep's lines have a few hundred bytes.
 const AT_ONCE: u32 = 500;
-/// The time that each line after these waits for.
+/// The interval between lines after the burst.
 const EACH: Duration = Duration::from_millis(200);
-/// Shares that are remembered. While there are so many of which lines were logged lately, all
-/// others are one.
+/// How many shares are remembered. While that many are in use, all others count as one.
 const REMEMBERED: usize = 16_384;
-/// The time between two looks for shares that nothing was taken of lately.
+/// The interval between searches for unused shares.
 const SWEEP: Duration = Duration::from_secs(1);
-/// How the targets of our own crates begin.
+/// The prefix of our own crates' targets.
 const OWN: &str = "lockstep";
-/// What the share of all that are not remembered is called.
+/// The name of the share for everything that is not remembered.
 const OTHERS: &str = "others";
 
-/// Logs to standard error from here on, and no more of one namespace than its share. `level`
-/// chooses what, or else `RUST_LOG`, by default `info`.
+/// Logs to standard error from now on, within the limits. `level` selects the lines, else
+/// `RUST_LOG`, by default `info`.
 ///
 /// # Errors
-/// If `RUST_LOG` cannot be read or a log is set up already.
+/// `RUST_LOG` is invalid, or a log is set up already.
 pub fn init(format: LogFormat, level: Option<ZapLevel>) -> anyhow::Result<()> {
     let filter = match (level, std::env::var(EnvFilter::DEFAULT_ENV)) {
         (None, Ok(directives)) => EnvFilter::try_new(directives)?,
-        // kube logs an answer that it cannot parse in full, with the objects of every tenant. The
+        // kube logs answers that it cannot parse in full, with the objects of every tenant. The
         // caller logs the error.
         (level, _) => EnvFilter::try_new(level.unwrap_or(ZapLevel::Info).filter())?
             .add_directive("kube_client::client=error".parse()?),
@@ -60,7 +58,7 @@ pub fn init(format: LogFormat, level: Option<ZapLevel>) -> anyhow::Result<()> {
     Ok(logging::init(format, filter, RateLimit::default())?)
 }
 
-/// Leaves out lines of namespaces of which there are too many.
+/// Drops lines of namespaces that exceed their share.
 #[derive(Default)]
 struct RateLimit(Mutex<Shares>);
 
@@ -71,7 +69,7 @@ struct Shares {
     swept: Option<Instant>,
 }
 
-/// Lines that count together.
+/// The classes of lines that count separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Class {
     Warnings,
@@ -93,8 +91,8 @@ impl Class {
 struct SpanNamespace(String);
 
 impl RateLimit {
-    /// Takes a line of a namespace if one is left. Says how many were left out before it, and of
-    /// which share.
+    /// Takes a line of a namespace if its share allows it. Returns how many lines were dropped
+    /// before it, and the name of the share.
     fn next(&self, namespace: &str, class: Class) -> Option<(u64, String)> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (namespace.to_owned(), class);
@@ -140,24 +138,24 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for RateLimit {
         if !is_of_namespace && target.starts_with(OWN) {
             return true;
         }
-        // No namespace has such a name.
+        // No namespace can have such a name.
         let share = namespace.unwrap_or_else(|| format!("library {library}"));
         let Some((left_out, of)) = self.next(&share, class) else {
             return false;
         };
-        // Both warnings name no `namespace` and are said in no span, so that they count for none.
+        // Both warnings have no `namespace` and no span, so they count for none.
         match left_out {
             0 => {}
             _ if is_of_namespace => {
-                tracing::warn!(parent: None, of, left_out, "more happens in a namespace than is logged");
+                tracing::warn!(parent: None, of, left_out, "log lines of a namespace were dropped");
             }
-            _ => tracing::warn!(parent: None, library, left_out, "a library says more than is logged"),
+            _ => tracing::warn!(parent: None, library, left_out, "log lines of a library were dropped"),
         }
         true
     }
 }
 
-/// Reads the namespace among fields.
+/// Extracts the namespace from fields.
 #[derive(Default)]
 struct Named(Option<String>);
 

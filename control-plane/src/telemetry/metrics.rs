@@ -1,4 +1,4 @@
-//! What Prometheus is told.
+//! The metrics for Prometheus.
 
 use std::collections::{HashSet, VecDeque};
 use std::fmt::Write as _;
@@ -33,8 +33,8 @@ struct JobSetLabels {
     namespace: String,
 }
 
-/// JobSets that have ended and are told of. Each has a series, which nobody takes back, and a
-/// tenant may make and end any number.
+/// How many ended JobSets have a series. A series stays until another one replaces it, and tenants
+/// may create any number of JobSets.
 const ENDED: usize = 10_000;
 
 /// A write to the API server.
@@ -44,24 +44,24 @@ struct WriteLabels {
     verb: &'static str,
 }
 
-/// What replicas compete for.
+/// The Lease that replicas compete for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct LeaseLabels {
     name: String,
 }
 
-/// A certificate that is served.
+/// A served certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct CertificateLabels {
     certificate: &'static str,
 }
 
-/// How a look at a JobSet ended.
+/// The result of a reconcile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 pub enum Outcome {
-    /// Nothing is left to do, or what was to do is done.
+    /// Everything is done.
     Done,
-    /// Somebody else wrote in between.
+    /// Another client wrote in between.
     Conflict,
     /// Something failed.
     Failed,
@@ -76,13 +76,13 @@ struct OutcomeLabels {
     result: Outcome,
 }
 
-/// The metrics of the control plane. Parts of it may register more of their own.
+/// The metrics of the control plane. Other parts may register their own.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Mutex<Registry>,
     failed: Family<JobSetLabels, Counter>,
     completed: Family<JobSetLabels, Counter>,
-    /// Who has a series of these two, the oldest first.
+    /// The JobSets with a series of these two, the oldest first.
     ended: Mutex<VecDeque<JobSetLabels>>,
     writes: Family<WriteLabels, Counter>,
     requests: Requests,
@@ -132,28 +132,28 @@ impl Default for Metrics {
         );
         registry.register(
             "lockstep_reconciles",
-            "Looks at JobSets, by how they ended",
+            "Reconciles of JobSets, by result",
             metrics.reconciles.clone(),
         );
         registry.register(
             "lockstep_reconcile_seconds",
-            "Time of one look at a JobSet, writes included",
+            "Duration of one reconcile of a JobSet, writes included",
             metrics.reconcile_seconds.clone(),
         );
         registry.register(
             "lockstep_leader",
-            "Whether this replica leads: 1, else 0",
+            "1 if this replica leads, else 0",
             metrics.leader.clone(),
         );
         registry.register(
             "leader_election_master_status",
-            "Whether this replica has the Lease of this name: 1, else 0",
+            "1 if this replica holds the Lease of this name, else 0",
             metrics.elected.clone(),
         );
         registry.register_collector(Box::new(upstream::Process));
         registry.register(
             "lockstep_certificate_not_after_seconds",
-            "When the certificate that this replica serves with ends, seconds since the Unix epoch",
+            "Expiry of the certificate that this replica serves, in seconds since the Unix epoch",
             metrics.certificates.clone(),
         );
         for result in Outcome::ALL {
@@ -175,8 +175,8 @@ impl Metrics {
         register(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// A JobSet has ended, and that is written. Where [`ENDED`] other JobSets have ended for the
-    /// first time since it has, it is told of no more.
+    /// Counts a JobSet whose end is written. Its series are removed once [`ENDED`] other JobSets
+    /// have ended for the first time.
     pub(crate) fn finished(&self, jobset: &JobSet, state: &TerminalState) {
         let ended = match state {
             TerminalState::Completed => &self.completed,
@@ -187,24 +187,24 @@ impl Metrics {
             jobset_name: jobset.name().to_owned(),
             namespace: jobset.ns().to_owned(),
         };
-        // Held throughout, so that no series outlives its place here.
-        let mut told = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        // Locked throughout, so that no series outlives its entry here.
+        let mut counted = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         let is_new = self.completed.get(&labels).is_none() && self.failed.get(&labels).is_none();
         ended.get_or_create(&labels).inc();
         if !is_new {
             return;
         }
-        told.push_back(labels);
-        if told.len() > ENDED
-            && let Some(oldest) = told.pop_front()
+        counted.push_back(labels);
+        if counted.len() > ENDED
+            && let Some(oldest) = counted.pop_front()
         {
             self.completed.remove(&oldest);
             self.failed.remove(&oldest);
         }
     }
 
-    /// This replica leads from now on, or no longer. `lease` is the name of the Lease that it holds
-    /// for that, if any.
+    /// Records if this replica leads. `lease` is the name of the Lease that it holds for it, if
+    /// any.
     pub(crate) fn leads(&self, leads: bool, lease: Option<&str>) {
         self.leader.set(i64::from(leads));
         if let Some(name) = lease {
@@ -214,34 +214,34 @@ impl Metrics {
         }
     }
 
-    /// This certificate is served from now on, and ends then, seconds since the Unix epoch.
+    /// Records the expiry of a served certificate, in seconds since the Unix epoch.
     pub(crate) fn certificate_ends(&self, certificate: &'static str, at: i64) {
         self.certificates
             .get_or_create(&CertificateLabels { certificate })
             .set(at);
     }
 
-    /// The counter of calls of webhooks.
+    /// The metrics of webhook calls.
     pub(crate) fn webhooks(&self) -> Webhooks {
         self.webhooks.clone()
     }
 
-    /// The queue of JobSets.
+    /// The metrics of the queue of JobSets.
     pub(crate) fn queue(&self) -> Queue {
         self.queue.clone()
     }
 
-    /// The counter of requests.
+    /// The metrics of requests to the API server.
     pub(crate) fn requests(&self) -> Requests {
         self.requests.clone()
     }
 
-    /// A write is being sent.
+    /// Counts a write that is being sent.
     pub(crate) fn wrote(&self, kind: &'static str, verb: &'static str) {
         self.writes.get_or_create(&WriteLabels { kind, verb }).inc();
     }
 
-    /// One look at a JobSet has ended. `again`: another follows after a while.
+    /// Counts a finished reconcile of a JobSet. `again`: another one follows later.
     pub(crate) fn reconciled(&self, result: Outcome, again: bool, took: Duration) {
         self.upstream.add(result, again, took);
         self.reconciles.get_or_create(&OutcomeLabels { result }).inc();
@@ -259,7 +259,7 @@ impl Metrics {
     /// All metrics in OpenMetrics text.
     ///
     /// # Errors
-    /// If a metric cannot be written as text.
+    /// A metric cannot be encoded.
     pub fn encode(&self) -> Result<String, std::fmt::Error> {
         let mut text = String::new();
         text::encode(
@@ -280,8 +280,8 @@ struct ReasonLabels {
 pub(crate) struct Reasons(Family<ReasonLabels, Counter>);
 
 impl Reasons {
-    /// Registers them. Each of `reasons` is there from the beginning, so that the first is seen as
-    /// a rise.
+    /// Registers the counters. Each of `reasons` starts at 0, so that the first event shows as a
+    /// rise.
     pub(crate) fn register(metrics: &Metrics, name: &str, help: &str, reasons: &[&'static str]) -> Self {
         let counters = Family::<ReasonLabels, Counter>::default();
         for reason in reasons {
@@ -291,12 +291,12 @@ impl Reasons {
         Self(counters)
     }
 
-    /// Counts one more.
+    /// Counts one event.
     pub(crate) fn count(&self, reason: &'static str) {
         self.0.get_or_create(&ReasonLabels { reason }).inc();
     }
 
-    /// How many there have been.
+    /// The current count.
     #[cfg(test)]
     pub(crate) fn get(&self, reason: &'static str) -> u64 {
         self.0.get_or_create(&ReasonLabels { reason }).get()
@@ -323,7 +323,7 @@ fn to_plain(open: &str) -> String {
                     ("TYPE", "info" | "stateset") => "gauge",
                     (_, text) => text,
                 };
-                // To a String: it cannot fail.
+                // Writing to a String cannot fail.
                 let _ = writeln!(plain, "# {what} {name}{suffix} {text}");
             }
             (Some("#"), ..) => {}
