@@ -19,21 +19,21 @@ const LONGEST_SUBDOMAIN: usize = 253;
 pub struct Webhooks {
     /// Address to listen on.
     pub address: SocketAddr,
-    /// Where their certificate comes from.
+    /// The source of their certificate.
     pub certificates: WebhookCertificates,
 }
 
-/// Where the webhooks' certificate comes from.
+/// The source of the webhooks' certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WebhookCertificates {
-    /// The control plane makes it, keeps it in a Secret and tells the API server.
+    /// The control plane creates it, stores it in a Secret and informs the API server.
     Managed {
         /// Name of the webhooks' Service.
         service: String,
         /// Name of the Secret.
         secret: String,
     },
-    /// Somebody else puts tls.crt and tls.key into this directory, and tells the API server.
+    /// Another controller writes tls.crt and tls.key to this directory and informs the API server.
     Directory(PathBuf),
 }
 
