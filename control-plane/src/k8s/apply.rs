@@ -54,7 +54,7 @@ pub enum ApplyError {
     CreateService {
         /// Name of the Service.
         name: String,
-        /// What the API server said.
+        /// The API server's error.
         error: kube::Error,
     },
     /// A persistent volume claim could not be created.
@@ -65,7 +65,7 @@ pub enum ApplyError {
     CreateClaim {
         /// Name of the claim.
         name: String,
-        /// What the API server said.
+        /// The API server's error.
         error: kube::Error,
     },
     /// Another write failed.
@@ -73,7 +73,7 @@ pub enum ApplyError {
     Write {
         /// What was to be written.
         what: String,
-        /// What the API server said.
+        /// The API server's error.
         error: kube::Error,
     },
 }

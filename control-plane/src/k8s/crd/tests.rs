@@ -71,7 +71,7 @@ fn a_definition_that_has_just_changed_takes_a_while_to_hold() {
     };
     let left = |meta: &ObjectMeta, second| propagation(meta, at(second)).as_secs();
     assert_eq!([100, 102, 105, 200].map(|now| left(&meta, now)), [5, 3, 0, 0]);
-    // Before it was changed, by this machine's clock.
+    // This machine's clock shows a time before the change.
     assert_eq!(left(&meta, 50), 5);
     meta.generation = Some(1);
     assert_eq!(left(&meta, 100), 0, "there was none before it");

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! unknown ──admit──> admitted, with one stream or more ──the last one ends──> left ──admit──> admitted ...
-//!    │ the server's patience, if it ends                                     │ LINGER
+//!    │ deadline, if any                                                      │ LINGER
 //!    └──────────────────────────── cut off <─────────────────────────────────┘
 //! ```
 //!

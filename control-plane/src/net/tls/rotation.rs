@@ -6,10 +6,10 @@
 //!
 //! ```text
 //!            signs       published            next step
-//! steady     current     current              when it is due: another one is made
-//! made       current     current and next     when all are told: that is written down
-//! announced  current     current and next     after a day, when all are still told: it signs
-//! replaced   next        next and previous    after a month: the one before is forgotten
+//! steady     current     current              when due: the next one is generated
+//! made       current     current and next     when all clients are informed: that is recorded
+//! announced  current     current and next     after a day, if all are still informed: it signs
+//! replaced   next        next and previous    after a month: the previous one is removed
 //! ```
 //!
 //! If the Secret is damaged: without the current authority nothing works; a next or previous one

@@ -72,7 +72,7 @@ impl Fed {
     }
 }
 
-/// What has come so far, in short.
+/// A summary of the events so far.
 fn come(events: &mut BoxStream<'static, WatchEvent>) -> Vec<String> {
     let name = |object: &PackedJobSet| ObjectRef::from(object).name;
     let mut seen = Vec::new();
@@ -87,7 +87,7 @@ fn come(events: &mut BoxStream<'static, WatchEvent>) -> Vec<String> {
     seen
 }
 
-/// Room for ten of 10 kB in each of three namespaces.
+/// Room for ten objects of 10 kB in each of three namespaces.
 fn budget() -> Budget {
     Budget::new(100_000, 300_000)
 }
@@ -131,7 +131,7 @@ async fn one_that_is_kept_may_grow_a_little_and_is_gone_where_it_grows_without_b
     fed.says(Event::Apply(jobset("ns", "status", 60_000)));
     assert_eq!(come(&mut events), ["-status"]);
     assert_eq!(fed.left_out(), ["status"]);
-    // No object is dropped for the use of others.
+    // No kept object is dropped to make room for others.
     fed.says(Event::Apply(jobset("ns", "full", 79_000)));
     assert_eq!(come(&mut events), ["+full"]);
 }
@@ -176,7 +176,7 @@ async fn a_new_list_keeps_what_was_kept_whatever_stands_before_it() {
     fed.says(Event::InitDone);
     assert_eq!(come(&mut events), ["list", "+z-known", "listed"]);
     assert_eq!(fed.left_out(), ["a-new"]);
-    // Objects that were deleted while nothing watched take no more room.
+    // Objects that were deleted while nothing watched no longer take room.
     fed.says(Event::Apply(jobset("ns", "b-new", 30_000)));
     assert_eq!(come(&mut events), ["+b-new"]);
 }
@@ -206,7 +206,7 @@ fn labels_count_and_not_their_text_alone() {
     assert!(bytes_of(&meta) - bare > 95_000, "{}", bytes_of(&meta));
 }
 
-/// Something that may be of usual size.
+/// An object that may be of usual size.
 struct SizedObject {
     namespace: String,
     name: String,

@@ -179,7 +179,7 @@ async fn who_asks_much_from_one_address_keeps_nobody_of_another_one_waiting() {
     let other = access.check("10.0.0.2", "reader", &METRICS).await.unwrap();
     assert_eq!(other, Verdict::Allowed);
     assert_eq!(asked.load(Ordering::Relaxed), callers::AT_ONCE + 2);
-    // A cached answer needs no place.
+    // A cached answer needs no review.
     assert_eq!(
         access.check(HERE, "reader", &METRICS).await.unwrap(),
         Verdict::Allowed

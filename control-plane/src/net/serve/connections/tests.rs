@@ -78,7 +78,7 @@ async fn send(client: &mut TcpStream, path: &str) {
     client.write_all(request.as_bytes()).await.unwrap();
 }
 
-/// The next bytes; none if the connection is closed.
+/// The next bytes; empty if the connection is closed.
 async fn receive(client: &mut TcpStream) -> String {
     let mut buffer = [0; 1024];
     let read = client.read(&mut buffer).await.unwrap_or(0);

@@ -116,7 +116,7 @@ async fn plain_text_is_for_the_loopback_interface() {
     let endpoint = endpoint().await;
     let answer = endpoint.plain().await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-    // A client that names no format gets the one that every reader knows.
+    // A client that names no format gets the older one.
     assert!(
         answer.contains("content-type: text/plain; version=0.0.4"),
         "{answer}"

@@ -5,7 +5,7 @@ use super::*;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A visitor, and where those are counted who are turned away.
+/// A connection, and the counter of rejected ones.
 fn unknown() -> (UnknownConnection, Arc<Mutex<Vec<&'static str>>>) {
     let reasons = Arc::new(Mutex::new(Vec::new()));
     let told = Arc::clone(&reasons);
@@ -20,7 +20,7 @@ async fn who_does_not_make_himself_known_is_cut_off() {
     let (mut client, server) = duplex(64);
     let (unknown, turned_away) = unknown();
     let mut stranger = UnauthenticatedStream::new(server, unknown, Some(PATIENCE));
-    // It may talk for as long as it likes.
+    // It may talk without a time limit.
     client.write_all(b"P").await.unwrap();
     let mut byte = [0];
     stranger.read_exact(&mut byte).await.unwrap();
@@ -108,7 +108,7 @@ async fn a_connection_without_a_stream_counts_for_its_address() {
     let (_client, server) = duplex(64);
     let mut stranger = UnauthenticatedStream::new(server, unknown, Some(PATIENCE));
     let stay = stranger.connect_info().admit();
-    // As many as there may be wait; then one that comes back is over sooner.
+    // The queue is full; then a connection that comes back closes sooner.
     let waiting = accept(16);
     assert_eq!(waiting.len(), 16);
     drop(waiting);
@@ -162,7 +162,7 @@ async fn one_that_is_borne_with_for_ever_has_to_begin_to_speak() {
 async fn one_that_others_need_the_place_of_is_cut_off_and_who_is_admitted_is_not() {
     let reasons = Arc::new(Mutex::new(Vec::new()));
     let told = Arc::clone(&reasons);
-    // Memory for two places.
+    // Memory for two slots.
     let limit = ConnectionLimit::with_memory(2 * 16 * (32 << 10), 2, move |_, why: &Rejected| {
         told.lock().unwrap().push(why.reason());
     });

@@ -30,7 +30,8 @@ fn first() -> Rotation {
     Rotation::generate(TERMS, start()).unwrap()
 }
 
-/// Looks at these hours, and returns the steps. Each look is (hour, a new CA is due, all know it).
+/// Runs the rotation at these hours and returns the steps. Each input is (hour, a new CA is due,
+/// all clients are informed).
 fn live(mut rotation: Rotation, looks: &[(i64, bool, bool)]) -> (Rotation, Vec<Option<Change>>) {
     let mut changes = Vec::new();
     for (hour, due, told) in looks {
@@ -158,8 +159,8 @@ fn each_step_is_taken_when_its_time_has_come_whatever_the_clock_does() {
 #[test]
 fn replicas_whose_clocks_differ_agree() {
     let (made, _) = live(first(), &[(50, true, true), (50, true, true)]);
-    // One is five hours behind, another a day. The day of the announcement is over by the clock
-    // that wrote it down, not by theirs.
+    // One clock is five hours behind, another a day. The day of the announcement ends by the clock
+    // that recorded it, not by theirs.
     let looks = [45, 50, 26, 50, 45, 26, 73, 74].map(|hour| (hour, true, true));
     let (_, changes) = live(made, &looks);
     assert_eq!(changes, [[None; 7].as_slice(), &[Some(Change::Signs)]].concat());
@@ -239,7 +240,7 @@ fn what_was_written_before_there_was_anything_to_tell_is_read() {
     // It signs a day after all are known to trust it, not a day after its creation.
     let (told, changes) = live(read, &[(100, false, true), (123, false, true)]);
     assert_eq!(changes, [Some(Change::Told), None]);
-    // They read it as before, and unrelated keys stay.
+    // The earlier version reads it as before, and unrelated keys stay.
     told.put(&mut old);
     for key in [
         "ca.crt",
