@@ -170,7 +170,7 @@ impl Reconciler {
             .requeue_after
             .and_then(|after| Duration::try_from(after).ok());
         let complaints = std::mem::take(&mut plan.complaints);
-        for event in self.complaints.news(&jobset, complaints) {
+        for event in self.complaints.to_send(&jobset, complaints) {
             tracing::info!(
                 reason = event.reason,
                 note = event.message,
@@ -208,7 +208,7 @@ impl Reconciler {
                       removed (the share grows with the control plane's memory limit)"
                 .to_owned(),
         };
-        for event in self.complaints.news(&jobset, vec![event]) {
+        for event in self.complaints.to_send(&jobset, vec![event]) {
             self.applier.tell(&jobset, event);
         }
     }

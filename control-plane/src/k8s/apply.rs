@@ -134,7 +134,7 @@ fn failure(reason: &str, error: &ApplyError) -> plan::Event {
 pub struct Applier {
     client: Client,
     stores: Stores,
-    news: events::Queue,
+    events: events::Queue,
     metrics: Arc<Metrics>,
     children: Semaphore,
     failures: EventDedup<JobSet>,
@@ -147,13 +147,13 @@ impl Applier {
     /// writes show in `stores` at once.
     #[must_use]
     pub fn new(client: Client, stores: Stores, metrics: Arc<Metrics>) -> (Self, events::Publisher) {
-        let (news, publisher) = events::queue(client.clone());
+        let (events, publisher) = events::queue(client.clone());
         let children = Semaphore::new(PARALLELISM);
         (
             Self {
                 client,
                 stores,
-                news,
+                events,
                 metrics,
                 children,
                 failures: EventDedup::default(),
@@ -217,14 +217,14 @@ impl Applier {
 
     fn report_failure(&self, jobset: &JobSet, reason: &str, result: &Result<(), ApplyError>) {
         let Err(error) = result else { return };
-        for event in self.failures.news(jobset, vec![failure(reason, error)]) {
+        for event in self.failures.to_send(jobset, vec![failure(reason, error)]) {
             self.tell(jobset, event);
         }
     }
 
     /// Publishes an event about a JobSet.
     pub(crate) fn tell(&self, jobset: &JobSet, event: plan::Event) {
-        self.news.add(events::regarding(jobset), event);
+        self.events.add(events::regarding(jobset), event);
     }
 
     /// The plan was applied completely, or the JobSet is gone. The next failure of any kind is
@@ -235,7 +235,7 @@ impl Applier {
 
     /// How soon to recheck a JobSet that waits for something that no watch shows.
     pub(crate) fn recheck_after(&self, jobset: &JobSet) -> Option<Duration> {
-        let waits = !jobset.is_finished() && self.in_the_way.goes_on(&ObjectRef::from_obj(jobset));
+        let waits = !jobset.is_finished() && self.in_the_way.is_ongoing(&ObjectRef::from_obj(jobset));
         waits.then_some(IN_THE_WAY)
     }
 

@@ -131,9 +131,9 @@ impl Start<'_> {
             owner: |jobset| Some(jobset.key()),
             subscribers: of_jobs(self.watchers),
         };
-        let (news, publisher) = events::queue(self.client.clone());
+        let (queue, publisher) = events::queue(self.client.clone());
         self.tasks.spawn(publisher.run());
-        let events = decode::jobsets(self.client, self.caches.budgets.written.clone(), news).boxed();
+        let events = decode::jobsets(self.client, self.caches.budgets.written.clone(), queue).boxed();
         let until = self.shutdown.clone();
         self.tasks.spawn(async move {
             let defined = async { defined.wait_for(|defined| *defined).await.is_ok() };

@@ -49,7 +49,7 @@ pub(super) fn readable<K: Kind>(
             if object.meta().deletion_timestamp.is_some() {
                 return Some(event);
             }
-            if reported.is_news(object) && !object.read().is_others() {
+            if reported.is_new(object) && !object.read().is_others() {
                 tell(&news, object, error);
             }
             match event {

@@ -127,7 +127,7 @@ impl Applier {
             }
             Err(error) => return Err(ApplyError::CreateService { name, error }),
         };
-        for event in self.in_the_way.news(jobset, wrong.into_iter().collect()) {
+        for event in self.in_the_way.to_send(jobset, wrong.into_iter().collect()) {
             tracing::info!(
                 reason = event.reason,
                 note = event.message,

@@ -54,15 +54,15 @@ impl<K: Resource<DynamicType = ()>> EventDedup<K> {
     }
 
     /// The events to send, of all ongoing conditions of an object.
-    pub(crate) fn news(&self, object: &K, goes_on: Vec<Event>) -> Vec<Event> {
+    pub(crate) fn to_send(&self, object: &K, ongoing: Vec<Event>) -> Vec<Event> {
         let mut by_object = self.locked();
         // The usual case.
-        if goes_on.is_empty() && by_object.is_empty() {
+        if ongoing.is_empty() && by_object.is_empty() {
             return Vec::new();
         }
         let key = ObjectRef::from_obj(object);
         let before = by_object.remove(&key);
-        if goes_on.is_empty() {
+        if ongoing.is_empty() {
             return Vec::new();
         }
         // Nothing was reported about another object of the same name.
@@ -72,22 +72,22 @@ impl<K: Resource<DynamicType = ()>> EventDedup<K> {
             let (_, at) = before.as_ref()?.events.iter().find(|(sent, _)| sent == event)?;
             (at.elapsed() < self.again).then_some(*at)
         };
-        let mut news = Vec::new();
+        let mut unsent = Vec::new();
         let mut events = Vec::new();
-        for mut event in goes_on {
+        for mut event in ongoing {
             event.message = short(event.message);
             let at = sent_at(&event).unwrap_or_else(|| {
-                news.push(event.clone());
+                unsent.push(event.clone());
                 Instant::now()
             });
             events.push((event, at));
         }
         by_object.insert(key, SentEvents { uid, events });
-        news
+        unsent
     }
 
     /// True if an object has an ongoing condition.
-    pub(crate) fn goes_on(&self, key: &ObjectRef<K>) -> bool {
+    pub(crate) fn is_ongoing(&self, key: &ObjectRef<K>) -> bool {
         self.locked().contains_key(key)
     }
 
@@ -121,41 +121,41 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn what_goes_on_is_told_once_and_again_when_the_event_may_be_gone() {
-        let (told, js) = (EventDedup::default(), jobset("u"));
+        let (dedup, js) = (EventDedup::default(), jobset("u"));
         let (a, b) = (event("a"), event("b"));
-        assert!(!told.goes_on(&ObjectRef::from_obj(&js)));
-        assert_eq!(told.news(&js, vec![a.clone()]), vec![a.clone()]);
-        assert!(told.goes_on(&ObjectRef::from_obj(&js)));
+        assert!(!dedup.is_ongoing(&ObjectRef::from_obj(&js)));
+        assert_eq!(dedup.to_send(&js, vec![a.clone()]), vec![a.clone()]);
+        assert!(dedup.is_ongoing(&ObjectRef::from_obj(&js)));
         for _ in 0..3 {
             tokio::time::advance(Duration::from_secs(300)).await;
-            assert_eq!(told.news(&js, vec![a.clone()]), []);
+            assert_eq!(dedup.to_send(&js, vec![a.clone()]), []);
         }
         // Only what is new.
-        assert_eq!(told.news(&js, vec![a.clone(), b.clone()]), vec![b.clone()]);
+        assert_eq!(dedup.to_send(&js, vec![a.clone(), b.clone()]), vec![b.clone()]);
         tokio::time::advance(Duration::from_secs(1000)).await;
-        assert_eq!(told.news(&js, vec![a.clone(), b]), vec![a]);
+        assert_eq!(dedup.to_send(&js, vec![a.clone(), b]), vec![a]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn what_is_told_once_is_not_told_again_unless_it_was_away_or_the_object_is_another() {
-        let (told, js, a) = (EventDedup::once(), jobset("u"), event("a"));
-        assert_eq!(told.news(&js, vec![a.clone()]).len(), 1);
+        let (dedup, js, a) = (EventDedup::once(), jobset("u"), event("a"));
+        assert_eq!(dedup.to_send(&js, vec![a.clone()]).len(), 1);
         tokio::time::advance(Duration::from_secs(1_000_000)).await;
-        assert_eq!(told.news(&js, vec![a.clone()]), []);
-        assert_eq!(told.news(&jobset("v"), vec![a.clone()]).len(), 1);
-        told.forget(&ObjectRef::from_obj(&js));
-        assert_eq!(told.news(&js, vec![a]).len(), 1);
+        assert_eq!(dedup.to_send(&js, vec![a.clone()]), []);
+        assert_eq!(dedup.to_send(&jobset("v"), vec![a.clone()]).len(), 1);
+        dedup.forget(&ObjectRef::from_obj(&js));
+        assert_eq!(dedup.to_send(&js, vec![a]).len(), 1);
     }
 
     #[tokio::test]
     async fn what_was_away_is_news_and_so_is_all_about_another_jobset() {
-        let (told, js) = (EventDedup::default(), jobset("u"));
+        let (dedup, js) = (EventDedup::default(), jobset("u"));
         let a = event("a");
-        assert_eq!(told.news(&js, vec![a.clone()]).len(), 1);
-        assert_eq!(told.news(&js, Vec::new()), []);
-        assert_eq!(told.news(&js, vec![a.clone()]).len(), 1);
-        assert_eq!(told.news(&jobset("v"), vec![a.clone()]).len(), 1);
-        told.forget(&ObjectRef::from_obj(&js));
-        assert!(told.locked().is_empty());
+        assert_eq!(dedup.to_send(&js, vec![a.clone()]).len(), 1);
+        assert_eq!(dedup.to_send(&js, Vec::new()), []);
+        assert_eq!(dedup.to_send(&js, vec![a.clone()]).len(), 1);
+        assert_eq!(dedup.to_send(&jobset("v"), vec![a.clone()]).len(), 1);
+        dedup.forget(&ObjectRef::from_obj(&js));
+        assert!(dedup.locked().is_empty());
     }
 }

@@ -25,14 +25,14 @@ type About = (Option<String>, Option<String>, Option<String>);
 /// The sending end of the event queue.
 #[derive(Clone)]
 pub(crate) struct Queue {
-    news: event_queue::Sender<About, PendingEvent>,
+    events: event_queue::Sender<About, PendingEvent>,
     dropped: Arc<LineLimit>,
 }
 
 /// Writes the events of a [`Queue`].
 pub struct Publisher {
     recorder: Recorder,
-    news: event_queue::Receiver<About, PendingEvent>,
+    events: event_queue::Receiver<About, PendingEvent>,
 }
 
 /// Makes a connected pair.
@@ -45,12 +45,12 @@ pub(crate) fn queue_as(client: Client, controller: &str) -> (Queue, Publisher) {
     let (sender, receiver) = event_queue::queue();
     (
         Queue {
-            news: sender,
+            events: sender,
             dropped: Arc::default(),
         },
         Publisher {
             recorder: recorder_as(client, controller),
-            news: receiver,
+            events: receiver,
         },
     )
 }
@@ -64,7 +64,7 @@ impl Queue {
             regarding.namespace.clone(),
             regarding.name.clone(),
         );
-        if self.news.add(&namespace, about, (regarding, event)).is_err()
+        if self.events.add(&namespace, about, (regarding, event)).is_err()
             && let Some(unsaid) = self.dropped.next()
         {
             tracing::warn!(
@@ -80,15 +80,16 @@ impl Publisher {
     /// Writes events until the queue is gone and empty.
     pub async fn run(self) {
         let recorder = &self.recorder;
-        let news = stream::unfold(self.news, |mut news| async {
-            let turn = news.next().await?;
-            Some((turn, news))
+        let events = stream::unfold(self.events, |mut events| async {
+            let turn = events.next().await?;
+            Some((turn, events))
         });
-        news.for_each_concurrent(PARALLELISM, |turn| async move {
-            let (regarding, event) = &turn.event;
-            publish(recorder, regarding, event).await;
-        })
-        .await;
+        events
+            .for_each_concurrent(PARALLELISM, |turn| async move {
+                let (regarding, event) = &turn.event;
+                publish(recorder, regarding, event).await;
+            })
+            .await;
     }
 }
 

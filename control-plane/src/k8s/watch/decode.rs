@@ -28,7 +28,7 @@ pub(crate) const NO_ROOM: &str = "NoRoom";
 pub(super) fn jobsets(
     client: &Client,
     budget: Budget,
-    news: Queue,
+    events: Queue,
 ) -> impl Stream<Item = watcher::Result<Event<PackedJobSet>>> + Send + use<> {
     let api = Api::<PackedJobSet>::all(client.clone());
     let begin = move || patient(watcher(api.clone(), watcher::Config::default())).boxed();
@@ -36,7 +36,7 @@ pub(super) fn jobsets(
     within(
         (budget.clone(), budget.clone()),
         begin,
-        left_out(budget, news.clone()),
+        left_out(budget, events.clone()),
     )
     .filter_map(move |event| {
         let event = event.map(|event| {
@@ -44,10 +44,10 @@ pub(super) fn jobsets(
             let (event, unreadable) = split(event);
             // A new list contains the same objects again.
             if let Some((object, error)) = unreadable
-                && reported.is_news(&object)
+                && reported.is_new(&object)
             {
                 let why = format!("this JobSet cannot be decoded and is ignored: {error}");
-                ignore(&news, &object, UNREADABLE, why);
+                ignore(&events, &object, UNREADABLE, why);
             }
             event
         });
@@ -56,7 +56,7 @@ pub(super) fn jobsets(
 }
 
 /// Reports objects that exceed the memory budget, once for each generation.
-pub(crate) fn left_out<K>(budget: Budget, news: Queue) -> impl FnMut(&K, bool) + Send
+pub(crate) fn left_out<K>(budget: Budget, events: Queue) -> impl FnMut(&K, bool) + Send
 where
     K: Resource<DynamicType = ()>,
 {
@@ -66,13 +66,13 @@ where
             return;
         }
         reported.bound();
-        if reported.is_news(object) {
+        if reported.is_new(object) {
             let why = format!(
                 "the JobSets and Ray resources of this namespace take more memory than its share of {} MiB; this one is ignored until others are \
                  removed (the share grows with the control plane's memory limit)",
                 budget.share >> 20
             );
-            ignore(&news, object, NO_ROOM, why);
+            ignore(&events, object, NO_ROOM, why);
         }
     }
 }
@@ -111,7 +111,7 @@ impl Reported {
     }
 
     /// True if this generation was not reported yet.
-    pub(crate) fn is_news<K: Resource>(&mut self, object: &K) -> bool {
+    pub(crate) fn is_new<K: Resource>(&mut self, object: &K) -> bool {
         let meta = object.meta();
         let uid = meta.uid.clone().unwrap_or_default();
         self.by_uid.insert(uid, meta.generation) != Some(meta.generation)
@@ -134,12 +134,12 @@ fn split(event: Event<PackedJobSet>) -> (Option<Event<PackedJobSet>>, Option<(Pa
 }
 
 /// Reports that an object is ignored, in the log and as an event.
-pub(crate) fn ignore<K>(news: &Queue, object: &K, reason: &str, why: String)
+pub(crate) fn ignore<K>(events: &Queue, object: &K, reason: &str, why: String)
 where
     K: Resource<DynamicType = ()>,
 {
     let (regarding, event) = fault(object, reason, why);
-    news.add(regarding, event);
+    events.add(regarding, event);
 }
 
 /// Logs what is wrong with an object and builds the event about it.
@@ -229,17 +229,17 @@ mod tests {
     fn each_version_of_an_object_is_reported_once_and_what_is_gone_is_forgotten() {
         let mut reported = Reported::default();
         let version = |generation| read_at(generation, json!({"replicatedJobs": "none"}));
-        for (generation, news) in [(1, true), (1, false), (2, true)] {
-            assert_eq!(reported.is_news(&version(generation)), news, "{generation}");
+        for (generation, is_new) in [(1, true), (1, false), (2, true)] {
+            assert_eq!(reported.is_new(&version(generation)), is_new, "{generation}");
         }
         // A list that brings it again.
         for event in [Event::Init, Event::InitApply(version(2)), Event::InitDone] {
             reported.follow(&event);
         }
-        assert!(!reported.is_news(&version(2)));
+        assert!(!reported.is_new(&version(2)));
         reported.follow(&Event::Delete(version(2)));
         assert!(reported.by_uid.is_empty());
-        reported.is_news(&version(2));
+        reported.is_new(&version(2));
         for event in [Event::<PackedJobSet>::Init, Event::InitDone] {
             reported.follow(&event);
         }
