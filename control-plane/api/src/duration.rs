@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_go_reads() {
+    fn parses_the_durations_that_go_parses() {
         let cases = [
             ("0", 0),
             ("+0", 0),
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_is_wrong() {
+    fn errors_say_what_is_wrong() {
         let cases = [
             ("", "it is empty"),
             ("+", "it is empty"),

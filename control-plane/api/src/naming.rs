@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replacement_is_named_after_what_it_replaces() {
+    fn a_replacement_is_named_after_its_predecessor() {
         let name = replacement_pod_name("train-workers-0", 3, "uid-1");
         // printf uid-1 | sha1sum
         assert_eq!(name, "train-workers-0-3-f0552977");

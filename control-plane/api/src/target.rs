@@ -139,7 +139,7 @@ mod tests {
     use crate::annotations::RESTART_WORKERS;
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn a_written_request_parses_to_the_same_text() {
         for text in [
             "replicatedJob/ps now",
             "job/js-ps-0 night shift",
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_nobody_or_no_request_is_refused() {
+    fn a_request_without_target_or_token_is_refused() {
         let long = format!("job/js-ps-0 {}", "t".repeat(LONGEST_RESTART_REQUEST));
         for text in [
             "",

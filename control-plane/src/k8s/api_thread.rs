@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_spawned_in_it_and_what_that_spawns_runs_on_one_thread() {
+    async fn tasks_and_their_children_run_on_one_thread() {
         let api = ApiThread::start("api").expect("a thread");
         let spawned = {
             let _on = api.enter();
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn its_end_takes_what_is_left_with_it() {
+    async fn ending_the_thread_drops_its_tasks() {
         let api = ApiThread::start("api").expect("a thread");
         let left = api.handle().spawn(std::future::pending::<()>());
         api.end().await;

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_request_that_nobody_answers_is_given_up() {
+    async fn an_unanswered_request_times_out() {
         let silent = Bounded(service_fn(|_| pending::<Result<(), Infallible>>()));
         let asked = tokio::time::Instant::now();
         let refused = silent.oneshot(request()).await.expect_err("no answer");

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_storm_in_one_namespace_keeps_nobody_elses_events_out_or_waiting() {
+    async fn a_storm_in_one_namespace_neither_drops_nor_delays_events_of_others() {
         let (sender, mut receiver) = queue();
         let kept = (0..100_000).filter(|event| sender.add("storm", "a", *event).is_ok());
         assert_eq!(kept.count(), MOST_OF_ONE);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_ends_when_nobody_is_left_to_add_anything_and_nothing_waits() {
+    async fn the_queue_ends_when_all_senders_are_gone_and_it_is_empty() {
         let (sender, mut receiver) = queue();
         let another = sender.clone();
         sender.add("ns", "a", 1).unwrap();

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn the_machine_has_as_much_as_it_says() {
+    fn the_memory_of_the_machine_is_parsed() {
         let text = "MemTotal:       24561232 kB\nMemFree:          123 kB\n";
         assert_eq!(total_of(text), Some(24_561_232 * 1024));
         assert_eq!(total_of("MemFree: 1 kB\n"), None);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_is_what_is_resident_without_files() {
+    fn used_memory_is_resident_memory_without_files() {
         assert_eq!(taken_of("9000 300 100 50 0 700 0\n"), Some(200 * 4096));
         assert_eq!(taken_of("9000 100 300 50 0 700 0\n"), Some(0));
         for nonsense in ["", "9000", "9000 300", "9000 x 100"] {

@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_check_is_named_to_whoever_asks() {
+    fn each_check_is_named_on_request() {
         for (uri, verbose) in [
             ("/healthz", false),
             ("/healthz?verbose", true),
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_is_found_where_upstream_has_it() {
+    fn endpoints_have_upstreams_paths() {
         let ready = |path: &str| names(path, "/readyz", "readyz");
         for path in ["/readyz", "/readyz/", "/readyz/readyz", "/readyz/readyz/"] {
             assert!(ready(path), "{path}");

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn lines_are_few_whoever_asks_and_say_how_many_are_missing() {
+    async fn lines_are_limited_and_report_how_many_were_suppressed() {
         let lines = LineLimit::default();
         let said = (0..1000).filter_map(|_| lines.next()).count();
         assert_eq!(said, LINES as usize);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_long_is_cut() {
+    fn long_texts_are_cut() {
         assert_eq!(beginning("short"), "short");
         let long = "ä".repeat(1000);
         assert_eq!(beginning(&long), "ä".repeat(512));

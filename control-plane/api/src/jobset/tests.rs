@@ -85,7 +85,7 @@ fn in_place_by_strategy_or_annotation() {
 }
 
 #[test]
-fn managed_by_others_is_left_alone() {
+fn jobsets_of_other_managers_are_not_managed_here() {
     for (manager, here) in [(CONTROLLER_NAME, true), ("acme.io/foo", false), ("", false)] {
         assert_eq!(
             jobset(json!({ "spec": { "managedBy": manager } })).is_managed_here(),

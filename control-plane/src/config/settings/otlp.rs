@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn traces_are_off_unless_somebody_asks_for_them() {
+    fn traces_are_off_by_default() {
         assert_eq!(of(None, &[]), Ok(None));
         assert_eq!(of(Some(""), &[]), Ok(None));
         let empty = [(STANDARD[0], ""), (STANDARD[1], "")];
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_is_reported_by_the_name_of_what_has_it() {
+    fn a_mistake_is_reported_with_its_field() {
         for (url, says) in [
             ("collector:4317", "neither with http:// nor with https://"),
             ("grpc://collector:4317", "neither with http:// nor with https://"),

@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resumed_job_gets_the_merged_template_and_keeps_what_is_not_mentioned() {
+    fn a_resumed_job_gets_the_merged_template_and_keeps_other_fields() {
         let map = |key: &str, value: &str| [(key.to_owned(), value.to_owned())].into();
         let resume = Resume {
             resource_version: Some("7".to_owned()),

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_goes_on_is_told_once_and_again_when_the_event_may_be_gone() {
+    async fn an_ongoing_condition_is_reported_again_only_when_its_event_may_have_expired() {
         let (dedup, js) = (EventDedup::default(), jobset("u"));
         let (a, b) = (event("a"), event("b"));
         assert!(!dedup.is_ongoing(&ObjectRef::from_obj(&js)));
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_told_once_is_not_told_again_unless_it_was_away_or_the_object_is_another() {
+    async fn a_condition_is_reported_once_per_occurrence_and_object() {
         let (dedup, js, a) = (EventDedup::once(), jobset("u"), event("a"));
         assert_eq!(dedup.to_send(&js, vec![a.clone()]).len(), 1);
         tokio::time::advance(Duration::from_secs(1_000_000)).await;
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_away_is_news_and_so_is_all_about_another_jobset() {
+    async fn a_condition_that_returns_or_is_of_another_jobset_is_reported() {
         let (dedup, js) = (EventDedup::default(), jobset("u"));
         let a = event("a");
         assert_eq!(dedup.to_send(&js, vec![a.clone()]).len(), 1);

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn the_definition_says_which_control_plane_installed_it() {
+fn the_definition_records_the_version_of_the_control_plane() {
     let version = JOBSET_DEFINITION.version().unwrap();
     assert!(
         version
@@ -19,7 +19,7 @@ fn the_definition_says_which_control_plane_installed_it() {
 }
 
 #[test]
-fn what_was_forbidden_is_not_tried_again() {
+fn a_forbidden_write_is_not_retried() {
     let failed = |code| {
         let status = kube::core::Status::failure("no", "no").with_code(code);
         CrdError::Api(kube::Error::Api(status.boxed())).is_transient()
@@ -88,7 +88,7 @@ fn the_definitions_of_ray_can_be_read() {
 
 /// KubeRay's own definitions have more fields, and are not replaced.
 #[test]
-fn a_definition_of_kuberay_is_left_alone() {
+fn a_definition_of_kuberay_is_left_unchanged() {
     let [ours, ..] = RAY_DEFINITIONS.map(|definition| definition.at(&definition.version().unwrap()).unwrap());
     let mut theirs = ours.clone();
     theirs["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["autoscalerOptions"] =

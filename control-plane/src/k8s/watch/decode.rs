@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_read_passes_unchanged() {
+    fn readable_objects_pass_unchanged() {
         assert!(matches!(
             split(Event::Apply(good())),
             (Some(Event::Apply(_)), None)
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn each_version_of_an_object_is_reported_once_and_what_is_gone_is_forgotten() {
+    fn each_version_of_an_object_is_reported_once_and_deleted_objects_are_forgotten() {
         let mut reported = Reported::default();
         let version = |generation| read_at(generation, json!({"replicatedJobs": "none"}));
         for (generation, is_new) in [(1, true), (1, false), (2, true)] {

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_of_a_job_is_what_is_kept_of_it() {
+    fn a_packed_job_keeps_every_field_that_is_read() {
         let Event::Apply(kept) = packed(Event::Apply(seen())) else {
             panic!("another event")
         };

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_drained_before_the_end() {
+    fn remaining_keys_are_drained_before_the_end() {
         let (notifier, mut notified) = channel();
         notifier.extend(["a", "b"]);
         drop(notifier.clone());

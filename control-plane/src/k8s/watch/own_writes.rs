@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_the_watch_shows_confirms_or_refutes_a_write() {
+    async fn the_watch_confirms_or_refutes_a_write() {
         let recent = OwnWrites::default();
         recent.put(key(), job("a", "10"));
         recent.confirm(&key(), &job("b", "20"));

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_pod_only_what_is_read_is_kept() {
+    fn only_the_fields_of_a_pod_that_are_read_are_kept() {
         let Event::Apply(kept) = watched(Event::Apply(pod())) else {
             panic!("another event")
         };

@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn ipv4_takes_over_only_where_there_is_no_ipv6() {
+    fn ipv4_is_used_only_without_ipv6() {
         for (errno, expected) in [
             (Errno::EAFNOSUPPORT, true),
             (Errno::EADDRNOTAVAIL, true),

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn frames_are_told_apart_however_they_come() {
+    async fn frames_are_counted_however_they_arrive() {
         let bytes = [PREFACE.to_vec(), ping(), long(), ping(), vec![0, 0]].concat();
         for at_once in 1..=bytes.len() {
             let mut allowance = Allowance::of_daemon();
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nothing_counts_once_somebody_is_admitted_and_frames_are_told_apart_after_that() {
+    async fn nothing_counts_while_a_caller_is_admitted_and_frames_are_counted_after_that() {
         let mut allowance = Allowance::of_daemon();
         let stream = [PREFACE.to_vec(), long().repeat(100_000)].concat();
         assert!(
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_makes_himself_known_again_and_again_may_say_any_amount() {
+    async fn a_client_that_keeps_authenticating_may_send_any_amount() {
         let mut allowance = Allowance::of_caller();
         assert!(allowance.read(PREFACE, Client::Unknown));
         for _ in 0..100 {
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_reads_much_may_answer_with_as_many_frames_as_that_takes() {
+    async fn a_client_that_reads_much_may_send_frames_in_proportion() {
         let mut allowance = Allowance::of_caller();
         assert!(allowance.read(PREFACE, Client::Unknown));
         for _ in 0..1_600 {

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_is_told_apart_from_what_is_damaged() {
+    fn damaged_authorities_are_detected() {
         let now: Timestamp = "2026-11-21T08:00:00Z".parse().unwrap();
         let ca = Ca::generate("ca", Some(Validity::days(now, 10))).unwrap();
         let day = |days: i64| now + jiff::SignedDuration::from_hours(24 * days);

@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_end_of_the_newest_certificate_is_told() {
+    async fn the_expiry_of_the_newest_certificate_is_reported() {
         let metrics = Metrics::default();
         let ca = Ca::generate("ca", None).unwrap();
         let made = |now: &str| {

@@ -17,7 +17,7 @@ fn limit() -> (Arc<ConnectionLimit>, Arc<AtomicUsize>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_finds_no_place_waits_and_nobody_of_another_address_does() {
+async fn a_connection_without_slot_waits_and_other_addresses_do_not() {
     let (limit, turned_away) = limit();
     let mut inside = [limit.accept(HERE).unwrap(), limit.accept(HERE).unwrap()];
     for unknown in &mut inside {
@@ -44,7 +44,7 @@ async fn who_finds_no_place_waits_and_nobody_of_another_address_does() {
 }
 
 #[tokio::test]
-async fn no_more_wait_than_may_and_nothing_is_kept_of_those_who_left() {
+async fn the_queue_is_limited_and_closed_connections_leave_no_trace() {
     let (limit, turned_away) = limit();
     let most = 2 * WAITING_PER_SLOT;
     let waiting: Vec<_> = (0..most).map(|_| limit.accept(HERE).unwrap()).collect();

@@ -4,7 +4,7 @@ use crate::telemetry::metrics::Metrics;
 const STEP: Duration = Duration::from_secs(1);
 
 #[test]
-fn who_waits_is_in_the_queue_once() {
+fn a_waiting_item_is_in_the_queue_once() {
     let now = Instant::now();
     let mut items = Items::default();
     assert!(items.named(&"a", now));
@@ -17,7 +17,7 @@ fn who_waits_is_in_the_queue_once() {
 }
 
 #[test]
-fn who_is_to_be_looked_at_later_does_not_wait_yet() {
+fn a_scheduled_item_does_not_wait_yet() {
     let now = Instant::now();
     let mut items = Items::default();
     items.again(&"a", now + 5 * STEP);
@@ -34,7 +34,7 @@ fn who_is_to_be_looked_at_later_does_not_wait_yet() {
 }
 
 #[test]
-fn who_is_looked_at_is_not_in_the_queue_until_that_ends() {
+fn an_item_in_progress_is_not_in_the_queue() {
     let now = Instant::now();
     let mut items = Items::default();
     items.working.insert("a", now);
@@ -47,7 +47,7 @@ fn who_is_looked_at_is_not_in_the_queue_until_that_ends() {
 }
 
 #[test]
-fn the_queue_is_told_under_upstreams_names() {
+fn the_queue_has_upstreams_metric_names() {
     let metrics = Metrics::default();
     let queue = metrics.queue();
     let value = |name: &str| -> f64 {
