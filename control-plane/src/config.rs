@@ -1,4 +1,4 @@
-//! Flags, the configuration file and the environment, and the settings made of them.
+//! Flags, the configuration file and the environment, and the settings that result from them.
 
 pub mod args;
 pub mod file;

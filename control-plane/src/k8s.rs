@@ -1,4 +1,5 @@
-//! The API server: clients, watches and caches, writes, events, and how often and how much at once.
+//! Everything that talks to the API server: clients and their rate limits, watches and caches,
+//! writes, events.
 
 pub(crate) mod api_thread;
 pub mod apply;

@@ -1,4 +1,4 @@
-//! TLS, limits on connections, and the servers on top of them.
+//! TLS, connection limits, and the servers that use them.
 
 pub mod serve;
 pub mod tls;

@@ -1,18 +1,19 @@
-//! Annotations that ask for something, and their values.
+//! Annotations that users and the controller set, and their values.
 //!
-//! The annotations that merely identify are in [`crate::labels`].
+//! Keys that only identify objects are in [`crate::labels`].
 
 use std::time::Duration;
 
 use crate::duration::{DurationError, parse_duration, shown};
-use crate::{JobSet, NoTarget, ReplicatedJob};
+pub use crate::target::LONGEST_RESTART_REQUEST;
+use crate::{JobSet, NoTarget, ReplicatedJob, WorkerRestartRequest};
 
 /// On a JobSet or a Job template: one Job per topology domain; the value is the node label that
 /// names the domain.
 pub const EXCLUSIVE_TOPOLOGY: &str = "alpha.jobset.sigs.k8s.io/exclusive-topology";
 /// On a JobSet, with any value: exclusive placement by node selectors instead of pod affinity.
 pub const NODE_SELECTOR_STRATEGY: &str = "alpha.jobset.sigs.k8s.io/node-selector";
-/// On a JobSet: restart in place, and recreate when that takes longer than this duration.
+/// On a JobSet: restart in place, and recreate if that takes longer than this duration.
 pub const IN_PLACE_TIMEOUT: &str = "alpha.jobset.sigs.k8s.io/inplace-timeout";
 /// On a JobSet, written by the controller: the restart attempt of its workers. Never read back.
 pub const IN_PLACE_RESTARTS: &str = "alpha.jobset.sigs.k8s.io/inplace-restarts";
@@ -26,80 +27,75 @@ pub const DISABLE_IN_PLACE_RESTART: &str = "jobset.sigs.k8s.io/disable-in-place-
 pub const IN_PLACE: &str = "lockstep.dev/in-place";
 /// Value of [`IN_PLACE`]: node daemons inject the agent.
 pub const IN_PLACE_SUPERVISED: &str = "supervised";
-/// Value of [`IN_PLACE`]: node daemons kill the containers at a restart, and kubelet starts them
-/// again.
+/// Value of [`IN_PLACE`]: node daemons kill the containers at a restart, and the kubelet restarts
+/// them.
 pub const IN_PLACE_PLAIN: &str = "plain";
 /// On a JobSet: the containers that are workers, see [`Supervise`]. On pods of an in-place JobSet,
 /// written by the controller: the same, always as a list.
 pub const SUPERVISE: &str = "lockstep.dev/supervise";
-/// On pods, written by the controller, with the value `true`: kubelet starts each worker again that
-/// is stopped, so one that was started without its agent may be.
+/// On pods, written by the controller, with the value `true`: the kubelet restarts each worker that
+/// is stopped, so a worker that was started without its agent may be stopped.
 pub const STOP_WITHOUT_AGENT: &str = "lockstep.dev/stop-without-agent";
-/// On a JobSet: how long a worker may take to end after SIGTERM when it is restarted in place.
+/// On a JobSet: how long a worker may take to end after SIGTERM at a restart in place.
 pub const RESTART_GRACE: &str = "lockstep.dev/restart-grace";
 
-/// On a JobSet: the longest wait before a restart in place where the same worker fails again and
-/// again, or workers end by themselves again and again, each time within seconds of the release.
-/// `0s`: nobody ever waits.
+/// On a JobSet: the longest wait before a restart in place if the same worker keeps failing, or
+/// workers keep ending on their own, within seconds of the release. `0s` disables the wait.
 pub const MAX_BACKOFF: &str = "lockstep.dev/max-backoff";
-/// On a JobSet: asks for a restart in place of all its workers, once for each new value (such as
-/// the time). It is not counted.
+/// On a JobSet: requests a restart in place of all its workers, once per new value (such as the
+/// time). Such restarts are not counted.
 pub const RESTART_REQUEST: &str = "lockstep.dev/restart-request";
-/// On a JobSet: asks for a restart of some of its workers, each alone, once for each new value
-/// ([`crate::WorkerRestartRequest`]). It is not counted.
+/// On a JobSet: requests a restart of single workers, once per new value
+/// ([`crate::WorkerRestartRequest`]). Such restarts are not counted.
 pub const RESTART_WORKERS: &str = "lockstep.dev/restart-workers";
-/// On a JobSet: a running worker that does not touch the file which `LOCKSTEP_HEARTBEAT` names for
-/// this long, after it has once, counts as failed.
+/// On a JobSet: a running worker counts as failed if it touched the file that `LOCKSTEP_HEARTBEAT`
+/// names once, and then not for this long.
 pub const HEARTBEAT_TIMEOUT: &str = "lockstep.dev/heartbeat-timeout";
-/// On a JobSet: a worker that was started and is not up within this time counts as failed. Up is
-/// who runs, and, with [`HEARTBEAT_TIMEOUT`], has given its first heartbeat.
+/// On a JobSet: a started worker that is not up within this time counts as failed. A worker is up
+/// when it runs and, with [`HEARTBEAT_TIMEOUT`], has sent its first heartbeat.
 pub const READY_TIMEOUT: &str = "lockstep.dev/ready-timeout";
 
-/// On a JobSet: how often, and within which time, a worker has to fail for its pod to be deleted,
-/// such as `3/10m` ([`EscalateAfter`]).
+/// On a JobSet: after how many failures of a worker, within which time, its pod is deleted, such as
+/// `3/10m` ([`EscalateAfter`]).
 pub const ESCALATE_AFTER: &str = "lockstep.dev/escalate-after";
 
-/// In the Job template of a replicatedJob of a JobSet that restarts in place: what the failure of
-/// one of its workers restarts ([`RestartScope`]).
+/// In the Job template of a replicatedJob of a JobSet that restarts in place: what a failure of one
+/// of its workers restarts ([`RestartScope`]).
 pub const RESTART_SCOPE: &str = "lockstep.dev/restart-scope";
 
 /// On a JobSet with a gang, written at admission: its replicatedJobs start one after another.
 pub const DEPENDENT_JOB: &str = "dependent-job";
-/// On a JobSet's Jobs and pods, written by the controller: name of the gang that they belong to.
+/// On a JobSet's Jobs and pods, written by the controller: the name of their gang.
 pub const GANG: &str = "lockstep.dev/gang";
-/// On a JobSet's Jobs and pods, written by the controller: how many pods of the Job are below the
-/// minimum of the gang.
+/// On a JobSet's Jobs and pods, written by the controller: how many pods of the Job are part of the
+/// gang's minimum.
 pub const GANG_MINIMUM: &str = "lockstep.dev/gang-minimum";
-/// On a JobSet's Jobs and pods, written by the controller: name of the PodGroup of the pods below
-/// the minimum, where kube-scheduler starts the gang.
+/// On a JobSet's Jobs and pods, written by the controller: the name of the PodGroup of the gang's
+/// minimum, if kube-scheduler starts the gang.
 pub const GANG_POD_GROUP: &str = "lockstep.dev/gang-pod-group";
 
-/// The longest [`RESTART_REQUEST`] or [`RESTART_WORKERS`], in bytes: it is copied to the status.
-pub const LONGEST_RESTART_REQUEST: usize = 1024;
-
-/// Value of [`SUPERVISE`] that refuses supervision.
+/// Value of [`SUPERVISE`] that disables supervision.
 pub const SUPERVISE_NONE: &str = "none";
 
-/// How long a restart in place may take where the JobSet does not say.
+/// The default time limit of a restart in place.
 pub const DEFAULT_IN_PLACE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The longest back-off where the JobSet does not say.
+/// The default limit of the backoff.
 pub const DEFAULT_MAX_BACKOFF: Duration = Duration::from_secs(60);
 
-/// When the pod of a worker that fails again and again is deleted, so that it may come up
-/// elsewhere.
+/// When the pod of a worker that keeps failing is deleted, so that it may start on another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EscalateAfter {
-    /// The failure that is one too many.
+    /// The number of failures that triggers the deletion.
     pub failures: u32,
-    /// The time that they must all lie in.
+    /// The time window of these failures.
     pub within: Duration,
 }
 
 impl EscalateAfter {
-    /// The most failures that are counted.
+    /// The largest number of failures.
     pub const MOST: u32 = 100;
-    /// The shortest time: no worker fails, starts and fails again in less.
+    /// The shortest time window: no worker fails, starts and fails again in less.
     pub const SHORTEST: Duration = Duration::from_secs(1);
 
     /// Reads `<failures>/<duration>`.
@@ -112,26 +108,26 @@ impl EscalateAfter {
     }
 }
 
-/// What the failure of a worker restarts ([`RESTART_SCOPE`]).
+/// What a failure of a worker restarts ([`RESTART_SCOPE`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RestartScope {
     /// `group`: all workers of the JobSet.
     #[default]
     Group,
-    /// `worker`: that worker alone.
+    /// `worker`: only that worker.
     Worker,
 }
 
-/// Which containers the user wants to have supervised.
+/// Which containers are supervised.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Supervise {
-    /// None: the JobSet restarts by container.
+    /// None: the JobSet restarts whole containers.
     Nothing,
-    /// These, even where they have a probe or a hook that speaks against it.
+    /// These, even if they have a probe or a hook that would prevent it.
     Containers(Vec<String>),
 }
 
-/// An annotation with a value that cannot be used.
+/// An annotation with an invalid value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AnnotationError {
     /// Not a duration.
@@ -144,7 +140,7 @@ pub enum AnnotationError {
         /// What is wrong.
         source: DurationError,
     },
-    /// A duration of 0 where something must have time to happen.
+    /// A duration of 0 that must be positive.
     #[error("annotation {key}: duration {value:?} must be greater than 0")]
     ZeroDuration {
         /// The annotation.
@@ -164,13 +160,13 @@ pub enum AnnotationError {
         /// The beginning of its value.
         value: String,
     },
-    /// Nothing that could be told from another request, or too much.
+    /// An empty or too long request.
     #[error("annotation {RESTART_REQUEST}: must be 1 to {LONGEST_RESTART_REQUEST} bytes long, not {length}")]
     RestartRequest {
-        /// How long it is.
+        /// The length in bytes.
         length: usize,
     },
-    /// Nobody is named, or the request is not.
+    /// The target or the name of the request is missing.
     #[error("annotation {RESTART_WORKERS}: {value:?} {NoTarget}, a space, and a name for the request")]
     RestartWorkers {
         /// The beginning of its value.
@@ -193,7 +189,7 @@ pub enum AnnotationError {
 }
 
 impl ReplicatedJob {
-    /// What the failure of one of its workers restarts ([`RESTART_SCOPE`]).
+    /// What a failure of one of its workers restarts ([`RESTART_SCOPE`]).
     pub fn restart_scope(&self) -> Result<RestartScope, AnnotationError> {
         let metadata = self.template.metadata.as_ref();
         let annotations = metadata.and_then(|metadata| metadata.annotations.as_ref());
@@ -215,21 +211,19 @@ impl JobSet {
             .unwrap_or(DEFAULT_IN_PLACE_TIMEOUT))
     }
 
-    /// How long a worker may take to end after SIGTERM at a restart ([`RESTART_GRACE`]), where the
-    /// JobSet says.
+    /// How long a worker may take to end after SIGTERM at a restart ([`RESTART_GRACE`]), if set.
     pub fn restart_grace(&self) -> Result<Option<Duration>, AnnotationError> {
         self.duration_annotation(RESTART_GRACE)
     }
 
-    /// How long a group that fails again and again may be made to wait at most ([`MAX_BACKOFF`]).
+    /// The longest wait of a group that keeps failing ([`MAX_BACKOFF`]).
     pub fn max_backoff(&self) -> Result<Duration, AnnotationError> {
         Ok(self
             .duration_annotation(MAX_BACKOFF)?
             .unwrap_or(DEFAULT_MAX_BACKOFF))
     }
 
-    /// When the pod of a worker that fails again and again is deleted ([`ESCALATE_AFTER`]), where
-    /// the JobSet says.
+    /// When the pod of a worker that keeps failing is deleted ([`ESCALATE_AFTER`]), if set.
     pub fn escalate_after(&self) -> Result<Option<EscalateAfter>, AnnotationError> {
         let Some(value) = self.annotation(ESCALATE_AFTER) else {
             return Ok(None);
@@ -243,7 +237,7 @@ impl JobSet {
         }
     }
 
-    /// Which containers the user wants to have supervised ([`SUPERVISE`]), where the JobSet says.
+    /// Which containers are supervised ([`SUPERVISE`]), if set.
     pub fn supervise(&self) -> Result<Option<Supervise>, AnnotationError> {
         let Some(value) = self.annotation(SUPERVISE) else {
             return Ok(None);
@@ -261,7 +255,7 @@ impl JobSet {
         Ok(Some(Supervise::Containers(names)))
     }
 
-    /// The latest request for a restart ([`RESTART_REQUEST`]), where there is one.
+    /// The latest request for a restart ([`RESTART_REQUEST`]), if there is one.
     pub fn restart_request(&self) -> Result<Option<&str>, AnnotationError> {
         match self.annotation(RESTART_REQUEST) {
             Some(value) if !(1..=LONGEST_RESTART_REQUEST).contains(&value.len()) => {
@@ -271,19 +265,30 @@ impl JobSet {
         }
     }
 
-    /// How long a worker may be silent after a heartbeat ([`HEARTBEAT_TIMEOUT`]), where the JobSet
-    /// asks for heartbeats.
+    /// The latest request to restart single workers ([`RESTART_WORKERS`]), if there is one.
+    pub fn worker_restart_request(&self) -> Result<Option<WorkerRestartRequest>, AnnotationError> {
+        let Some(value) = self.annotation(RESTART_WORKERS) else {
+            return Ok(None);
+        };
+        match value.parse() {
+            Ok(request) => Ok(Some(request)),
+            Err(NoTarget) => Err(AnnotationError::RestartWorkers {
+                value: value.chars().take(80).collect(),
+            }),
+        }
+    }
+
+    /// How long a worker may be silent after a heartbeat ([`HEARTBEAT_TIMEOUT`]), if set.
     pub fn heartbeat_timeout(&self) -> Result<Option<Duration>, AnnotationError> {
         self.timeout_annotation(HEARTBEAT_TIMEOUT)
     }
 
-    /// How long a worker that was started may take until it is up ([`READY_TIMEOUT`]), where the
-    /// JobSet says.
+    /// How long a started worker may take to be up ([`READY_TIMEOUT`]), if set.
     pub fn ready_timeout(&self) -> Result<Option<Duration>, AnnotationError> {
         self.timeout_annotation(READY_TIMEOUT)
     }
 
-    /// A duration in which something must have time to happen.
+    /// A duration that must be positive.
     fn timeout_annotation(&self, key: &'static str) -> Result<Option<Duration>, AnnotationError> {
         match self.duration_annotation(key)? {
             Some(timeout) if timeout.is_zero() => Err(AnnotationError::ZeroDuration {

@@ -1,4 +1,5 @@
-//! Types, reasons and messages of a JobSet's conditions. Events about a condition carry its reason.
+//! Types, reasons and messages of a JobSet's conditions and events. Events about a condition carry
+//! its reason.
 
 /// Type: the success policy is met. Terminal.
 pub const COMPLETED: &str = "Completed";
@@ -8,14 +9,14 @@ pub const FAILED: &str = "Failed";
 pub const SUSPENDED: &str = "Suspended";
 /// Type: the Jobs are being recreated.
 pub const RESTARTING_JOBSET: &str = "RestartingJobSet";
-/// Type: startupPolicy InOrder has not come to its end.
+/// Type: startupPolicy InOrder has not finished.
 pub const STARTUP_POLICY_IN_PROGRESS: &str = "StartupPolicyInProgress";
 /// Type: startupPolicy InOrder has started everything.
 pub const STARTUP_POLICY_COMPLETED: &str = "StartupPolicyCompleted";
-/// Type: a restart waits for something that nobody but an operator can bring about. An addition to
-/// upstream's.
+/// Type: a restart waits for something that only an operator can fix. An addition to upstream's
+/// types.
 pub const RESTART_BLOCKED: &str = "RestartBlocked";
-/// Type: as many pods run as the set's gangs need. An addition to upstream's.
+/// Type: as many pods run as the set's gangs need. An addition to upstream's types.
 pub const MIN_AVAILABLE: &str = "MinAvailable";
 
 /// Reasons of conditions.
@@ -58,7 +59,7 @@ pub mod reasons {
     pub const GANG_TIMEOUT: &str = "Timeout";
 }
 
-/// Messages of conditions. They are part of what users and tools match on.
+/// Messages of conditions. Users and tools match on them.
 pub mod messages {
     /// Of Completed.
     pub const ALL_JOBS_COMPLETED: &str = "jobset completed successfully";
@@ -80,4 +81,38 @@ pub mod messages {
     pub const RESTART_UNBLOCKED: &str = "nothing is waited for";
     /// Of StartupPolicyCompleted.
     pub const IN_ORDER_STARTUP_POLICY_COMPLETED: &str = "in order startup policy has completed";
+}
+
+/// Reasons and messages of events that do not stand for a condition.
+pub mod events {
+    use crate::FailurePolicyAction;
+
+    /// `action` of every event (events.k8s.io/v1).
+    pub const ACTION: &str = "Reconciling";
+
+    /// A Job could not be created; the message is the error.
+    pub const JOB_CREATION_FAILED: &str = "JobCreationFailed";
+    /// The headless Service could not be created; the message is the error.
+    pub const HEADLESS_SERVICE_CREATION_FAILED: &str = "HeadlessServiceCreationFailed";
+    /// A persistent volume claim could not be created; the message is the error.
+    pub const PVC_CREATION_FAILED: &str = "PVCCreationFailed";
+
+    /// Reason of the DisruptionTarget condition of a pod outside its leader's topology domain.
+    pub const EXCLUSIVE_PLACEMENT_VIOLATION: &str = "ExclusivePlacementViolation";
+    /// Message of [`EXCLUSIVE_PLACEMENT_VIOLATION`].
+    pub const EXCLUSIVE_PLACEMENT_VIOLATION_MESSAGE: &str = "Pod violated JobSet exclusive placement policy";
+
+    /// Reason of the event about the action that the failure policy took.
+    pub fn failure_policy_action_reason(action: &FailurePolicyAction) -> String {
+        format!("{action}FailurePolicyAction")
+    }
+
+    /// Start of the message of the event about the action that the failure policy took.
+    pub fn failure_policy_action_message(action: &FailurePolicyAction) -> String {
+        format!("applying {action} failure policy action")
+    }
+
+    /// Annotation of the event about a completed restart: when each phase was reached, as JSON
+    /// (nanoseconds since the Unix epoch).
+    pub const TIMELINE: &str = "lockstep.dev/timeline";
 }

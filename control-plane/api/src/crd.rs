@@ -1,10 +1,10 @@
-//! The CustomResourceDefinition of JobSets, made from the Rust types.
+//! The CustomResourceDefinition of JobSets, generated from the Rust types.
 //!
 //! The derived schema lacks what the Rust types of Kubernetes do not carry (list types and map
-//! keys, defaults, patterns), and is larger than it needs to be. This module completes the
-//! Kubernetes types by the table in `kubernetes.rs`, drops their documentation, and puts everything
-//! in line as structural schemas ask for. The result equals upstream's schema but for additions; a
-//! test compares them.
+//! keys, defaults, patterns), and is larger than necessary. This module completes the Kubernetes
+//! types from the table in `kubernetes.rs`, drops their documentation, and inlines all types, as
+//! structural schemas require. The result equals upstream's schema except for additions; a test
+//! compares them.
 
 mod inline;
 mod kubernetes;
@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{JobSet, KIND};
 
-/// Why the definition could not be made. Each is a defect of the types, not of any input.
+/// Why the definition could not be generated. Each is a defect of the types, not of any input.
 #[derive(Debug, thiserror::Error)]
 pub enum CrdError {
     /// The derived definition does not serialize, or lacks a part.
@@ -35,12 +35,12 @@ pub enum CrdError {
 const HEADER: &str =
     "# Made by lockstep-crdgen from the Rust types in control-plane/api. Do not edit.\n---\n";
 
-/// The definition as the file that the Helm chart ships.
+/// The text of the file that the Helm chart ships.
 pub fn yaml() -> Result<String, CrdError> {
     Ok(format!("{HEADER}{}", serde_yaml_ng::to_string(&definition()?)?))
 }
 
-/// The CustomResourceDefinition as the API server takes it, with keys sorted.
+/// The CustomResourceDefinition, with sorted keys.
 pub fn definition() -> Result<Value, CrdError> {
     let mut crd = serde_json::to_value(JobSet::crd()).map_err(|err| CrdError::Derived(err.to_string()))?;
     let schema = crd
@@ -55,7 +55,7 @@ pub fn definition() -> Result<Value, CrdError> {
 
 /// The structural schema of a JobSet.
 fn structural_schema() -> Result<Value, CrdError> {
-    // Not in line yet, so that Kubernetes types can be told by name.
+    // Not inlined yet, so that Kubernetes types are known by name.
     let root = SchemaSettings::draft2020_12()
         .into_generator()
         .into_root_schema_for::<JobSet>()
@@ -68,7 +68,7 @@ fn structural_schema() -> Result<Value, CrdError> {
 
     let mut schema = inline::Types(&types).inline(&root)?;
     if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
-        // Serde's default, which keeps a JobSet without spec readable, is none of the API.
+        // Serde's default keeps a JobSet without spec decodable; it is not part of the API.
         if let Some(spec) = properties.get_mut("spec").and_then(Value::as_object_mut) {
             spec.remove("default");
         }
@@ -79,7 +79,7 @@ fn structural_schema() -> Result<Value, CrdError> {
     Ok(schema)
 }
 
-/// The part of every object that the API server validates itself.
+/// The fields of every object that the API server validates itself.
 fn object_meta() -> Map<String, Value> {
     let version = "Version of the schema that this object is written in.";
     let kind = "Kind of this object: JobSet.";

@@ -7,10 +7,10 @@ use crate::beginning;
 /// Why a text is not a duration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DurationError {
-    /// There is nothing.
+    /// The text is empty.
     #[error("it is empty")]
     Empty,
-    /// Time does not run backwards here.
+    /// The duration is negative.
     #[error("it must not be negative")]
     Negative,
     /// A part without digits.
@@ -22,12 +22,12 @@ pub enum DurationError {
     /// A unit that does not exist.
     #[error("unknown unit {0:?}, use h, m, s, ms, us or ns")]
     Unit(String),
-    /// More than can be counted.
+    /// The duration exceeds Go's range.
     #[error("it is too long")]
     TooLong,
 }
 
-/// Parses a duration in the syntax of Go's `time.ParseDuration`, without the negative ones.
+/// Parses a duration in the syntax of Go's `time.ParseDuration`; negative durations are an error.
 pub fn parse_duration(text: &str) -> Result<Duration, DurationError> {
     if text.starts_with('-') {
         return Err(DurationError::Negative);
@@ -69,8 +69,8 @@ fn split_where(text: &str, end: impl Fn(char) -> bool) -> (&str, &str) {
     text.split_at(text.find(end).unwrap_or(text.len()))
 }
 
-/// Parts of a nanosecond that the digits after the point are counted in, so that none but the last
-/// is cut.
+/// The resolution for fractional digits, in parts of a nanosecond, so that only the result is
+/// truncated.
 const PARTS: u128 = 1_000_000_000_000_000_000;
 
 /// `number * scale` for a decimal number such as `1`, `1.5`, `1.` or `.5`.
@@ -94,7 +94,7 @@ fn scaled(number: &str, scale: u128) -> Option<u128> {
     Some(total.saturating_mul(scale).saturating_add(parts / PARTS))
 }
 
-/// The beginning of a value that is refused.
+/// The beginning of a rejected value, for an error message.
 pub(crate) fn shown(value: &str) -> String {
     beginning(value, 128)
 }
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_go_reads() {
+    fn parses_the_durations_that_go_parses() {
         let cases = [
             ("0", 0),
             ("+0", 0),
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_is_wrong() {
+    fn errors_say_what_is_wrong() {
         let cases = [
             ("", "it is empty"),
             ("+", "it is empty"),

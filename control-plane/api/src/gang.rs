@@ -1,20 +1,16 @@
 //! Gang start: `spec.gang` and `status.gangs`, additions to upstream's API.
 //!
-//! A gang is a set of pods that start together or not at all: those below the minimum of the
-//! replicatedJobs that are created together. What is above the minimum is optional, and starts
-//! where there is room.
-
-use std::collections::BTreeMap;
+//! A gang is a set of pods that start together or not at all: the minimum of the replicatedJobs
+//! that are created together. Pods above the minimum are optional and start if there is room.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::spec::{ReplicatedJob, without_default};
-use crate::string_enum::string_enum;
+use crate::shared::{string_enum, without_default};
 
-/// Seconds from the moment a gang may be scheduled until all its minimum is bound, where the JobSet
-/// does not say.
+/// The default number of seconds from the moment that a gang may be scheduled until its whole
+/// minimum must be bound.
 pub const DEFAULT_SCHEDULE_TIMEOUT_SECONDS: i32 = 60;
 
 /// The minimum of pods that a set starts with.
@@ -124,7 +120,7 @@ pub struct GangStatus {
 }
 
 impl Gang {
-    /// The minimum of one replicatedJob in pods, as listed; `None`: it is not.
+    /// The listed minimum of a replicatedJob, in pods; `None` if it is not listed.
     pub fn listed(&self, replicated_job: &str) -> Option<i32> {
         let mut listed = self.replicated_jobs.iter();
         listed
@@ -132,44 +128,17 @@ impl Gang {
             .map(|entry| entry.min_available)
     }
 
-    /// Seconds until a gang that is let to the scheduler must be bound.
+    /// Seconds until a gang that may be scheduled must be bound.
     pub fn schedule_timeout_seconds(&self) -> i32 {
         self.schedule_timeout_seconds
             .unwrap_or(DEFAULT_SCHEDULE_TIMEOUT_SECONDS)
     }
 
-    /// The backend that is asked for. A value that this version does not know means the default.
+    /// The requested backend. An unknown value means the default.
     pub fn backend(&self) -> GangBackend {
         match &self.backend {
             None | Some(GangBackend::Other(_)) => GangBackend::Auto,
             Some(backend) => backend.clone(),
         }
-    }
-
-    /// The minimum of each replicatedJob, in pods, by name. What is not listed starts with all its
-    /// pods; a set with a single replicatedJob may state its minimum for the whole.
-    pub fn minimums<'a>(&self, replicated_jobs: &'a [ReplicatedJob]) -> BTreeMap<&'a str, i32> {
-        let alone = replicated_jobs.len() == 1;
-        let minimum = |job: &ReplicatedJob| {
-            let stated = self.listed(&job.name).or(self.min_available.filter(|_| alone));
-            stated.unwrap_or_else(|| job.pods()).clamp(0, job.pods())
-        };
-        replicated_jobs
-            .iter()
-            .map(|job| (job.name.as_str(), minimum(job)))
-            .collect()
-    }
-}
-
-impl ReplicatedJob {
-    /// How many pods each of its Jobs runs at the same time; 1 where it is not stated.
-    pub fn parallelism(&self) -> i32 {
-        let spec = self.template.spec.as_ref();
-        spec.and_then(|spec| spec.parallelism).unwrap_or(1).max(0)
-    }
-
-    /// How many pods it has when it runs: replicas x parallelism.
-    pub fn pods(&self) -> i32 {
-        self.replicas().max(0).saturating_mul(self.parallelism())
     }
 }

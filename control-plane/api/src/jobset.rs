@@ -1,22 +1,24 @@
-//! What a JobSet says, with defaults applied: objects can arrive undefaulted.
+//! Accessors of a JobSet with defaults applied: objects can arrive undefaulted.
+
+use std::collections::BTreeMap;
 
 use crate::annotations::IN_PLACE_TIMEOUT;
 use crate::conditions::{COMPLETED, FAILED};
 use crate::naming::{job_name, pod_hostname};
-use crate::object::object;
+use crate::shared::object;
 use crate::{
-    CONTROLLER_NAME, Coordinator, ExecutionPolicyOrder, FailurePolicy, InPlaceKind, JobSet, Network,
+    CONTROLLER_NAME, Coordinator, ExecutionPolicyOrder, FailurePolicy, Gang, InPlaceKind, JobSet, Network,
     Operator, ReplicatedJob, ReplicatedJobsStatus, RestartStrategy, RetentionPolicy, StartupPolicy,
     StartupPolicyOrder, VolumeClaimPolicy,
 };
 
-/// Group of replicatedJobs that name none.
+/// The default group of replicatedJobs.
 pub const DEFAULT_GROUP_NAME: &str = "default";
 
 object!(JobSet);
 
 impl JobSet {
-    /// The replicatedJob of this name.
+    /// The replicatedJob with this name.
     pub fn replicated_job(&self, name: &str) -> Option<&ReplicatedJob> {
         self.spec.replicated_jobs.iter().find(|job| job.name == name)
     }
@@ -27,7 +29,7 @@ impl JobSet {
     }
 
     /// Name of the headless Service and domain of the pods' host names. Defaulted here and not at
-    /// admission, since the name may not be known by then.
+    /// admission, since the JobSet's name may not be known then.
     pub fn subdomain(&self) -> &str {
         match self
             .spec
@@ -40,12 +42,12 @@ impl JobSet {
         }
     }
 
-    /// Whether pods have host names, and the set its headless Service.
+    /// True if pods have host names and the set has its headless Service.
     pub fn dns_hostnames(&self) -> bool {
         self.spec.network.as_ref().is_none_or(Network::dns_hostnames)
     }
 
-    /// Whether host names of pods that are not ready are published.
+    /// True if host names of pods that are not ready are published.
     pub fn publish_not_ready_addresses(&self) -> bool {
         self.spec
             .network
@@ -54,12 +56,12 @@ impl JobSet {
             .unwrap_or(true)
     }
 
-    /// Whether the set is to be stopped.
+    /// True if the set is suspended.
     pub fn is_suspended(&self) -> bool {
         self.spec.suspend.unwrap_or(false)
     }
 
-    /// Whether this controller looks after the set.
+    /// True if this controller manages the set.
     pub fn is_managed_here(&self) -> bool {
         self.spec
             .managed_by
@@ -67,7 +69,7 @@ impl JobSet {
             .is_none_or(|manager| manager == CONTROLLER_NAME)
     }
 
-    /// Whether the set has completed or failed for good.
+    /// True if the set has completed or failed for good.
     pub fn is_finished(&self) -> bool {
         self.status
             .as_ref()
@@ -89,7 +91,7 @@ impl JobSet {
             .unwrap_or(0)
     }
 
-    /// How often the set may be restarted before it has failed.
+    /// How often the set may restart before it fails.
     pub fn max_restarts(&self) -> i32 {
         self.spec
             .failure_policy
@@ -97,7 +99,7 @@ impl JobSet {
             .map_or(0, FailurePolicy::max_restarts)
     }
 
-    /// How the set is restarted. A value that this version does not know means the default.
+    /// How the set is restarted. An unknown value means the default.
     pub fn restart_strategy(&self) -> RestartStrategy {
         let policy = self.spec.failure_policy.as_ref();
         match policy.and_then(|policy| policy.restart_strategy.as_ref()) {
@@ -106,16 +108,16 @@ impl JobSet {
         }
     }
 
-    /// Whether the set is to be restarted in place: by its restart strategy, or by the annotation
-    /// [`IN_PLACE_TIMEOUT`]. Once its Jobs were made for that it stays so, also where the
-    /// annotation is taken away: its workers wait for nobody else.
+    /// True if the set restarts in place: by its restart strategy, or by the annotation
+    /// [`IN_PLACE_TIMEOUT`]. Once its Jobs were created for it this stays true even if the
+    /// annotation is removed: only the coordinator releases its workers.
     pub fn in_place(&self) -> bool {
         self.restart_strategy() == RestartStrategy::InPlaceRestart
             || self.annotation(IN_PLACE_TIMEOUT).is_some()
             || self.is_made_in_place()
     }
 
-    /// Whether its Jobs were made to be restarted in place, by a coordinator.
+    /// True if its Jobs were created for in-place restarts with a coordinator.
     pub fn is_made_in_place(&self) -> bool {
         let status = self
             .status
@@ -127,7 +129,7 @@ impl JobSet {
         })
     }
 
-    /// Whether replicatedJobs start one after the other.
+    /// True if replicatedJobs start one after another.
     pub fn starts_in_order(&self) -> bool {
         self.spec
             .startup_policy
@@ -135,15 +137,15 @@ impl JobSet {
             .is_some_and(StartupPolicy::is_in_order)
     }
 
-    /// What each replicatedJob must reach before the next one is created, where the execution
-    /// policy orders them.
+    /// What each replicatedJob must reach before the next one is created; `None` if the execution
+    /// policy does not order them.
     pub fn executes_in_order(&self) -> Option<ReplicatedJobsStatus> {
         let policy = self.spec.execution_policy.as_ref()?;
         (policy.execution_policy_order == Some(ExecutionPolicyOrder::InOrder))
             .then(|| policy.replicated_jobs_status.clone().unwrap_or_default())
     }
 
-    /// The operator of the success policy; `All` where there is none.
+    /// The operator of the success policy; `All` if there is none.
     pub fn success_operator(&self) -> Operator {
         self.spec
             .success_policy
@@ -151,7 +153,7 @@ impl JobSet {
             .map_or(Operator::All, |policy| policy.operator.clone())
     }
 
-    /// Host name of the coordinator pod, where the set names one.
+    /// Host name of the coordinator pod, if the set names one.
     pub fn coordinator_endpoint(&self) -> Option<String> {
         self.spec.coordinator.as_ref().map(|coordinator| {
             let job = self.job_name(&coordinator.replicated_job, coordinator.job_index());
@@ -165,12 +167,23 @@ impl JobSet {
 }
 
 impl ReplicatedJob {
-    /// How many Jobs to make; 1 where it is not stated.
+    /// How many Jobs to create; 1 by default.
     pub fn replicas(&self) -> i32 {
         self.replicas.unwrap_or(1)
     }
 
-    /// The group that the replicatedJob belongs to.
+    /// How many pods each of its Jobs runs concurrently; 1 by default.
+    pub fn parallelism(&self) -> i32 {
+        let spec = self.template.spec.as_ref();
+        spec.and_then(|spec| spec.parallelism).unwrap_or(1).max(0)
+    }
+
+    /// How many pods it has when it runs: replicas x parallelism.
+    pub fn pods(&self) -> i32 {
+        self.replicas().max(0).saturating_mul(self.parallelism())
+    }
+
+    /// The group of the replicatedJob.
     pub fn group_name(&self) -> &str {
         match self.group_name.as_deref() {
             None | Some("") => DEFAULT_GROUP_NAME,
@@ -179,41 +192,58 @@ impl ReplicatedJob {
     }
 }
 
+impl Gang {
+    /// The minimum of each replicatedJob, in pods, by name. A replicatedJob that is not listed
+    /// starts with all its pods; a set with a single replicatedJob may state its minimum for the
+    /// whole set.
+    pub fn minimums<'a>(&self, replicated_jobs: &'a [ReplicatedJob]) -> BTreeMap<&'a str, i32> {
+        let alone = replicated_jobs.len() == 1;
+        let minimum = |job: &ReplicatedJob| {
+            let stated = self.listed(&job.name).or(self.min_available.filter(|_| alone));
+            stated.unwrap_or_else(|| job.pods()).clamp(0, job.pods())
+        };
+        replicated_jobs
+            .iter()
+            .map(|job| (job.name.as_str(), minimum(job)))
+            .collect()
+    }
+}
+
 impl Network {
-    /// Whether pods have host names; true where it is not stated.
+    /// True if pods have host names, which is the default.
     pub fn dns_hostnames(&self) -> bool {
         self.enable_dns_hostnames.unwrap_or(true)
     }
 }
 
 impl FailurePolicy {
-    /// How often the set may be restarted; 0 where it is not stated.
+    /// How often the set may restart; 0 by default.
     pub fn max_restarts(&self) -> i32 {
         self.max_restarts.unwrap_or(0)
     }
 }
 
 impl StartupPolicy {
-    /// Whether replicatedJobs start one after the other.
+    /// True if replicatedJobs start one after another.
     pub fn is_in_order(&self) -> bool {
         self.startup_policy_order == StartupPolicyOrder::InOrder
     }
 }
 
 impl Coordinator {
-    /// Index of the Job; 0 where it is not stated.
+    /// Index of the Job; 0 by default.
     pub fn job_index(&self) -> i64 {
         self.job_index.unwrap_or(0)
     }
 
-    /// Completion index of the pod; 0 where it is not stated.
+    /// Completion index of the pod; 0 by default.
     pub fn pod_index(&self) -> i64 {
         self.pod_index.unwrap_or(0)
     }
 }
 
 impl VolumeClaimPolicy {
-    /// What becomes of the claims when the JobSet is deleted; `Delete` where it is not stated.
+    /// What happens to the claims when the JobSet is deleted; `Delete` by default.
     pub fn when_deleted(&self) -> RetentionPolicy {
         self.retention_policy
             .as_ref()

@@ -1,7 +1,7 @@
 //! Keys that mark the Jobs, pods and nodes of a JobSet.
 //!
 //! Unless stated otherwise each is both a label and an annotation, on Jobs and on pods: the label
-//! to select by, the annotation to be readable through the downward API whatever the value.
+//! for selectors, the annotation for the downward API, which has no limit on values.
 
 /// Name of the JobSet.
 pub const JOBSET_NAME: &str = "jobset.sigs.k8s.io/jobset-name";
@@ -29,14 +29,14 @@ pub const JOB_GROUP_INDEX: &str = "jobset.sigs.k8s.io/job-group-index";
 pub const RESTART_ATTEMPT: &str = "jobset.sigs.k8s.io/restart-attempt";
 /// How often the Job was recreated on its own (feature gate RestartJob).
 pub const JOB_RESTART_ATTEMPT: &str = "jobset.sigs.k8s.io/job-restart-attempt";
-/// Stable host name of the coordinator pod, where the JobSet names one.
+/// Stable host name of the coordinator pod, if the JobSet names one.
 pub const COORDINATOR: &str = "jobset.sigs.k8s.io/coordinator";
-/// Label of pods alone: their priority. Exclusive placement holds within one priority.
+/// Label of pods only: their priority. Exclusive placement applies within one priority.
 pub const PRIORITY: &str = "jobset.sigs.k8s.io/priority";
 /// Label of nodes, and node selector of pods placed by the node selector strategy:
 /// `<namespace>_<job>`.
 pub const NAMESPACED_JOB: &str = "alpha.jobset.sigs.k8s.io/namespaced-job";
-/// Taint of nodes that the node selector strategy has given to one Job, and toleration of its pods.
+/// Taint of nodes that the node selector strategy assigned to one Job, and toleration of its pods.
 pub const NO_SCHEDULE_TAINT: &str = "alpha.jobset.sigs.k8s.io/no-schedule";
 
 /// Label that the Job controller puts on pods: the name of their Job.

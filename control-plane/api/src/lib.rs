@@ -1,35 +1,33 @@
-//! Kubernetes API types of Lockstep: the JobSet CRD `jobset.x-k8s.io/v1alpha2`, and the names that
-//! go with it.
+//! Kubernetes API types of Lockstep: the JobSet CRD `jobset.x-k8s.io/v1alpha2`, and its names.
 //!
-//! What this crate promises:
-//! - The types accept every object that the upstream CRD's schema accepts, defaulted or not, and
-//!   writing back what was read loses nothing that upstream's schema knows (a quantity given as a
-//!   number becomes the same as text). Enumerations keep values that they do not know.
+//! Promises:
+//! - The types accept every object that the upstream CRD's schema accepts, defaulted or not.
+//!   Writing back what was read loses nothing that upstream's schema knows (a quantity given as a
+//!   number becomes the same quantity as text). Enumerations preserve unknown values.
 //! - The schema is a superset of upstream's: [`crd::definition`] is compared with upstream's file
 //!   by a test, and every addition is listed there.
 //! - No I/O, no clock, no logging: constants, data and pure functions.
 //!
-//! Objects are written whole (`PUT`) or by server-side apply: absent fields are not serialized, so
-//! a JSON merge patch made from these types clears nothing.
+//! Write objects whole (`PUT`) or by server-side apply: absent fields are not serialized, so a JSON
+//! merge patch made from these types clears nothing.
 
 pub mod annotations;
 pub mod conditions;
 pub mod crd;
 pub mod duration;
-pub mod events;
 mod gang;
 mod jobset;
 pub mod labels;
 pub mod naming;
-mod object;
 mod policies;
 pub mod ray;
+mod shared;
 mod spec;
 mod status;
-mod string_enum;
 mod target;
 mod volumes;
 
+pub use conditions::events;
 pub use gang::{
     DEFAULT_SCHEDULE_TIMEOUT_SECONDS, Gang, GangBackend, GangPhase, GangReplicatedJob, GangStatus,
 };
@@ -57,8 +55,8 @@ pub const PLURAL: &str = "jobsets";
 /// `spec.managedBy` of JobSets that this controller reconciles. An absent field means the same.
 pub const CONTROLLER_NAME: &str = "jobset.sigs.k8s.io/jobset-controller";
 
-/// The first `most` bytes of a user's text at most, and `...` after them if some were cut off. An
-/// annotation may have 256 KiB, and an error that names it has no room for that.
+/// At most the first `most` bytes of a user's text, with `...` appended if it was cut. An
+/// annotation may have 256 KiB, too much for an error message.
 #[must_use]
 pub fn beginning(text: &str, most: usize) -> String {
     match text.floor_char_boundary(most) {

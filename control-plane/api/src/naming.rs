@@ -1,10 +1,10 @@
-//! Names of the objects of a JobSet, as upstream gives them.
+//! Names of a JobSet's objects, as upstream defines them.
 
 use sha1::{Digest, Sha1};
 
-/// Longest name of a pod that can also be a host name and the value of a label.
+/// The longest pod name that is also valid as a host name and a label value.
 const LONGEST_POD_NAME: usize = 63;
-/// Hex digits at the end of the name of a replacement pod or a PodGroup.
+/// How many hex digits end the name of a replacement pod or a PodGroup.
 const REPLACEMENT_DIGITS: usize = 8;
 
 /// Name of a Job: `<jobset>-<replicatedJob>-<job index>`.
@@ -22,16 +22,16 @@ pub fn claim_name(template: &str, jobset: &str) -> String {
     format!("{template}-{jobset}")
 }
 
-/// Value of [`crate::labels::JOB_KEY`]: SHA-1 of `<namespace>/<job name>`, in hex. It is as long
-/// for every Job, so that it fits a label, and differs between namespaces, so that affinity terms
-/// can span them.
+/// Value of [`crate::labels::JOB_KEY`]: SHA-1 of `<namespace>/<job name>`, in hex. It has the same
+/// length for every Job, so it fits a label, and differs between namespaces, so affinity terms can
+/// span them.
 pub fn job_key(namespace: &str, job_name: &str) -> String {
     hex_digest(&format!("{namespace}/{job_name}"))
 }
 
-/// Name of the pod that takes the place of another: `<job name>-<completion index>-<digest of the
-/// predecessor>`, with the name of the Job shortened where that is longer than a pod's may be. The
-/// same predecessor always gives the same name, so that it is replaced once.
+/// Name of a replacement pod: `<job name>-<completion index>-<digest of the predecessor>`. The
+/// Job's name is cut if the result would exceed the limit for pods. A predecessor always yields the
+/// same name, so it is replaced once.
 pub fn replacement_pod_name(job_name: &str, completion_index: u32, predecessor: &str) -> String {
     let digest = hex_digest(predecessor);
     let end = format!("-{completion_index}-{}", &digest[..REPLACEMENT_DIGITS]);
@@ -41,8 +41,8 @@ pub fn replacement_pod_name(job_name: &str, completion_index: u32, predecessor: 
 }
 
 /// Name of the PodGroup of a gang: `<jobset>-<gang>-<restart attempt>-<minimum>-<digest of the
-/// JobSet's UID>`. The spec of a PodGroup does not change, and it outlives its last pod for a
-/// while: what starts anew has another one.
+/// JobSet's UID>`. The spec of a PodGroup is immutable and it outlives its last pod for a while, so
+/// each new start gets another one.
 pub fn pod_group_name(jobset: &str, gang: &str, restart_attempt: i32, minimum: i32, uid: &str) -> String {
     let digest = hex_digest(uid);
     format!(
@@ -51,7 +51,7 @@ pub fn pod_group_name(jobset: &str, gang: &str, restart_attempt: i32, minimum: i
     )
 }
 
-/// SHA-1 of a text, in hex: to tell texts apart, and for names.
+/// SHA-1 of a text, in hex, for comparisons and names.
 pub fn hex_digest(text: &str) -> String {
     let digest = Sha1::digest(text);
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_replacement_is_named_after_what_it_replaces() {
+    fn a_replacement_is_named_after_its_predecessor() {
         let name = replacement_pod_name("train-workers-0", 3, "uid-1");
         // printf uid-1 | sha1sum
         assert_eq!(name, "train-workers-0-3-f0552977");

@@ -4,8 +4,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::spec::without_default;
-use crate::string_enum::string_enum;
+use crate::shared::{string_enum, without_default};
 
 /// When the set has succeeded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

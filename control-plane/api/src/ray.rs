@@ -1,8 +1,7 @@
-//! Types of `ray.io/v1`, as KubeRay's users know them.
+//! Types of `ray.io/v1`, compatible with KubeRay.
 //!
-//! Promises: what a manifest states and these types do not know is kept by name ([`Unknown`]), so
-//! that it can be named to its user; only `status` is ever written, so nothing that was stored is
-//! lost.
+//! Promises: fields that these types do not know are kept by name ([`Unknown`]), so that they can
+//! be reported to the user. Only `status` is ever written, so nothing that was stored is lost.
 
 use std::collections::BTreeMap;
 
@@ -26,10 +25,30 @@ pub use job::{
 
 /// API group of Ray's resources.
 pub const GROUP: &str = "ray.io";
-/// The version that is served and stored.
+/// The served and stored version.
 pub const VERSION: &str = "v1";
-/// `spec.managedBy` of objects that this controller looks after, as an absent field does.
+/// `spec.managedBy` of objects that this controller manages. An absent field means the same.
 pub const CONTROLLER_NAME: &str = "lockstep.dev/ray-controller";
+
+/// Adds accessors of `spec.managedBy` to a kind.
+macro_rules! managed {
+    ($kind:ty) => {
+        impl $kind {
+            /// The controller that manages it; `None` if that is not stated or is this controller.
+            pub fn managed_by_another(&self) -> Option<&str> {
+                let manager = self.spec.managed_by.as_deref();
+                manager.filter(|manager| !manager.is_empty() && *manager != $crate::ray::CONTROLLER_NAME)
+            }
+
+            /// True if it names this controller as its manager.
+            pub fn is_claimed(&self) -> bool {
+                self.spec.managed_by.as_deref() == Some($crate::ray::CONTROLLER_NAME)
+            }
+        }
+    };
+}
+
+pub(crate) use managed;
 
 /// The fields of one level that its type does not know, by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,7 +56,7 @@ pub const CONTROLLER_NAME: &str = "lockstep.dev/ray-controller";
 pub struct Unknown(pub BTreeMap<String, Value>);
 
 impl Unknown {
-    /// The paths of those that ask for something, below `path`. An empty value, or false, asks for
+    /// The paths below `path` of fields that request something. An empty value, or false, requests
     /// nothing.
     pub fn paths(&self, path: &str) -> impl Iterator<Item = String> {
         let asking = self.0.iter().filter(|(_, value)| !asks_nothing(value));

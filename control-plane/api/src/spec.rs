@@ -1,6 +1,6 @@
 //! The JobSet resource and its `spec`.
 //!
-//! Doc comments of fields are what `kubectl explain` prints. What upstream marks optional is an
+//! `kubectl explain` prints the doc comments of fields. Fields that upstream marks optional are an
 //! `Option` or an empty list here, because objects can arrive undefaulted; the accessors of
 //! [`JobSet`] apply the defaults.
 
@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 
 use crate::gang::Gang;
 use crate::policies::{ExecutionPolicy, FailurePolicy, StartupPolicy, SuccessPolicy};
+use crate::shared::string_enum;
 use crate::status::JobSetStatus;
-use crate::string_enum::string_enum;
 use crate::volumes::VolumeClaimPolicy;
 
 /// CEL rule of fields that never change once they are set.
@@ -21,8 +21,8 @@ fn immutable() -> Value {
     json!([{ "message": "Value is immutable", "rule": "self == oldSelf" }])
 }
 
-// `serde(default)` on the root: upstream's schema lets a JobSet without spec pass, and it must not
-// stop the watch of all the others. The derive takes no plain serde attribute there.
+// `serde(default)` on the root: upstream's schema accepts a JobSet without spec, and it must not
+// stop the watch of all others. The derive takes no plain serde attribute there.
 /// Desired state of a JobSet.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
@@ -62,8 +62,8 @@ fn immutable() -> Value {
         "message": "Value is immutable",
         "rule": "has(self.executionPolicy) == has(oldSelf.executionPolicy)",
     },
-    // Without webhooks too: pods that replace others of a gang that was taken away would stay
-    // behind their gate.
+    // Also enforced without webhooks: replacement pods of a gang that was removed would stay behind
+    // their gate.
     {
         "fieldPath": ".gang",
         "message": "field is immutable unless the JobSet is suspended",
@@ -230,13 +230,7 @@ pub struct Coordinator {
     pub pod_index: Option<i64>,
 }
 
-/// For fields that are always written, so that serde's default must not become a default of the
-/// API.
-pub(crate) fn without_default(schema: &mut schemars::Schema) {
-    schema.remove("default");
-}
-
-/// For Go's `int`, which has no format in upstream's schema.
+/// Removes the format from the schema of Go's `int`, which has none in upstream's schema.
 fn without_format(schema: &mut schemars::Schema) {
     schema.remove("format");
 }

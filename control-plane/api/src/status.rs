@@ -1,15 +1,14 @@
 //! The JobSet's `status`.
 //!
-//! Numbers that upstream leaves out when they are 0 are left out here too. `inPlaceRestart`,
-//! `gangs` and `completedJobs` are additions; the rest is upstream's.
+//! Numbers that upstream omits when they are 0 are omitted here too. `inPlaceRestart`, `gangs` and
+//! `completedJobs` are additions; the rest is upstream's.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::gang::GangStatus;
-use crate::spec::without_default;
-use crate::string_enum::string_enum;
+use crate::shared::{string_enum, without_default};
 
 /// Observed state of a JobSet.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -82,7 +81,7 @@ pub struct CompletedJobs {
 }
 
 impl JobSetStatus {
-    /// The state of one gang, where it belongs to the present run.
+    /// The state of a gang, if it belongs to the current restart attempt.
     pub fn gang(&self, name: &str) -> Option<&GangStatus> {
         let mut gangs = self.gangs.iter();
         gangs.find(|gang| gang.name == name && gang.restart_attempt == self.restarts)
@@ -100,7 +99,7 @@ impl JobSetStatus {
         self.conditions.iter().find(|condition| condition.type_ == type_)
     }
 
-    /// Whether the condition of this type is there and has status `True`.
+    /// True if the condition of this type exists and has status `True`.
     pub fn is_true(&self, type_: &str) -> bool {
         self.condition(type_)
             .is_some_and(|condition| condition.status == "True")
@@ -320,7 +319,7 @@ pub struct RestartCause {
     pub message: Option<String>,
 }
 
-// Serde hands the field by reference.
+// Serde passes the field by reference.
 fn is_zero_i32(value: &i32) -> bool {
     *value == 0
 }

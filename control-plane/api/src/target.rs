@@ -1,11 +1,11 @@
-//! Requests to restart some workers alone (`lockstep.dev/restart-workers`): which workers, and the
-//! name of the request.
+//! Requests to restart single workers (`lockstep.dev/restart-workers`): which workers, and the name
+//! of the request.
 
 use std::fmt;
 use std::str::FromStr;
 
-use crate::JobSet;
-use crate::annotations::{AnnotationError, LONGEST_RESTART_REQUEST, RESTART_WORKERS};
+/// The longest request, in bytes: it is copied to the status.
+pub const LONGEST_RESTART_REQUEST: usize = 1024;
 
 /// Some workers of one replicatedJob.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub enum Target {
 }
 
 impl Target {
-    /// Whether a worker is meant.
+    /// True if the target includes this worker.
     #[must_use]
     pub fn takes(&self, replicated_job: &str, of_job: &str, of_index: u32, of_container: &str) -> bool {
         match self {
@@ -47,7 +47,7 @@ impl Target {
     }
 }
 
-/// As the annotation has it: `replicatedJob/NAME`, `job/NAME` or `worker/JOB/INDEX[/CONTAINER]`.
+/// The form in the annotation: `replicatedJob/NAME`, `job/NAME` or `worker/JOB/INDEX[/CONTAINER]`.
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -67,7 +67,7 @@ impl fmt::Display for Target {
     }
 }
 
-/// A target that is written in none of the forms.
+/// A target that has none of the valid forms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("must be replicatedJob/NAME, job/NAME or worker/JOB/INDEX[/CONTAINER]")]
 pub struct NoTarget;
@@ -99,13 +99,13 @@ impl FromStr for Target {
     }
 }
 
-/// A request to restart some workers alone. As text it is the value of the annotation: the target,
-/// a space and the token.
+/// A request to restart single workers. Its text is the value of the annotation: the target, a
+/// space and the token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerRestartRequest {
     /// Which workers.
     pub target: Target,
-    /// Tells it from other requests.
+    /// Distinguishes it from other requests.
     pub token: String,
 }
 
@@ -130,32 +130,16 @@ impl FromStr for WorkerRestartRequest {
     }
 }
 
-impl JobSet {
-    /// The latest request to restart some workers alone ([`RESTART_WORKERS`]), where there is one.
-    ///
-    /// # Errors
-    /// Where it is none that can be read.
-    pub fn worker_restart_request(&self) -> Result<Option<WorkerRestartRequest>, AnnotationError> {
-        let Some(value) = self.annotation(RESTART_WORKERS) else {
-            return Ok(None);
-        };
-        match value.parse() {
-            Ok(request) => Ok(Some(request)),
-            Err(NoTarget) => Err(AnnotationError::RestartWorkers {
-                value: value.chars().take(80).collect(),
-            }),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::JobSet;
+    use crate::annotations::RESTART_WORKERS;
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn a_written_request_parses_to_the_same_text() {
         for text in [
             "replicatedJob/ps now",
             "job/js-ps-0 night shift",
@@ -168,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_nobody_or_no_request_is_refused() {
+    fn a_request_without_target_or_token_is_refused() {
         let long = format!("job/js-ps-0 {}", "t".repeat(LONGEST_RESTART_REQUEST));
         for text in [
             "",
@@ -228,7 +212,7 @@ mod tests {
                 prop_assert!(again.len() <= text.len());
                 prop_assert_eq!(again.parse(), Ok(request));
             }
-            // However long it is, what is said of it is short.
+            // The error is short however long the value is.
             let long = text.repeat(100);
             let jobset: JobSet = serde_json::from_value(serde_json::json!({
                 "apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet",

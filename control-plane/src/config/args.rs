@@ -1,9 +1,9 @@
-//! Command line of the control plane. Every flag is an environment variable too: `--hub-tls-dir` is
-//! `LOCKSTEP_HUB_TLS_DIR`.
+//! The command line of the control plane. Every flag is also an environment variable:
+//! `--hub-tls-dir` is `LOCKSTEP_HUB_TLS_DIR`.
 //!
-//! The flags of the upstream controller are taken as Go programs take them: with one dash or two,
-//! and the last one wins. What a flag does not say may be said by the file of `--config`;
-//! [`crate::config::settings`] puts both together.
+//! The flags of the upstream controller follow the rules of Go programs: one dash or two, and the
+//! last one wins. The file of `--config` sets what flags do not; [`crate::config::settings`]
+//! combines both.
 
 mod go;
 mod zap;
@@ -23,50 +23,50 @@ pub use zap::{StacktraceLevel, TimeEncoding, Zap, ZapEncoder, ZapLevel};
 #[cfg(test)]
 mod tests;
 
-/// Where a pod finds the namespace that it runs in.
+/// The file with the pod's own namespace.
 const POD_NAMESPACE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
-/// Namespace of the product where nothing says otherwise.
+/// The default namespace of the product.
 const DEFAULT_NAMESPACE: &str = "lockstep-system";
 
 /// Reconciles JobSets and restarts their workers in place.
 ///
-/// The API server is found through --kubeconfig or KUBECONFIG, or in a cluster through the pod's
-/// ServiceAccount.
+/// The API server is found through --kubeconfig or KUBECONFIG, or through the pod's ServiceAccount
+/// in a cluster.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "lockstep-control-plane", version, args_override_self = true)]
 pub struct Args {
-    /// File with a Configuration (config.jobset.x-k8s.io/v1alpha1). Flags win over it.
+    /// File with a Configuration (config.jobset.x-k8s.io/v1alpha1). Flags override it.
     #[arg(long, env = "LOCKSTEP_CONFIG", value_name = "FILE")]
     pub config: Option<PathBuf>,
 
-    /// File that says how to reach the API server.
+    /// Kubeconfig file for the API server.
     #[arg(long, env = "LOCKSTEP_KUBECONFIG", value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
 
-    /// Address of the metrics endpoint, `0` to have none [default: :8443]
+    /// Address of the metrics endpoint, `0` to disable it [default: :8443]
     ///
-    /// It speaks TLS to those who may get the URL /metrics, and plain HTTP to the loopback
+    /// It serves TLS to clients that may get the URL /metrics, and plain HTTP on the loopback
     /// interface.
     #[arg(long, env = "LOCKSTEP_METRICS_BIND_ADDRESS", value_name = "ADDRESS")]
     pub metrics_bind_address: Option<BindAddress>,
 
-    /// Address of the health endpoints /healthz and /readyz, `0` to have none [default: :8081]
+    /// Address of the health endpoints /healthz and /readyz, `0` to disable them [default: :8081]
     #[arg(long, env = "LOCKSTEP_HEALTH_PROBE_BIND_ADDRESS", value_name = "ADDRESS")]
     pub health_probe_bind_address: Option<BindAddress>,
 
-    /// Whether replicas elect one among them that acts [default: true]
+    /// Elect a leader among the replicas [default: true]
     #[arg(long, env = "LOCKSTEP_LEADER_ELECT", value_parser = go::boolean, value_name = "BOOL",
         num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub leader_elect: Option<bool>,
 
-    /// How long the others wait for a leader that is silent [default: 15s]
+    /// How long other replicas wait for a silent leader [default: 15s]
     ///
-    /// A new one decides within this time and a second or two after the old one was killed. One
-    /// that ends in good order gives way at once.
+    /// After a leader is killed, a new one takes over within this time and a second or two. A
+    /// leader that shuts down cleanly gives way at once.
     #[arg(long, env = "LOCKSTEP_LEADER_ELECT_LEASE_DURATION", value_parser = parse_duration, value_name = "DURATION")]
     pub leader_elect_lease_duration: Option<Duration>,
 
-    /// How long a leader tries to stay one before it gives up; less than the lease lasts [default:
+    /// How long a leader tries to renew before it gives up; less than the lease duration [default:
     /// 10s]
     #[arg(long, env = "LOCKSTEP_LEADER_ELECT_RENEW_DEADLINE", value_parser = parse_duration, value_name = "DURATION")]
     pub leader_elect_renew_deadline: Option<Duration>,
@@ -75,12 +75,12 @@ pub struct Args {
     #[arg(long, env = "LOCKSTEP_LEADER_ELECT_RETRY_PERIOD", value_parser = parse_duration, value_name = "DURATION")]
     pub leader_elect_retry_period: Option<Duration>,
 
-    /// Requests to the API server in a second, for each kind of resource [default: no limit; 500
-    /// where --kube-api-burst is given]
+    /// Requests per second to the API server, for each kind of resource [default: no limit; 500 if
+    /// --kube-api-burst is given]
     ///
-    /// Restarts wait too where it is reached. Leases, TokenReviews and SubjectAccessReviews are not
-    /// counted. What is not above 0 is no limit. Without a limit requests are limited by how many
-    /// are under way.
+    /// At the limit restarts wait too. Leases, TokenReviews and SubjectAccessReviews do not count.
+    /// 0 or less means no limit. Without this limit only the number of concurrent requests is
+    /// limited.
     #[arg(
         long,
         env = "LOCKSTEP_KUBE_API_QPS",
@@ -89,10 +89,10 @@ pub struct Args {
     )]
     pub kube_api_qps: Option<f32>,
 
-    /// Requests to the API server at once, for each kind of resource [default: no limit; 500 where
+    /// Burst of requests to the API server, for each kind of resource [default: no limit; 500 if
     /// --kube-api-qps is given]
     ///
-    /// Less than 1 is 1.
+    /// Values below 1 mean 1.
     #[arg(
         long,
         env = "LOCKSTEP_KUBE_API_BURST",
@@ -101,18 +101,18 @@ pub struct Args {
     )]
     pub kube_api_burst: Option<i32>,
 
-    /// Features to turn on or off: InPlaceRestart, RestartJob, ElasticJobSet, or AllAlpha for those
-    /// of them that are not named.
+    /// Features to enable or disable: InPlaceRestart, RestartJob, ElasticJobSet, or AllAlpha for
+    /// those that are not named.
     #[arg(long, env = "LOCKSTEP_FEATURE_GATES", value_name = "NAME=BOOL,...")]
     pub feature_gates: Vec<FeatureGates>,
 
-    /// Whether to look after RayClusters, RayJobs and RayCronJobs (ray.io/v1).
+    /// Reconcile RayClusters, RayJobs and RayCronJobs (ray.io/v1).
     #[arg(long, env = "LOCKSTEP_RAY", value_parser = go::boolean, value_name = "BOOL",
         num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false")]
     pub ray: bool,
 
-    /// Host and port of an HTTP proxy by which the dashboards of RayJobs' clusters are reached,
-    /// where their pods are not: outside of the cluster.
+    /// Host and port of an HTTP proxy for the dashboards of RayJobs' clusters, if their pods cannot
+    /// be reached directly: outside of the cluster.
     #[arg(long, env = "LOCKSTEP_RAY_DASHBOARD_PROXY", value_name = "ADDRESS")]
     pub ray_dashboard_proxy: Option<String>,
 
@@ -120,18 +120,17 @@ pub struct Args {
     #[arg(long, env = "LOCKSTEP_WEBHOOK_PORT", value_name = "PORT")]
     pub webhook_port: Option<u16>,
 
-    /// Directory with tls.crt and tls.key for the webhooks. By default the control plane makes
-    /// certificates and keeps them new.
+    /// Directory with tls.crt and tls.key for the webhooks. By default the control plane creates
+    /// and renews the certificates.
     #[arg(long, env = "LOCKSTEP_WEBHOOK_CERT_DIR", value_name = "DIR")]
     pub webhook_cert_dir: Option<PathBuf>,
 
-    /// Serve no webhooks; defaults are applied and mistakes found by the controller alone.
+    /// Do not serve webhooks; only the controller applies defaults and reports mistakes.
     #[arg(long, env = "LOCKSTEP_DISABLE_WEBHOOKS", value_parser = go::boolean, value_name = "BOOL",
         num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "false")]
     pub disable_webhooks: bool,
 
-    /// Whether to install the CustomResourceDefinition of JobSets, or bring it up to date, at the
-    /// start.
+    /// Install or upgrade the CustomResourceDefinition of JobSets at startup.
     #[arg(long, env = "LOCKSTEP_MANAGE_CRDS", value_parser = go::boolean, value_name = "BOOL",
         num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true")]
     pub manage_crds: bool,
@@ -145,12 +144,12 @@ pub struct Args {
     )]
     pub hub_bind_address: BindAddress,
 
-    /// IP address at which node daemons reach this replica, which they are told where it leads;
-    /// that of the pod. The port is that of --hub-bind-address.
+    /// IP address at which node daemons reach this replica, usually the pod's. It is published
+    /// while the replica leads. The port is that of --hub-bind-address.
     #[arg(long, env = "LOCKSTEP_HUB_ADVERTISE_ADDRESS", value_name = "IP")]
     pub hub_advertise_address: Option<IpAddr>,
 
-    /// Audience that the tokens of node daemons must be for.
+    /// Required audience of node daemons' tokens.
     #[arg(
         long,
         env = "LOCKSTEP_HUB_AUDIENCE",
@@ -168,19 +167,19 @@ pub struct Args {
     )]
     pub node_daemon_service_account: String,
 
-    /// Image with the pod agent (that of the node daemon). Pod templates bring the agent along from
-    /// it, where the nodes' container runtimes have no NRI. Its containers must state their
-    /// command, and their namespaces allow hostPath volumes.
+    /// Image with the pod agent (that of the node daemon). Pod templates then copy the agent from
+    /// it, for nodes whose container runtimes have no NRI. Containers must state their command, and
+    /// their namespaces must allow hostPath volumes.
     #[arg(long, env = "LOCKSTEP_INJECT_AGENT_IMAGE", value_name = "IMAGE")]
     pub inject_agent_image: Option<String>,
 
-    /// Directory of the hub's CA (ca.crt, ca.key), made there if missing. By default they live in a
-    /// Secret in the cluster.
+    /// Directory of the hub's CA (ca.crt, ca.key), which is created if missing. By default the CA
+    /// is stored in a Secret in the cluster.
     #[arg(long, env = "LOCKSTEP_HUB_TLS_DIR", value_name = "DIR")]
     pub hub_tls_dir: Option<PathBuf>,
 
-    /// Connections from one address on which no node daemon has made itself known yet, at the same
-    /// time; more of that address wait. Those on which one has are not counted.
+    /// Concurrent connections from one address without an authenticated node daemon; further ones
+    /// wait. Authenticated ones do not count.
     #[arg(
         long,
         env = "LOCKSTEP_HUB_UNKNOWN_CONNECTIONS",
@@ -190,14 +189,14 @@ pub struct Args {
     )]
     pub hub_unknown_connections: u16,
 
-    /// Whether to replace lost pods of groups that restart in place at once, and not leave that to
-    /// the Job controller's back-off.
+    /// Replace lost pods of groups that restart in place at once, instead of after the Job
+    /// controller's backoff.
     #[arg(long, env = "LOCKSTEP_REPLACE_LOST_PODS", value_parser = go::boolean, value_name = "BOOL",
         num_args = 0..=1, require_equals = true, default_missing_value = "true", default_value = "true")]
     pub replace_lost_pods: bool,
 
-    /// Address of the platform API (lockstep.platform.v1), `0` to have none. Its certificate is the
-    /// hub's.
+    /// Address of the platform API (lockstep.platform.v1), `0` to disable it. It uses the hub's
+    /// certificate.
     #[arg(
         long,
         env = "LOCKSTEP_PLATFORM_BIND_ADDRESS",
@@ -206,8 +205,8 @@ pub struct Args {
     )]
     pub platform_bind_address: BindAddress,
 
-    /// Address of the status page, empty or `0` to have none. It is for the loopback interface:
-    /// nobody is asked who they are.
+    /// Address of the status page, empty or `0` to disable it. Keep it on the loopback interface:
+    /// clients are not authenticated.
     #[arg(
         long,
         env = "LOCKSTEP_STATUS_PAGE_BIND_ADDRESS",
@@ -216,30 +215,30 @@ pub struct Args {
     )]
     pub status_page_bind_address: BindAddress,
 
-    /// Collector that gets one trace per restart, as OTLP over gRPC, such as http://collector:4317.
-    /// By default OTEL_EXPORTER_OTLP_TRACES_ENDPOINT or OTEL_EXPORTER_OTLP_ENDPOINT, or else there
+    /// Collector for one trace per restart, as OTLP over gRPC, such as http://collector:4317. By
+    /// default OTEL_EXPORTER_OTLP_TRACES_ENDPOINT or OTEL_EXPORTER_OTLP_ENDPOINT; without any there
     /// are no traces.
     #[arg(long, env = "LOCKSTEP_OTLP_ENDPOINT", value_name = "URL")]
     pub otlp_endpoint: Option<String>,
 
-    /// Namespace of the product. By default that of the pod, or lockstep-system.
+    /// Namespace of the product. By default the pod's, or lockstep-system.
     #[arg(long, env = "LOCKSTEP_NAMESPACE", default_value_t = default_namespace(Path::new(POD_NAMESPACE)))]
     pub namespace: String,
 
-    /// Form of the log on standard error [default: text]
+    /// Format of the log on standard error [default: text]
     #[arg(long, env = "LOCKSTEP_LOG_FORMAT", value_enum)]
     pub log_format: Option<LogFormat>,
 
-    /// The log, as upstream's flags say it.
+    /// The log flags of upstream.
     #[command(flatten)]
     pub zap: Zap,
 }
 
 impl Args {
-    /// Reads a command line as Go programs take it, the program's name first.
+    /// Parses a command line by the rules of Go programs; the first argument is the program's name.
     ///
     /// # Errors
-    /// What is wrong with it, or the help or version that it asks for.
+    /// The command line is invalid, or asks for help or the version.
     pub fn from_command_line(args: impl IntoIterator<Item = OsString>) -> Result<Self, clap::Error> {
         Self::try_parse_from(go::two_dashes(args))
     }
@@ -253,8 +252,8 @@ fn default_namespace(file: &Path) -> String {
     }
 }
 
-/// An address to listen on, as Go programs take it: `host:port`, `:port` for all interfaces, `0`
-/// for nowhere.
+/// An address to listen on, as in Go programs: `host:port`, `:port` for all interfaces, `0` for
+/// none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BindAddress(pub Option<SocketAddr>);
 

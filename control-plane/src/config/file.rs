@@ -1,8 +1,7 @@
 //! The file of `--config`: upstream's Configuration (config.jobset.x-k8s.io/v1alpha1).
 //!
-//! Promises: a field that does not exist, or a value of the wrong type, is refused with a message
-//! that names the field. What the file leaves out stays open here; [`crate::config::settings`]
-//! knows the defaults.
+//! Promises: an unknown field, or a value of the wrong type, is refused with a message that names
+//! the field. Absent fields stay unset here; [`crate::config::settings`] applies the defaults.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,10 +21,10 @@ mod tests;
 const API_VERSION: &str = "config.jobset.x-k8s.io/v1alpha1";
 const KIND: &str = "Configuration";
 
-/// Why the file cannot be used.
+/// Why the file is refused.
 #[derive(Debug, Error)]
 pub enum ConfigError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("--config {file}: {error}")]
     Unreadable {
         /// The file.
@@ -33,27 +32,27 @@ pub enum ConfigError {
         /// What went wrong.
         error: std::io::Error,
     },
-    /// It says something that cannot be.
+    /// The file is invalid.
     #[error("--config {file}: {error}")]
     Malformed {
         /// The file.
         file: PathBuf,
-        /// What, and where.
+        /// The mistake and its position.
         error: serde_yaml_ng::Error,
     },
-    /// It is another kind of object.
+    /// The file holds another kind of object.
     #[error("--config {file}: this is a {kind:?} of {api_version:?}, not a {KIND:?} of {API_VERSION:?}")]
     OtherKind {
         /// The file.
         file: PathBuf,
-        /// What it says to be.
+        /// Its kind.
         kind: String,
-        /// Of which version.
+        /// Its version.
         api_version: String,
     },
 }
 
-/// What the file says.
+/// The contents of the file.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Configuration {
@@ -61,7 +60,7 @@ pub struct Configuration {
     kind: String,
     /// Admission webhooks.
     pub webhook: Option<Webhook>,
-    /// Election of one replica that acts.
+    /// Election of the leader.
     pub leader_election: Option<LeaderElection>,
     /// The metrics endpoint.
     pub metrics: Option<Metrics>,
@@ -71,9 +70,9 @@ pub struct Configuration {
     pub tls: Option<Tls>,
     /// Certificates of the webhooks.
     pub internal_cert_management: Option<InternalCertManagement>,
-    /// How often the API server may be asked.
+    /// Rate limits for requests to the API server.
     pub client_connection: Option<ClientConnection>,
-    /// Features to turn on or off.
+    /// Features to enable or disable.
     pub feature_gates: Option<BTreeMap<String, bool>>,
 }
 
@@ -95,10 +94,10 @@ pub struct Webhook {
 pub struct LeaderElection {
     /// True if replicas elect a leader.
     pub leader_elect: Option<bool>,
-    /// For how long a lease is held without renewal.
+    /// How long a lease lasts without renewal.
     #[serde(default, deserialize_with = "duration")]
     pub lease_duration: Option<Duration>,
-    /// After which time without success renewal is given up.
+    /// How long failed renewals are retried.
     #[serde(default, deserialize_with = "duration")]
     pub renew_deadline: Option<Duration>,
     /// Time between attempts.
@@ -162,10 +161,9 @@ pub struct InternalCertManagement {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ClientConnection {
-    /// Requests of each kind in a second; there is no limit if this is not above 0: a negative
-    /// number, 0 or NaN.
+    /// Requests per second of each kind; 0, a negative number or NaN means no limit.
     pub qps: Option<f32>,
-    /// Requests of each kind at once; one if this is less.
+    /// The burst of each kind; at least one.
     pub burst: Option<i32>,
 }
 
@@ -173,7 +171,7 @@ impl Configuration {
     /// Reads the file.
     ///
     /// # Errors
-    /// [`ConfigError`] if it cannot be read, or is not a Configuration of this version.
+    /// [`ConfigError`] if the file cannot be read, or is not a Configuration of this version.
     pub fn read(file: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(file).map_err(|error| ConfigError::Unreadable {
             file: file.to_owned(),
@@ -201,7 +199,7 @@ fn duration<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duratio
     }))
 }
 
-/// An empty address is as good as none, as upstream has it.
+/// As in upstream, an empty address counts as none.
 fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<BindAddress>, D::Error> {
     deserializer.deserialize_option(Parsed(|text| {
         if text.is_empty() {
@@ -211,7 +209,7 @@ fn address<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<BindAddr
     }))
 }
 
-/// Parses a text while it is read, so that a mistake is reported with the name of its field.
+/// Parses a string during deserialization, so that an error names its field.
 struct Parsed<T>(fn(&str) -> Result<Option<T>, String>);
 
 impl<'de, T> Visitor<'de> for Parsed<T> {

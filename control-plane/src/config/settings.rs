@@ -1,15 +1,15 @@
-//! What the control plane is told to do: the command line and the file of `--config`, put together
-//! and checked.
+//! The settings of the control plane: the command line and the file of `--config`, combined and
+//! checked.
 //!
-//! Promises: a flag (or its environment variable) wins over the file, and the file over the
-//! defaults, which are upstream's; every mistake is reported by the name of its field.
+//! Promises: a flag (or its environment variable) overrides the file, and the file overrides the
+//! defaults, which are upstream's. Every error names its field.
 
 mod election;
 mod otlp;
-mod syntax;
 mod tls;
+mod webhooks;
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
 use lockstep_core::common::features::{FeatureError, Features};
@@ -22,6 +22,7 @@ use crate::config::file::{self, ConfigError, Configuration};
 pub use election::LeaderElection;
 pub use otlp::OtlpEndpoint;
 pub use tls::TlsOptions;
+pub use webhooks::{WebhookCertificates, Webhooks};
 
 #[cfg(test)]
 mod tests;
@@ -31,28 +32,24 @@ const QPS: f32 = 500.0;
 const BURST: u32 = 500;
 const METRICS_PORT: u16 = 8443;
 const HEALTH_PORT: u16 = 8081;
-const WEBHOOK_PORT: u16 = 9443;
-const WEBHOOK_SERVICE: &str = "jobset-webhook-service";
-const WEBHOOK_SECRET: &str = "jobset-webhook-server-cert";
-/// Where certificates are looked for that others make, as upstream has it.
-const WEBHOOK_CERT_DIR: &str = "/tmp/k8s-webhook-server/serving-certs";
+/// The directory of externally managed certificates, as in upstream.
 const METRICS_CERT_DIR: &str = "/tmp/k8s-metrics-server/serving-certs";
 
-/// Why the control plane cannot be run like this.
+/// Why the settings are invalid.
 #[derive(Debug, Error)]
 pub enum SettingsError {
-    /// The file of `--config`.
+    /// The file of `--config` is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// A feature that does not exist, or cannot be set like this.
+    /// A feature does not exist, or cannot be set to this value.
     #[error("{source_of}: {error}")]
     Feature {
         /// The flag, or the field of the file.
         source_of: &'static str,
-        /// Which, and why.
+        /// The feature and the reason.
         error: FeatureError,
     },
-    /// A value that cannot be.
+    /// A value is invalid.
     #[error("{field}: {message}")]
     Invalid {
         /// The field of the file.
@@ -71,12 +68,12 @@ impl SettingsError {
     }
 }
 
-/// What the control plane is told to do.
+/// The settings of the control plane.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// File that says how to reach the API server; otherwise the environment does.
+    /// Kubeconfig file; if `None`, the environment determines the API server.
     pub kubeconfig: Option<PathBuf>,
-    /// How often the API server may be asked; no limit without.
+    /// The rate of requests to the API server; `None` for no limit.
     pub requests: Option<RequestRate>,
     /// Namespace of the product.
     pub namespace: String,
@@ -84,37 +81,36 @@ pub struct Settings {
     pub features: Features,
     /// True if the CustomResourceDefinition is installed and upgraded.
     pub manage_crds: bool,
-    /// How Ray's resources are looked after; they are not without.
+    /// Settings for Ray's resources; `None` if they are not reconciled.
     pub ray: Option<Ray>,
     /// True if lost pods of in-place groups are replaced at once.
     pub replace_lost_pods: bool,
-    /// How replicas agree on the one that acts.
+    /// The election of the leader.
     pub leader_election: LeaderElection,
     /// The health endpoints.
     pub health: Health,
     /// The metrics endpoint.
     pub metrics: Metrics,
-    /// The admission webhooks; none are served without.
+    /// The admission webhooks; `None` to serve none.
     pub webhooks: Option<Webhooks>,
     /// TLS of the metrics endpoint and the webhooks.
     pub tls: TlsOptions,
-    /// Where node daemons connect.
+    /// The server for node daemons.
     pub hub: Hub,
-    /// Address of the platform API; none is served without.
+    /// Address of the platform API; `None` to serve none.
     pub platform: Option<SocketAddr>,
-    /// Address of the status page; none is served without.
+    /// Address of the status page; `None` to serve none.
     pub status_page: Option<SocketAddr>,
-    /// Where traces are sent; none are made without.
+    /// The destination of traces; `None` for no traces.
     pub traces: Option<OtlpEndpoint>,
     /// How agents get into containers.
     pub agents: Agents,
 }
 
-/// How Ray's resources are looked after.
+/// Settings for Ray's resources.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ray {
-    /// Host and port of an HTTP proxy that reaches the heads' pods; they are reached by their own
-    /// addresses without.
+    /// Host and port of an HTTP proxy that reaches the heads' pods; `None` to reach them directly.
     pub dashboard_proxy: Option<String>,
 }
 
@@ -134,53 +130,29 @@ pub struct Health {
 pub struct Metrics {
     /// Address to listen on.
     pub address: Option<SocketAddr>,
-    /// Directory of tls.crt and tls.key. Where they are not there, or none is given, a certificate
-    /// is made.
+    /// Directory of tls.crt and tls.key. Without the files a self-signed certificate is used.
     pub cert_dir: Option<PathBuf>,
 }
 
-/// The admission webhooks.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Webhooks {
-    /// Address to listen on.
-    pub address: SocketAddr,
-    /// Where their certificate comes from.
-    pub certificates: WebhookCertificates,
-}
-
-/// Where the webhooks' certificate comes from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum WebhookCertificates {
-    /// The control plane makes it, keeps it in a Secret and tells the API server.
-    Managed {
-        /// Name of the webhooks' Service.
-        service: String,
-        /// Name of the Secret.
-        secret: String,
-    },
-    /// Somebody else puts tls.crt and tls.key into this directory, and tells the API server.
-    Directory(PathBuf),
-}
-
-/// Where node daemons connect.
+/// The server for node daemons.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hub {
     /// Address to listen on.
     pub address: Option<SocketAddr>,
-    /// Where they find this replica, if that is known.
+    /// Address at which daemons reach this replica, if known.
     pub advertised: Option<SocketAddr>,
-    /// Audience that their tokens must be for.
+    /// Required audience of their tokens.
     pub audience: String,
-    /// Their ServiceAccount, in the product's namespace.
+    /// The daemons' ServiceAccount, in the product's namespace.
     pub service_account: String,
-    /// Directory of the hub's CA; otherwise a Secret.
+    /// Directory of the hub's CA; `None` to use a Secret.
     pub tls_dir: Option<PathBuf>,
-    /// Connections of one address on which no daemon has made itself known yet, at the same time.
+    /// Concurrent connections of one address without an authenticated daemon.
     pub strangers: usize,
 }
 
 impl Settings {
-    /// Reads the file of `--config`, if there is one, and puts it together with the flags.
+    /// Reads the file of `--config`, if there is one, and combines it with the flags.
     ///
     /// # Errors
     /// [`SettingsError`] for the first mistake.
@@ -219,7 +191,7 @@ impl Settings {
             webhooks: if args.disable_webhooks {
                 None
             } else {
-                Some(webhooks(
+                Some(webhooks::checked(
                     file.webhook.unwrap_or_default(),
                     certificates,
                     args.webhook_port,
@@ -300,50 +272,11 @@ fn metrics(file: file::Metrics, flag: Option<BindAddress>, managed: bool) -> Met
     }
 }
 
-fn webhooks(
-    file: file::Webhook,
-    certificates: file::InternalCertManagement,
-    port: Option<u16>,
-    cert_dir: Option<PathBuf>,
-) -> Result<Webhooks, SettingsError> {
-    let host = match non_empty(file.host).as_deref() {
-        None => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-        Some("localhost") => IpAddr::from([127, 0, 0, 1]),
-        Some(host) => host
-            .parse()
-            .map_err(|_| SettingsError::invalid("webhook.host", format!("{host:?} is not an IP address")))?,
-    };
-    let certificates = match cert_dir {
-        Some(dir) => WebhookCertificates::Directory(dir),
-        None if certificates.enable.unwrap_or(true) => {
-            let service = non_empty(certificates.webhook_service_name);
-            let secret = non_empty(certificates.webhook_secret_name);
-            let service = service.unwrap_or_else(|| WEBHOOK_SERVICE.to_owned());
-            let secret = secret.unwrap_or_else(|| WEBHOOK_SECRET.to_owned());
-            syntax::service_name(&service).map_err(|message| {
-                SettingsError::invalid("internalCertManagement.webhookServiceName", message)
-            })?;
-            syntax::secret_name(&secret).map_err(|message| {
-                SettingsError::invalid("internalCertManagement.webhookSecretName", message)
-            })?;
-            WebhookCertificates::Managed { service, secret }
-        }
-        None => {
-            let dir = non_empty(file.cert_dir).unwrap_or_else(|| WEBHOOK_CERT_DIR.to_owned());
-            WebhookCertificates::Directory(PathBuf::from(dir))
-        }
-    };
-    Ok(Webhooks {
-        address: SocketAddr::new(host, port.or(file.port).unwrap_or(WEBHOOK_PORT)),
-        certificates,
-    })
-}
-
 fn non_empty(text: Option<String>) -> Option<String> {
     text.filter(|text| !text.is_empty())
 }
 
-/// The address that is given, or that port of all interfaces.
+/// The given address, or this port on all interfaces.
 fn address(given: Option<BindAddress>, port: u16) -> Option<SocketAddr> {
     match given {
         Some(BindAddress(address)) => address,
@@ -351,24 +284,24 @@ fn address(given: Option<BindAddress>, port: u16) -> Option<SocketAddr> {
     }
 }
 
-/// How often the API server may be asked for each kind of resource.
+/// The rate of requests to the API server for each kind of resource.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RequestRate {
-    /// In a second, in the long run; more than none.
+    /// Requests per second in the long run; above 0.
     pub per_second: f32,
-    /// At once; at least one.
+    /// The burst; at least 1.
     pub burst: u32,
 }
 
-/// Upstream's defaults are for what is left out beside the other: unlike there nothing is limited
-/// by default.
+/// If only one of the two is given, the other has upstream's default. Unlike upstream, nothing is
+/// limited by default.
 fn request_rate(qps: Option<f32>, burst: Option<i32>) -> Option<RequestRate> {
     if qps.is_none() && burst.is_none() {
         return None;
     }
     let per_second = qps.unwrap_or(QPS);
     let burst = burst.map_or(BURST, |burst| u32::try_from(burst).unwrap_or(0).max(1));
-    // To client-go, too, a negative one is no limit. 0 is 5 in a second there, which nobody means
-    // who writes it; nor can NaN be a rate.
+    // In client-go, too, a negative rate means no limit. There 0 means 5 per second, which is not
+    // what a user who writes 0 expects; NaN is not a rate.
     (per_second > 0.0).then_some(RequestRate { per_second, burst })
 }

@@ -170,8 +170,12 @@ impl Reconciler {
             .requeue_after
             .and_then(|after| Duration::try_from(after).ok());
         let complaints = std::mem::take(&mut plan.complaints);
-        for event in self.complaints.news(&jobset, complaints) {
-            tracing::info!(reason = event.reason, note = event.message, "jobset has a fault");
+        for event in self.complaints.to_send(&jobset, complaints) {
+            tracing::info!(
+                reason = event.reason,
+                note = event.message,
+                "jobset has a problem"
+            );
             self.applier.tell(&jobset, event);
         }
         let result = if plan.is_empty() && new_jobs.is_empty() {
@@ -180,7 +184,7 @@ impl Reconciler {
             self.applier.apply(&jobset, plan, new_jobs).await
         };
         let look_again = if unconfirmed { Some(BELIEVED) } else { None };
-        let in_the_way = self.applier.looks_again(&jobset);
+        let in_the_way = self.applier.recheck_after(&jobset);
         let all = [requeue_after, look_again, held, ask_again, in_the_way];
         let requeue_after = all.into_iter().flatten().min();
         self.metrics
@@ -204,7 +208,7 @@ impl Reconciler {
                       removed (the share grows with the control plane's memory limit)"
                 .to_owned(),
         };
-        for event in self.complaints.news(&jobset, vec![event]) {
+        for event in self.complaints.to_send(&jobset, vec![event]) {
             self.applier.tell(&jobset, event);
         }
     }

@@ -1,14 +1,14 @@
-//! One thread for all that follows the API server step by step: watches, the looks that they give
-//! rise to, and the connections of both.
+//! A thread for everything that follows the API server step by step: watches, the reconciles they
+//! trigger, and the connections of both.
 //!
 //! An event is little work, and most of it is a chain: bytes to a line, a line to an object, an
-//! object to a look, a look to a request. Where several threads may take each link, every step
-//! wakes another one that finds nothing to do, which costs more than the work. Servers and groups,
-//! which have thousands of streams to serve, have the threads of the runtime. A step that takes
-//! long holds up all JobSets: what may take long runs elsewhere, and whether the thread gets on is
-//! a part of the process's health ([`Pulse`]).
+//! object to a reconcile, a reconcile to a request. If several threads share the chain, every step
+//! wakes another thread that finds nothing to do, which costs more than the work itself. Servers
+//! and groups have thousands of streams to serve and use the threads of the main runtime. A step
+//! that takes long delays all JobSets, so slow work runs elsewhere, and the process's health
+//! depends on the thread's progress ([`Pulse`]).
 //!
-//! The Lease has one of its own: whatever keeps all others busy, it is renewed.
+//! The Lease has a thread of its own: it is renewed no matter what keeps the others busy.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,14 +19,14 @@ use lockstep_process::threads::KEEP_ALIVE;
 use tokio::runtime::{self, EnterGuard, Handle};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-/// How nice one is that gives way to all others (nice(2)).
-const BEHIND: i32 = 10;
-/// Threads for what blocks, of each.
-const BESIDE: usize = 16;
-/// How long what is left may take at the end.
-const END: Duration = Duration::from_secs(1);
+/// The niceness of a thread that yields to all others (nice(2)).
+const BACKGROUND_NICE: i32 = 10;
+/// The limit on each runtime's threads for blocking work.
+const BLOCKING_THREADS: usize = 16;
+/// How long the remaining work may take at shutdown.
+const SHUTDOWN: Duration = Duration::from_secs(1);
 
-/// The thread. Its tasks belong to those who spawn them, and have ended before it does.
+/// The thread. Its tasks belong to the code that spawns them, and end before the thread does.
 pub(crate) struct ApiThread {
     handle: Handle,
     end: DropGuard,
@@ -35,7 +35,7 @@ pub(crate) struct ApiThread {
 }
 
 impl ApiThread {
-    /// Starts one of this name.
+    /// Starts a thread with this name.
     ///
     /// # Errors
     /// There can be no more threads.
@@ -43,24 +43,24 @@ impl ApiThread {
         Self::start_as(name, || {})
     }
 
-    /// Starts one that gives way to all others if there are not enough cores, with what it does
-    /// beside.
+    /// Starts a thread that yields to all others if there are not enough cores. Its blocking work
+    /// does so too.
     ///
     /// # Errors
     /// There can be no more threads.
     pub(crate) fn start_behind(name: &str) -> std::io::Result<Self> {
         Self::start_as(name, || {
-            // Where the kernel refuses, it is one like the others.
-            let _ = rustix::process::setpriority_process(None, BEHIND);
+            // If the kernel refuses, the thread runs at the usual priority.
+            let _ = rustix::process::setpriority_process(None, BACKGROUND_NICE);
         })
     }
 
     fn start_as(name: &str, begin: fn()) -> std::io::Result<Self> {
         let runtime = runtime::Builder::new_current_thread()
             .enable_all()
-            // Of threads for what blocks.
+            // This covers the threads for blocking work.
             .on_thread_start(begin)
-            .max_blocking_threads(BESIDE)
+            .max_blocking_threads(BLOCKING_THREADS)
             .thread_keep_alive(KEEP_ALIVE)
             .build()?;
         drop(runtime.spawn_blocking(|| ()));
@@ -73,8 +73,8 @@ impl ApiThread {
         let thread = thread.spawn(move || {
             begin();
             runtime.block_on(until.cancelled());
-            // A look-up of the API server's name may take long, and nobody waits for it any more.
-            runtime.shutdown_timeout(END);
+            // A DNS lookup of the API server may take long, and nothing waits for it any more.
+            runtime.shutdown_timeout(SHUTDOWN);
         })?;
         Ok(Self {
             handle,
@@ -84,37 +84,38 @@ impl ApiThread {
         })
     }
 
-    /// What is spawned while this is held runs there. Not to be held while something is awaited.
+    /// Tasks that are spawned while this guard is held run on the thread. Do not hold it across an
+    /// await.
     pub(crate) fn enter(&self) -> EnterGuard<'_> {
         self.handle.enter()
     }
 
-    /// For those who spawn tasks on it.
+    /// A handle for spawning tasks on the thread.
     pub(crate) fn handle(&self) -> &Handle {
         &self.handle
     }
 
-    /// Its pulse.
+    /// The thread's pulse.
     pub(crate) fn pulse(&self) -> Pulse {
         self.pulse.clone()
     }
 
-    /// Ends it, with what is left on it.
+    /// Ends the thread and drops the tasks that are left on it.
     pub(crate) async fn end(self) {
         drop(self.end);
-        // It cannot have panicked: that ends the process.
+        // The thread cannot have panicked: a panic ends the process.
         let _ = tokio::task::spawn_blocking(|| self.thread.join()).await;
     }
 }
 
-/// How often it beats.
+/// The interval between beats.
 const BEAT: Duration = Duration::from_secs(1);
-/// A thread without a beat for this time is stuck. Its longest step is a list of many objects,
-/// which takes a second or two, and may take ten times as long with a tenth of a core; kubelet asks
-/// six times more before it starts the container again.
+/// A thread without a beat for this long is stuck. Its longest step is a list of many objects,
+/// which takes a second or two, and ten times as long with a tenth of a core. The kubelet probes
+/// six more times before it restarts the container.
 const STUCK: Duration = Duration::from_secs(60);
 
-/// A beat that a thread keeps up between its steps. Clones are the same one. Any thread can read
+/// A heartbeat that a thread updates between its steps. Clones share it, and any thread can read
 /// it.
 #[derive(Clone, Debug)]
 pub struct Pulse {
@@ -124,7 +125,7 @@ pub struct Pulse {
 }
 
 impl Pulse {
-    /// One that beats now for the first time.
+    /// A pulse whose first beat is now.
     pub(crate) fn start() -> Self {
         Self {
             start: Instant::now(),
@@ -132,7 +133,7 @@ impl Pulse {
         }
     }
 
-    /// Beats, as a task of the thread that is watched, for as long as that lives.
+    /// Beats until the runtime ends. Runs as a task on the monitored thread.
     async fn keep(self) {
         loop {
             let since = self.start.elapsed().as_millis();
@@ -142,7 +143,7 @@ impl Pulse {
         }
     }
 
-    /// For how long the thread has been stuck at this time. `None`: it gets on.
+    /// How long the thread has been stuck at `now`; `None` if it makes progress.
     pub(crate) fn stuck_for(&self, now: Instant) -> Option<Duration> {
         let last = Duration::from_millis(self.last.load(Ordering::Relaxed));
         let silent = now.saturating_duration_since(self.start).saturating_sub(last);
@@ -162,7 +163,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_spawned_in_it_and_what_that_spawns_runs_on_one_thread() {
+    async fn tasks_and_their_children_run_on_one_thread() {
         let api = ApiThread::start("api").expect("a thread");
         let spawned = {
             let _on = api.enter();
@@ -178,7 +179,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn its_end_takes_what_is_left_with_it() {
+    async fn ending_the_thread_drops_its_tasks() {
         let api = ApiThread::start("api").expect("a thread");
         let left = api.handle().spawn(std::future::pending::<()>());
         api.end().await;

@@ -1,10 +1,10 @@
 //! Carries out plans.
 //!
-//! Promises: the steps of a plan are done in their order, and nothing after a step that failed;
-//! every write names the object that was decided about (by UID or resourceVersion), so a decision
-//! on stale caches is refused by the API server instead of doing harm; events and metrics tell only
-//! of what was written, of a Service or claim that cannot be created once for each reason, and of
-//! Jobs that cannot be created at each try.
+//! Promises: the steps of a plan run in order, and none runs after a step that failed. Every write
+//! names the object that was decided on (by UID or resourceVersion), so the API server refuses a
+//! decision that was made on stale caches. Events and metrics report only what was written. A
+//! Service or claim that cannot be created is reported once per reason; Jobs that cannot be created
+//! are reported at each try.
 
 mod children;
 mod event_dedup;
@@ -30,18 +30,18 @@ pub(crate) use event_dedup::{AGAIN, EventDedup};
 #[cfg(test)]
 mod tests;
 
-/// Child objects that are written at the same time, over all JobSets.
+/// How many child objects are written concurrently, over all JobSets.
 const PARALLELISM: usize = 50;
 
-/// How often somebody else's Service, of the name of a JobSet's, is asked for whether it is still
-/// there: no watch shows it.
+/// How often to check whether a foreign Service with the name of a JobSet's Service still exists.
+/// No watch shows it.
 const IN_THE_WAY: Duration = Duration::from_secs(60);
 
-/// Why a plan was not carried out to its end.
+/// Why a plan was not fully applied.
 #[derive(Debug, Error)]
 pub enum ApplyError {
-    /// Somebody else has written in between; the next decision will be about what is there now.
-    #[error("{0} has changed meanwhile")]
+    /// Another client wrote in between; the next decision uses the current state.
+    #[error("{0} has changed in the meantime")]
     Conflict(String),
     /// Jobs could not be created.
     #[error("{0}")]
@@ -54,7 +54,7 @@ pub enum ApplyError {
     CreateService {
         /// Name of the Service.
         name: String,
-        /// What the API server said.
+        /// The API server's error.
         error: kube::Error,
     },
     /// A persistent volume claim could not be created.
@@ -65,7 +65,7 @@ pub enum ApplyError {
     CreateClaim {
         /// Name of the claim.
         name: String,
-        /// What the API server said.
+        /// The API server's error.
         error: kube::Error,
     },
     /// Another write failed.
@@ -73,13 +73,13 @@ pub enum ApplyError {
     Write {
         /// What was to be written.
         what: String,
-        /// What the API server said.
+        /// The API server's error.
         error: kube::Error,
     },
 }
 
 impl From<&Result<(), ApplyError>> for Outcome {
-    /// The outcome of carrying out a plan.
+    /// The outcome of applying a plan.
     fn from(result: &Result<(), ApplyError>) -> Self {
         match result {
             Ok(()) => Self::Done,
@@ -99,8 +99,8 @@ impl ApplyError {
         }
     }
 
-    /// What an event tells of it, which is what upstream's events tell.
-    fn told(&self) -> String {
+    /// The message of the event about this error, worded as upstream's events are.
+    fn event_message(&self) -> String {
         match self {
             Self::CreateService { error, .. } | Self::CreateClaim { error, .. } => error_message(error),
             Self::Conflict(_) | Self::CreateJobs(_) | Self::Write { .. } => self.to_string(),
@@ -108,8 +108,8 @@ impl ApplyError {
     }
 }
 
-/// An error in words for people: of an answer of the API server only its message, as long as an
-/// event may be. It may name each line of a large object.
+/// An error as text. For an answer of the API server it is only the message, which may list each
+/// line of a large object, so it is cut to the length of an event note.
 pub(crate) fn error_message(error: &kube::Error) -> String {
     recorder::short(match error {
         kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),
@@ -117,7 +117,7 @@ pub(crate) fn error_message(error: &kube::Error) -> String {
     })
 }
 
-/// True if the API server has answered with this HTTP status.
+/// True if the API server answered with this HTTP status.
 pub(crate) fn is_status(error: &kube::Error, code: u16) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == code)
 }
@@ -126,34 +126,34 @@ fn failure(reason: &str, error: &ApplyError) -> plan::Event {
     plan::Event {
         severity: Severity::Warning,
         reason: reason.to_owned(),
-        message: error.told(),
+        message: error.event_message(),
     }
 }
 
-/// Writes to the API server.
+/// Applies plans by writing to the API server.
 pub struct Applier {
     client: Client,
     stores: Stores,
-    news: events::Queue,
+    events: events::Queue,
     metrics: Arc<Metrics>,
     children: Semaphore,
     failures: EventDedup<JobSet>,
-    /// Services that are there and are not theirs.
+    /// Foreign Services that have the name of a JobSet's Service.
     in_the_way: EventDedup<JobSet>,
 }
 
 impl Applier {
-    /// An applier, and what publishes its events for as long as it lives. What it writes shows in
-    /// `stores` at once.
+    /// An applier, and the publisher that writes its events until the applier is dropped. Its
+    /// writes show in `stores` at once.
     #[must_use]
     pub fn new(client: Client, stores: Stores, metrics: Arc<Metrics>) -> (Self, events::Publisher) {
-        let (news, publisher) = events::queue(client.clone());
+        let (events, publisher) = events::queue(client.clone());
         let children = Semaphore::new(PARALLELISM);
         (
             Self {
                 client,
                 stores,
-                news,
+                events,
                 metrics,
                 children,
                 failures: EventDedup::default(),
@@ -163,7 +163,7 @@ impl Applier {
         )
     }
 
-    /// Carries out a plan that was made for this JobSet, with the Jobs that it creates apart.
+    /// Applies a plan for this JobSet. The Jobs to create are passed separately.
     ///
     /// # Errors
     /// [`ApplyError`] for the first step that failed.
@@ -177,18 +177,18 @@ impl Applier {
         self.delete_jobs(&key, &plan.delete_jobs).await?;
         if let Some(service) = plan.create_service {
             let created = self.create_service(jobset, &key, *service).await;
-            self.tell_of_failure(jobset, reasons::HEADLESS_SERVICE_CREATION_FAILED, &created);
+            self.report_failure(jobset, reasons::HEADLESS_SERVICE_CREATION_FAILED, &created);
             created?;
         }
         if !plan.create_claims.is_empty() {
             let created = self.create_claims(&key, plan.create_claims).await;
-            self.tell_of_failure(jobset, reasons::PVC_CREATION_FAILED, &created);
+            self.report_failure(jobset, reasons::PVC_CREATION_FAILED, &created);
             created?;
         }
         if !new_jobs.is_empty() {
             let created = self.create_jobs(jobset, &key, new_jobs).await;
             if let Err(error) = &created {
-                // At each try, as upstream does: what is the same is one event that counts them.
+                // At each try, as upstream does. Equal failures become one event that counts them.
                 self.tell(jobset, failure(reasons::JOB_CREATION_FAILED, error));
             }
             created?;
@@ -199,7 +199,7 @@ impl Applier {
         }
         let Some(status) = plan.status else { return Ok(()) };
         match self.write_status(jobset, *status).await {
-            // Nothing was left to wait for its end.
+            // No finalizer held the JobSet back, so it is already gone.
             Err(ApplyError::Write { error, .. }) if plan.delete_jobset && is_status(&error, 404) => {
                 return Ok(());
             }
@@ -215,27 +215,27 @@ impl Applier {
         Ok(())
     }
 
-    fn tell_of_failure(&self, jobset: &JobSet, reason: &str, result: &Result<(), ApplyError>) {
+    fn report_failure(&self, jobset: &JobSet, reason: &str, result: &Result<(), ApplyError>) {
         let Err(error) = result else { return };
-        for event in self.failures.news(jobset, vec![failure(reason, error)]) {
+        for event in self.failures.to_send(jobset, vec![failure(reason, error)]) {
             self.tell(jobset, event);
         }
     }
 
     /// Publishes an event about a JobSet.
     pub(crate) fn tell(&self, jobset: &JobSet, event: plan::Event) {
-        self.news.add(events::regarding(jobset), event);
+        self.events.add(events::regarding(jobset), event);
     }
 
-    /// All that was to be done has been done, or the JobSet is gone: a failure of whatever kind is
-    /// news.
+    /// The plan was applied completely, or the JobSet is gone. The next failure of any kind is
+    /// reported again.
     pub(crate) fn succeeded(&self, key: &ObjectRef<JobSet>) {
         self.failures.forget(key);
     }
 
-    /// How soon to look again at a JobSet that waits for something that no watch shows.
-    pub(crate) fn looks_again(&self, jobset: &JobSet) -> Option<Duration> {
-        let waits = !jobset.is_finished() && self.in_the_way.goes_on(&ObjectRef::from_obj(jobset));
+    /// How soon to recheck a JobSet that waits for something that no watch shows.
+    pub(crate) fn recheck_after(&self, jobset: &JobSet) -> Option<Duration> {
+        let waits = !jobset.is_finished() && self.in_the_way.is_ongoing(&ObjectRef::from_obj(jobset));
         waits.then_some(IN_THE_WAY)
     }
 
@@ -257,7 +257,7 @@ impl Applier {
             .await
         {
             Ok(_) => {
-                tracing::info!("time to live is over, jobset deleted");
+                tracing::info!("ttl expired, jobset deleted");
                 Ok(())
             }
             Err(error) if is_status(&error, 404) => Ok(()),
@@ -265,13 +265,13 @@ impl Applier {
         }
     }
 
-    /// Writes the whole status, on top of exactly the version that was decided on.
+    /// Writes the whole status, on top of the exact version that was decided on.
     async fn write_status(
         &self,
         jobset: &JobSet,
         status: lockstep_api::JobSetStatus,
     ) -> Result<(), ApplyError> {
-        // The status endpoint looks at nothing but this.
+        // The status endpoint reads only these fields.
         let mut update = JobSet {
             status: Some(status),
             ..JobSet::default()
@@ -291,7 +291,7 @@ impl Applier {
         Ok(())
     }
 
-    /// Replaces a status. The answer is as long as the JobSet, and is not read but kept.
+    /// Replaces a status. The answer is as large as the JobSet; it is stored without being parsed.
     async fn replace_status(&self, update: &JobSet) -> kube::Result<PackedJobSet> {
         let body = serde_json::to_vec(update).map_err(kube::Error::SerdeError)?;
         let request = Request::new(JobSet::url_path(&(), Some(update.ns())))

@@ -1,14 +1,15 @@
-//! The API server has gone back: its store was restored from a backup under this process.
+//! Detects that the API server went back in time: its store was restored from a backup while this
+//! process ran.
 //!
-//! What is cached then no longer exists, and watches ask for versions that are yet to come. So a
-//! task that sees a version fall says so, and the process ends: the next one reads everything
-//! again.
+//! The caches then hold objects that no longer exist, and watches ask for versions that do not
+//! exist yet. So a task that sees a version fall reports it here and the process ends. The next
+//! process reads everything again.
 
 use std::sync::Arc;
 
 use tokio::sync::watch;
 
-/// Tells the leader. Cheap to clone.
+/// Reports a fallen version to the leader. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Backwards(Arc<watch::Sender<Option<String>>>);
 
@@ -19,24 +20,24 @@ impl Default for Backwards {
 }
 
 impl Backwards {
-    /// A version of an object has fallen, by a read that no cache has answered. The first one
-    /// counts.
+    /// Reports that an object's version fell. Call this only after a read that no cache answered.
+    /// Only the first report counts.
     pub(crate) fn tell(&self, what: String) {
-        self.0.send_if_modified(|told| {
-            let is_first = told.is_none();
-            told.get_or_insert(what);
+        self.0.send_if_modified(|reported| {
+            let is_first = reported.is_none();
+            reported.get_or_insert(what);
             is_first
         });
     }
 
-    /// Resolves once one has fallen, with which. Cancel-safe.
-    pub(crate) async fn told(&self) -> String {
+    /// Resolves with the first report. Cancel-safe.
+    pub(crate) async fn reported(&self) -> String {
         let mut receiver = self.0.subscribe();
-        let told = receiver.wait_for(Option::is_some).await;
-        let told = told.ok().and_then(|told| told.clone());
-        match told {
+        let reported = receiver.wait_for(Option::is_some).await;
+        let reported = reported.ok().and_then(|reported| reported.clone());
+        match reported {
             Some(what) => what,
-            // Never: the sender lives as long as this does.
+            // Unreachable: the sender lives as long as `self`.
             None => std::future::pending().await,
         }
     }

@@ -23,16 +23,17 @@ mod counting;
 pub(crate) mod pages;
 mod rate;
 
-/// How long the API server may take until it begins to answer, retries included. Connections die
-/// without a word, and a caller that waits for an answer on one keeps others waiting: a group
-/// cannot be released before its status is written. Webhooks of others may take as long. That a
-/// request was obeyed after all is found out by the next one.
+/// How long the API server may take to begin its answer, retries included. Connections die
+/// silently, and a caller that waits on a dead one blocks others: a group cannot be released before
+/// its status is written. Other products' webhooks may take just as long. The next request shows
+/// whether this one took effect after all.
 const ANSWER: Duration = Duration::from_secs(30);
-/// How long nothing may come on a connection that is being read. Watches bring a bookmark every
-/// minute, and end after five.
+/// How long a connection that is being read may stay silent. Watches send a bookmark every minute
+/// and end after five minutes.
 pub(crate) const SILENCE: Duration = Duration::from_secs(300);
 
-/// How to reach the API server: as the file says, or else the environment.
+/// The configuration for reaching the API server: from the file if one is given, else from the
+/// environment.
 pub(crate) async fn config(kubeconfig: Option<&Path>) -> anyhow::Result<Config> {
     let listed = std::env::var_os("KUBECONFIG").unwrap_or_default();
     let mut config = if let Some(file) = kubeconfig {
@@ -58,8 +59,8 @@ async fn from(kubeconfig: Kubeconfig) -> anyhow::Result<Config> {
     Ok(Config::from_custom_kubeconfig(kubeconfig, &options).await?)
 }
 
-/// What those of the files say that there are; nothing if one file, or none, is named: then
-/// there is nothing to leave out.
+/// The merged contents of the files that exist; `None` if fewer than two files are listed, since
+/// then there is nothing to skip.
 fn merged(listed: &OsStr) -> anyhow::Result<Option<Kubeconfig>> {
     let files: Vec<PathBuf> = std::env::split_paths(listed)
         .filter(|file| !file.as_os_str().is_empty())
@@ -77,12 +78,12 @@ fn merged(listed: &OsStr) -> anyhow::Result<Option<Kubeconfig>> {
             None => next,
         });
     }
-    ensure!(merged.is_some(), "none of its files is there");
+    ensure!(merged.is_some(), "none of its files exists");
     Ok(merged)
 }
 
-/// Why a kubeconfig is of no use. The parser shows the lines around a mistake below the first of
-/// its own, and they may hold tokens and keys.
+/// Why a kubeconfig cannot be used. The parser prints the lines around a mistake below the first
+/// line of its message, and they may contain tokens and keys.
 fn unusable(error: &dyn std::error::Error) -> anyhow::Error {
     let said = |error: &dyn std::error::Error| {
         let text = error.to_string();
@@ -100,9 +101,9 @@ fn unusable(error: &dyn std::error::Error) -> anyhow::Error {
     anyhow::anyhow!(text)
 }
 
-/// A token in a file that an editor or `echo` has ended with a newline is used without it. Such a
-/// file is read once, and that is said: kube trims none that it reads again. Those that kubelet
-/// renews have no newline.
+/// Uses a token file that an editor or `echo` ended with a newline without that newline. Such a
+/// file is read only once, with a warning, since kube does not trim tokens that it reads again. The
+/// token files that the kubelet renews have no newline.
 fn trim_token(config: &mut Config) -> anyhow::Result<()> {
     let auth = &mut config.auth_info;
     let Some(file) = auth.token_file.as_ref().filter(|_| auth.token.is_none()) else {
@@ -113,19 +114,19 @@ fn trim_token(config: &mut Config) -> anyhow::Result<()> {
     if trimmed != token {
         tracing::warn!(
             file,
-            "the token in the file ends with white space: the file is read this once, and not again when it is renewed"
+            "the token file ends with white space: it is read once and not reloaded when the token is renewed"
         );
         auth.token = Some(trimmed.to_owned().into());
     }
     Ok(())
 }
 
-/// Who we are. The API server names what we write after it in `metadata.managedFields`, up to the
-/// slash.
+/// Our User-Agent. The API server uses the part before the slash as the manager in
+/// `metadata.managedFields`.
 const USER_AGENT: &str = concat!("lockstep-control-plane/", env!("CARGO_PKG_VERSION"));
 
-/// A client whose requests say who sends them, are counted, and are given up where the API server
-/// does not answer; whose lists come in pages that fit into memory. At rates, if they are given.
+/// A client that identifies itself, counts its requests, times out if the API server does not
+/// answer, and lists in pages that fit into memory. Requests are limited to `rates` if given.
 pub(crate) fn connect(mut config: Config, rates: Option<Rates>, metrics: &Metrics) -> kube::Result<Client> {
     config.read_timeout.get_or_insert(SILENCE);
     let count = Counting::new(metrics.requests(), &config.cluster_url);
@@ -142,11 +143,11 @@ pub(crate) fn connect(mut config: Config, rates: Option<Rates>, metrics: &Metric
     })
 }
 
-/// Gives up requests that are not answered in time.
+/// Times out requests that are not answered in time.
 #[derive(Clone, Debug)]
 struct Bounded<S>(S);
 
-/// The API server, or the way to it, is silent.
+/// The API server, or the network path to it, is silent.
 #[derive(Clone, Copy, Debug, Error)]
 #[error("no answer from the API server within {ANSWER:?}")]
 struct NoAnswer;
@@ -188,7 +189,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_request_that_nobody_answers_is_given_up() {
+    async fn an_unanswered_request_times_out() {
         let silent = Bounded(service_fn(|_| pending::<Result<(), Infallible>>()));
         let asked = tokio::time::Instant::now();
         let refused = silent.oneshot(request()).await.expect_err("no answer");
@@ -220,7 +221,7 @@ mod tests {
         );
         assert_eq!(context(&[&one]).expect("none to leave out"), None);
         let refused = context(&[&missing, &missing]).expect_err("nothing to read");
-        assert_eq!(refused.to_string(), "none of its files is there");
+        assert_eq!(refused.to_string(), "none of its files exists");
     }
 
     #[tokio::test]

@@ -1,6 +1,6 @@
-//! The loop of every controller that brings objects of one kind closer to what they ask for.
+//! The loop that every controller shares.
 //!
-//! Promises: one object is looked at by one task at a time; a shutdown lets what is under way
+//! Promises: one object is reconciled by one task at a time, and a shutdown lets running reconciles
 //! finish.
 
 use std::error::Error;
@@ -15,7 +15,7 @@ use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::{applier, watcher};
 use tokio_util::sync::CancellationToken;
 
-/// Looks at objects of one kind and acts.
+/// Reconciles objects of one kind.
 pub(crate) trait Reconcile: Send + Sync + 'static {
     /// What the cache holds of an object.
     type Object: Resource<DynamicType: Clone + Debug + Default + Eq + Hash + Unpin + Send + Sync>
@@ -24,24 +24,24 @@ pub(crate) trait Reconcile: Send + Sync + 'static {
         + Send
         + Sync
         + 'static;
-    /// Why an object could not be brought closer to what it asks for.
+    /// Why a reconcile failed.
     type Error: Error + Send + 'static;
 
-    /// Looks at an object once and acts; says when to look again.
+    /// Reconciles an object once; returns when to do so again.
     fn reconcile(
         &self,
         object: &Arc<Self::Object>,
     ) -> impl Future<Output = Result<Action, Self::Error>> + Send;
 
-    /// Tells of a failure; says when to try again.
+    /// Reports a failure; returns when to retry.
     fn failed(&self, object: &Self::Object, error: &Self::Error) -> Action;
 
-    /// An object is no longer there.
+    /// Cleans up after an object that is gone.
     fn gone(&self, namespace: &str, name: &str);
 }
 
-/// Reconciles the objects that `changes` names, so many at the same time, until `shutdown`; then
-/// finishes what is under way.
+/// Reconciles the objects that `changes` names, up to `concurrency` at a time, until `shutdown`;
+/// then lets running reconciles finish.
 pub(crate) async fn run<R: Reconcile>(
     reconciler: Arc<R>,
     objects: Store<R::Object>,
@@ -60,7 +60,7 @@ pub(crate) async fn run<R: Reconcile>(
         queue,
         controller::Config::default().concurrency(concurrency),
     );
-    // Other failures have been told of where they happened.
+    // Other failures are reported where they happen.
     let mut results = std::pin::pin!(results);
     while let Some(result) = results.next().await {
         if let Err(controller::Error::ObjectNotFound(gone)) = result {

@@ -1,12 +1,12 @@
-//! Installs the CustomResourceDefinition of JobSets, and brings an older one up to date: Helm does
-//! the first and never the second.
+//! Installs the CustomResourceDefinition of JobSets and upgrades an older one. Helm installs CRDs
+//! but never upgrades them.
 //!
-//! Promises: an upstream definition is replaced only where ours has all of its fields, so that
-//! nothing stored is lost; a definition that a newer control plane has installed is left alone;
-//! where the API server forbids it or refuses it, that is said once and what is there is used.
-//! JobSets are not looked at before it is decided (see [`Crd::settled`]), and before the API server
-//! has had the time to serve by it: one that serves by an old definition drops fields that are
-//! written, and leaves them out of what it shows.
+//! Promises: an upstream definition is replaced only if ours has all of its fields, so no stored
+//! data is lost. A definition that a newer control plane installed is left unchanged. If the API
+//! server forbids or refuses the write, that is logged once and the installed definition is used.
+//! JobSets are not reconciled before this is decided (see [`Crd::settled`]) and the API server has
+//! had time to serve the new definition: one that still serves an old definition drops fields that
+//! are written, and hides them from readers.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,19 +27,19 @@ use tokio_util::sync::CancellationToken;
 #[cfg(test)]
 mod tests;
 
-/// A definition that this program brings along.
+/// A definition that is compiled into this program.
 #[derive(Clone, Copy)]
 pub(crate) struct Definition {
     name: &'static str,
     text: &'static str,
 }
 
-/// What `lockstep-crdgen` makes, and the Helm chart ships.
+/// The definition of JobSets, which `lockstep-crdgen` generates and the Helm chart ships.
 pub(crate) const JOBSET_DEFINITION: Definition = Definition {
     name: "jobsets.jobset.x-k8s.io",
     text: include_str!("../../../charts/lockstep/crds/jobset.x-k8s.io_jobsets.yaml"),
 };
-/// Those of Ray's resources, which only this program installs: KubeRay has its own.
+/// The definitions of Ray's resources, which only this program installs: KubeRay has its own.
 pub(crate) const RAY_DEFINITIONS: [Definition; 3] = [
     Definition {
         name: "rayclusters.ray.io",
@@ -54,37 +54,36 @@ pub(crate) const RAY_DEFINITIONS: [Definition; 3] = [
         text: include_str!("../../api/crds/ray.io_raycronjobs.yaml"),
     },
 ];
-/// Version of the control plane that has installed the definition, with a hash of the definition as
+/// The version of the control plane that installed the definition, with a hash of the definition as
 /// build metadata.
 const VERSION: &str = "lockstep.dev/crd-version";
 const FIELD_MANAGER: &str = "lockstep-control-plane";
-/// The first and the longest wait after a failure that may pass.
+/// The first and the longest wait after a transient failure.
 const RETRY: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(10));
-/// How long after a change a watch may still be served by the definition of before: an object that
-/// is made meanwhile is shown without the fields that this one does not know, and never shown
-/// again. The API server goes on for a second with what it has begun; replicas of it learn of a
-/// change within five.
-const TAKES_HOLD: Duration = Duration::from_secs(5);
-/// How often it is asked whether a new definition is served, and for how long.
+/// How long after a change a watch may still serve the old definition. An object that is created in
+/// that time is shown without the new fields, and is not sent again. The API server finishes
+/// started work within a second; its replicas learn of a change within five.
+const PROPAGATION: Duration = Duration::from_secs(5);
+/// How often to poll until a new definition is served, and at most how many times.
 const SERVED: (Duration, u32) = (Duration::from_millis(100), 100);
 
-/// Why the definition is not as it should be.
+/// Why the definition could not be installed or upgraded.
 #[derive(Debug, Error)]
 enum CrdError {
-    /// Our own definition is damaged: a defect of the build.
+    /// The embedded definition is invalid: a build defect.
     #[error("the definition in this program: {0}")]
     Own(#[from] serde_yaml_ng::Error),
-    /// Our own version is none: a defect of the build.
+    /// The program's own version is invalid: a build defect.
     #[error("the version of this program: {0}")]
     Version(#[from] semver::Error),
-    /// The API server.
+    /// The API server failed or refused.
     #[error(transparent)]
     Api(#[from] kube::Error),
 }
 
 impl CrdError {
-    /// True if another attempt may succeed.
-    fn may_pass(&self) -> bool {
+    /// True if a retry may succeed.
+    fn is_transient(&self) -> bool {
         match self {
             Self::Api(kube::Error::Api(status)) => status.code >= 500 || [409, 429].contains(&status.code),
             Self::Api(_) => true,
@@ -93,7 +92,7 @@ impl CrdError {
     }
 }
 
-/// Takes care of the definition.
+/// Installs and upgrades one definition.
 pub(crate) struct Crd {
     client: Client,
     definition: Definition,
@@ -111,18 +110,17 @@ impl Crd {
         }
     }
 
-    /// True once the definition is as it should be, or will not get so.
+    /// Turns true once the definition is current, or cannot be upgraded.
     pub(crate) fn settled(&self) -> watch::Receiver<bool> {
         self.settled.subscribe()
     }
 
-    /// Leaves the definition to others.
+    /// Settles at once, for a definition that is managed elsewhere.
     pub(crate) fn leave_alone(&self) {
         self.settled.send_replace(true);
     }
 
-    /// Sees to it that the definition is there and new enough, for as long as it takes, until
-    /// `shutdown`.
+    /// Installs or upgrades the definition, retrying until it succeeds or `shutdown`.
     pub(crate) async fn ensure(self, shutdown: CancellationToken) {
         let mut waits = ExponentialBuilder::default()
             .with_min_delay(RETRY.0)
@@ -130,45 +128,45 @@ impl Crd {
             .with_jitter()
             .without_max_times()
             .build();
-        let taking_hold = loop {
+        let propagation = loop {
             let Some(result) = shutdown.run_until_cancelled(self.attempt()).await else {
                 return;
             };
             match result {
-                Ok(taking_hold) => break taking_hold,
-                Err(error) if error.may_pass() => {
-                    tracing::warn!(crd = self.definition.name, %error, "cannot be brought up to date, will retry");
+                Ok(propagation) => break propagation,
+                Err(error) if error.is_transient() => {
+                    tracing::warn!(crd = self.definition.name, %error, "cannot upgrade the definition, will retry");
                     let wait = tokio::time::sleep(waits.next().unwrap_or(RETRY.1));
                     if shutdown.run_until_cancelled(wait).await.is_none() {
                         return;
                     }
                 }
                 Err(error) => {
-                    tracing::warn!(crd = self.definition.name, %error, "cannot be brought up to date, what is there is used");
-                    // Somebody may have changed it just now.
-                    break TAKES_HOLD;
+                    tracing::warn!(crd = self.definition.name, %error, "cannot upgrade the definition, using the installed one");
+                    // Another client may have changed it just now.
+                    break PROPAGATION;
                 }
             }
         };
-        let wait = tokio::time::sleep(taking_hold);
+        let wait = tokio::time::sleep(propagation);
         if shutdown.run_until_cancelled(wait).await.is_some() {
             self.settled.send_replace(true);
         }
     }
 
-    /// Returns how long to wait until nothing is served by a definition of before.
+    /// Returns how long to wait until the old definition is no longer served.
     async fn attempt(&self) -> Result<Duration, CrdError> {
         let ours = self.definition.version()?;
         let installed = self.api.get_metadata_opt(self.definition.name).await?;
-        let mut taking_hold = installed.as_ref().map_or(Duration::ZERO, |installed| {
-            taking_hold(&installed.metadata, Timestamp::now())
+        let mut propagation = installed.as_ref().map_or(Duration::ZERO, |installed| {
+            propagation(&installed.metadata, Timestamp::now())
         });
         let by = installed
             .as_ref()
             .and_then(|installed| Version::parse(installed.annotations().get(VERSION)?).ok());
         if let Some(by) = by.as_ref().filter(|by| by.cmp_precedence(&ours).is_gt()) {
-            tracing::warn!(crd = self.definition.name, %by, %ours, "was installed by a newer control plane, and is left alone");
-            return Ok(taking_hold);
+            tracing::warn!(crd = self.definition.name, %by, %ours, "the definition was installed by a newer control plane and is left unchanged");
+            return Ok(propagation);
         }
         if installed.is_some() && by.is_none() {
             let theirs = json!({"spec": self.whole().await?.data["spec"]});
@@ -176,14 +174,14 @@ impl Crd {
                 tracing::warn!(
                     crd = self.definition.name,
                     field,
-                    "the installed definition knows more than ours, and is left alone"
+                    "the installed definition has a field that ours lacks and is left unchanged"
                 );
-                return Ok(taking_hold);
+                return Ok(propagation);
             }
         }
         if by.as_ref() == Some(&ours) {
-            // Most likely nothing is to be done, and nobody need wait for that to be sure.
-            tokio::time::sleep(std::mem::take(&mut taking_hold)).await;
+            // Most likely nothing has to change, so nothing needs to wait for the patch below.
+            tokio::time::sleep(std::mem::take(&mut propagation)).await;
             self.settled.send_replace(true);
         }
         let params = PatchParams::apply(FIELD_MANAGER).force();
@@ -195,30 +193,33 @@ impl Crd {
         let version = |meta: &kube::core::PartialObjectMeta<_>| meta.resource_version();
         match installed {
             None => {
-                tracing::info!(crd = self.definition.name, version = %ours, "installed");
+                tracing::info!(crd = self.definition.name, version = %ours, "definition installed");
                 self.wait_until_served().await?;
                 return Ok(Duration::ZERO);
             }
             Some(installed) if version(&installed) != version(&applied) => {
-                tracing::info!(crd = self.definition.name, version = %ours, "brought up to date");
+                tracing::info!(crd = self.definition.name, version = %ours, "definition upgraded");
                 if installed.metadata.generation != applied.metadata.generation {
-                    return Ok(TAKES_HOLD);
+                    return Ok(PROPAGATION);
                 }
             }
-            Some(_) => tracing::debug!(crd = self.definition.name, version = %ours, "is up to date"),
+            Some(_) => {
+                tracing::debug!(crd = self.definition.name, version = %ours, "definition is up to date")
+            }
         }
-        Ok(taking_hold)
+        Ok(propagation)
     }
 
-    /// The installed definition. As a typed object a schema of this size takes many times the
-    /// memory.
+    /// The installed definition. A schema of this size takes many times the memory as a typed
+    /// object.
     async fn whole(&self) -> Result<DynamicObject, CrdError> {
         let resource = ApiResource::erase::<CustomResourceDefinition>(&());
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
         Ok(api.get(self.definition.name).await?)
     }
 
-    /// A watch on what is not served yet fails, and waits before it tries again.
+    /// A watch on a resource that is not served yet fails and backs off, so this waits until it is
+    /// served.
     async fn wait_until_served(&self) -> Result<(), CrdError> {
         for _ in 0..SERVED.1 {
             let conditions = self.whole().await?.data["status"]["conditions"].take();
@@ -236,9 +237,9 @@ impl Crd {
     }
 }
 
-/// For how long what is served may still go by a definition of before, whoever has changed it. The
-/// first one has none before it.
-fn taking_hold(definition: &ObjectMeta, now: Timestamp) -> Duration {
+/// How long the old definition may still be served, no matter which client changed it. The first
+/// definition has none before it.
+fn propagation(definition: &ObjectMeta, now: Timestamp) -> Duration {
     if definition.generation.is_none_or(|generation| generation <= 1) {
         return Duration::ZERO;
     }
@@ -246,13 +247,12 @@ fn taking_hold(definition: &ObjectMeta, now: Timestamp) -> Duration {
     let written = written.filter(|entry| entry.subresource.as_deref().is_none_or(str::is_empty));
     let changed = written.filter_map(|entry| Some(entry.time.as_ref()?.0)).max();
     let age = changed.map(|changed| now.duration_since(changed));
-    // The clocks of two machines may differ.
+    // Clocks may differ between machines.
     let age = age.map(|age| Duration::try_from(age).unwrap_or_default());
-    age.map_or(Duration::ZERO, |age| TAKES_HOLD.saturating_sub(age))
+    age.map_or(Duration::ZERO, |age| PROPAGATION.saturating_sub(age))
 }
 
-/// A field that one definition's schema has and the other's has not: putting the other in its place
-/// would lose what is stored there.
+/// A field that `theirs` has and `ours` lacks. Replacing `theirs` would lose what is stored there.
 fn only_in(theirs: &Value, ours: &Value) -> Option<String> {
     let versions = |definition: &Value| {
         let versions = definition["spec"]["versions"]
@@ -295,7 +295,7 @@ fn field_only_in(path: String, theirs: &Value, ours: &Value) -> Option<String> {
 }
 
 impl Definition {
-    /// The version of this program, and of the definition in it.
+    /// The version of this program and of its embedded definition.
     fn version(self) -> Result<Version, CrdError> {
         let hash = Sha256::digest(self.text.as_bytes());
         let hash: String = hash.iter().take(6).map(|byte| format!("{byte:02x}")).collect();

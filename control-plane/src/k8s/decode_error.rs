@@ -1,28 +1,28 @@
-//! A value that does not fit its field, in the words of the API server:
-//! `spec.replicatedJobs[0].replicas: Invalid value: "two": must be of type integer`.
+//! Renders a decoding error in the words of the API server: `spec.replicatedJobs[0].replicas:
+//! Invalid value: "two": must be of type integer`.
 
 use serde_path_to_error::Error;
 
 #[cfg(test)]
 mod tests;
 
-/// How serde begins to say that a field is not there.
+/// The beginning of serde's message about a missing field.
 const MISSING: &str = "missing field `";
 
-/// What is wrong, with the path of the field.
+/// The error as a sentence with the field's path.
 pub(crate) fn sentence<E: std::fmt::Display>(error: &Error<E>) -> String {
     let path = error.path().to_string();
-    // That of the whole is a dot.
+    // The path of the root is a dot.
     in_words(path.trim_start_matches('.'), &error.inner().to_string())
 }
 
-/// True if the first thing that is wrong is a required field that is not there.
+/// True if the error is a missing required field.
 pub(crate) fn is_missing<E: std::fmt::Display>(error: &Error<E>) -> bool {
     error.inner().to_string().starts_with(MISSING)
 }
 
 fn in_words(path: &str, error: &str) -> String {
-    // Where it is in a text that nobody has seen is of no use.
+    // The position refers to a text that the reader has never seen.
     let error = error.split(" at line ").next().unwrap_or_default();
     let at = |what: String| {
         if path.is_empty() {
@@ -56,8 +56,7 @@ fn quoted<'e>(error: &'e str, start: &str) -> Option<&'e str> {
     error.strip_prefix(start)?.split('`').next()
 }
 
-/// A value, as serde describes it, the way that it is written in JSON; of lists and maps their
-/// type.
+/// A value as JSON writes it, from serde's description; for lists and maps their type.
 fn shown(found: &str) -> &str {
     for number in ["integer `", "floating point `", "boolean `"] {
         if let Some(value) = quoted(found, number) {
@@ -72,7 +71,7 @@ fn shown(found: &str) -> &str {
     }
 }
 
-/// The type of JSON that serde's word stands for.
+/// The JSON type for serde's name of a type.
 fn type_of(expected: &str) -> Option<&'static str> {
     let is_name = |name: &str| {
         name.starts_with(|first: char| first.is_ascii_uppercase())

@@ -1,8 +1,8 @@
-//! Events that wait to be written, of all namespaces, with a turn for each.
+//! A queue of events that are to be written. The namespaces take turns.
 //!
-//! Promises: many events of one namespace keep those of others neither out nor waiting; no
-//! more than [`MOST`] wait, and of one namespace no more than [`MOST_OF_ONE`]; those about one
-//! object are handed out one after the other, in their order.
+//! Promises: many events of one namespace neither displace nor delay those of others. At most
+//! [`MOST`] wait, and at most [`MOST_OF_ONE`] of one namespace. Events about one object are handed
+//! out one at a time, in order.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt::Debug;
@@ -11,23 +11,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// Events that wait at most. Where there are so many, the latest of the namespace that has most
-/// makes room for one of a namespace that has fewer.
+/// The most events that wait. When the queue is full, the latest event of the largest namespace
+/// makes room for one of a smaller namespace.
 const MOST: usize = 4096;
-/// Events of one namespace that wait at most. So there is room for others without dropping any.
+/// The most events of one namespace that wait. This leaves room for others without dropping any.
 const MOST_OF_ONE: usize = MOST / 4 * 3;
 
-/// There is no room, and what was to be added is dropped: an event is news, not state.
+/// The queue is full and the event is dropped: events are news, not state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Full;
 
-/// Where events are put. Cheap to clone.
+/// The sending end. Cheap to clone.
 pub(crate) struct Sender<K: Eq + Hash, T>(Arc<Shared<K, T>>);
 
-/// Where they are taken from, by one who asks.
+/// The receiving end, for a single consumer.
 pub(crate) struct Receiver<K: Eq + Hash, T>(Arc<Shared<K, T>>);
 
-/// The next event. Nothing else about its object is handed out before this is dropped.
+/// The next event. No other event about its object is handed out before this is dropped.
 pub(crate) struct Turn<K: Eq + Hash, T> {
     pub(crate) event: T,
     object: K,
@@ -41,11 +41,11 @@ struct Shared<K, T> {
 
 struct State<K, T> {
     waiting: HashMap<String, VecDeque<(K, T)>>,
-    /// The namespaces of which events wait, the next one first.
+    /// Namespaces with waiting events, the next one first.
     turns: VecDeque<String>,
-    /// All that wait.
+    /// How many events wait.
     len: usize,
-    /// Objects whose last event is being written.
+    /// Objects with an event that is being written.
     busy: HashSet<K>,
     senders: usize,
 }
@@ -87,7 +87,7 @@ impl<K: Eq + Hash + Clone, T> State<K, T> {
         Ok(())
     }
 
-    /// Drops the latest event of the namespace that has most, if that is more than `own`.
+    /// Drops the latest event of the largest namespace if it has more than `own`.
     fn make_room(&mut self, own: usize) -> bool {
         let longest = self.waiting.values_mut().max_by_key(|waiting| waiting.len());
         let Some(longest) = longest.filter(|longest| longest.len() > own + 1) else {
@@ -98,12 +98,12 @@ impl<K: Eq + Hash + Clone, T> State<K, T> {
         true
     }
 
-    /// The first event of the next namespace that is about an object that nobody writes about.
+    /// The first event of the next namespace whose object has no event being written.
     fn take(&mut self) -> Option<(K, T)> {
         for _ in 0..self.turns.len() {
             let namespace = self.turns.pop_front()?;
             let waiting = self.waiting.get_mut(&namespace)?;
-            // Those about one object stay in their order.
+            // Events about one object stay in order.
             let free = waiting.iter().position(|(object, _)| !self.busy.contains(object));
             let taken = free.and_then(|free| waiting.remove(free));
             if waiting.is_empty() {
@@ -148,7 +148,7 @@ impl<K: Eq + Hash, T> Drop for Sender<K, T> {
 }
 
 impl<K: Eq + Hash + Clone, T> Receiver<K, T> {
-    /// The next event; nothing once all senders are gone and none is left. Cancel-safe.
+    /// The next event; `None` once all senders are gone and the queue is empty. Cancel-safe.
     pub(crate) async fn next(&mut self) -> Option<Turn<K, T>> {
         loop {
             let changed = self.0.changed.notified();
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_storm_in_one_namespace_keeps_nobody_elses_events_out_or_waiting() {
+    async fn a_storm_in_one_namespace_neither_drops_nor_delays_events_of_others() {
         let (sender, mut receiver) = queue();
         let kept = (0..100_000).filter(|event| sender.add("storm", "a", *event).is_ok());
         assert_eq!(kept.count(), MOST_OF_ONE);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_ends_when_nobody_is_left_to_add_anything_and_nothing_waits() {
+    async fn the_queue_ends_when_all_senders_are_gone_and_it_is_empty() {
         let (sender, mut receiver) = queue();
         let another = sender.clone();
         sender.add("ns", "a", 1).unwrap();

@@ -11,14 +11,14 @@
 use lockstep_core::common::extent::Extent;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// What has more than this is huge. Some of the largest that may be written take 12 MB, and what is
-/// made of one as much once more.
+/// The threshold for a huge object. The largest objects take 12 MB, and what is made of one takes
+/// as much again.
 pub(crate) const FROM: Extent = Extent {
     objects: 2_048,
     elements: 16_384,
 };
 
-/// The same limit for a JobSet, in bytes of usual text.
+/// The same threshold for a JobSet, in bytes of usual text.
 pub(crate) const FROM_BYTES: usize = 1 << 20;
 
 static ALL: Semaphore = Semaphore::const_new(1);
@@ -37,7 +37,7 @@ pub(crate) async fn turn() -> Huge {
     }
 }
 
-/// The same if something is huge, and else nothing.
+/// Acquires the lock only if `is_huge`.
 pub(crate) async fn turn_if(is_huge: bool) -> Option<Huge> {
     match is_huge {
         true => Some(turn().await),

@@ -1,19 +1,19 @@
-//! How much memory this process may take, and whether it has taken much of that.
+//! The memory limit of this process, and its use.
 
 use std::fs;
 use std::sync::LazyLock;
 
-/// The limit of its own cgroup, as a container sees it: of version 2, and of version 1.
+/// The cgroup limit as a container sees it, for version 2 and version 1.
 const LIMITS: [&str; 2] = [
     "/sys/fs/cgroup/memory.max",
     "/sys/fs/cgroup/memory/memory.limit_in_bytes",
 ];
-/// Bytes of a page, on every machine that the images run on.
+/// The size of a memory page on every platform that the images support.
 const PAGE: usize = 4096;
-/// What counts if nothing can be read: the limit of the chart.
+/// The fallback if nothing can be read: the limit that the chart sets.
 const USUAL: usize = 1 << 30;
 
-/// Bytes that this process may take: the limit of its container, or the machine's memory if that is
+/// The bytes that this process may take: the container's limit, or the machine's memory if that is
 /// less or there is no limit. Read once.
 #[must_use]
 pub(crate) fn limit() -> usize {
@@ -21,17 +21,17 @@ pub(crate) fn limit() -> usize {
     *LIMIT
 }
 
-/// A part of the memory that things of one kind may take together.
+/// A share of the memory for items of one kind.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Share {
-    /// One of so many parts.
+    /// The divisor: the share is one of this many parts.
     pub(crate) parts: usize,
-    /// Bytes that one of the things takes at most.
+    /// The most bytes that one item takes.
     pub(crate) each: usize,
 }
 
 impl Share {
-    /// How many of the things fit into the share, if the process may take `memory` bytes.
+    /// How many items fit into the share if the process may take `memory` bytes.
     #[must_use]
     pub(crate) const fn fits(self, memory: usize) -> usize {
         memory / self.parts / self.each
@@ -51,14 +51,14 @@ fn read_limit() -> usize {
 #[must_use]
 pub(crate) fn is_half_taken() -> bool {
     let statm = fs::read_to_string("/proc/self/statm").ok();
-    // What cannot be read is no reason to turn anybody away.
+    // An unreadable value is no reason to reject a client.
     statm
         .and_then(|text| taken_of(&text))
         .is_some_and(|taken| taken > limit() / 2)
 }
 
-/// Anonymous bytes in memory, by a process's `/proc/self/statm`: what is resident, without the
-/// files that are mapped.
+/// Anonymous bytes in memory according to `/proc/self/statm`: the resident size without mapped
+/// files.
 fn taken_of(text: &str) -> Option<usize> {
     let mut fields = text.split_whitespace().skip(1);
     let mut pages = || fields.next()?.parse::<usize>().ok();
@@ -66,12 +66,12 @@ fn taken_of(text: &str) -> Option<usize> {
     resident.saturating_sub(of_files).checked_mul(PAGE)
 }
 
-/// The limit of a cgroup; `None`: it has none.
+/// The limit of a cgroup; `None` if there is none.
 fn limit_of(text: &str) -> Option<usize> {
     text.trim().parse().ok().filter(|limit| *limit > 0)
 }
 
-/// The machine's memory, by its `/proc/meminfo`.
+/// The machine's memory according to `/proc/meminfo`.
 fn total_of(text: &str) -> Option<usize> {
     let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
     let kib: usize = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
@@ -86,7 +86,7 @@ mod tests {
     fn a_limit_is_a_number_or_there_is_none() {
         for (text, limit) in [
             ("268435456\n", Some(268_435_456)),
-            // As version 1 says that there is none: more than any machine has.
+            // Version 1's way to say "no limit": more than any machine has.
             ("9223372036854771712\n", Some(9_223_372_036_854_771_712)),
             ("max\n", None),
             ("", None),
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn the_machine_has_as_much_as_it_says() {
+    fn the_memory_of_the_machine_is_parsed() {
         let text = "MemTotal:       24561232 kB\nMemFree:          123 kB\n";
         assert_eq!(total_of(text), Some(24_561_232 * 1024));
         assert_eq!(total_of("MemFree: 1 kB\n"), None);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_taken_is_what_is_resident_without_files() {
+    fn used_memory_is_resident_memory_without_files() {
         assert_eq!(taken_of("9000 300 100 50 0 700 0\n"), Some(200 * 4096));
         assert_eq!(taken_of("9000 100 300 50 0 700 0\n"), Some(0));
         for nonsense in ["", "9000", "9000 300", "9000 x 100"] {

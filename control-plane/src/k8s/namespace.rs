@@ -4,15 +4,15 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::Client;
 use kube::api::{Api, ObjectMeta, PostParams};
 
-/// Makes the namespace if it is missing.
+/// Creates the namespace if it is missing.
 ///
 /// # Errors
-/// If the API server refuses.
+/// The API server refused.
 pub(crate) async fn ensure(client: &Client, name: &str) -> Result<(), kube::Error> {
     let namespaces: Api<Namespace> = Api::all(client.clone());
     match namespaces.get_opt(name).await {
         Ok(Some(_)) => return Ok(()),
-        // In a cluster the namespace is there, and reading it may not be allowed.
+        // In a cluster the namespace exists, and reading it may be forbidden.
         Err(kube::Error::Api(status)) if status.code == 403 => return Ok(()),
         Ok(None) => {}
         Err(error) => return Err(error),

@@ -1,5 +1,4 @@
-//! Retries of what the API server has refused: ever more slowly, by how often it has failed in a
-//! row.
+//! Counts failures in a row, so that retries back off.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -10,10 +9,10 @@ pub(crate) use lockstep_core::common::retry::delay;
 use lockstep_core::common::retry::rest;
 use tokio::time::Instant;
 
-/// Failures in a row, by what has failed.
+/// Consecutive failures, by key.
 pub(crate) struct Failures<K>(Mutex<HashMap<K, FailureCount>>);
 
-/// Failures of the same.
+/// The failures of one key.
 struct FailureCount {
     number: u32,
     last: Instant,
@@ -26,7 +25,7 @@ impl<K> Default for Failures<K> {
 }
 
 impl<K: Eq + Hash> Failures<K> {
-    /// Counts one more; returns how many that makes.
+    /// Counts a failure; returns the new count.
     pub(crate) fn add(&self, key: K) -> u32 {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
@@ -36,7 +35,7 @@ impl<K: Eq + Hash> Failures<K> {
         count.number
     }
 
-    /// How long it is still to be left alone, whatever has changed.
+    /// How long the key still has to rest, no matter what changed.
     pub(crate) fn rests(&self, key: &K) -> Option<Duration> {
         let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let count = all.get(key)?;
@@ -44,7 +43,7 @@ impl<K: Eq + Hash> Failures<K> {
         (!left.is_zero()).then_some(left)
     }
 
-    /// It has worked, or is gone.
+    /// Forgets a key that succeeded or is gone.
     pub(crate) fn forget(&self, key: &K) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
     }

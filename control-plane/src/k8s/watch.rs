@@ -1,12 +1,11 @@
-//! What the API server says, cached, and a signal whenever it says something new.
+//! Caches of what the API server holds, and a signal whenever it changes.
 //!
 //! Promises:
-//! - A cache is updated before anybody is told.
-//! - Who is told reads levels, not edges: a key means "look at this JobSet again" (see [`notify`]).
-//! - A watch that breaks is resumed, or begun again with a full list, for as long as the process
-//!   runs; a missing CRD is waited for.
-//! - An object that cannot be read is reported and left alone; it does not stand in the way of
-//!   others.
+//! - A cache is updated before any subscriber is notified.
+//! - Subscribers read levels, not edges: a key means "look at this JobSet again" (see [`notify`]).
+//! - A watch that breaks is resumed, or restarted with a full list, as long as the process runs. A
+//!   missing CRD is waited for.
+//! - An object that cannot be decoded is reported and ignored; it does not block others.
 
 pub(crate) mod cache_entry;
 pub(crate) mod decode;
@@ -55,26 +54,26 @@ pub use packed::{PackedJobSet, Unreadable};
 pub use pod::WatchedPod;
 pub use stores::{Stores, packed};
 
-/// Objects that are listed at once. Some are large.
+/// The page size of lists. Some objects are large.
 const PAGE: u32 = 100;
 
-/// Who wants to know which JobSets to look at again.
+/// The queues of JobSets that each controller has to look at again.
 pub struct Watchers {
-    /// Told of JobSets, of their Jobs, Services and claims, of pods in which upstream's in-place
-    /// restart agent reports, and of those that can have no agents.
+    /// Receives JobSets when they, their Jobs, Services or claims change, or pods in which
+    /// upstream's in-place restart agent reports, or pods that cannot have agents.
     pub reconciler: Notifier<ObjectRef<JobSet>>,
-    /// Told of JobSets, and of their Jobs and pods.
+    /// Receives JobSets when they, their Jobs or their pods change.
     pub groups: Notifier<ObjectRef<JobSet>>,
-    /// Told of Jobs with exclusive placement whose pods have changed.
+    /// Receives Jobs with exclusive placement when their pods change.
     pub placement: Notifier<JobRef>,
-    /// Told of JobSets and of their Jobs.
+    /// Receives JobSets when they or their Jobs change.
     pub gangs: Notifier<ObjectRef<JobSet>>,
-    /// Told of JobSets, of their Jobs, and of pods of heads, where Ray's resources are looked
-    /// after.
+    /// Receives JobSets when they, their Jobs or pods of heads change. `None` unless Ray's
+    /// controllers run.
     pub ray: Option<Notifier<ObjectRef<JobSet>>>,
 }
-/// Starts the watches, as tasks of `tasks` that end with `shutdown`. JobSets are not looked at
-/// before `defined` is true.
+/// Starts the watches as tasks of `tasks` that end with `shutdown`. The watch of JobSets starts
+/// once `defined` is true.
 pub fn start(
     client: &Client,
     watchers: &Watchers,
@@ -114,7 +113,7 @@ pub fn start(
     stores
 }
 
-/// What the tasks of watches are made of.
+/// What starting the watches needs.
 struct Start<'a> {
     client: &'a Client,
     watchers: &'a Watchers,
@@ -130,11 +129,11 @@ impl Start<'_> {
             cache: Arc::clone(&self.caches.jobsets),
             writer,
             owner: |jobset| Some(jobset.key()),
-            told: of_jobs(self.watchers),
+            subscribers: of_jobs(self.watchers),
         };
-        let (news, publisher) = events::queue(self.client.clone());
+        let (queue, publisher) = events::queue(self.client.clone());
         self.tasks.spawn(publisher.run());
-        let events = decode::jobsets(self.client, self.caches.budgets.written.clone(), news).boxed();
+        let events = decode::jobsets(self.client, self.caches.budgets.written.clone(), queue).boxed();
         let until = self.shutdown.clone();
         self.tasks.spawn(async move {
             let defined = async { defined.wait_for(|defined| *defined).await.is_ok() };
@@ -150,11 +149,11 @@ impl Start<'_> {
             cache: Arc::clone(&self.caches.jobs),
             writer,
             owner: PackedJob::jobset,
-            told: of_jobs(self.watchers),
+            subscribers: of_jobs(self.watchers),
         };
         let jobsets = self.caches.jobsets.store.clone();
         let departed = Arc::clone(&self.caches.departed);
-        // Before the cache forgets it: who looks meanwhile finds it in one of the two.
+        // Runs before the cache drops the Job, so a reader finds it in one of the two at any time.
         let see = move |event: &watcher::Result<watcher::Event<Job>>| {
             if let Ok(watcher::Event::Delete(job)) = event {
                 departed.put(&jobsets, job);
@@ -192,7 +191,7 @@ impl Start<'_> {
             notifier: ray.clone(),
             of: |pod: &WatchedPod| pod.is_of_ray_head(),
         });
-        let told = [Subscriber::all(&self.watchers.groups), agents]
+        let subscribers = [Subscriber::all(&self.watchers.groups), agents]
             .into_iter()
             .chain(heads)
             .collect();
@@ -201,11 +200,11 @@ impl Start<'_> {
             cache: Arc::clone(&self.caches.pods),
             writer,
             owner: WatchedPod::jobset,
-            told,
+            subscribers,
         };
         let placement = self.watchers.placement.clone();
         let members = Arc::clone(&self.caches.members);
-        // Placement reads more of the few pods that ask for it than is kept of all.
+        // Placement needs more of its few pods than the cache keeps of all pods.
         let see = move |event: &watcher::Result<watcher::Event<Pod>>| {
             if let Ok(event) = event {
                 placement.extend(members.apply(event));
@@ -215,7 +214,7 @@ impl Start<'_> {
         self.tasks.spawn(follow.run(pods.boxed(), self.shutdown.clone()));
     }
 
-    /// What only the reconciler is told of.
+    /// Follows objects that only the reconciler subscribes to.
     fn children<K>(&mut self, kind: &'static str, cache: &Arc<Cache<K>>, writer: Writer<K>)
     where
         K: Slim + Clone + std::fmt::Debug + Send + Sync + 'static,
@@ -225,23 +224,24 @@ impl Start<'_> {
             cache: Arc::clone(cache),
             writer,
             owner: jobset_of,
-            told: vec![Subscriber::all(&self.watchers.reconciler)],
+            subscribers: vec![Subscriber::all(&self.watchers.reconciler)],
         };
         let events = children::<K>(self.client)();
         self.tasks.spawn(follow.run(events, self.shutdown.clone()));
     }
 }
 
-/// Who is told of JobSets and of their Jobs.
+/// The subscribers of JobSets and Jobs.
 fn of_jobs<K>(watchers: &Watchers) -> Vec<Subscriber<K>> {
-    let told = [&watchers.reconciler, &watchers.groups, &watchers.gangs];
-    told.into_iter()
+    let subscribers = [&watchers.reconciler, &watchers.groups, &watchers.gangs];
+    subscribers
+        .into_iter()
         .chain(&watchers.ray)
         .map(Subscriber::all)
         .collect()
 }
 
-/// Watches of the objects of a kind that belong to some JobSet.
+/// Creates watches of the objects of a kind that belong to any JobSet.
 fn children<K>(
     client: &Client,
 ) -> impl Fn() -> BoxStream<'static, watcher::Result<watcher::Event<K>>> + Send + use<K>
@@ -259,8 +259,8 @@ where
     }
 }
 
-/// The events of a watch, without the objects for which there is no room. The log says so, and
-/// `tell` is told of each object whether it is left out.
+/// The events of a watch without the objects that exceed the memory budget. The log reports those,
+/// and `tell` is called with each object and whether it is left out.
 pub(crate) fn sized<K: Weighs>(
     kind: &'static str,
     budgets: &NamespaceBudgets,
@@ -278,7 +278,7 @@ pub(crate) fn sized<K: Weighs>(
             namespace = object.namespace().as_deref(),
             name = object.name().as_deref(),
             share,
-            "what belongs to JobSets and Ray's resources takes more memory than there is for it in this namespace: this object is left out, and what it belongs to is left alone"
+            "the objects of JobSets and Ray resources exceed this namespace's share of memory: this object is ignored, and its owner is not reconciled"
         );
     };
     within((budgets.made.clone(), budgets.usual.clone()), begin, left_out).boxed()

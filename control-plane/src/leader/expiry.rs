@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use super::{LeaseError, WentBack, holder, leader_process};
 use crate::config::settings::LeaderElection;
-use crate::k8s::watch::own_writes::version;
+use crate::k8s::watch::cache_entry::version;
 
 /// How long a leader acts without a renewal: its renew deadline, but at least until halfway between
 /// the due renewal and the lease's end.

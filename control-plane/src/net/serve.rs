@@ -28,19 +28,20 @@ pub(crate) use connections::{Connections, network};
 pub(crate) use listen::{listen, listen_once_free};
 pub use metrics::metrics;
 
-/// The kubelet opens one for each probe. Nobody else who reaches the port takes file descriptors
-/// from the others.
+/// The kubelet opens a connection for each probe. The limit keeps other clients of the port from
+/// using up file descriptors.
 const HEALTH: Connections = Connections {
     to: "the health endpoint",
     most: 128,
     grace: Duration::from_secs(1),
 };
 
-/// Serves whether the process runs, and these threads get on (`/healthz`), and whether the caches
-/// are filled and the webhooks and the hub served (`/readyz`), in plain HTTP, until `shutdown`.
+/// Serves `/healthz` and `/readyz` in plain HTTP until `shutdown`. The first fails if one of these
+/// threads is stuck; the second until the caches are filled and the webhooks and the hub are
+/// served.
 ///
 /// # Errors
-/// If the address cannot be bound.
+/// The address cannot be bound.
 pub async fn health(
     settings: Health,
     stores: Stores,
@@ -63,7 +64,7 @@ pub async fn health(
         let now = Instant::now();
         threads.iter().find_map(|(does, pulse)| {
             let silent = pulse.stuck_for(now)?.as_secs();
-            Some(format!("the thread that {does} is stuck, for {silent} s"))
+            Some(format!("the thread that {does} has been stuck for {silent} s"))
         })
     };
     let router = Router::new().fallback(async move |uri: Uri| {
@@ -83,7 +84,7 @@ pub async fn health(
     let listener = listen(address)
         .await
         .with_context(|| format!("health endpoint: {address}"))?;
-    tracing::info!(address = %listener.local_addr()?, "health endpoint listens");
+    tracing::info!(address = %listener.local_addr()?, "health endpoint listening");
     let serve = |stream, _, activity: Arc<Activity>| {
         let (router, shutdown) = (router.clone(), shutdown.clone());
         async move { http(stream, router, &activity, shutdown).await }
@@ -92,8 +93,8 @@ pub async fn health(
     Ok(())
 }
 
-/// True if a path is that of an endpoint. As with upstream it may end in a slash, and name the one
-/// check that the endpoint has.
+/// True if a path belongs to an endpoint. As in upstream, it may end in a slash and name the only
+/// check of the endpoint.
 fn names(path: &str, endpoint: &str, check: &str) -> bool {
     let below = path.strip_prefix(endpoint);
     below.is_some_and(|below| {
@@ -102,42 +103,41 @@ fn names(path: &str, endpoint: &str, check: &str) -> bool {
     })
 }
 
-/// True if each check is to be named, as with upstream.
+/// True if the answer should name each check, as in upstream.
 fn is_verbose(uri: &Uri) -> bool {
     let keys = uri.query().into_iter().flat_map(|query| query.split('&'));
     keys.filter_map(|pair| pair.split('=').next())
         .any(|key| key == "verbose")
 }
 
-/// Set once a server of this replica can be called. Clones are the same one.
+/// Set once a server of this replica accepts calls. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Ready(Arc<AtomicBool>);
 
 impl Ready {
-    /// True if the server listens, with a certificate.
+    /// True if the server listens and has a certificate.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// It does, until the process ends.
+    /// Marks the server as ready until the process ends.
     pub(crate) fn set(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 }
 
-/// The servers that a replica is ready with, by their flags. One that is switched off is not
-/// awaited.
+/// The servers that must be ready before the replica is. A disabled server is `None`.
 #[derive(Clone, Debug, Default)]
 pub struct Awaited {
     /// The admission webhooks.
     pub webhooks: Option<Ready>,
-    /// What node daemons connect to.
+    /// The server for node daemons.
     pub hub: Option<Ready>,
 }
 
 impl Awaited {
-    /// What cannot be called yet.
+    /// What is not ready yet.
     pub(crate) fn missing(&self) -> Option<&'static str> {
         let is_missing = |server: &Option<Ready>| server.as_ref().is_some_and(|server| !server.is_ready());
         if is_missing(&self.webhooks) {
@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_check_is_named_to_whoever_asks() {
+    fn each_check_is_named_on_request() {
         for (uri, verbose) in [
             ("/healthz", false),
             ("/healthz?verbose", true),
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_is_found_where_upstream_has_it() {
+    fn endpoints_have_upstreams_paths() {
         let ready = |path: &str| names(path, "/readyz", "readyz");
         for path in ["/readyz", "/readyz/", "/readyz/readyz", "/readyz/readyz/"] {
             assert!(ready(path), "{path}");

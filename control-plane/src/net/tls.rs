@@ -1,5 +1,5 @@
-//! Certificates that the control plane makes for itself: the hub's, and those of the admission
-//! webhooks.
+//! TLS for the hub and the admission webhooks: certificates that the control plane generates, and
+//! limits on unauthenticated connections.
 
 mod admission;
 mod allowance;
@@ -16,9 +16,10 @@ mod slots;
 mod steps;
 
 pub(crate) use admission::{AdmittedStream, ConnectionHandle, UnauthenticatedStream};
+pub use authority::{CA_SECRET, TlsError};
 pub(crate) use ca::Validity;
 pub(crate) use connection_limit::ConnectionLimit;
 pub(crate) use hub::from_dir;
-pub use hub::{CA_CONFIG_MAP, CA_SECRET, SERVER_NAME, TlsError};
+pub use hub::{CA_CONFIG_MAP, SERVER_NAME};
 pub(crate) use serving::{Certificate, Current, accept, grpc};
 pub(crate) use shared::HubIdentity;

@@ -65,7 +65,7 @@ impl Leader {
                 went_back = matches!(lost, LeaseError::WentBack(_));
                 Err(lost.into())
             }
-            what = backwards.told() => {
+            what = backwards.reported() => {
                 went_back = true;
                 Err(anyhow!("the API server went back to an older state: {what}; starting again from what it holds"))
             }

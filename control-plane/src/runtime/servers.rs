@@ -145,7 +145,7 @@ impl<'a> Servers<'a> {
             Arc::clone(metrics),
             shutdown.clone(),
         );
-        watches.spawn(async move { certificate.tell(&metrics, until).await });
+        watches.spawn(async move { certificate.report_expiry(&metrics, until).await });
     }
 
     fn follow_leader(&self, watches: &mut JoinSet<()>) -> LeaderAddress {

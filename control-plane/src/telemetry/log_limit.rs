@@ -1,5 +1,5 @@
-//! Rate limits for log lines that unauthenticated peers can trigger: once an hour of each, or a few
-//! lines a second.
+//! Rate limits for log lines that unauthenticated peers can trigger: each line once an hour, or a
+//! few lines a second.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -9,9 +9,9 @@ use std::time::Duration;
 use lockstep_process::rate_limit::{Rate, RateLimit};
 use tokio::time::Instant;
 
-/// The same is logged again after this time.
+/// How long a key is not logged again.
 pub(crate) const QUIET: Duration = Duration::from_secs(3600);
-/// How many are remembered. While there are so many, others are not logged.
+/// How many keys are remembered. While the table is full, other keys are not logged.
 const REMEMBERED: usize = 4096;
 
 /// Allows each key once an hour.
@@ -24,7 +24,7 @@ impl<K> Default for HourlyLimit<K> {
 }
 
 impl<K: Eq + Hash> HourlyLimit<K> {
-    /// True if it is to be logged now.
+    /// True if the key should be logged now.
     pub(crate) fn is_new(&self, key: K) -> bool {
         let now = Instant::now();
         let mut logged = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -40,18 +40,18 @@ impl<K: Eq + Hash> HourlyLimit<K> {
     }
 }
 
-/// Lines of a log at once, if there were none for a while; one more each second.
+/// The burst of log lines.
 const LINES: u32 = 20;
-/// The time that each line after these waits for.
+/// The interval between lines after the burst.
 const EACH: Duration = Duration::from_secs(1);
 
-/// Lines that may be many: they differ, and all of the first ones are of use.
+/// Limits lines that all differ, the first of which are all useful.
 pub(crate) struct LineLimit(Mutex<LineBucket>);
 
 struct LineBucket {
     limit: RateLimit,
-    /// How many were left out since the last line.
-    out: u64,
+    /// How many lines were suppressed since the last one.
+    suppressed: u64,
 }
 
 impl Default for LineLimit {
@@ -61,25 +61,25 @@ impl Default for LineLimit {
 }
 
 impl LineLimit {
-    /// `burst` lines at once, and one more each `every`.
+    /// Allows `burst` lines at once, and one more per `every`.
     pub(crate) fn new(burst: u32, every: Duration) -> Self {
         Self(Mutex::new(LineBucket {
             limit: RateLimit::new(Rate { burst, every }),
-            out: 0,
+            suppressed: 0,
         }))
     }
 
-    /// Takes a line if one is left, and says how many were left out before it.
+    /// Takes a line if the limit allows it; returns how many lines were suppressed before it.
     pub(crate) fn next(&self) -> Option<u64> {
         let mut left = self.left();
         if left.limit.try_take() {
-            return Some(std::mem::take(&mut left.out));
+            return Some(std::mem::take(&mut left.suppressed));
         }
-        left.out += 1;
+        left.suppressed += 1;
         None
     }
 
-    /// True if all lines are left, as at the beginning.
+    /// True if the whole burst is available.
     pub(crate) fn is_fresh(&self) -> bool {
         self.left().limit.is_full()
     }
@@ -89,7 +89,7 @@ impl LineLimit {
     }
 }
 
-/// The beginning of what a stranger has written, for a line of the log.
+/// The beginning of an untrusted text, for a log line.
 pub(crate) fn beginning(text: &str) -> &str {
     const MOST: usize = 1024;
     &text[..text.floor_char_boundary(MOST)]
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn lines_are_few_whoever_asks_and_say_how_many_are_missing() {
+    async fn lines_are_limited_and_report_how_many_were_suppressed() {
         let lines = LineLimit::default();
         let said = (0..1000).filter_map(|_| lines.next()).count();
         assert_eq!(said, LINES as usize);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_long_is_cut() {
+    fn long_texts_are_cut() {
         assert_eq!(beginning("short"), "short");
         let long = "ä".repeat(1000);
         assert_eq!(beginning(&long), "ä".repeat(512));

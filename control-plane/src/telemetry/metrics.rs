@@ -1,6 +1,7 @@
-//! What Prometheus is told.
+//! The metrics for Prometheus.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
+use std::fmt::Write as _;
 use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -13,7 +14,6 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-pub mod plain;
 mod upstream;
 
 pub(crate) use upstream::{Queue, Requests, Webhooks};
@@ -23,6 +23,8 @@ mod tests;
 
 /// Content type of [`Metrics::encode`].
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// Content type of [`Metrics::encode_plain`].
+pub const PLAIN_CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// A JobSet, as upstream labels it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -31,8 +33,8 @@ struct JobSetLabels {
     namespace: String,
 }
 
-/// JobSets that have ended and are told of. Each has a series, which nobody takes back, and a
-/// tenant may make and end any number.
+/// How many ended JobSets have a series. A series stays until another one replaces it, and tenants
+/// may create any number of JobSets.
 const ENDED: usize = 10_000;
 
 /// A write to the API server.
@@ -42,24 +44,24 @@ struct WriteLabels {
     verb: &'static str,
 }
 
-/// What replicas compete for.
+/// The Lease that replicas compete for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct LeaseLabels {
     name: String,
 }
 
-/// A certificate that is served.
+/// A served certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct CertificateLabels {
     certificate: &'static str,
 }
 
-/// How a look at a JobSet ended.
+/// The result of a reconcile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 pub enum Outcome {
-    /// Nothing is left to do, or what was to do is done.
+    /// Everything is done.
     Done,
-    /// Somebody else wrote in between.
+    /// Another client wrote in between.
     Conflict,
     /// Something failed.
     Failed,
@@ -74,13 +76,13 @@ struct OutcomeLabels {
     result: Outcome,
 }
 
-/// The metrics of the control plane. Parts of it may register more of their own.
+/// The metrics of the control plane. Other parts may register their own.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Mutex<Registry>,
     failed: Family<JobSetLabels, Counter>,
     completed: Family<JobSetLabels, Counter>,
-    /// Who has a series of these two, the oldest first.
+    /// The JobSets with a series of these two, the oldest first.
     ended: Mutex<VecDeque<JobSetLabels>>,
     writes: Family<WriteLabels, Counter>,
     requests: Requests,
@@ -130,28 +132,28 @@ impl Default for Metrics {
         );
         registry.register(
             "lockstep_reconciles",
-            "Looks at JobSets, by how they ended",
+            "Reconciles of JobSets, by result",
             metrics.reconciles.clone(),
         );
         registry.register(
             "lockstep_reconcile_seconds",
-            "Time of one look at a JobSet, writes included",
+            "Duration of one reconcile of a JobSet, writes included",
             metrics.reconcile_seconds.clone(),
         );
         registry.register(
             "lockstep_leader",
-            "Whether this replica leads: 1, else 0",
+            "1 if this replica leads, else 0",
             metrics.leader.clone(),
         );
         registry.register(
             "leader_election_master_status",
-            "Whether this replica has the Lease of this name: 1, else 0",
+            "1 if this replica holds the Lease of this name, else 0",
             metrics.elected.clone(),
         );
         registry.register_collector(Box::new(upstream::Process));
         registry.register(
             "lockstep_certificate_not_after_seconds",
-            "When the certificate that this replica serves with ends, seconds since the Unix epoch",
+            "Expiry of the certificate that this replica serves, in seconds since the Unix epoch",
             metrics.certificates.clone(),
         );
         for result in Outcome::ALL {
@@ -173,8 +175,8 @@ impl Metrics {
         register(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// A JobSet has ended, and that is written. Where [`ENDED`] other JobSets have ended for the
-    /// first time since it has, it is told of no more.
+    /// Counts a JobSet whose end is written. Its series are removed once [`ENDED`] other JobSets
+    /// have ended for the first time.
     pub(crate) fn finished(&self, jobset: &JobSet, state: &TerminalState) {
         let ended = match state {
             TerminalState::Completed => &self.completed,
@@ -185,24 +187,24 @@ impl Metrics {
             jobset_name: jobset.name().to_owned(),
             namespace: jobset.ns().to_owned(),
         };
-        // Held throughout, so that no series outlives its place here.
-        let mut told = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
+        // Locked throughout, so that no series outlives its entry here.
+        let mut counted = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         let is_new = self.completed.get(&labels).is_none() && self.failed.get(&labels).is_none();
         ended.get_or_create(&labels).inc();
         if !is_new {
             return;
         }
-        told.push_back(labels);
-        if told.len() > ENDED
-            && let Some(oldest) = told.pop_front()
+        counted.push_back(labels);
+        if counted.len() > ENDED
+            && let Some(oldest) = counted.pop_front()
         {
             self.completed.remove(&oldest);
             self.failed.remove(&oldest);
         }
     }
 
-    /// This replica leads from now on, or no longer. `lease` is the name of the Lease that it holds
-    /// for that, if any.
+    /// Records if this replica leads. `lease` is the name of the Lease that it holds for it, if
+    /// any.
     pub(crate) fn leads(&self, leads: bool, lease: Option<&str>) {
         self.leader.set(i64::from(leads));
         if let Some(name) = lease {
@@ -212,34 +214,34 @@ impl Metrics {
         }
     }
 
-    /// This certificate is served from now on, and ends then, seconds since the Unix epoch.
+    /// Records the expiry of a served certificate, in seconds since the Unix epoch.
     pub(crate) fn certificate_ends(&self, certificate: &'static str, at: i64) {
         self.certificates
             .get_or_create(&CertificateLabels { certificate })
             .set(at);
     }
 
-    /// The counter of calls of webhooks.
+    /// The metrics of webhook calls.
     pub(crate) fn webhooks(&self) -> Webhooks {
         self.webhooks.clone()
     }
 
-    /// The queue of JobSets.
+    /// The metrics of the queue of JobSets.
     pub(crate) fn queue(&self) -> Queue {
         self.queue.clone()
     }
 
-    /// The counter of requests.
+    /// The metrics of requests to the API server.
     pub(crate) fn requests(&self) -> Requests {
         self.requests.clone()
     }
 
-    /// A write is being sent.
+    /// Counts a write that is being sent.
     pub(crate) fn wrote(&self, kind: &'static str, verb: &'static str) {
         self.writes.get_or_create(&WriteLabels { kind, verb }).inc();
     }
 
-    /// One look at a JobSet has ended. `again`: another follows after a while.
+    /// Counts a finished reconcile of a JobSet. `again`: another one follows later.
     pub(crate) fn reconciled(&self, result: Outcome, again: bool, took: Duration) {
         self.upstream.add(result, again, took);
         self.reconciles.get_or_create(&OutcomeLabels { result }).inc();
@@ -251,13 +253,13 @@ impl Metrics {
     /// # Errors
     /// As [`Metrics::encode`].
     pub fn encode_plain(&self) -> Result<String, std::fmt::Error> {
-        self.encode().map(|text| plain::of(&text))
+        self.encode().map(|text| to_plain(&text))
     }
 
     /// All metrics in OpenMetrics text.
     ///
     /// # Errors
-    /// If a metric cannot be written as text.
+    /// A metric cannot be encoded.
     pub fn encode(&self) -> Result<String, std::fmt::Error> {
         let mut text = String::new();
         text::encode(
@@ -278,8 +280,8 @@ struct ReasonLabels {
 pub(crate) struct Reasons(Family<ReasonLabels, Counter>);
 
 impl Reasons {
-    /// Registers them. Each of `reasons` is there from the beginning, so that the first is seen as
-    /// a rise.
+    /// Registers the counters. Each of `reasons` starts at 0, so that the first event shows as a
+    /// rise.
     pub(crate) fn register(metrics: &Metrics, name: &str, help: &str, reasons: &[&'static str]) -> Self {
         let counters = Family::<ReasonLabels, Counter>::default();
         for reason in reasons {
@@ -289,14 +291,47 @@ impl Reasons {
         Self(counters)
     }
 
-    /// Counts one more.
+    /// Counts one event.
     pub(crate) fn count(&self, reason: &'static str) {
         self.0.get_or_create(&ReasonLabels { reason }).inc();
     }
 
-    /// How many there have been.
+    /// The current count.
     #[cfg(test)]
     pub(crate) fn get(&self, reason: &'static str) -> u64 {
         self.0.get_or_create(&ReasonLabels { reason }).get()
     }
+}
+
+/// Converts OpenMetrics text into Prometheus' older format: a counter has the name of its samples,
+/// and there are no units and no end marker.
+fn to_plain(open: &str) -> String {
+    let mut plain = String::with_capacity(open.len() + 1024);
+    let mut counters = HashSet::new();
+    for line in open.lines() {
+        if let Some((name, "counter")) = line.strip_prefix("# TYPE ").and_then(|line| line.split_once(' ')) {
+            counters.insert(name);
+        }
+    }
+    for line in open.lines() {
+        let mut words = line.splitn(4, ' ');
+        match (words.next(), words.next(), words.next(), words.next()) {
+            (Some("#"), Some(what @ ("HELP" | "TYPE")), Some(name), Some(text)) => {
+                let suffix = if counters.contains(name) { "_total" } else { "" };
+                let text = match (what, text) {
+                    ("TYPE", "unknown") => "untyped",
+                    ("TYPE", "info" | "stateset") => "gauge",
+                    (_, text) => text,
+                };
+                // Writing to a String cannot fail.
+                let _ = writeln!(plain, "# {what} {name}{suffix} {text}");
+            }
+            (Some("#"), ..) => {}
+            _ => {
+                plain.push_str(line);
+                plain.push('\n');
+            }
+        }
+    }
+    plain
 }

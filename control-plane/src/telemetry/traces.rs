@@ -1,8 +1,8 @@
-//! Traces: OTLP over gRPC to a collector, if one is named.
+//! Traces: OTLP over gRPC to a collector, if one is configured.
 //!
-//! Promises: without a collector there is no thread, no connection and no memory for any of this.
-//! With one, a task that makes spans never waits: what cannot be sent in time is dropped, and said
-//! in the log once a minute at most.
+//! Promises: without a collector there is no thread, no connection and no memory for traces. With
+//! one, a task that creates spans never waits: spans that cannot be sent in time are dropped, and
+//! the log says so at most once a minute.
 
 mod quiet;
 
@@ -24,18 +24,18 @@ pub(crate) mod collector;
 #[cfg(test)]
 mod tests;
 
-/// Name of the program, and of what makes the spans in it.
+/// The name of the service and of its tracer.
 const SERVICE: &str = "lockstep-control-plane";
-/// Spans that wait to be sent at most: about 100 restarts.
+/// The most spans that wait to be sent: about 100 restarts.
 const BACKLOG: usize = 1024;
-/// Spans that are sent at once at most.
+/// The most spans that are sent at once.
 const BATCH: usize = 256;
-/// How long spans wait for others to be sent with.
+/// How long spans wait to be sent in a batch.
 const DELAY: Duration = Duration::from_secs(2);
-/// How long the end of the process waits for the last spans to be sent.
+/// How long the shutdown waits for the last spans to be sent.
 const LONGEST_END: Duration = Duration::from_secs(2);
 
-/// Where spans go, if anywhere.
+/// The destination of spans, if any.
 #[derive(Clone, Debug, Default)]
 pub struct Traces(Option<Export>);
 
@@ -46,12 +46,11 @@ struct Export {
 }
 
 impl Traces {
-    /// Traces to this collector, or none. Must be called within a tokio runtime; connects when
-    /// there is something to send.
+    /// Exports to this collector, or nowhere. Call this within a tokio runtime. It connects with
+    /// the first spans.
     ///
     /// # Errors
-    /// What is wrong with the endpoint, or with what the standard environment variables say beside
-    /// it.
+    /// The endpoint, or one of the standard environment variables, is invalid.
     pub fn to(endpoint: Option<&OtlpEndpoint>) -> anyhow::Result<Self> {
         let Some(endpoint) = endpoint else {
             return Ok(Self::default());
@@ -75,17 +74,17 @@ impl Traces {
             .with_resource(resource())
             .build();
         let tracer = provider.tracer(SERVICE);
-        tracing::info!(url, given_by, "restarts are traced");
+        tracing::info!(url, given_by, "exporting traces of restarts");
         Ok(Self(Some(Export { provider, tracer })))
     }
 
-    /// What makes spans, if somebody wants them.
+    /// The tracer, if there is a collector.
     #[must_use]
     pub fn tracer(&self) -> Option<&SdkTracer> {
         self.0.as_ref().map(|export| &export.tracer)
     }
 
-    /// Sends what waits, for a short time at most, and ends the export. Spans that come later are
+    /// Sends the waiting spans, for a short time at most, and ends the export. Later spans are
     /// dropped.
     pub async fn end(self) {
         let Some(Export { provider, .. }) = self.0 else {
@@ -100,7 +99,7 @@ impl Traces {
     }
 }
 
-/// Who makes the spans. `OTEL_RESOURCE_ATTRIBUTES` adds to it, such as the name of the cluster.
+/// The origin of the spans. `OTEL_RESOURCE_ATTRIBUTES` adds to it, such as the name of the cluster.
 fn resource() -> Resource {
     let instance = std::env::var("POD_NAME").ok();
     Resource::builder()

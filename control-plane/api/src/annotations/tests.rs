@@ -132,7 +132,7 @@ fn failures_within_a_time_are_read() {
 }
 
 #[test]
-fn a_request_says_something_and_not_too_much() {
+fn a_request_is_neither_empty_nor_too_long() {
     let read = |value: &str| {
         let jobset = annotated(RESTART_REQUEST, value);
         jobset.restart_request().map(|request| request.map(str::to_owned))

@@ -1,5 +1,4 @@
-//! Writes the CustomResourceDefinition of JobSets into the Helm chart, or into the file that is
-//! given.
+//! Writes the CustomResourceDefinition of JobSets to the Helm chart, or to the given file.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};

@@ -1,19 +1,17 @@
-//! Puts referenced types in line and rewrites JSON Schema idioms that structural schemas do not
-//! have.
+//! Inlines referenced types and rewrites JSON Schema idioms that structural schemas do not have.
 
 use serde_json::{Map, Value};
 
 use super::CrdError;
 
-/// Named schemas, as schemars' `$defs` has them.
+/// Named schemas: schemars' `$defs`.
 pub(super) struct Types<'a>(pub(super) &'a Map<String, Value>);
 
 impl Types<'_> {
-    /// The schema with every reference replaced by what it refers to. What stands beside a
-    /// reference overrides.
+    /// The schema with every reference replaced by its target. Keys beside a reference override the
+    /// target's.
     ///
-    /// Optional values are not nullable: absence is all that the API server accepts for them, as
-    /// with Go's types.
+    /// Optional values are not nullable: the API server accepts only absence, as with Go's types.
     pub(super) fn inline(&self, schema: &Value) -> Result<Value, CrdError> {
         let Value::Object(schema) = schema else {
             return Ok(schema.clone());
@@ -102,7 +100,7 @@ fn without_null_value(values: Value) -> Value {
     }
 }
 
-/// Text without the line breaks of source files; `kubectl explain` makes its own.
+/// Text without the line breaks of source files; `kubectl explain` wraps lines itself.
 fn unwrapped(text: Value) -> Value {
     match text {
         Value::String(text) => {

@@ -1,5 +1,5 @@
-//! What the API knows about Kubernetes' own types and their Rust schemas do not say: how lists and
-//! maps merge, defaults, patterns. Facts of the Kubernetes API, 1.36.
+//! Facts about Kubernetes' own types (API version 1.36) that their Rust schemas lack: how lists and
+//! maps merge, defaults, patterns.
 
 use serde_json::{Map, Value, json};
 
@@ -109,15 +109,15 @@ fn defaults() -> [(&'static str, &'static str, Value); 19] {
     ]
 }
 
-/// Number with an optional suffix, as Quantity's text form is specified.
+/// A number with an optional suffix, the text form of a Quantity.
 const QUANTITY_PATTERN: &str = r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$";
 /// Form of a condition's reason.
 const REASON_PATTERN: &str = "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$";
 /// Form of a condition's type, a qualified name.
 const CONDITION_TYPE_PATTERN: &str = r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$";
 
-/// Completes the schemas of all Kubernetes types among `types`, and drops their documentation: it
-/// is ten times as long as the schema, and every cluster has it under `kubectl explain pod`.
+/// Completes the schemas of all Kubernetes types among `types` and drops their documentation. It is
+/// ten times as long as the schema, and every cluster has it in `kubectl explain pod`.
 pub(super) fn complete(types: &mut Map<String, Value>) -> Result<(), CrdError> {
     for (_, schema) in types.iter_mut().filter(|(name, _)| name.starts_with(PREFIX)) {
         drop_descriptions(schema);
@@ -186,7 +186,7 @@ fn template_meta(types: &mut Map<String, Value>) -> Result<(), CrdError> {
     {
         properties.retain(|name, _| TEMPLATE_META.contains(&name.as_str()));
     }
-    // Upstream's schema states none for the only list that is left.
+    // Upstream's schema has none for the only remaining list.
     field(types, OBJECT_META, "finalizers")?.remove("x-kubernetes-list-type");
     Ok(())
 }

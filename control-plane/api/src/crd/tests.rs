@@ -5,15 +5,15 @@ use serde_json::Value;
 
 use super::*;
 
-/// Made once, as it takes a second without optimization.
+/// Generated once, since it takes a second without optimization.
 static DEFINITION: LazyLock<Value> = LazyLock::new(|| definition().unwrap());
 
 const CHART_FILE: &str = include_str!("../../../../charts/lockstep/crds/jobset.x-k8s.io_jobsets.yaml");
 const UPSTREAM_FILE: &str = include_str!("../../vendor/jobset.x-k8s.io_jobsets.yaml");
 
-/// All that may differ from upstream's definition, documentation apart.
+/// Everything that may differ from upstream's definition, documentation aside.
 const DIFFERENCES: [&str; 10] = [
-    // Upstream's generator leaves its version.
+    // Upstream's generator records its version.
     "- metadata.annotations",
     // Execution policy (KEP-672), with its rules.
     "+ spec.versions[0].schema.openAPIV3Schema.properties.spec.properties.executionPolicy",
@@ -23,7 +23,7 @@ const DIFFERENCES: [&str; 10] = [
     "+ spec.versions[0].schema.openAPIV3Schema.properties.spec.x-kubernetes-validations: ExecutionPolicy and StartupPolicy APIs are mutually exclusive",
     "+ spec.versions[0].schema.openAPIV3Schema.properties.spec.x-kubernetes-validations: Value is immutable",
     "+ spec.versions[0].schema.openAPIV3Schema.properties.spec.x-kubernetes-validations: field is immutable unless the JobSet is suspended",
-    // Jobs that have completed stay so where they are removed.
+    // Jobs that completed count as succeeded after their removal.
     "+ spec.versions[0].schema.openAPIV3Schema.properties.status.properties.completedJobs",
     // The state of the gangs.
     "+ spec.versions[0].schema.openAPIV3Schema.properties.status.properties.gangs",
@@ -47,7 +47,7 @@ fn equals_upstream_but_for_the_listed_differences() {
     assert_eq!(differences, DIFFERENCES);
 }
 
-/// What `kubectl apply` keeps in an annotation must stay below 256 KiB.
+/// The copy that `kubectl apply` keeps in an annotation must stay below 256 KiB.
 #[test]
 fn is_small_enough_to_apply() {
     let size = DEFINITION.to_string().len();
@@ -70,7 +70,7 @@ fn our_fields_are_documented_and_kubernetes_types_are_not() {
     assert!(!template["properties"].to_string().contains("\"description\":\""));
 }
 
-/// Our own fields that `kubectl explain` has nothing to say about.
+/// Our own fields without a description for `kubectl explain`.
 fn undocumented<'a>(path: &'a str, properties: &'a Value) -> Box<dyn Iterator<Item = String> + 'a> {
     const KUBERNETES: [&str; 3] = ["template", "templates", "conditions"];
     let fields = properties.as_object().into_iter().flatten();
@@ -93,7 +93,7 @@ fn undocumented<'a>(path: &'a str, properties: &'a Value) -> Box<dyn Iterator<It
     }))
 }
 
-/// Lists what ours lacks (`-`), adds (`+`) and has with another value (`!`).
+/// Lists what our definition lacks (`-`), adds (`+`) and has with another value (`!`).
 fn compare(path: &str, upstream: &Value, ours: &Value, differences: &mut Vec<String>) {
     match (upstream, ours) {
         (Value::Object(upstream), Value::Object(ours)) => {
@@ -107,13 +107,13 @@ fn compare(path: &str, upstream: &Value, ours: &Value, differences: &mut Vec<Str
                 match (upstream.get(key), ours.get(key)) {
                     (Some(upstream), Some(ours)) => compare(&path, upstream, ours, differences),
                     (Some(_), None) => differences.push(format!("- {path}")),
-                    // Documentation, not a property of that name.
+                    // This is documentation, not a property with that name.
                     (None, Some(Value::String(_))) if key == "description" => {}
                     (None, _) => differences.push(format!("+ {path}")),
                 }
             }
         }
-        // Rules stand for themselves: their order means nothing.
+        // The order of rules does not matter.
         (Value::Array(upstream), Value::Array(ours)) if path.ends_with(".x-kubernetes-validations") => {
             let rules = |rules: &[Value], without: &[Value], sign: &str| {
                 let only = rules.iter().filter(|rule| !without.contains(rule));

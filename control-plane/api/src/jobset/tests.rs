@@ -77,7 +77,7 @@ fn stated_values_are_taken() {
 fn in_place_by_strategy_or_annotation() {
     let by_strategy = jobset(json!({ "spec": { "failurePolicy": { "restartStrategy": "InPlaceRestart" } } }));
     assert!(by_strategy.in_place());
-    // A value that cannot be read still asks for it; the error is reported where the value is used.
+    // An invalid value still requests it; the error is reported where the value is used.
     for value in ["60s", "soon", ""] {
         assert!(jobset(json!({ "metadata": { "annotations": { IN_PLACE_TIMEOUT: value } } })).in_place());
     }
@@ -85,7 +85,7 @@ fn in_place_by_strategy_or_annotation() {
 }
 
 #[test]
-fn managed_by_others_is_left_alone() {
+fn jobsets_of_other_managers_are_not_managed_here() {
     for (manager, here) in [(CONTROLLER_NAME, true), ("acme.io/foo", false), ("", false)] {
         assert_eq!(
             jobset(json!({ "spec": { "managedBy": manager } })).is_managed_here(),

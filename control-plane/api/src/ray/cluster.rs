@@ -7,10 +7,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::CustomResource;
 use serde::{Deserialize, Serialize};
 
-use super::Unknown;
+use super::{Unknown, managed};
 use crate::gang::Gang;
-use crate::object::{managed, object};
-use crate::string_enum::string_enum;
+use crate::shared::{object, string_enum};
 
 type Map = BTreeMap<String, String>;
 
@@ -193,12 +192,12 @@ object!(RayCluster);
 managed!(RayCluster);
 
 impl RayClusterSpec {
-    /// Whether the pods are to be deleted.
+    /// True if the cluster is suspended.
     pub fn is_suspended(&self) -> bool {
         self.suspend.unwrap_or(false)
     }
 
-    /// The paths of stated fields that are not supported, below `path`.
+    /// The paths below `path` of fields that are set but not supported.
     pub fn unsupported(&self, path: &str) -> Vec<String> {
         let mut paths: Vec<String> = self.other.paths(path).collect();
         let is_stated = |name: &&str| self.other.0.get(*name).is_some_and(|value| !value.is_null());
@@ -215,12 +214,12 @@ impl RayClusterSpec {
 }
 
 impl WorkerGroupSpec {
-    /// Whether the group is to have no pods.
+    /// True if the group is suspended.
     pub fn is_suspended(&self) -> bool {
         self.suspend.unwrap_or(false)
     }
 
-    /// How many pods the group is to have: replicas within their limits, times hosts.
+    /// How many pods the group should have: replicas within their limits, times hosts.
     pub fn pods(&self) -> i32 {
         if self.is_suspended() {
             return 0;
@@ -232,24 +231,24 @@ impl WorkerGroupSpec {
         replicas.max(self.min_replicas()).saturating_mul(self.hosts())
     }
 
-    /// The least number of replicas; 0 where it is not stated.
+    /// The minimum of replicas; 0 by default.
     pub fn min_replicas(&self) -> i32 {
         self.min_replicas.unwrap_or(0).max(0)
     }
 
-    /// Pods of each replica.
+    /// The number of pods of each replica.
     pub fn hosts(&self) -> i32 {
         self.num_of_hosts.unwrap_or(1).max(1)
     }
 }
 
 impl RayClusterStatus {
-    /// The condition of one type.
+    /// The condition of this type.
     pub fn condition(&self, type_: &str) -> Option<&Condition> {
         self.conditions.iter().find(|condition| condition.type_ == type_)
     }
 
-    /// Whether the condition of this type is there and has status `True`.
+    /// True if the condition of this type exists and has status `True`.
     pub fn is_true(&self, type_: &str) -> bool {
         self.condition(type_)
             .is_some_and(|condition| condition.status == "True")

@@ -2,19 +2,19 @@
 
 /// The head's pod is ready.
 pub const HEAD_POD_READY: &str = "HeadPodReady";
-/// All pods of the cluster have been ready at the same time once.
+/// All pods of the cluster were ready at the same time once.
 pub const PROVISIONED: &str = "RayClusterProvisioned";
-/// Pods cannot be made, or have failed for good.
+/// Pods cannot be created, or have failed for good.
 pub const REPLICA_FAILURE: &str = "ReplicaFailure";
-/// The pods are being deleted, as `spec.suspend` asks.
+/// The pods are being deleted because of `spec.suspend`.
 pub const SUSPENDING: &str = "RayClusterSuspending";
-/// There are no pods, as `spec.suspend` asks.
+/// There are no pods because of `spec.suspend`.
 pub const SUSPENDED: &str = "RayClusterSuspended";
-/// The manifest states fields that are not supported; the message names them.
+/// The manifest sets unsupported fields; the message names them.
 pub const UNSUPPORTED_FIELDS: &str = "UnsupportedFields";
-/// The spec was changed in a way that waits for a suspension.
+/// The spec has a change that takes effect only after a suspension.
 pub const CHANGES_PENDING: &str = "ChangesPending";
-/// The spec cannot be, and no jobs are started; the message names the fields.
+/// The spec is invalid and no jobs are started; the message names the fields.
 pub const VALIDATION_FAILED: &str = "ValidationFailed";
 
 /// Reasons of conditions.
@@ -23,9 +23,9 @@ pub mod reasons {
     pub const HEAD_POD_READY: &str = "HeadPodRunningAndReady";
     /// There is no head pod.
     pub const HEAD_POD_NOT_FOUND: &str = "HeadPodNotFound";
-    /// Nothing is known of it.
+    /// The state is unknown.
     pub const UNKNOWN: &str = "Unknown";
-    /// Not all pods have been ready yet.
+    /// Not all pods were ready yet.
     pub const PROVISIONING: &str = "RayClusterPodsProvisioning";
     /// All pods were ready for the first time.
     pub const ALL_READY: &str = "AllPodRunningAndReadyFirstTime";
@@ -33,7 +33,7 @@ pub mod reasons {
     pub const FAILED_CREATE_HEAD: &str = "FailedCreateHeadPod";
     /// Pods of a group of workers cannot be created.
     pub const FAILED_CREATE_WORKER: &str = "FailedCreateWorkerPod";
-    /// The spec cannot be.
+    /// The spec is invalid.
     pub const VALIDATION_FAILED: &str = "ValidationFailed";
     /// A restart waits for an operator.
     pub const RESTART_BLOCKED: &str = "RestartBlocked";
@@ -43,8 +43,8 @@ pub mod reasons {
     pub const IGNORED: &str = "FieldsIgnored";
     /// All fields are supported.
     pub const ALL_SUPPORTED: &str = "AllFieldsSupported";
-    /// A suspension puts the change into force.
+    /// The change takes effect after a suspension.
     pub const NEEDS_SUSPENSION: &str = "NeedsSuspension";
-    /// What runs is what is asked for.
+    /// The running pods match the spec.
     pub const UP_TO_DATE: &str = "UpToDate";
 }

@@ -5,13 +5,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::CustomResource;
 use serde::{Deserialize, Serialize};
 
-use super::{RayJobSpec, Unknown};
-use crate::object::{managed, object};
-use crate::string_enum::string_enum;
+use super::{RayJobSpec, Unknown, managed};
+use crate::shared::{object, string_enum};
 
-/// Jobs that succeeded, and are kept where nothing else is stated.
+/// The default number of succeeded jobs that are kept.
 const SUCCESSFUL_KEPT: i32 = 3;
-/// Jobs that failed, and are kept where nothing else is stated.
+/// The default number of failed jobs that are kept.
 const FAILED_KEPT: i32 = 1;
 
 /// Desired state of a RayCronJob. Fields are those of Kubernetes' CronJob.
@@ -90,27 +89,27 @@ object!(RayCronJob);
 managed!(RayCronJob);
 
 impl RayCronJobSpec {
-    /// What becomes of a start while a job of before still runs.
+    /// What happens to a start while an earlier job still runs.
     pub fn concurrency_policy(&self) -> ConcurrencyPolicy {
         self.concurrency_policy.clone().unwrap_or_default()
     }
 
-    /// Whether no further jobs are started.
+    /// True if no further jobs are started.
     pub fn is_suspended(&self) -> bool {
         self.suspend.unwrap_or(false)
     }
 
-    /// Jobs that succeeded, and are kept.
+    /// How many succeeded jobs are kept.
     pub fn successful_kept(&self) -> i32 {
         self.successful_jobs_history_limit.unwrap_or(SUCCESSFUL_KEPT)
     }
 
-    /// Jobs that failed, and are kept.
+    /// How many failed jobs are kept.
     pub fn failed_kept(&self) -> i32 {
         self.failed_jobs_history_limit.unwrap_or(FAILED_KEPT)
     }
 
-    /// The paths of stated fields that are not supported, below `path`.
+    /// The paths below `path` of fields that are set but not supported.
     pub fn unsupported(&self, path: &str) -> Vec<String> {
         let own = self.other.paths(path);
         own.chain(self.job_template.unsupported(&format!("{path}.jobTemplate")))

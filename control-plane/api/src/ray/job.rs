@@ -7,9 +7,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use kube::CustomResource;
 use serde::{Deserialize, Serialize};
 
-use super::{RayClusterSpec, RayClusterStatus, Unknown};
-use crate::object::{managed, object};
-use crate::string_enum::string_enum;
+use super::{RayClusterSpec, RayClusterStatus, Unknown, managed};
+use crate::shared::{object, string_enum};
 
 type Map = BTreeMap<String, String>;
 
@@ -241,27 +240,27 @@ object!(RayJob);
 managed!(RayJob);
 
 impl RayJobSpec {
-    /// How the job gets to Ray.
+    /// How the job is submitted to Ray.
     pub fn submission_mode(&self) -> RayJobSubmissionMode {
         self.submission_mode.clone().unwrap_or_default()
     }
 
-    /// How often a failed job is tried again.
+    /// How often a failed job is retried.
     pub fn retries(&self) -> i32 {
         self.max_retries.or(self.backoff_limit).unwrap_or(0).max(0)
     }
 
-    /// Whether the cluster is deleted when the job has ended.
+    /// True if the cluster is deleted when the job ends.
     pub fn shuts_down(&self) -> bool {
         self.shutdown_after_job_finishes.unwrap_or(false)
     }
 
-    /// Whether the job is to have no pods.
+    /// True if the job is suspended.
     pub fn is_suspended(&self) -> bool {
         self.suspend.unwrap_or(false)
     }
 
-    /// The paths of stated fields that are not supported, below `path`.
+    /// The paths below `path` of fields that are set but not supported.
     pub fn unsupported(&self, path: &str) -> Vec<String> {
         let mut paths: Vec<String> = self.other.paths(path).collect();
         if let Some(config) = &self.submitter_config {

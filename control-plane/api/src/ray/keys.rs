@@ -1,6 +1,6 @@
 //! Labels and annotations of Ray's resources and their pods.
 
-/// Label of what belongs to a RayCluster: its name.
+/// Label of a RayCluster's objects: its name.
 pub const CLUSTER: &str = "ray.io/cluster";
 /// Label of pods: `head` or `worker`.
 pub const NODE_TYPE: &str = "ray.io/node-type";
@@ -11,41 +11,38 @@ pub const IS_RAY_NODE: &str = "ray.io/is-ray-node";
 /// Label of pods: `<cluster>-<node type>`.
 pub const IDENTIFIER: &str = "ray.io/identifier";
 
-/// On a RayCluster or a pod template, with value `true`: the containers' own commands are left as
-/// they are.
+/// On a RayCluster or a pod template, with value `true`: the containers keep their own commands.
 pub const OVERWRITE_CONTAINER_COMMAND: &str = "ray.io/overwrite-container-cmd";
 
-/// On the JobSet of a RayCluster, written by the controller: a digest of what it was made from, but
-/// for the numbers of workers.
+/// On the JobSet of a RayCluster, written by the controller: a digest of its source, without the
+/// numbers of workers.
 pub const TEMPLATE_DIGEST: &str = "lockstep.dev/ray-template-digest";
-/// On the JobSet of a RayCluster, written by the controller: a digest of what else it was made
-/// from: the gang, and the annotations that are meant for it.
+/// On the JobSet of a RayCluster, written by the controller: a digest of its other settings: the
+/// gang, and the annotations for it.
 pub const SETTINGS_DIGEST: &str = "lockstep.dev/ray-settings-digest";
-/// On the Job template of a replicatedJob: how far a restart in place of one of its workers
-/// reaches.
+/// On the Job template of a replicatedJob: what an in-place restart of one of its workers affects.
 pub const RESTART_SCOPE: &str = "lockstep.dev/restart-scope";
-/// Value of [`RESTART_SCOPE`]: that worker alone.
+/// Value of [`RESTART_SCOPE`]: only that worker.
 pub const RESTART_SCOPE_WORKER: &str = "worker";
 
-/// Label of what was made for another of Ray's resources: its name.
+/// Label of objects that were created for another Ray resource: its name.
 pub const ORIGINATED_FROM_NAME: &str = "ray.io/originated-from-cr-name";
-/// Label of what was made for another of Ray's resources: its kind.
+/// Label of objects that were created for another Ray resource: its kind.
 pub const ORIGINATED_FROM_CRD: &str = "ray.io/originated-from-crd";
 /// Label of the RayCluster of a RayJob: how the job is submitted.
 pub const SUBMISSION_MODE: &str = "ray.io/job-submission-mode";
-/// On a RayCluster, with value `true`: KubeRay has the state of the head kept in Redis. Not
-/// supported.
+/// On a RayCluster, with value `true`: KubeRay keeps the head's state in Redis. Not supported.
 pub const FAULT_TOLERANCE: &str = "ray.io/ft-enabled";
-/// On a RayCluster: the name under which KubeRay has that state kept. Not supported.
+/// On a RayCluster: the name under which KubeRay keeps that state. Not supported.
 pub const EXTERNAL_STORAGE: &str = "ray.io/external-storage-namespace";
-/// Label of RayJobs of a RayCronJob: its name.
+/// Label of a RayCronJob's RayJobs: its name.
 pub const CRON_JOB_NAME: &str = "ray.io/cronjob-name";
-/// On RayJobs of a RayCronJob: the time by the schedule (RFC 3339, UTC).
+/// On RayJobs of a RayCronJob: the scheduled time (RFC 3339, UTC).
 pub const CRON_JOB_TIMESTAMP: &str = "ray.io/cronjob-scheduled-timestamp";
-/// On the submitter of a RayJob, written by the controller: id of the attempt that it submits.
+/// On the submitter of a RayJob, written by the controller: the id of the attempt that it submits.
 pub const JOB_ID: &str = "lockstep.dev/ray-job-id";
-/// On a RayJob whose definition drops a part of the status, written by the controller: the whole
-/// status, as JSON.
+/// On a RayJob whose CRD prunes a part of the status, written by the controller: the whole status,
+/// as JSON.
 pub const JOB_STATUS: &str = "lockstep.dev/ray-job-status";
 
 /// Value of [`NODE_TYPE`] of the head.
@@ -55,7 +52,7 @@ pub const WORKER: &str = "worker";
 /// Value of [`GROUP`] of the head.
 pub const HEAD_GROUP: &str = "headgroup";
 
-/// The labels of what was made for a RayJob of this name.
+/// The labels of objects that were created for a RayJob.
 pub fn originated_from_job(name: &str) -> [(String, String); 2] {
     [(ORIGINATED_FROM_NAME, name), (ORIGINATED_FROM_CRD, "RayJob")]
         .map(|(key, value)| (key.to_owned(), value.to_owned()))

@@ -51,8 +51,8 @@ fn sample(schema: &Value, sparse: bool) -> Value {
     }
 }
 
-/// Objects, lists and texts with nothing in them mean the same as their absence; `name: ""` of
-/// references is also the schema's own default.
+/// Empty objects, lists and texts mean the same as their absence; `name: ""` of references is also
+/// the schema's own default.
 fn without_empty(value: Value) -> Option<Value> {
     match value {
         Value::Object(fields) => {

@@ -1,9 +1,9 @@
-//! Command lines as Go's `flag` package and Kubernetes take them.
+//! Command lines by the rules of Go's `flag` package and Kubernetes.
 
 use std::ffi::{OsStr, OsString};
 
-/// Makes `-flag` of Go's `flag` package the `--flag` that it means as well. One letter (`-h`) is
-/// left alone, and so is what follows `--`.
+/// Turns `-flag`, which Go's `flag` package accepts, into `--flag`. Single letters (`-h`) and
+/// everything after `--` stay.
 pub(super) fn two_dashes(args: impl IntoIterator<Item = OsString>) -> impl Iterator<Item = OsString> {
     let mut flags = true;
     args.into_iter().enumerate().map(move |(position, arg)| {
@@ -21,7 +21,7 @@ fn has_one_dash(arg: &OsStr) -> bool {
     matches!(arg.as_encoded_bytes(), [b'-', first, _, ..] if first.is_ascii_alphabetic())
 }
 
-/// A truth value, as `strconv.ParseBool` takes it.
+/// Parses a boolean as `strconv.ParseBool` does.
 pub(super) fn boolean(text: &str) -> Result<bool, String> {
     match text {
         "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(true),
@@ -30,7 +30,7 @@ pub(super) fn boolean(text: &str) -> Result<bool, String> {
     }
 }
 
-/// `NAME=BOOL,...`, of which nothing need be there.
+/// `NAME=BOOL,...`, possibly empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FeatureGates(pub Vec<FeatureGate>);
 
@@ -43,12 +43,12 @@ impl std::str::FromStr for FeatureGates {
     }
 }
 
-/// `NAME=BOOL`. Whether there is such a feature is seen later.
+/// `NAME=BOOL`. The name is checked later.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FeatureGate {
     /// Name of the feature.
     pub name: String,
-    /// True if it is to be on.
+    /// True if it is enabled.
     pub enabled: bool,
 }
 

@@ -5,7 +5,7 @@ fn args(args: &[&str]) -> Result<Args, clap::Error> {
 }
 
 #[test]
-fn the_defaults_work_alone() {
+fn the_defaults_are_valid() {
     let args = args(&[]).unwrap();
     assert_eq!(
         args.hub_bind_address,

@@ -1,4 +1,4 @@
-//! The flags of upstream's log library, which its deployments pass.
+//! The flags of upstream's log library, which its deployments use.
 
 use clap::{Args, ValueEnum};
 
@@ -7,16 +7,16 @@ use super::{LogFormat, go};
 /// `--zap-*`. The encoder and the level have an effect; the rest is accepted for compatibility.
 #[derive(Clone, Debug, Default, Args)]
 pub struct Zap {
-    /// Log for people (true) or as JSON (false), where nothing else says which.
+    /// Log as text (true) or as JSON (false), unless another flag says which.
     #[arg(long, env = "LOCKSTEP_ZAP_DEVEL", value_parser = go::boolean, value_name = "BOOL",
         num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub zap_devel: Option<bool>,
 
-    /// Form of the log; wins over --log-format.
+    /// Format of the log; overrides --log-format.
     #[arg(long, env = "LOCKSTEP_ZAP_ENCODER", value_enum)]
     pub zap_encoder: Option<ZapEncoder>,
 
-    /// How much to log: debug, info, error, panic, or a number above 0 for ever more. Wins over
+    /// Verbosity: debug, info, error, panic, or a number above 0 for more detail. Overrides
     /// RUST_LOG.
     #[arg(long, env = "LOCKSTEP_ZAP_LOG_LEVEL", value_name = "LEVEL")]
     pub zap_log_level: Option<ZapLevel>,
@@ -25,7 +25,7 @@ pub struct Zap {
     #[arg(long, env = "LOCKSTEP_ZAP_STACKTRACE_LEVEL", value_enum)]
     pub zap_stacktrace_level: Option<StacktraceLevel>,
 
-    /// Accepted for compatibility: times are logged as RFC 3339 has them.
+    /// Accepted for compatibility: times are logged in RFC 3339.
     #[arg(long, env = "LOCKSTEP_ZAP_TIME_ENCODING", value_enum)]
     pub zap_time_encoding: Option<TimeEncoding>,
 }
@@ -60,14 +60,14 @@ pub enum TimeEncoding {
     Rfc3339nano,
 }
 
-/// How much to log.
+/// The verbosity of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ZapLevel {
     /// Errors.
     Error,
-    /// What changes the world.
+    /// Changes.
     Info,
-    /// More (1), and ever more.
+    /// More detail, from 1 upwards.
     Verbose(u8),
 }
 
@@ -86,14 +86,13 @@ impl std::str::FromStr for ZapLevel {
 }
 
 impl ZapLevel {
-    /// The same in the words of `RUST_LOG`.
+    /// The level as a `RUST_LOG` filter.
     #[must_use]
     pub fn filter(self) -> &'static str {
         match self {
             Self::Error => "error",
             Self::Info => "info,kube=warn",
-            // Upstream's chart asks for 2, which is not to drown what matters in what libraries
-            // say.
+            // Upstream's chart sets 2, which must not flood the log with lines of libraries.
             Self::Verbose(..4) => "info,lockstep_control_plane=debug,kube=warn",
             Self::Verbose(4..8) => "debug",
             Self::Verbose(_) => "trace",
@@ -102,7 +101,7 @@ impl ZapLevel {
 }
 
 impl Zap {
-    /// The form of the log, where one of these flags says it and `log_format` does not win.
+    /// The format of the log: from these flags, unless `log_format` takes precedence.
     #[must_use]
     pub fn format(&self, log_format: Option<LogFormat>) -> LogFormat {
         match (self.zap_encoder, log_format, self.zap_devel) {

@@ -48,7 +48,7 @@ featureGates: {RestartJob: true, ElasticJobSet: false}
 }
 
 #[test]
-fn a_json_file_is_read_too_and_null_says_nothing() {
+fn a_json_file_is_accepted_and_null_means_unset() {
     let text = r#"{"apiVersion": "config.jobset.x-k8s.io/v1alpha1", "kind": "Configuration", "metrics": {"bindAddress": null}, "tls": null}"#;
     let read = read(text).unwrap();
     assert_eq!((read.metrics.unwrap().bind_address, read.tls), (None, None));

@@ -1,12 +1,12 @@
-//! Where OTLP traces go: the flag says it, or else the environment variables that all programs with
-//! OpenTelemetry know.
+//! The destination of OTLP traces: the flag, or else OpenTelemetry's standard environment
+//! variables.
 
 use http::Uri;
 
 use super::SettingsError;
 
 const FLAG: &str = "--otlp-endpoint";
-/// The one that is only for traces wins.
+/// The variable that is only for traces takes precedence.
 const STANDARD: [&str; 2] = [
     "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
     "OTEL_EXPORTER_OTLP_ENDPOINT",
@@ -15,17 +15,17 @@ const STANDARD: [&str; 2] = [
 /// A collector that takes OTLP over gRPC.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OtlpEndpoint {
-    /// Such as `http://collector:4317`: scheme, host and port, nothing else.
+    /// The URL, such as `http://collector:4317`: scheme, host and port, nothing else.
     pub url: String,
     /// The flag or variable that names it.
     pub given_by: &'static str,
 }
 
-/// The endpoint of the flag, or that of the first variable that names one. A flag that is there but
-/// empty turns traces off whatever the environment says.
+/// The endpoint of the flag, or of the first variable that is set. An empty flag disables traces
+/// regardless of the environment.
 ///
 /// # Errors
-/// [`SettingsError::Invalid`] for what is no such URL.
+/// [`SettingsError::Invalid`] if the URL is invalid.
 pub(super) fn endpoint(
     flag: Option<String>,
     variable: impl Fn(&str) -> Option<String>,
@@ -56,8 +56,8 @@ fn check(url: &str) -> Result<(), String> {
     if uri.host().is_none_or(str::is_empty) {
         return Err(format!("{url:?} names no host; {example}"));
     }
-    // Credentials belong into OTEL_EXPORTER_OTLP_HEADERS; here they would be sent nowhere and
-    // logged.
+    // Credentials belong in OTEL_EXPORTER_OTLP_HEADERS; in the URL they would be logged and not
+    // sent.
     if uri
         .authority()
         .is_some_and(|authority| authority.as_str().contains('@'))
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn traces_are_off_unless_somebody_asks_for_them() {
+    fn traces_are_off_by_default() {
         assert_eq!(of(None, &[]), Ok(None));
         assert_eq!(of(Some(""), &[]), Ok(None));
         let empty = [(STANDARD[0], ""), (STANDARD[1], "")];
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_is_reported_by_the_name_of_what_has_it() {
+    fn a_mistake_is_reported_with_its_field() {
         for (url, says) in [
             ("collector:4317", "neither with http:// nor with https://"),
             ("grpc://collector:4317", "neither with http:// nor with https://"),

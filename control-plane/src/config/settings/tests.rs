@@ -110,7 +110,7 @@ featureGates: {RestartJob: true, InPlaceRestart: false}
 }
 
 #[test]
-fn requests_are_limited_where_a_flag_or_the_file_says_so() {
+fn requests_are_limited_if_a_flag_or_the_file_sets_it() {
     let rate = |flags: &[&str], file: &str| {
         let requests = settings(flags, file).unwrap().requests;
         requests.map(|rate| (rate.per_second, rate.burst))
@@ -174,7 +174,7 @@ fn a_feature_that_is_named_is_not_switched_with_all_of_them() {
 }
 
 #[test]
-fn certificates_are_files_where_somebody_else_makes_them() {
+fn external_certificates_are_read_from_files() {
     let dir = |path: &str| WebhookCertificates::Directory(PathBuf::from(path));
     let certificates =
         |flags: &[&str], file: &str| settings(flags, file).unwrap().webhooks.unwrap().certificates;

@@ -1,4 +1,4 @@
-//! Which TLS the endpoints speak.
+//! The TLS versions and cipher suites of the endpoints.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub struct TlsOptions {
 }
 
 impl TlsOptions {
-    /// By Go's names of them, as upstream takes them.
+    /// Selects versions and suites by their names in Go, as upstream does.
     pub(super) fn new(options: &file::Tls) -> Result<Self, SettingsError> {
         let suites = options.cipher_suites.as_deref().unwrap_or_default();
         let min_version = options.min_version.as_deref().unwrap_or_default();
@@ -50,7 +50,7 @@ impl TlsOptions {
         if !suites.is_empty() {
             let chosen = suites.iter().map(|name| suite(&provider, name));
             let chosen = chosen.collect::<Result<Vec<_>, _>>()?;
-            // Those of TLS 1.3 are not to be chosen from, as in Go.
+            // As in Go, the suites of TLS 1.3 cannot be selected.
             provider
                 .cipher_suites
                 .retain(|suite| is_tls13(suite) || chosen.contains(&suite.suite()));
@@ -61,10 +61,10 @@ impl TlsOptions {
         })
     }
 
-    /// A server for HTTP/1.1, with a certificate that may change.
+    /// A configuration for an HTTP/1.1 server whose certificate may change.
     ///
     /// # Errors
-    /// If the versions and cipher suites do not fit each other.
+    /// The versions and cipher suites are incompatible.
     pub fn server(&self, certificate: Arc<dyn ResolvesServerCert>) -> Result<ServerConfig, rustls::Error> {
         let builder = ServerConfig::builder_with_provider(Arc::clone(&self.provider));
         let mut config = builder
@@ -80,7 +80,7 @@ fn is_tls13(suite: &SupportedCipherSuite) -> bool {
     suite.version() == &version::TLS13
 }
 
-/// A cipher suite by its name in Go.
+/// Finds a cipher suite by its name in Go.
 fn suite(provider: &CryptoProvider, name: &str) -> Result<CipherSuite, SettingsError> {
     let known = |suite: &SupportedCipherSuite| go_names(suite).iter().any(|known| known == name);
     if let Some(suite) = provider.cipher_suites.iter().find(|suite| known(suite)) {
@@ -97,7 +97,7 @@ fn suite(provider: &CryptoProvider, name: &str) -> Result<CipherSuite, SettingsE
     ))
 }
 
-/// Go leaves the hash out of some names, and 13 out of those of TLS 1.3.
+/// Go's names of a suite: Go omits the hash in some names, and 13 in those of TLS 1.3.
 fn go_names(suite: &SupportedCipherSuite) -> Vec<String> {
     let name = suite
         .suite()

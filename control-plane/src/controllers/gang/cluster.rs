@@ -15,7 +15,7 @@ use lockstep_api::annotations;
 use lockstep_core::gang::{Footprint, Needs, Node, Pod};
 
 use super::lean_objects::{SeenNode, SeenPod};
-use crate::k8s::watch::own_writes::version;
+use crate::k8s::watch::cache_entry::version;
 use needs_room::NeedsRoom;
 
 #[cfg(test)]

@@ -70,7 +70,7 @@ impl<K: Resource<DynamicType = ()>> Ledger<K> {
 
     /// Publishes an event unless it is the last one that was published like this.
     pub(super) fn tell_once(&self, object: &K, notice: plan::Event) {
-        for notice in self.notices.news(object, vec![notice]) {
+        for notice in self.notices.to_send(object, vec![notice]) {
             self.tell(object, notice);
         }
     }
@@ -78,7 +78,7 @@ impl<K: Resource<DynamicType = ()>> Ledger<K> {
     /// Publishes an event about what cannot be created. It is repeated only if the last one may be
     /// gone, or after a success.
     pub(super) fn tell_of_refusal(&self, object: &K, refusal: plan::Event) {
-        for refusal in self.refusals.news(object, vec![refusal]) {
+        for refusal in self.refusals.to_send(object, vec![refusal]) {
             self.tell(object, refusal);
         }
     }

@@ -15,7 +15,7 @@ use super::belonging::{Belonging, Belongs};
 use super::packed::{Kind, Packed};
 use crate::k8s::apply::events::{Queue, short};
 use crate::k8s::watch::cache_entry::mapped;
-use crate::k8s::watch::decode::{Reported, leave_alone, left_out};
+use crate::k8s::watch::decode::{Reported, ignore, left_out};
 use crate::k8s::watch::follow::{Health, patient};
 use crate::k8s::watch::lean::Lean;
 use crate::k8s::watch::namespace_budget::{Budget, NamespaceBudgets, within};
@@ -49,7 +49,7 @@ pub(super) fn readable<K: Kind>(
             if object.meta().deletion_timestamp.is_some() {
                 return Some(event);
             }
-            if reported.is_news(object) && !object.read().is_others() {
+            if reported.is_new(object) && !object.read().is_others() {
                 tell(&news, object, error);
             }
             match event {
@@ -65,7 +65,7 @@ pub(super) fn readable<K: Kind>(
 /// Publishes that an object is left alone.
 fn tell<K: Kind>(news: &Queue, object: &Packed<K>, error: &str) {
     let why = short(format!("cannot be read and is left alone: {error}"));
-    leave_alone(news, object, UNREADABLE, why);
+    ignore(news, object, UNREADABLE, why);
 }
 
 /// All objects of a kind that have this label, and for which there is room.

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use thiserror::Error;
 
 use super::convert;
-use crate::k8s::watch::own_writes::version;
+use crate::k8s::watch::cache_entry::version;
 
 /// Why a write did not happen.
 #[derive(Debug, Error)]

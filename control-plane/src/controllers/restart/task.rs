@@ -35,8 +35,8 @@ use super::status_writer::{StatusWriter, WriteError};
 use super::view;
 use crate::hub::{GroupLink, Registry};
 use crate::k8s::backwards::Backwards;
+use crate::k8s::watch::cache_entry::version;
 use crate::k8s::watch::light::light;
-use crate::k8s::watch::own_writes::version;
 use crate::k8s::watch::{Stores, packed};
 
 /// What all group tasks share.

@@ -1,4 +1,4 @@
-//! Writes Jobs and Services.
+//! Writes Jobs, Services and volume claims.
 
 use futures::StreamExt;
 use futures::stream;
@@ -18,13 +18,13 @@ use crate::k8s::watch::lean::fetch::{self, SelectorSeen};
 
 use super::{Applier, ApplyError, PARALLELISM, error_message, is_status};
 
-/// How many failures of Jobs are told at once: there may be 500, each as long as an event may be.
-const TOLD_AT_ONCE: usize = 3;
+/// How many failures of Jobs one event lists: there may be 500, each as long as an event may be.
+const LISTED_FAILURES: usize = 3;
 
 type Key = ObjectRef<JobSet>;
 
-/// A Job to be created, as the text that is sent: many times less than what it says takes in
-/// memory, and it may wait for long.
+/// A Job to be created, as the text that is sent. The text takes a fraction of the memory of the
+/// object, and it may wait for long.
 pub(crate) struct NewJob {
     name: String,
     body: serde_json::Result<Vec<u8>>,
@@ -49,14 +49,14 @@ fn namespace(key: &Key) -> &str {
 }
 
 impl Applier {
-    /// Does the same to many Jobs at once; all are tried, whatever becomes of the others.
+    /// Runs `write` for all items concurrently. All are tried, even if some fail.
     async fn each<T, F>(&self, items: Vec<T>, write: impl Fn(T) -> F) -> Vec<ApplyError>
     where
         F: Future<Output = Result<(), ApplyError>>,
     {
         let write = &write;
         let writes = stream::iter(items).map(|item| async move {
-            // Never closed, so a permit always comes.
+            // The semaphore is never closed, so a permit always comes.
             let _permit = self.children.acquire().await;
             write(item).await.err()
         });
@@ -92,14 +92,14 @@ impl Applier {
                 }
                 Ok(())
             }
-            // Gone, or gone and created again: what was to be deleted is deleted.
+            // Gone, or recreated: the Job to delete is deleted.
             Err(error) if is_status(&error, 404) || is_status(&error, 409) => Ok(()),
             Err(error) => Err(ApplyError::write(format!("deleting job {}", job.name), error)),
         }
     }
 
-    /// Creates the Service. One that is there already will do, whoever made it; if it is not for
-    /// this JobSet's pods, that is told.
+    /// Creates the Service. An existing one is accepted, no matter which client created it; an
+    /// event reports one that does not select this JobSet's pods.
     pub(super) async fn create_service(
         &self,
         jobset: &JobSet,
@@ -127,14 +127,18 @@ impl Applier {
             }
             Err(error) => return Err(ApplyError::CreateService { name, error }),
         };
-        for event in self.in_the_way.news(jobset, wrong.into_iter().collect()) {
-            tracing::info!(reason = event.reason, note = event.message, "jobset has a fault");
+        for event in self.in_the_way.to_send(jobset, wrong.into_iter().collect()) {
+            tracing::info!(
+                reason = event.reason,
+                note = event.message,
+                "jobset has a problem"
+            );
             self.tell(jobset, event);
         }
         Ok(())
     }
 
-    /// Creates claims. One that is there already will do, whoever made it.
+    /// Creates claims. An existing one is accepted, no matter which client created it.
     pub(super) async fn create_claims(
         &self,
         key: &Key,
@@ -178,10 +182,10 @@ impl Applier {
             return Ok(());
         }
         let mut errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
-        // The same failures read the same, whichever came first.
+        // Equal failures produce equal text, in whatever order they came.
         errors.sort();
-        let others = errors.len().saturating_sub(TOLD_AT_ONCE);
-        errors.truncate(TOLD_AT_ONCE);
+        let others = errors.len().saturating_sub(LISTED_FAILURES);
+        errors.truncate(LISTED_FAILURES);
         if others > 0 {
             errors.push(format!("and {others} more"));
         }
@@ -209,7 +213,7 @@ impl Applier {
                 self.stores.wrote_job(key, created);
                 Ok(())
             }
-            // Perhaps it is ours and the caches are behind.
+            // The Job may be ours while the caches lag behind.
             Err(error) if is_status(&error, 409) => match api.get_opt(&name).await {
                 Ok(Some(existing)) if is_controlled_by(existing.meta(), jobset.uid_str()) => {
                     self.stores.wrote_job(key, existing);
@@ -276,8 +280,8 @@ impl Applier {
     }
 }
 
-/// True if what could not be created is there already. If a quota is used up, the API server says
-/// that before it looks at the name.
+/// True if the object that could not be created exists already. With an exhausted quota the API
+/// server reports the quota before it looks at the name.
 async fn is_there<K>(api: &Api<K>, name: &str, error: &kube::Error) -> bool
 where
     K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
@@ -300,8 +304,8 @@ fn clear_start_time(job: &JobRef, resume: &Resume) -> Value {
     })
 }
 
-/// What is merged was read from the Job, so nothing is ever removed and a merge patch can say it
-/// all.
+/// The merged values were read from the Job, so nothing is ever removed and a merge patch is
+/// enough.
 fn resumed(job: &JobRef, resume: &Resume) -> Value {
     let mut pod = json!({});
     if !resume.node_selector.is_empty() {
@@ -358,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resumed_job_gets_the_merged_template_and_keeps_what_is_not_mentioned() {
+    fn a_resumed_job_gets_the_merged_template_and_keeps_other_fields() {
         let map = |key: &str, value: &str| [(key.to_owned(), value.to_owned())].into();
         let resume = Resume {
             resource_version: Some("7".to_owned()),

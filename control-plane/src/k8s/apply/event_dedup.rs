@@ -1,7 +1,7 @@
-//! De-duplicates events: what goes on with an object is not told again at each look.
+//! Deduplicates events: an ongoing condition is not reported again at each reconcile.
 //!
-//! Promises: what is new, or was away and is back, is told at once; what stays is told again only
-//! when the event about it may be gone.
+//! Promises: a condition that is new, or went away and came back, is reported at once. One that
+//! persists is reported again only when its event may have expired.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,18 +14,18 @@ use tokio::time::Instant;
 
 use super::events::short;
 
-/// How long after it was told something that stays is told again. The API server keeps events for
-/// an hour, unless it is told otherwise.
+/// How long after its event a persistent condition is reported again. The API server keeps events
+/// for an hour by default.
 pub(crate) const AGAIN: Duration = Duration::from_secs(30 * 60);
 
 /// Which events are on record for objects of one kind, and when each was sent.
 pub(crate) struct EventDedup<K: Resource<DynamicType = ()>> {
     by_object: Mutex<HashMap<ObjectRef<K>, SentEvents>>,
-    /// When the event about what stays may be gone.
+    /// After this time the event about a persistent condition may have expired.
     again: Duration,
 }
 
-/// What goes on with one object.
+/// The ongoing conditions of one object.
 struct SentEvents {
     uid: Option<String>,
     events: Vec<(Event, Instant)>,
@@ -41,7 +41,7 @@ impl<K: Resource<DynamicType = ()>> Default for EventDedup<K> {
 }
 
 impl<K: Resource<DynamicType = ()>> EventDedup<K> {
-    /// For what is told once for ever, however long it stays.
+    /// Reports each condition once, however long it persists.
     pub(crate) fn once() -> Self {
         Self {
             again: Duration::MAX,
@@ -53,45 +53,45 @@ impl<K: Resource<DynamicType = ()>> EventDedup<K> {
         self.by_object.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is to be told of all that goes on with an object.
-    pub(crate) fn news(&self, object: &K, goes_on: Vec<Event>) -> Vec<Event> {
+    /// The events to send, of all ongoing conditions of an object.
+    pub(crate) fn to_send(&self, object: &K, ongoing: Vec<Event>) -> Vec<Event> {
         let mut by_object = self.locked();
-        // As it nearly always is.
-        if goes_on.is_empty() && by_object.is_empty() {
+        // The usual case.
+        if ongoing.is_empty() && by_object.is_empty() {
             return Vec::new();
         }
         let key = ObjectRef::from_obj(object);
         let before = by_object.remove(&key);
-        if goes_on.is_empty() {
+        if ongoing.is_empty() {
             return Vec::new();
         }
-        // Another one of the same name has been told nothing.
+        // Nothing was reported about another object of the same name.
         let uid = object.meta().uid.clone();
         let before = before.filter(|before| before.uid == uid);
-        let told_at = |event: &Event| {
-            let (_, at) = before.as_ref()?.events.iter().find(|(told, _)| told == event)?;
+        let sent_at = |event: &Event| {
+            let (_, at) = before.as_ref()?.events.iter().find(|(sent, _)| sent == event)?;
             (at.elapsed() < self.again).then_some(*at)
         };
-        let mut news = Vec::new();
+        let mut unsent = Vec::new();
         let mut events = Vec::new();
-        for mut event in goes_on {
+        for mut event in ongoing {
             event.message = short(event.message);
-            let at = told_at(&event).unwrap_or_else(|| {
-                news.push(event.clone());
+            let at = sent_at(&event).unwrap_or_else(|| {
+                unsent.push(event.clone());
                 Instant::now()
             });
             events.push((event, at));
         }
         by_object.insert(key, SentEvents { uid, events });
-        news
+        unsent
     }
 
-    /// True if anything goes on with an object.
-    pub(crate) fn goes_on(&self, key: &ObjectRef<K>) -> bool {
+    /// True if an object has an ongoing condition.
+    pub(crate) fn is_ongoing(&self, key: &ObjectRef<K>) -> bool {
         self.locked().contains_key(key)
     }
 
-    /// Nothing goes on with the object any more.
+    /// Forgets an object that no longer has any condition.
     pub(crate) fn forget(&self, key: &ObjectRef<K>) {
         self.locked().remove(key);
     }
@@ -120,42 +120,42 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_goes_on_is_told_once_and_again_when_the_event_may_be_gone() {
-        let (told, js) = (EventDedup::default(), jobset("u"));
+    async fn an_ongoing_condition_is_reported_again_only_when_its_event_may_have_expired() {
+        let (dedup, js) = (EventDedup::default(), jobset("u"));
         let (a, b) = (event("a"), event("b"));
-        assert!(!told.goes_on(&ObjectRef::from_obj(&js)));
-        assert_eq!(told.news(&js, vec![a.clone()]), vec![a.clone()]);
-        assert!(told.goes_on(&ObjectRef::from_obj(&js)));
+        assert!(!dedup.is_ongoing(&ObjectRef::from_obj(&js)));
+        assert_eq!(dedup.to_send(&js, vec![a.clone()]), vec![a.clone()]);
+        assert!(dedup.is_ongoing(&ObjectRef::from_obj(&js)));
         for _ in 0..3 {
             tokio::time::advance(Duration::from_secs(300)).await;
-            assert_eq!(told.news(&js, vec![a.clone()]), []);
+            assert_eq!(dedup.to_send(&js, vec![a.clone()]), []);
         }
         // Only what is new.
-        assert_eq!(told.news(&js, vec![a.clone(), b.clone()]), vec![b.clone()]);
+        assert_eq!(dedup.to_send(&js, vec![a.clone(), b.clone()]), vec![b.clone()]);
         tokio::time::advance(Duration::from_secs(1000)).await;
-        assert_eq!(told.news(&js, vec![a.clone(), b]), vec![a]);
+        assert_eq!(dedup.to_send(&js, vec![a.clone(), b]), vec![a]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_told_once_is_not_told_again_unless_it_was_away_or_the_object_is_another() {
-        let (told, js, a) = (EventDedup::once(), jobset("u"), event("a"));
-        assert_eq!(told.news(&js, vec![a.clone()]).len(), 1);
+    async fn a_condition_is_reported_once_per_occurrence_and_object() {
+        let (dedup, js, a) = (EventDedup::once(), jobset("u"), event("a"));
+        assert_eq!(dedup.to_send(&js, vec![a.clone()]).len(), 1);
         tokio::time::advance(Duration::from_secs(1_000_000)).await;
-        assert_eq!(told.news(&js, vec![a.clone()]), []);
-        assert_eq!(told.news(&jobset("v"), vec![a.clone()]).len(), 1);
-        told.forget(&ObjectRef::from_obj(&js));
-        assert_eq!(told.news(&js, vec![a]).len(), 1);
+        assert_eq!(dedup.to_send(&js, vec![a.clone()]), []);
+        assert_eq!(dedup.to_send(&jobset("v"), vec![a.clone()]).len(), 1);
+        dedup.forget(&ObjectRef::from_obj(&js));
+        assert_eq!(dedup.to_send(&js, vec![a]).len(), 1);
     }
 
     #[tokio::test]
-    async fn what_was_away_is_news_and_so_is_all_about_another_jobset() {
-        let (told, js) = (EventDedup::default(), jobset("u"));
+    async fn a_condition_that_returns_or_is_of_another_jobset_is_reported() {
+        let (dedup, js) = (EventDedup::default(), jobset("u"));
         let a = event("a");
-        assert_eq!(told.news(&js, vec![a.clone()]).len(), 1);
-        assert_eq!(told.news(&js, Vec::new()), []);
-        assert_eq!(told.news(&js, vec![a.clone()]).len(), 1);
-        assert_eq!(told.news(&jobset("v"), vec![a.clone()]).len(), 1);
-        told.forget(&ObjectRef::from_obj(&js));
-        assert!(told.locked().is_empty());
+        assert_eq!(dedup.to_send(&js, vec![a.clone()]).len(), 1);
+        assert_eq!(dedup.to_send(&js, Vec::new()), []);
+        assert_eq!(dedup.to_send(&js, vec![a.clone()]).len(), 1);
+        assert_eq!(dedup.to_send(&jobset("v"), vec![a.clone()]).len(), 1);
+        dedup.forget(&ObjectRef::from_obj(&js));
+        assert!(dedup.locked().is_empty());
     }
 }

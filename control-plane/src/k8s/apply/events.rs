@@ -1,4 +1,4 @@
-//! Publishes events about JobSets (events.k8s.io/v1), beside the work and never in its way.
+//! Publishes events about JobSets (events.k8s.io/v1) in the background.
 
 use std::sync::Arc;
 
@@ -14,25 +14,25 @@ use crate::telemetry::log_limit::LineLimit;
 /// `reportingController` of the events, as upstream has it.
 const CONTROLLER: &str = "jobset";
 
-/// Events that are written at the same time.
+/// How many events are written concurrently.
 const PARALLELISM: usize = 8;
 
 type PendingEvent = (ObjectReference, plan::Event);
-/// Kind, namespace and name: what is told of one is written in its order, since the second event of
-/// a kind counts the first.
+/// Kind, namespace and name. Events about one object are written in order, since the second event
+/// of a kind increments the count of the first.
 type About = (Option<String>, Option<String>, Option<String>);
 
-/// Where events are put.
+/// The sending end of the event queue.
 #[derive(Clone)]
 pub(crate) struct Queue {
-    news: event_queue::Sender<About, PendingEvent>,
+    events: event_queue::Sender<About, PendingEvent>,
     dropped: Arc<LineLimit>,
 }
 
 /// Writes the events of a [`Queue`].
 pub struct Publisher {
     recorder: Recorder,
-    news: event_queue::Receiver<About, PendingEvent>,
+    events: event_queue::Receiver<About, PendingEvent>,
 }
 
 /// Makes a connected pair.
@@ -45,12 +45,12 @@ pub(crate) fn queue_as(client: Client, controller: &str) -> (Queue, Publisher) {
     let (sender, receiver) = event_queue::queue();
     (
         Queue {
-            news: sender,
+            events: sender,
             dropped: Arc::default(),
         },
         Publisher {
             recorder: recorder_as(client, controller),
-            news: receiver,
+            events: receiver,
         },
     )
 }
@@ -64,13 +64,13 @@ impl Queue {
             regarding.namespace.clone(),
             regarding.name.clone(),
         );
-        if self.news.add(&namespace, about, (regarding, event)).is_err()
+        if self.events.add(&namespace, about, (regarding, event)).is_err()
             && let Some(unsaid) = self.dropped.next()
         {
             tracing::warn!(
                 namespace,
-                unsaid,
-                "too many events are waiting, this one is dropped"
+                suppressed = unsaid,
+                "too many events are waiting, event dropped"
             );
         }
     }
@@ -80,26 +80,27 @@ impl Publisher {
     /// Writes events until the queue is gone and empty.
     pub async fn run(self) {
         let recorder = &self.recorder;
-        let news = stream::unfold(self.news, |mut news| async {
-            let turn = news.next().await?;
-            Some((turn, news))
+        let events = stream::unfold(self.events, |mut events| async {
+            let turn = events.next().await?;
+            Some((turn, events))
         });
-        news.for_each_concurrent(PARALLELISM, |turn| async move {
-            let (regarding, event) = &turn.event;
-            publish(recorder, regarding, event).await;
-        })
-        .await;
+        events
+            .for_each_concurrent(PARALLELISM, |turn| async move {
+                let (regarding, event) = &turn.event;
+                publish(recorder, regarding, event).await;
+            })
+            .await;
     }
 }
 
-/// A recorder for the events of this process.
+/// A recorder for the JobSet controller's events.
 pub fn recorder(client: Client) -> Recorder {
     recorder_as(client, CONTROLLER)
 }
 
 /// A recorder for the events of this controller.
 pub(crate) fn recorder_as(client: Client, controller: &str) -> Recorder {
-    // As client-go's recorder has it. In a cluster the host's name is the pod's.
+    // The same instance as client-go's recorder uses. In a cluster the host name is the pod's name.
     let instance = nix::unistd::gethostname().map_or_else(
         |_| controller.to_owned(),
         |host| format!("{controller}-{}", host.display()),
@@ -107,8 +108,8 @@ pub(crate) fn recorder_as(client: Client, controller: &str) -> Recorder {
     Recorder::new(client, controller, instance)
 }
 
-/// What an event is about. As client-go's recorder: what is told of one version of an object is no
-/// repetition of what was told of another.
+/// The object that an event is about. As in client-go's recorder, an event about one version of an
+/// object does not repeat an event about another.
 pub(crate) fn regarding<K: Resource<DynamicType = ()>>(object: &K) -> ObjectReference {
     ObjectReference {
         resource_version: object.meta().resource_version.clone(),
@@ -116,8 +117,7 @@ pub(crate) fn regarding<K: Resource<DynamicType = ()>>(object: &K) -> ObjectRefe
     }
 }
 
-/// Publishes an event. Events are news, not state: one that cannot be published is logged, and
-/// forgotten.
+/// Publishes an event. Events are news, not state: a failure is logged and the event is dropped.
 pub async fn publish(recorder: &Recorder, regarding: &ObjectReference, event: &plan::Event) {
     if let Err(error) = recorder.publish(regarding, event).await {
         tracing::warn!(

@@ -1,8 +1,8 @@
-//! Writes events (events.k8s.io/v1), and counts those that are told again instead of writing them
-//! anew.
+//! Writes events (events.k8s.io/v1). A repeated event increments the count of the first instead of
+//! being written again.
 //!
-//! Promises: two events are one, with a `series`, only if all that a reader sees of them is the
-//! same, the note too; no more than [`REMEMBERED`] are remembered.
+//! Promises: two events become one, with a `series`, only if everything that a reader sees is
+//! equal, including the note. At most [`REMEMBERED`] events are remembered.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,16 +17,16 @@ use lockstep_api::events::ACTION;
 use lockstep_core::jobset::plan::{self, Severity};
 use moka::future::Cache;
 
-/// Events that may be told again and are counted then.
+/// How many events are remembered to count their repetitions.
 const REMEMBERED: u64 = 4096;
-/// How long after it was last told an event that is told again is another one, as with client-go's
+/// How long after its last occurrence a repeated event counts as a new one, as in client-go's
 /// recorder.
 const FORGOTTEN: Duration = Duration::from_secs(6 * 60);
-/// Events take 1 KiB of note.
+/// The longest note that an event may have.
 const LONGEST_NOTE: usize = 1024;
 
-/// Writes the events of one controller. Cheap to clone. What is told of one object is to be told
-/// one after the other, else it is not counted.
+/// Writes the events of one controller. Cheap to clone. Publish events about one object one after
+/// the other, or repetitions are not counted.
 #[derive(Clone)]
 pub struct Recorder {
     client: Client,
@@ -35,11 +35,11 @@ pub struct Recorder {
     told: Cache<Key, Arc<Event>>,
 }
 
-/// All that a reader sees of an event but when it was.
+/// Everything that a reader sees of an event except its time.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
-    /// Kind, namespace, name, UID and resourceVersion: what is told of one version of an object is
-    /// no repetition of what was told of another.
+    /// Kind, namespace, name, UID and resourceVersion: an event about one version of an object does
+    /// not repeat an event about another.
     regarding: [Option<String>; 5],
     warning: bool,
     reason: String,
@@ -63,7 +63,7 @@ impl Recorder {
     /// Writes an event.
     ///
     /// # Errors
-    /// What the API server says.
+    /// The API server refused or did not answer.
     pub(crate) async fn publish(
         &self,
         regarding: &ObjectReference,
@@ -100,7 +100,7 @@ impl Recorder {
                     self.told.insert(key, Arc::new(again)).await;
                     return Ok(());
                 }
-                // It has expired, or somebody has deleted it.
+                // The event expired or was deleted.
                 Err(error) if super::is_status(&error, 404) => {}
                 Err(error) => return Err(error),
             }
@@ -132,7 +132,7 @@ impl Recorder {
     }
 }
 
-/// As much of a note as an event takes.
+/// Cuts a note to the length that an event may have.
 pub(crate) fn short(mut note: String) -> String {
     note.truncate(note.floor_char_boundary(LONGEST_NOTE));
     note

@@ -109,7 +109,7 @@ async fn carried_out(mut plan: Plan, answers: Vec<Answer>) -> (Result<(), ApplyE
 }
 
 #[tokio::test]
-async fn events_say_what_the_api_server_says_and_no_more() {
+async fn events_carry_only_the_message_of_the_api_server() {
     let exists = "jobs.batch \"js-a-0\" already exists";
     let foreign = object("Job", "js-a-0");
     let (result, notes) = carried_out(
@@ -143,7 +143,7 @@ async fn events_say_what_the_api_server_says_and_no_more() {
 }
 
 #[tokio::test]
-async fn what_is_there_will_do_even_where_nothing_new_may_come() {
+async fn existing_objects_are_accepted_even_if_the_quota_is_exhausted() {
     for code in [403, 409] {
         let there = vec![
             (Method::POST, "/services", code, status(code, QUOTA)),

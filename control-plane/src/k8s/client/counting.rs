@@ -1,4 +1,4 @@
-//! Counts what is asked of the API server, and how it is answered.
+//! Counts requests to the API server and their answers.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,11 +9,11 @@ use tower::{Layer, Service};
 
 use crate::telemetry::metrics::Requests;
 
-/// Counts requests, those that are retried below once.
+/// Counts requests. A request that a lower layer retries counts once.
 #[derive(Clone, Debug)]
 pub(super) struct Counting {
     requests: Requests,
-    /// Where they go: host and port.
+    /// The destination: host and port.
     host: Arc<str>,
 }
 

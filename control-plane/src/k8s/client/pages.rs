@@ -1,13 +1,13 @@
-//! Lists in pages that fit into memory, however large the objects are.
+//! Fetches lists in pages that fit into memory, however large the objects are.
 //!
-//! A page is asked for by a number of objects, and an object may have 1.5 MB: one page of 500 such
-//! pods is 750 MB, which anybody who may create pods can have made. A page that turns out too large
-//! is dropped while it is read, and fewer objects are asked for; the next pages begin with what
-//! fitted, and grow again. The caller sees a shorter page with a `continue` token, which the API
-//! allows.
+//! A page is requested by a number of objects, and an object may have 1.5 MB: one page of 500 such
+//! pods is 750 MB, and anyone who may create pods can cause that. A page that turns out too large
+//! is dropped while it is read, and fewer objects are requested. The next pages start with the size
+//! that fitted, and grow again. The caller sees a shorter page with a `continue` token, which the
+//! API allows.
 //!
-//! Promises: of one page no more than [`LARGEST`] is held, or a single object; what is not a page
-//! of a list passes untouched.
+//! Promises: no more than [`LARGEST`] of one page is held, or a single object. Requests that are
+//! not for a page of a list pass through unchanged.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -23,20 +23,21 @@ use tower::BoxError;
 #[cfg(test)]
 mod tests;
 
-/// Bytes of a page.
+/// The limit of a page, in bytes.
 const LARGEST: usize = 4 << 20;
-/// What a page that is too large is divided by.
+/// The divisor for the size of a page that is too large.
 const FEWER: u32 = 4;
-/// Lists whose pages are known to be large: several times as many as the control plane asks for.
+/// How many lists with large pages are remembered: several times as many as the control plane
+/// requests.
 const LISTS: usize = 64;
 
-/// What to ask for the page after this one with; `None`: it was the last.
+/// The parameters for the page after this one; `None` if it was the last.
 pub(crate) fn after(asked: ListParams, listed: &ListMeta) -> Option<ListParams> {
     let token = listed.continue_.as_deref().filter(|token| !token.is_empty())?;
     Some(asked.continue_token(token))
 }
 
-/// The client, with pages that fit.
+/// Wraps the client so that pages fit into memory.
 pub(super) fn fitting(client: Client) -> Client {
     let namespace = client.default_namespace().to_owned();
     let sizes = Sizes::default();
@@ -52,7 +53,7 @@ pub(super) fn fitting(client: Client) -> Client {
     Client::new(service, namespace)
 }
 
-/// Asks for a page of no more than `most` objects.
+/// Requests a page of at most `most` objects.
 async fn page(
     client: &Client,
     sizes: &Sizes,
@@ -75,15 +76,11 @@ async fn page(
         }
         objects = (objects / FEWER).max(1);
         sizes.note(&path, objects, most);
-        tracing::debug!(
-            path,
-            objects,
-            "a page of a list is too large; asks for fewer objects"
-        );
+        tracing::debug!(path, objects, "list page too large, requesting fewer objects");
     }
 }
 
-/// What has failed below: the client above says again that it was a service.
+/// The inner error. The outer client wraps it as a service error again.
 fn plain(error: kube::Error) -> BoxError {
     match error {
         kube::Error::Service(error) => error,
@@ -91,7 +88,7 @@ fn plain(error: kube::Error) -> BoxError {
     }
 }
 
-/// Reads a body. None: it is too large.
+/// Reads a body; `None` if it is too large.
 async fn read(body: Body) -> Result<Option<Body>, BoxError> {
     match Limited::new(body, LARGEST).collect().await {
         Ok(read) => Ok(Some(Body::from(read.to_bytes()))),
@@ -100,15 +97,15 @@ async fn read(body: Body) -> Result<Option<Body>, BoxError> {
     }
 }
 
-/// How many objects a request for a page of a list asks for at most; none if it is no such
-/// request, or asks for a single object.
+/// How many objects a request for a page of a list asks for at most; `None` if it is another kind
+/// of request, or asks for a single object.
 fn limit(method: &Method, uri: &Uri) -> Option<u32> {
     let query = uri.query().filter(|_| method == Method::GET)?;
     let limit = query.split('&').find_map(|pair| pair.strip_prefix("limit="))?;
     limit.parse().ok().filter(|limit| *limit > 1)
 }
 
-/// The request, for so many objects.
+/// The request, with this limit.
 fn of(parts: &Parts, objects: u32) -> Result<Request<Body>, http::Error> {
     let query = parts.uri.query().unwrap_or_default().split('&');
     let query: Vec<_> = query
@@ -125,8 +122,7 @@ fn of(parts: &Parts, objects: u32) -> Result<Request<Body>, http::Error> {
     Ok(Request::from_parts(parts, Body::empty()))
 }
 
-/// With how many objects the next page of each list is asked for, if all that are wanted would
-/// be too large.
+/// The limit for the next page of each list whose usual page would be too large.
 #[derive(Clone, Default)]
 struct Sizes(Arc<Mutex<HashMap<String, u32>>>);
 

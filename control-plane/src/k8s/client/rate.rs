@@ -1,15 +1,15 @@
-//! Rates of requests to the API server, if they are limited: by `--kube-api-qps` and
-//! `--kube-api-burst`, by `clientConnection` of the file, and by Ray's controllers.
+//! Rate limits for requests to the API server, set by `--kube-api-qps` and `--kube-api-burst`, by
+//! `clientConnection` of the config file, and by Ray's controllers.
 //!
 //! Promises:
 //! - Each kind has a rate in the long run and a burst (GCRA, ITU-T I.371). Requests are sent in the
 //!   order in which they came, and none is lost.
 //! - A kind has a rate of its own, as each client of controller-runtime has: a thousand events do
 //!   not delay a JobSet's status.
-//! - Requests about objects of namespaces may share one rate until a shutdown. Each namespace then
-//!   waits in a line of its own, and any of them may be next.
-//! - Requests that others wait for are not limited. A leader that could not renew its Lease would
-//!   end, and a caller is to learn soon if it is let in.
+//! - Requests about namespaced objects may share one rate until a shutdown. Each namespace then has
+//!   its own queue, and any of the queues may be next.
+//! - Requests that others wait for are not limited. A leader that cannot renew its Lease ends, and
+//!   a caller needs to know soon if it is authorized.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex as Lock, PoisonError};
@@ -27,22 +27,22 @@ use crate::config::settings::RequestRate;
 #[cfg(test)]
 mod tests;
 
-/// A time between two requests that is longer than this is not what somebody meant, and one without
-/// end would end no wait.
+/// The longest time between two requests. A longer one is a mistake, and an infinite one would
+/// never end.
 const LONGEST: Duration = Duration::from_secs(1000);
-/// Leases, and who callers are and what they may.
+/// Leases, authentication and authorization reviews.
 const UNLIMITED: [&str; 3] = [
     "/apis/coordination.k8s.io/",
     "/apis/authentication.k8s.io/",
     "/apis/authorization.k8s.io/",
 ];
-/// Kinds with a rate of their own: several times as many as the control plane asks for. All others
-/// share one.
+/// How many kinds have a rate of their own: several times as many as the control plane requests.
+/// All others share one.
 const KINDS: usize = 64;
 
 struct Rate {
     limit: Arc<SharedRateLimit>,
-    /// Held by the request that waits: others wait for it.
+    /// Held by the first request in the queue; the others wait for the lock.
     turn: Mutex<()>,
 }
 
@@ -59,7 +59,7 @@ impl Rate {
         }
     }
 
-    /// The same rate, for requests that wait for no others than each other.
+    /// The same rate with a queue of its own.
     fn line(&self) -> Self {
         Self {
             limit: Arc::clone(&self.limit),
@@ -74,7 +74,7 @@ impl Rate {
     }
 }
 
-/// The rates of all kinds, of all clients that share them.
+/// The rates of all kinds, shared by several clients.
 #[derive(Clone)]
 pub(crate) struct Rates(Arc<Inner>);
 
@@ -84,11 +84,11 @@ struct Inner {
     /// By kind, or by namespace.
     rates: Lock<HashMap<String, Arc<Rate>>>,
     others: Arc<Rate>,
-    /// Once it is cancelled nothing waits any more.
+    /// Once cancelled, no request waits.
     shutdown: CancellationToken,
 }
 
-/// What has a rate.
+/// What each rate applies to.
 #[derive(Clone, Copy)]
 enum RateOf {
     EachKind,
@@ -97,12 +97,12 @@ enum RateOf {
 }
 
 impl Rates {
-    /// For each kind this one.
+    /// This rate for each kind.
     pub(crate) fn new(requests: RequestRate) -> Self {
         Self::of_what(requests, RateOf::EachKind, CancellationToken::new())
     }
 
-    /// This one for all kinds together, of what is about one namespace, until `shutdown`.
+    /// This rate for all kinds together, for requests about one namespace, until `shutdown`.
     pub(crate) fn together(requests: RequestRate, shutdown: CancellationToken) -> Self {
         Self::of_what(requests, RateOf::AllTogether, shutdown)
     }
@@ -117,14 +117,15 @@ impl Rates {
         }))
     }
 
-    /// That of requests to this path; none if they are not limited.
+    /// The rate of requests to this path; `None` if they are not limited.
     fn of(&self, path: &str) -> Option<Arc<Rate>> {
         if UNLIMITED.iter().any(|unlimited| path.starts_with(unlimited)) {
             return None;
         }
         let own = match self.0.has {
             RateOf::EachKind => kind(path).map(|(group, resource)| format!("{group}/{resource}")),
-            // Watches and their lists: they are few.
+            // Cluster-wide requests, which are watches and their lists, are not limited: they are
+            // few.
             RateOf::AllTogether => Some(namespace(path)?.to_owned()),
         };
         let Some(own) = own else {
@@ -138,7 +139,7 @@ impl Rates {
             RateOf::EachKind if rates.len() >= KINDS => return Some(Arc::clone(&self.0.others)),
             RateOf::EachKind => Rate::new(self.0.requests),
             RateOf::AllTogether => {
-                // Only those that somebody waits in are needed.
+                // Only queues with a waiting request are needed.
                 rates.retain(|_, rate| Arc::strong_count(rate) > 1);
                 self.0.others.line()
             }
@@ -147,14 +148,14 @@ impl Rates {
     }
 }
 
-/// The namespace that a path is about; nothing if it is about none, or all.
+/// The namespace of a path; `None` if the path is cluster-wide.
 fn namespace(path: &str) -> Option<&str> {
     let (_, below) = path.split_once("/namespaces/")?;
     below.split('/').next().filter(|name| !name.is_empty())
 }
 
-/// Group and resource that a path is about, whatever the version, the namespace and the
-/// subresource; nothing if it is about none, as discovery is.
+/// Group and resource of a path, regardless of version, namespace and subresource; `None` if it has
+/// none, as in discovery.
 fn kind(path: &str) -> Option<(&str, &str)> {
     let mut parts = path.strip_prefix('/')?.split('/');
     let group = match parts.next()? {
@@ -169,13 +170,13 @@ fn kind(path: &str) -> Option<(&str, &str)> {
     }
     let _namespace = parts.next();
     match parts.next() {
-        // Of the namespace itself.
+        // The namespace object itself.
         None | Some("" | "status" | "finalize") => Some((group, first)),
         Some(resource) => Some((group, resource)),
     }
 }
 
-/// The client, at these rates.
+/// Limits the client to these rates.
 pub(crate) fn limited(client: Client, rates: Rates) -> Client {
     let namespace = client.default_namespace().to_owned();
     let service = tower::service_fn(move |request: Request<Body>| {

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn the_definition_says_which_control_plane_installed_it() {
+fn the_definition_records_the_version_of_the_control_plane() {
     let version = JOBSET_DEFINITION.version().unwrap();
     assert!(
         version
@@ -19,10 +19,10 @@ fn the_definition_says_which_control_plane_installed_it() {
 }
 
 #[test]
-fn what_was_forbidden_is_not_tried_again() {
+fn a_forbidden_write_is_not_retried() {
     let failed = |code| {
         let status = kube::core::Status::failure("no", "no").with_code(code);
-        CrdError::Api(kube::Error::Api(status.boxed())).may_pass()
+        CrdError::Api(kube::Error::Api(status.boxed())).is_transient()
     };
     assert_eq!([403, 404, 422].map(failed), [false; 3]);
     assert_eq!([409, 429, 500, 503].map(failed), [true; 4]);
@@ -69,9 +69,9 @@ fn a_definition_that_has_just_changed_takes_a_while_to_hold() {
         ]),
         ..ObjectMeta::default()
     };
-    let left = |meta: &ObjectMeta, second| taking_hold(meta, at(second)).as_secs();
+    let left = |meta: &ObjectMeta, second| propagation(meta, at(second)).as_secs();
     assert_eq!([100, 102, 105, 200].map(|now| left(&meta, now)), [5, 3, 0, 0]);
-    // Before it was changed, by this machine's clock.
+    // This machine's clock shows a time before the change.
     assert_eq!(left(&meta, 50), 5);
     meta.generation = Some(1);
     assert_eq!(left(&meta, 100), 0, "there was none before it");
@@ -88,7 +88,7 @@ fn the_definitions_of_ray_can_be_read() {
 
 /// KubeRay's own definitions have more fields, and are not replaced.
 #[test]
-fn a_definition_of_kuberay_is_left_alone() {
+fn a_definition_of_kuberay_is_left_unchanged() {
     let [ours, ..] = RAY_DEFINITIONS.map(|definition| definition.at(&definition.version().unwrap()).unwrap());
     let mut theirs = ours.clone();
     theirs["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["autoscalerOptions"] =

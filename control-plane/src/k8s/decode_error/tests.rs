@@ -20,7 +20,7 @@ fn pod(spec: Value) -> Value {
 }
 
 #[test]
-fn the_field_its_value_and_what_it_must_be_are_named() {
+fn an_error_names_the_field_its_value_and_the_expected_type() {
     let replicas = |value: Value| said(json!({"name": "w", "replicas": value, "template": {}}));
     const REPLICAS: &str = "spec.replicatedJobs[0].replicas: Invalid value:";
     for (value, expected) in [
@@ -76,7 +76,7 @@ fn the_field_its_value_and_what_it_must_be_are_named() {
 }
 
 #[test]
-fn what_is_missing_is_required_and_the_rest_is_said_as_it_is() {
+fn a_missing_field_is_required_and_other_errors_are_passed_on() {
     assert_eq!(
         in_words("spec", "missing field `name`"),
         "spec.name: Required value"

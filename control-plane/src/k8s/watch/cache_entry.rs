@@ -1,17 +1,16 @@
-//! Entries of caches, and what is asked of them. Kubernetes' own metadata takes 400 bytes of each,
-//! mostly empty.
+//! What every cached object provides. Entries are slim: Kubernetes' own metadata takes 400 bytes
+//! each, mostly empty.
 
 use std::fmt::Debug;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Resource;
 use kube::runtime::reflector::Lookup;
 use kube::runtime::watcher::Event;
 
-use super::own_writes::version;
-
 /// An object in a cache.
 pub(super) trait CacheEntry: Lookup<DynamicType = ()> + Clone + Debug + Send + Sync + 'static {
-    /// Its version, higher than that of all former states. 0: unknown.
+    /// Its version, which increases with every change. 0 if unknown.
     fn revision(&self) -> u64;
 
     /// Its name; empty if it has none.
@@ -29,7 +28,15 @@ where
     }
 }
 
-/// The same event, of something else.
+/// The version of an object. Versions of one resource are ordered (Kubernetes KEP-5504).
+pub(crate) fn version(meta: &ObjectMeta) -> u64 {
+    meta.resource_version
+        .as_deref()
+        .and_then(|version| version.parse().ok())
+        .unwrap_or(0)
+}
+
+/// Maps the object of an event.
 pub(crate) fn mapped<A, B>(event: Event<A>, of: impl FnOnce(A) -> B) -> Event<B> {
     match event {
         Event::Init => Event::Init,
@@ -40,8 +47,7 @@ pub(crate) fn mapped<A, B>(event: Event<A>, of: impl FnOnce(A) -> B) -> Event<B>
     }
 }
 
-/// The names by which the API server knows the kind that a type was read from: of `Resource`, and
-/// of `Lookup`.
+/// The API names of the kind that a type was read from, for `Resource` and for `Lookup`.
 macro_rules! same_kind_as {
     ($kind:ty) => {
         fn kind(kind: &()) -> std::borrow::Cow<'_, str> {
@@ -63,8 +69,7 @@ macro_rules! same_kind_as {
 }
 pub(crate) use same_kind_as;
 
-/// How a cache looks up what is kept of an object: by the field that has its name, and its
-/// `namespace`.
+/// How a cache looks up an entry: by the field with its name, and by its `namespace`.
 macro_rules! known_by_name {
     ($kind:ty, $($name:ident).+) => {
         type DynamicType = ();

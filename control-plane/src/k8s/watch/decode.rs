@@ -1,5 +1,5 @@
-//! The JobSets that can be read. Those that cannot are reported: in the log, and as an Event on the
-//! object.
+//! The JobSets that can be decoded. Those that cannot are reported in the log and as an event on
+//! the object.
 
 use std::collections::{HashMap, HashSet};
 use std::future::ready;
@@ -15,20 +15,20 @@ use super::namespace_budget::{Budget, within};
 use super::packed::{PackedJobSet, Unreadable};
 use crate::k8s::apply::events::{self, Queue};
 
-/// Objects that are remembered of those for which there is no room.
+/// How many objects that exceeded the memory budget are remembered.
 const MOST_REPORTED: usize = 4096;
-/// Reason of the Event on a JobSet that cannot be read.
+/// Reason of the event on a JobSet that cannot be decoded.
 const UNREADABLE: &str = "UnreadableJobSet";
 
-/// Reason of the Event on an object for which there is no room.
+/// Reason of the event on an object that exceeds the memory budget.
 pub(crate) const NO_ROOM: &str = "NoRoom";
 
-/// All JobSets. One that cannot be read is treated as absent: nothing is done about it or to it. So
-/// is one for which there is no room.
+/// All JobSets. One that cannot be decoded, or exceeds the memory budget, counts as absent: it is
+/// not touched.
 pub(super) fn jobsets(
     client: &Client,
     budget: Budget,
-    news: Queue,
+    events: Queue,
 ) -> impl Stream<Item = watcher::Result<Event<PackedJobSet>>> + Send + use<> {
     let api = Api::<PackedJobSet>::all(client.clone());
     let begin = move || patient(watcher(api.clone(), watcher::Config::default())).boxed();
@@ -36,18 +36,18 @@ pub(super) fn jobsets(
     within(
         (budget.clone(), budget.clone()),
         begin,
-        left_out(budget, news.clone()),
+        left_out(budget, events.clone()),
     )
     .filter_map(move |event| {
         let event = event.map(|event| {
             reported.follow(&event);
             let (event, unreadable) = split(event);
-            // A new list brings the same objects again.
+            // A new list contains the same objects again.
             if let Some((object, error)) = unreadable
-                && reported.is_news(&object)
+                && reported.is_new(&object)
             {
-                let why = format!("this JobSet cannot be read and is left alone: {error}");
-                leave_alone(&news, &object, UNREADABLE, why);
+                let why = format!("this JobSet cannot be decoded and is ignored: {error}");
+                ignore(&events, &object, UNREADABLE, why);
             }
             event
         });
@@ -55,8 +55,8 @@ pub(super) fn jobsets(
     })
 }
 
-/// Tells of objects for which there is no room, once for each change of what they ask for.
-pub(crate) fn left_out<K>(budget: Budget, news: Queue) -> impl FnMut(&K, bool) + Send
+/// Reports objects that exceed the memory budget, once for each generation.
+pub(crate) fn left_out<K>(budget: Budget, events: Queue) -> impl FnMut(&K, bool) + Send
 where
     K: Resource<DynamicType = ()>,
 {
@@ -66,22 +66,22 @@ where
             return;
         }
         reported.bound();
-        if reported.is_news(object) {
+        if reported.is_new(object) {
             let why = format!(
-                "the JobSets and Ray resources of this namespace take more memory than the {} MiB that the control plane has for them; this one is left alone until others are \
+                "the JobSets and Ray resources of this namespace take more memory than its share of {} MiB; this one is ignored until others are \
                  removed (the share grows with the control plane's memory limit)",
                 budget.share >> 20
             );
-            leave_alone(&news, object, NO_ROOM, why);
+            ignore(&events, object, NO_ROOM, why);
         }
     }
 }
 
-/// The unreadable objects that were reported, and at which generation. What is gone is forgotten.
+/// The objects that were reported, with their generation. Objects that are gone are forgotten.
 #[derive(Default)]
 pub(crate) struct Reported {
     by_uid: HashMap<String, Option<i64>>,
-    /// What a list that is under way has brought of them.
+    /// UIDs that the current list has shown so far.
     listed: HashSet<String>,
 }
 
@@ -103,22 +103,22 @@ impl Reported {
         }
     }
 
-    /// Forgets everything if that is more than there may be. It is told again then.
+    /// Forgets everything at the limit. Objects are then reported again.
     fn bound(&mut self) {
         if self.by_uid.len() >= MOST_REPORTED {
             self.by_uid.clear();
         }
     }
 
-    /// True if nothing was said of this version of it yet.
-    pub(crate) fn is_news<K: Resource>(&mut self, object: &K) -> bool {
+    /// True if this generation was not reported yet.
+    pub(crate) fn is_new<K: Resource>(&mut self, object: &K) -> bool {
         let meta = object.meta();
         let uid = meta.uid.clone().unwrap_or_default();
         self.by_uid.insert(uid, meta.generation) != Some(meta.generation)
     }
 }
 
-/// Tells readable from unreadable objects.
+/// Separates objects that cannot be decoded from the rest.
 fn split(event: Event<PackedJobSet>) -> (Option<Event<PackedJobSet>>, Option<(PackedJobSet, Unreadable)>) {
     let (Event::InitApply(object) | Event::Apply(object)) = &event else {
         return (Some(event), None);
@@ -133,16 +133,16 @@ fn split(event: Event<PackedJobSet>) -> (Option<Event<PackedJobSet>>, Option<(Pa
     }
 }
 
-/// Tells that an object is left alone: in the log, and as an Event.
-pub(crate) fn leave_alone<K>(news: &Queue, object: &K, reason: &str, why: String)
+/// Reports that an object is ignored, in the log and as an event.
+pub(crate) fn ignore<K>(events: &Queue, object: &K, reason: &str, why: String)
 where
     K: Resource<DynamicType = ()>,
 {
     let (regarding, event) = fault(object, reason, why);
-    news.add(regarding, event);
+    events.add(regarding, event);
 }
 
-/// Logs what is wrong with an object, and makes the Event of it.
+/// Logs what is wrong with an object and builds the event about it.
 pub(crate) fn fault<K>(object: &K, reason: &str, why: String) -> (ObjectReference, plan::Event)
 where
     K: Resource<DynamicType = ()>,
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_read_passes_unchanged() {
+    fn readable_objects_pass_unchanged() {
         assert!(matches!(
             split(Event::Apply(good())),
             (Some(Event::Apply(_)), None)
@@ -226,20 +226,20 @@ mod tests {
     }
 
     #[test]
-    fn each_version_of_an_object_is_reported_once_and_what_is_gone_is_forgotten() {
+    fn each_version_of_an_object_is_reported_once_and_deleted_objects_are_forgotten() {
         let mut reported = Reported::default();
         let version = |generation| read_at(generation, json!({"replicatedJobs": "none"}));
-        for (generation, news) in [(1, true), (1, false), (2, true)] {
-            assert_eq!(reported.is_news(&version(generation)), news, "{generation}");
+        for (generation, is_new) in [(1, true), (1, false), (2, true)] {
+            assert_eq!(reported.is_new(&version(generation)), is_new, "{generation}");
         }
         // A list that brings it again.
         for event in [Event::Init, Event::InitApply(version(2)), Event::InitDone] {
             reported.follow(&event);
         }
-        assert!(!reported.is_news(&version(2)));
+        assert!(!reported.is_new(&version(2)));
         reported.follow(&Event::Delete(version(2)));
         assert!(reported.by_uid.is_empty());
-        reported.is_news(&version(2));
+        reported.is_new(&version(2));
         for event in [Event::<PackedJobSet>::Init, Event::InitDone] {
             reported.follow(&event);
         }

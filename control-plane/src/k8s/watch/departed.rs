@@ -1,9 +1,8 @@
-//! Jobs that had completed when they were removed, until the status of their JobSet says that they
-//! have.
+//! Jobs that were removed after they completed, until the status of their JobSet records that.
 //!
-//! Promises: what completes and is removed between two looks at a JobSet is seen by the next one,
-//! and by whoever knows an older status than the one that tells of it; no more than [`MOST`] are
-//! kept, the latest.
+//! Promises: a Job that completes and is removed between two reconciles is seen by the next one,
+//! even by a reader whose status is older than the one that records it. At most [`MOST`] are kept,
+//! the latest.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,12 +22,12 @@ use super::{PackedJobSet, packed};
 #[cfg(test)]
 mod tests;
 
-/// How many are kept, of a few hundred bytes each. Nearly all are written within milliseconds.
+/// How many are kept, at a few hundred bytes each. Nearly all are recorded within milliseconds.
 const MOST: usize = 10_000;
-/// How long one is kept that the status tells of: as long as somebody may know an older status.
+/// How long a recorded Job is kept, for readers with an older status.
 const KEPT: Duration = Duration::from_secs(60);
 
-/// One that is gone.
+/// A Job that is gone.
 struct DepartedJob {
     /// UID of its JobSet.
     jobset: String,
@@ -36,7 +35,7 @@ struct DepartedJob {
     since: Instant,
 }
 
-/// Those that may not be recorded yet, in the order in which they went.
+/// Jobs that may not be recorded yet, in the order of their removal.
 #[derive(Default)]
 pub(super) struct Departed(Mutex<VecDeque<DepartedJob>>);
 
@@ -45,12 +44,12 @@ impl Departed {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The watch shows that a Job is gone.
+    /// Adds a Job that the watch shows as deleted.
     pub(super) fn put(&self, jobsets: &Store<PackedJobSet>, job: &Job) {
         let Some(completed) = CompletedJob::of(job) else {
             return;
         };
-        // Many go with their JobSet.
+        // Many are deleted together with their JobSet.
         let jobset = jobset_of(job).and_then(|key| jobsets.get(&packed(&key)));
         let lives = |jobset: &Arc<PackedJobSet>| jobset.meta().deletion_timestamp.is_none();
         let uid = jobset.filter(lives).and_then(|jobset| jobset.meta().uid.clone());
@@ -69,12 +68,12 @@ impl Departed {
         });
     }
 
-    /// Those of a JobSet that have completed in its present restart attempt, without what its
-    /// status says already.
+    /// The Jobs that completed in the JobSet's current restart attempt and are not in its status
+    /// yet.
     pub(super) fn of(&self, jobset: &JobSet) -> Vec<Arc<Job>> {
         let mut all = self.locked();
         let uid = jobset.uid_str();
-        // As it nearly always is.
+        // The usual case.
         if !all.iter().any(|gone| gone.jobset == uid) {
             return Vec::new();
         }

@@ -1,4 +1,4 @@
-//! Follows one kind of object: event in, cache updated, watchers told.
+//! Follows one kind of object: an event comes in, the cache is updated, subscribers are notified.
 
 use std::collections::{HashMap, HashSet};
 use std::future::ready;
@@ -22,11 +22,11 @@ use super::own_writes::OwnWrites;
 #[cfg(test)]
 mod tests;
 
-/// The cached objects of one kind, by the JobSet that they belong to.
+/// The cached objects of one kind, by JobSet.
 #[derive(Default)]
 struct Index {
     of: HashMap<ObjectRef<JobSet>, Names>,
-    /// Changes so far.
+    /// The number of changes so far.
     changes: u64,
 }
 
@@ -34,12 +34,12 @@ struct Index {
 #[derive(Default)]
 struct Names {
     names: HashSet<String>,
-    /// The last change of any of the objects.
+    /// The number of the last change of any of the objects.
     changed: u64,
 }
 
 impl Index {
-    /// The objects of a JobSet, which are about to change.
+    /// The names of a JobSet's objects, to be changed.
     fn change(&mut self, jobset: ObjectRef<JobSet>) -> &mut Names {
         self.changes += 1;
         let names = self.of.entry(jobset).or_default();
@@ -54,7 +54,7 @@ pub(super) struct Cache<K: CacheEntry> {
     pub(super) recent: OwnWrites<K>,
     index: RwLock<Index>,
     /// True once the first list is complete. (The store's own signal wakes only the last of several
-    /// who wait for it.)
+    /// waiters.)
     ready: watch::Sender<bool>,
 }
 
@@ -86,7 +86,7 @@ impl<K: CacheEntry> Cache<K> {
         let _ = self.ready.subscribe().wait_for(|ready| *ready).await;
     }
 
-    /// What the watch shows of one JobSet.
+    /// The objects of a JobSet, as the watch shows them.
     pub(super) fn seen(&self, jobset: &ObjectRef<JobSet>) -> Vec<Arc<K>> {
         let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
         let Some(Names { names, .. }) = index.of.get(jobset) else {
@@ -99,8 +99,8 @@ impl<K: CacheEntry> Cache<K> {
             .collect()
     }
 
-    /// Another one with every change of what the watch shows of one JobSet. To be asked for before
-    /// that is read: then it is never newer than what was.
+    /// A number that changes whenever the watch shows a change of one JobSet. Read it before the
+    /// objects, so it is never newer than they are.
     pub(super) fn version(&self, jobset: &ObjectRef<JobSet>) -> u64 {
         let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
         index.of.get(jobset).map_or(0, |names| names.changed)
@@ -123,8 +123,8 @@ impl<K: CacheEntry> Cache<K> {
         }
     }
 
-    /// Updates the cache by one event; returns the JobSets that are concerned. They are to be told
-    /// after this.
+    /// Applies an event to the cache; returns the affected JobSets, which are to be notified after
+    /// this.
     fn apply(
         &self,
         writer: &mut Writer<K>,
@@ -145,37 +145,37 @@ impl<K: CacheEntry> Cache<K> {
                         listed.entry(jobset).or_default().insert(object.named());
                     }
                 }
-                // At once: who reads meanwhile finds what is there by its old names, and never that
-                // nothing is there.
+                // Replaced at once: a concurrent reader finds the old names, and never an empty
+                // set.
                 let mut index = self.index.write().unwrap_or_else(PoisonError::into_inner);
                 let before = std::mem::take(&mut index.of);
                 for (jobset, names) in listed {
                     index.change(jobset).names = names;
                 }
                 let gone = before.into_keys().filter(|jobset| !index.of.contains_key(jobset));
-                let concerned = gone.chain(index.of.keys().cloned()).collect();
+                let affected = gone.chain(index.of.keys().cloned()).collect();
                 drop(index);
                 self.ready.send_replace(true);
-                concerned
+                affected
             }
             Event::Apply(object) => {
                 let before = self.store.get(&ObjectRef::from(object));
                 writer.apply_watcher_event(event);
                 let jobset = owner(object);
-                let mut concerned = Vec::new();
-                // Somebody may have changed its label.
+                let mut affected = Vec::new();
+                // Another client may have changed its label.
                 if let Some(before) = before.and_then(|before| owner(&before))
                     && jobset.as_ref() != Some(&before)
                 {
                     self.remove(&before, &object.named());
-                    concerned.push(before);
+                    affected.push(before);
                 }
                 if let Some(jobset) = jobset {
                     self.add(jobset.clone(), object.named());
                     self.recent.confirm(&jobset, object);
-                    concerned.push(jobset);
+                    affected.push(jobset);
                 }
-                concerned
+                affected
             }
             Event::Delete(object) => {
                 writer.apply_watcher_event(event);
@@ -190,24 +190,24 @@ impl<K: CacheEntry> Cache<K> {
     }
 }
 
-/// How one kind is followed.
+/// How to follow one kind.
 pub(super) struct Follow<K: CacheEntry> {
     pub(super) kind: &'static str,
     pub(super) cache: Arc<Cache<K>>,
     pub(super) writer: Writer<K>,
     pub(super) owner: fn(&K) -> Option<ObjectRef<JobSet>>,
-    pub(super) told: Vec<Subscriber<K>>,
+    pub(super) subscribers: Vec<Subscriber<K>>,
 }
 
-/// Somebody who is told which JobSets are concerned.
+/// A queue for the affected JobSets.
 pub(super) struct Subscriber<K> {
     pub(super) notifier: Notifier<ObjectRef<JobSet>>,
-    /// Which objects are of interest. A complete list always is.
+    /// True for objects whose changes matter. A complete list always matters.
     pub(super) of: fn(&K) -> bool,
 }
 
 impl<K> Subscriber<K> {
-    /// One who is told of every object.
+    /// A subscriber to every object.
     pub(super) fn all(notifier: &Notifier<ObjectRef<JobSet>>) -> Self {
         Self {
             notifier: notifier.clone(),
@@ -217,7 +217,7 @@ impl<K> Subscriber<K> {
 }
 
 impl<K: CacheEntry> Follow<K> {
-    /// Follows `events`, which never end and back off by themselves, until `shutdown`.
+    /// Follows `events`, which never end and back off on their own, until `shutdown`.
     pub(super) async fn run(
         self,
         events: impl Stream<Item = Result<Event<K>, watcher::Error>> + Send,
@@ -226,8 +226,8 @@ impl<K: CacheEntry> Follow<K> {
         self.run_with(events, shutdown, |_| {}).await;
     }
 
-    /// The same; `followed` hears of each event once the cache shows it, and before anybody is
-    /// told.
+    /// The same; `followed` is called with each event after the cache shows it and before
+    /// subscribers are notified.
     pub(super) async fn run_with(
         mut self,
         events: impl Stream<Item = Result<Event<K>, watcher::Error>> + Send,
@@ -239,18 +239,18 @@ impl<K: CacheEntry> Follow<K> {
         while let Some(event) = events.next().await {
             match event {
                 Ok(event) => {
-                    let concerned = self.cache.apply(&mut self.writer, &event, self.owner);
+                    let affected = self.cache.apply(&mut self.writer, &event, self.owner);
                     followed(&event);
                     if matches!(event, Event::InitDone) {
                         health.recovered(self.kind, self.cache.store.len());
                     }
-                    for told in &self.told {
+                    for subscriber in &self.subscribers {
                         let of_interest = match &event {
-                            Event::Apply(object) | Event::Delete(object) => (told.of)(object),
+                            Event::Apply(object) | Event::Delete(object) => (subscriber.of)(object),
                             Event::Init | Event::InitApply(_) | Event::InitDone => true,
                         };
                         if of_interest {
-                            told.notifier.extend(concerned.iter().cloned());
+                            subscriber.notifier.extend(affected.iter().cloned());
                         }
                     }
                 }
@@ -260,7 +260,7 @@ impl<K: CacheEntry> Follow<K> {
     }
 }
 
-/// Says once that a watch is in trouble, and how.
+/// Logs once that a watch fails, and why.
 #[derive(Default)]
 pub(crate) struct Health {
     trouble: Option<String>,
@@ -295,24 +295,24 @@ impl Health {
     }
 }
 
-/// The events of a watch that is tried again when it fails: soon, and ever more slowly only to a
-/// point, for what waits for it is behind by as much.
+/// The events of a watch that is retried when it fails, first soon, then less often. The longest
+/// wait is short, since every subscriber lags by as much.
 ///
-/// A version that the API server does not know any more (410) is what follows when it comes back:
-/// that is answered by a list, which needs no wait. But only once for each, since a server may
-/// refuse what it has just given.
+/// Status 410 means that the API server no longer knows the version, as after its restart. The
+/// answer is a new list without delay, but only once in a row: a server may refuse the version that
+/// it just returned.
 pub(crate) fn patient<K: Send>(
     events: impl Stream<Item = watcher::Result<Event<K>>> + Send,
 ) -> impl Stream<Item = watcher::Result<Event<K>>> + Send {
-    let mut listed_anew = false;
+    let mut relisted = false;
     let events = events.filter_map(move |event| {
         let again = match &event {
-            Err(watcher::Error::WatchError(status)) if status.code == 410 && !listed_anew => {
-                listed_anew = true;
+            Err(watcher::Error::WatchError(status)) if status.code == 410 && !relisted => {
+                relisted = true;
                 true
             }
             Ok(Event::Apply(_) | Event::Delete(_)) => {
-                listed_anew = false;
+                relisted = false;
                 false
             }
             _ => false,
@@ -322,8 +322,8 @@ pub(crate) fn patient<K: Send>(
     events.backoff(backoff())
 }
 
-/// Waits between attempts of a watch that fails: short at first, for a control plane often starts
-/// before what it needs.
+/// The waits between attempts of a failing watch. They start short, since a control plane often
+/// starts before what it needs.
 fn backoff() -> watcher::ExponentialBackoff {
     backon::ExponentialBuilder::default()
         .with_min_delay(Duration::from_millis(500))

@@ -1,18 +1,18 @@
-//! What is kept of a Job: its name, and what is read of it as text, a third of the memory of what
-//! the text says.
+//! What the cache keeps of a Job: its name, and the fields that are read, as text. The text takes a
+//! third of the memory of the parsed object.
 
 use k8s_openapi::api::batch::v1::Job;
 use kube::runtime::reflector::{Lookup, ObjectRef};
 use kube::runtime::watcher::Event;
 use lockstep_api::JobSet;
 
+use super::cache_entry::version;
 use super::cache_entry::{CacheEntry, known_by_name, mapped};
 use super::follow::jobset_of;
 use super::lean::Lean;
 use super::namespace_budget::Weighs;
-use super::own_writes::version;
 
-/// Bytes of a Job that is not unusual: one has a few hundred.
+/// The most bytes of a usual Job, which has a few hundred.
 const USUAL: usize = 8 << 10;
 
 /// A Job in the cache.
@@ -27,7 +27,7 @@ pub(super) struct PackedJob {
 }
 
 impl PackedJob {
-    /// Packs a Job as the API server has answered it, or as it was parsed leanly.
+    /// Packs a Job from an answer of the API server, or as it was parsed leanly.
     pub(super) fn of(job: &Job) -> Self {
         Self {
             name: job.metadata.name.as_deref().unwrap_or_default().into(),
@@ -39,13 +39,13 @@ impl PackedJob {
         }
     }
 
-    /// Reads it.
+    /// Parses the Job.
     pub(super) fn unpack(&self) -> Option<Job> {
         let Lean(job) = serde_json::from_slice(&self.text).ok()?;
         Some(job)
     }
 
-    /// Bytes of what is kept of it.
+    /// The bytes that are kept.
     pub(super) fn size(&self) -> usize {
         self.text.len()
     }
@@ -55,7 +55,7 @@ impl PackedJob {
     }
 }
 
-/// The same event, of what is kept.
+/// The event with the packed Job.
 pub(super) fn packed(event: Event<Job>) -> Event<PackedJob> {
     mapped(event, |job| PackedJob::of(&job))
 }
@@ -71,7 +71,7 @@ impl Weighs for PackedJob {
         self.size().saturating_add(size_of::<Self>())
     }
 
-    /// A JobSet one of whose Jobs is not seen cannot be looked after.
+    /// Usual Jobs have a budget of their own: a JobSet with a hidden Job cannot be reconciled.
     fn is_usual(&self) -> bool {
         self.size() <= USUAL
     }
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_of_a_job_is_what_is_kept_of_it() {
+    fn a_packed_job_keeps_every_field_that_is_read() {
         let Event::Apply(kept) = packed(Event::Apply(seen())) else {
             panic!("another event")
         };

@@ -1,8 +1,8 @@
-//! Objects of which only what is read here is parsed.
+//! Objects that are parsed only in part.
 //!
-//! Most of what the API server says of an object is of no interest to the control plane: who
-//! manages which field, the containers of a Job's pods, their environment. A [`Lean`] object skips
-//! that while it is parsed, which takes a fraction of the time, and of the memory.
+//! Most fields of an object do not concern the control plane: who manages which field, the
+//! containers of a Job's pods, their environment. Parsing a [`Lean`] object skips them, which takes
+//! a fraction of the time and memory.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,18 +26,18 @@ mod owners;
 #[cfg(test)]
 mod tests;
 
-/// An object as it is read here. What is not read is missing; it is written whole.
+/// An object of which only some fields are parsed; the others are unset. It is serialized as it is.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Lean<K>(pub(crate) K);
 
-/// The same event, of the object itself.
+/// The event with the object itself.
 pub(super) fn whole<K>(event: Event<Lean<K>>) -> Event<K> {
     mapped(event, |Lean(object)| object)
 }
 
-/// A kind that is read in part.
+/// A kind that is parsed in part.
 pub(crate) trait Slim: Resource<DynamicType = ()> + Sized {
-    /// What is read of it.
+    /// The fields that are parsed.
     type Seen: for<'de> Deserialize<'de> + Into<Self>;
 }
 
@@ -68,7 +68,7 @@ impl<K: Slim> Resource for Lean<K> {
     }
 }
 
-/// Metadata without the bookkeeping of field managers and of kubectl.
+/// Metadata without the bookkeeping of field managers and kubectl.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Meta {
@@ -108,7 +108,7 @@ impl From<Meta> for ObjectMeta {
     }
 }
 
-/// What tells a child object apart, and the labels that are read.
+/// The identity of a child object, and the labels that are read.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct ChildMeta {
@@ -140,7 +140,7 @@ impl From<ChildMeta> for ObjectMeta {
     }
 }
 
-/// An object of which nothing but the metadata is read.
+/// An object of which only the metadata is parsed.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Child {
@@ -173,8 +173,9 @@ impl From<Child> for PersistentVolumeClaim {
     }
 }
 
-/// A Job's numbers, policies and conditions; and of its pod template the marks of in-place restarts
-/// and of gangs, and the lists that a resume adds to. A merge patch touches nothing else there.
+/// A Job's numbers, policies and conditions. Of its pod template: the annotations for in-place
+/// restarts and gangs, and the lists that a resume appends to. A merge patch changes nothing else
+/// there.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct SeenJob {
@@ -204,7 +205,7 @@ struct SeenTemplate {
     spec: Option<SeenLists>,
 }
 
-/// How the pods restart in place, and the gang that they belong to.
+/// The annotations for in-place restarts and gangs.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct SeenMark {
@@ -265,7 +266,7 @@ impl From<SeenJobSpec> for JobSpec {
     }
 }
 
-/// A pod without its spec, but for where it runs and what keeps it from having agents.
+/// A pod; of its spec only the node and whatever prevents agents.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct SeenPod {
@@ -306,7 +307,7 @@ impl From<SeenPod> for Pod {
     }
 }
 
-/// Written by kubectl: a copy of the whole object.
+/// kubectl's annotation with a copy of the whole object.
 pub(super) const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// The labels of Jobs, Services and claims that are read.
@@ -343,14 +344,14 @@ fn child_labels<'de, D: Deserializer<'de>>(
     deserializer.deserialize_option(Wanted::by(|key| CHILD_LABELS.contains(&key)))
 }
 
-/// The first entries of a map, or of null, whose keys are wanted.
+/// Parses the first `most` entries of an optional map whose keys are wanted.
 struct Wanted {
     is_wanted: fn(&str) -> bool,
     most: usize,
 }
 
 impl Wanted {
-    /// All whose keys are wanted.
+    /// All entries whose keys are wanted.
     fn by(is_wanted: fn(&str) -> bool) -> Self {
         Self {
             is_wanted,
@@ -358,7 +359,7 @@ impl Wanted {
         }
     }
 
-    /// So many, whatever their keys are.
+    /// The first `most` entries with any key.
     fn first(most: usize) -> Self {
         Self {
             is_wanted: |_| true,

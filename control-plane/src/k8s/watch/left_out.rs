@@ -1,9 +1,9 @@
-//! JobSets of which something is left out of the cache because there is no room for it. What is
-//! decided about one of which not all is seen would be wrong.
+//! JobSets that have objects left out of the cache for lack of memory. Decisions about such a
+//! JobSet would be wrong.
 //!
-//! Promises: a JobSet is known to be seen in part before the cache lacks something of it, and until
-//! the cache has all of it again. Who reads the cache asks before and after: what it reads is whole
-//! if neither answer was that something is left out.
+//! Promises: a JobSet is marked as incomplete before the cache lacks one of its objects, and until
+//! the cache has all of them again. Readers of the cache ask before and after: what they read is
+//! complete if both answers are no.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,11 +15,11 @@ use lockstep_api::JobSet;
 #[cfg(test)]
 mod tests;
 
-/// Names of one namespace that are kept. Where more is left out nothing in that namespace is known
-/// to be whole until the next list.
+/// The most names that are kept of one namespace. Beyond it no JobSet of the namespace counts as
+/// complete until the next list.
 pub(super) const MOST: usize = 10_000;
 
-/// What is left out, by namespace.
+/// The objects that are left out, by namespace.
 #[derive(Default)]
 struct Names(HashMap<String, NamespaceNames>);
 
@@ -27,16 +27,16 @@ struct Names(HashMap<String, NamespaceNames>);
 struct NamespaceNames {
     /// The JobSet of each object.
     of: HashMap<String, String>,
-    /// Objects of each JobSet.
+    /// The number of objects left out of each JobSet.
     counts: HashMap<String, usize>,
-    /// True if more is left out than is kept here.
+    /// True if more objects are left out than there are names here.
     is_full: bool,
 }
 
 impl Names {
     fn insert(&mut self, jobset: &ObjectRef<JobSet>, name: &str) {
         let namespace = jobset.namespace.as_deref().unwrap_or_default();
-        // Somebody may have changed its label.
+        // Another client may have changed its label.
         self.remove(namespace, name);
         let names = self.0.entry(namespace.to_owned()).or_default();
         if names.of.len() >= MOST {
@@ -70,17 +70,17 @@ impl Names {
     }
 }
 
-/// Those of one watch.
+/// The objects that one watch leaves out.
 #[derive(Default)]
 pub(super) struct LeftOut(Mutex<State>);
 
 #[derive(Default)]
 struct State {
     now: Names,
-    /// Those that a list has brought so far, while one is under way. The cache shows nothing of the
-    /// list before it is complete.
+    /// The objects left out of the current list so far. The cache shows nothing of a list before it
+    /// is complete.
     listed: Option<Names>,
-    /// Namespaces and names of what is no longer left out, once the cache shows that.
+    /// Namespaces and names of objects that are no longer left out once the cache shows them.
     ended: HashSet<(String, String)>,
 }
 
@@ -90,8 +90,8 @@ impl LeftOut {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Something of this JobSet is left out, or no longer will be once the cache has followed. To
-    /// be called before that.
+    /// Records that an object of this JobSet is left out, or no longer will be once the cache has
+    /// followed. Call this before the cache follows.
     pub(super) fn tell(&self, jobset: &ObjectRef<JobSet>, name: &str, is_left_out: bool) {
         let mut state = self.locked();
         let State { now, listed, ended } = &mut *state;
@@ -105,7 +105,7 @@ impl LeftOut {
         let namespace = jobset.namespace.as_deref().unwrap_or_default();
         match listed {
             Some(listed) => listed.remove(namespace, name),
-            // As it nearly always is.
+            // The usual case.
             None if now.0.is_empty() => {}
             None => {
                 ended.insert((namespace.to_owned(), name.to_owned()));
@@ -134,10 +134,10 @@ impl LeftOut {
         }
     }
 
-    /// True if something of this JobSet is left out.
+    /// True if any object of this JobSet is left out.
     pub(super) fn has(&self, jobset: &ObjectRef<JobSet>) -> bool {
         let state = self.locked();
-        // As it nearly always is.
+        // The usual case.
         !state.now.0.is_empty() && state.now.has(jobset)
     }
 }

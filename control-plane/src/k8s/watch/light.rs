@@ -1,10 +1,10 @@
-//! What is kept of a JobSet while its group or its gang is looked after: all that is decided by,
-//! and nothing else of the pod templates.
+//! What is kept of a JobSet while its group or gang runs: everything that decisions need, and
+//! nothing else of the pod templates.
 //!
-//! A volume of two bytes takes 3 kB once it is read, and a group lives for as long as its JobSet.
-//! What those who keep a JobSet ask of a template ([`in_place`], the needs of gangs) is answered by
-//! the light one as by the whole one. What is written to the API server is made from Jobs, or
-//! patches what changes.
+//! A volume of two bytes takes 3 kB once it is parsed, and a group lives as long as its JobSet. For
+//! every question that the keepers of a JobSet ask about a template ([`in_place`], the needs of
+//! gangs), the light JobSet gives the same answer as the whole one. Writes to the API server are
+//! made from Jobs or are patches.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use lockstep_core::jobset::in_place;
 #[cfg(test)]
 mod tests;
 
-/// The JobSet without what nobody who keeps it reads.
+/// The JobSet without the fields that its keepers do not read.
 #[must_use]
 pub fn light(mut jobset: JobSet) -> JobSet {
     for job in &mut jobset.spec.replicated_jobs {
@@ -32,7 +32,7 @@ pub fn light(mut jobset: JobSet) -> JobSet {
     jobset
 }
 
-/// What a light JobSet takes in memory, in objects of about 1 kB.
+/// The size of a light JobSet in memory, in units of about 1 kB.
 #[must_use]
 pub fn weight(light: &JobSet) -> usize {
     let text = serde_json::to_vec(light).unwrap_or_default();
@@ -40,8 +40,8 @@ pub fn weight(light: &JobSet) -> usize {
     objects.max(elements / 8).max(text.len() / 1024)
 }
 
-/// The Job without what nobody reads who keeps those of gangs: lists of its template, and its
-/// failure policy.
+/// The Job without the fields that gangs do not need: the lists of its template, and its failure
+/// policy.
 #[must_use]
 pub fn light_job(job: Arc<Job>) -> Arc<Job> {
     let mut job = Arc::unwrap_or_clone(job);
@@ -62,7 +62,7 @@ fn lighten(pod: &mut PodSpec) {
     {
         lighten_container(container);
     }
-    // Whether there is one is all that is asked.
+    // Only the presence of an entry matters.
     first(&mut pod.resource_claims, |_| true);
     first(&mut pod.topology_spread_constraints, |one| {
         one.when_unsatisfiable == "DoNotSchedule"
@@ -75,7 +75,7 @@ fn lighten(pod: &mut PodSpec) {
     pod.ephemeral_containers = None;
 }
 
-/// A volume that stands for those that are claims.
+/// One volume that stands for all volumes with claims.
 fn claim(volumes: &[Volume]) -> Option<Vec<Volume>> {
     let found = volumes
         .iter()
@@ -120,10 +120,10 @@ fn lighten_container(container: &mut Container) {
     });
 }
 
-/// Leaves the first item that is meant.
-fn first<T>(items: &mut Option<Vec<T>>, is_meant: impl Fn(&T) -> bool) {
+/// Keeps only the first matching item.
+fn first<T>(items: &mut Option<Vec<T>>, matches: impl Fn(&T) -> bool) {
     if let Some(items) = items {
-        items.retain(is_meant);
+        items.retain(matches);
         items.truncate(1);
     }
 }

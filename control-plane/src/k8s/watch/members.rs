@@ -1,6 +1,6 @@
-//! The pods of Jobs with exclusive placement, by Job: what placement reads of them and no more.
+//! The pods of Jobs with exclusive placement, by Job. Only what placement reads is kept.
 //!
-//! Costs nothing for other pods.
+//! Other pods cost nothing.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -14,8 +14,8 @@ use lockstep_core::jobset::placement::{Member, Role};
 #[cfg(test)]
 mod tests;
 
-/// A Job with exclusive placement. A pod that names another namespace's Job as its owner is no pod
-/// of that Job.
+/// A Job with exclusive placement. A pod whose owner reference names a Job of another namespace
+/// does not belong to it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct JobRef {
     namespace: String,
@@ -23,7 +23,7 @@ pub struct JobRef {
 }
 
 impl JobRef {
-    /// From what the API server says.
+    /// Creates a reference from a namespace and a UID.
     pub fn new(namespace: impl Into<String>, uid: impl Into<String>) -> Self {
         Self {
             namespace: namespace.into(),
@@ -31,7 +31,7 @@ impl JobRef {
         }
     }
 
-    /// Where the Job and its pods are.
+    /// The namespace of the Job and its pods.
     #[must_use]
     pub fn namespace(&self) -> &str {
         &self.namespace
@@ -49,16 +49,16 @@ pub type Members = BTreeMap<String, Member>;
 
 type Jobs = HashMap<JobRef, Members>;
 
-/// All of them.
+/// The pods of all such Jobs.
 #[derive(Default)]
 pub struct MembersByJob {
     jobs: RwLock<Jobs>,
-    /// A new list that is not complete yet.
+    /// The current list, which is not complete yet.
     listed: RwLock<Jobs>,
 }
 
 impl MembersByJob {
-    /// Calls `read` with the pods of a Job, if there are any.
+    /// Calls `read` with the pods of a Job if it has any.
     pub fn read<T>(&self, job: &JobRef, read: impl FnOnce(&Members) -> Option<T>) -> Option<T> {
         shared(&self.jobs).get(job).and_then(read)
     }
@@ -73,7 +73,7 @@ impl MembersByJob {
         .unwrap_or_default()
     }
 
-    /// This process has deleted a pod: it is not waited for that the watch shows it.
+    /// Marks a pod that this process deleted as dead before the watch shows it.
     pub fn deleted(&self, job: &JobRef, name: &str, uid: &str) {
         if let Some(members) = exclusive(&self.jobs).get_mut(job)
             && let Some(pod) = members.get_mut(name)
@@ -83,7 +83,7 @@ impl MembersByJob {
         }
     }
 
-    /// Updates the cache by what the watch of pods says; returns the Jobs to look at again.
+    /// Applies an event of the watch of pods; returns the Jobs to look at again.
     pub(crate) fn apply(&self, event: &Event<Pod>) -> Vec<JobRef> {
         match event {
             Event::Init => {
@@ -98,10 +98,11 @@ impl MembersByJob {
             }
             Event::InitDone => {
                 let listed = std::mem::take(&mut *exclusive(&self.listed));
-                // What the new list does not show needs no look: who is gone is in nobody's way.
-                let concerned = listed.keys().cloned().collect();
+                // Jobs that the new list does not show need no look: a pod that is gone blocks
+                // nothing.
+                let affected = listed.keys().cloned().collect();
                 *exclusive(&self.jobs) = listed;
-                concerned
+                affected
             }
             Event::Apply(pod) => match read(pod) {
                 Some((job, member)) => {

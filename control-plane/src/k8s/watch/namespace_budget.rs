@@ -1,16 +1,16 @@
-//! How much memory the cached objects of one namespace may take.
+//! Limits how much memory the cached objects of one namespace may take.
 //!
-//! Without a quota a tenant may create any number of objects, of 1.5 MB each, and caches keep what
-//! there is. So each namespace has a share of the memory of this process. What is beyond it is left
-//! out: it is as good as absent until there is room again.
+//! Without a quota a tenant may create any number of objects of 1.5 MB each, and caches keep all of
+//! them. So each namespace has a share of this process's memory. Objects beyond the share are left
+//! out: they count as absent until there is room again.
 //!
-//! Promises: no namespace takes more than its share and a quarter of it, nor all together more than
-//! there is and a quarter of that; objects of a usual size, of kinds that have one, are counted
-//! apart, and keep no other namespace's out; what is kept stays while it does not grow, for as long
-//! as this process runs; what is left out is seen again when it is changed, or when all are listed
-//! again because there is room, or because so much is left out that its names are not known: a
-//! minute later at first, and half an hour later if something of a namespace is left out again
-//! and again.
+//! Promises: no namespace takes more than its share plus a quarter, and all together take no more
+//! than the total plus a quarter. Objects of usual size, of kinds that have one, count separately
+//! and displace no other namespace's. A kept object stays while it does not grow, as long as this
+//! process runs. An object that is left out is seen again when it changes, or with the next list.
+//! There is a new list when there is room, or when too many objects were left out to know their
+//! names: a minute later at first, and up to half an hour later if a namespace keeps exceeding its
+//! share.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,44 +32,45 @@ mod account;
 #[cfg(test)]
 mod tests;
 
-/// The least time between a list and a look for room for what it has left out: at first, and at
-/// most if that goes on. A list is work for everybody.
+/// The shortest time between a list and the next check for room, at first and at most. A list is
+/// work for the API server and for this process.
 const LOOK: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(30 * 60));
 
-/// What a label, an annotation or an owner takes beside its text.
+/// The overhead of a label, an annotation or an owner beyond its text.
 const ENTRY: usize = 96;
 
-/// Bytes that a cached Job takes of a JobSet which names nothing unusually long. One JobSet of as
-/// many Jobs as it may have finds room in any process.
+/// The bytes of a cached Job of a JobSet without unusually long names. One JobSet with the maximum
+/// number of Jobs fits into any process.
 const USUAL_JOB: usize = 1100;
 
-/// An object that counts.
+/// An object that counts towards a budget.
 pub(crate) trait Weighs: Lookup<DynamicType = ()> + Send + 'static {
-    /// Bytes that it takes, about.
+    /// Its approximate size in bytes.
     fn bytes(&self) -> usize;
 
-    /// True if it has a usual size, and so counts in a budget of its own.
+    /// True if it has a usual size and so counts in a separate budget.
     fn is_usual(&self) -> bool {
         false
     }
 }
 
-/// What all that caches keep of tenants' objects may take. Cheap to clone.
+/// The budgets for tenants' objects in caches. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct NamespaceBudgets {
-    /// What tenants write: JobSets, and Ray's resources.
+    /// Objects that tenants write: JobSets and Ray's resources.
     pub(crate) written: Budget,
-    /// What is made for these and is not usual: Jobs, and the Services of Ray's heads.
+    /// Objects that are created for these and are of unusual size: Jobs, and the Services of Ray's
+    /// heads.
     pub(crate) made: Budget,
-    /// Jobs of a usual size. Nobody's keep another namespace's out.
+    /// Jobs of usual size. One namespace's do not displace another's.
     pub(crate) usual: Budget,
     /// JobSets with gangs and their Jobs, in kB.
     pub(crate) gangs: Budget,
 }
 
 impl NamespaceBudgets {
-    /// For a process that may take so many bytes. A MiB holds some 200 usual JobSets, or 1,000
-    /// Jobs.
+    /// Budgets for a process that may take `memory` bytes. A MiB holds about 200 usual JobSets, or
+    /// 1,000 Jobs.
     pub(crate) fn of(memory: usize) -> Self {
         Self {
             written: Budget::new(memory / 32, memory / 4),
@@ -86,13 +87,12 @@ impl Default for NamespaceBudgets {
     }
 }
 
-/// The memory for objects of some kinds, in bytes or what else they are weighed by. Cheap to clone;
-/// all clones share it.
+/// The memory for objects of some kinds, in bytes or another unit. Cheap to clone; clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Budget {
-    /// For those of one namespace.
+    /// The limit for one namespace.
     pub(crate) share: usize,
-    /// For those of all.
+    /// The limit for all namespaces together.
     all: usize,
     taken: Arc<Mutex<Usage>>,
 }
@@ -117,13 +117,13 @@ impl Budget {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes `bytes` in place of the `before` that the object took, if they fit. True if they did.
+    /// Replaces the `before` bytes that the object took by `bytes` if they fit. True if they did.
     pub(crate) fn takes(&self, namespace: &str, before: Option<usize>, bytes: usize) -> bool {
         let mut taken = self.locked();
         let of_namespace = taken.by_namespace.get(namespace).copied().unwrap_or(0);
         let others = of_namespace.saturating_sub(before.unwrap_or(0));
         let all_others = taken.sum.saturating_sub(before.unwrap_or(0));
-        // What is kept is not lost soon because its status grows.
+        // A kept object may grow, for example by its status.
         let slack = if before.is_some() { 4 } else { 0 };
         let more = |most: usize| most.saturating_add(most.checked_div(slack).unwrap_or(0));
         let fits = others.saturating_add(bytes) <= more(self.share)
@@ -136,7 +136,7 @@ impl Budget {
         fits
     }
 
-    /// Gives back what an object has taken that is no longer kept.
+    /// Releases the bytes of an object that is no longer kept.
     pub(crate) fn release(&self, namespace: &str, bytes: usize) {
         let mut taken = self.locked();
         let of_namespace = taken.by_namespace.get(namespace).copied().unwrap_or(0);
@@ -144,7 +144,7 @@ impl Budget {
         taken.sum = taken.sum.saturating_sub(bytes);
     }
 
-    /// True if there is room for so many bytes.
+    /// True if there is room for this many bytes.
     pub(crate) fn has(&self, namespace: &str, bytes: usize) -> bool {
         let taken = self.locked();
         let of_namespace = taken.by_namespace.get(namespace).copied().unwrap_or(0);
@@ -164,7 +164,7 @@ impl Usage {
     }
 }
 
-/// What metadata takes.
+/// The bytes that metadata takes.
 pub(crate) fn bytes_of(meta: &ObjectMeta) -> usize {
     let map = |map: &Option<std::collections::BTreeMap<String, String>>| {
         let entries = map.iter().flatten();
@@ -186,13 +186,13 @@ pub(crate) fn bytes_of(meta: &ObjectMeta) -> usize {
         .fold(0, usize::saturating_add)
 }
 
-/// The events of the watches that `begin` makes, without the objects that do not fit. Before anyone
-/// sees an event, `told` is called with its object and whether that is left out; it is not if it is
-/// kept, or gone. When there is room again, a new watch begins.
+/// The events of the watches that `begin` creates, without the objects that do not fit. Before an
+/// event is passed on, `tell` is called with its object and whether it is left out (false if it is
+/// kept or gone). When there is room again, a new watch begins.
 pub(crate) fn within<K, F, L>(
     (budget, usual): (Budget, Budget),
     begin: F,
-    told: L,
+    tell: L,
 ) -> impl Stream<Item = watcher::Result<Event<K>>> + Send
 where
     K: Weighs,
@@ -202,7 +202,7 @@ where
     let watch = Watch {
         events: begin(),
         begin,
-        told,
+        tell,
         account: Account::new(budget, usual),
         look: Instant::now() + LOOK.0,
     };
@@ -215,9 +215,9 @@ where
 struct Watch<K, F, L> {
     events: BoxStream<'static, watcher::Result<Event<K>>>,
     begin: F,
-    told: L,
+    tell: L,
     account: Account,
-    /// When it is asked next whether there is room again.
+    /// The time of the next check for room.
     look: Instant,
 }
 
@@ -242,7 +242,7 @@ where
             };
             match event {
                 Ok(event) => {
-                    if let Some(event) = self.sift(event) {
+                    if let Some(event) = self.filter(event) {
                         return Some(Ok(event));
                     }
                 }
@@ -251,7 +251,7 @@ where
         }
     }
 
-    fn sift(&mut self, event: Event<K>) -> Option<Event<K>> {
+    fn filter(&mut self, event: Event<K>) -> Option<Event<K>> {
         match &event {
             Event::Init => self.account.begin_list(),
             Event::InitDone => {
@@ -261,11 +261,11 @@ where
             Event::Delete(object) => {
                 let (namespace, name) = key_of(object);
                 self.account.forget(&namespace, &name);
-                (self.told)(object, false);
+                (self.tell)(object, false);
             }
             Event::InitApply(object) | Event::Apply(object) => {
                 let fate = self.account.admit(object);
-                (self.told)(object, fate != Fate::Kept);
+                (self.tell)(object, fate != Fate::Kept);
                 if let Fate::LeftOut { was_kept } = fate {
                     return match event {
                         Event::Apply(object) if was_kept => Some(Event::Delete(object)),

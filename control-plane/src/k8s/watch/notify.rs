@@ -1,9 +1,9 @@
-//! A coalescing, multi-consumer hand-over of keys.
+//! A coalescing queue of keys.
 //!
-//! Promises: a key that was added is handed out at least once after the last `add`, at most once
-//! per drain, and the set never grows beyond the number of distinct keys, however fast the
-//! producers are. Keys come out in the order in which they were first added, so that none starves.
-//! A key means "look again", never "this happened".
+//! Promises: a key is handed out at least once after its last `add`, and at most once per drain.
+//! The queue never holds more than the distinct keys, however fast the producers are. Keys come out
+//! in the order in which they were first added, so none starves. A key means "look again", never
+//! "this happened".
 
 use std::{
     collections::{HashSet, VecDeque},
@@ -27,7 +27,7 @@ pub struct Notified<T> {
 }
 
 struct Shared<T> {
-    /// What is waiting, in order; `queued` holds the same keys for look-up.
+    /// The waiting keys in order; `queued` holds the same keys for lookup.
     queue: VecDeque<T>,
     queued: HashSet<T>,
     waker: Option<Waker>,
@@ -110,7 +110,7 @@ impl<T> Drop for Notifier<T> {
 }
 
 impl<T: Eq + Hash + Clone> Notified<T> {
-    /// Takes one key, waiting for one. `None` once every [`Notifier`] is gone. Safe to cancel.
+    /// Waits for a key and takes it; `None` once every [`Notifier`] is gone. Cancel-safe.
     pub async fn next(&mut self) -> Option<T> {
         std::future::poll_fn(|cx| self.poll_key(cx)).await
     }
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_drained_before_the_end() {
+    fn remaining_keys_are_drained_before_the_end() {
         let (notifier, mut notified) = channel();
         notifier.extend(["a", "b"]);
         drop(notifier.clone());

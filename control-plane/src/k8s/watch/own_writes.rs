@@ -1,26 +1,25 @@
-//! What this process has just written, until the watch shows it.
+//! This process's own writes, until the watch shows them.
 //!
-//! Promises: a reader sees its own writes at once, so that what was done is not done again because
-//! the watch lags; whatever the watch knows better (a newer version, a deletion) wins; and nothing
-//! written is believed for longer than [`BELIEVED`] without the watch confirming it.
+//! Promises: a reader sees its own writes at once, so a lagging watch does not cause a write to be
+//! repeated. Newer state from the watch (a newer version, a deletion) wins. A write that the watch
+//! does not confirm is believed for at most [`BELIEVED`].
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::runtime::reflector::ObjectRef;
 use lockstep_api::JobSet;
 use tokio::time::Instant;
 
 use super::cache_entry::CacheEntry;
 
-/// How long a write is believed that the watch does not confirm.
+/// How long a write is believed without confirmation by the watch.
 pub const BELIEVED: Duration = Duration::from_secs(10);
 
 type ByJobSet<K> = HashMap<ObjectRef<JobSet>, HashMap<String, Written<K>>>;
 
-/// Objects of one kind, by the JobSet that they belong to and by name.
+/// Objects of one kind, by JobSet and name.
 pub(super) struct OwnWrites<K> {
     written: Mutex<ByJobSet<K>>,
 }
@@ -28,14 +27,6 @@ pub(super) struct OwnWrites<K> {
 struct Written<K> {
     object: Arc<K>,
     until: Instant,
-}
-
-/// The version of an object. Versions of one resource are ordered (Kubernetes KEP-5504).
-pub fn version(meta: &ObjectMeta) -> u64 {
-    meta.resource_version
-        .as_deref()
-        .and_then(|version| version.parse().ok())
-        .unwrap_or(0)
 }
 
 impl<K> Default for OwnWrites<K> {
@@ -51,7 +42,7 @@ impl<K: CacheEntry> OwnWrites<K> {
         self.written.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Remembers what the API server answered to a write.
+    /// Records the API server's answer to a write.
     pub(super) fn put(&self, jobset: ObjectRef<JobSet>, object: Arc<K>) {
         let name = object.named();
         let mut written = self.locked();
@@ -70,7 +61,7 @@ impl<K: CacheEntry> OwnWrites<K> {
         }
     }
 
-    /// The watch has shown an object, or that it is gone.
+    /// Drops writes that the watch confirmed by showing the object or its deletion.
     pub(super) fn confirm(&self, jobset: &ObjectRef<JobSet>, seen: &K) {
         self.retain(jobset, |name, written| {
             seen.name().as_deref() != Some(name) || written.object.revision() > seen.revision()
@@ -87,8 +78,8 @@ impl<K: CacheEntry> OwnWrites<K> {
         }
     }
 
-    /// Completes what the watch shows of one JobSet by what was written since. True: some of it
-    /// awaits confirmation.
+    /// Completes the watch's view of a JobSet with newer own writes. True if any of them awaits
+    /// confirmation.
     pub(super) fn complete(&self, jobset: &ObjectRef<JobSet>, mut seen: Vec<Arc<K>>) -> (Vec<Arc<K>>, bool) {
         let now = Instant::now();
         let versions: HashMap<String, u64> = seen
@@ -116,6 +107,7 @@ mod tests {
     use k8s_openapi::api::batch::v1::Job;
 
     use super::*;
+    use crate::k8s::watch::cache_entry::version;
 
     fn key() -> ObjectRef<JobSet> {
         ObjectRef::new("js").within("ns")
@@ -160,7 +152,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_the_watch_shows_confirms_or_refutes_a_write() {
+    async fn the_watch_confirms_or_refutes_a_write() {
         let recent = OwnWrites::default();
         recent.put(key(), job("a", "10"));
         recent.confirm(&key(), &job("b", "20"));

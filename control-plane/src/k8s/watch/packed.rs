@@ -1,5 +1,5 @@
-//! JobSets as they are kept: the metadata at hand, spec and status as text, a fifth of the memory
-//! of what they say.
+//! JobSets as the cache keeps them: parsed metadata, and spec and status as text. The text takes a
+//! fifth of the memory of the parsed object.
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -21,19 +21,19 @@ use crate::k8s::{decode_error, huge_lock};
 #[cfg(test)]
 mod tests;
 
-/// A JobSet in the cache. Reading it parses it; whether it can be read is known only then.
+/// A JobSet in the cache. Unpacking parses it, and only then shows whether it can be decoded.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PackedJobSet {
     metadata: ObjectMeta,
     /// `{"spec": …, "status": …}`
     text: Box<[u8]>,
-    /// What the spec consists of.
+    /// The number of objects and elements in the spec.
     spec: Extent,
-    /// What the status consists of.
+    /// The number of objects and elements in the status.
     status: Extent,
 }
 
-/// The JobSet does not have the form that its kind prescribes.
+/// The JobSet does not fit its schema.
 #[derive(Clone, Debug, ThisError, PartialEq, Eq)]
 #[error("{0}")]
 pub struct Unreadable(String);
@@ -46,10 +46,10 @@ struct Body {
 }
 
 impl PackedJobSet {
-    /// Packs a JobSet as the API server has answered it.
+    /// Packs a JobSet from an answer of the API server.
     ///
     /// # Errors
-    /// It cannot be written down.
+    /// The JobSet cannot be serialized.
     pub fn of(jobset: &JobSet) -> serde_json::Result<Self> {
         let mut metadata = jobset.metadata.clone();
         metadata.managed_fields = None;
@@ -72,43 +72,43 @@ impl PackedJobSet {
         key.within(meta.namespace.as_deref().unwrap_or_default())
     }
 
-    /// Bytes that reading it takes time in proportion to.
+    /// A measure for the cost of unpacking, in bytes of usual text.
     pub(super) fn size(&self) -> usize {
         self.text
             .len()
             .max(self.spec.plus(self.status).as_bytes_of_text())
     }
 
-    /// True if no other huge object may be read at the same time.
+    /// True if unpacking needs the huge-object lock.
     pub(crate) fn is_huge(&self) -> bool {
         self.size() > huge_lock::FROM_BYTES
     }
 
-    /// False: it has no gangs. Most have none, and to tell costs less than to read them.
+    /// False if it certainly has no gangs. Most have none, and this is cheaper than parsing.
     pub(super) fn may_have_gangs(&self) -> bool {
         memmem::find(&self.text, b"\"gang\":").is_some()
     }
 
-    /// False: it does not restart in place. True is no promise.
+    /// False if it certainly does not restart in place; true promises nothing.
     pub(super) fn may_restart_in_place(&self) -> bool {
         let annotations = self.metadata.annotations.as_ref();
-        // The strategy, and the status of those whose Jobs were made for it.
+        // The strategy, or the status of JobSets whose Jobs were created with it.
         annotations.is_some_and(|all| all.contains_key(IN_PLACE_TIMEOUT))
             || memmem::find(&self.text, b"nPlaceRestart").is_some()
     }
 
-    /// Reads it.
+    /// Parses the JobSet.
     ///
     /// # Errors
-    /// [`Unreadable`], with the field that is wrong, or if it is too large.
+    /// [`Unreadable`] names the wrong field, or says that the JobSet is too large.
     pub fn unpack(&self) -> Result<JobSet, Unreadable> {
         for (field, extent) in [("spec", self.spec), ("status", self.status)] {
             if extent.exceeds(Extent::MOST) {
                 return Err(Unreadable(format!("{field}: {}", extent.sentence(Extent::MOST))));
             }
         }
-        // Nearly all can be read. To keep track of where it stands costs a parser half its time
-        // again, so only what cannot be read is read so.
+        // Nearly all can be decoded. Tracking the path costs half the parsing time again, so it is
+        // done only after a failure.
         let Body { spec, status } = serde_json::from_slice(&self.text).or_else(|_| self.read_by_path())?;
         Ok(JobSet {
             metadata: self.metadata.clone(),
@@ -117,7 +117,7 @@ impl PackedJobSet {
         })
     }
 
-    /// The same without its spec; of a status that cannot be read nothing.
+    /// The JobSet without its spec, and without a status that cannot be decoded.
     pub(crate) fn without_spec(&self) -> JobSet {
         #[derive(Deserialize)]
         struct Status {
@@ -131,7 +131,7 @@ impl PackedJobSet {
         }
     }
 
-    /// Reads it, and knows which field is wrong.
+    /// Parses the text with the path of the wrong field.
     fn read_by_path(&self) -> Result<Body, Unreadable> {
         let mut text = serde_json::Deserializer::from_slice(&self.text);
         serde_path_to_error::deserialize(&mut text)

@@ -1,5 +1,5 @@
-//! What is kept of an object that is kept as text: a fifth of the memory of what it says, and of
-//! one that little text makes much of far less.
+//! The packed form of an object: parsed metadata, and spec and status as text. It takes a fifth of
+//! the memory of the parsed object, and far less for text that expands a lot.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -12,15 +12,15 @@ use serde_json::value::RawValue;
 
 use super::lean::Meta;
 
-/// An object whose spec and status have been read only as text.
+/// An object whose spec and status are kept as text.
 pub(crate) struct Parts {
-    /// Without the bookkeeping of field managers and of kubectl.
+    /// The metadata without the bookkeeping of field managers and kubectl.
     pub(crate) metadata: ObjectMeta,
     /// `{"spec": …, "status": …}`
     pub(crate) text: Box<[u8]>,
-    /// What the spec consists of.
+    /// The number of objects and elements in the spec.
     pub(crate) spec: Extent,
-    /// What the status consists of.
+    /// The number of objects and elements in the status.
     pub(crate) status: Extent,
 }
 
@@ -62,7 +62,7 @@ pub(crate) enum Field {
     Status,
 }
 
-/// The text of an object, as it is put together.
+/// The text of an object, under construction.
 #[derive(Default)]
 pub(crate) struct Text {
     fields: Vec<u8>,
@@ -71,7 +71,7 @@ pub(crate) struct Text {
 }
 
 impl Text {
-    /// Adds a field, whose value `write` appends.
+    /// Adds a field; `write` appends its value.
     pub(crate) fn add<E>(
         &mut self,
         field: Field,
@@ -89,8 +89,7 @@ impl Text {
         Ok(())
     }
 
-    /// Adds a field as it stands. However deep it is nested, that takes no stack: it is found out
-    /// where it is read.
+    /// Copies a field unparsed. Deep nesting takes no stack here; parsing detects it.
     fn copy(&mut self, field: Field, value: &RawValue) {
         let copied: Result<(), Infallible> = self.add(field, |text| {
             text.extend_from_slice(value.get().as_bytes());

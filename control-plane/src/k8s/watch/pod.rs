@@ -1,4 +1,4 @@
-//! What is kept of a pod: a tenth of what the API server says of it.
+//! What the cache keeps of a pod: a tenth of what the API server sends.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::reflector::{Lookup, ObjectRef};
@@ -8,9 +8,9 @@ use lockstep_api::naming::job_name;
 use lockstep_core::jobset::pod::PodSummary;
 use lockstep_core::ray::names;
 
+use super::cache_entry::version;
 use super::cache_entry::{CacheEntry, known_by_name, mapped};
 use super::follow::jobset_of;
-use super::own_writes::version;
 
 /// A pod in the cache.
 #[derive(Clone, Debug)]
@@ -19,7 +19,7 @@ pub struct WatchedPod {
     revision: u64,
     /// Name of its JobSet, by its label.
     jobset: Option<Box<str>>,
-    /// What is read of it.
+    /// The fields that are read.
     pub summary: PodSummary,
 }
 
@@ -33,7 +33,7 @@ impl WatchedPod {
         }
     }
 
-    /// True if it may be the head of a RayCluster, by the name of its Job.
+    /// True if it may be the head of a RayCluster, judging by the name of its Job.
     pub(super) fn is_of_ray_head(&self) -> bool {
         let (Some(jobset), Some(job)) = (&self.jobset, &self.summary.job) else {
             return false;
@@ -47,7 +47,7 @@ impl WatchedPod {
     }
 }
 
-/// The same event, of what is kept.
+/// The event with what is kept of the pod.
 pub(super) fn watched(event: Event<Pod>) -> Event<WatchedPod> {
     mapped(event, |pod| WatchedPod::of(&pod))
 }
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_pod_only_what_is_read_is_kept() {
+    fn only_the_fields_of_a_pod_that_are_read_are_kept() {
         let Event::Apply(kept) = watched(Event::Apply(pod())) else {
             panic!("another event")
         };

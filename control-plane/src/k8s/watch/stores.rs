@@ -1,4 +1,4 @@
-//! The caches, and what they show of one JobSet.
+//! The caches, and queries for one JobSet.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -26,10 +26,10 @@ use super::namespace_budget::NamespaceBudgets;
 use super::packed::PackedJobSet;
 use super::pod::WatchedPod;
 
-/// The caches. Cheap to clone; all clones read the same.
+/// The caches. Cheap to clone; clones share them.
 #[derive(Clone)]
 pub struct Stores {
-    /// All JobSets that can be read.
+    /// All JobSets that can be decoded.
     pub jobsets: Store<PackedJobSet>,
     pub(super) caches: Arc<Caches>,
 }
@@ -54,14 +54,14 @@ impl Stores {
         }
     }
 
-    /// True if Jobs of a JobSet are left out of the cache because there is no room for them.
-    /// Nothing can be decided about it then. To be asked before the JobSet is read, and after.
+    /// True if Jobs of a JobSet are left out of the cache for lack of memory. Nothing can be
+    /// decided about it then. Ask before reading the JobSet, and after.
     #[must_use]
     pub(crate) fn is_seen_in_part(&self, key: &ObjectRef<JobSet>) -> bool {
         self.caches.left_out.has(key)
     }
 
-    /// What all that caches keep may take.
+    /// The memory budgets of the caches.
     pub(crate) fn budgets(&self) -> &NamespaceBudgets {
         &self.caches.budgets
     }
@@ -99,7 +99,7 @@ impl Stores {
         jobsets.is_ready() && jobs.is_ready() && pods.is_ready() && services.is_ready() && claims.is_ready()
     }
 
-    /// The pods that belong to a JobSet of this name, by their label.
+    /// The pods that have the label of this JobSet.
     #[must_use]
     pub fn pods_of(&self, jobset: &ObjectRef<JobSet>) -> Vec<Arc<WatchedPod>> {
         self.caches.pods.seen(jobset)
@@ -111,29 +111,29 @@ impl Stores {
         Arc::clone(&self.caches.members)
     }
 
-    /// The Jobs that belong to a JobSet of this name, by their label, as the watch shows them.
+    /// The Jobs that have the label of this JobSet, as the watch shows them.
     #[must_use]
     pub fn jobs_of(&self, jobset: &ObjectRef<JobSet>) -> Vec<Arc<Job>> {
         unpacked(self.caches.jobs.seen(jobset))
     }
 
-    /// Another one with every change of what [`Stores::jobs_of`] and [`Stores::pods_of`] show. To
-    /// be asked for before those are read.
+    /// A version that changes whenever [`Stores::jobs_of`] or [`Stores::pods_of`] would show
+    /// something new. Read it before those.
     #[must_use]
     pub fn version_of(&self, jobset: &ObjectRef<JobSet>) -> (u64, u64) {
         let Caches { jobs, pods, .. } = &*self.caches;
         (jobs.version(jobset), pods.version(jobset))
     }
 
-    /// True if no other JobSet of its size is reconciled at the same time. Its new Jobs take as
-    /// much memory as those of others.
+    /// True if the JobSet needs the huge-object lock. Its new Jobs take as much memory as other
+    /// objects of its size.
     pub(crate) fn is_huge(&self, key: &ObjectRef<JobSet>) -> bool {
         let jobset = self.jobsets.get(&packed(key));
         jobset.is_some_and(|jobset| jobset.is_huge())
     }
 
-    /// Bytes that [`Stores::observe`] reads of a JobSet and of its Jobs: what it takes goes by
-    /// these.
+    /// The bytes that [`Stores::observe`] parses for a JobSet and its Jobs, in proportion to the
+    /// memory that it needs.
     #[must_use]
     pub(crate) fn weight(&self, key: &ObjectRef<JobSet>) -> usize {
         let jobs = self.caches.jobs.seen(key);
@@ -142,8 +142,8 @@ impl Stores {
         jobset.map_or(0, |jobset| jobset.size()).saturating_add(jobs)
     }
 
-    /// A JobSet and what stands around it, own writes included. True: some of it is not confirmed
-    /// by the watch yet.
+    /// A JobSet and its surroundings, own writes included. True if the watch has not confirmed all
+    /// of it yet.
     #[must_use]
     pub fn observe(
         &self,
@@ -189,8 +189,8 @@ impl Stores {
         Some((observed, unconfirmed || more || yet_more || even_more))
     }
 
-    /// A [`light`] JobSet with gangs and its Jobs, own writes included; `None`: there is none, or
-    /// it has no gangs, or has finished.
+    /// A [`light`] JobSet with gangs and its Jobs, own writes included; `None` if it does not
+    /// exist, has no gangs, or has finished.
     #[must_use]
     pub fn gang(&self, key: &ObjectRef<JobSet>) -> Option<(Arc<JobSet>, Vec<Arc<Job>>)> {
         let caches = &*self.caches;
@@ -211,12 +211,12 @@ impl Stores {
         let jobs = self.jobs_and_departed(&jobset, unpacked(jobs));
         let jobs = completed::with_gone(&jobset, jobs);
         let jobs = jobs.into_iter().map(light_job).collect();
-        // Some of it may have been left out meanwhile.
+        // Objects may have been left out in the meantime.
         (!self.is_seen_in_part(key)).then(|| (Arc::new(light(jobset)), jobs))
     }
 
-    /// The Jobs of a JobSet that are there, with those that had completed when they were removed
-    /// and are not in its status yet.
+    /// The existing Jobs of a JobSet, with those that were removed after completion and are not in
+    /// its status yet.
     #[must_use]
     pub(crate) fn jobs_and_departed(&self, jobset: &JobSet, mut jobs: Vec<Arc<Job>>) -> Vec<Arc<Job>> {
         let mut departed = self.caches.departed.of(jobset);
@@ -239,8 +239,8 @@ impl Stores {
         Some(self.jobsets.get(&packed(key))?.without_spec())
     }
 
-    /// A JobSet, as the watch shows it, that may restart in place. Others, of which there may be
-    /// many, are not read.
+    /// A JobSet that restarts in place, as the watch shows it. Others, which may be many, are not
+    /// parsed.
     #[must_use]
     pub(crate) fn in_place(&self, key: &ObjectRef<JobSet>) -> Option<JobSet> {
         let jobset = self.jobsets.get(&packed(key))?;
@@ -248,21 +248,20 @@ impl Stores {
         jobset.filter(JobSet::in_place)
     }
 
-    /// Remembers a JobSet that this process has written, so that it is seen before the watch brings
-    /// it.
+    /// Records a JobSet that this process wrote, so it is visible before the watch shows it.
     pub fn wrote_jobset(&self, jobset: &JobSet) {
-        // What cannot be packed is seen when the watch brings it.
+        // One that cannot be packed becomes visible with the watch.
         if let Ok(packed) = PackedJobSet::of(jobset) {
             self.wrote_packed(packed);
         }
     }
 
-    /// Remembers a JobSet that this process has written, as it was answered.
+    /// Records the answer to a write of a JobSet.
     pub(crate) fn wrote_packed(&self, jobset: PackedJobSet) {
         self.caches.jobsets.recent.put(jobset.key(), Arc::new(jobset));
     }
 
-    /// Remembers a Job that this process has written.
+    /// Records a Job that this process wrote.
     pub(crate) fn wrote_job(&self, key: &ObjectRef<JobSet>, Lean(job): Lean<Job>) {
         self.caches
             .jobs
@@ -270,12 +269,12 @@ impl Stores {
             .put(key.clone(), Arc::new(PackedJob::of(&job)));
     }
 
-    /// Remembers a Service that this process has written, or found to exist.
+    /// Records a Service that this process wrote or found.
     pub(crate) fn wrote_service(&self, key: &ObjectRef<JobSet>, Lean(service): Lean<Service>) {
         self.caches.services.recent.put(key.clone(), Arc::new(service));
     }
 
-    /// Remembers a claim that this process has written, or found to exist.
+    /// Records a claim that this process wrote or found.
     pub(crate) fn wrote_claim(&self, key: &ObjectRef<JobSet>, Lean(claim): Lean<PersistentVolumeClaim>) {
         self.caches.claims.recent.put(key.clone(), Arc::new(claim));
     }
@@ -283,12 +282,12 @@ impl Stores {
 
 #[cfg(test)]
 impl Stores {
-    /// Caches that nothing fills.
+    /// Empty caches.
     pub(crate) fn empty() -> Self {
         Self::of(Cache::new().0)
     }
 
-    /// Caches that show nothing but this JobSet.
+    /// Caches with only this JobSet.
     pub(crate) fn showing(jobset: &JobSet) -> Self {
         let (jobsets, mut writer) = Cache::new();
         let packed = PackedJobSet::of(jobset).unwrap();
@@ -315,14 +314,14 @@ fn unpacked(jobs: Vec<Arc<PackedJob>>) -> Vec<Arc<Job>> {
     let unpack = |job: &Arc<PackedJob>| {
         let unpacked = job.unpack();
         if unpacked.is_none() {
-            tracing::error!(?job, "a Job in the cache cannot be read");
+            tracing::error!(?job, "a Job in the cache cannot be decoded");
         }
         unpacked.map(Arc::new)
     };
     jobs.iter().filter_map(unpack).collect()
 }
 
-/// The name of a JobSet in its cache.
+/// The key of a JobSet in its cache.
 #[must_use]
 pub fn packed(key: &ObjectRef<JobSet>) -> ObjectRef<PackedJobSet> {
     ObjectRef::new(&key.name).within(key.namespace.as_deref().unwrap_or_default())

@@ -1,4 +1,4 @@
-//! Who may do what: the API server says so, and is believed for a while.
+//! Authenticates and authorizes callers through the API server and caches its answers.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -20,46 +20,46 @@ pub(super) mod tests;
 
 use callers::Callers;
 
-/// How long the API server is believed that somebody may, and that somebody may not.
+/// How long an answer is cached: a permission, and a denial.
 const BELIEVED: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(10));
 /// How many answers are remembered.
 const REMEMBERED: usize = 256;
-/// Questions to the API server at the same time.
+/// How many reviews run concurrently.
 const PARALLELISM: usize = 4;
 
-/// What becomes of a request.
+/// The result of a check.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It is answered.
+    /// The request may proceed.
     Allowed,
-    /// The token is nobody's.
+    /// The token is not valid.
     Unknown,
-    /// This user may not.
+    /// This user is not allowed.
     Denied(String),
-    /// Too many questions of its address wait already.
+    /// Too many requests from this address are waiting.
     TooMany,
 }
 
-/// What a caller asks to do.
+/// The action to authorize.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     /// Get this URL of the metrics endpoint.
     Get(&'static str),
     /// Do something with JobSets.
     JobSets {
-        /// As in RBAC.
+        /// The verb, as in RBAC.
         verb: &'static str,
-        /// Where; empty: everywhere.
+        /// The namespace; empty for all.
         namespace: String,
-        /// Which one; empty: all.
+        /// The name; empty for all.
         name: String,
     },
 }
 
-/// Checks by the API server who may do what.
+/// Checks callers with TokenReviews and SubjectAccessReviews.
 pub(crate) struct AccessChecker {
     client: Client,
-    /// By the digest of token and wish, so that tokens are not kept.
+    /// By a digest of token and action, so that tokens are not stored.
     cached: Mutex<HashMap<[u8; 32], CachedVerdict>>,
     questions: Semaphore,
     callers: Callers,
@@ -80,8 +80,7 @@ impl AccessChecker {
         }
     }
 
-    /// What the API server says of this action by the bearer of this token, who asks from this
-    /// address.
+    /// Checks if the bearer of this token may perform the action. `from` is the caller's address.
     pub(crate) async fn check(&self, from: &str, token: &str, action: &Action) -> Result<Verdict, Error> {
         let digest = digest(token, action);
         if let Some(verdict) = self.remembered(&digest) {
@@ -90,9 +89,10 @@ impl AccessChecker {
         let Some(question) = self.callers.question(from) else {
             return Ok(Verdict::TooMany);
         };
-        // First that of its own address: who waits for it keeps nobody else waiting.
+        // The address's own limit comes first, so a caller that waits for it delays no other
+        // address.
         let _turn = question.turn().await;
-        // Never closed, so a permit always comes.
+        // The semaphore is never closed, so a permit always comes.
         let _permit = self.questions.acquire().await;
         if let Some(verdict) = self.remembered(&digest) {
             return Ok(verdict);

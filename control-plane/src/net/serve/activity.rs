@@ -1,4 +1,4 @@
-//! When a client of one connection was last heard of.
+//! Tracks when a connection was last used.
 
 use std::time::Duration;
 
@@ -6,29 +6,29 @@ use http::StatusCode;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// When something happened last: the less, the quieter the client. One that waits for an answer is
-/// never quiet.
+/// The last activity of a connection. A smaller value means a quieter client; a client that waits
+/// for an answer is never quiet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct LastActivity {
-    /// True if a request is under way.
+    /// True while a request is in progress.
     busy: bool,
-    /// Since when that is so.
+    /// When that last changed.
     since: Instant,
-    /// True if there has been a request.
+    /// True once there was a request.
     asked: bool,
-    /// A request has succeeded on this connection. A client that sends only the beginning of
-    /// requests never gets there.
+    /// True once a request succeeded. A client that sends only the beginning of requests never gets
+    /// there.
     served: bool,
 }
 
 impl LastActivity {
-    /// True if a request was answered with success.
+    /// True once a request was answered with success.
     pub(super) fn served(self) -> bool {
         self.served
     }
 }
 
-/// What a client of one connection does.
+/// The activity of one connection.
 #[derive(Debug)]
 pub(crate) struct Activity(watch::Sender<LastActivity>);
 
@@ -49,7 +49,7 @@ impl Activity {
         *self.0.borrow()
     }
 
-    /// A request is under way until what is returned is dropped.
+    /// Starts a request, which lasts until the returned value is dropped.
     pub(super) fn request(&self) -> Request<'_> {
         self.note(|last| last.busy = true);
         Request {
@@ -66,7 +66,7 @@ impl Activity {
         }
     }
 
-    /// A request begins or ends now.
+    /// Records that a request begins or ends now.
     fn note(&self, change: impl FnOnce(&mut LastActivity)) {
         self.0.send_modify(|last| {
             last.since = Instant::now();
@@ -76,14 +76,14 @@ impl Activity {
     }
 }
 
-/// A request that is under way.
+/// A request in progress.
 pub(super) struct Request<'a> {
     of: &'a Activity,
     succeeds: bool,
 }
 
 impl Request<'_> {
-    /// It is answered with this status.
+    /// Records the status of the answer.
     pub(super) fn answered(&mut self, status: StatusCode) {
         self.succeeds = status.is_success();
     }

@@ -1,8 +1,8 @@
 //! The certificate of the metrics endpoint.
 //!
-//! Files are read for each connection, so that a new certificate is used from the next one on.
-//! Where there are none, a certificate of our own stands in, as upstream has it: it encrypts, and
-//! proves nothing.
+//! Files are read for each connection, so a new certificate is used from the next connection on.
+//! Without files a self-signed certificate stands in, as in upstream: it encrypts, but proves no
+//! identity.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use rustls::sign::{CertifiedKey, SingleCertAndKey};
 
 use crate::config::settings::TlsOptions;
 
-/// Where the certificate comes from.
+/// The source of the certificate.
 pub(super) struct Certificate {
     dir: Option<PathBuf>,
     own: Arc<ServerConfig>,
@@ -24,8 +24,8 @@ pub(super) struct Certificate {
 }
 
 impl Certificate {
-    /// Files of this directory (tls.crt, tls.key) if they are there, or else one that is made
-    /// now.
+    /// Uses tls.crt and tls.key of this directory if they exist, else a self-signed certificate
+    /// that is generated now.
     pub(super) fn new(dir: Option<PathBuf>, tls: TlsOptions) -> Result<Self> {
         let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
         let made = rcgen::generate_simple_self_signed(names)?;
@@ -34,7 +34,7 @@ impl Certificate {
         Ok(Self { dir, own, tls })
     }
 
-    /// The server's side of the next connection.
+    /// The TLS configuration for the next connection.
     pub(super) async fn config(&self) -> Result<Arc<ServerConfig>> {
         let Some(dir) = &self.dir else {
             return Ok(Arc::clone(&self.own));
@@ -62,7 +62,7 @@ fn server(
     Ok(Arc::new(tls.server(Arc::new(SingleCertAndKey::from(certified)))?))
 }
 
-/// A file, if it is there.
+/// Reads a file; `None` if it does not exist.
 async fn read(file: &Path) -> Result<Option<Vec<u8>>> {
     match tokio::fs::read(file).await {
         Ok(bytes) => Ok(Some(bytes)),

@@ -1,5 +1,5 @@
-//! One connection: HTTP/1.1 for every endpoint, and for that of the metrics TLS or plain text, told
-//! apart by its first byte.
+//! One HTTP/1.1 connection. The metrics endpoint accepts TLS and plain text and tells them apart by
+//! the first byte.
 
 use std::convert::Infallible;
 use std::io;
@@ -21,22 +21,22 @@ use tokio_util::sync::CancellationToken;
 use super::activity::Activity;
 use super::certificate::Certificate;
 
-/// How long a connection may be idle after a request: longer than the API server keeps one to a
-/// webhook (90 s), so that it is not closed in its face.
+/// How long a connection may be idle after a request. This exceeds the time that the API server
+/// keeps a connection to a webhook (90 s), so the server does not close it first.
 const IDLE: Duration = Duration::from_secs(120);
 
-/// What is served to whom.
+/// The router for each kind of client.
 pub(super) struct Server {
     pub(super) certificate: Certificate,
-    /// In plain text, to those who are trusted.
+    /// Plain text, for trusted clients.
     pub(super) plain: Router,
     /// Over TLS.
     pub(super) secure: Router,
 }
 
 impl Server {
-    /// Serves one connection until its end, or until it has answered what is under way at the
-    /// shutdown.
+    /// Serves one connection until it ends; after a shutdown, until the current request is
+    /// answered.
     pub(super) async fn serve(
         self: Arc<Self>,
         stream: TcpStream,
@@ -44,7 +44,7 @@ impl Server {
         activity: Arc<Activity>,
         shutdown: CancellationToken,
     ) {
-        // Answers are awaited: they must not wait for more to send.
+        // Clients wait for answers, so small packets must not be delayed.
         let _ = stream.set_nodelay(true);
         let mut first = [0];
         match shutdown.run_until_cancelled(stream.peek(&mut first)).await {
@@ -61,7 +61,7 @@ impl Server {
             };
             match acceptor.accept(stream).await {
                 Ok(stream) => http(stream, self.secure.clone(), &activity, shutdown).await,
-                Err(error) => tracing::debug!(%error, "no TLS with a reader of the metrics"),
+                Err(error) => tracing::debug!(%error, "metrics endpoint: TLS handshake failed"),
             }
         } else if trusted {
             http(stream, self.plain.clone(), &activity, shutdown).await;
@@ -71,8 +71,8 @@ impl Server {
     }
 }
 
-/// Speaks HTTP/1.1 until the end of the connection, or until what is under way at the shutdown has
-/// been answered.
+/// Speaks HTTP/1.1 until the connection ends; after a shutdown, until the current request is
+/// answered.
 pub(crate) async fn http(
     stream: impl AsyncRead + AsyncWrite + Unpin,
     router: Router,
@@ -99,28 +99,28 @@ pub(crate) async fn http(
         }
     };
     if let Err(error) = ended {
-        tracing::debug!(%error, "a connection broke");
+        tracing::debug!(%error, "connection failed");
     }
 }
 
-/// First byte of a TLS connection: a handshake record.
+/// The first byte of a TLS connection: a handshake record.
 pub(crate) const HANDSHAKE_RECORD: u8 = 0x16;
 
-/// What they are told, in Go's words.
+/// The answer to plain text, as Go words it.
 const TLS_ONLY: &[u8] =
     b"HTTP/1.0 400 Bad Request\r\nConnection: close\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
-/// How long they may take to hear that, and bytes of theirs that are read meanwhile.
+/// How long the client may take to read the answer, and how many bytes are read from it meanwhile.
 const FAREWELL: Duration = Duration::from_secs(1);
 const LEFT: u64 = 64 * 1024;
 
-/// Says in plain text that it is not spoken here. Whether that arrives is no concern of ours.
+/// Answers in plain text that the port requires TLS. It does not matter if that arrives.
 pub(crate) async fn turn_down(mut stream: TcpStream) {
-    let said = async {
+    let answered = async {
         stream.write_all(TLS_ONLY).await?;
         stream.shutdown().await?;
-        // What is left unread would have the kernel take the answer back.
+        // Unread bytes would make the kernel discard the answer.
         let mut rest = stream.take(LEFT);
         tokio::io::copy(&mut rest, &mut tokio::io::sink()).await
     };
-    let _: Result<io::Result<u64>, _> = tokio::time::timeout(FAREWELL, said).await;
+    let _: Result<io::Result<u64>, _> = tokio::time::timeout(FAREWELL, answered).await;
 }

@@ -1,12 +1,11 @@
-//! Connections in, each in a task of its own.
+//! Serves incoming connections, each in its own task.
 //!
-//! Promises: a client that is slow or silent delays no other one. It must send a request within
-//! [`FIRST_REQUEST`]. When there are as many connections as may be, a new one takes the place of
-//! another: of those on which no request was answered with success, if these are more than a part
-//! of all. Among these, or else among the others, the network with the most connections loses one:
-//! an idle one before one with a request under way, and the quietest first. So a client keeps the
-//! connections that it uses, unless others like it in their hundreds have addresses of their own.
-//! At the shutdown, requests under way are answered.
+//! Promises: a slow or silent client delays no other client. It must send a request within
+//! [`FIRST_REQUEST`]. At the connection limit a new connection replaces another one. Candidates are
+//! the connections without a successful request if these exceed their part of the limit, else the
+//! others. Of the candidates, the network with the most connections loses one: an idle one before a
+//! busy one, and the quietest first. So a client keeps the connections that it uses, unless
+//! hundreds of addresses compete with it. At shutdown, requests in progress are answered.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -22,25 +21,25 @@ use super::activity::{Activity, LastActivity};
 #[cfg(test)]
 mod tests;
 
-/// How long a client may take to agree on encryption and to send its first request.
+/// How long a client may take for the TLS handshake and the first request.
 const FIRST_REQUEST: Duration = Duration::from_secs(5);
 
-/// Of how many parts one is for connections on which nothing was answered yet.
+/// The divisor of the limit for connections without a successful request.
 const UNSERVED: usize = 4;
 
 /// How connections of one kind are accepted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Connections {
-    /// What they are for, for people who read the log.
+    /// What the connections are for, as the log names it.
     pub(crate) to: &'static str,
-    /// How many there may be at the same time.
+    /// The maximum number of open connections.
     pub(crate) most: usize,
-    /// How long requests under way may take at the shutdown.
+    /// How long requests in progress may take at shutdown.
     pub(crate) grace: Duration,
 }
 
 impl Connections {
-    /// Has `serve` serve each connection until `shutdown`, of which `serve` has to know as well.
+    /// Serves each connection with `serve` until `shutdown`, which `serve` has to observe as well.
     pub(crate) async fn accept<F>(
         self,
         listener: TcpListener,
@@ -60,8 +59,8 @@ impl Connections {
                         open.spawn(network(peer.ip()), activity, served);
                     }
                     Err(error) => {
-                        // Out of file descriptors, most likely: some come back.
-                        tracing::warn!(%error, to = self.to, "a connection could not be accepted");
+                        // Probably out of file descriptors; some will be freed.
+                        tracing::warn!(%error, to = self.to, "cannot accept a connection");
                         tokio::time::sleep(Duration::from_millis(100)).await;
                     }
                 },
@@ -77,7 +76,7 @@ impl Connections {
     }
 }
 
-/// The connections that are being served.
+/// The open connections.
 #[derive(Default)]
 struct OpenConnections {
     tasks: JoinSet<()>,
@@ -108,13 +107,13 @@ impl OpenConnections {
         self.by_task.insert(connection.task.id(), connection);
     }
 
-    /// The connection that is to make room for a new one.
+    /// The connection to close to make room for a new one.
     fn to_end(&self, most: usize) -> Option<&Connection> {
         let connections = self.by_task.values();
         let all: Vec<_> = connections
             .map(|connection| (connection.activity.last(), connection))
             .collect();
-        // A few are left alone: somebody connects, and is about to ask.
+        // Spare a few unserved connections: new clients have not sent a request yet.
         let unserved = all.iter().filter(|(last, _)| !last.served()).count();
         let served = unserved <= most / UNSERVED && unserved < all.len();
         let all = all.into_iter().filter(|(last, _)| last.served() == served);
@@ -132,7 +131,7 @@ impl OpenConnections {
         Some(connection)
     }
 
-    /// Ends connections until there are fewer than `most`.
+    /// Closes connections until there are fewer than `most`.
     async fn make_room(&mut self, most: usize) {
         while self.tasks.len() >= most {
             if let Some(connection) = self.to_end(most) {
@@ -155,7 +154,7 @@ impl OpenConnections {
 }
 
 /// The network of a client: its IPv4 address, or the upper half of its IPv6 address, since one host
-/// may have all addresses of a /64.
+/// may use all addresses of a /64.
 pub(crate) fn network(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(address) => {

@@ -1,7 +1,7 @@
-//! A listening socket for an address that may mean every address of the host.
+//! Opens a listening socket for an address that may be unspecified (`[::]`).
 //!
-//! Promises: `[::]` takes IPv4 too, whatever the host's default is; on a host without IPv6 it is
-//! `0.0.0.0`.
+//! Promises: `[::]` accepts IPv4 too, regardless of the host's default. On a host without IPv6 it
+//! means `0.0.0.0`.
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -11,17 +11,17 @@ use nix::errno::Errno;
 use nix::sys::socket::{setsockopt, sockopt};
 use tokio::net::{TcpListener, TcpSocket};
 
-/// Connections that wait to be accepted, as many as with [`TcpListener::bind`].
+/// The backlog of unaccepted connections, the same as with [`TcpListener::bind`].
 const BACKLOG: u32 = 1024;
-/// How soon an address is tried again that another process has.
-const TRY_AGAIN: Duration = Duration::from_secs(1);
-/// After how many attempts that is said again.
-const SAY_AGAIN: u64 = 60;
+/// How long to wait before retrying an address that another process uses.
+const RETRY: Duration = Duration::from_secs(1);
+/// How many attempts pass between log lines.
+const LOG_EVERY: u64 = 60;
 
 /// Listens on `address`.
 ///
 /// # Errors
-/// If it cannot be bound.
+/// The address cannot be bound.
 pub(crate) async fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     if !address.is_ipv6() || !address.ip().is_unspecified() {
         return TcpListener::bind(address).await;
@@ -34,23 +34,23 @@ pub(crate) async fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     }
 }
 
-/// Listens on `address` once that can be: another process may have it, one that is about to end or
-/// another replica on the same host. `what` listens, for the log. Where the replica is awaited with
-/// it ([`super::Awaited`]) it is not ready until then. Cancel-safe.
+/// Listens on `address` once it is free. Another process may use it: one that is about to end, or
+/// another replica on the same host. `what` names the server in the log. If readiness depends on
+/// this server ([`super::Awaited`]), the replica is not ready until then. Cancel-safe.
 pub(crate) async fn listen_once_free(address: SocketAddr, what: &'static str) -> TcpListener {
     for attempt in 0_u64.. {
         let listener = listen(address).await;
         match listener.and_then(|listener| Ok((listener.local_addr()?, listener))) {
             Ok((address, listener)) => {
-                tracing::info!(%address, "{what} listens");
+                tracing::info!(%address, "{what} listening");
                 return listener;
             }
-            Err(error) if attempt.is_multiple_of(SAY_AGAIN) => {
-                tracing::warn!(%address, %error, "{what} cannot listen, and tries again each second");
+            Err(error) if attempt.is_multiple_of(LOG_EVERY) => {
+                tracing::warn!(%address, %error, "{what} cannot listen, will retry every second");
             }
             Err(_) => {}
         }
-        tokio::time::sleep(TRY_AGAIN).await;
+        tokio::time::sleep(RETRY).await;
     }
     std::future::pending().await
 }
@@ -58,13 +58,13 @@ pub(crate) async fn listen_once_free(address: SocketAddr, what: &'static str) ->
 fn dual_stack(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = TcpSocket::new_v6()?;
     setsockopt(&socket, sockopt::Ipv6V6Only, &false)?;
-    // As `TcpListener::bind` has it: a restart need not wait for the old connections' end.
+    // As [`TcpListener::bind`] does: a restart need not wait for old connections to end.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(BACKLOG)
 }
 
-/// True if it failed because the host, or its network namespace, has no IPv6.
+/// True if the host, or its network namespace, has no IPv6.
 fn is_without_ipv6(error: &io::Error) -> bool {
     let code = error.raw_os_error().map(Errno::from_raw);
     matches!(code, Some(Errno::EAFNOSUPPORT | Errno::EADDRNOTAVAIL))
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn ipv4_takes_over_only_where_there_is_no_ipv6() {
+    fn ipv4_is_used_only_without_ipv6() {
         for (errno, expected) in [
             (Errno::EAFNOSUPPORT, true),
             (Errno::EADDRNOTAVAIL, true),

@@ -1,7 +1,7 @@
-//! `/metrics`: over TLS for those who may read it, in plain HTTP for the loopback interface.
+//! `/metrics`: over TLS for authorized clients, in plain HTTP for the loopback interface.
 //!
-//! Promises: over TLS nothing is said to anybody whom the API server does not know and allow; what
-//! comes in plain text from another machine is refused; and what [`Connections`] promises.
+//! Promises: over TLS only clients that the API server authenticates and authorizes get an answer.
+//! Plain text from another machine is refused. [`Connections`] limits clients.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use super::connection::Server;
 use super::connections::Connections;
 use super::listen::listen;
 use crate::config::settings::{self, TlsOptions};
-use crate::telemetry::metrics::{CONTENT_TYPE, Metrics, plain};
+use crate::telemetry::metrics::{CONTENT_TYPE, Metrics, PLAIN_CONTENT_TYPE};
 
 #[cfg(test)]
 mod tests;
@@ -37,7 +37,7 @@ const CONNECTIONS: Connections = Connections {
 /// Serves `/metrics` until `shutdown`.
 ///
 /// # Errors
-/// If the address cannot be bound, or no certificate can be made.
+/// The address cannot be bound, or no certificate can be generated.
 pub async fn metrics(
     settings: settings::Metrics,
     tls: TlsOptions,
@@ -53,7 +53,7 @@ pub async fn metrics(
     let listener = listen(address)
         .await
         .with_context(|| format!("metrics endpoint: {address}"))?;
-    tracing::info!(address = %listener.local_addr()?, "metrics endpoint listens");
+    tracing::info!(address = %listener.local_addr()?, "metrics endpoint listening");
     run(
         listener,
         certificate,
@@ -76,7 +76,7 @@ async fn run(
         .route("/metrics", get(encode))
         .with_state(Arc::clone(&metrics));
     let secure = Router::new()
-        .route("/metrics", get(for_those_who_may))
+        .route("/metrics", get(authorized))
         .with_state(Arc::new((access, metrics)));
     let server = Arc::new(Server {
         certificate,
@@ -90,7 +90,8 @@ async fn run(
     CONNECTIONS.accept(listener, serve, shutdown).await;
 }
 
-/// True if this machine (or this pod) asks. A socket for IPv6 sees IPv4 addresses as such of IPv6.
+/// True if the client is on this machine (or in this pod). An IPv6 socket shows IPv4 addresses as
+/// mapped ones.
 fn is_loopback(peer: IpAddr) -> bool {
     peer.to_canonical().is_loopback()
 }
@@ -99,10 +100,7 @@ async fn encode(State(metrics): State<Arc<Metrics>>, headers: HeaderMap) -> Resp
     text(&metrics, &headers)
 }
 
-async fn for_those_who_may(
-    State(state): State<Arc<(AccessChecker, Arc<Metrics>)>>,
-    headers: HeaderMap,
-) -> Response {
+async fn authorized(State(state): State<Arc<(AccessChecker, Arc<Metrics>)>>, headers: HeaderMap) -> Response {
     let (access, metrics) = &*state;
     let Some(token) = bearer(&headers) else {
         return (StatusCode::UNAUTHORIZED, "Unauthorized").into_response();
@@ -116,7 +114,7 @@ async fn for_those_who_may(
             (StatusCode::FORBIDDEN, message).into_response()
         }
         Err(error) => {
-            tracing::warn!(%error, "a reader of the metrics could not be checked");
+            tracing::warn!(%error, "cannot authorize a client of the metrics endpoint");
             (StatusCode::INTERNAL_SERVER_ERROR, "Authentication failed").into_response()
         }
     }
@@ -133,8 +131,8 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
 
-/// In the format that is asked for: Prometheus asks for OpenMetrics. A reader that asks for none
-/// gets what there was before it, as from Go's library.
+/// Encodes the metrics in the requested format: Prometheus asks for OpenMetrics. A client that asks
+/// for no format gets the older one, as from Go's library.
 fn text(metrics: &Metrics, headers: &HeaderMap) -> Response {
     let mut accepted = headers.get_all(header::ACCEPT).iter();
     let is_open = accepted.any(|types| {
@@ -145,7 +143,7 @@ fn text(metrics: &Metrics, headers: &HeaderMap) -> Response {
     let (kind, text) = if is_open {
         (CONTENT_TYPE, metrics.encode())
     } else {
-        (plain::CONTENT_TYPE, metrics.encode_plain())
+        (PLAIN_CONTENT_TYPE, metrics.encode_plain())
     };
     match text {
         Ok(text) => ([(header::CONTENT_TYPE, kind)], text).into_response(),

@@ -1,18 +1,18 @@
-//! Connections without an authenticated caller are not kept: they would hold a socket each, at no
-//! cost to the client.
+//! Closes connections without an authenticated caller: each holds a socket, at no cost to the
+//! client.
 //!
 //! ```text
 //! unknown ──admit──> admitted, with one stream or more ──the last one ends──> left ──admit──> admitted ...
-//!    │ the server's patience, if it ends                                     │ LINGER
+//!    │ deadline, if any                                                      │ LINGER
 //!    └──────────────────────────── cut off <─────────────────────────────────┘
 //! ```
 //!
 //! Promises:
-//! - A connection on which nobody is admitted may send a limited amount. Each authenticated call
+//! - A connection without an admitted caller may send a limited amount. Each authenticated call
 //!   renews that limit.
 //! - A connection counts for its address except while it is admitted, and for a second after that
-//!   if the address has too many.
-//! - A client that has one stream at a time, as a node has, keeps one connection.
+//!   if its address has no slot left.
+//! - A client with one stream at a time, such as a node, keeps one connection.
 
 use std::io::{self, IoSlice};
 use std::net::IpAddr;
@@ -36,29 +36,29 @@ use super::slots::InUse;
 #[cfg(test)]
 mod tests;
 
-/// How long a connection stands after its last stream: what was said at the end of that arrives
-/// meanwhile.
+/// How long a connection stays open after its last stream, so that the stream's last messages
+/// arrive.
 const LINGER: Duration = Duration::from_secs(5);
-/// The same where its address has no slot for it any more.
+/// The same if its address has no slot left.
 const LINGER_UNCOUNTED: Duration = Duration::from_secs(1);
-/// How long one that is borne with for ever may take to begin to speak HTTP/2, and has keep-alives
-/// from then on.
+/// For connections without a deadline: how long the client may take to begin HTTP/2. From then on
+/// keep-alives detect dead connections.
 const PREFACE_WITHIN: Duration = Duration::from_secs(10);
 
-/// A connection that ends by itself unless somebody is admitted on it in time.
+/// A connection that closes unless a caller is admitted in time.
 pub(crate) struct UnauthenticatedStream<S> {
     stream: S,
     handle: ConnectionHandle,
-    /// Until when it is borne with, if that ends.
+    /// The timer of its deadline, if it has one.
     patience: Option<Pin<Box<Sleep>>>,
-    /// True if it may stay while it speaks HTTP/2.
-    for_ever: bool,
+    /// True if it may stay as long as it speaks HTTP/2.
+    unlimited: bool,
     preface: Preface,
     allowance: Allowance,
     answers: Answers,
 }
 
-/// What requests know of the connection that they come on.
+/// The handle through which requests affect their connection.
 #[derive(Clone)]
 pub(crate) struct ConnectionHandle {
     limit: Arc<ConnectionLimit>,
@@ -68,20 +68,20 @@ pub(crate) struct ConnectionHandle {
 
 struct State {
     presence: Presence,
-    /// Until when it may go on without a stream.
+    /// Until when it may stay without a stream.
     until: Option<Instant>,
-    /// True if a caller has authenticated since this was last asked.
+    /// True if a caller authenticated since the last check.
     has_come: bool,
     /// The task that reads from the connection.
     task: Option<Waker>,
 }
 
-/// What is known of a connection's clients.
+/// The state of a connection's callers.
 enum Presence {
     Unknown(UnknownConnection),
-    /// On so many streams.
+    /// On this many streams.
     Admitted(usize),
-    /// The last of them has ended. It counts for as long as this is kept.
+    /// The last stream ended. The connection counts while this is held.
     Left {
         _unknown: Option<UnknownConnection>,
     },
@@ -102,8 +102,8 @@ impl ConnectionHandle {
         }
     }
 
-    /// Admits an authenticated caller. The connection is kept, and does not count for its address,
-    /// until what is returned is dropped.
+    /// Admits an authenticated caller. Until the returned value is dropped, the connection stays
+    /// open and does not count for its address.
     pub(crate) fn admit(&self) -> AdmittedStream {
         let mut state = self.state();
         state.has_come = true;
@@ -116,13 +116,13 @@ impl ConnectionHandle {
         AdmittedStream(self.clone())
     }
 
-    /// The address of the peer, as far as clients are told apart by it.
+    /// The peer's address, as limits distinguish clients.
     pub(crate) fn address(&self) -> String {
         ConnectionLimit::name(self.peer)
     }
 
-    /// An authenticated caller has opened one of a limited number of streams. The connection does
-    /// not make room for others until what is returned is dropped. It counts for its address as
+    /// Records one of a limited number of streams of an authenticated caller. Until the returned
+    /// value is dropped, the connection is not closed to make room. It counts for its address as
     /// before.
     pub(crate) fn stream(&self) -> OpenStream {
         match &self.state().presence {
@@ -131,7 +131,7 @@ impl ConnectionHandle {
         }
     }
 
-    /// A caller has authenticated with a call, and has no stream.
+    /// Records a caller that authenticated with a call and has no stream.
     pub(crate) fn know(&self) {
         self.state().has_come = true;
     }
@@ -141,8 +141,8 @@ impl ConnectionHandle {
         match &mut state.presence {
             Presence::Admitted(1) => {
                 let back = self.limit.readmit(self.peer);
-                // One that finds no slot any more is over soon, but not before it has heard the
-                // last word.
+                // Without a slot the connection closes soon, but not before the last message is
+                // delivered.
                 let linger = if back.is_some() { LINGER } else { LINGER_UNCOUNTED };
                 state.presence = Presence::Left { _unknown: back };
                 state.until = Some(Instant::now() + linger);
@@ -157,7 +157,7 @@ impl ConnectionHandle {
         }
     }
 
-    /// Two answers: is a caller admitted, and has one authenticated since this was last asked.
+    /// Returns if a caller is admitted, and if one authenticated since the last check.
     fn standing(&self) -> (bool, bool) {
         let mut state = self.state();
         let is_admitted = matches!(state.presence, Presence::Admitted(_));
@@ -174,10 +174,10 @@ impl ConnectionHandle {
     }
 }
 
-/// A stream on a connection that keeps its slot, until it is dropped.
+/// A stream that protects the slot of its connection until it is dropped.
 pub(crate) struct OpenStream(#[expect(dead_code, reason = "held for its drop")] Option<InUse>);
 
-/// The stream of an admitted caller, until it is dropped.
+/// The stream of an admitted caller; dropping it ends the admission.
 pub(crate) struct AdmittedStream(ConnectionHandle);
 
 impl Drop for AdmittedStream {
@@ -192,7 +192,7 @@ impl<S> UnauthenticatedStream<S> {
             stream,
             handle: ConnectionHandle::of(unknown, patience),
             patience: None,
-            for_ever: patience.is_none(),
+            unlimited: patience.is_none(),
             preface: Preface::default(),
             allowance: if patience.is_some() {
                 Allowance::of_daemon()
@@ -203,7 +203,7 @@ impl<S> UnauthenticatedStream<S> {
         }
     }
 
-    /// True if its time is over. Wakes the task when it is.
+    /// True if the deadline passed. Wakes the task when it passes.
     fn poll_overdue(&mut self, cx: &mut Context<'_>) -> bool {
         let state = &mut *self.handle.state();
         match &state.task {
@@ -248,7 +248,8 @@ impl<S> UnauthenticatedStream<S> {
 }
 
 impl UnauthenticatedStream<TlsStream<TcpStream>> {
-    /// Gives a connection this long to have somebody admitted; for ever, if nothing is said.
+    /// Wraps a connection that must have an admitted caller within `patience`; without one there is
+    /// no deadline.
     pub(crate) fn of(accepted: AcceptedConnection, patience: Option<Duration>) -> Self {
         Self::new(accepted.stream, accepted.unknown, patience)
     }
@@ -289,7 +290,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for UnauthenticatedStream<S> {
                 return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
             }
             let why = self.preface.read(bytes);
-            if self.for_ever && self.preface.is_whole() {
+            if self.unlimited && self.preface.is_whole() {
                 self.handle.state().until = None;
             }
             self.note(why);
@@ -300,7 +301,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for UnauthenticatedStream<S> {
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for UnauthenticatedStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        // A client that does not read may keep anybody from reading what it sends.
+        // A client that does not read may block the task from reading what it sends.
         if self.poll_overdue(cx) {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }

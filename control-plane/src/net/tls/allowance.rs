@@ -1,5 +1,5 @@
-//! What may be sent on a connection while nobody is admitted on it: to answer a frame costs more
-//! than to send one, and clients send few before they are known.
+//! Limits what a connection without an admitted caller may send: answering a frame costs more than
+//! sending one, and clients send few before they authenticate.
 
 use std::time::Duration;
 
@@ -7,49 +7,49 @@ use tokio::time::Instant;
 
 use super::frames::{HEADER, PREFACE, payload_length};
 
-/// Frames that may come at once, and in each second after that. A daemon sends a dozen, and one for
-/// each 16 KiB of its Hello; a probe of the health some six each time.
+/// The frames that may arrive at once, and per second after that. A daemon sends a dozen, and one
+/// for each 16 KiB of its Hello; a health probe about six.
 const FRAMES: (u64, u64) = (1024, 64);
-/// The same limit in bytes. A daemon's largest Hello is 4 MiB; a caller sends little more than
-/// headers, which take a few KiB with a token.
+/// The same limits in bytes. A daemon's largest Hello is 4 MiB; a caller sends little more than
+/// headers, a few KiB with a token.
 const OF_DAEMON: (u64, u64) = (8 << 20, 64 << 10);
 const OF_CALLER: (u64, u64) = (512 << 10, 64 << 10);
 
-/// Bytes that are written for each frame more: clients send up to three for 16 KiB, to ask for more
-/// and to measure how long that takes.
+/// How many written bytes earn one more frame: clients send up to three per 16 KiB, for flow
+/// control and to measure latency.
 const A_FRAME: u64 = 4096;
 
-/// Frames that a client may have earned by reading, at most.
+/// The most frames that a client may earn by reading.
 const EARNED: u64 = 16 * FRAMES.0;
 
-/// What is known of a connection's client.
+/// The state of a connection's client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Client {
-    /// Nobody is admitted on it: what it sends counts.
+    /// No caller is admitted: what the client sends counts.
     Unknown,
     Admitted,
 }
 
-/// What is left of it.
+/// The remaining allowance of a connection.
 pub(super) struct Allowance {
     frames: Bucket,
     bytes: Bucket,
-    /// Bytes that were written for which no frame was added yet.
+    /// Written bytes that have not earned a frame yet.
     written: u64,
-    /// Where in a frame the client is: bytes to pass over, and then a header of which so much has
-    /// come.
+    /// The position in the client's frames: bytes to skip, then the next header, of which `seen`
+    /// bytes have arrived.
     rest: usize,
     header: [u8; HEADER],
     seen: usize,
 }
 
 impl Allowance {
-    /// That of a daemon, which authenticates once and sends much then.
+    /// The allowance of a daemon, which authenticates once and sends a lot then.
     pub(super) fn of_daemon() -> Self {
         Self::of(OF_DAEMON)
     }
 
-    /// That of a caller, which authenticates with each call.
+    /// The allowance of a caller, which authenticates with each call.
     pub(super) fn of_caller() -> Self {
         Self::of(OF_CALLER)
     }
@@ -65,13 +65,13 @@ impl Allowance {
         }
     }
 
-    /// A caller has authenticated.
+    /// Refills the allowance after a caller authenticated.
     pub(super) fn renew(&mut self) {
         self.frames.renew();
         self.bytes.renew();
     }
 
-    /// So many bytes were written: who reads them answers with frames.
+    /// Records written bytes: a client that reads them answers with frames.
     pub(super) fn wrote(&mut self, bytes: usize) {
         self.written = self
             .written
@@ -81,15 +81,15 @@ impl Allowance {
         self.written %= A_FRAME;
     }
 
-    /// Takes in what was read. False: that is more than there is left.
+    /// Counts received bytes; false if they exceed the allowance.
     pub(super) fn read(&mut self, bytes: &[u8], client: Client) -> bool {
         let frames = self.frames_of(bytes);
         let bytes = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-        // Neither is left out where the other one is over.
+        // Both are counted even if one is exceeded.
         client == Client::Admitted || self.frames.take(frames) & self.bytes.take(bytes)
     }
 
-    /// How many frames begin in it.
+    /// How many frames begin in these bytes.
     fn frames_of(&mut self, mut bytes: &[u8]) -> u64 {
         let mut frames = 0;
         loop {
@@ -113,7 +113,7 @@ impl Allowance {
     }
 }
 
-/// So much at once, and more of it each second.
+/// A bucket that refills every second.
 struct Bucket {
     most: u64,
     each_second: u64,
@@ -131,7 +131,7 @@ impl Bucket {
         }
     }
 
-    /// Makes it full. What was earned beyond that stays.
+    /// Refills the bucket. What was earned beyond its size stays.
     fn renew(&mut self) {
         self.left = self.left.max(self.most);
     }
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn frames_are_told_apart_however_they_come() {
+    async fn frames_are_counted_however_they_arrive() {
         let bytes = [PREFACE.to_vec(), ping(), long(), ping(), vec![0, 0]].concat();
         for at_once in 1..=bytes.len() {
             let mut allowance = Allowance::of_daemon();
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nothing_counts_once_somebody_is_admitted_and_frames_are_told_apart_after_that() {
+    async fn nothing_counts_while_a_caller_is_admitted_and_frames_are_counted_after_that() {
         let mut allowance = Allowance::of_daemon();
         let stream = [PREFACE.to_vec(), long().repeat(100_000)].concat();
         assert!(
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_makes_himself_known_again_and_again_may_say_any_amount() {
+    async fn a_client_that_keeps_authenticating_may_send_any_amount() {
         let mut allowance = Allowance::of_caller();
         assert!(allowance.read(PREFACE, Client::Unknown));
         for _ in 0..100 {
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_reads_much_may_answer_with_as_many_frames_as_that_takes() {
+    async fn a_client_that_reads_much_may_send_frames_in_proportion() {
         let mut allowance = Allowance::of_caller();
         assert!(allowance.read(PREFACE, Client::Unknown));
         for _ in 0..1_600 {

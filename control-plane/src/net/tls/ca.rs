@@ -1,4 +1,4 @@
-//! A certificate authority of our own.
+//! A certificate authority of the control plane.
 
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
@@ -14,8 +14,8 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 /// A certificate authority, in PEM.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Ca {
-    /// Its name. It is fixed for each authority: name and key make the issuer, so that its
-    /// certificate need not be parsed.
+    /// Its name. It is fixed per authority: name and key form the issuer, so the certificate need
+    /// not be parsed.
     pub(crate) name: &'static str,
     pub(crate) cert: String,
     pub(crate) key: String,
@@ -28,7 +28,7 @@ pub(crate) struct Issued {
     pub(crate) key: String,
 }
 
-/// From when to when a certificate is good. Whole days.
+/// The validity of a certificate, in whole days.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Validity {
     from: Date,
@@ -36,7 +36,7 @@ pub(crate) struct Validity {
 }
 
 impl Validity {
-    /// From the day before `now`, for clocks that are behind, until so many days after it.
+    /// From the day before `now`, for clocks that are behind, until `days` after it.
     pub(crate) fn days(now: Timestamp, days: i32) -> Self {
         let today = now.to_zoned(TimeZone::UTC).date();
         Self {
@@ -56,31 +56,31 @@ impl Validity {
 }
 
 impl Ca {
-    /// A new one; good for ever, or for as long as is said.
+    /// Generates an authority; without `validity` it never expires.
     pub(crate) fn generate(name: &'static str, validity: Option<Validity>) -> Result<Self, rcgen::Error> {
         Self::certify(name, &KeyPair::generate()?, validity)
     }
 
-    /// The same one with a new certificate. Who trusts the old certificate trusts what is issued
-    /// after this, and who trusts the new one trusts what was issued before.
+    /// The same key with a new certificate. A client that trusts the old certificate trusts what is
+    /// issued later, and one that trusts the new certificate trusts what was issued earlier.
     pub(crate) fn renewed(&self, validity: Validity) -> Result<Self, rcgen::Error> {
         Self::certify(self.name, &KeyPair::from_pem(&self.key)?, Some(validity))
     }
 
-    /// True if the certificate can be read, and is of this key.
+    /// True if the certificate is valid PEM and belongs to this key.
     pub(crate) fn is_whole(&self) -> bool {
         let key = KeyPair::from_pem(&self.key).map(|key| key.subject_public_key_info());
         let certified = look(&self.cert, |cert| cert.public_key().raw.to_vec());
         key.is_ok_and(|key| certified == Some(key))
     }
 
-    /// True if the certificate has begun by then.
+    /// True if the certificate is valid from `at` or earlier.
     pub(crate) fn has_begun(&self, at: Timestamp) -> bool {
         look(&self.cert, |cert| cert.validity().not_before.timestamp())
             .is_some_and(|from| from <= at.as_second())
     }
 
-    /// True if the certificate has not ended by then.
+    /// True if the certificate does not expire before `at`.
     pub(crate) fn lasts_until(&self, at: Timestamp) -> bool {
         look(&self.cert, |cert| cert.validity().not_after.timestamp()).is_some_and(|to| at.as_second() < to)
     }
@@ -105,7 +105,7 @@ impl Ca {
         Ok(params)
     }
 
-    /// A certificate for a server of these names and addresses; the first is what it is called.
+    /// Issues a server certificate for these names and addresses; the first one is its common name.
     pub(crate) fn issue(
         &self,
         names: Vec<String>,
@@ -135,7 +135,7 @@ pub(crate) fn is_certificate(pem: &str) -> bool {
     look(pem, |_| ()).is_some()
 }
 
-/// Looks at a certificate in PEM; nothing if it is none.
+/// Parses a certificate in PEM; `None` if it is not one.
 fn look<T>(pem: &str, at: impl FnOnce(&X509Certificate<'_>) -> T) -> Option<T> {
     let der = CertificateDer::from_pem_slice(pem.as_bytes()).ok()?;
     let (_, cert) = X509Certificate::from_der(&der).ok()?;
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_is_told_apart_from_what_is_damaged() {
+    fn damaged_authorities_are_detected() {
         let now: Timestamp = "2026-11-21T08:00:00Z".parse().unwrap();
         let ca = Ca::generate("ca", Some(Validity::days(now, 10))).unwrap();
         let day = |days: i64| now + jiff::SignedDuration::from_hours(24 * days);

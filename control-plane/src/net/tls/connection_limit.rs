@@ -1,5 +1,5 @@
-//! How many connections there may be on which nobody has authenticated: by address, and by the
-//! memory that there is for all of them.
+//! Limits the connections on which no caller has authenticated, by address and by the memory for
+//! all of them.
 //!
 //! ```text
 //! accepted ──> waits for a slot ──> TLS handshake ──> unknown ──> admitted: not counted until it has no stream
@@ -8,10 +8,10 @@
 //!                                       └─ crowded out by another address
 //! ```
 //!
-//! Promises: a client, whatever it opens, keeps nobody of another address waiting; connections that
-//! were admitted are not counted, so that thousands of daemons may come from one address. All slots
-//! together take no more than a part of the memory. If they are taken, the address with the most of
-//! them gives one to an address with fewer: the one that it has held longest.
+//! Promises: no client can block another address, whatever it opens. Admitted connections are not
+//! counted, so thousands of daemons may share one address. All slots together take no more than a
+//! part of the memory. When all are taken, the address with the most slots gives its oldest one to
+//! an address with fewer.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -32,60 +32,60 @@ use crate::net::serve::network;
 #[cfg(test)]
 mod tests;
 
-/// Connections that may wait, over all addresses.
+/// The most connections that may wait, over all addresses.
 const WAITING: usize = 16 * 1024;
-/// The memory for those that wait, most of it in the kernel.
+/// The memory for waiting connections, most of it in the kernel.
 const WAITING_MEMORY: Share = Share {
     parts: 32,
     each: 8 << 10,
 };
-/// The memory for those that have a slot: TLS, HTTP/2 and the socket.
+/// The memory for connections with a slot: TLS, HTTP/2 and the socket.
 const SERVED_MEMORY: Share = Share {
     parts: 16,
     each: 32 << 10,
 };
-/// Those of an address that may come even so: who fills the door from many addresses keeps nobody
-/// of another one out.
+/// How many connections of one address are accepted even if the queue is full: a client with many
+/// addresses cannot lock out another one.
 const ALWAYS: usize = 4;
-/// Connections of one address that may wait, for each slot that it has.
+/// How many connections of one address may wait per slot.
 const WAITING_PER_SLOT: usize = 16;
-/// How long one waits for a slot.
+/// How long a connection waits for a slot.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Why a connection was turned away.
+/// Why a connection was rejected.
 #[derive(Debug, Error)]
 pub(crate) enum Rejected {
-    /// Its address has too many others on which nobody has authenticated.
-    #[error("there are too many connections from this address on which nobody has made himself known")]
+    /// Its address has too many other unauthenticated connections.
+    #[error("too many unauthenticated connections from this address")]
     TooMany,
-    /// There are too many of all addresses, and no other has more.
-    #[error("others need the memory of this connection, on which nobody has authenticated")]
+    /// All addresses together have too many, and this one has the most.
+    #[error("the unauthenticated connection was closed to make room for other addresses")]
     CrowdedOut,
     /// It does not begin with a TLS record.
-    #[error("the client speaks plain text: the port takes TLS alone")]
+    #[error("the client speaks plain text, the port requires TLS")]
     PlainText,
     /// The client does not trust this server.
     #[error(
-        "the client does not accept the certificate that it is shown ({0:?}): its CA is another one, or expired"
+        "the client does not accept the server's certificate ({0:?}): it trusts another CA, or the certificate expired"
     )]
     Certificate(AlertDescription),
-    /// There is no TLS that both speak, or it is nonsense.
-    #[error("no TLS with the client: {0}")]
+    /// The client and the server share no TLS version or suite, or the handshake is malformed.
+    #[error("TLS handshake failed: {0}")]
     Tls(rustls::Error),
-    /// The handshake has taken too long.
-    #[error("the client has not finished its TLS handshake in time")]
+    /// The handshake took too long.
+    #[error("the client did not finish its TLS handshake in time")]
     Slow,
     /// It does not speak HTTP/2.
     #[error("the client does not speak HTTP/2")]
     NotHttp2,
-    /// It speaks it in a way that no client does.
+    /// Its HTTP/2 violates the protocol.
     #[error("the client's HTTP/2 is malformed: {0}")]
     Http2(&'static str),
-    /// It sends more than clients do who have not made themselves known.
-    #[error("the client has sent more than clients send before they make themselves known")]
+    /// It sends more than a client may before it authenticates.
+    #[error("the client sent too much before it authenticated")]
     Flood,
-    /// TLS, and then nobody.
-    #[error("nobody has made himself known on the connection in time")]
+    /// The handshake succeeded, but no caller authenticated in time.
+    #[error("no caller authenticated on the connection in time")]
     Unknown,
 }
 
@@ -125,14 +125,14 @@ impl From<rustls::Error> for Rejected {
     }
 }
 
-/// Called with the name of the client ([`ConnectionLimit::name`]) when a connection is turned away.
+/// Called with the client's name ([`ConnectionLimit::name`]) when a connection is rejected.
 type OnRejected = Box<dyn Fn(&str, &Rejected) + Send + Sync>;
 
-/// Limits the connections of one port on which nobody has authenticated.
+/// Limits the unauthenticated connections of one port.
 pub(crate) struct ConnectionLimit {
-    /// Connections of one address that may shake hands, or wait to be known, at the same time.
+    /// How many connections of one address may be in a handshake or wait for authentication.
     slots: usize,
-    /// Connections that may wait, of all addresses.
+    /// How many connections may wait, of all addresses.
     most: usize,
     on_rejected: OnRejected,
     waiting: Mutex<Waiting>,
@@ -145,14 +145,14 @@ struct Waiting {
     by_network: HashMap<IpAddr, Network>,
 }
 
-/// What comes from one address.
+/// The connections of one address.
 struct Network {
     connections: usize,
     slots: Arc<Semaphore>,
 }
 
 impl ConnectionLimit {
-    /// One with so many slots for each address.
+    /// A limit with this many slots for each address.
     pub(crate) fn new(
         slots: usize,
         on_rejected: impl Fn(&str, &Rejected) + Send + Sync + 'static,
@@ -160,7 +160,7 @@ impl ConnectionLimit {
         Self::with_memory(memory_limit::limit(), slots, on_rejected)
     }
 
-    /// The same where the process may take so many bytes.
+    /// The same for a process that may take `memory` bytes.
     pub(super) fn with_memory(
         memory: usize,
         slots: usize,
@@ -176,7 +176,7 @@ impl ConnectionLimit {
         })
     }
 
-    /// What clients of this address are called: all that one client may have are one.
+    /// The name of this address's clients. All addresses of one client share a name.
     pub(crate) fn name(peer: IpAddr) -> String {
         match network(peer) {
             IpAddr::V6(network) => format!("{network}/64"),
@@ -184,7 +184,7 @@ impl ConnectionLimit {
         }
     }
 
-    /// A connection has come from there. Nothing if it is one too many.
+    /// Counts a new connection; `None` if it exceeds the limit.
     pub(super) fn accept(self: &Arc<Self>, peer: IpAddr) -> Option<UnknownConnection> {
         let unknown = self.readmit(peer);
         if unknown.is_none() {
@@ -193,8 +193,7 @@ impl ConnectionLimit {
         unknown
     }
 
-    /// The same of one that counted for nobody, and does again: nobody is told if there are too
-    /// many.
+    /// Counts a connection again that was exempt. Exceeding the limit is not reported.
     pub(super) fn readmit(self: &Arc<Self>, peer: IpAddr) -> Option<UnknownConnection> {
         let network = network(peer);
         let mut waiting = self.lock();
@@ -220,7 +219,7 @@ impl ConnectionLimit {
         })
     }
 
-    /// Says why somebody may not stay.
+    /// Reports why a connection was rejected.
     pub(super) fn turn_away(&self, peer: IpAddr, why: &Rejected) {
         (self.on_rejected)(&Self::name(peer), why);
     }
@@ -231,7 +230,7 @@ impl ConnectionLimit {
     }
 }
 
-/// A connection on which nobody has authenticated. It counts until it is dropped.
+/// An unauthenticated connection. It counts until it is dropped.
 pub(crate) struct UnknownConnection {
     limit: Arc<ConnectionLimit>,
     peer: IpAddr,
@@ -246,12 +245,13 @@ impl UnknownConnection {
         Arc::clone(&self.limit)
     }
 
-    /// Where it comes from.
+    /// The peer's address.
     pub(super) fn peer(&self) -> IpAddr {
         self.peer
     }
 
-    /// Waits for a slot of its address, and of all. False: there was none, and it is turned away.
+    /// Waits for a slot of its address and an overall slot. False if none came in time; the
+    /// connection is rejected.
     pub(super) async fn enter(&mut self) -> bool {
         let slot = async {
             let own = Arc::clone(&self.slots).acquire_owned().await.ok()?;
@@ -266,13 +266,13 @@ impl UnknownConnection {
         false
     }
 
-    /// Keeps its slot of all until what is returned is dropped, if it has one.
+    /// Protects its overall slot, if it has one, until the returned value is dropped.
     pub(super) fn in_use(&self) -> Option<InUse> {
         self.of_all.as_ref().map(Slot::in_use)
     }
 
     /// Ready once an address with fewer connections needs its slot. Wakes the task of the latest
-    /// poll then.
+    /// poll.
     pub(super) fn poll_crowded_out(&self, cx: &Context<'_>) -> Poll<()> {
         match &self.of_all {
             Some(slot) => slot.poll_lost(cx),
@@ -285,7 +285,7 @@ impl UnknownConnection {
         poll_fn(|cx| self.poll_crowded_out(cx)).await;
     }
 
-    /// Says why it may not stay.
+    /// Reports why it was rejected.
     pub(super) fn turn_away(&self, why: &Rejected) {
         self.limit.turn_away(self.peer, why);
     }

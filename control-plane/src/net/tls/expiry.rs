@@ -1,4 +1,4 @@
-//! When served certificates end, for Prometheus.
+//! Reports the expiry of served certificates as a metric.
 
 use rustls::sign::CertifiedKey;
 use tokio::sync::watch;
@@ -7,9 +7,8 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use super::Certificate;
 use crate::telemetry::metrics::Metrics;
 
-/// Tells when the certificate of the moment ends, each time that there is another one, until there
-/// can be none.
-pub(crate) async fn tell(
+/// Updates the metric whenever the certificate changes, until its sender is gone.
+pub(crate) async fn report(
     metrics: &Metrics,
     name: &'static str,
     mut certificate: watch::Receiver<Certificate>,
@@ -25,7 +24,7 @@ pub(crate) async fn tell(
     }
 }
 
-/// Seconds since the Unix epoch.
+/// The expiry, in seconds since the Unix epoch.
 fn not_after(certified: &CertifiedKey) -> Option<i64> {
     let (_, parsed) = X509Certificate::from_der(certified.cert.first()?).ok()?;
     Some(parsed.validity().not_after.timestamp())
@@ -41,7 +40,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_end_of_the_newest_certificate_is_told() {
+    async fn the_expiry_of_the_newest_certificate_is_reported() {
         let metrics = Metrics::default();
         let ca = Ca::generate("ca", None).unwrap();
         let made = |now: &str| {
@@ -54,7 +53,7 @@ mod tests {
         let after = sender.borrow().as_deref().and_then(not_after).unwrap();
         assert!(after > before + 50 * 86_400, "{before}, {after}");
         drop(sender);
-        tell(&metrics, "hub", certificate).await;
+        report(&metrics, "hub", certificate).await;
         let text = metrics.encode().unwrap();
         let line = format!("lockstep_certificate_not_after_seconds{{certificate=\"hub\"}} {after}\n");
         assert!(text.contains(&line), "{text}");

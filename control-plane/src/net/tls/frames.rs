@@ -1,28 +1,28 @@
-//! Checks that a client speaks HTTP/2 as clients do. The library that serves it ends connections
-//! and streams that do not, and tells nobody: what it answers shows that it does.
+//! Detects clients that violate HTTP/2. The server library ends their connections and streams
+//! without reporting it, but its answers show it.
 
 use super::connection_limit::Rejected;
 
 #[cfg(test)]
 mod tests;
 
-/// What each client begins with (RFC 9113, 3.4).
+/// The preface of each client (RFC 9113, 3.4).
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// A frame's header: the length of the rest in three bytes, its type, flags and stream (RFC 9113,
-/// 4.1).
+/// The size of a frame's header: the payload length in three bytes, type, flags and stream (RFC
+/// 9113, 4.1).
 pub(super) const HEADER: usize = 9;
 const RST_STREAM: u8 = 3;
 const GOAWAY: u8 = 7;
 
-/// The beginning of what a client says.
+/// The preface of a client, as it arrives.
 #[derive(Default)]
 pub(super) struct Preface {
-    /// Bytes of it that have come.
+    /// How many bytes of it arrived.
     seen: usize,
 }
 
 impl Preface {
-    /// Takes in what was read. Says once that it is no HTTP/2.
+    /// Checks received bytes. Reports once if they are not HTTP/2.
     pub(super) fn read(&mut self, bytes: &[u8]) -> Option<Rejected> {
         let rest = PREFACE.get(self.seen..).unwrap_or_default();
         let is_wrong = rest.iter().zip(bytes).any(|(expected, byte)| expected != byte);
@@ -34,13 +34,13 @@ impl Preface {
         is_wrong.then_some(Rejected::NotHttp2)
     }
 
-    /// True if it has come, or something else in its place, which ends the connection.
+    /// True once it arrived, or something else arrived that ends the connection.
     pub(super) fn is_whole(&self) -> bool {
         self.seen == PREFACE.len()
     }
 }
 
-/// Bytes that follow the header of a frame, by its first three. 0: these are not all there.
+/// The payload length from the first three bytes of a frame's header; 0 if they are incomplete.
 pub(super) fn payload_length(header: &[u8]) -> usize {
     match header {
         [high, middle, low, ..] => usize::from(*high) << 16 | usize::from(*middle) << 8 | usize::from(*low),
@@ -51,14 +51,14 @@ pub(super) fn payload_length(header: &[u8]) -> usize {
 /// The frames that the server writes.
 #[derive(Default)]
 pub(super) struct Answers {
-    /// The header of the present frame, and of those that name an error what is before that.
+    /// The header of the current frame and, for frames with an error code, the payload up to it.
     head: Vec<u8>,
-    /// Bytes to pass over until the next header.
+    /// Bytes to skip until the next header.
     rest: usize,
 }
 
 impl Answers {
-    /// Takes in what was written. Says what the client has done wrong, if anything.
+    /// Checks written bytes. Returns what the client did wrong, if anything.
     pub(super) fn wrote(&mut self, mut bytes: &[u8]) -> Option<Rejected> {
         let mut found = None;
         while !bytes.is_empty() {
@@ -77,7 +77,7 @@ impl Answers {
         found
     }
 
-    /// How much of the present frame is looked at.
+    /// How many bytes of the current frame are needed.
     fn needed(&self) -> usize {
         let before_error = match self.head.get(3) {
             Some(&RST_STREAM) => 4,
@@ -90,7 +90,7 @@ impl Answers {
         }
     }
 
-    /// What comes after the header.
+    /// The length of the payload.
     fn length(&self) -> usize {
         payload_length(&self.head)
     }
@@ -100,7 +100,7 @@ impl Answers {
             &RST_STREAM | &GOAWAY if self.head.len() > HEADER => self.head.last_chunk::<4>()?,
             _ => return None,
         };
-        // Those that are the client's fault (RFC 9113, 7); the others come up between honest peers
+        // Errors that are the client's fault (RFC 9113, 7); the others occur between correct peers
         // too.
         let name = match u32::from_be_bytes(*code) {
             1 => "PROTOCOL_ERROR",

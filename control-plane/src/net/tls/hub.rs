@@ -1,9 +1,9 @@
-//! The hub's certificate, and the CA that daemons check it with.
+//! The hub's certificate, and the CA that daemons verify it with.
 //!
-//! The [`Authority`] lives in a Secret (in cluster), and is made and replaced when it is time to;
-//! or in a directory (out of cluster), for good. Serving certificates are made by each process for
-//! itself and live in memory. Daemons verify a fixed server name, so that the certificate fits
-//! however they reach the hub.
+//! In a cluster the [`Authority`] is stored in a Secret and rotated; outside it lives in a
+//! directory and never changes. Each process issues its own serving certificate and keeps it in
+//! memory. Daemons verify a fixed server name, so the certificate is valid at any address of the
+//! hub.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,49 +16,17 @@ use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
-use thiserror::Error;
 
-use super::authority::{Authority, SERVING_DAYS, TERMS};
+use super::authority::{Authority, CA_SECRET, SERVING_DAYS, TERMS, TlsError};
 use super::ca::{Ca, Validity};
 use super::rotation::{CA_CERT, CA_KEY};
 
-/// The name in the serving certificate, whatever address the hub is reached at.
+/// The name in the serving certificate, independent of the hub's address.
 pub const SERVER_NAME: &str = "lockstep-control-plane";
-/// Secret that holds the CA, in the product's namespace.
-pub const CA_SECRET: &str = "lockstep-hub-tls";
-/// ConfigMap that publishes the CA certificate to the daemons; two of them while one takes the
-/// place of the other.
+/// ConfigMap that publishes the CA certificate to the daemons; two certificates during a rotation.
 pub const CA_CONFIG_MAP: &str = "lockstep-hub-ca";
 
-/// Why no certificate could be had.
-#[derive(Debug, Error)]
-pub enum TlsError {
-    /// A certificate or key could not be made or read.
-    #[error("hub certificate: {0}")]
-    Certificate(#[from] rcgen::Error),
-    /// What was made cannot be served.
-    #[error("hub certificate: {0}")]
-    Serve(#[from] rustls::Error),
-    /// What was made cannot be read.
-    #[error("hub certificate: {0}")]
-    Pem(#[from] rustls::pki_types::pem::Error),
-    /// A file could not be read or written.
-    #[error("hub certificate: {path}: {error}")]
-    File {
-        /// The file.
-        path: String,
-        /// What went wrong.
-        error: std::io::Error,
-    },
-    /// The Secret lacks a part.
-    #[error("Secret {CA_SECRET} has no usable {0}; delete it to have a new CA made")]
-    Secret(&'static str),
-    /// The API server refused.
-    #[error("hub certificate: {0}")]
-    Api(#[from] Box<kube::Error>),
-}
-
-/// A certificate by this CA, with this validity.
+/// Issues a serving certificate with this CA and validity.
 pub(super) fn serving(ca: &Ca, validity: Option<Validity>) -> Result<Arc<CertifiedKey>, TlsError> {
     let issued = ca.issue(vec![SERVER_NAME.to_owned()], validity)?;
     let chain = vec![CertificateDer::from_pem_slice(issued.cert.as_bytes())?];
@@ -67,10 +35,10 @@ pub(super) fn serving(ca: &Ca, validity: Option<Validity>) -> Result<Arc<Certifi
     Ok(Arc::new(certified))
 }
 
-/// Takes the CA from a directory (`ca.crt`, `ca.key`), making it if it is missing.
+/// Loads the CA from a directory (`ca.crt`, `ca.key`), or creates it there.
 ///
 /// # Errors
-/// [`TlsError`] where the files cannot be read or written, or hold no CA.
+/// [`TlsError`] if the files cannot be read or written, or hold no CA.
 pub(crate) fn from_dir(dir: &Path) -> Result<Arc<CertifiedKey>, TlsError> {
     let (cert, key) = (dir.join(CA_CERT), dir.join(CA_KEY));
     let file = |path: &Path| {
@@ -104,38 +72,38 @@ fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
     file.write_all(text.as_bytes())
 }
 
-/// The authority of the cluster, as this process has last seen it.
+/// The cluster's authority, as this process last saw it.
 #[derive(Default)]
 pub(super) struct Cluster {
-    /// By which CA the serving certificate was made, and when.
+    /// The CA that issued the serving certificate, and when.
     issued: Option<(String, Timestamp)>,
 }
 
-/// How often it is tried again when other replicas write at the same time.
+/// How many attempts to make if other replicas write at the same time.
 const ATTEMPTS: usize = 5;
 
 impl Cluster {
-    /// Sees to it that there is an authority, that it is the one of its time, and that daemons know
-    /// it. Gives a certificate to serve with from now on, if that is another one.
+    /// Ensures that the authority exists, is rotated, and is published to the daemons. Returns a
+    /// new serving certificate if there is one.
     ///
     /// # Errors
-    /// [`TlsError`] where the API server refuses or the Secret is damaged.
-    pub(super) async fn look(
+    /// [`TlsError`] if the API server refuses or the Secret is damaged.
+    pub(super) async fn check(
         &mut self,
         client: &kube::Client,
         namespace: &str,
         now: Timestamp,
     ) -> Result<Option<Arc<CertifiedKey>>, TlsError> {
         for _ in 1..ATTEMPTS {
-            match self.look_once(client, namespace, now).await {
+            match self.check_once(client, namespace, now).await {
                 Err(TlsError::Api(error)) if is_conflict(&error) => {}
-                looked => return looked,
+                checked => return checked,
             }
         }
-        self.look_once(client, namespace, now).await
+        self.check_once(client, namespace, now).await
     }
 
-    async fn look_once(
+    async fn check_once(
         &mut self,
         client: &kube::Client,
         namespace: &str,
@@ -143,21 +111,21 @@ impl Cluster {
     ) -> Result<Option<Arc<CertifiedKey>>, TlsError> {
         let secrets: Api<Secret> = Api::namespaced(client.clone(), namespace);
         let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
-        // Before the Secret: what another replica publishes after this, of a later one, is not
+        // Read before the Secret, so that a later authority that another replica publishes is not
         // overwritten.
         let published = maps.get_opt(CA_CONFIG_MAP).await.map_err(Box::new)?;
         let (mut secret, mut authority) = present(&secrets, now).await?;
-        // Daemons are told of what there is, before anything comes after it.
+        // The current state is published before anything follows it.
         let published = publish(&maps, published, &authority).await?;
         if let Some((after, why)) = authority.step(now)? {
             after.put(secret.data.get_or_insert_default());
             match secrets.replace(CA_SECRET, &PostParams::default(), &secret).await {
                 Ok(_) => {
-                    tracing::info!(%why, "the hub's authority changes");
+                    tracing::info!(%why, "the hub's authority changed");
                     authority = after;
                     publish(&maps, Some(published), &authority).await?;
                 }
-                // Another replica was first: the next look brings what it has written.
+                // Another replica wrote first: the next check reads its state.
                 Err(kube::Error::Api(status)) if status.code == 409 => {}
                 Err(error) => return Err(Box::new(error).into()),
             }
@@ -165,14 +133,14 @@ impl Cluster {
         self.issue(&authority, now)
     }
 
-    /// Another certificate by another CA, and every day.
+    /// Issues a new certificate for a new CA, and every day.
     fn issue(
         &mut self,
         authority: &Authority,
         now: Timestamp,
     ) -> Result<Option<Arc<CertifiedKey>>, TlsError> {
         let ca = &authority.rotation.current;
-        // One of a time to come was made before the clock was put back.
+        // A certificate from the future was issued before the clock was set back.
         let is_good = |(by, at): &(String, Timestamp)| {
             *by == ca.cert && *at <= now && now.duration_since(*at).as_hours() < 24
         };
@@ -185,7 +153,7 @@ impl Cluster {
     }
 }
 
-/// Sees to it that daemons are told whom to trust. Fails with a conflict if somebody has written
+/// Publishes the trusted certificates to the daemons. Fails with a conflict if another client wrote
 /// since `present` was read.
 async fn publish(
     maps: &Api<ConfigMap>,
@@ -224,7 +192,7 @@ fn is_conflict(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 409)
 }
 
-/// The Secret and what it holds, made if it is missing.
+/// Reads the Secret and its authority, or creates them.
 async fn present(secrets: &Api<Secret>, now: Timestamp) -> Result<(Secret, Authority), TlsError> {
     let read = |secret: Secret| {
         let made = secret
@@ -250,7 +218,7 @@ async fn present(secrets: &Api<Secret>, now: Timestamp) -> Result<(Secret, Autho
     };
     match secrets.create(&PostParams::default(), &secret).await {
         Ok(secret) => read(secret),
-        // Another replica was first: its CA is the one.
+        // Another replica created it first: its CA is used.
         Err(kube::Error::Api(status)) if status.code == 409 => {
             read(secrets.get(CA_SECRET).await.map_err(Box::new)?)
         }

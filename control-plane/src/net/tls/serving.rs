@@ -1,5 +1,5 @@
-//! TLS whose certificate may change: the next handshake has the new one, and connections that stand
-//! go on.
+//! TLS with a certificate that may change: the next handshake uses the new one, and open
+//! connections continue.
 
 use std::io;
 use std::num::NonZero;
@@ -24,14 +24,13 @@ use crate::net::serve::{HANDSHAKE_RECORD, turn_down};
 /// How long a handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(5);
 
-/// Handshakes of each core of which a step is done before other tasks run. One takes up to a
-/// millisecond.
+/// How many handshakes per core run a step before other tasks do. A step takes up to a millisecond.
 const STEPS: usize = 8;
 
 /// The certificate to serve with, once there is one.
 pub(crate) type Certificate = Option<Arc<CertifiedKey>>;
 
-/// Serves each connection with the certificate of the moment.
+/// Serves each connection with the current certificate.
 #[derive(Debug)]
 pub(crate) struct Current(pub(crate) watch::Receiver<Certificate>);
 
@@ -41,15 +40,15 @@ impl ResolvesServerCert for Current {
     }
 }
 
-/// TLS for gRPC with the certificate of the moment.
+/// TLS for gRPC with the current certificate.
 ///
-/// All nodes shake hands at once when a leader is followed by another, so a handshake is made
-/// cheap: AES-128 is preferred, whose keys are made with SHA-256, for which processors have
-/// instructions that they lack for the SHA-384 of AES-256; and no tickets are given out, since no
-/// daemon resumes a session. Other clients of gRPC are few.
+/// All nodes reconnect at once after a change of leader, so handshakes must be cheap: AES-128 is
+/// preferred, since its keys use SHA-256, for which processors have instructions that they lack for
+/// the SHA-384 of AES-256. No tickets are sent, since no daemon resumes a session. Other gRPC
+/// clients are few.
 ///
 /// # Errors
-/// If rustls does not support what it is asked for.
+/// rustls does not support the configuration.
 pub(crate) fn grpc(certificate: watch::Receiver<Certificate>) -> Result<Arc<ServerConfig>, rustls::Error> {
     let mut provider = ring::default_provider();
     provider
@@ -72,9 +71,9 @@ pub(crate) struct AcceptedConnection {
     pub(crate) unknown: UnknownConnection,
 }
 
-/// The connections of a listener, after their handshakes, which all cores share: their cryptography
-/// is most of what a connection costs. Who is slow with that holds up nobody else, and who fails is
-/// left out. When hundreds shake hands at once, other tasks of these cores go on between them.
+/// The connections of a listener after their handshakes. All cores share the handshakes, since
+/// cryptography is most of a connection's cost. A slow handshake delays no other, and a failed one
+/// is skipped. When hundreds run at once, other tasks on these cores run between their steps.
 pub(crate) fn accept(
     listener: TcpListener,
     config: Arc<ServerConfig>,
@@ -83,7 +82,7 @@ pub(crate) fn accept(
     let acceptor = TlsAcceptor::from(config);
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
     let turns = Arc::new(Semaphore::new(cores * STEPS));
-    // As many as the limit lets wait.
+    // Bounded by the connection limit.
     let handshakes = JoinSet::new();
     stream::unfold((listener, handshakes), move |(listener, mut handshakes)| {
         let (acceptor, limit, turns) = (acceptor.clone(), Arc::clone(&limit), Arc::clone(&turns));
@@ -98,8 +97,8 @@ pub(crate) fn accept(
                             }
                         }
                         Err(error) => {
-                            // Out of file descriptors, most likely: some come back.
-                            tracing::warn!(%error, "a connection could not be accepted");
+                            // Probably out of file descriptors; some will be freed.
+                            tracing::warn!(%error, "cannot accept a connection");
                             tokio::time::sleep(Duration::from_millis(100)).await;
                         }
                     },
@@ -114,7 +113,7 @@ pub(crate) fn accept(
     })
 }
 
-/// Shakes hands, once there is a slot for that.
+/// Runs the handshake once the connection has a slot.
 async fn welcome(
     acceptor: TlsAcceptor,
     stream: TcpStream,
@@ -124,7 +123,7 @@ async fn welcome(
     if !unknown.enter().await {
         return None;
     }
-    // Messages are small and awaited: they must not wait for more to send.
+    // Messages are small and peers wait for them, so they must not be delayed.
     let _ = stream.set_nodelay(true);
     let shaken = tokio::select! {
         shaken = tokio::time::timeout(HANDSHAKE, handshake(acceptor, stream, turns)) => shaken,
@@ -133,12 +132,12 @@ async fn welcome(
     match shaken.unwrap_or(Err(Some(Rejected::Slow))) {
         Ok(stream) => return Some(AcceptedConnection { stream, unknown }),
         Err(Some(why)) => unknown.turn_away(&why),
-        Err(None) => tracing::debug!(peer = %unknown.peer(), "a client has left during its handshake"),
+        Err(None) => tracing::debug!(peer = %unknown.peer(), "the client left during its handshake"),
     }
     None
 }
 
-/// Fails without a reason where the client has left: probes do that.
+/// Fails without a reason if the client has left, as probes do.
 async fn handshake(
     acceptor: TlsAcceptor,
     stream: TcpStream,

@@ -1,4 +1,4 @@
-//! The certificate of the hub, which the platform API serves too: one per process, kept new.
+//! The certificate of the hub and the platform API: one per process, kept current.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -14,19 +14,19 @@ use rustls::ServerConfig;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use super::authority::{CA_SECRET, TlsError};
 use super::expiry;
-use super::hub::{CA_CONFIG_MAP, CA_SECRET, Cluster, TlsError, from_dir};
+use super::hub::{CA_CONFIG_MAP, Cluster, from_dir};
 use super::serving::{Certificate, grpc};
 use crate::k8s::{namespace, retry};
 use crate::telemetry::metrics::Metrics;
 
-/// How often it is looked whether it is time for another CA. What others have written or deleted is
-/// seen at once.
+/// How often to check if the CA is due for rotation. Writes and deletions by others are seen at
+/// once.
 const LOOK: Duration = Duration::from_secs(600);
-/// Between two looks at least: somebody may change it back each time, as other replicas see each
-/// other's writes.
+/// The shortest time between two checks: another client may undo each write.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Between attempts that fail at most.
+/// The longest wait after a failure.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
 /// The serving certificate and key.
@@ -48,11 +48,11 @@ impl HubIdentity {
         }
     }
 
-    /// TLS with the certificate of the moment, once there is one: the API server may be away at the
-    /// start.
+    /// TLS with the current certificate, once there is one: the API server may be unreachable at
+    /// the start.
     ///
     /// # Errors
-    /// If rustls does not support what it is asked for.
+    /// rustls does not support the configuration.
     pub(crate) async fn ready(&self) -> Result<Arc<ServerConfig>, TlsError> {
         let mut certificate = self.certificate.subscribe();
         // The sender is `self`.
@@ -60,33 +60,33 @@ impl HubIdentity {
         Ok(grpc(certificate)?)
     }
 
-    /// Tells Prometheus when the certificate ends, until `shutdown`.
-    pub(crate) async fn tell(&self, metrics: &Metrics, shutdown: CancellationToken) {
-        let told = expiry::tell(metrics, "hub", self.certificate.subscribe());
-        let _ = shutdown.run_until_cancelled(told).await;
+    /// Reports the certificate's expiry as a metric until `shutdown`.
+    pub(crate) async fn report_expiry(&self, metrics: &Metrics, shutdown: CancellationToken) {
+        let report = expiry::report(metrics, "hub", self.certificate.subscribe());
+        let _ = shutdown.run_until_cancelled(report).await;
     }
 
-    /// Keeps the certificate and its CA new until `shutdown`.
+    /// Keeps the certificate and its CA current until `shutdown`.
     pub(crate) async fn keep(&self, shutdown: CancellationToken) {
-        let _ = shutdown.run_until_cancelled(Box::pin(self.keep_on())).await;
+        let _ = shutdown.run_until_cancelled(Box::pin(self.keep_current())).await;
     }
 
-    async fn keep_on(&self) {
+    async fn keep_current(&self) {
         let mut cluster = Cluster::default();
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), &self.namespace);
         let changes = watcher::watch_object(secrets, CA_SECRET).default_backoff();
         let mut changes = std::pin::pin!(changes);
-        // No daemon's pod starts without it.
+        // Daemons' pods cannot start without this ConfigMap.
         let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
         let published = watcher::watch_object(maps, CA_CONFIG_MAP).default_backoff();
         let mut published = std::pin::pin!(published);
         let mut failures = 0;
         loop {
-            let looked = self.look(&mut cluster).await;
-            if let Err(error) = looked {
+            let checked = self.check(&mut cluster).await;
+            if let Err(error) = checked {
                 failures += 1;
                 let wait = retry::delay(failures).min(LONGEST_WAIT);
-                tracing::warn!(%error, ?wait, "the hub's certificate cannot be looked after, will retry");
+                tracing::warn!(%error, ?wait, "cannot check the hub's certificate, will retry");
                 tokio::time::sleep(wait).await;
                 continue;
             }
@@ -94,18 +94,18 @@ impl HubIdentity {
             tokio::time::sleep(PAUSE).await;
             tokio::select! {
                 () = tokio::time::sleep(LOOK) => {}
-                // Another replica has written it, or somebody has deleted it.
+                // Another replica wrote it, or a client deleted it.
                 changed = changes.next(), if self.dir.is_none() => if let Some(Err(error)) = changed {
-                    tracing::debug!(%error, "the hub's authority cannot be watched");
+                    tracing::debug!(%error, "cannot watch the hub's authority");
                 },
                 changed = published.next(), if self.dir.is_none() => if let Some(Err(error)) = changed {
-                    tracing::debug!(%error, "what daemons are told of the hub's authority cannot be watched");
+                    tracing::debug!(%error, "cannot watch the published hub authority");
                 },
             }
         }
     }
 
-    async fn look(&self, cluster: &mut Cluster) -> Result<(), TlsError> {
+    async fn check(&self, cluster: &mut Cluster) -> Result<(), TlsError> {
         let certificate = match &self.dir {
             Some(_) if self.certificate.borrow().is_some() => None,
             Some(dir) => Some(from_dir(dir)?),
@@ -114,7 +114,7 @@ impl HubIdentity {
                     .await
                     .map_err(Box::new)?;
                 cluster
-                    .look(&self.client, &self.namespace, Timestamp::now())
+                    .check(&self.client, &self.namespace, Timestamp::now())
                     .await?
             }
         };

@@ -1,10 +1,11 @@
-//! The slots of all addresses: those who have many give some to those who have few.
+//! The overall slots of unauthenticated connections: addresses with many give some to addresses
+//! with few.
 //!
-//! Promises: no more are taken than there are, but for those that were lost and whose task has not
-//! run since. A network with fewer slots than another, by two or more, waits for none. Otherwise
-//! one waits for a slot that is given back, or that a network with as many has held for
-//! [`UNDISTURBED`]. So who holds few slots keeps them while others hold more. A slot on which an
-//! authenticated stream is open ([`InUse`]) is not lost: streams have a bound of their own.
+//! Promises: no more slots are taken than exist, except lost ones whose task has not run since. A
+//! network never waits if another one has at least two slots more. Otherwise it waits for a slot
+//! that is returned, or that a network with as many slots has held for [`UNDISTURBED`]. So a
+//! network with few slots keeps them while others have more. A slot with an open authenticated
+//! stream ([`InUse`]) is not lost: streams have their own limit.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -20,12 +21,12 @@ use tokio::time::{Instant, timeout};
 #[cfg(test)]
 mod tests;
 
-/// For how long a slot is held at least, if no network has more slots.
+/// How long a slot is safe if no network has more slots.
 const UNDISTURBED: Duration = Duration::from_secs(5);
-/// How often one that waits looks whether a slot was held for that time.
+/// How often a waiting connection checks for a slot that was held this long.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// So many slots.
+/// A fixed number of slots.
 pub(super) struct ConnectionSlots {
     most: usize,
     holders: Mutex<Holders>,
@@ -46,19 +47,19 @@ struct Holder {
     lost: Arc<SlotState>,
 }
 
-/// What a slot and its holder share: whether it was lost, and the task to wake then.
+/// The state that a slot and its holder share.
 #[derive(Default)]
 struct SlotState {
     is_lost: AtomicBool,
     task: AtomicWaker,
-    /// How many streams are open of callers who are known.
+    /// How many authenticated streams are open.
     streams: AtomicUsize,
 }
 
-/// A stream on a connection that has a slot, until it is dropped. The slot is kept for as long.
+/// An open stream that protects its connection's slot until it is dropped.
 pub(super) struct InUse(Arc<SlotState>);
 
-/// A slot, until it is dropped or lost.
+/// A slot; held until it is dropped or lost.
 pub(super) struct Slot {
     id: u64,
     lost: Arc<SlotState>,
@@ -66,7 +67,7 @@ pub(super) struct Slot {
 }
 
 impl ConnectionSlots {
-    /// So many, one at least.
+    /// Creates `most` slots, at least one.
     pub(super) fn new(most: usize) -> Arc<Self> {
         Arc::new(Self {
             most: most.max(1),
@@ -75,14 +76,14 @@ impl ConnectionSlots {
         })
     }
 
-    /// A slot for a connection of this network. Cancel-safe.
+    /// Waits for a slot for a connection of this network. Cancel-safe.
     pub(super) async fn take(self: &Arc<Self>, network: IpAddr) -> Slot {
         loop {
             let freed = self.freed.notified();
             if let Some(slot) = self.try_take(network) {
                 return slot;
             }
-            // Nobody says that a slot was held for long.
+            // No signal tells that a slot was held long enough.
             let _ = timeout(AGAIN, freed).await;
         }
     }
@@ -121,7 +122,7 @@ impl ConnectionSlots {
 }
 
 impl Holders {
-    /// Which slot is given to this network, if one is.
+    /// The slot to take away for this network, if any.
     fn loser(&self, network: IpAddr) -> Option<u64> {
         let slots_of = |network: &IpAddr| self.by_network.get(network).copied().unwrap_or(0);
         let own = slots_of(&network);
@@ -158,13 +159,13 @@ impl Drop for InUse {
 }
 
 impl Slot {
-    /// A stream is opened on the connection.
+    /// Records a stream on the connection.
     pub(super) fn in_use(&self) -> InUse {
         self.lost.streams.fetch_add(1, Ordering::SeqCst);
         InUse(Arc::clone(&self.lost))
     }
 
-    /// Ready once it is lost. Wakes the task of the latest poll then.
+    /// Ready once the slot is lost. Wakes the task of the latest poll.
     pub(super) fn poll_lost(&self, cx: &Context<'_>) -> Poll<()> {
         self.lost.task.register(cx.waker());
         match self.lost.is_lost.load(Ordering::SeqCst) {

@@ -1,8 +1,7 @@
-//! Much work that becomes ready at once, in small steps between which other tasks go on.
+//! Runs work that becomes ready in bulk in small steps, so that other tasks run in between.
 //!
-//! A scheduler takes ready tasks in the order in which they became ready. After 600 handshakes that
-//! became ready at the same time a task waits for 600 steps of cryptography. Here a few of them are
-//! ready, and the others wait in a line.
+//! The scheduler runs ready tasks in order. After 600 handshakes that became ready at once, a task
+//! waits for 600 steps of cryptography. Here only a few of them are ready, and the others queue.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -14,7 +13,7 @@ use futures::task::AtomicWaker;
 use tokio::sync::Semaphore;
 use tokio_util::sync::PollSemaphore;
 
-/// Set when the work has something to do, with the task that does it.
+/// Set when the work is ready, with the task that runs it.
 #[derive(Default)]
 struct Ready {
     is_ready: AtomicBool,
@@ -28,9 +27,8 @@ impl Wake for Ready {
     }
 }
 
-/// Does `work`, of which each step takes a turn. A turn is given back when the task would have run
-/// again: until then others that are ready have run. Work that waits for something has no turn.
-/// Cancel-safe if the work is.
+/// Runs `work`; each step takes a turn. The turn is returned when the task would run again, so
+/// other ready tasks run first. Work that waits holds no turn. Cancel-safe if the work is.
 pub(super) async fn in_turn<T>(turns: Arc<Semaphore>, work: impl Future<Output = T>) -> T {
     let mut turns = PollSemaphore::new(turns);
     let mut work = pin!(work);
@@ -45,7 +43,7 @@ pub(super) async fn in_turn<T>(turns: Arc<Semaphore>, work: impl Future<Output =
             return Poll::Pending;
         }
         let taken = ready!(turns.poll_acquire(cx));
-        // Before it is polled: what becomes ready meanwhile is another step.
+        // Cleared before polling: a wake-up during the poll is another step.
         ready.is_ready.store(false, Ordering::SeqCst);
         let done = work.as_mut().poll(&mut Context::from_waker(&waker));
         if done.is_pending() {

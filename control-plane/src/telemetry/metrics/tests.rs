@@ -21,7 +21,7 @@ fn ends_of_jobsets_are_counted_under_upstreams_names() {
 }
 
 #[test]
-fn only_so_many_jobsets_that_have_ended_are_told_of_and_the_latest_are() {
+fn only_the_latest_ended_jobsets_have_series() {
     let metrics = Metrics::default();
     let mut jobset = JobSet::default();
     jobset.metadata.namespace = Some("ns".to_owned());
@@ -51,7 +51,7 @@ fn other_parts_register_their_own() {
 }
 
 #[test]
-fn looks_are_counted_under_upstreams_names_too() {
+fn reconciles_are_counted_under_upstreams_names_too() {
     let metrics = Metrics::default();
     let series = |name: &str, value: &str| {
         let text = metrics.encode().unwrap();
@@ -96,7 +96,7 @@ fn looks_are_counted_under_upstreams_names_too() {
 }
 
 #[test]
-fn what_the_process_takes_is_told_under_the_names_that_prometheus_clients_share() {
+fn resource_usage_has_the_standard_names() {
     let text = Metrics::default().encode_plain().unwrap();
     let value = |name: &str| -> f64 {
         let of = |line: &str| line.strip_prefix(name)?.trim().parse().ok();
@@ -116,7 +116,7 @@ fn what_the_process_takes_is_told_under_the_names_that_prometheus_clients_share(
 }
 
 #[test]
-fn who_leads_is_told_by_the_name_of_its_lease() {
+fn leadership_is_reported_by_lease_name() {
     let metrics = Metrics::default();
     let line = |value: u8| format!("leader_election_master_status{{name=\"lease\"}} {value}\n");
     assert!(!metrics.encode().unwrap().contains("master_status{"));
@@ -125,4 +125,17 @@ fn who_leads_is_told_by_the_name_of_its_lease() {
     metrics.leads(true, Some("lease"));
     assert!(metrics.encode().unwrap().contains(&line(1)));
     assert!(metrics.encode().unwrap().contains("lockstep_leader 1\n"));
+}
+
+#[test]
+fn counters_are_called_by_the_name_of_their_samples() {
+    let open = "# HELP jobset_failed The number of failed JobSets.\n# TYPE jobset_failed counter\n\
+                    jobset_failed_total{jobset_name=\"a\",namespace=\"b\"} 1\n\
+                    # HELP seconds How long.\n# TYPE seconds histogram\n# UNIT seconds seconds\n\
+                    seconds_bucket{le=\"+Inf\"} 2\n# TYPE what unknown\nwhat 3\n# EOF\n";
+    let plain = "# HELP jobset_failed_total The number of failed JobSets.\n# TYPE jobset_failed_total counter\n\
+                     jobset_failed_total{jobset_name=\"a\",namespace=\"b\"} 1\n\
+                     # HELP seconds How long.\n# TYPE seconds histogram\n\
+                     seconds_bucket{le=\"+Inf\"} 2\n# TYPE what untyped\nwhat 3\n";
+    assert_eq!(to_plain(open), plain);
 }

@@ -1,8 +1,8 @@
-//! Metrics under the names of controller-runtime and client-go, which upstream's controller has
-//! from there.
+//! Metrics with the names of controller-runtime and client-go, which upstream's controller
+//! inherits.
 //!
-//! Promises: alerts and dashboards that were written for upstream's controller go on. Series whose
-//! labels are known are there from the beginning.
+//! Promises: alerts and dashboards for upstream's controller keep working. Series with known labels
+//! exist from the start.
 
 mod process;
 mod queue;

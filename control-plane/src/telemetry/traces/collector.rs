@@ -14,7 +14,7 @@ use tonic::{Request, Response, Status};
 
 use crate::config::settings::OtlpEndpoint;
 
-/// What it was sent.
+/// A collector that records its requests.
 pub(crate) struct Collector {
     pub(crate) endpoint: OtlpEndpoint,
     received: mpsc::UnboundedReceiver<ExportTraceServiceRequest>,
@@ -33,7 +33,7 @@ impl TraceService for Service {
     }
 }
 
-/// An endpoint at this port of the loopback interface.
+/// The endpoint at this port of the loopback interface.
 pub(crate) fn endpoint(port: u16) -> OtlpEndpoint {
     OtlpEndpoint {
         url: format!("http://127.0.0.1:{port}"),
@@ -57,7 +57,7 @@ impl Collector {
         self.received.recv().await.unwrap()
     }
 
-    /// True if there was no other.
+    /// True if there was no further request.
     pub(crate) fn is_empty(&self) -> bool {
         self.received.is_empty()
     }

@@ -1,5 +1,4 @@
-//! An exporter whose failures are logged, but not each of them: a collector that is away would fill
-//! the log.
+//! An exporter that does not log each failure: an unreachable collector would fill the log.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,10 +7,10 @@ use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::trace::{SpanData, SpanExporter};
 
-/// How long the log is silent after it told of a failure.
+/// How long no further failure is logged.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// Exports as the exporter in it does.
+/// Wraps an exporter.
 #[derive(Debug)]
 pub(super) struct QuietExporter<E> {
     exporter: E,
@@ -21,19 +20,19 @@ pub(super) struct QuietExporter<E> {
 /// Spans that were not sent.
 #[derive(Debug, Default)]
 pub(super) struct UnsentSpans {
-    told_at: Option<Instant>,
-    untold: usize,
+    logged_at: Option<Instant>,
+    unlogged: usize,
 }
 
 impl UnsentSpans {
-    /// Adds some. How many the log should tell of now, if of any.
+    /// Adds spans; returns how many to log now, if any.
     pub(super) fn add(&mut self, spans: usize, now: Instant) -> Option<usize> {
-        self.untold += spans;
-        if self.told_at.is_some_and(|at| now.duration_since(at) < SILENCE) {
+        self.unlogged += spans;
+        if self.logged_at.is_some_and(|at| now.duration_since(at) < SILENCE) {
             return None;
         }
-        self.told_at = Some(now);
-        Some(std::mem::take(&mut self.untold))
+        self.logged_at = Some(now);
+        Some(std::mem::take(&mut self.unlogged))
     }
 }
 
@@ -53,7 +52,7 @@ impl<E: SpanExporter> SpanExporter for QuietExporter<E> {
         if let Err(error) = &result {
             let mut lost = self.lost.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(spans) = lost.add(spans, Instant::now()) {
-                tracing::warn!(%error, spans, "spans of traces are lost, the collector did not take them");
+                tracing::warn!(%error, spans, "trace spans lost, the collector did not accept them");
             }
         }
         result

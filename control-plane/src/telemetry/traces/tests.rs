@@ -14,7 +14,7 @@ async fn without_a_collector_there_is_nothing() {
 }
 
 #[tokio::test]
-async fn spans_are_sent_when_the_process_ends_and_say_who_made_them() {
+async fn spans_are_sent_at_shutdown_with_their_origin() {
     let mut collector = Collector::start().await;
     let traces = Traces::to(Some(&collector.endpoint)).unwrap();
     traces.tracer().unwrap().start("it").end();
@@ -44,7 +44,7 @@ async fn spans_are_sent_soon_without_an_end() {
 
 /// More spans than can wait, to no collector and to one that never answers.
 #[tokio::test]
-async fn a_collector_that_is_away_or_hangs_holds_nobody_up() {
+async fn an_unreachable_or_stuck_collector_delays_no_task() {
     let away = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let closed = away.local_addr().unwrap().port();
     drop(away);
@@ -64,7 +64,7 @@ async fn a_collector_that_is_away_or_hangs_holds_nobody_up() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_set_up_is_reported_by_its_name() {
+async fn an_invalid_endpoint_is_reported_by_its_source() {
     let endpoint = OtlpEndpoint {
         url: "http://a b".to_owned(),
         given_by: "--otlp-endpoint",

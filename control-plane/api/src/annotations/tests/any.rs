@@ -1,10 +1,10 @@
-//! Whatever people write into annotations.
+//! Arbitrary annotation values.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// Close to what is meant, and far from it.
+/// Values close to valid ones, and far from them.
 fn text() -> impl Strategy<Value = String> {
     prop_oneof![
         "[0-9.]{0,30}(h|m|s|ms|us|µs|ns|x|/|,| |-){0,3}[0-9]{0,5}(h|m|s)?",
@@ -13,7 +13,7 @@ fn text() -> impl Strategy<Value = String> {
     ]
 }
 
-/// The message of an error, which must name the annotation and what is in it.
+/// The message of an error, which must name the annotation and its value.
 fn named(key: &str, value: &str, error: &AnnotationError) -> Result<(), TestCaseError> {
     let said = error.to_string();
     prop_assert!(said.starts_with(&format!("annotation {key}: ")), "{}", said);
@@ -65,7 +65,7 @@ proptest! {
         }
     }
 
-    /// As Go prints them.
+    /// Durations as Go prints them.
     #[test]
     fn every_duration_of_go_is_read(nanos in 0..=i64::MAX) {
         let nanos = nanos.unsigned_abs();

@@ -93,14 +93,14 @@ async fn pages_grow_again_behind_large_objects() {
 }
 
 #[tokio::test]
-async fn one_object_that_is_larger_than_a_page_comes_alone() {
+async fn an_object_larger_than_a_page_comes_in_a_page_of_its_own() {
     let (client, asked) = server(&[10, 5 << 20, 10]);
     assert_eq!(listed(client).await, all(3));
     assert!(asked.lock().unwrap().contains(&(1, 1)) || asked.lock().unwrap().contains(&(1, 0)));
 }
 
 #[tokio::test]
-async fn what_is_no_page_passes_untouched() {
+async fn other_requests_pass_unchanged() {
     let (client, asked) = server(&[5 << 20, 5 << 20]);
     let found = Api::<ConfigMap>::all(client).list(&ListParams::default()).await;
     assert_eq!(found.expect("both").items.len(), 2);

@@ -122,7 +122,7 @@ async fn kinds_without_number_share_a_rate() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn leases_and_what_callers_may_wait_for_nothing() {
+async fn leases_and_access_reviews_are_not_limited() {
     let client = client(0.1, 1);
     let leases = Api::<Lease>::default_namespaced(client.clone());
     let reviews = async {

@@ -45,7 +45,7 @@ fn names(jobs: &[Arc<Job>]) -> Vec<&str> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_has_completed_is_seen_until_the_status_says_so_and_by_who_knows_an_older_one() {
+async fn a_completed_job_is_seen_until_recorded_and_by_readers_of_an_older_status() {
     let before = jobset("o");
     let (jobsets, _writer) = store(&before);
     let departed = Departed::default();
@@ -66,7 +66,7 @@ async fn what_has_completed_is_seen_until_the_status_says_so_and_by_who_knows_an
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_has_not_completed_or_is_of_another_run_or_jobset_is_as_if_it_had_never_been() {
+async fn incomplete_jobs_and_those_of_another_attempt_or_jobset_are_ignored() {
     let present = jobset("o").clone();
     let (jobsets, _writer) = store(&present);
     let departed = Departed::default();

@@ -25,7 +25,7 @@ async fn follow(cache: &Arc<Cache<Job>>, writer: Writer<Job>, events: Vec<Event<
         cache: Arc::clone(cache),
         writer,
         owner: jobset_of::<Job>,
-        told: vec![Subscriber::all(&notifier)],
+        subscribers: vec![Subscriber::all(&notifier)],
     };
     // The notifications end with their last sender.
     drop(notifier);
@@ -51,7 +51,7 @@ fn seen(cache: &Cache<Job>, jobset: &str) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn objects_are_found_by_their_jobset_and_changes_are_told() {
+async fn objects_are_found_by_their_jobset_and_changes_are_notified() {
     let (cache, writer) = Cache::new();
     let events = vec![
         Event::Init,
@@ -67,7 +67,7 @@ async fn objects_are_found_by_their_jobset_and_changes_are_told() {
 }
 
 #[tokio::test]
-async fn what_a_new_list_no_longer_shows_is_told_too() {
+async fn objects_missing_from_a_new_list_are_notified_too() {
     let (cache, writer) = Cache::new();
     let events = vec![
         Event::Init,
@@ -106,7 +106,7 @@ async fn the_version_of_a_jobset_changes_with_its_own_objects() {
 }
 
 #[tokio::test]
-async fn an_object_whose_label_changes_leaves_one_jobset_for_the_other() {
+async fn an_object_whose_label_changes_moves_to_the_other_jobset() {
     let (cache, writer) = Cache::new();
     let events = vec![
         Event::Init,
@@ -137,7 +137,7 @@ async fn the_watch_confirms_own_writes() {
 }
 
 #[tokio::test]
-async fn all_who_wait_for_the_first_list_are_woken() {
+async fn all_waiters_for_the_first_list_are_woken() {
     let (cache, writer) = Cache::new();
     let waiting = || {
         let cache = Arc::clone(&cache);
@@ -154,7 +154,7 @@ async fn all_who_wait_for_the_first_list_are_woken() {
 }
 
 #[test]
-fn a_new_list_never_hides_what_is_there() {
+fn a_new_list_never_hides_existing_objects() {
     const LISTS: u32 = 300;
     let (cache, mut writer) = Cache::new();
     let list = |version: u32| {
@@ -184,7 +184,7 @@ fn a_new_list_never_hides_what_is_there() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_version_that_is_known_no_more_is_listed_anew_without_a_wait_but_not_again_and_again() {
+async fn an_expired_version_is_relisted_at_once_but_only_once_in_a_row() {
     let gone = || {
         let status = kube::core::Status::failure("too old resource version", "Expired").with_code(410);
         Err(watcher::Error::WatchError(status.boxed()))

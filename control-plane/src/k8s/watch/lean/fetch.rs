@@ -1,7 +1,7 @@
-//! Objects that are asked for by name, of which only what the one who asks compares is parsed.
+//! Fetches single objects by name and parses only what the caller compares.
 //!
-//! Anybody who may create such an object decides what else is in it: 45,000 labels, which nobody
-//! reads, take 40 MB.
+//! A tenant who may create such an object controls everything else in it: 45,000 labels, which
+//! nothing reads, take 40 MB.
 
 use std::collections::BTreeMap;
 
@@ -20,15 +20,15 @@ use serde_json::value::RawValue;
 use super::Wanted;
 use super::owners::owners;
 
-/// Bytes of the spec of a volume claim that is compared. A usual one has a few hundred.
+/// The limit of a volume claim's spec that is compared, in bytes. A usual one has a few hundred.
 const LONGEST_CLAIM: usize = 8 << 10;
-/// Labels of a Service's selector that are read.
+/// How many labels of a Service's selector are parsed.
 const LABELS: usize = 1_024;
 
-/// Looks an object up, of which `Seen` says what is parsed. `None`: there is none.
+/// Fetches an object and parses it as `Seen`; `None` if it does not exist.
 ///
 /// # Errors
-/// What the API server says; or it cannot be read.
+/// The API server refused, or the object cannot be decoded.
 pub(crate) async fn get<Seen, K>(api: &Api<K>, name: &str) -> kube::Result<Option<K>>
 where
     Seen: DeserializeOwned + Into<K>,
@@ -43,7 +43,7 @@ where
     }
 }
 
-/// Which object it is, and whose.
+/// The object's identity and its owners.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct OwnedMeta {
@@ -62,7 +62,7 @@ impl From<OwnedMeta> for ObjectMeta {
     }
 }
 
-/// Whose a Service is and which pods it selects: of its selector the first [`LABELS`].
+/// A Service's owners and which pods it selects: the first [`LABELS`] entries of its selector.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct SelectorSeen {
@@ -95,7 +95,7 @@ impl From<SelectorSeen> for Service {
     }
 }
 
-/// What a volume claim asks for. One that says more than [`LONGEST_CLAIM`] cannot be read.
+/// A volume claim's spec. One of more than [`LONGEST_CLAIM`] bytes is an error.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct ClaimSeen {
@@ -131,7 +131,7 @@ fn first_labels<'de, D: Deserializer<'de>>(
     deserializer.deserialize_option(Wanted::first(LABELS))
 }
 
-/// Whose a pod is, its ServiceAccount, its address, and whether it is ready and why not.
+/// A pod's owners, ServiceAccount, address and readiness, with the reason if it is not ready.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct PodSeen {

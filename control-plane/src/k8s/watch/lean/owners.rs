@@ -1,8 +1,8 @@
-//! The owners of an object. They are a tenant's to write, and Kubernetes bounds neither what a
-//! reference says nor how many there are.
+//! The owners of an object. Tenants write them, and Kubernetes limits neither the number nor the
+//! size of references.
 //!
-//! Promises: of one object no more than [`MOST`] references of [`LONGEST`] bytes are held; the one
-//! that controls it is among them, wherever it stands in the list, unless it is longer.
+//! Promises: at most [`MOST`] references of [`LONGEST`] bytes are kept of one object. The
+//! controller is among them wherever it is in the list, unless it is longer.
 
 use std::fmt;
 
@@ -10,13 +10,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use serde::Deserializer;
 use serde::de::{SeqAccess, Visitor};
 
-/// References that are read.
+/// How many references are kept.
 const MOST: usize = 16;
-/// Bytes of the four texts of a reference. Names and API groups have up to 253, kinds up to 63, and
-/// UIDs of Kubernetes' own 36.
+/// The limit of a reference's four strings, in bytes. Names and API groups have up to 253, kinds up
+/// to 63, and Kubernetes' own UIDs 36.
 const LONGEST: usize = 1_024;
 
-/// Reads a list of owners, or null.
+/// Parses a list of owners, or null.
 pub(super) fn owners<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<Vec<OwnerReference>>, D::Error> {

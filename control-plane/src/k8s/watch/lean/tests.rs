@@ -26,7 +26,7 @@ fn keys(map: Option<&BTreeMap<String, String>>) -> Vec<&str> {
 }
 
 #[test]
-fn of_a_job_what_is_decided_on_is_read() {
+fn the_fields_of_a_job_that_decisions_need_are_read() {
     let job: Job = read(&json!({
         "apiVersion": "batch/v1",
         "kind": "Job",
@@ -117,7 +117,7 @@ fn of_a_pod_its_metadata_its_place_and_its_status_are_read() {
 }
 
 #[test]
-fn of_a_pod_what_keeps_it_from_having_agents_is_read() {
+fn the_fields_of_a_pod_that_prevent_agents_are_read() {
     let pod: Pod = read(&json!({
         "metadata": metadata(),
         "spec": {"shareProcessNamespace": true, "hostPID": true, "runtimeClassName": "kata"},
@@ -145,7 +145,7 @@ fn of_services_and_claims_the_metadata_is_read() {
 }
 
 #[test]
-fn what_is_null_or_missing_is_missing() {
+fn null_and_missing_fields_are_unset() {
     let job: Job = read(
         &json!({"metadata": {"name": "j", "labels": null}, "spec": {"template": {"spec": null}}, "status": null}),
     );
@@ -155,7 +155,7 @@ fn what_is_null_or_missing_is_missing() {
 }
 
 #[test]
-fn an_object_is_written_whole() {
+fn an_object_is_serialized_with_all_fields() {
     let mut job = Job::default();
     job.spec.get_or_insert_default().backoff_limit = Some(3);
     assert_eq!(json!(Lean(job))["spec"]["backoffLimit"], json!(3));
@@ -190,7 +190,7 @@ fn owners_of_more_text_than_names_have_are_not_read() {
 }
 
 #[test]
-fn of_many_owners_the_one_that_controls_is_read_wherever_it_stands() {
+fn the_controller_is_kept_wherever_it_is_among_many_owners() {
     let mut owners = vec![owner("o", "other", false); 100];
     owners[99] = owner("o", "controls", true);
     for read in owners_of(&json!(owners)) {
@@ -250,7 +250,7 @@ fn of_a_service_that_is_asked_for_its_owners_and_its_selector_are_read() {
 }
 
 #[test]
-fn of_a_pod_that_is_asked_for_its_account_and_what_it_says_of_itself_are_read() {
+fn a_fetched_pod_has_its_account_and_readiness() {
     let pod: Pod = fetch::<PodSeen, _>(&json!({
         "metadata": metadata(),
         "spec": {"serviceAccountName": "sa", "nodeName": "n", "containers": [{"name": "c"}]},

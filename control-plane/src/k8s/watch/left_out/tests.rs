@@ -44,7 +44,7 @@ impl World {
 }
 
 #[test]
-fn what_a_complete_list_brings_is_no_longer_left_out() {
+fn objects_of_a_complete_list_are_no_longer_left_out() {
     let world = World::default();
     world.begins_list();
     world.lists("a", "a-0", true);
@@ -63,7 +63,7 @@ fn what_a_complete_list_brings_is_no_longer_left_out() {
 }
 
 #[test]
-fn a_list_that_was_broken_off_says_nothing() {
+fn an_interrupted_list_changes_nothing() {
     let world = World::default();
     world.leaves_out("a", "a-0");
     world.begins_list();
@@ -76,7 +76,7 @@ fn a_list_that_was_broken_off_says_nothing() {
 }
 
 #[test]
-fn a_jobset_is_seen_whole_once_the_cache_has_the_last_of_it() {
+fn a_jobset_is_complete_once_the_cache_has_its_last_object() {
     let world = World::default();
     world.leaves_out("js", "w-0");
     world.leaves_out("js", "w-1");
@@ -89,7 +89,7 @@ fn a_jobset_is_seen_whole_once_the_cache_has_the_last_of_it() {
 }
 
 #[test]
-fn an_object_of_another_label_is_of_that_jobset_alone() {
+fn a_relabelled_object_belongs_only_to_its_new_jobset() {
     let world = World::default();
     for number in 0..3 {
         world.leaves_out(&format!("js-{number}"), "w");
@@ -100,7 +100,7 @@ fn an_object_of_another_label_is_of_that_jobset_alone() {
 }
 
 #[test]
-fn nothing_is_whole_where_more_is_left_out_than_can_be_kept() {
+fn no_jobset_is_complete_if_too_many_objects_are_left_out() {
     let world = World::default();
     for number in 0..=MOST {
         world.leaves_out("js", &format!("w-{number}"));

@@ -30,7 +30,7 @@ fn pod_of(jobset: &JobSet) -> &PodSpec {
 }
 
 #[test]
-fn it_is_judged_as_the_whole_one() {
+fn decisions_about_a_light_jobset_equal_those_about_the_whole_one() {
     let env = |names: &[&str]| -> Value {
         let env: Vec<_> = names
             .iter()
@@ -71,7 +71,7 @@ fn it_is_judged_as_the_whole_one() {
 }
 
 #[test]
-fn what_nobody_asks_for_is_not_kept() {
+fn unread_fields_are_not_kept() {
     let many = |one: Value| vec![one; 5_000];
     let mut pod = pod(json!({
         "args": vec!["a"; 5_000],

@@ -46,7 +46,7 @@ fn apply(members: &MembersByJob, events: Vec<Event<Pod>>) -> Vec<String> {
 }
 
 #[test]
-fn pods_are_found_by_their_job_and_changes_are_told() {
+fn pods_are_found_by_their_job_and_changes_are_returned() {
     let members = MembersByJob::default();
     let told = apply(
         &members,
@@ -80,7 +80,7 @@ fn a_pod_that_names_another_namespaces_job_is_none_of_its_pods() {
 }
 
 #[test]
-fn a_new_list_replaces_what_was_known_when_it_is_complete() {
+fn a_complete_list_replaces_the_known_pods() {
     let members = MembersByJob::default();
     let first = vec![
         Event::Init,
@@ -98,7 +98,7 @@ fn a_new_list_replaces_what_was_known_when_it_is_complete() {
 }
 
 #[test]
-fn pods_without_exclusive_placement_are_neither_kept_nor_told_of() {
+fn pods_without_exclusive_placement_are_ignored() {
     let members = MembersByJob::default();
     let events = vec![Event::Apply(plain("a0", "a")), Event::Delete(plain("a0", "a"))];
     assert_eq!(apply(&members, events), Vec::<String>::new());

@@ -1,4 +1,4 @@
-//! What one watch keeps, and what it leaves out.
+//! What one watch keeps and what it leaves out.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,32 +11,32 @@ use crate::k8s::watch::left_out;
 /// What one watch keeps.
 pub(super) struct Account {
     budget: Budget,
-    /// That of usual objects.
+    /// The budget for objects of usual size.
     usual: Budget,
     /// By namespace and name.
     kept: HashMap<String, HashMap<String, Entry>>,
-    /// Namespaces of which something is left out.
+    /// Namespaces with objects that are left out.
     pub(super) shortage: HashMap<String, Shortage>,
-    /// The same before the list that is under way.
+    /// The shortages before the current list.
     before: HashMap<String, Shortage>,
-    /// Lists so far.
+    /// The number of lists so far.
     lists: u64,
-    /// True while one is under way.
+    /// True during a list.
     pub(super) listing: bool,
 }
 
-/// A namespace of which something is left out.
+/// A namespace with objects that are left out.
 pub(super) struct Shortage {
     smallest: SmallestByClass,
-    /// How many objects were left out since the last list. Of more than [`left_out::MOST`] nobody
-    /// knows the names, so only a list tells what is whole.
+    /// How many objects were left out since the last list. Beyond [`left_out::MOST`] their names
+    /// are unknown, so only a list shows which JobSets are complete.
     count: usize,
-    /// When all may be listed for it, and how long after the list before that is.
+    /// When a list may run for this namespace, and how long after the previous list that is.
     at: Instant,
     pub(super) wait: Duration,
 }
 
-/// How much the smallest object takes that is left out, by class.
+/// The size of the smallest object that is left out, by class.
 #[derive(Default)]
 struct SmallestByClass {
     usual: Option<usize>,
@@ -46,7 +46,7 @@ struct SmallestByClass {
 /// Which budget an object counts in.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum SizeClass {
-    /// That of objects of usual size.
+    /// The budget for objects of usual size.
     Usual,
     Other,
 }
@@ -84,15 +84,15 @@ impl Shortage {
 struct Entry {
     bytes: usize,
     class: SizeClass,
-    /// The last list that it was in.
+    /// The last list that contained it.
     list: u64,
 }
 
-/// What becomes of an object.
+/// What happened to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     Kept,
-    /// There is no room for it.
+    /// It exceeds the budget.
     LeftOut {
         was_kept: bool,
     },
@@ -142,8 +142,9 @@ impl Account {
         }
     }
 
-    /// Takes room for an object, of which `known` was kept before. Says which budget it counts in
-    /// now. An object that changes its class stays in its budget if the other one has no room.
+    /// Takes room for an object, of which `known` was kept before; returns the budget that it now
+    /// counts in. An object that changes its class stays in its budget if the other one has no
+    /// room.
     fn admit_to(
         &self,
         namespace: &str,
@@ -182,8 +183,8 @@ impl Account {
     pub(super) fn begin_list(&mut self) {
         self.lists += 1;
         self.listing = true;
-        // A list that was broken off has brought no more than a part, and what was before it still
-        // says how long is waited.
+        // An interrupted list showed only a part of the objects, so the waits from before it still
+        // apply.
         for (namespace, shortage) in std::mem::take(&mut self.shortage) {
             self.before.entry(namespace).or_insert(shortage);
         }
@@ -215,12 +216,12 @@ impl Account {
         });
     }
 
-    /// True if something is left out, and no list is under way that may bring it.
+    /// True if objects are left out and no list is running that may show them.
     pub(super) fn waits(&self) -> bool {
         !self.shortage.is_empty() && !self.listing
     }
 
-    /// True if a list may bring what is left out, or tells what is not left out any more.
+    /// True if a list may show objects that are left out, or which JobSets are complete again.
     pub(super) fn needs_list(&self) -> bool {
         let now = Instant::now();
         self.shortage.iter().any(|(namespace, shortage)| {

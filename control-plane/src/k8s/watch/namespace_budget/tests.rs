@@ -72,7 +72,7 @@ impl Fed {
     }
 }
 
-/// What has come so far, in short.
+/// A summary of the events so far.
 fn come(events: &mut BoxStream<'static, WatchEvent>) -> Vec<String> {
     let name = |object: &PackedJobSet| ObjectRef::from(object).name;
     let mut seen = Vec::new();
@@ -87,7 +87,7 @@ fn come(events: &mut BoxStream<'static, WatchEvent>) -> Vec<String> {
     seen
 }
 
-/// Room for ten of 10 kB in each of three namespaces.
+/// Room for ten objects of 10 kB in each of three namespaces.
 fn budget() -> Budget {
     Budget::new(100_000, 300_000)
 }
@@ -121,7 +121,7 @@ async fn all_together_have_no_more_than_there_is() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_is_kept_may_grow_a_little_and_is_gone_where_it_grows_without_bound() {
+async fn a_kept_object_may_grow_a_little_but_not_without_bound() {
     let (fed, mut events) = Fed::by(budget());
     fed.says(Event::Apply(jobset("ns", "status", 20_000)));
     fed.says(Event::Apply(jobset("ns", "full", 79_000)));
@@ -131,13 +131,13 @@ async fn one_that_is_kept_may_grow_a_little_and_is_gone_where_it_grows_without_b
     fed.says(Event::Apply(jobset("ns", "status", 60_000)));
     assert_eq!(come(&mut events), ["-status"]);
     assert_eq!(fed.left_out(), ["status"]);
-    // No object is dropped for the use of others.
+    // No kept object is dropped to make room for others.
     fed.says(Event::Apply(jobset("ns", "full", 79_000)));
     assert_eq!(come(&mut events), ["+full"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_left_out_is_listed_again_where_there_is_room() {
+async fn objects_left_out_are_listed_again_when_there_is_room() {
     let (fed, mut events) = Fed::by(budget());
     fed.says(Event::Init);
     fed.says(Event::InitApply(jobset("ns", "large", 90_000)));
@@ -165,7 +165,7 @@ async fn what_was_left_out_is_listed_again_where_there_is_room() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_list_keeps_what_was_kept_whatever_stands_before_it() {
+async fn a_new_list_keeps_the_kept_objects_in_any_order() {
     let (fed, mut events) = Fed::by(budget());
     fed.says(Event::Apply(jobset("ns", "z-known", 60_000)));
     fed.says(Event::Apply(jobset("ns", "gone", 30_000)));
@@ -176,7 +176,7 @@ async fn a_new_list_keeps_what_was_kept_whatever_stands_before_it() {
     fed.says(Event::InitDone);
     assert_eq!(come(&mut events), ["list", "+z-known", "listed"]);
     assert_eq!(fed.left_out(), ["a-new"]);
-    // Objects that were deleted while nothing watched take no more room.
+    // Objects that were deleted while nothing watched no longer take room.
     fed.says(Event::Apply(jobset("ns", "b-new", 30_000)));
     assert_eq!(come(&mut events), ["+b-new"]);
 }
@@ -197,7 +197,7 @@ async fn watches_of_one_room_share_it_and_leave_nothing_behind() {
 }
 
 #[test]
-fn labels_count_and_not_their_text_alone() {
+fn labels_count_with_their_overhead() {
     let mut meta = ObjectMeta::default();
     let bare = bytes_of(&meta);
     let labels = (0..1_000).map(|number| (format!("k{number}"), String::new()));
@@ -206,7 +206,7 @@ fn labels_count_and_not_their_text_alone() {
     assert!(bytes_of(&meta) - bare > 95_000, "{}", bytes_of(&meta));
 }
 
-/// Something that may be of usual size.
+/// An object that may be of usual size.
 struct SizedObject {
     namespace: String,
     name: String,
@@ -238,7 +238,7 @@ fn thing(name: &str, bytes: usize, is_usual: bool) -> SizedObject {
 }
 
 #[tokio::test]
-async fn what_is_kept_stays_where_it_is_usual_no_more_or_again() {
+async fn a_kept_object_stays_when_its_size_class_changes() {
     let (budget, usual) = (Budget::new(10_000, 10_000), Budget::new(10_000, 10_000));
     let mut account = Account::new(budget.clone(), usual.clone());
     assert_eq!(account.admit(&thing("grows", 8_000, true)), Fate::Kept);
@@ -253,7 +253,7 @@ async fn what_is_kept_stays_where_it_is_usual_no_more_or_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_left_out_is_listed_again_where_one_of_its_rooms_has_room() {
+async fn objects_left_out_are_listed_again_when_either_budget_has_room() {
     for is_usual in [false, true] {
         let (budget, usual) = (Budget::new(10_000, 10_000), Budget::new(10_000, 10_000));
         let mut account = Account::new(budget, usual);
@@ -270,7 +270,7 @@ async fn what_is_left_out_is_listed_again_where_one_of_its_rooms_has_room() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn all_is_listed_again_where_more_is_left_out_than_names_are_kept() {
+async fn everything_is_listed_again_if_too_many_objects_are_left_out() {
     let mut account = Account::new(Budget::new(1_000, 1_000), Budget::new(1_000, 1_000));
     for _ in 0..=left_out::MOST {
         tokio::time::advance(Duration::from_millis(10)).await;

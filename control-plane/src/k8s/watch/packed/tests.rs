@@ -59,7 +59,7 @@ fn one_of_too_many_objects_is_kept_as_text_and_not_read() {
 }
 
 #[test]
-fn what_the_status_says_takes_nothing_of_what_the_spec_may_say() {
+fn the_limits_of_spec_and_status_are_separate() {
     let with = |statuses: usize| {
         let mut jobset = read(&json!({"replicatedJobs": []})).unpack().unwrap();
         let status = jobset.status.as_mut().unwrap();
@@ -74,7 +74,7 @@ fn what_the_status_says_takes_nothing_of_what_the_spec_may_say() {
 }
 
 #[test]
-fn what_is_written_here_reads_as_what_the_watch_brings() {
+fn own_writes_unpack_like_objects_from_the_watch() {
     let seen = read(&json!({"replicatedJobs": [{"name": "a", "template": {}}]}))
         .unpack()
         .unwrap();
@@ -84,7 +84,7 @@ fn what_is_written_here_reads_as_what_the_watch_brings() {
 }
 
 #[test]
-fn one_that_restarts_in_place_is_told_from_others_unread() {
+fn jobsets_that_restart_in_place_are_found_without_parsing() {
     let plain = read(&json!({"failurePolicy": {"restartStrategy": "Recreate"}}));
     assert!(!plain.may_restart_in_place());
     let by_strategy = read(&json!({"failurePolicy": {"restartStrategy": "InPlaceRestart"}}));

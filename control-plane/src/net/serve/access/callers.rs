@@ -1,20 +1,20 @@
-//! How much of one address may wait for an answer of the API server.
+//! Limits how many requests of one address may wait for the API server's reviews.
 //!
-//! Promises: an address has so many questions under way, which is fewer than there are over all,
-//! and so many that wait; others wait for none of those. What is kept of an address goes with its
-//! last question.
+//! Promises: an address has a limited number of running reviews, fewer than the overall limit, and
+//! a limited number of waiting ones. Other addresses do not wait for them. The state of an address
+//! is dropped with its last review.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Questions of one address at the same time.
+/// Concurrent reviews of one address.
 pub(super) const AT_ONCE: usize = 2;
-/// Those that wait for one of these places.
+/// Waiting reviews of one address.
 pub(super) const WAITING: usize = 64;
 
-/// The addresses that ask.
+/// The addresses with reviews.
 #[derive(Default)]
 pub(super) struct Callers(Mutex<HashMap<String, Caller>>);
 
@@ -23,7 +23,7 @@ struct Caller {
     places: Arc<Semaphore>,
 }
 
-/// A question of an address, which waits or is under way.
+/// A review for an address that waits or runs.
 pub(super) struct Question<'a> {
     callers: &'a Callers,
     from: &'a str,
@@ -31,7 +31,7 @@ pub(super) struct Question<'a> {
 }
 
 impl Callers {
-    /// One more of this address; `None` if it has too many.
+    /// Adds a review for this address; `None` if it has too many.
     pub(super) fn question<'a>(&'a self, from: &'a str) -> Option<Question<'a>> {
         let mut callers = self.locked();
         let caller = callers.entry(from.to_owned()).or_insert_with(|| Caller {
@@ -61,9 +61,9 @@ impl Callers {
 }
 
 impl Question<'_> {
-    /// Waits until it may be asked. Cancel-safe.
+    /// Waits until the review may run. Cancel-safe.
     pub(super) async fn turn(&self) -> Option<OwnedSemaphorePermit> {
-        // Never closed, so a permit always comes.
+        // The semaphore is never closed, so a permit always comes.
         Arc::clone(&self.places).acquire_owned().await.ok()
     }
 }

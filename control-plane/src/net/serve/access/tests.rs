@@ -138,7 +138,7 @@ async fn each_wish_is_a_question_of_its_own() {
 }
 
 #[tokio::test]
-async fn who_asks_much_from_one_address_keeps_nobody_of_another_one_waiting() {
+async fn many_requests_from_one_address_delay_no_other_address() {
     // An API server that answers on the test's signal.
     let gate = Arc::new(Semaphore::new(0));
     let (asked, guard) = (Arc::new(AtomicUsize::new(0)), Arc::clone(&gate));
@@ -179,7 +179,7 @@ async fn who_asks_much_from_one_address_keeps_nobody_of_another_one_waiting() {
     let other = access.check("10.0.0.2", "reader", &METRICS).await.unwrap();
     assert_eq!(other, Verdict::Allowed);
     assert_eq!(asked.load(Ordering::Relaxed), callers::AT_ONCE + 2);
-    // A cached answer needs no place.
+    // A cached answer needs no review.
     assert_eq!(
         access.check(HERE, "reader", &METRICS).await.unwrap(),
         Verdict::Allowed

@@ -78,7 +78,7 @@ async fn send(client: &mut TcpStream, path: &str) {
     client.write_all(request.as_bytes()).await.unwrap();
 }
 
-/// The next bytes; none if the connection is closed.
+/// The next bytes; empty if the connection is closed.
 async fn receive(client: &mut TcpStream) -> String {
     let mut buffer = [0; 1024];
     let read = client.read(&mut buffer).await.unwrap_or(0);
@@ -86,7 +86,7 @@ async fn receive(client: &mut TcpStream) -> String {
 }
 
 #[tokio::test]
-async fn more_silent_clients_than_there_may_be_keep_nobody_from_being_answered() {
+async fn too_many_silent_clients_block_no_other_client() {
     let server = server().await;
     let mut silent = server.silent(10 * MOST).await;
     let mut client = server.connect().await;
@@ -100,7 +100,7 @@ async fn more_silent_clients_than_there_may_be_keep_nobody_from_being_answered()
 }
 
 #[tokio::test]
-async fn who_waits_for_an_answer_is_not_closed_and_who_asked_last_is_closed_last() {
+async fn busy_connections_are_not_closed_and_recent_ones_are_closed_last() {
     let server = server().await;
     let mut busy = server.connect().await;
     send(&mut busy, "/slow").await;
@@ -122,7 +122,7 @@ async fn who_waits_for_an_answer_is_not_closed_and_who_asked_last_is_closed_last
 }
 
 #[tokio::test]
-async fn many_clients_of_other_networks_close_no_connection_of_one_that_has_few() {
+async fn large_networks_close_no_connection_of_a_small_one() {
     let server = server().await;
     let from = async |network: u8| {
         let socket = tokio::net::TcpSocket::new_v4().unwrap();
@@ -162,7 +162,7 @@ async fn many_clients_of_other_networks_close_no_connection_of_one_that_has_few(
 }
 
 #[tokio::test]
-async fn who_has_just_connected_is_not_closed_for_those_who_are_idle() {
+async fn new_connections_are_not_closed_before_idle_ones() {
     let server = server().await;
     let mut idle = Vec::new();
     for _ in 0..MOST - 1 {

@@ -91,7 +91,7 @@ async fn ask(mut stream: impl AsyncRead + AsyncWrite + Unpin, header: &str) -> S
 }
 
 #[tokio::test]
-async fn over_tls_only_those_who_may_read_do() {
+async fn only_authorized_clients_read_over_tls() {
     let endpoint = endpoint().await;
     let answer = endpoint.secure("reader").await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
@@ -116,7 +116,7 @@ async fn plain_text_is_for_the_loopback_interface() {
     let endpoint = endpoint().await;
     let answer = endpoint.plain().await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-    // A client that names no format gets the one that every reader knows.
+    // A client that names no format gets the older one.
     assert!(
         answer.contains("content-type: text/plain; version=0.0.4"),
         "{answer}"
@@ -145,7 +145,7 @@ async fn plain_text_is_for_the_loopback_interface() {
 }
 
 #[tokio::test]
-async fn plain_text_from_elsewhere_is_refused() {
+async fn plain_text_from_another_machine_is_refused() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let tls = Settings::new(Args::parse_from(["x"])).unwrap().tls;

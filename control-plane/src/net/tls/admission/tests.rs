@@ -5,7 +5,7 @@ use super::*;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A visitor, and where those are counted who are turned away.
+/// A connection, and the counter of rejected ones.
 fn unknown() -> (UnknownConnection, Arc<Mutex<Vec<&'static str>>>) {
     let reasons = Arc::new(Mutex::new(Vec::new()));
     let told = Arc::clone(&reasons);
@@ -16,11 +16,11 @@ fn unknown() -> (UnknownConnection, Arc<Mutex<Vec<&'static str>>>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_does_not_make_himself_known_is_cut_off() {
+async fn an_unauthenticated_client_is_cut_off() {
     let (mut client, server) = duplex(64);
     let (unknown, turned_away) = unknown();
     let mut stranger = UnauthenticatedStream::new(server, unknown, Some(PATIENCE));
-    // It may talk for as long as it likes.
+    // It may talk without a time limit.
     client.write_all(b"P").await.unwrap();
     let mut byte = [0];
     stranger.read_exact(&mut byte).await.unwrap();
@@ -35,7 +35,7 @@ async fn who_does_not_make_himself_known_is_cut_off() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_flood_of_who_is_not_known_ends_the_connection() {
+async fn a_flood_from_an_unauthenticated_client_ends_the_connection() {
     let (mut client, server) = duplex(1 << 20);
     let (unknown, turned_away) = unknown();
     let mut stranger = UnauthenticatedStream::new(server, unknown, Some(PATIENCE));
@@ -53,7 +53,7 @@ async fn a_flood_of_who_is_not_known_ends_the_connection() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_admitted_is_kept() {
+async fn an_admitted_connection_is_kept() {
     let (mut client, server) = duplex(64);
     let (unknown, turned_away) = unknown();
     let mut stranger = UnauthenticatedStream::new(server, unknown, Some(PATIENCE));
@@ -71,7 +71,7 @@ async fn who_is_admitted_is_kept() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_left_is_cut_off_soon_and_nobody_is_told() {
+async fn a_connection_without_streams_closes_soon_and_is_not_reported() {
     let (_client, server) = duplex(64);
     let (unknown, turned_away) = unknown();
     let mut stranger = UnauthenticatedStream::new(server, unknown, Some(PATIENCE));
@@ -108,7 +108,7 @@ async fn a_connection_without_a_stream_counts_for_its_address() {
     let (_client, server) = duplex(64);
     let mut stranger = UnauthenticatedStream::new(server, unknown, Some(PATIENCE));
     let stay = stranger.connect_info().admit();
-    // As many as there may be wait; then one that comes back is over sooner.
+    // The queue is full; then a connection that comes back closes sooner.
     let waiting = accept(16);
     assert_eq!(waiting.len(), 16);
     drop(waiting);
@@ -126,7 +126,7 @@ async fn a_connection_without_a_stream_counts_for_its_address() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_is_borne_with_for_ever_counts_until_it_ends() {
+async fn a_connection_without_deadline_counts_until_it_ends() {
     let (mut unknown, turned_away) = unknown();
     let limit = unknown.limit();
     assert!(unknown.enter().await);
@@ -147,7 +147,7 @@ async fn one_that_is_borne_with_for_ever_counts_until_it_ends() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_is_borne_with_for_ever_has_to_begin_to_speak() {
+async fn a_connection_without_deadline_must_begin_http2() {
     let (_client, server) = duplex(64);
     let (unknown, turned_away) = unknown();
     let mut stranger = UnauthenticatedStream::new(server, unknown, None);
@@ -159,10 +159,10 @@ async fn one_that_is_borne_with_for_ever_has_to_begin_to_speak() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_others_need_the_place_of_is_cut_off_and_who_is_admitted_is_not() {
+async fn a_connection_whose_slot_is_needed_is_closed_unless_admitted() {
     let reasons = Arc::new(Mutex::new(Vec::new()));
     let told = Arc::clone(&reasons);
-    // Memory for two places.
+    // Memory for two slots.
     let limit = ConnectionLimit::with_memory(2 * 16 * (32 << 10), 2, move |_, why: &Rejected| {
         told.lock().unwrap().push(why.reason());
     });

@@ -72,7 +72,7 @@ fn another_one_is_due_a_year_after_one_began_to_sign() {
 }
 
 #[test]
-fn an_authority_of_before_is_as_old_as_its_secret() {
+fn an_authority_of_an_earlier_version_is_as_old_as_its_secret() {
     let mut data = BTreeMap::new();
     Authority::generate(start()).unwrap().put(&mut data);
     data.remove(CA_SINCE);
@@ -130,7 +130,7 @@ async fn talks(stream: &mut TlsStream<TcpStream>) {
 }
 
 #[tokio::test]
-async fn no_stream_is_dropped_and_who_has_heard_of_the_change_can_always_connect() {
+async fn no_stream_is_dropped_and_informed_clients_can_always_connect() {
     // Certificates are valid from the day before, as the clock checks their dates.
     let now = Timestamp::now();
     let validity = || Some(Validity::days(now, SERVING_DAYS));
@@ -169,7 +169,7 @@ async fn no_stream_is_dropped_and_who_has_heard_of_the_change_can_always_connect
 }
 
 #[tokio::test]
-async fn a_client_that_is_slow_with_its_handshake_holds_up_nobody() {
+async fn a_slow_handshake_delays_no_other_client() {
     let authority = Authority::generate(Timestamp::now()).unwrap();
     let authority = authority.rotation;
     let certificate = serving(&authority.current, None).unwrap();

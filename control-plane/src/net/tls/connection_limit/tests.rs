@@ -5,7 +5,7 @@ use super::*;
 const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
 const THERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
 
-/// A limit of two slots for each address, and how many were turned away.
+/// A limit of two slots for each address, and the number of rejected connections.
 fn limit() -> (Arc<ConnectionLimit>, Arc<AtomicUsize>) {
     let turned_away = Arc::new(AtomicUsize::default());
     let counted = Arc::clone(&turned_away);
@@ -17,7 +17,7 @@ fn limit() -> (Arc<ConnectionLimit>, Arc<AtomicUsize>) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_finds_no_place_waits_and_nobody_of_another_address_does() {
+async fn a_connection_without_slot_waits_and_other_addresses_do_not() {
     let (limit, turned_away) = limit();
     let mut inside = [limit.accept(HERE).unwrap(), limit.accept(HERE).unwrap()];
     for unknown in &mut inside {
@@ -31,7 +31,7 @@ async fn who_finds_no_place_waits_and_nobody_of_another_address_does() {
     assert_eq!(began.elapsed(), PATIENCE);
     assert_eq!(turned_away.load(Ordering::SeqCst), 1);
 
-    // A slot that is given back is the next one's.
+    // The next connection gets the returned slot.
     let mut fourth = limit.accept(HERE).unwrap();
     let left = async {
         tokio::time::sleep(Duration::from_secs(1)).await;
@@ -44,7 +44,7 @@ async fn who_finds_no_place_waits_and_nobody_of_another_address_does() {
 }
 
 #[tokio::test]
-async fn no_more_wait_than_may_and_nothing_is_kept_of_those_who_left() {
+async fn the_queue_is_limited_and_closed_connections_leave_no_trace() {
     let (limit, turned_away) = limit();
     let most = 2 * WAITING_PER_SLOT;
     let waiting: Vec<_> = (0..most).map(|_| limit.accept(HERE).unwrap()).collect();
@@ -101,16 +101,16 @@ async fn all_addresses_together_have_as_many_places_as_there_is_memory_for() {
         assert!(unknown.enter().await);
         inside.push(unknown);
     }
-    // Another address waits for nothing, and one of the many is asked to go.
+    // Another address does not wait, and one of the many connections is closed.
     let mut other = limit.accept(THERE).unwrap();
     let began = tokio::time::Instant::now();
     assert!(other.enter().await && began.elapsed().is_zero());
     inside[0].crowded_out().await;
-    // One of those who have many waits until a slot was held for long.
+    // A connection of the large address waits until a slot was held long enough.
     let mut own = limit.accept(inside[0].peer()).unwrap();
     assert!(own.enter().await);
     assert!(began.elapsed() >= PATIENCE / 2 && began.elapsed() <= PATIENCE);
-    // More than there is memory for may not even wait.
+    // Connections beyond the memory limit may not even wait.
     let waiting: Vec<_> = std::iter::from_fn(|| limit.accept(HERE)).collect();
     assert!(inside.len() + waiting.len() <= WAITING_MEMORY.fits(memory));
     assert_eq!(*told.lock().unwrap(), ["too_many_connections"]);

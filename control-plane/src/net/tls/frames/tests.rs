@@ -52,7 +52,7 @@ fn an_end_as_between_honest_peers_is_none() {
         assert_eq!(found(&ends, at_once), [""; 0], "{at_once}");
     }
     assert_eq!(found(&frame(RST_STREAM, &1u32.to_be_bytes()), 64).len(), 1);
-    // Cut short, which no server does.
+    // Truncated frames, which no server sends.
     assert_eq!(
         found(&[frame(GOAWAY, &[]), frame(RST_STREAM, &[1])].concat(), 64),
         [""; 0]

@@ -30,7 +30,8 @@ fn first() -> Rotation {
     Rotation::generate(TERMS, start()).unwrap()
 }
 
-/// Looks at these hours, and returns the steps. Each look is (hour, a new CA is due, all know it).
+/// Runs the rotation at these hours and returns the steps. Each input is (hour, a new CA is due,
+/// all clients are informed).
 fn live(mut rotation: Rotation, looks: &[(i64, bool, bool)]) -> (Rotation, Vec<Option<Change>>) {
     let mut changes = Vec::new();
     for (hour, due, told) in looks {
@@ -48,7 +49,7 @@ fn live(mut rotation: Rotation, looks: &[(i64, bool, bool)]) -> (Rotation, Vec<O
 
 /// One life of an authority, step by step, which is why it is long.
 #[test]
-fn each_step_is_taken_when_its_time_has_come_whatever_the_clock_does() {
+fn each_step_happens_when_it_is_due_whatever_the_clock_does() {
     use Change::{Forgotten, Made, Mended, Signs, Told};
     const DUE: bool = true;
     const TOLD: bool = true;
@@ -158,8 +159,8 @@ fn each_step_is_taken_when_its_time_has_come_whatever_the_clock_does() {
 #[test]
 fn replicas_whose_clocks_differ_agree() {
     let (made, _) = live(first(), &[(50, true, true), (50, true, true)]);
-    // One is five hours behind, another a day. The day of the announcement is over by the clock
-    // that wrote it down, not by theirs.
+    // One clock is five hours behind, another a day. The day of the announcement ends by the clock
+    // that recorded it, not by theirs.
     let looks = [45, 50, 26, 50, 45, 26, 73, 74].map(|hour| (hour, true, true));
     let (_, changes) = live(made, &looks);
     assert_eq!(changes, [[None; 7].as_slice(), &[Some(Change::Signs)]].concat());
@@ -170,7 +171,7 @@ fn replicas_whose_clocks_differ_agree() {
 }
 
 #[test]
-fn one_that_was_made_by_a_clock_that_was_ahead_is_renewed_by_its_key() {
+fn an_authority_from_a_clock_ahead_is_renewed_with_its_key() {
     let made = Rotation::generate(TERMS, at(24 * 300)).unwrap();
     let (renewed, changes) = live(made.clone(), &[(0, false, true), (0, false, true)]);
     assert_eq!(changes, [Some(Change::Renewed), None]);
@@ -179,7 +180,7 @@ fn one_that_was_made_by_a_clock_that_was_ahead_is_renewed_by_its_key() {
 }
 
 #[test]
-fn what_is_published_has_both_of_them_around_the_change() {
+fn both_authorities_are_published_around_the_change() {
     let first = first();
     let (announced, _) = live(first.clone(), &[(0, true, true), (0, true, true)]);
     assert_eq!(
@@ -198,7 +199,7 @@ fn what_is_published_has_both_of_them_around_the_change() {
 }
 
 #[test]
-fn one_that_nears_its_end_all_the_same_is_renewed_by_its_key() {
+fn an_authority_about_to_expire_is_renewed_with_its_key() {
     let (renewed, changes) = live(
         first(),
         &[
@@ -214,7 +215,7 @@ fn one_that_nears_its_end_all_the_same_is_renewed_by_its_key() {
 
 /// The Secret of earlier versions, by key.
 #[test]
-fn what_was_written_before_there_was_anything_to_tell_is_read() {
+fn secrets_of_earlier_versions_are_parsed() {
     let (now, next, before) = (first(), first(), first());
     let pem = |text: &str| ByteString(text.as_bytes().to_vec());
     let mut old: BTreeMap<String, ByteString> = [
@@ -239,7 +240,7 @@ fn what_was_written_before_there_was_anything_to_tell_is_read() {
     // It signs a day after all are known to trust it, not a day after its creation.
     let (told, changes) = live(read, &[(100, false, true), (123, false, true)]);
     assert_eq!(changes, [Some(Change::Told), None]);
-    // They read it as before, and unrelated keys stay.
+    // The earlier version reads it as before, and unrelated keys stay.
     told.put(&mut old);
     for key in [
         "ca.crt",

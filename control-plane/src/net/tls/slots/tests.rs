@@ -23,11 +23,11 @@ async fn a_network_with_many_places_gives_its_oldest_to_one_with_few() {
     let second = slots.take(network(2)).now_or_never();
     assert!(second.is_some());
     assert_eq!(many.each_ref().map(is_lost), [true, false, false]);
-    // From now on it would lose as much as it gains.
+    // From now on it would lose as many slots as it gains.
     assert!(slots.take(network(1)).now_or_never().is_none());
     assert!(slots.take(network(2)).now_or_never().is_none());
     assert!(!is_lost(&few));
-    // Each gets the place that it has freed.
+    // Each network gets the slot that it freed.
     drop(few);
     assert!(slots.take(network(2)).now_or_never().is_some());
     drop((many, second));
@@ -35,7 +35,7 @@ async fn a_network_with_many_places_gives_its_oldest_to_one_with_few() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_all_have_as_many_who_waits_takes_the_place_that_was_held_longest() {
+async fn among_equals_a_waiter_takes_the_slot_that_was_held_longest() {
     let slots = ConnectionSlots::new(100);
     let mut held = Vec::new();
     for number in 0..100 {
@@ -46,7 +46,7 @@ async fn where_all_have_as_many_who_waits_takes_the_place_that_was_held_longest(
     assert!(began.elapsed() >= UNDISTURBED && began.elapsed() <= UNDISTURBED + AGAIN);
     assert!(is_lost(&held[0]) && !held[1..].iter().any(is_lost));
     drop(late);
-    // A freed place is taken at once.
+    // A freed slot is taken at once.
     let (waited, ()) = tokio::join!(
         async {
             let _all: Vec<_> = [slots.take(network(101)).await, slots.take(network(102)).await].into();
@@ -64,7 +64,7 @@ async fn where_all_have_as_many_who_waits_takes_the_place_that_was_held_longest(
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_holds_few_keeps_them_while_those_who_hold_many_take_from_each_other() {
+async fn small_networks_keep_their_slots_while_large_ones_take_from_each_other() {
     let slots = ConnectionSlots::new(5);
     let few = slots.take(network(1)).await;
     let mut many = Vec::new();
@@ -80,7 +80,7 @@ async fn who_holds_few_keeps_them_while_those_who_hold_many_take_from_each_other
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_loses_a_place_is_woken() {
+async fn the_loser_of_a_slot_is_woken() {
     let slots = ConnectionSlots::new(2);
     let kept = slots.take(network(1)).await;
     let lost = slots.take(network(1)).await;

@@ -1,4 +1,4 @@
-//! What this process takes, under the names that Prometheus' clients agree on.
+//! Resource usage of this process, with the standard names of Prometheus' clients.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-/// Read again whenever somebody asks. What cannot be read is left out.
+/// Read at each scrape. Unreadable values are omitted.
 #[derive(Debug)]
 pub(in crate::telemetry::metrics) struct Process;
 

@@ -1,8 +1,8 @@
-//! The queue of JobSets that are to be looked at, as client-go counts its work queues.
+//! The queue of JobSets, measured as client-go measures its work queues.
 //!
-//! The queue itself is kube's. What is known of it stands here: when a JobSet was named, or is to
-//! be looked at again, and when a look at it begins and ends. Nothing is guessed: whatever was not
-//! seen to be queued has no time in the queue.
+//! The queue itself is kube's. This module tracks when a JobSet was enqueued or is to be retried,
+//! and when a reconcile starts and ends. Nothing is guessed: an item that was not seen being
+//! enqueued has no time in the queue.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -23,7 +23,7 @@ use prometheus_client::registry::Registry;
 #[cfg(test)]
 mod tests;
 
-/// Name of the queue of JobSets, and of its controller.
+/// The name of the queue of JobSets and of its controller.
 const NAME: &str = "jobset";
 
 /// Which JobSet.
@@ -41,7 +41,7 @@ pub(crate) struct Queue {
 
 impl Queue {
     pub(in crate::telemetry::metrics) fn register(registry: &mut Registry) -> Self {
-        // From 10 ns to 1000 s, as client-go has them.
+        // From 10 ns to 1000 s, as in client-go.
         let buckets = || exponential_buckets(1e-8, 10.0, 12);
         let queue = Self {
             items: Arc::default(),
@@ -81,27 +81,27 @@ impl Queue {
         self.items.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Something about this JobSet has changed.
+    /// Records that this JobSet changed.
     pub(crate) fn named(&self, key: &Key) {
         if self.lock().named(key, Instant::now()) {
             self.adds.inc();
         }
     }
 
-    /// It is to be looked at again after this time.
+    /// Records that the JobSet is reconciled again after this time.
     pub(crate) fn again(&self, key: &Key, after: Duration) {
         if let Some(at) = Instant::now().checked_add(after) {
             self.lock().again(key, at);
         }
     }
 
-    /// The same, since the look at it has failed.
+    /// Records a retry after a failed reconcile.
     pub(crate) fn retry(&self, key: &Key, after: Duration) {
         self.retries.inc();
         self.again(key, after);
     }
 
-    /// A look at it begins, and ends when this is dropped.
+    /// Starts a reconcile, which ends when the returned value is dropped.
     pub(crate) fn begin(&self, key: Key) -> InProgress<'_> {
         self.taken(&key);
         let begun = Instant::now();
@@ -113,7 +113,7 @@ impl Queue {
         }
     }
 
-    /// It is taken from the queue, be it that it is looked at, or that it is gone.
+    /// Records that the JobSet left the queue, to be reconciled or because it is gone.
     pub(crate) fn taken(&self, key: &Key) {
         let now = Instant::now();
         let Some(waited) = self.lock().waiting.remove(key) else {
@@ -127,7 +127,7 @@ impl Queue {
     }
 }
 
-/// A look at a JobSet.
+/// A reconcile in progress.
 pub(crate) struct InProgress<'q> {
     queue: &'q Queue,
     key: Key,
@@ -143,19 +143,19 @@ impl Drop for InProgress<'_> {
     }
 }
 
-/// Who waits, and who is being looked at.
+/// The waiting items and the items in progress.
 #[derive(Debug)]
 struct Items<K> {
     waiting: HashMap<K, Waiting>,
-    /// Since when.
+    /// The start of each reconcile.
     working: HashMap<K, Instant>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Waiting {
-    /// From when on it waits.
+    /// When it becomes due.
     due: Instant,
-    /// True if it is among the adds.
+    /// True if it is counted in `adds`.
     counted: bool,
 }
 
@@ -169,7 +169,7 @@ impl<K> Default for Items<K> {
 }
 
 impl<K: Eq + Hash + Clone> Items<K> {
-    /// Names an object. True if that adds it to the queue, in which it is at most once.
+    /// Enqueues an item. True if it was not in the queue, which holds each item at most once.
     fn named(&mut self, key: &K, now: Instant) -> bool {
         let waits = self.waiting.get(key);
         let is_add = waits.is_none_or(|waiting| waiting.due > now);
@@ -183,7 +183,7 @@ impl<K: Eq + Hash + Clone> Items<K> {
         is_add
     }
 
-    /// What comes earlier stays.
+    /// Schedules an item unless it is scheduled already.
     fn again(&mut self, key: &K, at: Instant) {
         let new = Waiting {
             due: at,
@@ -192,13 +192,13 @@ impl<K: Eq + Hash + Clone> Items<K> {
         self.waiting.entry(key.clone()).or_insert(new);
     }
 
-    /// How many wait at this time, and are not being looked at.
+    /// How many items are due and not in progress.
     fn depth(&self, now: Instant) -> usize {
         let due = self.waiting.iter().filter(|(_, waiting)| waiting.due <= now);
         due.filter(|(key, _)| !self.working.contains_key(key)).count()
     }
 
-    /// How long all looks under way have taken together, and the longest of them.
+    /// The sum and the maximum of the running times of items in progress.
     fn unfinished(&self, now: Instant) -> (Duration, Duration) {
         let taken = self
             .working
@@ -210,7 +210,7 @@ impl<K: Eq + Hash + Clone> Items<K> {
     }
 }
 
-/// What is read again whenever somebody asks.
+/// Values that are computed at each scrape.
 #[derive(Debug)]
 struct Levels(Arc<Mutex<Items<Key>>>);
 

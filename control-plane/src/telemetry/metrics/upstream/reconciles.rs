@@ -1,4 +1,4 @@
-//! Looks at JobSets, as controller-runtime counts them.
+//! Reconciles of JobSets, counted as in controller-runtime.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use crate::telemetry::metrics::Outcome;
 
 /// Name of the controller of JobSets.
 const CONTROLLER: &str = "jobset";
-/// How a look ended, as controller-runtime says it.
+/// Results, as controller-runtime names them.
 const ERROR: &str = "error";
 const REQUEUE: &str = "requeue";
 const REQUEUE_AFTER: &str = "requeue_after";
 const SUCCESS: &str = "success";
-/// Upper ends of controller-runtime's buckets, in seconds.
+/// The upper bounds of controller-runtime's buckets, in seconds.
 const BUCKETS: [f64; 40] = [
     0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.25,
     1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 15.0, 20.0, 25.0, 30.0, 40.0,
@@ -65,11 +65,11 @@ impl Reconciles {
         reconciles
     }
 
-    /// One look has ended. `again`: another follows after a while.
+    /// Counts a finished reconcile. `again`: another one follows later.
     pub(in crate::telemetry::metrics) fn add(&self, outcome: Outcome, again: bool, took: Duration) {
         let result = match outcome {
             Outcome::Failed => ERROR,
-            // It is decided again, and nothing is wrong.
+            // It is decided again, which is no error.
             Outcome::Conflict => REQUEUE,
             Outcome::Done if again => REQUEUE_AFTER,
             Outcome::Done => SUCCESS,

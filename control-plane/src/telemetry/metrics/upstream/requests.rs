@@ -1,4 +1,4 @@
-//! Requests to the API server, as they are sent and as they end.
+//! Requests to the API server: sent and answered.
 
 use http::{Method, StatusCode};
 use prometheus_client::encoding::EncodeLabelSet;
@@ -18,7 +18,7 @@ struct AnsweredLabels {
     host: String,
 }
 
-/// Counts requests to the API server. Clones count together.
+/// Counts requests to the API server. Clones share the counters.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Requests {
     sent: Family<SentLabels, Counter>,
@@ -41,13 +41,13 @@ impl Requests {
         requests
     }
 
-    /// A request is being sent.
+    /// Counts a request that is being sent.
     pub(crate) fn sent(&self, method: &Method) {
         let method = method.to_string();
         self.sent.get_or_create(&SentLabels { method }).inc();
     }
 
-    /// A request was answered with this status, or with none.
+    /// Counts an answer with this status, or a failure without one.
     pub(crate) fn answered(&self, method: &Method, host: &str, status: Option<StatusCode>) {
         let labels = AnsweredLabels {
             code: status.map_or_else(|| "<error>".to_owned(), |status| status.as_str().to_owned()),

@@ -1,4 +1,4 @@
-//! Calls of the webhooks, as controller-runtime counts them.
+//! Calls of the webhooks, counted as in controller-runtime.
 
 use std::time::Instant;
 
@@ -9,9 +9,9 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-/// Upper ends of the buckets, in seconds: the defaults of Prometheus' client for Go.
+/// The upper bounds of the buckets, in seconds: the defaults of Prometheus' Go client.
 const BUCKETS: [f64; 11] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
-/// Answers that are there from the beginning.
+/// Status codes with a series from the start.
 const CODES: [u16; 2] = [200, 500];
 
 /// A webhook, by its path.
@@ -35,7 +35,7 @@ impl MetricConstructor<Histogram> for Seconds {
     }
 }
 
-/// Counts calls of webhooks. Clones count together.
+/// Counts calls of webhooks. Clones share the counters.
 #[derive(Clone, Debug)]
 pub(crate) struct Webhooks {
     answers: Family<AnswerLabels, Counter>,
@@ -68,7 +68,7 @@ impl Webhooks {
         webhooks
     }
 
-    /// There is a webhook at this path.
+    /// Creates the series of the webhook at this path.
     pub(crate) fn served(&self, path: &str) {
         let webhook = path.to_owned();
         for code in CODES {
@@ -80,8 +80,7 @@ impl Webhooks {
         drop(self.seconds.get_or_create(&path));
     }
 
-    /// A webhook is called. What is returned is dropped where the caller goes before it has its
-    /// answer.
+    /// Starts a call. The returned value is dropped early if the caller leaves before the answer.
     pub(crate) fn called(&self, path: &str) -> Call {
         let path = PathLabels {
             webhook: path.to_owned(),
@@ -95,7 +94,7 @@ impl Webhooks {
     }
 }
 
-/// A call that is under way.
+/// A call in progress.
 #[derive(Debug)]
 pub(crate) struct Call {
     webhooks: Webhooks,
@@ -104,7 +103,7 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// It is answered.
+    /// Records the answer.
     pub(crate) fn answered(self, code: u16) {
         let webhook = self.path.webhook.clone();
         let answer = AnswerLabels { webhook, code };

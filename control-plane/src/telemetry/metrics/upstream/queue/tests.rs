@@ -4,7 +4,7 @@ use crate::telemetry::metrics::Metrics;
 const STEP: Duration = Duration::from_secs(1);
 
 #[test]
-fn who_waits_is_in_the_queue_once() {
+fn a_waiting_item_is_in_the_queue_once() {
     let now = Instant::now();
     let mut items = Items::default();
     assert!(items.named(&"a", now));
@@ -12,29 +12,29 @@ fn who_waits_is_in_the_queue_once() {
     assert!(items.named(&"b", now + STEP));
     assert_eq!(items.depth(now), 1);
     assert_eq!(items.depth(now + STEP), 2);
-    // It waits since it was named first.
+    // It has waited since it was first enqueued.
     assert_eq!(items.waiting[&"a"].due, now);
 }
 
 #[test]
-fn who_is_to_be_looked_at_later_does_not_wait_yet() {
+fn a_scheduled_item_does_not_wait_yet() {
     let now = Instant::now();
     let mut items = Items::default();
     items.again(&"a", now + 5 * STEP);
     assert_eq!([items.depth(now), items.depth(now + 5 * STEP)], [0, 1]);
-    // A change comes first, and is an add; when its time had come it is none.
+    // A change before the due time is an add; a change after it is not.
     assert!(items.named(&"a", now + STEP));
     assert_eq!(items.depth(now + STEP), 1);
     items.again(&"b", now + STEP);
     assert!(!items.named(&"b", now + 2 * STEP));
     assert!(!items.waiting[&"b"].counted);
-    // What was to come sooner stays.
+    // The earlier time stays.
     items.again(&"a", now + 9 * STEP);
     assert_eq!(items.waiting[&"a"].due, now + STEP);
 }
 
 #[test]
-fn who_is_looked_at_is_not_in_the_queue_until_that_ends() {
+fn an_item_in_progress_is_not_in_the_queue() {
     let now = Instant::now();
     let mut items = Items::default();
     items.working.insert("a", now);
@@ -47,7 +47,7 @@ fn who_is_looked_at_is_not_in_the_queue_until_that_ends() {
 }
 
 #[test]
-fn the_queue_is_told_under_upstreams_names() {
+fn the_queue_has_upstreams_metric_names() {
     let metrics = Metrics::default();
     let queue = metrics.queue();
     let value = |name: &str| -> f64 {
@@ -89,7 +89,7 @@ fn the_queue_is_told_under_upstreams_names() {
     assert!(value("work_duration_seconds_sum") >= 0.002);
     assert_eq!(value("longest_running_processor_seconds"), 0.0);
 
-    // A failed object comes back by itself, and then counts as an add.
+    // A failed object comes back on its own and then counts as an add.
     queue.retry(&one, Duration::ZERO);
     assert_eq!([value("retries_total"), value("adds_total")], [1.0, 2.0]);
     queue.again(&one, Duration::MAX);

@@ -1,11 +1,12 @@
-//! Enumerations that are strings on the wire.
-//!
-//! The API server validates the values. What it let through anyway (another version's CRD, an
-//! object stored before an upgrade, a webhook that sees an object before validation) is kept in
-//! `Other`: one odd object must not make a whole list unreadable, and a read-modify-write must not
-//! change the value.
+//! What the API types share: enumerations that are strings, accessors of metadata, and a change to
+//! schemas.
 
 /// Declares an enumeration of CamelCase strings; the first variant is its `Default`.
+///
+/// The API server validates the values. Unknown values that pass anyway (another version's CRD, an
+/// object stored before an upgrade, a webhook that sees an object before validation) are kept in
+/// `Other`: one odd object must not make a whole list unreadable, and a read-modify-write must not
+/// change the value.
 macro_rules! string_enum {
     (
         $(#[$meta:meta])*
@@ -84,4 +85,46 @@ macro_rules! string_enum {
     };
 }
 
-pub(crate) use string_enum;
+/// Adds accessors of the metadata to a kind. Fields that the API server has not set yet are empty.
+macro_rules! object {
+    ($kind:ty) => {
+        impl $kind {
+            /// Its name.
+            pub fn name(&self) -> &str {
+                self.metadata.name.as_deref().unwrap_or_default()
+            }
+
+            /// Its namespace.
+            pub fn ns(&self) -> &str {
+                self.metadata.namespace.as_deref().unwrap_or_default()
+            }
+
+            /// Its UID.
+            pub fn uid_str(&self) -> &str {
+                self.metadata.uid.as_deref().unwrap_or_default()
+            }
+
+            /// True if it is being deleted.
+            pub fn is_deleting(&self) -> bool {
+                self.metadata.deletion_timestamp.is_some()
+            }
+
+            /// The value of an annotation.
+            pub fn annotation(&self, key: &str) -> Option<&str> {
+                self.metadata
+                    .annotations
+                    .as_ref()?
+                    .get(key)
+                    .map(String::as_str)
+            }
+        }
+    };
+}
+
+/// Removes the default from the schema of a field that is always written: serde's default is not
+/// a default of the API.
+pub(crate) fn without_default(schema: &mut schemars::Schema) {
+    schema.remove("default");
+}
+
+pub(crate) use {object, string_enum};

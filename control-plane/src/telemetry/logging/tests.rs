@@ -46,7 +46,7 @@ fn count(lines: &[String], word: &str) -> usize {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_says_much_leaves_others_their_lines() {
+async fn a_busy_namespace_leaves_others_their_lines() {
     let lines = logged(|| {
         for _ in 0..2000 {
             tracing::info!(namespace = "loud", "a");
@@ -63,7 +63,7 @@ async fn who_says_much_leaves_others_their_lines() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn news_leave_warnings_their_lines() {
+async fn info_lines_leave_warnings_their_share() {
     let lines = logged(|| {
         let _span = tracing::error_span!("group", namespace = "a").entered();
         for _ in 0..2000 {
@@ -78,7 +78,7 @@ async fn news_leave_warnings_their_lines() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_was_left_out_is_counted_before_the_next_line() {
+async fn dropped_lines_are_counted_before_the_next_line() {
     let share = RateLimit::default();
     let next = |namespace| share.next(namespace, Class::Info).map(|(left_out, _)| left_out);
     let said = (0..700).filter_map(|_| next("a")).count();
@@ -120,7 +120,7 @@ async fn those_that_are_not_remembered_share_lines() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_library_has_a_share_and_takes_nobody_elses() {
+async fn a_library_has_a_share_of_its_own() {
     let lines = logged(|| {
         for _ in 0..2000 {
             tracing::warn!(target: "h2::proto::streams::recv", "reset");
