@@ -204,7 +204,7 @@ docs: ## Check the links, commands and words of the documentation, and that its 
 	PYTHONDONTWRITEBYTECODE=1 python3 docs/restart_svg.py --check
 	python3 docs/links_test.py
 	python3 docs/words_test.py
-	python3 docs/rooms_test.py
+	.ci/house
 	PYTHONDONTWRITEBYTECODE=1 python3 docs/commands_test.py
 
 .PHONY: python-test
