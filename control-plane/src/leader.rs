@@ -92,7 +92,8 @@ pub struct Leadership {
 }
 
 impl Leadership {
-    /// Waits until this replica leads. `None`: the shutdown came first, and the lease was given up.
+    /// Waits until this replica leads. Returns `None` if the shutdown came first, and the lease was
+    /// given up.
     ///
     /// A control plane that follows a killed one in the same pod, or on the same host, need not
     /// wait for the lease's end. `hub` is the address at which node daemons find this replica.

@@ -60,7 +60,7 @@ struct Changes {
     groups: Notified<ObjectRef<JobSet>>,
     placement: Notified<JobRef>,
     gangs: Notified<ObjectRef<JobSet>>,
-    /// `None`: the controller for Ray is switched off.
+    /// `None` if the controller for Ray is switched off.
     ray: Option<Notified<ObjectRef<JobSet>>>,
 }
 

@@ -100,7 +100,7 @@ impl Candidate {
         Ok(())
     }
 
-    /// `None`: the lease cannot be read.
+    /// Reads the lease and judges it. Returns `None` if it cannot be read.
     async fn look(&mut self) -> Result<Option<(LeaseState, Option<Lease>)>, LeaseError> {
         // A late answer only makes the lease look younger.
         let look = self.leases.get_opt(&self.election.lease);
@@ -181,7 +181,8 @@ impl Candidate {
         }
     }
 
-    /// Frees the lease. False: it failed, or the lease was written since it was read.
+    /// Frees the lease. Returns false if that failed, or if the lease was written since it was
+    /// read.
     async fn freed(&self, lease: &Lease) -> bool {
         if let Some(former) = holder(lease).filter(|holder| *holder != self.identity) {
             tracing::warn!(former, "the lease was not renewed for as long as it lasts");

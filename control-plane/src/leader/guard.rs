@@ -268,7 +268,7 @@ impl Guard {
         holder(lease) == Some(&self.identity)
     }
 
-    /// True: it takes a Lease without a holder for this replica.
+    /// True if the patch takes a Lease without a holder for this replica.
     fn takes(&self, patch: &Map<String, Value>, lease: &Lease) -> bool {
         let becomes = patch.get("spec").and_then(|spec| spec.get("holderIdentity"));
         holder(lease).is_none() && becomes.and_then(Value::as_str) == Some(&self.identity)
@@ -287,7 +287,7 @@ fn restamp(patch: &mut Map<String, Value>) {
     }
 }
 
-/// True: a retry would not help, because the write is done, or the Lease is not what the manager
+/// True if a retry would not help, because the write is done, or the Lease is not what the manager
 /// expects.
 fn is_for_manager(status: StatusCode) -> bool {
     status.is_success() || matches!(status, StatusCode::NOT_FOUND | StatusCode::CONFLICT)

@@ -39,8 +39,8 @@ pub(super) struct Held {
 type Managing = AbortOnDropHandle<Result<LeaseManager, LeaseManagerError>>;
 
 impl Held {
-    /// Waits until this process holds the lease. `None`: the shutdown came first. If the future is
-    /// dropped instead, the process may keep the lease.
+    /// Waits until this process holds the lease. Returns `None` if the shutdown came first. If the
+    /// future is dropped instead, the process may keep the lease.
     pub(super) async fn campaign(
         client: &kube::Client,
         election: &LeaderElection,

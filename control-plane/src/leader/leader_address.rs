@@ -188,7 +188,7 @@ struct Claim {
 }
 
 impl Claim {
-    /// True: the address that the Lease names now is the holder's.
+    /// True if the address that the Lease names now is the holder's.
     fn is_taken_by(&mut self, lease: &Lease) -> bool {
         let holder = super::holder(lease).unwrap_or_default();
         let process = super::leader_process(lease);

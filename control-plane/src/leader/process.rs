@@ -58,7 +58,7 @@ impl Identity {
         self.process.to_string()
     }
 
-    /// True: the Lease's holder ran in this process's pod or host, and has ended.
+    /// True if the Lease's holder ran in this process's pod or host, and has ended.
     pub(super) fn follows(&self, lease: &Lease) -> bool {
         let held = holder(lease).and_then(|holder| holder.rsplit_once('_'));
         let former = leader_process(lease).and_then(Process::parse);
@@ -112,7 +112,7 @@ impl Process {
         })
     }
 
-    /// True: another process, of the same pod or of a host of the same name, has certainly ended.
+    /// True if another process, of the same pod or of a host of the same name, has certainly ended.
     fn has_seen_the_end_of(&self, other: &Self, is_pod: bool) -> bool {
         let is_known = [&other.started, &other.namespace, &other.boot]
             .iter()
@@ -146,8 +146,8 @@ fn started(pid: u32) -> Option<String> {
     Some(stat(pid)?.starttime.to_string())
 }
 
-/// True: the process that started then has certainly ended. A zombie has ended. If `/proc` may not
-/// be read, only the process ID tells.
+/// True if the process that started then has certainly ended. A zombie has ended. If `/proc` may
+/// not be read, only the process ID tells.
 fn has_ended(pid: u32, since: &str) -> bool {
     match stat(pid) {
         Some(stat) => ['Z', 'X', 'x'].contains(&stat.state) || stat.starttime.to_string() != since,

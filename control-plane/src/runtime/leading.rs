@@ -92,7 +92,7 @@ impl Leader {
         result.and(leadership.release().await.map_err(Into::into))
     }
 
-    /// `None`: the shutdown came first.
+    /// Waits for the caches and the lease. Returns `None` if the shutdown came first.
     async fn become_leader(&self) -> anyhow::Result<Option<Leadership>> {
         let Common {
             settings,

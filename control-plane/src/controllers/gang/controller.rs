@@ -29,8 +29,7 @@ use view::{Decided, View};
 #[cfg(test)]
 mod tests;
 
-/// The pause between two decisions, or more after a long one: changes in between are decided on
-/// together.
+/// The shortest pause between two decisions. Changes in between are decided on together.
 const PAUSE: Duration = Duration::from_millis(20);
 /// JobSets that are written at the same time.
 const AT_ONCE: usize = 32;
@@ -80,7 +79,7 @@ impl Controller {
     }
 }
 
-/// Decides again and again, until `end` or until no more changes can come.
+/// Decides in a loop, until `end` or until no more changes can come.
 async fn follow(
     writer: &Writer,
     mut view: View,
@@ -137,7 +136,7 @@ async fn follow(
     }
 }
 
-/// Resolves at this time; never without one.
+/// Resolves at this time, or never without one.
 async fn sleep_until(at: Option<Instant>) {
     match at {
         Some(at) => tokio::time::sleep_until(at).await,
@@ -148,7 +147,7 @@ async fn sleep_until(at: Option<Instant>) {
 /// Carries out decisions. Returns when to decide again if nothing changes.
 async fn act(writer: &Writer, view: &mut View, decided: Decided) -> Option<Instant> {
     let done = carry_out_all(writer, view, decided.jobsets).await;
-    // A write may allow the next decision at once, before the watches show it.
+    // A write may allow the next decision before the watches show it.
     let at_once = done.then_some(Duration::ZERO);
     [
         decided.wake,
@@ -162,10 +161,10 @@ async fn act(writer: &Writer, view: &mut View, decided: Decided) -> Option<Insta
     .map(|after| Instant::now() + after)
 }
 
-/// Carries out decisions. True: something was done.
+/// Carries out decisions. Returns true if something was done.
 async fn carry_out_all(writer: &Writer, view: &mut View, decisions: Vec<Decision>) -> bool {
     let mut tasks: Vec<Task> = decisions.into_iter().filter_map(|one| view.task(one)).collect();
-    // Messages do not hold up a gang that can start: the next decision follows at once.
+    // Messages must not delay a gang that can start. They follow with the next decision.
     if !tasks.iter().all(Task::only_tells) {
         tasks.retain(|task| !task.only_tells());
     }

@@ -72,7 +72,7 @@ impl Reconciler {
         })
     }
 
-    /// The same, as the API server has it. `None`: it is gone, or cannot be read any more.
+    /// The same, as the API server has it. Returns `None` if it is gone, or can no longer be read.
     async fn read(&self, observed: &mut ObservedCron) -> Result<Option<Packed<RayCronJob>>, RayError> {
         let (name, namespace) = (observed.cron.name(), observed.cron.ns());
         let crons: Api<Packed<RayCronJob>> = Api::namespaced(self.client.clone(), namespace);

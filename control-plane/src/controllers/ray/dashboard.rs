@@ -82,7 +82,7 @@ impl DashboardError {
 /// The address and the name of a dashboard.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
-    /// The address of the head's pod. `None`: there is none to ask.
+    /// The address of the head's pod, if there is one to ask.
     pub(super) at: Option<SocketAddr>,
     /// Its host and port, as users know them.
     pub(super) name: &'a str,

@@ -43,8 +43,8 @@ impl Heads {
         }
     }
 
-    /// The address of the head of a job's cluster. `None`: its pod has no address, or one that may
-    /// not be asked.
+    /// The address of the head of a job's cluster. Returns `None` if its pod has no address, or one
+    /// that requests may not go to.
     pub(super) async fn find(
         &self,
         stores: &Stores,
@@ -88,7 +88,7 @@ impl Heads {
         self.lock().remove(job);
     }
 
-    /// True: a pod may have this address, and it is not this process, its node or the API server.
+    /// True if a pod may have this address, and it is not this process, its node or the API server.
     fn may_ask(&self, ip: IpAddr) -> bool {
         let ip = ip.to_canonical();
         let is_nobodys = match ip {

@@ -182,8 +182,8 @@ impl Reconciler {
         })
     }
 
-    /// Decides on all of a job, and keeps no more of it than of `observed`: dashboards that do not
-    /// answer are not to keep large jobs in memory. `None`: others have all turns.
+    /// Decides on the whole job, but keeps only the light one in `observed`: a dashboard that does
+    /// not answer must not keep a large job in memory. Returns `None` if no turn is free.
     async fn decide(&self, packed: &Packed<RayJob>, observed: &mut ObservedJob) -> Option<Decided> {
         let turn = packed.turn(&self.large).ok()?;
         let _alone = packed.alone().await;

@@ -46,7 +46,7 @@ pub(crate) struct KubeRay {
 #[derive(Default)]
 struct CachedAnswers {
     holders: Option<(Instant, Vec<Holder>)>,
-    /// True: the holder may act in the namespace; an empty one stands for all.
+    /// True if the holder may act in the namespace. An empty namespace stands for all.
     rights: HashMap<(Holder, String), (Instant, bool)>,
 }
 
@@ -65,7 +65,7 @@ impl KubeRay {
         }
     }
 
-    /// True: KubeRay looks after this namespace. Asks again if the last answer is old.
+    /// True if KubeRay looks after this namespace. Asks again if the last answer is old.
     ///
     /// # Errors
     /// The API server does not answer.
@@ -133,7 +133,7 @@ impl KubeRay {
         Ok(named.unwrap_or_else(|| SERVICE_ACCOUNT.to_owned()))
     }
 
-    /// True: the holder may write the status of RayClusters there, as KubeRay does.
+    /// True if the holder may write the status of RayClusters there, as KubeRay does.
     async fn may_act(
         &self,
         known: &mut CachedAnswers,

@@ -89,7 +89,7 @@ pub(super) trait Kind:
     /// An otherwise empty spec with these fields.
     fn with(brief: Brief) -> Self::Spec;
 
-    /// True: it names another controller that manages it.
+    /// True if it names another controller that manages it.
     fn is_others(&self) -> bool;
 
     /// The parts of its spec that are needed without parsing the rest.
@@ -243,7 +243,7 @@ impl<K: Kind> Packed<K> {
         &self.extract
     }
 
-    /// True: no other huge object may be read at the same time.
+    /// True if no other huge object may be read at the same time.
     pub(super) fn is_huge(&self) -> bool {
         self.size == Size::Huge
     }

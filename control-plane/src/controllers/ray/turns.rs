@@ -39,7 +39,7 @@ impl Turns {
         }
     }
 
-    /// A turn for a namespace. `None`: it has as many as it may.
+    /// A turn for a namespace, unless it has as many as it may have.
     pub(super) fn take(&self, namespace: &str) -> Option<Turn> {
         let mut taken = self.locked();
         let own = taken.get(namespace).copied().unwrap_or(0);

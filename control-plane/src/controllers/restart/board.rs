@@ -140,7 +140,7 @@ impl Board {
         }
     }
 
-    /// True: the group of this JobSet has a state here.
+    /// True if the group of this JobSet has a state here.
     #[must_use]
     pub fn shows(&self, namespace: &str, name: &str) -> bool {
         let key = Key {
@@ -171,7 +171,7 @@ impl Board {
     }
 
     /// Up to `most` groups that the filter selects, sorted by namespace and name, and only those
-    /// after `after`. True: there are more.
+    /// after `after`. Returns true as well if there are more.
     pub(crate) fn list(
         &self,
         filter: &Filter,

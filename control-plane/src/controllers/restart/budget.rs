@@ -59,8 +59,8 @@ impl<K> Default for Budget<K> {
 }
 
 impl<K: Eq + Hash> Budget<K> {
-    /// Takes room for a new group. False: there is no room. The group keeps its room until the next
-    /// call for it, or until it is released.
+    /// Takes room for a new group. Returns false if there is none. The group keeps its room until
+    /// the next call for it, or until it is released.
     pub(super) fn takes(&mut self, key: K, namespace: &str, demand: Demand) -> bool {
         self.release(&key);
         let unseen = demand.unseen();

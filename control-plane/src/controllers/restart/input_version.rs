@@ -29,7 +29,7 @@ impl InputVersion {
         }
     }
 
-    /// True: another look would show the same, apart from the durable state.
+    /// True if another look would show the same, apart from the durable state.
     pub(super) fn is_same(&self, now: &Self) -> bool {
         let gangs = |jobset: &JobSet| jobset.status.as_ref().map(|status| status.gangs.clone());
         let completed = |jobset: &JobSet| jobset.status.as_ref().map(|status| status.completed_jobs.clone());

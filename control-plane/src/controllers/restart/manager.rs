@@ -281,7 +281,7 @@ impl Manager {
     }
 }
 
-/// True: the JobSet's workers are restarted together now.
+/// True if the JobSet's workers are restarted together now.
 #[must_use]
 pub fn is_group(jobset: &JobSet, agents: &Agents) -> bool {
     jobset.is_managed_here()

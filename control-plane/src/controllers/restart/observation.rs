@@ -28,9 +28,9 @@ pub struct Observation {
     view: View,
     observed: Arc<Observed>,
     awaited: Option<StepDelay>,
-    /// True: a node has sent a report that is not believed.
+    /// Set if a node has sent a report that is not believed.
     disbelieves: bool,
-    /// True: some workers restart without their group if the daemons support it.
+    /// Set if some workers restart without their group, as far as the daemons support it.
     restarts_workers: bool,
 }
 
@@ -253,7 +253,7 @@ fn retract(
 
 impl View {
     /// A node is believed about the pods that are bound to it, and only if the report is possible.
-    /// False: it cannot be told yet.
+    /// Returns false if that is not known yet.
     fn believes(
         &self,
         incarnation: &Incarnation,
@@ -307,7 +307,7 @@ fn unbelieved(impossible: Impossible, pod: &str, report: &Report, durable: &Dura
     }
 }
 
-/// The reports that are believed. True: there are others.
+/// The reports that are believed, and true if there are others.
 fn reports(
     view: &View,
     workers: &BTreeMap<Identity, Worker>,

@@ -66,7 +66,7 @@ pub struct Change {
 }
 
 impl Change {
-    /// True: there is nothing to write.
+    /// True if there is nothing to write.
     pub fn is_empty(&self) -> bool {
         self.durable.is_none() && self.conditions.is_none()
     }
@@ -99,8 +99,8 @@ impl StatusWriter {
         }
     }
 
-    /// Begins to write `change` unless another write is under way, or paused. True: the status is
-    /// up to date.
+    /// Begins to write `change` unless another write is under way, or paused. Returns true if the
+    /// status is up to date.
     pub(super) fn want(&mut self, known: &Arc<JobSet>, change: Change) -> bool {
         match (&self.state, change.is_empty()) {
             (State::Idle, true) => return true,

@@ -47,7 +47,7 @@ pub(super) struct Context {
     pub(super) clock: Clock,
     pub(super) recorder: RestartRecorder,
     pub(super) agents: Agents,
-    /// Permits to create pods in the place of lost ones; `None`: the Job controller does that.
+    /// Permits to create pods in place of lost ones. `None` if the Job controller does that.
     pub(super) replacements: Option<Arc<Semaphore>>,
     pub(super) board: Arc<Board>,
     /// Hears of an API server that has gone back.
@@ -126,7 +126,8 @@ pub(super) async fn run(context: Context, group: Assignment) -> End {
 }
 
 impl Task {
-    /// Recovers the coordinator from the JobSet's status; `None`: there is no such JobSet.
+    /// Recovers the coordinator from the JobSet's status. Returns `None` if there is no such
+    /// JobSet.
     fn take_over(context: Context, group: Assignment) -> Option<Self> {
         let jobset = context.stores.jobset(&group.key).map(kept_of)?;
         let durable = durable_of(&jobset);
@@ -184,7 +185,8 @@ impl Task {
         }
     }
 
-    /// Observes what may have changed since `before`; `None`: not all of the JobSet is seen.
+    /// Observes what may have changed since `before`. Returns `None` if not all of the JobSet is
+    /// seen.
     fn observe(&mut self, before: Option<(Observation, Reobserve)>) -> Option<Observation> {
         let before = match before {
             Some((mut observation, Reobserve::Nodes)) => {

@@ -29,7 +29,7 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// Reads a Job; `None`: there is none.
+    /// Reads a Job, if it exists.
     pub(super) async fn get(
         client: &Client,
         jobs: &Api<Job>,

@@ -21,7 +21,7 @@ pub(super) struct Note {
 }
 
 impl Note {
-    /// The note on an announcement. `None`: it is only logged, here.
+    /// The note on an announcement. One that is only logged has none: it is logged here.
     pub(super) fn of(
         announcement: Announcement,
         why_without_agents: impl FnOnce(&str) -> Option<String>,
