@@ -1,12 +1,14 @@
-//! The condition `RestartBlocked`: what an operator has to do before a group's restart can go on.
+//! The condition `RestartBlocked`: what an operator has to do before a group's restart can
+//! continue.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use lockstep_api::JobSet;
 use lockstep_api::conditions::{RESTART_BLOCKED, messages, reasons};
 use lockstep_core::restart::{Blockage, Blocked, BlockedReason};
 
-/// The JobSet's conditions if the blockage changes them. The condition is not added before it is
-/// true for the first time. `why_without_agents` says what a node's daemon reports of its agents.
+/// The JobSet's conditions, if the blockage changes them. The condition is not added before it is
+/// true for the first time. `why_without_agents` returns why a node has no agents, as its daemon
+/// reports it.
 pub(super) fn conditions(
     jobset: &JobSet,
     blockage: &Blockage,
@@ -55,7 +57,8 @@ pub(super) fn conditions(
     Some(conditions)
 }
 
-/// What an operator is to do about it, with what the node's daemon reports of its agents.
+/// What blocks the restart and what an operator can do, with the report of the node's daemon if
+/// agents are missing.
 pub(super) fn message(blocked: &Blocked, why_without_agents: impl FnOnce(&str) -> Option<String>) -> String {
     let sentence = sentence(blocked);
     let is_about_agents = blocked.reason == BlockedReason::WorkerNotReported;

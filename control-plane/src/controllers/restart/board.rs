@@ -25,21 +25,21 @@ pub(crate) struct Key {
 /// The state of a group after one step of its coordinator.
 #[derive(Debug)]
 pub struct Snapshot {
-    /// The JobSet, as the step saw it.
+    /// The JobSet that the step observed.
     pub jobset: Arc<JobSet>,
-    /// What the coordinator saw.
+    /// What the coordinator decided on.
     pub observed: Arc<Observed>,
     /// Name of the coordinator's state.
     pub state: &'static str,
     /// The restart attempt that all workers should run.
     pub generation: Generation,
-    /// The last one that all have run.
+    /// The last restart attempt that all workers have run.
     pub released: Generation,
-    /// Restarts that count.
+    /// Restarts that count towards `maxRestarts`.
     pub restarts: u32,
     /// Why the last restart began.
     pub cause: Option<Cause>,
-    /// The highest level that the last restart has reached.
+    /// The highest level that the last restart reached.
     pub level: Option<RestartLevel>,
 }
 
@@ -60,11 +60,11 @@ struct Inner {
     by_change: BTreeMap<u64, Key>,
 }
 
-/// The last restarts of a group: its task writes, callers read.
+/// The last restarts of a group. Its task writes them, callers read them.
 type Shared = Arc<Mutex<History>>;
 
 struct Posted {
-    /// Which [`Post`] shows it.
+    /// The number of the [`Post`] that shows it.
     owner: u64,
     asks: QuestionSender,
     history: Shared,
@@ -99,7 +99,7 @@ impl Board {
         })
     }
 
-    /// This replica leads, until it ends.
+    /// Records that this replica leads. It leads until it ends.
     pub fn lead(&self) {
         self.leads.send_replace(true);
     }
@@ -114,12 +114,12 @@ impl Board {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Nothing that holds this lock can leave it half-changed.
+        // No holder of this lock can leave the state half-changed.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for the state of this JobSet's group, which is taken over `now`. The group
-    /// disappears when the post is dropped.
+    /// A place for the state of this JobSet's group, from `now` on. The group disappears when the
+    /// post is dropped.
     #[must_use]
     pub fn post(self: &Arc<Self>, namespace: &str, name: &str, now: UnixNanos) -> Post {
         let mut inner = self.lock();
@@ -154,7 +154,7 @@ impl Board {
         Some(Arc::clone(&self.lock().groups.get(key)?.state))
     }
 
-    /// The way to the task that looks after a group.
+    /// The sender of questions to a group's task.
     pub(crate) fn asks(&self, key: &Key) -> Option<QuestionSender> {
         Some(self.lock().groups.get(key)?.asks.clone())
     }
@@ -197,7 +197,7 @@ impl Board {
         (page, more)
     }
 
-    /// The first change after `seen` that the filter selects, with its number.
+    /// The first change after number `seen` that the filter selects, with its own number.
     pub(crate) fn next_change(&self, filter: &Filter, seen: u64) -> Option<(u64, Key, Arc<Snapshot>)> {
         let inner = self.lock();
         let (change, key) = inner
@@ -208,7 +208,7 @@ impl Board {
         Some((*change, key.clone(), Arc::clone(&posted.state)))
     }
 
-    /// How many groups have been removed. If this is unchanged, no group is missing.
+    /// How many groups have been removed. While this is unchanged, no group is missing.
     pub(crate) fn removals(&self) -> u64 {
         self.lock().removals
     }
@@ -258,7 +258,7 @@ impl Post {
     pub async fn asked(&mut self) -> Question {
         match self.questions.recv().await {
             Some(question) => question,
-            // Never: this holds a sender itself.
+            // This never happens, because `self` holds a sender.
             None => std::future::pending().await,
         }
     }
@@ -270,7 +270,7 @@ impl Post {
         }
         let state = Arc::new(state);
         let mut inner = self.board.lock();
-        // Another task may look after a JobSet of the same name by now.
+        // By now, another task may own a JobSet of the same name.
         let before = inner.groups.get(&self.key);
         if before.is_some_and(|posted| posted.owner > self.owner) {
             return;
@@ -297,7 +297,7 @@ impl Post {
 impl Drop for Post {
     fn drop(&mut self) {
         let mut inner = self.board.lock();
-        // Another task may look after a JobSet of the same name by now.
+        // By now, another task may own a JobSet of the same name.
         if inner
             .groups
             .get(&self.key)

@@ -8,7 +8,7 @@ use lockstep_core::restart::{
     Cause, Durable, DurablePhase, Epoch, Exit, Generation, Identity, Reason, RestartLevel,
 };
 
-/// Reads the status. Impossible numbers are read as 0: the generation then only rises from there.
+/// Reads the status. Impossible numbers are read as 0, from which the generation can only rise.
 #[must_use]
 pub fn durable_from(status: Option<&InPlaceRestartStatus>) -> Durable {
     let Some(status) = status else {
@@ -42,7 +42,7 @@ pub fn durable_from(status: Option<&InPlaceRestartStatus>) -> Durable {
     }
 }
 
-/// Reads the status of a JobSet. Restarts from before it was coordinated still count.
+/// Reads the status of a JobSet. Restarts from before it was a group still count.
 pub(super) fn durable_of(status: Option<&JobSetStatus>) -> Durable {
     let mut durable = durable_from(status.and_then(|status| status.in_place_restart.as_ref()));
     if durable.generation == Generation(0) {
@@ -139,12 +139,12 @@ fn cause_to(cause: &Cause) -> RestartCause {
     }
 }
 
-/// What an exit code usually means. The agent uses these codes for a program that it cannot start,
-/// but shells also use them for commands of their scripts, hence the question mark. The worker's
-/// log names the program.
+/// What an exit code usually means. The agent uses these codes for a program that it cannot start.
+/// Shells use them for commands of their scripts, too, hence the question mark. The worker's log
+/// names the program.
 fn hint(code: i32) -> &'static str {
     match code {
-        // The kubelet's code for a program that could not be started, without an agent.
+        // The kubelet's code for a program that could not be started. No agent was involved.
         128 => " (could not be started: executable not found?)",
         126 => " (not executable, or permission denied?)",
         127 => " (executable not found?)",

@@ -1,4 +1,4 @@
-//! Records restarts for people: one log line and one Event per decision that changes the world.
+//! Records restarts for users: one log line and one Event per decision that changes the cluster.
 
 mod note;
 
@@ -27,7 +27,7 @@ use note::Note;
 
 const CONTROLLER: &str = "lockstep.dev/control-plane";
 
-/// Takes announcements from group tasks. It never makes them wait.
+/// Takes announcements from group tasks, and never makes them wait.
 #[derive(Clone)]
 pub struct RestartRecorder {
     events: event_queue::Sender<String, Event>,
@@ -75,8 +75,8 @@ impl RestartRecorder {
         )
     }
 
-    /// Logs the announcement and queues its Event and its trace. `why_without_agents` says what a
-    /// node's daemon reports of its agents.
+    /// Logs the announcement and queues its Event and its trace. `why_without_agents` returns why a
+    /// node has no agents, as its daemon reports it.
     pub(super) fn announce(
         &self,
         jobset: &JobSet,
@@ -116,7 +116,7 @@ impl RestartRecorder {
                 namespace,
                 reason,
                 unsaid,
-                "too many events are waiting, this one is dropped"
+                "too many events are waiting, dropping this one"
             );
         }
     }
@@ -136,7 +136,7 @@ fn event(jobset: &JobSet, note: Note) -> Event {
     let annotations = timeline.map(|timeline| [(TIMELINE.to_owned(), timeline.to_string())].into());
     Event {
         metadata: ObjectMeta {
-            // Unique, and after its object, as client-go names events.
+            // The name is unique and begins with the object's, as client-go names events.
             name: Some(format!("{}.{}", jobset.name(), uuid::Uuid::new_v4().simple())),
             namespace: Some(jobset.ns().to_owned()),
             annotations,

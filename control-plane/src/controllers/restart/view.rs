@@ -1,4 +1,4 @@
-//! What the API server shows of a group, and what the group's task tells the nodes.
+//! What the API server shows of a group, and what the group's task publishes to the nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,21 +13,21 @@ use lockstep_core::restart::{self, Durable, Gathered, Occupancy, PodPlace, Termi
 use crate::hub::{GroupPolicy, Published, TerminalCode};
 use crate::k8s::watch::{Stores, WatchedPod};
 
-/// The most bytes of rules that a node gets for one group: it takes messages of 16 MiB, and one
+/// The most bytes of rules that a node gets for one group. Messages have at most 16 MiB, and one
 /// group must leave room for others.
 const RULES: usize = 1 << 20;
-/// Bytes of a rule in a message beside its texts, of an exit code that processes can have, and of
-/// any other exit code.
+/// Bytes of a rule without its texts, of an exit code that processes can have, and of any other
+/// exit code.
 const RULE: usize = 16;
 const CODE: usize = 2;
 const LONG_CODE: usize = 10;
 
-/// What the API server shows, with what the hub needs of it.
+/// What the API server shows of a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct View {
-    /// What the coordinator decides on.
+    /// The part that the coordinator decides on.
     pub gathered: Gathered,
-    /// What else the nodes need.
+    /// What the nodes need beside the coordinator's decisions.
     pub policy: GroupPolicy,
     /// Nodes that hold live pods of the group.
     pub nodes: Arc<BTreeSet<String>>,
@@ -35,7 +35,7 @@ pub struct View {
     pub places: BTreeMap<PodPlace, Occupancy>,
 }
 
-/// Reads the stores for one JobSet. `durable` is what its status says.
+/// Reads the stores for one JobSet. `durable` is the state in its status.
 pub(super) fn view(stores: &Stores, jobset: &JobSet, durable: &Durable) -> View {
     let uid = jobset.uid_str();
     let key = ObjectRef::from_obj(jobset);
@@ -62,7 +62,7 @@ pub fn view_of(jobset: &JobSet, jobs: Vec<Arc<Job>>, pods: &[&PodSummary], durab
     let pods = || pods.iter().copied();
     let gathered = restart::gather(jobset, jobs, pods(), recreations);
     let places = restart::places(jobs, pods(), recreations, &durable.started);
-    // A node with only ended pods has no worker to be told anything.
+    // A node with only ended pods needs no messages.
     let nodes: BTreeSet<String> = pods()
         .filter(|pod| !pod.is_terminal())
         .filter_map(|pod| pod.node.clone())
@@ -70,7 +70,7 @@ pub fn view_of(jobset: &JobSet, jobs: Vec<Arc<Job>>, pods: &[&PodSummary], durab
     let policy = GroupPolicy {
         namespace: jobset.metadata.namespace.clone().unwrap_or_default(),
         grace_ms: u32::try_from(restart::grace_ms(jobset)).unwrap_or(u32::MAX),
-        // A Job that has completed and is gone has no rules.
+        // A completed Job that is gone has no rules.
         terminal: terminal(
             &gathered.policy.terminal,
             jobs.iter().filter(|job| job.metadata.uid.is_some()).count(),
@@ -141,7 +141,7 @@ fn has_uid(labels: Option<&BTreeMap<String, String>>, uid: &str) -> bool {
         .is_some_and(|label| label == uid)
 }
 
-/// What the nodes are told.
+/// The message to the nodes.
 #[must_use]
 pub fn published(view: &View, desired: restart::Desired) -> Published {
     Published {

@@ -1,4 +1,4 @@
-//! What the log and an Event say of a decision.
+//! The text of a decision for the log and for an Event.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use crate::controllers::restart::blocked_condition;
 use crate::controllers::restart::convert::sentence;
 use crate::controllers::restart::pod_replacer::Replaced;
 
-/// The text of an Event, and what comes with it.
+/// An Event before it is written.
 pub(super) struct Note {
     pub(super) severity: Severity,
     pub(super) reason: &'static str,
     pub(super) text: String,
-    /// The times of a restart's phases.
+    /// When the phases of a restart began.
     pub(super) timeline: Option<serde_json::Value>,
 }
 
@@ -80,7 +80,7 @@ impl Note {
                 let why = "failed again within 60 s of a restart in place";
                 Some(Self::warning("WorkerEscalated", escalated(&condemned, why)))
             }
-            // The event follows with the condition Failed.
+            // The condition Failed brings the event.
             Announcement::Exhausted { cause } => {
                 tracing::warn!(cause = sentence(&cause), "maxRestarts is used up");
                 None
@@ -124,7 +124,7 @@ impl Note {
     }
 }
 
-/// Says that the pod of a worker is deleted, and why.
+/// The text for a worker whose pod is deleted.
 fn escalated(condemned: &Condemned, why: &str) -> String {
     format!(
         "Worker {} {why} on node {}: its pod {} is deleted, to be replaced where the scheduler sees fit",
