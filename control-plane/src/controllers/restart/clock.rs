@@ -46,8 +46,8 @@ const LONGEST: Duration = Duration::from_millis(20);
 const LONGEST_GATHERING: Duration = Duration::from_millis(100);
 
 /// How long the next reports of nodes wait after a step of this duration. A large group's restart
-/// brings thousands of reports, which so take a few dozen steps. A report after this time is read
-/// at once.
+/// brings thousands of reports: with these rests they take a few dozen steps. A report after this
+/// time is read at once.
 pub(super) fn rest(took: Duration) -> Duration {
     if took < SHORT {
         Duration::ZERO

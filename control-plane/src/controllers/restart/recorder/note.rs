@@ -16,7 +16,7 @@ pub(super) struct Note {
     pub(super) severity: Severity,
     pub(super) reason: &'static str,
     pub(super) text: String,
-    /// When the phases of a restart began.
+    /// The times of a restart's phases.
     pub(super) timeline: Option<serde_json::Value>,
 }
 
