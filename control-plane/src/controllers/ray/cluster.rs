@@ -222,7 +222,7 @@ impl Reconciler {
             Err(error) => {
                 // The JobSet is treated as absent. If the plan creates it again, `made_before`
                 // reports it.
-                tracing::debug!(%error, "left out");
+                tracing::debug!(%error, "JobSet treated as absent");
                 (seen.jobset, seen.observed.jobset) = (None, None);
                 seen.decide(packed).await?
             }
@@ -322,7 +322,7 @@ impl Reconciler {
                     seen.observed.refused = Some(error.to_string());
                     undone.extend((kind == "Service").then_some(CREATED_SERVICE));
                 }
-                // What is shown is all that is wanted.
+                // Only the status and the events of this decision are needed.
                 decided = seen.decide(packed).await?.plan;
                 decided
                     .events

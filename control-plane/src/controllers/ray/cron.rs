@@ -116,7 +116,7 @@ impl Reconciler {
             let created = apply::create(&self.client, job).await;
             if let Err(error) = &created {
                 let message = match error {
-                    RayError::Conflict(_) => format!("there is a RayJob {name} of somebody else"),
+                    RayError::Conflict(_) => format!("RayJob {name} exists and belongs to another owner"),
                     error => format!("Error creating job: {error}"),
                 };
                 self.retry_state

@@ -275,7 +275,11 @@ impl Manager {
     fn end(&mut self, key: &ObjectRef<JobSet>) {
         if let Some(group) = self.groups.remove(key) {
             group.stop.cancel();
-            tracing::info!(namespace = key.namespace, jobset = key.name, "stopped coordinating the group");
+            tracing::info!(
+                namespace = key.namespace,
+                jobset = key.name,
+                "stopped coordinating the group"
+            );
         }
     }
 }

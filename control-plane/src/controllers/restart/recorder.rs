@@ -219,11 +219,11 @@ mod tests {
         };
         let (reason, note) = told("node-7");
         assert_eq!(reason, "RestartBlocked");
-        let end = "The daemon says that no agent gets into containers there: no NRI";
+        let end = "The node's daemon reports that agents cannot get into containers: no NRI";
         assert!(
             note.starts_with("pod js-w-0-1-abcde runs on node node-7, ") && note.ends_with(end),
             "{note}"
         );
-        assert!(!told("node-8").1.contains("The daemon says"));
+        assert!(!told("node-8").1.contains("daemon reports"));
     }
 }

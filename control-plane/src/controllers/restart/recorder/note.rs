@@ -54,7 +54,7 @@ impl Note {
             }
             Announcement::Recreating { generation, cause } => {
                 let note = format!(
-                    "All Jobs are recreated for restart attempt {generation}: {}",
+                    "Recreating all Jobs for restart attempt {generation}: {}",
                     sentence(&cause)
                 );
                 Some(Self::warning("RecreatingJobs", note))
@@ -66,7 +66,7 @@ impl Note {
             Announcement::Escalated { condemned, after } => {
                 let why = after.map_or_else(
                     || {
-                        "was restarted without its group and is not up within alpha.jobset.sigs.k8s.io/inplace-timeout"
+                        "was restarted without its group and was not up within alpha.jobset.sigs.k8s.io/inplace-timeout"
                             .to_owned()
                     },
                     |after| {
@@ -93,10 +93,7 @@ impl Note {
         match replaced {
             Replaced::Created(pod) => {
                 let (job, index) = (&pod.place.job, pod.place.index);
-                let note = format!(
-                    "Created pod {} in the place of a lost pod of {job}[{index}]",
-                    pod.name
-                );
+                let note = format!("Created pod {} to replace a lost pod of {job}[{index}]", pod.name);
                 Self {
                     severity: Severity::Normal,
                     reason: "ReplacedPod",
@@ -107,7 +104,7 @@ impl Note {
             Replaced::Failed(pod, error) => {
                 let (job, index) = (&pod.place.job, pod.place.index);
                 let note = format!(
-                    "A lost pod of {job}[{index}] cannot be replaced, the Job controller may do it later: {error}"
+                    "Cannot replace a lost pod of {job}[{index}], the Job controller may replace it later: {error}"
                 );
                 Self::warning("PodNotReplaced", note)
             }
@@ -127,7 +124,7 @@ impl Note {
 /// The text for a worker whose pod is deleted.
 fn escalated(condemned: &Condemned, why: &str) -> String {
     format!(
-        "Worker {} {why} on node {}: its pod {} is deleted, to be replaced where the scheduler sees fit",
+        "Worker {} {why} on node {}: deleting its pod {}, so that the scheduler can place a new one",
         condemned.identity, condemned.node, condemned.pod
     )
 }
@@ -135,7 +132,7 @@ fn escalated(condemned: &Condemned, why: &str) -> String {
 fn restarted(scope: Scope, timeline: &Timeline, cause: &Cause, level: RestartLevel) -> String {
     let how = match level {
         RestartLevel::Process | RestartLevel::Pod => "in place",
-        RestartLevel::Container => "in place, by container,",
+        RestartLevel::Container => "in place (by container)",
         RestartLevel::Recreate => "by recreation",
     };
     let replaced = match timeline.replaced {
@@ -144,7 +141,7 @@ fn restarted(scope: Scope, timeline: &Timeline, cause: &Cause, level: RestartLev
     };
     let who = match scope {
         Scope::Group => format!("{} workers", timeline.workers),
-        Scope::Worker => "one worker alone".to_owned(),
+        Scope::Worker => "one worker".to_owned(),
     };
     format!(
         "Restarted {who}{replaced} {how} to attempt {} in {:.1} ms: {}",
