@@ -49,8 +49,8 @@ pub(crate) struct Dependencies {
     pub(crate) registry: Arc<Registry>,
 }
 
-/// Reconciles the JobSets that `changes` names until `shutdown` is cancelled, then finishes what is
-/// under way.
+/// Reconciles the JobSets that `changes` names until `shutdown` is cancelled, then finishes work in
+/// progress.
 pub(crate) async fn run(
     client: Client,
     stores: Stores,

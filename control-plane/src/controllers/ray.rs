@@ -52,7 +52,7 @@ use dashboard::Dashboards;
 use head::Heads;
 use kuberay::KubeRay;
 use packed::LargeTurns;
-use retry_state::Ledger;
+use retry_state::RetryState;
 use turns::Turns;
 
 /// `reportingController` of the events.
@@ -135,7 +135,7 @@ impl Controller {
                 kuberay: Arc::clone(&kuberay),
                 large: large.clone(),
                 at_work: Turns::new(CONCURRENCY.into()),
-                retry_state: Ledger::new(events.clone()),
+                retry_state: RetryState::new(events.clone()),
             },
             jobs: job::Reconciler {
                 client: client.clone(),
@@ -152,7 +152,7 @@ impl Controller {
                 heads: Heads::new(client.clone(), self.api_server.as_deref()),
                 kuberay: Arc::clone(&kuberay),
                 since: jiff::Timestamp::now(),
-                retry_state: Ledger::new(events.clone()),
+                retry_state: RetryState::new(events.clone()),
             },
             clusters: cluster::Reconciler {
                 client: client.clone(),
@@ -162,7 +162,7 @@ impl Controller {
                 kuberay,
                 large,
                 at_work: Turns::new(CONCURRENCY.into()),
-                retry_state: Ledger::new(events),
+                retry_state: RetryState::new(events),
             },
         }
     }

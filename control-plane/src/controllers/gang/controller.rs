@@ -43,7 +43,7 @@ pub(crate) struct Controller {
 
 impl Controller {
     pub(crate) fn new(client: Client, stores: Stores, pod_groups: PodGroups, metrics: Arc<Metrics>) -> Self {
-        let (news, publisher) = events::queue(client.clone());
+        let (queue, publisher) = events::queue(client.clone());
         let gangs = GangMetrics::register(&metrics);
         Self {
             view: View::new(stores.clone()),
@@ -54,14 +54,14 @@ impl Controller {
                 pod_groups,
                 metrics,
                 gangs,
-                news,
+                queue,
             },
             publisher,
         }
     }
 
     /// Starts the gangs of the JobSets that `changes` names until `shutdown` is cancelled, then
-    /// finishes what is under way.
+    /// finishes work in progress.
     pub(crate) async fn run(self, changes: Notified<ObjectRef<JobSet>>, shutdown: CancellationToken) {
         let Self {
             writer,
@@ -110,8 +110,8 @@ async fn follow(
             changed.iter().for_each(|key| view.look(key));
             view.look_again()
         });
-        for (regarding, event) in view.news.drain(..) {
-            writer.news.add(regarding, event);
+        for (regarding, event) in view.events.drain(..) {
+            writer.queue.add(regarding, event);
         }
         let (pause, decide_again) = if view.jobsets.is_empty() {
             took = began.elapsed();
@@ -177,7 +177,7 @@ async fn carry_out_all(writer: &Writer, view: &mut View, decisions: Vec<Decision
     let any = !done.is_empty();
     for done in done {
         for (jobset, event) in view.done(done) {
-            writer.news.add(events::regarding(&*jobset), event);
+            writer.queue.add(events::regarding(&*jobset), event);
         }
     }
     any

@@ -172,13 +172,13 @@ mod tests {
     }
 
     #[test]
-    fn who_may_not_ask_does_not_ask_for_ever() {
+    fn a_missing_permission_counts_as_an_answer() {
         assert_eq!(read(refused(403)).unwrap(), ApiSupport::Forbidden);
         assert!(read(refused(500)).is_err(), "asked again");
     }
 
-    /// An API server that answers so, one after another, and the last for ever; and how often it
-    /// was asked.
+    /// An API server that returns these codes one after another and repeats the last one, and the
+    /// number of its requests.
     fn api_server(codes: &'static [u16]) -> (Client, Arc<AtomicUsize>) {
         let asked = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&asked);
@@ -211,7 +211,8 @@ mod tests {
         changes.next().await;
         assert!(pod_groups.are_served());
         assert_eq!(start.elapsed().as_secs(), BELIEVED.as_secs());
-        // A PodGroup that cannot be made: it is asked soon, but not for each of them.
+        // If PodGroups cannot be created, the API server is asked soon, but not once for each of
+        // them.
         let before = asked.load(Ordering::SeqCst);
         for _ in 0..100 {
             pod_groups.doubt();

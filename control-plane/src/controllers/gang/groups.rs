@@ -153,12 +153,12 @@ async fn remove(
     let name = meta.name.as_deref().unwrap_or_default();
     let finalizers = meta.finalizers.iter().flatten();
     let others: Vec<&String> = finalizers.filter(|finalizer| *finalizer != PROTECTION).collect();
-    let let_go = json!({"metadata": {"uid": meta.uid, "finalizers": others}});
+    let patch = json!({"metadata": {"uid": meta.uid, "finalizers": others}});
     metrics.wrote("PodGroup", "patch");
-    let let_go = groups
-        .patch(name, &PatchParams::default(), &Patch::Merge(let_go))
+    let patched = groups
+        .patch(name, &PatchParams::default(), &Patch::Merge(patch))
         .await;
-    or_gone(let_go)
+    or_gone(patched)
 }
 
 fn or_gone<T>(done: Result<T, kube::Error>) -> Result<(), kube::Error> {

@@ -24,7 +24,7 @@ mod tests;
 const LONGEST: Duration = Duration::from_secs(30);
 /// A failure that lasts longer than this causes an event. A restarted API server is usually back by
 /// then.
-const TELL_AFTER: Duration = Duration::from_secs(15);
+const REPORT_AFTER: Duration = Duration::from_secs(15);
 /// A failure this long after the last one begins a new streak.
 const APART: Duration = Duration::from_secs(5 * 60);
 /// A conflict this long after the last pause begins a new streak.
@@ -83,7 +83,7 @@ struct FailureStreak {
     last: Instant,
     until: Instant,
     /// The last event's reason, and its time.
-    told: Option<(&'static str, Instant)>,
+    last_event: Option<(&'static str, Instant)>,
 }
 
 impl FailureStreak {
@@ -93,7 +93,7 @@ impl FailureStreak {
             since: now,
             last: now,
             until: now,
-            told: None,
+            last_event: None,
         }
     }
 
@@ -109,13 +109,13 @@ impl FailureStreak {
 
     /// True if an event with this reason is due. A different message of the API server does not
     /// count as another failure.
-    fn is_news(&mut self, reason: &'static str, now: Instant) -> bool {
-        let known = |(told, at): (&str, Instant)| told == reason && now.duration_since(at) < AGAIN;
-        let is_news = now.duration_since(self.since) >= TELL_AFTER && !self.told.is_some_and(known);
-        if is_news {
-            self.told = Some((reason, now));
+    fn is_due(&mut self, reason: &'static str, now: Instant) -> bool {
+        let known = |(last, at): (&str, Instant)| last == reason && now.duration_since(at) < AGAIN;
+        let is_due = now.duration_since(self.since) >= REPORT_AFTER && !self.last_event.is_some_and(known);
+        if is_due {
+            self.last_event = Some((reason, now));
         }
-        is_news
+        is_due
     }
 }
 
@@ -178,7 +178,7 @@ impl WriteFailures {
         } else {
             NOT_STARTED
         };
-        streak.is_news(reason, now).then(|| Event {
+        streak.is_due(reason, now).then(|| Event {
             severity: Severity::Warning,
             reason: reason.to_owned(),
             message: failure.message,

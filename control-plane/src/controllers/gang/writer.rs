@@ -52,7 +52,7 @@ pub(super) struct Writer {
     pub(super) pod_groups: PodGroups,
     pub(super) metrics: Arc<Metrics>,
     pub(super) gangs: GangMetrics,
-    pub(super) news: Queue,
+    pub(super) queue: Queue,
 }
 
 impl Writer {
@@ -77,7 +77,7 @@ impl Writer {
                     return Err(GangWriteError::Pruned);
                 }
                 for announcement in &write.announcements {
-                    self.tell(&jobset, announcement);
+                    self.announce(&jobset, announcement);
                 }
                 Ok(())
             }
@@ -166,7 +166,7 @@ impl Writer {
         })
     }
 
-    fn tell(&self, jobset: &JobSet, announcement: &Announcement) {
+    fn announce(&self, jobset: &JobSet, announcement: &Announcement) {
         let Announcement {
             gang,
             backend,
@@ -192,7 +192,7 @@ impl Writer {
             reason: reason.to_owned(),
             message: announcement.told(jobset),
         };
-        self.news.add(events::regarding(jobset), event);
+        self.queue.add(events::regarding(jobset), event);
     }
 }
 

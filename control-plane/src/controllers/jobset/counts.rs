@@ -174,7 +174,7 @@ mod tests {
             let mut kept = whole.clone();
             assert_eq!(counts.hold_back(&key(), &jobset, &mut kept), None, "{whole:?}");
             assert_eq!(kept, whole);
-            // And nothing of the wait is left.
+            // The wait starts from zero again.
             let again = counts.hold_back(&key(), &jobset, &mut plan(counted(0)));
             assert_eq!(again, Some(HELD));
         }

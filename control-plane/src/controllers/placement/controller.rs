@@ -58,13 +58,13 @@ impl Controller {
     /// Checks the Jobs that `changes` names until `shutdown` is cancelled, then finishes work in
     /// progress.
     pub async fn run(self, mut changes: Notified<JobRef>, shutdown: CancellationToken) {
-        let (mut looks, mut waits) = (FuturesUnordered::new(), FuturesUnordered::new());
+        let (mut checks, mut waits) = (FuturesUnordered::new(), FuturesUnordered::new());
         let (mut busy, mut again) = (HashSet::new(), HashSet::new());
         let mut failures: HashMap<JobRef, Failures> = HashMap::new();
         loop {
             let job = tokio::select! {
                 () = shutdown.cancelled() => break,
-                Some((job, result)) = looks.next() => {
+                Some((job, result)) = checks.next() => {
                     busy.remove(&job);
                     match result {
                         Ok(()) => drop(failures.remove(&job)),
@@ -89,21 +89,21 @@ impl Controller {
                     }
                     job
                 }
-                job = changes.next(), if looks.len() < AT_ONCE => match job {
+                job = changes.next(), if checks.len() < AT_ONCE => match job {
                     Some(job) => job,
                     None => break,
                 },
             };
             if busy.insert(job.clone()) {
-                looks.push(self.look(job));
+                checks.push(self.check(job));
             } else {
                 again.insert(job);
             }
         }
-        while looks.next().await.is_some() {}
+        while checks.next().await.is_some() {}
     }
 
-    async fn look(&self, job: JobRef) -> (JobRef, Result<(), EnforceError>) {
+    async fn check(&self, job: JobRef) -> (JobRef, Result<(), EnforceError>) {
         let result = self.enforce(&job).await;
         (job, result)
     }

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_submitter_is_kept_what_tells_how_it_stands() {
+    fn a_submitter_is_kept_with_the_fields_that_show_its_state() {
         let labels = json!({keys::ORIGINATED_FROM_NAME: "train", keys::ORIGINATED_FROM_CRD: "RayJob"});
         let status = json!({"ready": 1, "active": 1, "terminating": 2,
             "conditions": [{"type": "Failed", "status": "True", "reason": "PodFailurePolicy"}]});
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_another_kind_has_made_belongs_to_no_rayjob() {
+    fn a_job_of_another_kind_belongs_to_no_rayjob() {
         let labels = json!({keys::ORIGINATED_FROM_NAME: "train", keys::ORIGINATED_FROM_CRD: "RayService"});
         let found: Belonging<Submitter> =
             kept(&json!({"metadata": {"name": "train", "namespace": "a", "labels": labels}}));
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_service_is_kept_what_it_is_compared_by() {
+    fn a_service_is_kept_with_the_fields_that_are_compared() {
         let metadata = json!({"name": "c-head-svc", "namespace": "a", "labels": {keys::CLUSTER: "c"}, "annotations": {"a": "b"}});
         let spec = json!({"type": "NodePort", "clusterIP": "10.0.0.1", "selector": {"a": "b"}, "sessionAffinity": "None",
             "ports": [{"name": "dashboard", "port": 8265, "protocol": "TCP", "targetPort": 8265}]});

@@ -21,7 +21,7 @@ use super::apply::{self, RayError, Text};
 use super::belonging::{Belonging, Belongs, HeadService};
 use super::kuberay::KubeRay;
 use super::packed::{LargeTurns, Packed};
-use super::retry_state::Ledger;
+use super::retry_state::RetryState;
 use super::turns::{NEXT_TURN, Turns};
 use crate::k8s::controller_loop::{self, Reconcile};
 use crate::k8s::huge_lock;
@@ -42,7 +42,7 @@ pub(super) struct Reconciler {
     pub(super) large: LargeTurns,
     /// Limits how many are reconciled at once.
     pub(super) at_work: Turns,
-    pub(super) retry_state: Ledger<RayCluster>,
+    pub(super) retry_state: RetryState<RayCluster>,
 }
 
 /// The JobSet that was created for a cluster, under any of its names, without the spec.
@@ -341,10 +341,10 @@ impl Reconciler {
             apply::write_status::<RayCluster>(&self.client, &cluster.metadata, &status).await?;
         }
         for event in decided.events {
-            self.retry_state.tell(cluster, event);
+            self.retry_state.publish(cluster, event);
         }
         if let Some(notice) = decided.notice {
-            self.retry_state.tell_once(cluster, notice);
+            self.retry_state.publish_once(cluster, notice);
         }
         refused.map_or(Ok(()), Err)
     }
@@ -367,9 +367,9 @@ impl Reconcile for Reconciler {
         };
         let (seen, decided) = self.see(packed).await?;
         let cluster = &Arc::clone(&seen.observed.cluster);
-        let (after, left_alone) = (decided.plan.requeue_after, decided.plan.notice.is_some());
+        let (after, has_notice) = (decided.plan.requeue_after, decided.plan.notice.is_some());
         self.apply(packed, seen, decided).await?;
-        Ok(self.retry_state.worked(cluster, after, left_alone))
+        Ok(self.retry_state.worked(cluster, after, has_notice))
     }
 
     fn failed(&self, cluster: &Packed<RayCluster>, error: &RayError) -> Action {

@@ -16,7 +16,7 @@ use super::CONCURRENCY;
 use super::apply::{self, RayError, Text};
 use super::kuberay::KubeRay;
 use super::packed::{LargeTurns, Packed};
-use super::retry_state::Ledger;
+use super::retry_state::RetryState;
 use super::turns::{NEXT_TURN, Turns};
 use super::watch::PAGE;
 use crate::k8s::client::pages;
@@ -32,7 +32,7 @@ pub(super) struct Reconciler {
     pub(super) large: LargeTurns,
     /// Limits how many are reconciled at once.
     pub(super) at_work: Turns,
-    pub(super) retry_state: Ledger<RayCronJob>,
+    pub(super) retry_state: RetryState<RayCronJob>,
 }
 
 impl Reconciler {
@@ -120,7 +120,7 @@ impl Reconciler {
                     error => format!("Error creating job: {error}"),
                 };
                 self.retry_state
-                    .tell_of_refusal(cron, warning("FailedCreate", message));
+                    .publish_refusal(cron, warning("FailedCreate", message));
             }
             created?;
         }
@@ -129,10 +129,10 @@ impl Reconciler {
         }
         self.delete(cron, &plan.forget).await?;
         for event in plan.events {
-            self.retry_state.tell(cron, event);
+            self.retry_state.publish(cron, event);
         }
         if let Some(notice) = plan.notice {
-            self.retry_state.tell_once(cron, notice);
+            self.retry_state.publish_once(cron, notice);
         }
         Ok(())
     }
@@ -189,10 +189,10 @@ impl Reconcile for Reconciler {
             (plan, job) = decide(&read, &mut observed).await;
         }
         let cron = &*observed.cron;
-        let (after, left_alone) = (plan.requeue_after, plan.notice.is_some());
+        let (after, has_notice) = (plan.requeue_after, plan.notice.is_some());
         self.retry_state.decided(cron, plan.deadline);
         self.apply(cron, plan, job).await?;
-        Ok(self.retry_state.worked(cron, after, left_alone))
+        Ok(self.retry_state.worked(cron, after, has_notice))
     }
 
     fn failed(&self, cron: &Packed<RayCronJob>, error: &RayError) -> Action {

@@ -253,7 +253,7 @@ fn cut(mut text: String, most: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    //! What answers in the place of a dashboard is a tenant's program, and may say anything.
+    //! A tenant's program may pose as a dashboard, and return anything.
 
     use proptest::prelude::*;
     use serde_json::json;
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_that_never_comes_to_its_answer_is_not_listened_to_for_long() {
+    async fn a_dashboard_that_never_answers_is_not_read_for_long() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let place = Place {
             at: listener.local_addr().ok(),

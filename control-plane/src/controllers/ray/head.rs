@@ -135,13 +135,13 @@ mod tests {
 
     fn heads(api_server: Option<&str>) -> Heads {
         let service = tower::service_fn(|_: http::Request<kube::client::Body>| async {
-            Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("nobody is asked"))
+            Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("no request is expected"))
         });
         Heads::new(Client::new(service, "ns"), api_server)
     }
 
     #[tokio::test]
-    async fn nobody_is_asked_where_no_pod_can_be() {
+    async fn no_request_goes_to_an_address_that_no_pod_can_have() {
         for (server, ip) in [
             (None, "127.0.0.1"),
             (None, "127.8.0.1"),

@@ -22,7 +22,7 @@ use super::dashboard::{Dashboards, Place};
 use super::head::Heads;
 use super::kuberay::KubeRay;
 use super::packed::{LargeTurns, Packed};
-use super::retry_state::Ledger;
+use super::retry_state::RetryState;
 use super::turns::{NEXT_TURN, Turn, Turns};
 use crate::k8s::apply::error_message;
 use crate::k8s::controller_loop::{self, Reconcile};
@@ -45,7 +45,7 @@ pub(super) struct Reconciler {
     pub(super) kuberay: Arc<KubeRay>,
     /// When the watches began.
     pub(super) since: Timestamp,
-    pub(super) retry_state: Ledger<RayJob>,
+    pub(super) retry_state: RetryState<RayJob>,
 }
 
 /// A plan whose large parts are text.
@@ -254,10 +254,10 @@ impl Reconciler {
             apply::remember(client, job, None).await?;
         }
         for event in plan.events {
-            self.retry_state.tell(job, event);
+            self.retry_state.publish(job, event);
         }
         if let Some(notice) = plan.notice {
-            self.retry_state.tell_once(job, notice);
+            self.retry_state.publish_once(job, notice);
         }
         if plan.remove_finalizer {
             apply::set_finalizer(client, job, false).await?;

@@ -22,11 +22,11 @@ use crate::k8s::retry::{Failures, delay};
 mod tests;
 
 /// When to check an object of another controller again, which may go away.
-const LEFT_ALONE: Duration = Duration::from_secs(60);
+const RECHECK: Duration = Duration::from_secs(60);
 
 /// The retry state of all objects of a kind. Objects that are gone are forgotten.
-pub(super) struct Ledger<K: Resource<DynamicType = ()>> {
-    news: Queue,
+pub(super) struct RetryState<K: Resource<DynamicType = ()>> {
+    queue: Queue,
     failures: Failures<ObjectRef<K>>,
     /// Deadlines, which hold even if the last decision cannot be carried out.
     due: Mutex<HashMap<ObjectRef<K>, Instant>>,
@@ -41,11 +41,11 @@ fn key<K: Resource<DynamicType = ()>>(object: &impl Resource<DynamicType = ()>) 
     ObjectRef::new(name).within(object.meta().namespace.as_deref().unwrap_or_default())
 }
 
-impl<K: Resource<DynamicType = ()>> Ledger<K> {
-    /// Events go to `news`.
-    pub(super) fn new(news: Queue) -> Self {
+impl<K: Resource<DynamicType = ()>> RetryState<K> {
+    /// Events go to `queue`.
+    pub(super) fn new(queue: Queue) -> Self {
         Self {
-            news,
+            queue,
             failures: Failures::default(),
             due: Mutex::default(),
             notices: EventDedup::once(),
@@ -54,7 +54,7 @@ impl<K: Resource<DynamicType = ()>> Ledger<K> {
     }
 
     /// Publishes an event.
-    pub(super) fn tell(&self, object: &K, mut event: plan::Event) {
+    pub(super) fn publish(&self, object: &K, mut event: plan::Event) {
         event.message = short(event.message);
         let regarding = events::regarding(object);
         tracing::info!(
@@ -65,21 +65,21 @@ impl<K: Resource<DynamicType = ()>> Ledger<K> {
             note = event.message,
             "changed"
         );
-        self.news.add(regarding, event);
+        self.queue.add(regarding, event);
     }
 
     /// Publishes an event unless the last notice was the same.
-    pub(super) fn tell_once(&self, object: &K, notice: plan::Event) {
+    pub(super) fn publish_once(&self, object: &K, notice: plan::Event) {
         for notice in self.notices.news(object, vec![notice]) {
-            self.tell(object, notice);
+            self.publish(object, notice);
         }
     }
 
     /// Publishes an event about a refused creation. It is repeated only if the last one may be
     /// gone, or after a success.
-    pub(super) fn tell_of_refusal(&self, object: &K, refusal: plan::Event) {
+    pub(super) fn publish_refusal(&self, object: &K, refusal: plan::Event) {
         for refusal in self.refusals.news(object, vec![refusal]) {
-            self.tell(object, refusal);
+            self.publish(object, refusal);
         }
     }
 
@@ -127,13 +127,13 @@ impl<K: Resource<DynamicType = ()>> Ledger<K> {
     }
 
     /// Records a success. Returns when to reconcile again.
-    pub(super) fn worked(&self, object: &K, after: Option<SignedDuration>, left_alone: bool) -> Action {
+    pub(super) fn worked(&self, object: &K, after: Option<SignedDuration>, has_notice: bool) -> Action {
         let key = ObjectRef::from_obj(object);
         self.failures.forget(&key);
         self.refusals.forget(&key);
         let after = after.and_then(|after| Duration::try_from(after).ok());
-        let left_alone = left_alone.then_some(LEFT_ALONE);
-        let next = after.into_iter().chain(left_alone).min();
+        let recheck = has_notice.then_some(RECHECK);
+        let next = after.into_iter().chain(recheck).min();
         next.map_or_else(Action::await_change, Action::requeue)
     }
 
@@ -141,7 +141,7 @@ impl<K: Resource<DynamicType = ()>> Ledger<K> {
     pub(super) fn failed(&self, object: &K, error: &RayError) -> Action {
         let key = ObjectRef::from_obj(object);
         if let Some(event) = error.event() {
-            self.tell_of_refusal(object, event);
+            self.publish_refusal(object, event);
         }
         let delay = delay(self.failures.add(key.clone())).min(self.until_due(&key));
         let (kind, namespace, name) = (K::kind(&()), key.namespace, key.name);

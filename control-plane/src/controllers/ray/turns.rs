@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_takes_all_it_can_leaves_room_for_the_next() {
+    fn a_namespace_that_takes_all_it_can_leaves_turns_for_the_next() {
         let turns = Turns::new(96);
         let held: Vec<Vec<Turn>> = (0..8)
             .map(|index| all_of(&turns, &format!("ns-{index}")))
@@ -99,6 +99,6 @@ mod tests {
         assert_eq!((first.is_some(), second.is_some()), (true, false));
         drop(first);
         assert!(turns.take("a").is_some());
-        assert!(turns.locked().is_empty(), "nobody is remembered");
+        assert!(turns.locked().is_empty(), "no namespace is remembered");
     }
 }

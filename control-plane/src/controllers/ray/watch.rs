@@ -32,12 +32,12 @@ const UNREADABLE: &str = "Unreadable";
 pub(super) fn readable<K: Kind>(
     api: Api<Packed<K>>,
     room: Budget,
-    news: Queue,
+    queue: Queue,
 ) -> impl Stream<Item = watcher::Result<Event<Packed<K>>>> + Send {
     let config = watcher::Config::default().page_size(PAGE);
     let begin = move || patient(watcher(api.clone(), config.clone())).boxed();
     let mut reported = Reported::default();
-    within((room.clone(), room.clone()), begin, left_out(room, news.clone())).filter_map(move |event| {
+    within((room.clone(), room.clone()), begin, left_out(room, queue.clone())).filter_map(move |event| {
         let event = event.map(|event| {
             reported.follow(&event);
             let (Event::InitApply(object) | Event::Apply(object)) = &event else {
@@ -50,7 +50,7 @@ pub(super) fn readable<K: Kind>(
                 return Some(event);
             }
             if reported.is_news(object) && !object.read().is_others() {
-                tell(&news, object, error);
+                publish_unreadable(&queue, object, error);
             }
             match event {
                 // The cached object is outdated.
@@ -63,9 +63,9 @@ pub(super) fn readable<K: Kind>(
 }
 
 /// Publishes that an object is unreadable and therefore left unchanged.
-fn tell<K: Kind>(news: &Queue, object: &Packed<K>, error: &str) {
+fn publish_unreadable<K: Kind>(queue: &Queue, object: &Packed<K>, error: &str) {
     let why = short(format!("cannot be read and is left unchanged: {error}"));
-    leave_alone(news, object, UNREADABLE, why);
+    leave_alone(queue, object, UNREADABLE, why);
 }
 
 /// All objects of a kind that have this label, as far as there is room.

@@ -224,12 +224,12 @@ impl Board {
         self.changed.subscribe()
     }
 
-    fn tell(&self, latest: u64) {
+    fn signal(&self, latest: u64) {
         // The latest change wins.
-        self.changed.send_if_modified(|told| {
-            let news = *told < latest;
-            *told = latest.max(*told);
-            news
+        self.changed.send_if_modified(|newest| {
+            let is_newer = *newest < latest;
+            *newest = latest.max(*newest);
+            is_newer
         });
     }
 }
@@ -290,7 +290,7 @@ impl Post {
         }
         inner.by_change.insert(change, self.key.clone());
         drop(inner);
-        self.board.tell(change);
+        self.board.signal(change);
     }
 }
 
@@ -312,6 +312,6 @@ impl Drop for Post {
         inner.latest += 1;
         let change = inner.latest;
         drop(inner);
-        self.board.tell(change);
+        self.board.signal(change);
     }
 }

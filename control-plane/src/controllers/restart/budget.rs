@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_pods_needs_no_room() {
+    fn a_group_with_pods_needs_no_room() {
         let mut budget = Budget::default();
         assert!(takes(&mut budget, "bomb", LARGEST, 0));
         assert!(takes(&mut budget, "another", UNSEEN - LARGEST, 0));
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_whose_pods_are_gone_for_a_moment_stays_one_whatever_others_take() {
+    fn a_group_whose_pods_are_gone_for_a_moment_keeps_its_task_even_if_others_take_all_room() {
         let mut budget = Budget::default();
         let demand = |workers, pods| Demand { workers, pods };
         assert!(budget.takes("train", "good", demand(4, 4)));

@@ -55,7 +55,7 @@ fn own(jobset: &JobSet) -> impl Iterator<Item = (&String, &String)> {
 
 #[cfg(test)]
 mod tests {
-    //! What another look depends on, and what it does not.
+    //! What an observation depends on, and what it does not.
 
     use serde_json::{Value, json};
 
@@ -63,7 +63,7 @@ mod tests {
     use super::super::view::{View, view_of};
     use super::*;
 
-    /// A JobSet with these fields besides, or instead.
+    /// A JobSet with these fields added or replaced.
     fn jobset(change: &Value) -> Arc<JobSet> {
         let mut jobset = json!({
             "apiVersion": "jobset.x-k8s.io/v1alpha2",
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_is_kept_where_only_what_a_restart_writes_has_changed() {
+    fn an_observation_is_kept_if_only_what_a_restart_writes_has_changed() {
         let changes = [
             json!({}),
             json!({"metadata": {"resourceVersion": "2", "managedFields": []}}),
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_is_not_kept_where_it_would_show_something_else() {
+    fn an_observation_is_not_kept_if_a_new_one_would_differ() {
         let changes = [
             json!({"spec": {"suspend": true}}),
             json!({"spec": {"failurePolicy": {"maxRestarts": 4}}}),

@@ -57,13 +57,13 @@ impl Observation {
         link.forget_pods(&gathered.pods, KEPT);
         // The order matters: the reports of a node that has said hello are among those read next.
         let heard_nodes = link.heard(&view.nodes);
-        let said = link.reports();
+        let received = link.reports();
         let restarts_workers = gathered
             .workers
             .values()
             .any(|worker| worker.scope == Scope::Worker);
         let workers = workers(&view, link);
-        let (reports, disbelieves) = reports(&view, &workers, &durable, link, said);
+        let (reports, disbelieves) = reports(&view, &workers, &durable, link, received);
         let observed = Observed {
             reports,
             workers,
@@ -97,8 +97,8 @@ impl Observation {
         let observed = Arc::make_mut(&mut self.observed);
         // A report that was not believed may be possible now.
         if forgotten || self.disbelieves {
-            let (workers, said) = (&observed.workers, link.reports());
-            (observed.reports, self.disbelieves) = reports(&self.view, workers, &durable, link, said);
+            let (workers, received) = (&observed.workers, link.reports());
+            (observed.reports, self.disbelieves) = reports(&self.view, workers, &durable, link, received);
         }
         observed.durable = durable;
         self.listen(link);
@@ -111,15 +111,15 @@ impl Observation {
 
     /// Applies the reports since the last time, and returns how soon they call for a step.
     pub fn listen(&mut self, link: &GroupLink) -> Urgency {
-        let news = link.news();
-        if news == Changes::None {
+        let changes = link.news();
+        if changes == Changes::None {
             return Urgency::Nothing;
         }
         let view = &self.view;
         let observed = Arc::make_mut(&mut self.observed);
-        let mut heard = Urgency::Nothing;
+        let mut urgency = Urgency::Nothing;
         let mut greeted = BTreeSet::new();
-        if news == Changes::Hello {
+        if changes == Changes::Hello {
             // This comes first: the reports of these nodes are among those read next, and a later
             // hello counts as a change.
             greeted = link.greeted();
@@ -127,7 +127,7 @@ impl Observation {
             if self.restarts_workers {
                 observed.workers = workers(view, link);
             }
-            heard = Urgency::Hello;
+            urgency = Urgency::Hello;
         }
         let Observed {
             reports,
@@ -138,7 +138,7 @@ impl Observation {
         let awaited = &mut self.awaited;
         let mut lies = Vec::new();
         link.hear(|incarnation, report| {
-            let said = match view.believes(incarnation, report, durable) {
+            let change = match view.believes(incarnation, report, durable) {
                 Ok(true) => take_in(reports, workers, incarnation, report),
                 Ok(false) => retract(reports, incarnation, report),
                 Err(why) => {
@@ -146,11 +146,11 @@ impl Observation {
                     retract(reports, incarnation, report)
                 }
             };
-            let passes = match (&said, awaited.as_mut()) {
+            let passes = match (&change, awaited.as_mut()) {
                 (ReportChange::PhaseFrom(before), Some(awaited)) => awaited.defers(*before, report),
                 _ => false,
             };
-            heard = heard.max(match said {
+            urgency = urgency.max(match change {
                 ReportChange::Nothing => Urgency::Nothing,
                 _ if passes => Urgency::Progress,
                 // The report came with the node's hello.
@@ -162,13 +162,13 @@ impl Observation {
         for (incarnation, node, why) in lies {
             link.disown(&incarnation, &node, &why);
         }
-        heard
+        urgency
     }
 
     /// Waits until reports make a step due: at once if one calls for it, [`PUT_OFF`] after reports
     /// of progress, and sooner after a hello. `took` is the duration of the last step. Cancel-safe:
     /// the reports are kept for the next step.
-    pub async fn news(&mut self, link: &GroupLink, took: Duration) {
+    pub async fn until_step_due(&mut self, link: &GroupLink, took: Duration) {
         let mut from = Instant::now() + rest(took);
         let mut step_at: Option<Instant> = None;
         loop {
@@ -270,7 +270,9 @@ impl View {
             return Ok(false);
         };
         let Identity {
-            job: said, index: at, ..
+            job: reported,
+            index: at,
+            ..
         } = &report.identity;
         if *bound != report.node && !mutant!(BelieveAnyNode) {
             return Err(Unbelieved::ForeignPod {
@@ -278,7 +280,7 @@ impl View {
                 bound: bound.clone(),
             });
         }
-        if (&**said, at) != (job.as_str(), index) {
+        if (&**reported, at) != (job.as_str(), index) {
             return Err(Unbelieved::OtherWorker {
                 pod: pod.clone(),
                 worker: report.identity.clone(),
@@ -313,11 +315,11 @@ fn reports(
     workers: &BTreeMap<Identity, Worker>,
     durable: &Durable,
     link: &GroupLink,
-    said: Vec<(Incarnation, Report)>,
+    received: Vec<(Incarnation, Report)>,
 ) -> (BTreeMap<Incarnation, Report>, bool) {
     let mut believed = BTreeMap::new();
     let mut disbelieves = false;
-    for (incarnation, report) in said {
+    for (incarnation, report) in received {
         match view.believes(&incarnation, &report, durable) {
             Ok(true) => {
                 believed.insert(incarnation, shared(report, workers));
@@ -342,8 +344,8 @@ fn shared(mut report: Report, workers: &BTreeMap<Identity, Worker>) -> Report {
 
 fn workers(view: &View, link: &GroupLink) -> BTreeMap<Identity, Worker> {
     let mut workers = view.gathered.workers.clone();
-    let alone = workers.values().any(|worker| worker.scope == Scope::Worker);
-    if alone && !view.nodes.iter().all(|node| link.restarts_workers(node)) {
+    let restarts_workers = workers.values().any(|worker| worker.scope == Scope::Worker);
+    if restarts_workers && !view.nodes.iter().all(|node| link.restarts_workers(node)) {
         // Some daemons do not support restarts of one worker.
         for worker in workers.values_mut() {
             worker.scope = Scope::Group;

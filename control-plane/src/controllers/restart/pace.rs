@@ -75,10 +75,10 @@ mod tests {
             .worker_threads(1)
             .build()
             .unwrap();
-        let (told, heard) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         runtime.block_on(async {
-            let long = tokio::spawn(async move { offload_if_slow(LONG, || heard.recv().is_ok()) });
-            let other = tokio::spawn(async move { told.send(()).is_ok() });
+            let long = tokio::spawn(async move { offload_if_slow(LONG, || receiver.recv().is_ok()) });
+            let other = tokio::spawn(async move { sender.send(()).is_ok() });
             assert!(long.await.unwrap() && other.await.unwrap());
         });
     }

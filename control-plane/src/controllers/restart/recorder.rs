@@ -86,17 +86,17 @@ impl RestartRecorder {
         self.metrics.announced(jobset, &announcement);
         self.traces.announced(jobset, &announcement);
         if let Some(note) = Note::of(announcement, why_without_agents) {
-            self.tell(jobset, note);
+            self.record(jobset, note);
         }
     }
 
     /// Logs how the replacement of a lost pod went, and queues its Event.
     pub(super) fn pod(&self, jobset: &JobSet, replaced: &Replaced) {
         self.metrics.pod(replaced);
-        self.tell(jobset, Note::of_replacement(replaced));
+        self.record(jobset, Note::of_replacement(replaced));
     }
 
-    fn tell(&self, jobset: &JobSet, note: Note) {
+    fn record(&self, jobset: &JobSet, note: Note) {
         let reason = note.reason;
         tracing::info!(
             reason,
@@ -206,8 +206,8 @@ mod tests {
     }
 
     #[test]
-    fn what_blocks_a_restart_is_told_with_what_the_daemon_of_the_node_says() {
-        let told = |node: &str| {
+    fn a_blocked_restart_is_reported_with_the_reason_of_the_nodes_daemon() {
+        let event_on = |node: &str| {
             let blocked = Announcement::Blocked(Blocked {
                 reason: BlockedReason::WorkerNotReported,
                 pod: "js-w-0-1-abcde".to_owned(),
@@ -217,13 +217,13 @@ mod tests {
             assert_eq!(events.len(), 1);
             events.remove(0)
         };
-        let (reason, note) = told("node-7");
+        let (reason, note) = event_on("node-7");
         assert_eq!(reason, "RestartBlocked");
         let end = "The node's daemon reports that agents cannot get into containers: no NRI";
         assert!(
             note.starts_with("pod js-w-0-1-abcde runs on node node-7, ") && note.ends_with(end),
             "{note}"
         );
-        assert!(!told("node-8").1.contains("daemon reports"));
+        assert!(!event_on("node-8").1.contains("daemon reports"));
     }
 }

@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kind_is_decided_anew_for_jobs_that_are_made_anew_alone() {
+    fn the_kind_is_determined_again_only_for_recreated_jobs() {
         let container = json!({"name": "worker", "image": "image"});
         let template = json!({"spec": {"containers": [container]}});
         let job = json!({"name": "w", "template": {"spec": {"template": template}}});

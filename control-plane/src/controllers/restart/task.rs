@@ -277,7 +277,7 @@ impl Task {
             () = changed_after(self.full_step.rested(), &group.changed) => Reobserve::All,
             () = sleep_until(timers.act_at) => Reobserve::All,
             () = sleep_until(timers.expose_at) => Reobserve::Nodes,
-            () = observation.news(&group.link, self.step_took) => Reobserve::Nodes,
+            () = observation.until_step_due(&group.link, self.step_took) => Reobserve::Nodes,
         };
         ControlFlow::Continue(scope)
     }

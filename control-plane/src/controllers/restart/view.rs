@@ -153,7 +153,7 @@ pub fn published(view: &View, desired: restart::Desired) -> Published {
 
 #[cfg(test)]
 mod tests {
-    //! What nodes are told of exit codes.
+    //! What nodes learn of exit codes.
 
     use lockstep_core::restart::TerminalAction;
 
@@ -169,22 +169,22 @@ mod tests {
         }
     }
 
-    fn told(rules: &[TerminalRule], jobs: usize) -> Vec<(String, bool, Vec<i32>)> {
-        let told = terminal(rules, jobs).into_iter();
-        told.map(|code| (code.job, code.negated, code.codes)).collect()
+    fn codes(rules: &[TerminalRule], jobs: usize) -> Vec<(String, bool, Vec<i32>)> {
+        let codes = terminal(rules, jobs).into_iter();
+        codes.map(|code| (code.job, code.negated, code.codes)).collect()
     }
 
     #[test]
-    fn a_rule_of_all_jobs_is_told_once() {
+    fn a_rule_of_all_jobs_is_sent_once() {
         let mut rules: Vec<_> = (0..10_000).map(|job| rule(job, &[3; 200])).collect();
-        assert_eq!(told(&rules, 10_000), [(String::new(), false, vec![3; 200])]);
+        assert_eq!(codes(&rules, 10_000), [(String::new(), false, vec![3; 200])]);
         // A rule that only some Jobs have names these Jobs.
         rules.truncate(2);
         rules.push(rule(1, &[4]));
         rules.push(rule(1, &[4]));
         let of = |job: &str, codes: &[i32]| (job.to_owned(), false, codes.to_vec());
-        assert_eq!(told(&rules, 2), [of("", &[3; 200]), of("js-w-1", &[4])]);
-        let of_both = told(&rules, 3);
+        assert_eq!(codes(&rules, 2), [of("", &[3; 200]), of("js-w-1", &[4])]);
+        let of_both = codes(&rules, 3);
         assert_eq!(
             of_both,
             [
@@ -193,12 +193,12 @@ mod tests {
                 of("js-w-1", &[4])
             ]
         );
-        assert!(told(&[], 3).is_empty());
+        assert!(codes(&[], 3).is_empty());
     }
 
     #[test]
-    fn where_there_are_too_many_kubernetes_decides_about_every_exit() {
+    fn with_too_many_rules_kubernetes_decides_about_every_exit() {
         let rules: Vec<_> = (0..1_000).map(|job| rule(job, &[3; 1_000])).collect();
-        assert_eq!(told(&rules, 1_001), [(String::new(), true, vec![])]);
+        assert_eq!(codes(&rules, 1_001), [(String::new(), true, vec![])]);
     }
 }

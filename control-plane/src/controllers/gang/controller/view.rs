@@ -39,7 +39,7 @@ pub(super) struct View {
     /// When these are checked again.
     look_again: Instant,
     /// Events about them.
-    pub(super) news: Vec<(ObjectReference, Event)>,
+    pub(super) events: Vec<(ObjectReference, Event)>,
     /// When the message of a JobSet was last written.
     written: HashMap<Key, Instant>,
     /// The PodGroups of a JobSet that exist, by name.
@@ -82,7 +82,7 @@ impl View {
             stores,
             without_room: BTreeMap::new(),
             look_again: Instant::now(),
-            news: Vec::new(),
+            events: Vec::new(),
             written: HashMap::new(),
             groups: HashMap::new(),
             write_failures: WriteFailures::default(),
@@ -132,7 +132,7 @@ impl View {
         self.drop(&key);
         if self.without_room.insert(key, weight).is_none() {
             let why = "the JobSets with gangs of this namespace take more memory than the control plane has for them; the gangs of this one wait until others have gone (the share grows with the control plane's memory limit)";
-            self.news
+            self.events
                 .push(decode::fault(&*jobset, decode::NO_ROOM, why.to_owned()));
         }
     }
@@ -231,13 +231,13 @@ impl View {
         } else {
             self.write_failures.settled(&object);
         }
-        let mut news = Vec::new();
+        let mut events = Vec::new();
         if let Some(known) = self.jobsets.get(&done.key) {
-            let told = done
+            let new = done
                 .failures
                 .into_iter()
                 .filter_map(|failure| self.write_failures.add(&known.jobset, failure));
-            news.extend(told.map(|event| (Arc::clone(&known.jobset), event)));
+            events.extend(new.map(|event| (Arc::clone(&known.jobset), event)));
         }
         if let Some(made) = self.groups.get_mut(&done.key) {
             let groups = done.groups.into_iter();
@@ -245,7 +245,7 @@ impl View {
         }
         // The next decision takes the write into account, even if the watch does not show it yet.
         self.look(&object);
-        news
+        events
     }
 }
 

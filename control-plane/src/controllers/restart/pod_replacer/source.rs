@@ -153,9 +153,9 @@ mod tests {
             name: "js-w-0-1-abc".to_owned(),
             ended: BTreeSet::new(),
         };
-        let nobody = BTreeMap::new();
+        let no_pods = BTreeMap::new();
         for source in [source(3), source(2_000)] {
-            let pod = source.pod(&wanted, &nobody).unwrap();
+            let pod = source.pod(&wanted, &no_pods).unwrap();
             assert_eq!(pod.metadata.name.as_deref(), Some("js-w-0-1-abc"));
             let present = BTreeMap::from([(1, BTreeSet::from(["other".to_owned()]))]);
             assert!(source.pod(&wanted, &present).is_none());

@@ -139,12 +139,12 @@ fn restarted(scope: Scope, timeline: &Timeline, cause: &Cause, level: RestartLev
         0 => String::new(),
         pods => format!(" ({pods} in a new pod)"),
     };
-    let who = match scope {
+    let workers = match scope {
         Scope::Group => format!("{} workers", timeline.workers),
         Scope::Worker => "one worker".to_owned(),
     };
     format!(
-        "Restarted {who}{replaced} {how} to attempt {} in {:.1} ms: {}",
+        "Restarted {workers}{replaced} {how} to attempt {} in {:.1} ms: {}",
         timeline.generation,
         millis(timeline.running_at.0.saturating_sub(timeline.failed_at.0)),
         sentence(cause)
