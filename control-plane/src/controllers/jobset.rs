@@ -1,7 +1,7 @@
 //! The loop that brings every JobSet closer to its spec: observe, decide, act, repeat.
 //!
 //! Promises: decisions about one JobSet are made one at a time. Failures are retried with growing
-//! pauses, not at each change. A shutdown lets work under way finish.
+//! pauses, not at each change. A shutdown lets work in progress finish.
 
 mod counts;
 mod decider;

@@ -39,8 +39,8 @@ pub(super) async fn unrenewed(mut renewed: watch::Receiver<Instant>, limit: Dura
 /// The highest resourceVersion of the lease that was read.
 ///
 /// Each read is answered from etcd, sees all earlier writes, and begins after the answer to the one
-/// before. No cache, and none of several API servers, can show an older version unless the store
-/// has gone back.
+/// before. No cache and no other API server can show an older version, unless the store has gone
+/// back.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct HighestVersion(u64);
 

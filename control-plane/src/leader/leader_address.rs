@@ -1,8 +1,8 @@
 //! The leader and the address of its hub, from the Lease.
 //!
 //! Promises: the address is the one that the leading process has written. None is known after its
-//! Lease has expired. The address may be out of date for a moment while another replica takes over:
-//! that replica then redirects callers.
+//! Lease has expired. While another replica takes over, the address may be outdated for a moment:
+//! then that replica redirects callers.
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -4,7 +4,7 @@
 //!
 //! | thread | what runs there | its client |
 //! |---|---|---|
-//! | `api` | watches, reconcilers, and the manager of restart groups (not its groups) | `follower` |
+//! | `api` | watches, reconcilers, the manager of restart groups (not the groups) | `follower` |
 //! | `lease` | the Lease, however busy the rest is | `lease` |
 //! | `webhooks` | webhooks, which parse what tenants send | `reviewer` |
 //! | `platform` | the platform API and the status page, with a lower priority | `general` |

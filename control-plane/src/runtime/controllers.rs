@@ -62,7 +62,7 @@ impl Controllers {
     fn serve_daemons(&self, role: Arc<Role>, parts: &mut Parts) {
         if !self.has_daemons() {
             tracing::warn!(
-                "no --hub-bind-address: node daemons cannot connect, workers cannot restart in place"
+                "no --hub-bind-address: node daemons cannot connect, so they cannot restart workers in place"
             );
             return;
         }

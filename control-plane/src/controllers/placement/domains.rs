@@ -20,7 +20,7 @@ pub enum DomainError {
     /// The node has no such label.
     #[error("node does not have topology label: {0}")]
     NoLabel(String),
-    /// There is no such node, for now or for good.
+    /// There is no such node, at least for now.
     #[error("nodes {0:?} not found")]
     NoNode(String),
     /// The API server did not answer, or refused the request.

@@ -1,10 +1,10 @@
 //! Finds the head of a cluster by the address of its pod.
 //!
-//! A tenant can write the Service of the head, and the RayCluster's status. A Service may stand for
-//! any name and any address, so following it would send requests on a tenant's behalf. The pod is
-//! found by UIDs from the RayJob down to the Job instead, and its address comes from the kubelet. A
-//! tenant can create a pod that claims to be that Job's, but the address is the pod's own, and it
-//! can answer only what the tenant's head could answer as well.
+//! A tenant can write the Service of the head, and the RayCluster's status. A Service may name any
+//! host or address, so following it would send requests on a tenant's behalf. The pod is found by
+//! UIDs from the RayJob down to the Job instead, and its address comes from the kubelet. A tenant
+//! can create a pod that claims to be that Job's, but the address is the pod's own, and it can
+//! answer only what the tenant's head could answer as well.
 
 use std::collections::HashMap;
 use std::net::IpAddr;

@@ -90,8 +90,8 @@ impl Observation {
         }
     }
 
-    /// Updates the observation if only such parts of the JobSet's status have changed as [`View`]
-    /// does not depend on.
+    /// Updates the observation after a change of the JobSet's status that [`View`] does not depend
+    /// on.
     pub fn renew(&mut self, link: &GroupLink, durable: Durable) {
         let forgotten = link.forget_pods(&self.view.gathered.pods, KEPT);
         let observed = Arc::make_mut(&mut self.observed);

@@ -30,7 +30,7 @@ pub(super) struct PodDeleter {
 #[derive(Default)]
 struct Attempt {
     failures: u32,
-    /// When to try again. `None` while a request is under way.
+    /// When to try again. `None` while a request is in progress.
     again: Option<Instant>,
 }
 

@@ -99,7 +99,7 @@ impl History {
         }
     }
 
-    /// Ends the restarts under way: the JobSet is suspended.
+    /// Ends the restarts in progress, because the JobSet is suspended.
     pub(crate) fn supersede(&mut self) {
         for entry in &mut self.entries {
             if matches!(entry.outcome, Outcome::UnderWay) {
