@@ -212,7 +212,7 @@ impl Manager {
                 jobset = jobset.name(),
                 workers,
                 pods,
-                "no room for a group that has almost no pods; Kubernetes restarts its workers until its pods exist"
+                "no room for a group that has almost no pods; it is coordinated once its pods exist"
             );
         }
         None

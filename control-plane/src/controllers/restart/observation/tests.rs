@@ -319,7 +319,7 @@ async fn hellos_are_combined_if_a_step_takes_long_and_failures_are_not() {
     assert_eq!(
         observation.observed().heard_nodes.len(),
         1,
-        "the hello is applied nevertheless"
+        "the hello is applied all the same"
     );
     registry.report("n1", session, vec![worker("p1", pb::Phase::Lost, 1)]);
     let due = tokio::time::timeout(soon, observation.until_step_due(&link, STEP)).await;
