@@ -1,8 +1,8 @@
 //! Leadership: one replica acts, and its epoch fences former leaders.
 //!
-//! Promises: wall clocks do not matter, whatever they show and however they are set. A Lease is
-//! over if a replica has seen it unchanged for long enough (`candidate`). A renewal counts from the
-//! time at which it was sent (`guard`). Both are measured by the replica's own monotonic clock.
+//! Promises: wall clocks do not matter. A Lease has expired if a replica has seen it unchanged for
+//! long enough (`candidate`). A renewal counts from the time at which it was sent (`guard`). Both
+//! are measured by the replica's own monotonic clock.
 
 mod candidate;
 mod epoch;
@@ -41,17 +41,17 @@ const FIELD_MANAGER: &str = "lockstep-control-plane";
 /// How often a waiting replica reads the lease.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// How often a write of the Lease is retried after conflicts.
+/// How often a write of the Lease is retried after a conflict.
 const RACES: u32 = 10;
 
-/// Annotation of the Lease: the process that leads. Without election the latest process to write it
+/// Annotation of the Lease: the leading process. Without election the last process to write it
 /// wins.
 const LEADER_PROCESS: &str = "lockstep.dev/leader-process";
 
 /// Why leadership could not be acquired or kept.
 #[derive(Debug, Error)]
 pub enum LeaseError {
-    /// The API server refused.
+    /// The API server refused a request.
     #[error("lease: {0}")]
     Api(#[from] Box<kube::Error>),
     /// The lease has no usable resourceVersion.
@@ -63,13 +63,13 @@ pub enum LeaseError {
     /// The API server shows an older Lease than it did.
     #[error(transparent)]
     WentBack(#[from] WentBack),
-    /// The API server did not answer in time when the lease was to be given up.
+    /// The API server did not answer in time while the lease was given up.
     #[error("the lease could not be given up in time")]
     NotReleased,
 }
 
-/// The API server shows an older Lease than before: its store was restored from a backup, and
-/// everything that is cached may no longer exist.
+/// The API server shows an older Lease than before. Its store was restored from a backup, and
+/// anything that is cached may no longer exist.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 #[error(
     "the API server went back to an older state: the lease was at resourceVersion {before}, and is at {now}; starting again from what it holds"
@@ -92,10 +92,11 @@ pub struct Leadership {
 }
 
 impl Leadership {
-    /// Waits until this replica leads. `None`: the shutdown came first, and the lease was given up.
+    /// Waits until this replica leads. Returns `None` if the shutdown came first, and the lease was
+    /// given up.
     ///
-    /// A control plane that follows a killed one in the same pod, or on the same host, need not
-    /// wait for the lease's end. `hub` is the address at which node daemons find this replica.
+    /// A control plane that follows a killed one in the same pod, or on the same host, does not
+    /// wait for the lease to expire. `hub` is the address at which node daemons reach this replica.
     ///
     /// # Errors
     /// [`LeaseError`] if the API server refuses.
@@ -112,14 +113,14 @@ impl Leadership {
         let claim = (held.process.as_str(), hub);
         let params = PatchParams::default();
         let begun = tokio::select! {
-            // An answer after a stall is no reason to act: the lease may be over.
+            // After a stall the lease may have expired, so an answer must not start the leadership.
             biased;
             () = unrenewed(held.renewed.clone(), time_to_renew(election)) => Err(LeaseError::Lost),
             () = shutdown.cancelled() => Ok(None),
             epoch = new_epoch(&held.leases, &election.lease, claim, &params, Patch::Merge) => epoch.map(Some),
         };
         let Ok(Some(epoch)) = begun else {
-            // Another replica need not wait for the lease's end.
+            // This way another replica does not wait for the lease to expire.
             let released = held.release().await;
             return begun.and(released).map(|()| None);
         };
@@ -132,9 +133,9 @@ impl Leadership {
         }))
     }
 
-    /// Leads at once, even if another process holds the lease: the operator makes sure that no
-    /// other replica acts. The Lease is still written, because the epoch comes from it. Its holder
-    /// stays as it is.
+    /// Leads at once, even if another process holds the lease: the operator ensures that no other
+    /// replica acts. The Lease is still written, because the epoch comes from it, but its holder
+    /// stays.
     ///
     /// # Errors
     /// [`LeaseError`] if the API server refuses.
@@ -161,8 +162,8 @@ impl Leadership {
         })
     }
 
-    /// Resolves when the lease is lost, or when it has not been seen to be ours for so long that
-    /// another replica may hold it soon. Never without election. Cancel-safe.
+    /// Resolves when the lease is lost, or when it was last seen as ours so long ago that another
+    /// replica may soon hold it. Never resolves without election. Cancel-safe.
     pub async fn lost(&mut self) -> LeaseError {
         match &mut self.held {
             Some(held) => held.lost().await,
@@ -170,12 +171,11 @@ impl Leadership {
         }
     }
 
-    /// Makes the next leader, most likely this replica, lead above an epoch that others have heard
-    /// of.
+    /// Makes the next leader, most likely this replica, lead above an epoch that nodes have seen.
     ///
     /// # Errors
-    /// [`LeaseError::Lost`] if another replica leads now: the epoch is its own. Otherwise the API
-    /// server has refused.
+    /// [`LeaseError::Lost`] if another replica leads now, whose epoch it is. Any other error comes
+    /// from the API server.
     pub async fn reserve_epoch(&self, epoch: Epoch) -> Result<(), LeaseError> {
         retry_on_conflict(|| async {
             let lease = self.leases.get(&self.name).await.map_err(Box::new)?;
@@ -190,8 +190,8 @@ impl Leadership {
         .await
     }
 
-    /// Gives the lease up, so that another replica need not wait for its end. A lease that another
-    /// replica holds stays as it is.
+    /// Gives the lease up, so that another replica does not wait for it to expire. A lease that
+    /// another replica holds is left unchanged.
     ///
     /// # Errors
     /// [`LeaseError`] if the API server refuses, or does not answer in time.
@@ -222,8 +222,8 @@ async fn set_free(leases: &Api<Lease>, lease: &Lease) -> Result<(), kube::Error>
     Ok(())
 }
 
-/// Repeats `act` if another client, most likely the manager that renews the Lease, has written it
-/// in between.
+/// Repeats `act` if another client, most likely the manager that renews the Lease, wrote it in
+/// between.
 async fn retry_on_conflict<T, F>(act: impl Fn() -> F) -> Result<T, LeaseError>
 where
     F: Future<Output = Result<T, LeaseError>>,

@@ -1,4 +1,4 @@
-//! Wires everything: watches, servers, and what a leader does.
+//! Wires everything: watches, servers, and the leader's controllers.
 //!
 //! Promises: every task is owned here, ends by the same token, and is awaited. A task that fails
 //! ends the process with its error.
@@ -39,10 +39,10 @@ use clients::{Clients, Threads};
 use leading::Leader;
 use servers::Servers;
 
-/// Tasks that each end the process when they end.
+/// Tasks of which each ends the process when it ends.
 type Parts = JoinSet<anyhow::Result<()>>;
 
-/// What servers and controllers have in common.
+/// What servers and controllers share.
 struct Common {
     settings: Settings,
     /// Host of the API server.
@@ -54,13 +54,13 @@ struct Common {
     shutdown: CancellationToken,
 }
 
-/// The keys of objects that each controller is to look at again.
+/// The keys of changed objects, for each controller.
 struct Changes {
     jobsets: Notified<ObjectRef<JobSet>>,
     groups: Notified<ObjectRef<JobSet>>,
     placement: Notified<JobRef>,
     gangs: Notified<ObjectRef<JobSet>>,
-    /// `None`: the controller for Ray is switched off.
+    /// `None` if the controller for Ray is switched off.
     ray: Option<Notified<ObjectRef<JobSet>>>,
 }
 
@@ -161,7 +161,7 @@ fn start_watches(
     stores
 }
 
-/// Waits for all parts to end. The first that ends, in whatever way, ends the others.
+/// Waits for all parts to end. The first one that ends, with or without an error, ends the others.
 async fn until_first_failure(parts: &mut Parts, shutdown: &CancellationToken) -> anyhow::Result<()> {
     let mut result = Ok(());
     while let Some(ended) = parts.join_next().await {
@@ -170,7 +170,7 @@ async fn until_first_failure(parts: &mut Parts, shutdown: &CancellationToken) ->
         if result.is_ok() {
             result = ended;
         } else if let Err(error) = ended {
-            tracing::error!(error = format!("{error:#}"), "failed while ending");
+            tracing::error!(error = format!("{error:#}"), "failed during the shutdown");
         }
     }
     result

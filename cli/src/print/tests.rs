@@ -142,7 +142,7 @@ fn restarts_are_a_table_and_say_what_is_not_known() {
         took_ms,
         workers: took_ms.map(|_| 4),
         replaced_pods: Some(0),
-        cause: "it was asked for".into(),
+        cause: "a restart was requested".into(),
         phases: None,
         source: "event",
         reporter: None,
@@ -163,8 +163,8 @@ fn restarts_are_a_table_and_say_what_is_not_known() {
         "\
 team/ring  generation 3  restarts 2 of 100
 WHEN     WHAT              GENERATION  BY       TOOK     WORKERS  WHY
-60s ago  RestartedInPlace  3           Process  31.2 ms  4        it was asked for
-unknown  Restarted         3           Process                    it was asked for
+60s ago  RestartedInPlace  3           Process  31.2 ms  4        a restart was requested
+unknown  Restarted         3           Process                    a restart was requested
 generation 3, but events of 1 restarts: a suspension takes a generation too, and the API server keeps events for an hour by default
 "
     );

@@ -1,10 +1,10 @@
-//! Starts gangs: looks at all nodes and all gangs of the cluster, and starts the gangs that fit.
+//! Starts gangs: compares all gangs with all nodes of the cluster, and starts the gangs that fit.
 //!
 //! Decisions are made in [`lockstep_core::gang`].
 //!
-//! Promises: nothing is watched or asked before a JobSet has a gang. Decisions about all gangs are
-//! made one after another, and take the controller's own writes into account. A write names the
-//! state that it was decided on. Failures are retried with growing pauses.
+//! Promises: no node or pod is watched before a JobSet has a gang. Each decision covers all gangs,
+//! and takes the controller's own writes into account. A write names the state that it is based on.
+//! Failures are retried with growing pauses.
 //!
 //! ```text
 //!  watches (JobSets, Jobs) ──> Stores ──┐

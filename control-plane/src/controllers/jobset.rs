@@ -1,7 +1,7 @@
-//! The loop that brings every JobSet closer to its spec: look, decide, act, again.
+//! The loop that brings every JobSet closer to its spec: observe, decide, act, repeat.
 //!
 //! Promises: decisions about one JobSet are made one at a time. Failures are retried with growing
-//! pauses, not at each change. A shutdown lets work under way finish.
+//! pauses, not at each change. A shutdown lets work in progress finish.
 
 mod counts;
 mod decider;
@@ -41,16 +41,16 @@ const CONCURRENCY: u16 = 32;
 #[error(transparent)]
 pub struct ReconcileError(#[from] ApplyError);
 
-/// What JobSets are reconciled with.
+/// What the reconciler works with.
 pub(crate) struct Dependencies {
     pub(crate) setting: Setting,
     pub(crate) pod_groups: PodGroups,
-    /// Knows which node daemons are connected.
+    /// The connected node daemons.
     pub(crate) registry: Arc<Registry>,
 }
 
-/// Reconciles the JobSets that `changes` names until `shutdown` is cancelled, then finishes what is
-/// under way.
+/// Reconciles the JobSets that `changes` names until `shutdown` is cancelled, then finishes work in
+/// progress.
 pub(crate) async fn run(
     client: Client,
     stores: Stores,
@@ -81,7 +81,7 @@ pub(crate) async fn run(
     tokio::join!(work, publisher.run());
 }
 
-/// Looks at JobSets and acts.
+/// Reconciles JobSets.
 struct Reconciler {
     stores: Stores,
     applier: Applier,
@@ -132,7 +132,7 @@ impl Reconcile for Reconciler {
 }
 
 impl Reconciler {
-    /// Looks at a JobSet once and acts. Returns after which time to look again.
+    /// Reconciles a JobSet once. Returns how soon to reconcile it again.
     async fn look(&self, key: &ObjectRef<JobSet>) -> Result<Option<Duration>, ReconcileError> {
         let started = std::time::Instant::now();
         if let Some(left) = self.failures.rests(key) {
@@ -163,7 +163,7 @@ impl Reconciler {
             mut plan,
             new_jobs,
         } = *decided;
-        // Only JobSets that restart in place need an agent or daemon beside the kubelet.
+        // Only JobSets that restart in place need an agent or a node daemon.
         let ask_again = attended.err().filter(|_| jobset.in_place());
         let held = self.counts.hold_back(key, &jobset, &mut plan);
         let requeue_after = plan
@@ -195,8 +195,7 @@ impl Reconciler {
         Ok(requeue_after)
     }
 
-    /// Tells the user that some Jobs of the JobSet are left out, and that nothing is done until
-    /// they are seen.
+    /// Publishes an event: some Jobs of the JobSet are left out of the cache, so nothing is done.
     fn tell_in_part(&self, key: &ObjectRef<JobSet>) {
         let Some(jobset) = self.stores.without_spec(key) else {
             return;
@@ -204,7 +203,7 @@ impl Reconciler {
         let event = Event {
             severity: Severity::Warning,
             reason: NO_ROOM.to_owned(),
-            message: "the Jobs of this namespace take more memory than the control plane has for them: some of this JobSet's are not seen, and it is left alone until others are \
+            message: "the Jobs of this namespace take more memory than the control plane has for them: some Jobs of this JobSet are ignored, and it is left unchanged until other Jobs are \
                       removed (the share grows with the control plane's memory limit)"
                 .to_owned(),
         };

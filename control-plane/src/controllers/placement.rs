@@ -1,8 +1,8 @@
-//! Exclusive placement of pods: the answers of the pod webhook, and the controller that evicts
-//! misplaced pods.
+//! Exclusive placement of pods: the pod webhook's answers, and the controller that evicts misplaced
+//! pods.
 //!
 //! Decisions are made in [`lockstep_core::jobset::placement`]. Pods without exclusive placement
-//! cost no request.
+//! cause no request.
 
 mod controller;
 mod domains;
@@ -50,7 +50,7 @@ pub enum PlacementError {
     Late,
 }
 
-/// Places pods. Clones share what they know.
+/// Places pods. Clones share their caches.
 #[derive(Clone)]
 pub struct Placement {
     client: Client,
@@ -59,17 +59,17 @@ pub struct Placement {
     turns: Arc<Turns>,
 }
 
-/// Pods in a page, and pages at most: further pods with the labels of a Job are no leaders.
+/// Pods in a page, and the most pages that are read: pods beyond them are not the leader.
 const PAGE: u32 = 100;
 const PAGES: usize = 50;
 /// Reviews that ask the API server for a leader at the same time, in all and for one namespace.
 const AT_ONCE: u32 = 8;
 const OF_ONE: u32 = 2;
-/// How long such a search may take, with the wait for a turn.
+/// How long such a search may take, including the wait for a turn.
 const LOOK_WITHIN: Duration = Duration::from_secs(5);
 
 impl Placement {
-    /// Placement by the watch of pods and, if that lags, by the API server.
+    /// Placement by the watch of pods or, if that lags, by the API server.
     #[must_use]
     pub fn new(client: Client, stores: &Stores) -> Self {
         Self {
@@ -91,13 +91,13 @@ impl Placement {
         }
     }
 
-    /// What the mutating webhook makes of a pod that is being created. `None`: the pod stays as it
-    /// is.
+    /// What the mutating webhook makes of a pod that is being created. Returns `None` if the pod
+    /// stays as it is.
     ///
     /// A follower whose leader has no node yet stays as it is: [`Placement::validate`] refuses it.
     ///
     /// # Errors
-    /// The leader is scheduled, but its domain is unknown; or the API server does not answer.
+    /// The leader is scheduled but its domain is unknown, or the API server does not answer.
     pub async fn mutate(&self, pod: &Pod) -> Result<Option<Pod>, PlacementError> {
         let domain = match LeaderSearch::of_follower(pod) {
             Ok(Some(search)) => self.domain(namespace(pod), &search).await?,
@@ -109,7 +109,7 @@ impl Placement {
     /// Checks that the pod may be created now.
     ///
     /// # Errors
-    /// The pod may not be created; or the API server does not answer.
+    /// The pod may not be created, or the API server does not answer.
     pub async fn validate(&self, pod: &Pod) -> Result<(), PlacementError> {
         let Some(search) = placement::admission(pod)? else {
             return Ok(());
@@ -147,7 +147,7 @@ impl Placement {
         Ok(search.choose(&candidates)?.clone())
     }
 
-    /// Waits for a turn, then looks at the watch again, then asks the API server.
+    /// Waits for a turn, checks the watch again, then asks the API server.
     async fn look(&self, namespace: &str, search: &LeaderSearch<'_>) -> Result<Vec<Member>, kube::Error> {
         let _turn = self.turns.take(namespace, 1).await;
         let candidates = self.seen(namespace, search);
@@ -172,7 +172,7 @@ impl Placement {
             (labels::REPLICATED_JOB_NAME, search.replicated_job),
             (labels::JOB_INDEX, search.job_index),
         ];
-        // So that the other pods are not sent.
+        // The label keeps the other pods out of the answer.
         if search.labelled {
             selector.push((labels::BATCH_JOB_COMPLETION_INDEX, "0"));
         }

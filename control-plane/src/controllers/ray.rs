@@ -3,9 +3,9 @@
 //!
 //! Decisions are made in [`lockstep_core::ray`].
 //!
-//! Promises: decisions about one object are made one at a time, on what the watches show. Every
-//! write names the version or the object that was decided on. Failures are retried with growing
-//! pauses. Objects of other controllers are left alone.
+//! Promises: decisions about one object are made one at a time, on the state that the watches show.
+//! Every write names the version or the UID that it is based on. Failures are retried with growing
+//! pauses. Objects of other controllers are left unchanged.
 //!
 //! ```text
 //!  watches (RayClusters, head Services) ─┐
@@ -52,14 +52,14 @@ use dashboard::Dashboards;
 use head::Heads;
 use kuberay::KubeRay;
 use packed::LargeTurns;
-use retry_state::Ledger;
+use retry_state::RetryState;
 use turns::Turns;
 
 /// `reportingController` of the events.
 const CONTROLLER: &str = "lockstep-ray";
-/// Requests of all of Ray's controllers together. Without a limit, three hundred jobs that begin in
-/// the same minute would keep the API server so busy that restarts wait. The Job controller has a
-/// limit, too: 20 a second.
+/// The request rate of all of Ray's controllers together. Without a limit, three hundred jobs that
+/// begin in the same minute would keep the API server so busy that restarts wait. The Job
+/// controller has a limit, too: 20 a second.
 const REQUESTS: RequestRate = RequestRate {
     per_second: 40.0,
     burst: 100,
@@ -67,24 +67,24 @@ const REQUESTS: RequestRate = RequestRate {
 /// Objects of each kind that are reconciled at the same time.
 const CONCURRENCY: u16 = 16;
 /// RayJobs that are reconciled at the same time. Most of them wait for dashboards, and a dashboard
-/// that does not answer must not hold up the rest.
+/// that does not answer must not delay the others.
 const CONCURRENT_JOBS: u16 = 128;
-/// How many of these may ask dashboards.
+/// How many of these may wait for dashboards.
 const CONCURRENT_QUESTIONS: usize = 96;
 
-/// Brings Ray's resources closer to what they ask for.
+/// Reconciles Ray's resources.
 pub(crate) struct Controller {
     pub(crate) client: Client,
     pub(crate) stores: Stores,
     pub(crate) manage_crds: bool,
     /// See [`crate::config::settings::Ray::dashboard_proxy`].
     pub(crate) dashboard_proxy: Option<String>,
-    /// Host of the API server, which is no dashboard.
+    /// The host of the API server. No dashboard may have its address.
     pub(crate) api_server: Option<String>,
 }
 
 impl Controller {
-    /// Works until `shutdown` is cancelled, then finishes what is under way. `jobsets` names
+    /// Reconciles until `shutdown` is cancelled, then finishes work in progress. `jobsets` names
     /// JobSets that have changed.
     pub(crate) async fn run(self, jobsets: Notified<ObjectRef<JobSet>>, shutdown: CancellationToken) {
         if self.manage_crds {
@@ -101,9 +101,9 @@ impl Controller {
         let mut tasks = JoinSet::new();
         let (caches, changes) = watches.start(&mut tasks);
         let reconcilers = self.reconcilers(&client, &caches, events);
-        // No decision is made before everything is listed.
+        // No decision is made before all objects are listed.
         if shutdown.run_until_cancelled(caches.known()).await.is_none() {
-            tracing::debug!("ends before Ray's resources are known");
+            tracing::debug!("shutting down before Ray's resources are listed");
         }
         tokio::join!(
             reconcilers
@@ -135,7 +135,7 @@ impl Controller {
                 kuberay: Arc::clone(&kuberay),
                 large: large.clone(),
                 at_work: Turns::new(CONCURRENCY.into()),
-                retry_state: Ledger::new(events.clone()),
+                retry_state: RetryState::new(events.clone()),
             },
             jobs: job::Reconciler {
                 client: client.clone(),
@@ -152,7 +152,7 @@ impl Controller {
                 heads: Heads::new(client.clone(), self.api_server.as_deref()),
                 kuberay: Arc::clone(&kuberay),
                 since: jiff::Timestamp::now(),
-                retry_state: Ledger::new(events.clone()),
+                retry_state: RetryState::new(events.clone()),
             },
             clusters: cluster::Reconciler {
                 client: client.clone(),
@@ -162,13 +162,13 @@ impl Controller {
                 kuberay,
                 large,
                 at_work: Turns::new(CONCURRENCY.into()),
-                retry_state: Ledger::new(events),
+                retry_state: RetryState::new(events),
             },
         }
     }
 }
 
-/// One for each kind.
+/// The reconcilers, one for each kind.
 struct Reconcilers {
     clusters: cluster::Reconciler,
     jobs: job::Reconciler,

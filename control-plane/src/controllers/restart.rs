@@ -1,7 +1,7 @@
 //! Restart groups: one task for each JobSet that restarts in place under supervision.
 //!
-//! A task observes (the stores, and the reports of the nodes), lets the pure coordinator decide,
-//! and acts: it publishes to the hub, writes `status.inPlaceRestart`, and announces. Only the task
+//! A task observes the stores and the reports of the nodes, lets the pure coordinator decide, and
+//! acts: it publishes to the hub, writes `status.inPlaceRestart`, and announces. Only the task
 //! writes that part of the status, with one exception: the reconciler raises the generation when a
 //! Job has failed, and the task follows.
 

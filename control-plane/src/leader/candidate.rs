@@ -1,12 +1,12 @@
-//! When a replica may take the Lease. It judges by what it has seen itself, and for how long, by
-//! its own monotonic clock.
+//! Decides when a replica may take the Lease: by what it has seen itself, and for how long by its
+//! own monotonic clock.
 //!
-//! Promises: a Lease that is renewed stays with its holder, whatever times it states. A Lease that
-//! is not renewed is over when it was seen unchanged for its own duration. No write replaces a
-//! renewal that came in between. A deleted Lease that this replica saw held lasts as long too,
-//! because its holder may not know of the deletion. A replica that starts later finds no Lease, and
-//! takes it. No replica takes a Lease if the API server goes back to an older state: its caches may
-//! hold what no longer exists.
+//! Promises: a Lease that is renewed stays with its holder, regardless of the times in it. A Lease
+//! that is not renewed expires when it was seen unchanged for its own duration. No write replaces a
+//! renewal that came in between. If this replica saw a Lease held and then deleted, the Lease still
+//! lasts for its duration, because its holder may not know of the deletion. A replica that starts
+//! later finds no Lease, and takes it. No replica takes a Lease if the API server goes back to an
+//! older state, because its caches may hold what no longer exists.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use super::{LOOK, LeaseError, holder, set_free};
 use crate::config::settings::LeaderElection;
 use crate::k8s::apply::is_status;
 
-/// A waiting replica, and what it has seen of the Lease.
+/// A waiting replica, and its view of the Lease.
 #[derive(Debug)]
 pub(super) struct Candidate {
     leases: Api<Lease>,
@@ -29,8 +29,8 @@ pub(super) struct Candidate {
     pub(super) highest: HighestVersion,
 }
 
-/// The Lease of another holder as it was last seen, and since when it has been seen like this. Its
-/// annotations do not count: a renewal changes the times.
+/// The Lease of another holder as it was last seen, and since when it is unchanged. Its annotations
+/// do not count, because a renewal changes the times.
 #[derive(Debug)]
 struct LastSeen {
     spec: LeaseSpec,
@@ -45,14 +45,14 @@ enum Presence {
     Deleted,
 }
 
-/// What a Lease is to a replica that would like to lead.
+/// The state of a Lease for a replica that wants to lead.
 #[derive(Debug, PartialEq, Eq)]
 enum LeaseState {
     /// Without a holder, or missing and never seen with one.
     Free,
-    /// It still names a holder, but is over; or it names this replica, which has given it up.
+    /// It still names a holder but has expired, or it names this replica, which has given it up.
     Over,
-    /// Held by another replica, until this time if it is not renewed.
+    /// Held by another replica, until this time unless it is renewed.
     Held(Instant),
 }
 
@@ -67,7 +67,7 @@ impl Candidate {
         }
     }
 
-    /// Resolves when the lease can be taken at once. If it is over, it is freed first.
+    /// Resolves when the lease can be taken at once. An expired one is freed first.
     ///
     /// # Errors
     /// [`LeaseError::WentBack`].
@@ -83,8 +83,8 @@ impl Candidate {
         }
     }
 
-    /// Resolves when another replica holds the lease, when it is gone, or when no replica has taken
-    /// it for long.
+    /// Resolves when another replica holds the lease, when it is gone, or when it has been free for
+    /// long.
     ///
     /// # Errors
     /// [`LeaseError::WentBack`].
@@ -100,7 +100,7 @@ impl Candidate {
         Ok(())
     }
 
-    /// `None`: the lease cannot be read.
+    /// Reads the lease and judges it. Returns `None` if it cannot be read.
     async fn look(&mut self) -> Result<Option<(LeaseState, Option<Lease>)>, LeaseError> {
         // A late answer only makes the lease look younger.
         let look = self.leases.get_opt(&self.election.lease);
@@ -111,8 +111,8 @@ impl Candidate {
                 }
                 return Ok(Some((self.judge(lease.as_ref()), lease)));
             }
-            Ok(Err(error)) => tracing::warn!(%error, "the lease cannot be read"),
-            Err(_) => tracing::warn!("the lease cannot be read in time"),
+            Ok(Err(error)) => tracing::warn!(%error, "lease not read"),
+            Err(_) => tracing::warn!("lease not read in time"),
         }
         Ok(None)
     }
@@ -128,7 +128,7 @@ impl Candidate {
             }
             spec => {
                 self.seen = None;
-                // With traces of a holder the manager would take the lease for a held one.
+                // If fields of a former holder remain, the manager takes the lease for a held one.
                 let is_clean = spec.as_ref().is_none_or(|spec| {
                     spec.holder_identity.is_none()
                         && spec.renew_time.is_none()
@@ -144,8 +144,8 @@ impl Candidate {
         }
     }
 
-    /// The state of a missing Lease: the time that it was seen to last has still to pass. Then
-    /// there is nothing to free.
+    /// The state of a missing Lease. It still lasts for the duration that was last seen. Then there
+    /// is nothing to free.
     fn gone(&mut self) -> LeaseState {
         let Some(seen) = &self.seen else {
             return LeaseState::Free;
@@ -181,16 +181,17 @@ impl Candidate {
         }
     }
 
-    /// Frees the lease. False: it failed, or the lease was written since it was read.
+    /// Frees the lease. Returns false if that failed, or if the lease was written since it was
+    /// read.
     async fn freed(&self, lease: &Lease) -> bool {
         if let Some(former) = holder(lease).filter(|holder| *holder != self.identity) {
-            tracing::warn!(former, "the lease was not renewed for as long as it lasts");
+            tracing::warn!(former, "the lease has expired without a renewal");
         }
         match set_free(&self.leases, lease).await {
             Ok(()) => true,
             Err(error) if is_status(&error, 409) => false,
             Err(error) => {
-                tracing::warn!(%error, "the lease cannot be freed");
+                tracing::warn!(%error, "expired lease not freed");
                 false
             }
         }

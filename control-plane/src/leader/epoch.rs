@@ -13,13 +13,14 @@ use serde_json::json;
 use super::leader_address::HUB_ADDRESS;
 use super::{LEADER_PROCESS, LeaseError, retry_on_conflict};
 
-/// Annotation of the Lease: the highest epoch that is known to have been used. It exists only after
-/// the store was restored from a backup: then resource versions, from which epochs are taken, begin
-/// below those that nodes have seen.
+/// Annotation of the Lease: the highest epoch that is known to be used. It exists only after the
+/// store was restored from a backup. Then resource versions, which epochs are taken from, are lower
+/// than those that nodes have seen.
 pub(super) const EPOCH: &str = "lockstep.dev/epoch";
 
 /// Writes the Lease, so that its resourceVersion is higher than the epoch of every former leader.
-/// After a restore that is not enough: then the epoch is one above the last, and is written down.
+/// After a restore that is not enough. Then the epoch is one above the last, and is stored in the
+/// annotation.
 pub(super) async fn new_epoch<P>(
     leases: &Api<Lease>,
     name: &str,
@@ -55,7 +56,7 @@ where
     .await
 }
 
-/// Writes an epoch down, on top of exactly this version of the Lease.
+/// Stores an epoch in the annotation, on top of exactly this version of the Lease.
 pub(super) async fn raise(leases: &Api<Lease>, on: &Lease, epoch: Epoch) -> Result<(), LeaseError> {
     let name = on.metadata.name.as_deref().unwrap_or_default();
     let patch = json!({"metadata": {
@@ -66,11 +67,11 @@ pub(super) async fn raise(leases: &Api<Lease>, on: &Lease, epoch: Epoch) -> Resu
         .patch(name, &PatchParams::default(), &Patch::Merge(patch))
         .await
         .map_err(Box::new)?;
-    tracing::warn!(epoch = epoch.0, "epochs go on above one that was used before");
+    tracing::warn!(epoch = epoch.0, "continuing above an epoch that was used before");
     Ok(())
 }
 
-/// The epoch that is written down, if one is.
+/// The epoch in the annotation, if there is one.
 pub(super) fn floor(lease: &Lease) -> Option<Epoch> {
     let annotations = lease.metadata.annotations.as_ref()?;
     annotations.get(EPOCH)?.parse().ok().map(Epoch)

@@ -1,8 +1,8 @@
 //! Tells when a leader no longer leads.
 //!
-//! Promises: by its own monotonic clock, it stops before another replica may take the lease, even
-//! if the API server is away, the lease is gone or another's, or renewals have stopped. It also
-//! ends if the API server goes back to an older state.
+//! Promises: by its own monotonic clock, a leader stops before another replica may take the lease,
+//! even if the API server is away, if the lease is gone or another's, or if renewals have stopped.
+//! It also stops if the API server goes back to an older state.
 
 use std::time::Duration;
 
@@ -15,8 +15,8 @@ use super::{LeaseError, WentBack, holder, leader_process};
 use crate::config::settings::LeaderElection;
 use crate::k8s::watch::cache_entry::version;
 
-/// How long a leader acts without a renewal: its renew deadline, but at least until halfway between
-/// the due renewal and the lease's end.
+/// How long a leader acts without a renewal: for its renew deadline, but at least until halfway
+/// between the due renewal and the expiry of the lease.
 pub(super) fn time_to_renew(election: &LeaderElection) -> Duration {
     election
         .renew_deadline
@@ -39,13 +39,13 @@ pub(super) async fn unrenewed(mut renewed: watch::Receiver<Instant>, limit: Dura
 /// The highest resourceVersion of the lease that was read.
 ///
 /// Each read is answered from etcd, sees all earlier writes, and begins after the answer to the one
-/// before. No cache, and none of several API servers, can show an older version unless the store
-/// has gone back.
+/// before. No cache and no other API server can show an older version, unless the store has gone
+/// back.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct HighestVersion(u64);
 
 impl HighestVersion {
-    /// Takes in a version that was read. A version that is no number is ignored.
+    /// Records a version that was read. One that is not a number is ignored.
     ///
     /// # Errors
     /// The version is older.
@@ -59,7 +59,7 @@ impl HighestVersion {
     }
 }
 
-/// Resolves when the lease's manager has seen its version fall. Cancel-safe.
+/// Resolves when the lease's manager has read a lower version than before. Cancel-safe.
 pub(super) async fn fallen(mut went_back: watch::Receiver<Option<WentBack>>) -> WentBack {
     let fallen = went_back
         .wait_for(Option::is_some)
@@ -73,8 +73,8 @@ pub(super) async fn fallen(mut went_back: watch::Receiver<Option<WentBack>>) -> 
     }
 }
 
-/// Resolves when the lease has not been seen to be ours for the renew deadline, which is shorter
-/// than the lease. The manager renews the lease, but reports nothing while the API server is away.
+/// Resolves when the lease was not seen as ours for the renew deadline, which is shorter than the
+/// lease. The manager renews the lease, but reports nothing while the API server is away.
 ///
 /// It also resolves when the lease's resourceVersion has fallen.
 pub(super) async fn unseen(
@@ -84,7 +84,7 @@ pub(super) async fn unseen(
     highest: &mut HighestVersion,
 ) -> LeaseError {
     let deadline = election.renew_deadline;
-    // One read that fails, or is slow, leaves time for others.
+    // A read that fails or is slow must leave time for others.
     let (every, patience) = (election.retry.min(deadline / 4), deadline / 3);
     let mut seen = Instant::now();
     loop {
@@ -110,8 +110,8 @@ pub(super) async fn unseen(
                 tracing::error!("the lease is gone");
                 return LeaseError::Lost;
             }
-            Ok(Err(error)) => tracing::warn!(%error, "the lease cannot be read"),
-            Err(_) => tracing::warn!("the lease cannot be read in time"),
+            Ok(Err(error)) => tracing::warn!(%error, "lease not read"),
+            Err(_) => tracing::warn!("lease not read in time"),
         }
     }
 }

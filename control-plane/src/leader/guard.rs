@@ -1,25 +1,24 @@
 //! The Lease as its manager reads and writes it.
 //!
 //! `kube-lease-manager` compares times that other machines wrote with the local wall clock, and
-//! writes without naming a version of the Lease. Behind this guard neither does harm. Promises:
+//! writes without naming a version of the Lease. This guard makes both harmless. Promises:
 //! - The manager's write changes a Lease only while this replica holds it, or takes it while no
-//!   replica does. The write is made on exactly the version of which that is true. Any other write
-//!   is not made, and is answered with the Lease as it is: the manager reads after each write, and
-//!   sees the holder. If there is no Lease, nothing is written: a replica that wants to lead
-//!   creates it first.
-//! - The manager sees our Lease as renewed when the monotonic clock says so, and another's as
-//!   renewed just now. So it renews ours in time and respects the others, whatever the wall clocks
-//!   say and however they are set.
-//! - It writes nothing on a version below one that it has read: the store was restored from a
+//!   replica does. The write names the version for which that is true. Any other write is not sent,
+//!   and is answered with the current Lease: the manager reads after each write, and sees the
+//!   holder. If there is no Lease, nothing is written, because a replica that wants to lead creates
+//!   it first.
+//! - The manager sees our Lease as renewed at the time by the monotonic clock, and another's as
+//!   renewed just now. So it renews ours in time and respects others, regardless of wall clocks.
+//! - It writes nothing on a version below one that it has read. Then the store was restored from a
 //!   backup, and a write could hide that from other readers.
-//! - While this replica leads, the manager hears of no failure. Its pauses after failures grow up
-//!   to half a minute and never shrink: a few old failures would delay a due renewal. The guard
-//!   retries instead, at the pace of a leader that renews.
+//! - While this replica leads, the manager sees no failure. Its pauses after failures grow up to
+//!   half a minute and never shrink, so a few old failures would delay a due renewal. The guard
+//!   retries instead, as often as a leader renews.
 //!
-//! Retries never prolong a leadership. Each attempt to write reads the holder again and states a
-//! time of its own, so that others see the Lease change. A leader counts the time since its last
+//! Retries never prolong a leadership. Each attempt to write reads the holder again and has a time
+//! of its own, so that others see the Lease change. A leader counts the time since its last
 //! successful write (`expiry`). Retries begin after that write and end after the renew deadline. By
-//! then the leader has stopped, before the Lease is over for others.
+//! then the leader has stopped, before the Lease expires for others.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -47,12 +46,12 @@ use super::expiry::{HighestVersion, time_to_renew};
 use super::{RACES, WentBack, holder};
 use crate::config::settings::LeaderElection;
 
-/// Other clients write the Lease again and again.
+/// Other clients keep writing the Lease.
 #[derive(Debug, Error)]
-#[error("others have written the lease between each reading and the write on top of it")]
+#[error("other clients wrote the lease between each read and the write that followed")]
 struct Raced;
 
-/// The API server refuses, and usually says why.
+/// The API server refuses the request, usually with a reason.
 #[derive(Debug, Error)]
 #[error("{status}{}{message}", if .message.is_empty() { "" } else { ": " })]
 struct Refused {
@@ -62,7 +61,7 @@ struct Refused {
 
 /// No attempt begins this close to the end.
 const LAST: Duration = Duration::from_millis(100);
-/// The longest refusal that is read: far more than the API server sends.
+/// The most bytes of a refusal that are read, far more than the API server sends.
 const LONGEST_REFUSAL: usize = 64 << 10;
 
 /// The API server did not answer in time.
@@ -76,29 +75,29 @@ struct Guard {
     name: String,
     identity: String,
     renewed: watch::Sender<Instant>,
-    /// From the manager's own reads: it makes one request after the other.
+    /// Of the manager's own reads. It sends one request at a time.
     highest: Mutex<HighestVersion>,
     went_back: watch::Sender<Option<WentBack>>,
     pace: RetryPolicy,
 }
 
-/// What the guard knows of the Lease.
+/// What the guard observes of the Lease.
 pub(super) struct LeaseSignals {
-    /// The time of the manager's last write, taken before it was sent: no replica has seen it
-    /// earlier.
+    /// The time of the manager's last write. It is taken before the request, so no replica has seen
+    /// the write earlier.
     pub(super) renewed: watch::Receiver<Instant>,
-    /// Set when its version has fallen.
+    /// Set when the version has fallen.
     pub(super) went_back: watch::Receiver<Option<WentBack>>,
 }
 
 /// How failed requests are retried.
 struct RetryPolicy {
-    /// How long in all: a leader without a renewal has stopped by then.
+    /// How long in total. A leader without a renewal has stopped by then.
     limit: Duration,
-    /// How long one request may stay unanswered, so that there is time for others. An attempt to
-    /// write is two requests.
+    /// The timeout of one request, which leaves time for others. An attempt to write takes two
+    /// requests.
     patience: Duration,
-    /// Between two attempts.
+    /// The pause between two attempts.
     pause: Duration,
 }
 
@@ -113,7 +112,7 @@ impl RetryPolicy {
     }
 }
 
-/// A client for the manager of this Lease only, and what it sees of the Lease.
+/// A client for only the manager of this Lease, and what it observes of the Lease.
 pub(super) fn guarded(client: &Client, election: &LeaderElection, identity: &str) -> (Client, LeaseSignals) {
     let (renewed, seen_renewed) = watch::channel(Instant::now());
     let (went_back, seen_back) = watch::channel(None);
@@ -152,11 +151,12 @@ impl Guard {
             };
             let left = left();
             if left <= LAST {
-                // Not earlier: until then this replica may still lead.
+                // A failure is not passed on earlier, because until then this replica may still
+                // lead.
                 tokio::time::sleep(left).await;
                 return Err(error);
             }
-            tracing::warn!(method = %head.method, %error, "the lease cannot be had from the API server: tried again");
+            tracing::warn!(method = %head.method, %error, "request for the lease failed, will retry");
             tokio::time::sleep(self.pace.pause.min(left / 2)).await;
         }
     }
@@ -173,13 +173,13 @@ impl Guard {
         Err(self.refused(answer).await.into())
     }
 
-    /// What the API server says of a refusal, if it says anything.
+    /// The error for a refusal, with the API server's reason if it gives one.
     async fn refused(&self, answer: Response<Body>) -> Refused {
         let status = answer.status();
         let body = Limited::new(answer.into_body(), LONGEST_REFUSAL).collect();
         let body = within(self.pace.patience, body).await.ok();
-        let said = body.and_then(|body| serde_json::from_slice::<Status>(&body.to_bytes()).ok());
-        let message = said.map(|said| said.message).unwrap_or_default();
+        let refusal = body.and_then(|body| serde_json::from_slice::<Status>(&body.to_bytes()).ok());
+        let message = refusal.map(|refusal| refusal.message).unwrap_or_default();
         Refused { status, message }
     }
 
@@ -217,7 +217,7 @@ impl Guard {
                 return found(&lease);
             }
             if !self.is_ours(&lease) && !self.takes(&patch, &lease) {
-                tracing::debug!(holder = holder(&lease), "the lease is not ours: left as it is");
+                tracing::debug!(holder = holder(&lease), "the lease is not ours, left unchanged");
                 return found(&lease);
             }
             let metadata = patch.entry("metadata").or_insert_with(|| json!({}));
@@ -239,11 +239,11 @@ impl Guard {
             }
             return Ok(answer);
         }
-        // Never a conflict: the manager panics on one while it gives the Lease up.
+        // This is never a conflict, because the manager panics on one while it gives the Lease up.
         Err(Raced.into())
     }
 
-    /// The answer to a write if there is no Lease: without a version, the write could hit a Lease
+    /// The answer to a write if there is no Lease. Without a version, the write could hit a Lease
     /// that is created in between.
     fn gone(&self) -> Result<Response<Body>, BoxError> {
         tracing::debug!("the lease is gone: nothing is written");
@@ -253,8 +253,8 @@ impl Guard {
         Ok(Response::builder().status(code).body(Body::from(body))?)
     }
 
-    /// Compares the Lease with the newest one read so far. Returns true, and tells the leader, if
-    /// it is older.
+    /// Compares the Lease with the newest one read so far. If it is older, it signals that and
+    /// returns true.
     fn goes_back(&self, lease: &Lease) -> bool {
         let mut highest = self.highest.lock().unwrap_or_else(PoisonError::into_inner);
         let fallen = highest.see(lease).err();
@@ -268,16 +268,16 @@ impl Guard {
         holder(lease) == Some(&self.identity)
     }
 
-    /// True: it takes a Lease without a holder for this replica.
+    /// True if the patch takes a Lease without a holder for this replica.
     fn takes(&self, patch: &Map<String, Value>, lease: &Lease) -> bool {
         let becomes = patch.get("spec").and_then(|spec| spec.get("holderIdentity"));
         holder(lease).is_none() && becomes.and_then(Value::as_str) == Some(&self.identity)
     }
 }
 
-/// Makes every write that does not give the Lease up renew it, with a time of its own. An earlier
-/// write may have succeeded without an answer: with the same time, others would see no renewal now,
-/// while this replica counts from now.
+/// Gives every write that does not give the Lease up a renewal time of its own. An earlier write
+/// may have succeeded without an answer. With the same time, others would see no renewal now, while
+/// this replica counts from now.
 fn restamp(patch: &mut Map<String, Value>) {
     let Some(spec) = patch.get_mut("spec").and_then(Value::as_object_mut) else {
         return;
@@ -287,13 +287,13 @@ fn restamp(patch: &mut Map<String, Value>) {
     }
 }
 
-/// True: a retry would not help, because the write is done, or the Lease is not what the manager
+/// True if a retry would not help, because the write is done, or the Lease is not what the manager
 /// expects.
 fn is_for_manager(status: StatusCode) -> bool {
     status.is_success() || matches!(status, StatusCode::NOT_FOUND | StatusCode::CONFLICT)
 }
 
-/// What comes within this time.
+/// The result of a request, if it comes within this time.
 async fn within<T, E: Into<BoxError>>(
     time: Duration,
     asked: impl Future<Output = Result<T, E>>,

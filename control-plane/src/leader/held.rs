@@ -17,11 +17,11 @@ use super::process::Identity;
 use super::{LOOK, LeaseError, WentBack, holder, leader_process, leases, retry_on_conflict, set_free};
 use crate::config::settings::LeaderElection;
 
-/// How long it may take to give the Lease up. Otherwise the next leader waits about as long for its
-/// end.
+/// How long giving the Lease up may take. Without it, the next leader waits about as long for the
+/// expiry.
 pub(super) const GIVE_UP: Duration = Duration::from_secs(10);
 
-/// A lease that this process holds. A task of its own renews it.
+/// A lease that this process holds. A separate task renews it.
 pub(super) struct Held {
     held: watch::Receiver<bool>,
     /// When it was last renewed.
@@ -35,12 +35,12 @@ pub(super) struct Held {
     highest: HighestVersion,
 }
 
-/// A running manager. It ends when this is dropped.
+/// A running manager, which ends when this is dropped.
 type Managing = AbortOnDropHandle<Result<LeaseManager, LeaseManagerError>>;
 
 impl Held {
-    /// Waits until this process holds the lease. `None`: the shutdown came first. If the future is
-    /// dropped instead, the process may keep the lease.
+    /// Waits until this process holds the lease. Returns `None` if the shutdown came first. If the
+    /// future is dropped instead, the process may keep the lease.
     pub(super) async fn campaign(
         client: &kube::Client,
         election: &LeaderElection,
@@ -66,9 +66,9 @@ impl Held {
                     candidate.until_free().await?;
                     match manager(&manager_client, election, &identity).await {
                         Ok(manager) => return Ok::<_, LeaseError>(manager),
-                        // A waiting replica has time.
+                        // A waiting replica can take its time.
                         Err(error) => {
-                            tracing::warn!(lease, %error, "the lease cannot be waited for now, will retry");
+                            tracing::warn!(lease, %error, "lease manager not started, will retry");
                             tokio::time::sleep(election.retry).await;
                         }
                     }
@@ -95,19 +95,20 @@ impl Held {
                     return if leads { Ok(Some(held)) } else { Err(LeaseError::Lost) };
                 }
                 fallen = fallen(seen.went_back.clone()) => return Err(fallen.into()),
-                // Another replica was quicker, and the manager would wait for the lease's end by
-                // the wall clock.
+                // Another replica was faster, and the manager would wait for the expiry by the wall
+                // clock.
                 stands = candidate.until_held() => {
                     let released = held.release().await;
                     stands?;
                     if let Err(error) = released {
-                        // If it has acquired the lease after all, the next look shows that.
-                        tracing::warn!(%error, "the lease cannot be given up now");
+                        // If the manager has acquired the lease after all, the next read shows
+                        // that.
+                        tracing::warn!(%error, "lease not given up");
                     }
                 }
                 () = shutdown.cancelled() => {
-                    // A pending request may take effect after the lease is read. So its answer
-                    // comes first.
+                    // A pending request may take effect after the lease is read, so wait for its
+                    // answer first.
                     let _ = tokio::time::timeout(LOOK, held.held.wait_for(|held| *held)).await;
                     return held.release().await.map(|()| None);
                 }
@@ -140,7 +141,7 @@ impl Held {
 
     pub(super) async fn lost(&mut self) -> LeaseError {
         tokio::select! {
-            // If the sender is gone, so is the task that renews: the lease is as good as lost.
+            // If the sender is gone, so is the task that renews, and the lease will be lost.
             _ = self.held.wait_for(|held| !*held) => {}
             why = unseen(&self.leases, &self.election, (&self.identity, &self.process), &mut self.highest) => return why,
             fallen = fallen(self.went_back.clone()) => return fallen.into(),
@@ -162,7 +163,7 @@ async fn manager(
         .with_namespace(&election.namespace)
         .with_identity(identity)
         .with_duration(election.duration.as_secs())
-        // It tries as early as client-go does, so that one attempt may fail, or be slow.
+        // It tries as early as client-go does, so that one attempt may fail or be slow.
         .with_grace(election.duration.saturating_sub(election.retry).as_secs())
         .build()
         .await
@@ -171,17 +172,18 @@ async fn manager(
 /// Ends a manager: it writes nothing after this.
 async fn end(manager: Managing) {
     manager.abort();
-    // It was cancelled, so its result says nothing.
+    // It was cancelled, so its result means nothing.
     let _ = manager.await;
 }
 
-/// Frees the lease if its holder has ended and this process follows it in the same pod or host.
+/// Frees the lease if its holder has ended and this process follows it in the same pod or on the
+/// same host.
 async fn free_predecessor(leases: &Api<Lease>, name: &str, own: &Identity) -> Result<(), LeaseError> {
     let present = leases.get_opt(name).await.map_err(Box::new)?;
     let Some(lease) = present.filter(|lease| own.follows(lease)) else {
         return Ok(());
     };
-    tracing::info!(former = holder(&lease), "the process that led has ended");
+    tracing::info!(former = holder(&lease), "the former leader's process has ended");
     set_free(leases, &lease).await.map_err(Box::new)?;
     Ok(())
 }

@@ -1,8 +1,8 @@
 //! The leader and the address of its hub, from the Lease.
 //!
 //! Promises: the address is the one that the leading process has written. None is known after its
-//! Lease has expired. The address may be out of date for a moment while another replica takes over:
-//! that replica then redirects callers.
+//! Lease has expired. While another replica takes over, the address may be outdated for a moment:
+//! then that replica redirects callers.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub struct LeaderAddress {
     own: OwnReplica,
 }
 
-/// This replica, which redirects nobody to itself.
+/// This replica, which redirects no caller to itself.
 #[derive(Debug, Clone, Default)]
 struct OwnReplica {
     /// The identity with which it holds the Lease.
@@ -44,12 +44,12 @@ struct OwnReplica {
 struct KnownLeader {
     holder: String,
     hub: Hub,
-    /// If the Lease is not renewed by then, the leader has most likely died.
+    /// When the Lease should have been renewed. Otherwise the leader has most likely died.
     renewed_until: Instant,
     until: Instant,
 }
 
-/// The leader's hub, as far as the Lease says where it is.
+/// The leader's hub, as far as the Lease states its address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Hub {
     /// The holder has not written its address yet.
@@ -72,7 +72,7 @@ impl LeaderAddress {
         }
     }
 
-    /// An address that stays.
+    /// An address that never changes.
     #[cfg(test)]
     pub(crate) fn at(address: SocketAddr) -> Self {
         let until = Instant::now() + Duration::from_secs(3600);
@@ -88,7 +88,7 @@ impl LeaderAddress {
         }
     }
 
-    /// Host and port of another replica that leads, as far as is known now.
+    /// Host and port of the leader's hub, if another replica leads and the address is known.
     #[must_use]
     pub fn get(&self) -> Option<SocketAddr> {
         match self.look(|known| known.hub)? {
@@ -102,7 +102,7 @@ impl LeaderAddress {
     pub(crate) async fn renewed(&self) {
         let is_other = |known: &KnownLeader| match known.hub {
             Hub::Address(address) => Some(address) != self.own.hub,
-            // A caller finds it sooner by itself than by waiting here.
+            // A caller finds the leader sooner by itself than by waiting here.
             Hub::NotPublished => known.holder != self.own.holder,
             Hub::NotWrittenYet => false,
         };
@@ -118,10 +118,10 @@ impl LeaderAddress {
         }
     }
 
-    /// Name of the pod of the replica that leads, this one or another, as far as is known now.
+    /// Name of the leader's pod, this replica or another, if it is known.
     #[must_use]
     pub fn holder(&self) -> Option<String> {
-        // The rest distinguishes the processes of a pod.
+        // The rest of the identity distinguishes the processes of a pod.
         let name = |holder: &str| {
             holder
                 .rsplit_once('_')
@@ -168,7 +168,7 @@ pub(crate) fn follow(
                     });
                     sender.send_replace(known);
                 }
-                Err(error) => tracing::debug!(%error, "the lease cannot be watched"),
+                Err(error) => tracing::debug!(%error, "lease not watched"),
             }
         }
     };
@@ -179,8 +179,8 @@ pub(crate) fn follow(
     (LeaderAddress { known, own }, task)
 }
 
-/// The holder of the Lease, and the process that has written the address. A replica that takes the
-/// Lease becomes its holder first, and replaces the former address a moment later.
+/// The holder of the Lease, and the process that wrote the address. A replica that takes the Lease
+/// first becomes its holder, and replaces the former address a moment later.
 #[derive(Debug, Default)]
 struct Claim {
     holder: String,
@@ -188,7 +188,7 @@ struct Claim {
 }
 
 impl Claim {
-    /// True: the address that the Lease names now is the holder's.
+    /// True if the address in the Lease is now the holder's.
     fn is_taken_by(&mut self, lease: &Lease) -> bool {
         let holder = super::holder(lease).unwrap_or_default();
         let process = super::leader_process(lease);
@@ -203,7 +203,7 @@ impl Claim {
     }
 }
 
-/// Reads a Lease that has just changed. It is renewed each `every`, long before it expires.
+/// Reads a Lease that has just changed. It is renewed at this interval, long before it expires.
 fn read(lease: &Lease, lasts: Duration, every: Duration) -> Option<KnownLeader> {
     let holder = super::holder(lease)?;
     let annotations = lease.metadata.annotations.as_ref();

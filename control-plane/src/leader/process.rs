@@ -1,8 +1,8 @@
-//! The processes that hold Leases, and how one that has ended is found out.
+//! The processes that hold Leases, and how to find out that one has ended.
 //!
-//! Promises: no two processes share an identity, whatever the names of their pods and hosts, so
-//! that a Lease has one holder. The next process of the same pod or host follows a killed one at
-//! once. No process takes a Lease from one that may still run.
+//! Promises: no two processes share an identity, even if their pods or hosts share a name, so that
+//! a Lease has one holder. The next process of the same pod or host follows a killed one at once.
+//! No process takes a Lease from one that may still run.
 
 use std::env;
 
@@ -33,7 +33,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// The identity of this process, by the pod that `POD_NAME` names, or else by the host.
+    /// The identity of this process, from `POD_NAME` or else from the host's name.
     ///
     /// # Errors
     /// [`NoName`].
@@ -48,7 +48,7 @@ impl Identity {
         })
     }
 
-    /// The holder's identity, which no other process has had: the name, `_`, and a token.
+    /// The identity as holder, which no other process has had: the name, `_`, and a token.
     pub(super) fn holder(&self) -> String {
         format!("{}_{}", self.name, self.process.token)
     }
@@ -58,7 +58,7 @@ impl Identity {
         self.process.to_string()
     }
 
-    /// True: the Lease's holder ran in this process's pod or host, and has ended.
+    /// True if the Lease's holder ran in the same pod or on the same host, and has ended.
     pub(super) fn follows(&self, lease: &Lease) -> bool {
         let held = holder(lease).and_then(|holder| holder.rsplit_once('_'));
         let former = leader_process(lease).and_then(Process::parse);
@@ -68,11 +68,11 @@ impl Identity {
     }
 }
 
-/// A process, distinct from all others anywhere. A part that cannot be read is empty.
+/// A process, distinct from all others on all hosts. A part that cannot be read is empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Process {
     pid: u32,
-    /// When it started, in the kernel's ticks.
+    /// Its start time, in the kernel's ticks.
     started: String,
     /// The PID namespace of `pid`.
     namespace: String,
@@ -112,7 +112,7 @@ impl Process {
         })
     }
 
-    /// True: another process, of the same pod or of a host of the same name, has certainly ended.
+    /// True if another process, of the same pod or of a host of the same name, has certainly ended.
     fn has_seen_the_end_of(&self, other: &Self, is_pod: bool) -> bool {
         let is_known = [&other.started, &other.namespace, &other.boot]
             .iter()
@@ -123,7 +123,7 @@ impl Process {
         if other.namespace == self.namespace {
             return has_ended(other.pid, &other.started);
         }
-        // It ran in the container before this one, which the kubelet has seen end.
+        // It ran in the container before this one, and the kubelet has seen that one end.
         is_pod
     }
 }
@@ -141,13 +141,13 @@ impl std::fmt::Display for Process {
     }
 }
 
-/// When a process started (proc(5), field 22 of stat).
+/// The start time of a process (proc(5), field 22 of stat).
 fn started(pid: u32) -> Option<String> {
     Some(stat(pid)?.starttime.to_string())
 }
 
-/// True: the process that started then has certainly ended. A zombie has ended. If `/proc` may not
-/// be read, only the process ID tells.
+/// True if the process with this start time has certainly ended. A zombie has ended. If `/proc`
+/// cannot be read, only the process ID counts.
 fn has_ended(pid: u32, since: &str) -> bool {
     match stat(pid) {
         Some(stat) => ['Z', 'X', 'x'].contains(&stat.state) || stat.starttime.to_string() != since,

@@ -4,10 +4,10 @@
 //!
 //! | thread | what runs there | its client |
 //! |---|---|---|
-//! | `api` | watches, reconcilers, and the manager of restart groups without its groups | `follower` |
+//! | `api` | watches, reconcilers, the manager of restart groups (not the groups) | `follower` |
 //! | `lease` | the Lease, however busy the rest is | `lease` |
 //! | `webhooks` | webhooks, which parse what tenants send | `reviewer` |
-//! | `platform` | the platform API and the status page, which give way to all others | `general` |
+//! | `platform` | the platform API and the status page, with a lower priority | `general` |
 //! | all others | restart groups, the hub, gangs, Ray, placement, metrics, health | `general` |
 
 use kube::{Client, Config};
@@ -17,7 +17,7 @@ use crate::k8s::api_thread::ApiThread;
 use crate::k8s::client::{self, Rates};
 use crate::telemetry::metrics::Metrics;
 
-/// Threads for work that is not to wait for other work.
+/// Threads for work that must not wait for other work.
 pub(super) struct Threads {
     pub(super) api: ApiThread,
     pub(super) lease: ApiThread,
@@ -35,7 +35,7 @@ impl Threads {
         })
     }
 
-    /// Ends them, after all their tasks have ended.
+    /// Ends the threads, after all their tasks have ended.
     pub(super) async fn end(self) {
         self.platform.end().await;
         self.webhooks.end().await;
@@ -46,18 +46,18 @@ impl Threads {
 
 /// Clients of the API server, each with connections of its own.
 pub(super) struct Clients {
-    /// What a restart writes never waits for what is reconciled.
+    /// For restarts, whose writes never wait for reconcilers, and for all other work.
     pub(super) general: Client,
-    /// Watches and reconcilers.
+    /// For watches and reconcilers.
     pub(super) follower: Client,
-    /// Reads and writes the Lease.
+    /// For the Lease.
     pub(super) lease: Client,
-    /// Answers what webhooks ask.
+    /// For webhooks.
     pub(super) reviewer: Client,
 }
 
 impl Clients {
-    /// Connects. All clients together keep to `requests`.
+    /// Connects. All clients together send at most `requests`.
     pub(super) fn connect(
         config: &Config,
         requests: Option<RequestRate>,
@@ -66,7 +66,7 @@ impl Clients {
     ) -> anyhow::Result<Self> {
         let rates = requests.map(Rates::new);
         let connect = || client::connect(config.clone(), rates.clone(), metrics);
-        // A connection is a task of the thread on which its client is made.
+        // A connection is a task of the thread that creates its client.
         let connect_on = |thread: &ApiThread| {
             let _on = thread.enter();
             connect()

@@ -17,21 +17,21 @@ use crate::k8s::watch::members::JobRef;
 use crate::k8s::watch::notify::Notified;
 use crate::telemetry::traces::Traces;
 
-/// What controllers are started with.
+/// What the controllers share.
 pub(super) struct Controllers {
     pub(super) common: Common,
     /// The node daemons of this leader's term.
     pub(super) registry: Arc<Registry>,
-    /// Hears of an API server that has gone back.
+    /// Takes reports of an API server that has gone back to an older state.
     pub(super) backwards: Backwards,
-    /// Runs the reconciler of JobSets, and the manager of restart groups.
+    /// The thread of the reconciler of JobSets and of the manager of restart groups.
     pub(super) api: Handle,
     /// The end of this leader's term.
     pub(super) end: CancellationToken,
 }
 
 impl Controllers {
-    /// Starts all of them as `parts`.
+    /// Starts all controllers as `parts`.
     pub(super) fn start(self, role: Arc<Role>, traces: Traces, changes: Changes, parts: &mut Parts) {
         let Changes {
             jobsets,
@@ -58,11 +58,11 @@ impl Controllers {
         self.common.settings.hub.address.is_some()
     }
 
-    /// Has the hub lead its node daemons.
+    /// Makes the hub serve node daemons.
     fn serve_daemons(&self, role: Arc<Role>, parts: &mut Parts) {
         if !self.has_daemons() {
             tracing::warn!(
-                "no --hub-bind-address: node daemons cannot connect, workers cannot start in place"
+                "no --hub-bind-address: node daemons cannot connect, so they cannot restart workers in place"
             );
             return;
         }
@@ -126,7 +126,7 @@ impl Controllers {
         parts.spawn(succeed(controller.run(changes, self.end.clone())));
     }
 
-    /// Returns what is known of PodGroups.
+    /// Starts the gang controller. Returns its knowledge of PodGroups.
     fn start_gangs(&self, changes: Notified<ObjectRef<JobSet>>, parts: &mut Parts) -> gang::PodGroups {
         let Common {
             clients,
@@ -153,7 +153,8 @@ impl Controllers {
         pod_groups
     }
 
-    /// Pods of one Job on both sides of the minimum need the webhook for pods.
+    /// True if gangs may use PodGroups. Pods of one Job on both sides of the minimum need the pod
+    /// webhook.
     fn asks_for_pod_groups(&self) -> bool {
         self.common.settings.webhooks.is_some()
     }

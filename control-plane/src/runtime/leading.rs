@@ -1,7 +1,7 @@
-//! What only the leader does: reconcile, coordinate restarts, and tell node daemons what to do.
+//! What only the leader does: reconcile, coordinate restarts, and direct the node daemons.
 //!
-//! Promises: nothing of it starts before the lease is held, and all of it ends before the lease is
-//! given up. A lost lease ends the process, which then starts again from what is durable.
+//! Promises: no part starts before the lease is held, and all parts end before the lease is given
+//! up. A lost lease ends the process, which then starts again from the durable state.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::k8s::namespace;
 use crate::leader::{Identity, Leadership, LeaseError};
 use crate::telemetry::traces::Traces;
 
-/// What a leader works with.
+/// A replica that waits for the lease, and leads once it holds it.
 pub(super) struct Leader {
     /// This process, as the Lease names it.
     pub(super) identity: Identity,
@@ -27,14 +27,14 @@ pub(super) struct Leader {
     pub(super) role: Arc<Role>,
     pub(super) refusals: Arc<Refusals>,
     pub(super) changes: Changes,
-    /// Runs the controllers: not the thread that renews the Lease.
+    /// The runtime of the controllers, not the thread that renews the Lease.
     pub(super) parts: Handle,
-    /// Runs the reconciler of JobSets, and the manager of restart groups.
+    /// The thread of the reconciler of JobSets and of the manager of restart groups.
     pub(super) api: Handle,
 }
 
-/// How long it may take to write an epoch down. If it fails, the next leader hears of the epoch
-/// from the nodes.
+/// How long reserving an epoch may take. If it fails, the next leader learns the epoch from the
+/// nodes.
 const RESERVE_WITHIN: Duration = Duration::from_secs(10);
 
 impl Leader {
@@ -79,20 +79,21 @@ impl Leader {
         while let Some(ended) = parts.join_next().await {
             result = result.and(ended.map_err(Into::into).flatten());
         }
-        // The reports of a few nodes were no reason to step down. But the next leader can cheaply
-        // lead above their epoch, so that these nodes obey if they were right. After the store has
-        // gone back, nodes have seen this leader's epoch, and the next one may be below it.
+        // The reports of a few nodes were no reason to step down. But leading above their epoch
+        // costs the next leader nothing, and these nodes obey it if they were right. After the
+        // store has gone back, nodes have seen this leader's epoch, and the next one might be below
+        // it.
         let reserve = registry.rival().max(went_back.then_some(leadership.epoch));
         if let Some(epoch) = reserve {
             let reserved = tokio::time::timeout(RESERVE_WITHIN, leadership.reserve_epoch(epoch)).await;
             if let Err(error) = reserved.map_err(anyhow::Error::from).and_then(|done| Ok(done?)) {
-                tracing::warn!(%error, "the epoch was not written down");
+                tracing::warn!(%error, "epoch not reserved");
             }
         }
         result.and(leadership.release().await.map_err(Into::into))
     }
 
-    /// `None`: the shutdown came first.
+    /// Waits for the caches and the lease. Returns `None` if the shutdown came first.
     async fn become_leader(&self) -> anyhow::Result<Option<Leadership>> {
         let Common {
             settings,
@@ -126,7 +127,7 @@ impl Leader {
         parts: &mut Parts,
         end: &CancellationToken,
     ) {
-        // Not on the thread that renews the Lease.
+        // The controllers must not run on the thread that renews the Lease.
         let handle = self.parts.clone();
         let _on = handle.enter();
         let Self {

@@ -23,7 +23,7 @@ pub(super) struct Servers<'a> {
     own: &'a leader::Identity,
     /// The certificate of the hub and of the platform API.
     certificate: Arc<HubIdentity>,
-    /// The servers that this replica is ready with.
+    /// The servers that have to be ready before this replica is.
     awaited: Awaited,
 }
 
@@ -41,15 +41,14 @@ impl<'a> Servers<'a> {
             )),
             awaited: Awaited {
                 webhooks: settings.webhooks.as_ref().map(|_| Ready::default()),
-                // If nobody is told to connect here, as outside a cluster, this replica only has to
+                // If the hub is not advertised, as outside a cluster, this replica only has to
                 // reconcile.
                 hub: settings.hub.advertised.map(|_| Ready::default()),
             },
         }
     }
 
-    /// Starts them. Returns the role of the hub, which the leader takes, and the record of those
-    /// that the hub has refused.
+    /// Starts the servers. Returns the hub's role, which the leader takes, and the hub's refusals.
     pub(super) fn start(self, parts: &mut Parts, watches: &mut JoinSet<()>) -> (Arc<Role>, Arc<Refusals>) {
         self.serve_health(parts);
         self.serve_webhooks(parts);
@@ -127,7 +126,8 @@ impl<'a> Servers<'a> {
         ));
     }
 
-    /// Renews the certificate of the hub and of the platform API, and shows its end as a metric.
+    /// Renews the certificate of the hub and of the platform API, and exposes its expiry as a
+    /// metric.
     fn keep_certificate(&self, watches: &mut JoinSet<()>) {
         let Common {
             settings,
@@ -215,7 +215,7 @@ impl<'a> Servers<'a> {
         parts.spawn_on(page.run(settings.status_page), self.threads.platform.handle());
     }
 
-    /// What tells node daemons from others.
+    /// The gate that lets only node daemons in.
     fn gate(&self) -> Gate {
         let Common {
             settings,

@@ -165,7 +165,7 @@ async fn by_the_api_server_alone(scene: &Scene, daemon: &Daemon) -> Result<()> {
             0,
             &[
                 "generation 2  restarts 1 of 5\n",
-                "it was asked for\n",
+                "a restart was requested\n",
                 "exited with code 3",
             ],
         )?;
@@ -193,7 +193,7 @@ async fn by_the_api_server_alone(scene: &Scene, daemon: &Daemon) -> Result<()> {
         ],
     )?;
     let page = lockstep(scene, &["timeline", "js", "--generation", "1", "--html", "-"]).await?;
-    page.says(0, &["<!DOCTYPE html>", "it was asked for", "<svg "])?;
+    page.says(0, &["<!DOCTYPE html>", "a restart was requested", "<svg "])?;
     let unknown = lockstep(scene, &["timeline", "js", "--generation", "7"]).await?;
     unknown.says(1, &["--generation 7: no such restart of "])?;
     let shown = lockstep(scene, &["status", "--no-platform", "-o", "json"]).await?;

@@ -34,7 +34,7 @@ async fn one_death_restarts_one_alone(scene: Scene) -> Result<()> {
     group.status_has("/inPlaceRestart/phase", "InSync").await?;
     let event = group.event("RestartedInPlace").await?;
     let note = event.message.unwrap_or_default();
-    ensure!(note.starts_with("Restarted one worker alone in place"), "{note}");
+    ensure!(note.starts_with("Restarted one worker in place"), "{note}");
 
     // The same again with a leader that has seen none of it.
     let victim = of(&after, "group-w-0-3")?;

@@ -301,8 +301,9 @@ async fn a_cluster_that_cannot_be_read_stops_no_other(scene: Scene) -> Result<()
     scene.namespace.kubectl_with(&create, &broken.to_string()).await?;
     let note = scene.until_event_of("RayCluster", "Unreadable").await?;
     let field = "spec.headGroupSpec.template.spec.containers";
-    let expected =
-        format!("cannot be read and is left alone: {field}: Invalid value: \"none\": must be of type array");
+    let expected = format!(
+        "cannot be read and is left unchanged: {field}: Invalid value: \"none\": must be of type array"
+    );
     ensure!(note == expected, "{note}");
     running(&scene, 1).await?;
     Ok(())

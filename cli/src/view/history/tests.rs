@@ -41,7 +41,7 @@ fn restarts_are_in_the_order_of_their_failures() {
         event(
             "1",
             "RestartedInPlace",
-            "to attempt 1 in 9.9 ms: it was asked for",
+            "to attempt 1 in 9.9 ms: a restart was requested",
             Some(timeline(1, before(300))),
         ),
         event(
@@ -61,7 +61,7 @@ fn restarts_are_in_the_order_of_their_failures() {
     assert_eq!(
         seen,
         [
-            (Some(1), "it was asked for"),
+            (Some(1), "a restart was requested"),
             (Some(2), "worker a[1]/worker exited with code 3")
         ]
     );
@@ -104,11 +104,10 @@ fn the_status_has_the_last_restart_if_its_event_is_gone() {
 
 #[test]
 fn a_suspension_is_not_shown_as_a_restart() {
-    let note = "Restarted 4 workers in place to attempt 1 in 31.2 ms: it was asked for";
+    let note = "Restarted 4 workers in place to attempt 1 in 31.2 ms: a restart was requested";
     let restarted = event("1", "RestartedInPlace", note, Some(timeline(1, before(300))));
     let suspended = event("1", "SuspendedJobs", "jobset is suspended", None);
-    let status =
-        |phase: &str| json!({"generation": 2, "phase": phase, "cause": {"message": "it was asked for"}});
+    let status = |phase: &str| json!({"generation": 2, "phase": phase, "cause": {"message": "a restart was requested"}});
 
     let resumed = jobset(status("InSync"));
     let events = [restarted.clone(), suspended.clone()];

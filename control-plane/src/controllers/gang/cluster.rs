@@ -1,9 +1,8 @@
-//! The nodes, what pods take of them, and the pods of gangs, as the watches show them.
+//! The nodes, what pods use of them, and the pods of gangs, as the watches show them.
 //!
 //! Promises: the controller's own writes show at once. An older state never replaces a newer one. A
-//! pod that has ended or is gone takes nothing. A new list replaces everything at once. The needs
-//! of pods have a memory limit in each namespace; a pod beyond it counts as one that may run
-//! anywhere.
+//! pod that has ended or is gone uses nothing. A new list replaces everything at once. The needs of
+//! pods have a memory limit in each namespace. A pod beyond it counts as one that may run anywhere.
 
 mod needs_room;
 
@@ -49,9 +48,10 @@ struct Ready {
 struct Nodes {
     /// Nodes without their pods.
     bare: BTreeMap<String, Node>,
-    /// What pods take of each node, by the pod's UID. Nodes that are not known (yet) are included.
+    /// What pods use of each node, by the pod's UID. It includes nodes that the watch does not show
+    /// yet.
     taken: HashMap<String, HashMap<Uid, Footprint>>,
-    /// `bare` less what pods take.
+    /// `bare` minus what pods use.
     loaded: BTreeMap<String, Node>,
 }
 
@@ -66,7 +66,7 @@ struct Pods {
 #[derive(Debug)]
 struct PodEntry {
     revision: u64,
-    /// The node on which it takes something.
+    /// The node that it uses.
     node: Option<String>,
     /// The UID of its JobSet, if it is in a gang.
     jobset: Option<Uid>,
@@ -83,7 +83,7 @@ struct TrackedPod {
 }
 
 impl TrackedPod {
-    /// `None`: the pod takes nothing and is in no gang.
+    /// `None` if the pod uses nothing and is in no gang.
     fn of(SeenPod(pod): &SeenPod) -> Option<(Uid, Self)> {
         let annotations = pod.metadata.annotations.as_ref();
         let in_gang = annotations.is_some_and(|annotations| annotations.contains_key(annotations::GANG));
@@ -160,7 +160,7 @@ impl Pods {
     }
 }
 
-/// True: the pod is the known one, which is kept without its lists.
+/// True if this is the known pod, which is kept without its lists.
 fn is_same_in_short(known: &Pod, seen: &Pod) -> bool {
     let needs = Arc::clone(&known.needs);
     let is_short = seen.needs.bytes() > 0 && *needs == seen.needs.in_short();
@@ -173,12 +173,12 @@ fn is_same_in_short(known: &Pod, seen: &Pod) -> bool {
 }
 
 impl Cluster {
-    /// True: both lists have been complete once.
+    /// True if both lists have been complete once.
     pub(super) fn is_ready(&self) -> bool {
         self.ready.nodes && self.ready.pods
     }
 
-    /// The nodes with what pods take of them, by name.
+    /// The nodes minus what pods use, by name.
     pub(super) fn nodes(&self) -> &BTreeMap<String, Node> {
         &self.nodes.loaded
     }
@@ -189,7 +189,7 @@ impl Cluster {
         members.into_iter().flat_map(BTreeMap::values).cloned().collect()
     }
 
-    /// Updates the nodes. True: something has changed.
+    /// Updates the nodes. Returns true if something has changed.
     pub(super) fn apply_node(&mut self, event: &Event<SeenNode>) -> bool {
         let named = |SeenNode(node): &SeenNode| node.metadata.name.clone().unwrap_or_default();
         match event {
@@ -209,7 +209,7 @@ impl Cluster {
             }
             Event::Apply(node) => {
                 let (name, node) = (named(node), Node::of(&node.0));
-                // Every kubelet reports every few minutes, mostly without a change.
+                // Every kubelet reports every few minutes, usually without a change.
                 if self.nodes.bare.get(&name) == Some(&node) {
                     return false;
                 }
@@ -226,7 +226,7 @@ impl Cluster {
         }
     }
 
-    /// Updates the pods. True: something has changed.
+    /// Updates the pods. Returns true if something has changed.
     pub(super) fn apply_pod(&mut self, event: &Event<SeenPod>) -> bool {
         match event {
             Event::Init => {
@@ -264,7 +264,7 @@ impl Cluster {
         }
     }
 
-    /// Takes in the API server's answer to a write. A pod that is not known is gone.
+    /// Applies the API server's answer to a write. An unknown pod is gone.
     pub(super) fn wrote_pod(&mut self, pod: &SeenPod) {
         let uid = pod.0.metadata.uid.as_deref().unwrap_or_default();
         if self.pods.known.contains_key(uid) {
@@ -292,8 +292,8 @@ impl Cluster {
         true
     }
 
-    /// Takes in a pod of a list. If it needs the same as the last pod of its JobSet, the two share
-    /// it. Otherwise its needs take room, as they do later.
+    /// Adds a pod of a list. If it needs the same as the last pod of its JobSet, the two share
+    /// these needs. Otherwise its needs take room, as they do after the list.
     fn listed(&mut self, mut kept: TrackedPod) -> TrackedPod {
         let Some(pod) = kept.member.as_mut().filter(|pod| pod.needs.bytes() > 0) else {
             return kept;
@@ -309,7 +309,7 @@ impl Cluster {
         kept
     }
 
-    /// True: the pod is as it is known, apart from the revision.
+    /// True if nothing but the pod's revision has changed.
     fn is_same(&self, uid: &str, known: &PodEntry, seen: &TrackedPod) -> bool {
         let node = known.node.as_ref();
         let footprint = node.and_then(|node| self.nodes.taken.get(node)?.get(uid));

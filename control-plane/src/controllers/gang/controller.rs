@@ -29,8 +29,7 @@ use view::{Decided, View};
 #[cfg(test)]
 mod tests;
 
-/// The pause between two decisions, or more after a long one: changes in between are decided on
-/// together.
+/// The shortest pause between two decisions. Changes in between are decided on together.
 const PAUSE: Duration = Duration::from_millis(20);
 /// JobSets that are written at the same time.
 const AT_ONCE: usize = 32;
@@ -44,7 +43,7 @@ pub(crate) struct Controller {
 
 impl Controller {
     pub(crate) fn new(client: Client, stores: Stores, pod_groups: PodGroups, metrics: Arc<Metrics>) -> Self {
-        let (news, publisher) = events::queue(client.clone());
+        let (queue, publisher) = events::queue(client.clone());
         let gangs = GangMetrics::register(&metrics);
         Self {
             view: View::new(stores.clone()),
@@ -55,14 +54,14 @@ impl Controller {
                 pod_groups,
                 metrics,
                 gangs,
-                news,
+                queue,
             },
             publisher,
         }
     }
 
     /// Starts the gangs of the JobSets that `changes` names until `shutdown` is cancelled, then
-    /// finishes what is under way.
+    /// finishes work in progress.
     pub(crate) async fn run(self, changes: Notified<ObjectRef<JobSet>>, shutdown: CancellationToken) {
         let Self {
             writer,
@@ -80,7 +79,7 @@ impl Controller {
     }
 }
 
-/// Decides again and again, until `end` or until no more changes can come.
+/// Decides in a loop, until `end` or until no more changes can come.
 async fn follow(
     writer: &Writer,
     mut view: View,
@@ -111,8 +110,8 @@ async fn follow(
             changed.iter().for_each(|key| view.look(key));
             view.look_again()
         });
-        for (regarding, event) in view.news.drain(..) {
-            writer.news.add(regarding, event);
+        for (regarding, event) in view.events.drain(..) {
+            writer.queue.add(regarding, event);
         }
         let (pause, decide_again) = if view.jobsets.is_empty() {
             took = began.elapsed();
@@ -137,7 +136,7 @@ async fn follow(
     }
 }
 
-/// Resolves at this time; never without one.
+/// Resolves at this time, or never without one.
 async fn sleep_until(at: Option<Instant>) {
     match at {
         Some(at) => tokio::time::sleep_until(at).await,
@@ -148,7 +147,7 @@ async fn sleep_until(at: Option<Instant>) {
 /// Carries out decisions. Returns when to decide again if nothing changes.
 async fn act(writer: &Writer, view: &mut View, decided: Decided) -> Option<Instant> {
     let done = carry_out_all(writer, view, decided.jobsets).await;
-    // A write may allow the next decision at once, before the watches show it.
+    // A write may allow the next decision before the watches show it.
     let at_once = done.then_some(Duration::ZERO);
     [
         decided.wake,
@@ -162,10 +161,10 @@ async fn act(writer: &Writer, view: &mut View, decided: Decided) -> Option<Insta
     .map(|after| Instant::now() + after)
 }
 
-/// Carries out decisions. True: something was done.
+/// Carries out decisions. Returns true if something was done.
 async fn carry_out_all(writer: &Writer, view: &mut View, decisions: Vec<Decision>) -> bool {
     let mut tasks: Vec<Task> = decisions.into_iter().filter_map(|one| view.task(one)).collect();
-    // Messages do not hold up a gang that can start: the next decision follows at once.
+    // Messages must not delay a gang that can start. They follow with the next decision.
     if !tasks.iter().all(Task::only_tells) {
         tasks.retain(|task| !task.only_tells());
     }
@@ -178,7 +177,7 @@ async fn carry_out_all(writer: &Writer, view: &mut View, decisions: Vec<Decision
     let any = !done.is_empty();
     for done in done {
         for (jobset, event) in view.done(done) {
-            writer.news.add(events::regarding(&*jobset), event);
+            writer.queue.add(events::regarding(&*jobset), event);
         }
     }
     any

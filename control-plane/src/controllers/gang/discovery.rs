@@ -1,4 +1,4 @@
-//! Finds out if kube-scheduler can start gangs: the API server says if it serves PodGroups.
+//! Finds out if kube-scheduler can start gangs: it can if the API server serves PodGroups.
 //!
 //! Promises: it asks the API server once a minute. It asks sooner if a PodGroup cannot be created,
 //! but not within five seconds after an answer. An answer holds until the next one.
@@ -20,9 +20,9 @@ const API: &str = "scheduling.k8s.io/v1alpha2";
 const KINDS: [&str; 2] = ["workloads", "podgroups"];
 /// The pause after a request without an answer.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
-/// How long an answer is believed.
+/// How long an answer is valid.
 const BELIEVED: Duration = Duration::from_secs(60);
-/// How long an answer is believed if a write contradicts it.
+/// How long an answer is valid if a write contradicts it.
 const DOUBTED: Duration = Duration::from_secs(5);
 
 /// What is known of PodGroups. Clones share it.
@@ -37,7 +37,7 @@ pub(crate) struct PodGroups {
 enum ApiSupport {
     Served,
     NotServed,
-    /// The control plane may not ask.
+    /// The control plane has no permission to ask.
     Forbidden,
 }
 
@@ -50,12 +50,12 @@ impl PodGroups {
         }
     }
 
-    /// True: the API server serves them.
+    /// True if the API server serves them.
     pub(crate) fn are_served(&self) -> bool {
         *self.answer.borrow() == Some(ApiSupport::Served)
     }
 
-    /// True: the API server has said that it does not serve them.
+    /// True if the API server has answered that it does not serve them.
     pub(super) fn are_gone(&self) -> bool {
         *self.answer.borrow() == Some(ApiSupport::NotServed)
     }
@@ -79,7 +79,7 @@ impl PodGroups {
         }))
     }
 
-    /// Asks again and again.
+    /// Asks in a loop.
     pub(crate) async fn follow(self, client: Client) {
         loop {
             match read(client.list_api_group_resources(API).await) {
@@ -89,7 +89,7 @@ impl PodGroups {
                     let _ = tokio::time::timeout(BELIEVED - DOUBTED, self.doubt.notified()).await;
                 }
                 Err(error) => {
-                    tracing::warn!(%error, api = API, "cannot tell whether it is served, asking again");
+                    tracing::warn!(%error, api = API, "cannot tell if the API is served, will ask again");
                     sleep(TRY_AGAIN).await;
                 }
             }
@@ -112,7 +112,7 @@ impl PodGroups {
     }
 }
 
-/// Reads an answer. An error is no answer, unless it says that the API is missing or forbidden.
+/// Reads an answer. An error is an answer only if it says that the API is missing or forbidden.
 fn read(answer: Result<APIResourceList, kube::Error>) -> Result<ApiSupport, kube::Error> {
     match answer {
         Ok(served) => {
@@ -172,13 +172,13 @@ mod tests {
     }
 
     #[test]
-    fn who_may_not_ask_does_not_ask_for_ever() {
+    fn a_missing_permission_counts_as_an_answer() {
         assert_eq!(read(refused(403)).unwrap(), ApiSupport::Forbidden);
         assert!(read(refused(500)).is_err(), "asked again");
     }
 
-    /// An API server that answers so, one after another, and the last for ever; and how often it
-    /// was asked.
+    /// An API server that returns these codes one after another and repeats the last one, and the
+    /// number of its requests.
     fn api_server(codes: &'static [u16]) -> (Client, Arc<AtomicUsize>) {
         let asked = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&asked);
@@ -211,7 +211,8 @@ mod tests {
         changes.next().await;
         assert!(pod_groups.are_served());
         assert_eq!(start.elapsed().as_secs(), BELIEVED.as_secs());
-        // A PodGroup that cannot be made: it is asked soon, but not for each of them.
+        // If PodGroups cannot be created, the API server is asked soon, but not once for each of
+        // them.
         let before = asked.load(Ordering::SeqCst);
         for _ in 0..100 {
             pod_groups.doubt();

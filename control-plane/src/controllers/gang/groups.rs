@@ -29,12 +29,12 @@ const TEMPLATE: &str = "gang";
 /// Keeps a group while pods that have not ended name it (`PodGroupProtection`).
 const PROTECTION: &str = "scheduling.k8s.io/podgroup-protection";
 
-/// Creates a Workload and a PodGroup. If the policy has to be exact, it replaces a PodGroup with
-/// another policy. It returns the PodGroup's policy, if that is known. If a quota or an admission
-/// policy forbids creation, existing objects stay.
+/// Creates a Workload and a PodGroup. If the policy has to be exact, a PodGroup with another policy
+/// is replaced. Returns the PodGroup's policy, if it is known. If a quota or an admission policy
+/// forbids the creation, existing objects stay.
 ///
 /// # Errors
-/// What the API server says, except that the objects exist already.
+/// What the API server returns, except that the objects exist already.
 pub(super) async fn create(
     client: &Client,
     metrics: &Metrics,
@@ -57,8 +57,8 @@ pub(super) async fn create(
     };
     match made {
         Ok(()) => return Ok(Some(wanted.policy)),
-        // What refuses this PodGroup would also refuse it after the old one is deleted, and the
-        // gang's pods would name a group that is gone.
+        // Whatever refuses this PodGroup now would refuse it after the old one is deleted, too.
+        // Then the gang's pods would name a group that is gone.
         Err(error) if is_status(&error, 403) => {
             return match groups.get_opt(&wanted.name).await {
                 Ok(Some(_)) if !wanted.exact => Ok(None),
@@ -91,7 +91,7 @@ pub(super) async fn create(
 }
 
 /// # Errors
-/// What the API server says, except that there is one already.
+/// What the API server returns, except that it exists already.
 async fn make_workload(
     client: &Client,
     metrics: &Metrics,
@@ -109,10 +109,10 @@ async fn make_workload(
     }
 }
 
-/// Deletes a PodGroup, if there is one, although pods may name it.
+/// Deletes a PodGroup, if it exists, even if pods name it.
 ///
 /// # Errors
-/// What the API server says, except that there is none.
+/// What the API server returns, except that it does not exist.
 pub(super) async fn discard(
     client: &Client,
     metrics: &Metrics,
@@ -127,8 +127,8 @@ pub(super) async fn discard(
 }
 
 /// Deletes a PodGroup if it is the JobSet's. Its pods are bound, or will find the next group of
-/// this name, so it need not wait for their end. The deletion comes first, because the finalizer
-/// would be put back otherwise.
+/// this name, so the deletion need not wait for them. The finalizer is removed after the deletion:
+/// before it, Kubernetes would add it again.
 async fn remove(
     groups: &Api<PodGroup>,
     metrics: &Metrics,
@@ -153,12 +153,12 @@ async fn remove(
     let name = meta.name.as_deref().unwrap_or_default();
     let finalizers = meta.finalizers.iter().flatten();
     let others: Vec<&String> = finalizers.filter(|finalizer| *finalizer != PROTECTION).collect();
-    let let_go = json!({"metadata": {"uid": meta.uid, "finalizers": others}});
+    let patch = json!({"metadata": {"uid": meta.uid, "finalizers": others}});
     metrics.wrote("PodGroup", "patch");
-    let let_go = groups
-        .patch(name, &PatchParams::default(), &Patch::Merge(let_go))
+    let patched = groups
+        .patch(name, &PatchParams::default(), &Patch::Merge(patch))
         .await;
-    or_gone(let_go)
+    or_gone(patched)
 }
 
 fn or_gone<T>(done: Result<T, kube::Error>) -> Result<(), kube::Error> {

@@ -1,6 +1,6 @@
-//! What is read of the cluster's nodes and pods: capacity, what pods take of it, and what they
+//! The parts of nodes and pods that scheduling depends on: capacity, what pods use, and what they
 //! need. Parsing skips images, environments and commands, which are most of the text. Even a volume
-//! of 30 bytes would take 3 kB.
+//! of 30 bytes would take 3 kB in memory.
 
 use std::collections::BTreeMap;
 
@@ -23,11 +23,11 @@ use crate::k8s::watch::lean::Meta;
 #[cfg(test)]
 mod tests;
 
-/// A pod as far as scheduling is concerned. What is not read is missing.
+/// A pod with only the fields that scheduling depends on.
 #[derive(Clone, Debug)]
 pub(super) struct SeenPod(pub(super) Pod);
 
-/// A node as far as scheduling is concerned. What is not read is missing.
+/// A node with only the fields that scheduling depends on.
 #[derive(Clone, Debug)]
 pub(super) struct SeenNode(pub(super) Node);
 
@@ -94,7 +94,7 @@ impl From<SeenContainer> for Container {
 }
 
 impl SeenContainer {
-    /// True: it keeps its pod off some nodes.
+    /// True if it keeps its pod off some nodes.
     fn needs_something(&self) -> bool {
         let resources = self.resources.iter();
         let mut amounts = resources.flat_map(|resources| [&resources.limits, &resources.requests]);
@@ -104,7 +104,7 @@ impl SeenContainer {
 }
 
 impl SeenVolume {
-    /// True: it keeps its pod off some nodes.
+    /// True if it keeps its pod off some nodes.
     fn needs_something(&self) -> bool {
         self.persistent_volume_claim.is_some() || self.ephemeral.is_some()
     }
@@ -217,7 +217,7 @@ impl<'de> Deserialize<'de> for SeenNode {
     }
 }
 
-/// Makes a type known to the API server as the kind that it is read from.
+/// Gives a type the API kind that it is read from.
 macro_rules! read_from {
     ($seen:ty, $kind:ty, $scope:ty) => {
         impl Resource for $seen {

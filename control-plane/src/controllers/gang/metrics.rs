@@ -8,7 +8,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 
 use crate::telemetry::metrics::Metrics;
 
-/// Figures of gangs, over all JobSets.
+/// Metrics of gangs, over all JobSets.
 #[derive(Clone)]
 pub(super) struct GangMetrics {
     seconds: Histogram,
@@ -17,7 +17,7 @@ pub(super) struct GangMetrics {
 }
 
 impl GangMetrics {
-    /// Registers them, once for each term of a leader.
+    /// Registers the metrics, once for each term of a leader.
     pub(super) fn register(metrics: &Metrics) -> Self {
         let gangs = Self {
             // From a tenth of a second to an hour.
@@ -28,7 +28,7 @@ impl GangMetrics {
         metrics.register(|registry| {
             registry.register(
                 "lockstep_gang_seconds",
-                "Time from when the Jobs of a gang were last let to run, anew after each back-off, until its whole minimum was bound to nodes",
+                "Time from when the Jobs of a gang were last allowed to run until its whole minimum was bound to nodes; each back-off starts it again",
                 gangs.seconds.clone(),
             );
             registry.register(

@@ -1,4 +1,4 @@
-//! Carries out what is decided about one JobSet.
+//! Carries out the decision about one JobSet.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::writer::{GangWriteError, Writer};
 /// Namespace and name of a JobSet.
 pub(super) type Key = (String, String);
 
-/// What is to be done about one JobSet.
+/// A decision about one JobSet, to be carried out.
 pub(super) struct Task {
     pub(super) key: Key,
     /// The JobSet that the decision is based on.
@@ -21,34 +21,34 @@ pub(super) struct Task {
 }
 
 impl Task {
-    /// True: only a message is to be written.
+    /// True if there is at most a message to write.
     pub(super) fn only_tells(&self) -> bool {
         let decision = &self.decision;
         let writes = decision.write.as_ref().is_some_and(|write| write.urgent);
         !writes && decision.ungate.is_empty() && decision.groups.is_empty()
     }
 
-    /// True: only the message of the status is to be written.
+    /// True if only the message of the status changes.
     pub(super) fn writes_message(&self) -> bool {
         let write = self.decision.write.as_ref();
         write.is_some_and(|write| !write.urgent)
     }
 }
 
-/// A write, and whether the gangs that it is for have started.
+/// A write for gangs.
 struct PlannedWrite {
     what: WriteTarget,
     has_started: bool,
 }
 
-/// What came of a task.
+/// The outcome of a task.
 pub(super) struct Outcome {
     pub(super) key: Key,
-    /// The PodGroups that there are now.
+    /// The PodGroups that exist now.
     pub(super) groups: Vec<(String, Option<GroupPolicy>)>,
-    /// A message was not written, because another client has written the status in between.
+    /// Set if a message was not written because another client wrote the status in between.
     pub(super) held_up: bool,
-    /// At least one write hit a conflict and must be retried from a fresh decision.
+    /// Set if at least one write hit a conflict. It is retried after a new decision.
     pub(super) conflicted: bool,
     pub(super) worked: Vec<WriteTarget>,
     pub(super) failures: Vec<Failure>,
@@ -66,7 +66,7 @@ impl Outcome {
         }
     }
 
-    /// Takes in how a write has ended.
+    /// Records the result of a write.
     fn note(&mut self, jobset: &JobSet, write: PlannedWrite, result: Result<(), GangWriteError>) {
         let PlannedWrite { what, has_started } = write;
         match result {
@@ -87,7 +87,7 @@ impl Outcome {
     }
 }
 
-/// Does what is to be done about one JobSet.
+/// Carries out a task.
 pub(super) async fn carry_out(writer: &Writer, task: Task) -> Outcome {
     let writes_message = task.writes_message();
     let Task {
@@ -160,19 +160,19 @@ pub(super) async fn carry_out(writer: &Writer, task: Task) -> Outcome {
     done
 }
 
-/// True: the write changes only gangs that have started.
+/// True if the write changes only gangs that have started.
 fn only_started(jobset: &JobSet, write: &Write) -> bool {
     let before = gangs(jobset);
     let mut changed = write.gangs.iter().filter(|gang| !before.contains(gang));
     changed.all(|gang| gang.phase == GangPhase::Scheduled)
 }
 
-/// True: the gang has started, so kube-scheduler is to bind its pods one by one.
+/// True if the gang has started, so that kube-scheduler binds its pods one by one.
 fn is_of_started(group: &PodGroupRef) -> bool {
     group.policy == GroupPolicy::Basic
 }
 
-/// True: a gang has started, and its pods may be those that keep their gates.
+/// True if a gang has started. Its pods may be those that still have gates.
 fn any_started(jobset: &JobSet) -> bool {
     let restarts = jobset.restarts();
     let mut gangs = gangs(jobset).iter();

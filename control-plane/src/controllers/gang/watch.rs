@@ -13,19 +13,19 @@ use super::cluster::Cluster;
 use super::lean_objects::{SeenNode, SeenPod};
 use crate::k8s::watch::follow::{Health, patient};
 
-/// Objects that are listed at once.
+/// Objects in one page of a list.
 const PAGE: u32 = 500;
 
 /// What the watches show. Clones share it.
 #[derive(Clone, Default)]
 pub(super) struct Watched {
     cluster: Arc<Mutex<Cluster>>,
-    /// Something has changed.
+    /// Notified of each change.
     pub(super) changed: Arc<Notify>,
 }
 
 impl Watched {
-    /// Starts the watches, as tasks of `tasks` that end with `end`.
+    /// Starts the watches as tasks of `tasks`. They end with `end`.
     pub(super) fn start(&self, client: &Client, tasks: &mut JoinSet<()>, end: &CancellationToken) {
         let config = || watcher::Config::default().page_size(PAGE);
         let nodes = patient(watcher(Api::<SeenNode>::all(client.clone()), config()));
@@ -40,7 +40,7 @@ impl Watched {
         );
     }
 
-    /// Reads the cluster, or changes what is known of it.
+    /// Reads or updates the cluster.
     pub(super) fn with<T>(&self, act: impl FnOnce(&mut Cluster) -> T) -> T {
         // Nothing under this lock can leave it half-changed, so a panic elsewhere does not make it
         // unusable.

@@ -1,9 +1,9 @@
-//! Failed writes for gangs, and what users are told of them.
+//! Failed writes for gangs, and the events about them.
 //!
-//! Promises: failures are retried with growing pauses of at most half a minute. The user is told
-//! the reason once, and not of a short failure. Conflicts back off too, but are not reported. A
-//! failure is forgotten when the same write succeeds, not when another one does, and not because it
-//! was not due for a while.
+//! Promises: failures are retried with growing pauses of at most half a minute. A lasting failure
+//! causes one event, a short one none. Conflicts back off too, but cause no event. A failure is
+//! forgotten when the same write succeeds, not when another one does, and not because it was not
+//! due for a while.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -22,9 +22,9 @@ mod tests;
 
 /// The longest wait after failures of one JobSet's writes.
 const LONGEST: Duration = Duration::from_secs(30);
-/// The user is told of a failure that lasts longer than this: a restarted API server is mostly back
-/// by then.
-const TELL_AFTER: Duration = Duration::from_secs(15);
+/// A failure that lasts longer than this causes an event. A restarted API server is usually back by
+/// then.
+const REPORT_AFTER: Duration = Duration::from_secs(15);
 /// A failure this long after the last one begins a new streak.
 const APART: Duration = Duration::from_secs(5 * 60);
 /// A conflict this long after the last pause begins a new streak.
@@ -34,7 +34,7 @@ const NOT_STARTED: &str = "GangNotStarted";
 /// Event reason: a gang runs, but a write for it failed, such as the gate of an optional worker.
 const NOT_UPDATED: &str = "GangNotUpdated";
 
-/// Failures by JobSet. Nothing is written for these JobSets for a while.
+/// Failures by JobSet. Writes for these JobSets pause for a while.
 #[derive(Default)]
 pub(super) struct WriteFailures {
     by_jobset: HashMap<ObjectRef<JobSet>, JobSetFailures>,
@@ -56,9 +56,9 @@ pub(super) enum WriteTarget {
 pub(super) struct Failure {
     /// What was to be written.
     pub(super) what: WriteTarget,
-    /// True: the gangs have started.
+    /// Set once the gangs have started.
     pub(super) has_started: bool,
-    /// What the user is told.
+    /// The text of the event.
     pub(super) message: String,
 }
 
@@ -83,7 +83,7 @@ struct FailureStreak {
     last: Instant,
     until: Instant,
     /// The last event's reason, and its time.
-    told: Option<(&'static str, Instant)>,
+    last_event: Option<(&'static str, Instant)>,
 }
 
 impl FailureStreak {
@@ -93,7 +93,7 @@ impl FailureStreak {
             since: now,
             last: now,
             until: now,
-            told: None,
+            last_event: None,
         }
     }
 
@@ -107,20 +107,20 @@ impl FailureStreak {
         self.until = now + delay(self.count).min(LONGEST);
     }
 
-    /// True: the user is to be told for this reason now. A different message of the API server is
-    /// no news.
-    fn is_news(&mut self, reason: &'static str, now: Instant) -> bool {
-        let known = |(told, at): (&str, Instant)| told == reason && now.duration_since(at) < AGAIN;
-        let is_news = now.duration_since(self.since) >= TELL_AFTER && !self.told.is_some_and(known);
-        if is_news {
-            self.told = Some((reason, now));
+    /// True if an event with this reason is due. A different message of the API server does not
+    /// count as another failure.
+    fn is_due(&mut self, reason: &'static str, now: Instant) -> bool {
+        let known = |(last, at): (&str, Instant)| last == reason && now.duration_since(at) < AGAIN;
+        let is_due = now.duration_since(self.since) >= REPORT_AFTER && !self.last_event.is_some_and(known);
+        if is_due {
+            self.last_event = Some((reason, now));
         }
-        is_news
+        is_due
     }
 }
 
 impl JobSetFailures {
-    /// The times until which nothing is written.
+    /// The times until which writes pause.
     fn waits(&self) -> impl Iterator<Item = Instant> {
         let write_failures = self.by_what.values().map(|streak| streak.until);
         write_failures.chain(self.conflicts.until)
@@ -128,15 +128,15 @@ impl JobSetFailures {
 }
 
 impl WriteFailures {
-    /// True: nothing may be written for the JobSet now.
+    /// True if writes for the JobSet pause now.
     pub(super) fn keeps_off(&self, object: &ObjectRef<JobSet>) -> bool {
         let now = Instant::now();
         let of_jobset = self.by_jobset.get(object);
         of_jobset.is_some_and(|all| all.waits().any(|until| until > now))
     }
 
-    /// A task for this JobSet has ended with a conflict. The first conflict is retried at once;
-    /// each further one in a row doubles the wait, up to a second.
+    /// Records a conflict. The first one is retried at once. Each further one in a row doubles the
+    /// wait, up to a second.
     pub(super) fn conflicted(&mut self, object: &ObjectRef<JobSet>) {
         let conflicts = &mut self.by_jobset.entry(object.clone()).or_default().conflicts;
         if conflicts.until.is_some_and(|until| until.elapsed() > IN_A_ROW) {
@@ -146,7 +146,7 @@ impl WriteFailures {
         conflicts.until = Some(Instant::now() + rest(conflicts.count));
     }
 
-    /// A task for this JobSet has ended without a conflict.
+    /// Records that a task has ended without a conflict.
     pub(super) fn settled(&mut self, object: &ObjectRef<JobSet>) {
         if let Some(all) = self.by_jobset.get_mut(object) {
             all.conflicts = Conflicts::default();
@@ -154,7 +154,7 @@ impl WriteFailures {
         }
     }
 
-    /// Counts a failure. Returns an event if the user is to be told.
+    /// Counts a failure. Returns an event if one is due.
     pub(super) fn add(&mut self, jobset: &JobSet, failure: Failure) -> Option<Event> {
         let now = Instant::now();
         let all = self.by_jobset.entry(ObjectRef::from_obj(jobset)).or_default();
@@ -178,14 +178,14 @@ impl WriteFailures {
         } else {
             NOT_STARTED
         };
-        streak.is_news(reason, now).then(|| Event {
+        streak.is_due(reason, now).then(|| Event {
             severity: Severity::Warning,
             reason: reason.to_owned(),
             message: failure.message,
         })
     }
 
-    /// This write has succeeded.
+    /// Records that this write has succeeded.
     pub(super) fn worked(&mut self, object: &ObjectRef<JobSet>, what: &WriteTarget) {
         if let Some(all) = self.by_jobset.get_mut(object) {
             all.by_what.remove(what);
@@ -200,7 +200,7 @@ impl WriteFailures {
         }
     }
 
-    /// The JobSet is gone.
+    /// Forgets a JobSet that is gone.
     pub(super) fn forget(&mut self, object: &ObjectRef<JobSet>) {
         self.by_jobset.remove(object);
     }

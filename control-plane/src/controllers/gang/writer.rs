@@ -28,18 +28,18 @@ const AT_ONCE: usize = 50;
 /// Why a write failed.
 #[derive(Debug, Error)]
 pub(super) enum GangWriteError {
-    /// Another client wrote in between: decide again on what is there now.
+    /// Another client wrote in between. A new decision is due.
     #[error("the JobSet has changed")]
     Conflict,
-    /// The API server has dropped what it does not know.
+    /// The API server has dropped fields that it does not know.
     #[error("the API server drops status.gangs: install Lockstep's CustomResourceDefinition of JobSets")]
     Pruned,
-    /// The API server did not answer, or refused.
+    /// The API server did not answer, or refused the request.
     #[error("{what}: {}", error_message(error))]
     Api {
-        /// What was to be written.
+        /// The object to write.
         what: String,
-        /// What it said.
+        /// The API server's error.
         error: kube::Error,
     },
 }
@@ -52,14 +52,14 @@ pub(super) struct Writer {
     pub(super) pod_groups: PodGroups,
     pub(super) metrics: Arc<Metrics>,
     pub(super) gangs: GangMetrics,
-    pub(super) news: Queue,
+    pub(super) queue: Queue,
 }
 
 impl Writer {
-    /// Writes `status.gangs` on top of exactly `known`, then reports what has happened.
+    /// Writes `status.gangs` on top of exactly `known`, then publishes events.
     ///
     /// # Errors
-    /// [`GangWriteError`]. After a conflict `Stores` shows the JobSet as it is now.
+    /// [`GangWriteError`]. After a conflict `Stores` holds the current JobSet.
     pub(super) async fn write(&self, known: &JobSet, write: Write) -> Result<(), GangWriteError> {
         let api: Api<JobSet> = Api::namespaced(self.client.clone(), known.ns());
         let what = || format!("status of JobSet {}/{}", known.ns(), known.name());
@@ -77,7 +77,7 @@ impl Writer {
                     return Err(GangWriteError::Pruned);
                 }
                 for announcement in &write.announcements {
-                    self.tell(&jobset, announcement);
+                    self.announce(&jobset, announcement);
                 }
                 Ok(())
             }
@@ -95,8 +95,8 @@ impl Writer {
     /// Removes the gate from pods, wave by wave.
     ///
     /// # Errors
-    /// The error of the first pod that keeps its gate. The other pods of its wave have been tried,
-    /// and no pod of a later wave.
+    /// The error of the first pod that keeps its gate. The other pods of its wave were tried, those
+    /// of later waves were not.
     pub(super) async fn ungate(
         &self,
         jobset: &ObjectRef<JobSet>,
@@ -137,7 +137,7 @@ impl Writer {
     /// Deletes an earlier PodGroup.
     ///
     /// # Errors
-    /// What the API server says, except that there is none.
+    /// What the API server returns, except that it does not exist.
     pub(super) async fn discard(&self, jobset: &JobSet, name: &str) -> Result<(), GangWriteError> {
         let discarded = groups::discard(&self.client, &self.metrics, jobset, name).await;
         discarded.map_err(|error| GangWriteError::Api {
@@ -146,11 +146,11 @@ impl Writer {
         })
     }
 
-    /// Creates the PodGroup of a gang. Returns its policy, if that is known.
+    /// Creates the PodGroup of a gang. Returns its policy, if it is known.
     ///
     /// # Errors
-    /// What the API server says, except that there is one already. If it seems to serve no
-    /// PodGroups, it is asked again what it serves.
+    /// What the API server returns, except that it exists already. If it seems not to serve
+    /// PodGroups, [`PodGroups`] asks it again.
     pub(super) async fn make(
         &self,
         jobset: &JobSet,
@@ -166,7 +166,7 @@ impl Writer {
         })
     }
 
-    fn tell(&self, jobset: &JobSet, announcement: &Announcement) {
+    fn announce(&self, jobset: &JobSet, announcement: &Announcement) {
         let Announcement {
             gang,
             backend,
@@ -192,7 +192,7 @@ impl Writer {
             reason: reason.to_owned(),
             message: announcement.told(jobset),
         };
-        self.news.add(events::regarding(jobset), event);
+        self.queue.add(events::regarding(jobset), event);
     }
 }
 
@@ -204,8 +204,8 @@ fn status_patch(known: &JobSet, gangs: &[GangStatus]) -> Value {
     })
 }
 
-/// The strategic merge patch of a pod. Gates are merged by name, so it changes nothing if the gate
-/// is gone already.
+/// The strategic merge patch of a pod. Gates are merged by name, so the patch changes nothing if
+/// the gate is already gone.
 fn gate_patch(pod: &PodRef) -> Value {
     json!({
         "metadata": {"uid": pod.uid},

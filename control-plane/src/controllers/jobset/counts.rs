@@ -1,9 +1,9 @@
-//! Holds back statuses that differ from the present one only in counts of Jobs, so that many
+//! Holds back statuses that differ from the current one only in counts of Jobs, so that many
 //! changes of many Jobs cause few writes.
 //!
-//! Promises: such a status is written at most [`HELD`] after the first look that wanted it. Any
-//! other status (a condition, a restart, an end, an event) is written at once, with the counts of
-//! that moment. No decision depends on these counts, so none is delayed.
+//! Promises: such a status is written at most [`HELD`] after it was first wanted. Any other status
+//! (a condition, a restart, an end, an event) is written at once, with the current counts. No
+//! decision depends on these counts, so none is delayed.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,7 +17,7 @@ use tokio::time::Instant;
 /// How long counts may be out of date.
 pub(super) const HELD: Duration = Duration::from_millis(200);
 
-/// Since when JobSets have had other counts than their status says.
+/// Since when the status of a JobSet has had outdated counts.
 #[derive(Default)]
 pub(super) struct Counts {
     since: Mutex<HashMap<ObjectRef<JobSet>, Instant>>,
@@ -28,7 +28,7 @@ impl Counts {
         self.since.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Removes the status from the plan if it has to wait, and returns for how long.
+    /// Removes the status from the plan if it has to wait. Returns for how long.
     pub(super) fn hold_back(
         &self,
         key: &ObjectRef<JobSet>,
@@ -55,7 +55,7 @@ impl Counts {
         Some(left)
     }
 
-    /// The JobSet is gone.
+    /// Forgets a JobSet that is gone.
     pub(super) fn forget(&self, key: &ObjectRef<JobSet>) {
         self.locked().remove(key);
     }
@@ -83,8 +83,8 @@ fn differ_in_counts(before: Option<&JobSetStatus>, after: &JobSetStatus) -> bool
     before
         .replicated_jobs_status
         .clone_from(&after.replicated_jobs_status);
-    // This is more than a count, too, but a Job that is removed in between stays visible until the
-    // write.
+    // This is also more than a count, but a Job that is removed stays visible until this is
+    // written.
     before.completed_jobs.clone_from(&after.completed_jobs);
     same_restarts && before == *after
 }
@@ -174,7 +174,7 @@ mod tests {
             let mut kept = whole.clone();
             assert_eq!(counts.hold_back(&key(), &jobset, &mut kept), None, "{whole:?}");
             assert_eq!(kept, whole);
-            // And nothing of the wait is left.
+            // The wait starts from zero again.
             let again = counts.hold_back(&key(), &jobset, &mut plan(counted(0)));
             assert_eq!(again, Some(HELD));
         }

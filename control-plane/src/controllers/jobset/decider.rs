@@ -1,9 +1,9 @@
-//! Decides on JobSets. Large ones are decided on away from the thread of all others.
+//! Decides on JobSets. Decisions on large ones run on threads of their own.
 //!
-//! Promises: [`AT_ONCE`] large JobSets are decided on at a time, so that other work has cores.
-//! [`WAITING`] more may wait, so that most reconciles are free for other JobSets. A namespace has
-//! at most half of these. Patterns are compiled once for each spec, and those of the last [`KEPT`]
-//! specs are kept.
+//! Promises: at most [`AT_ONCE`] large JobSets are decided on at a time, so that other work has
+//! cores. At most [`WAITING`] more wait, so that most reconciles are free for other JobSets. A
+//! namespace has at most half of these places. Patterns are compiled once for each spec, and those
+//! of the last [`KEPT`] specs are kept.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,20 +27,20 @@ use crate::k8s::watch::light::light;
 #[cfg(test)]
 mod tests;
 
-/// Large JobSets at a time.
+/// Large JobSets that are decided on at a time.
 const AT_ONCE: u32 = 2;
-/// JobSets that may wait. Any other is looked at later.
+/// Large JobSets that may wait. Any other is tried again after [`LATER`].
 const WAITING: u32 = 8;
-/// Large JobSets of one namespace, under way and waiting.
+/// Large JobSets of one namespace, in progress and waiting.
 const OF_ONE: u32 = (AT_ONCE + WAITING) / 2;
-/// How much later.
+/// When a JobSet without a place is tried again.
 const LATER: Duration = Duration::from_millis(200);
-/// How much later a JobSet is looked at again if not all of it is seen.
+/// When a JobSet is tried again if some of its Jobs are not cached.
 pub(super) const IN_PART: Duration = Duration::from_secs(60);
-/// Bytes of a JobSet and its Jobs that may be read while all others wait: some hundred Jobs, in one
-/// or two milliseconds.
+/// The most bytes of a JobSet and its Jobs that are read while all others wait: a few hundred Jobs,
+/// in one or two milliseconds.
 const LARGE: usize = 256 << 10;
-/// Specs whose patterns are kept: 16 MiB if each takes its maximum.
+/// Specs whose patterns are kept: 16 MiB if each has the maximum size.
 const KEPT: usize = 32;
 
 /// What a decision takes into account besides the JobSet's key.
@@ -51,7 +51,7 @@ pub(super) struct DecisionInput {
     pub(super) is_attended: bool,
 }
 
-/// The size of a JobSet that may take long.
+/// The size of a JobSet whose decision may take long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Size {
     Large,
@@ -59,24 +59,24 @@ enum Size {
     Huge,
 }
 
-/// The result of a look at a JobSet.
+/// The result of trying to decide on a JobSet.
 pub(super) enum Decision {
     /// A decision.
     Decided(Box<Decided>),
-    /// There is no such JobSet, or the process ends.
+    /// There is no such JobSet, or the process is shutting down.
     Gone,
-    /// None: too many JobSets wait. Try again after this time.
+    /// No decision: too many JobSets wait. Try again after this time.
     Busy(Duration),
-    /// None: some of its Jobs are not seen.
+    /// No decision: some of its Jobs are not cached.
     InPart,
 }
 
-/// What was seen, and decided. It is kept while the API server is asked, so it has only the parts
-/// of a large JobSet that this needs.
+/// What was observed and decided. It is kept during the requests that follow, so it has only the
+/// parts of a large JobSet that these need.
 pub(super) struct Decided {
     /// Light.
     pub(super) jobset: JobSet,
-    /// Some of what was seen is not confirmed by the watch yet.
+    /// Set if the watch does not yet confirm all that was observed.
     pub(super) unconfirmed: bool,
     /// Without the Jobs to create.
     pub(super) plan: Plan,
@@ -93,7 +93,7 @@ impl DecisionInput {
     }
 }
 
-/// Looks at JobSets, and decides on them.
+/// Decides on JobSets, with limits for large ones.
 pub(super) struct Decider {
     turns: Semaphore,
     line: Turns,
@@ -111,7 +111,7 @@ impl Default for Decider {
 }
 
 impl Decider {
-    /// Looks at a JobSet and decides.
+    /// Observes a JobSet and decides.
     pub(super) async fn decide(&self, key: &ObjectRef<JobSet>, look: DecisionInput) -> Decision {
         if look.stores.is_seen_in_part(key) {
             return Decision::InPart;
@@ -137,7 +137,7 @@ impl Decider {
         let Some((observed, unconfirmed)) = look.observe(key) else {
             return Decision::Gone;
         };
-        // Some Jobs may have been left out in between.
+        // Some Jobs may have been left out of the cache in between.
         if look.stores.is_seen_in_part(key) {
             return Decision::InPart;
         }
@@ -161,7 +161,7 @@ impl Decider {
         let Some(_place) = self.line.try_take(namespace, 1) else {
             return Decision::Busy(LATER);
         };
-        // First, because other JobSets need the turns.
+        // This comes first, because other JobSets need the turns.
         let _alone = huge_lock::turn_if(size == Size::Huge).await;
         let turns = match size {
             Size::Large => 1,
@@ -183,7 +183,7 @@ fn decided(mut observed: Observed, unconfirmed: bool, patterns: &KeptPatterns) -
         observed.patterns = Some(patterns.of(&observed.jobset));
     }
     let mut plan = plan(&observed);
-    // One after the other: each may take many times the memory of its text.
+    // They are serialized one by one, because each may take many times the memory of its text.
     let new_jobs = std::mem::take(&mut plan.create_jobs);
     let new_jobs = new_jobs.into_iter().map(|job| NewJob::of(&job)).collect();
     Decided {
@@ -197,12 +197,12 @@ fn decided(mut observed: Observed, unconfirmed: bool, patterns: &KeptPatterns) -
 /// Identifies a spec: the JobSet's UID and generation.
 type Spec = (String, Option<i64>);
 
-/// Patterns that were compiled last, the latest at the end.
+/// The patterns that were compiled last, the latest at the end.
 #[derive(Default)]
 struct KeptPatterns(Mutex<VecDeque<(Spec, Arc<Patterns>)>>);
 
 impl KeptPatterns {
-    /// The patterns of a JobSet. They are compiled if they are not kept.
+    /// The patterns of a JobSet. They are compiled unless they are kept.
     fn of(&self, jobset: &JobSet) -> Arc<Patterns> {
         let spec = (jobset.uid_str().to_owned(), jobset.metadata.generation);
         let locked = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -210,7 +210,7 @@ impl KeptPatterns {
         if let Some((_, patterns)) = known {
             return patterns;
         }
-        // Without the lock, so that others need not wait.
+        // They are compiled without the lock, so that others need not wait.
         let patterns = Arc::new(Patterns::of(jobset));
         let mut kept = locked();
         kept.retain(|(of, _)| of.0 != spec.0);

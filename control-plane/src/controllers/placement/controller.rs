@@ -1,9 +1,9 @@
 //! Evicts followers that are not in the domain of their leader pod. Only the leading replica does
 //! this.
 //!
-//! Promises: one task at a time looks at a Job. Failures are retried with growing pauses while the
-//! Job has pods. A shutdown lets work under way finish. No pod is evicted on an answer that may be
-//! out of date.
+//! Promises: a Job is checked by one task at a time. Failures are retried with growing pauses while
+//! the Job has pods. A shutdown lets work in progress finish. No pod is evicted because of an
+//! answer that may be outdated.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use crate::k8s::watch::members::{JobRef, Members};
 use crate::k8s::watch::notify::Notified;
 use crate::telemetry::metrics::Metrics;
 
-/// Jobs that are looked at at the same time.
+/// Jobs that are checked at the same time.
 const AT_ONCE: usize = 16;
 
 /// Why the misplaced pods of a Job could not be evicted.
@@ -44,27 +44,27 @@ pub struct Controller {
 #[derive(Default)]
 struct Failures {
     in_a_row: u32,
-    /// True: a retry is due already.
+    /// Set while a retry is scheduled.
     waiting: bool,
 }
 
 impl Controller {
-    /// A controller that shares what `placement` knows.
+    /// A controller that shares the caches of `placement`.
     #[must_use]
     pub fn new(placement: Placement, metrics: Arc<Metrics>) -> Self {
         Self { placement, metrics }
     }
 
-    /// Looks at the Jobs that `changes` names until `shutdown` is cancelled, then finishes what is
-    /// under way.
+    /// Checks the Jobs that `changes` names until `shutdown` is cancelled, then finishes work in
+    /// progress.
     pub async fn run(self, mut changes: Notified<JobRef>, shutdown: CancellationToken) {
-        let (mut looks, mut waits) = (FuturesUnordered::new(), FuturesUnordered::new());
+        let (mut checks, mut waits) = (FuturesUnordered::new(), FuturesUnordered::new());
         let (mut busy, mut again) = (HashSet::new(), HashSet::new());
         let mut failures: HashMap<JobRef, Failures> = HashMap::new();
         loop {
             let job = tokio::select! {
                 () = shutdown.cancelled() => break,
-                Some((job, result)) = looks.next() => {
+                Some((job, result)) = checks.next() => {
                     busy.remove(&job);
                     match result {
                         Ok(()) => drop(failures.remove(&job)),
@@ -89,21 +89,21 @@ impl Controller {
                     }
                     job
                 }
-                job = changes.next(), if looks.len() < AT_ONCE => match job {
+                job = changes.next(), if checks.len() < AT_ONCE => match job {
                     Some(job) => job,
                     None => break,
                 },
             };
             if busy.insert(job.clone()) {
-                looks.push(self.look(job));
+                checks.push(self.check(job));
             } else {
                 again.insert(job);
             }
         }
-        while looks.next().await.is_some() {}
+        while checks.next().await.is_some() {}
     }
 
-    async fn look(&self, job: JobRef) -> (JobRef, Result<(), EnforceError>) {
+    async fn check(&self, job: JobRef) -> (JobRef, Result<(), EnforceError>) {
         let result = self.enforce(&job).await;
         (job, result)
     }
@@ -167,7 +167,7 @@ fn log(job: &JobRef, error: &EnforceError, delay: Duration) {
     match error {
         // Nodes come and go. No pod is evicted while the domain of its leader is unknown.
         EnforceError::Domain(error) => {
-            tracing::debug!(namespace = job.namespace(), %job, %error, ?delay, "domain of the leader unknown, will look again");
+            tracing::debug!(namespace = job.namespace(), %job, %error, ?delay, "domain of the leader unknown, will check again");
         }
         EnforceError::Evict(error) => {
             tracing::warn!(namespace = job.namespace(), %job, %error, ?delay, "pods not evicted, will retry")

@@ -10,7 +10,7 @@ use thiserror::Error;
 
 /// Answers that are remembered.
 const REMEMBERED: u64 = 1024;
-/// How long an answer is believed. Nodes hardly ever move between racks, but can be recreated under
+/// How long an answer is valid. Nodes hardly ever move between racks, but can be recreated under
 /// the same name.
 const BELIEVED: Duration = Duration::from_secs(10);
 
@@ -20,15 +20,15 @@ pub enum DomainError {
     /// The node has no such label.
     #[error("node does not have topology label: {0}")]
     NoLabel(String),
-    /// There is no such node, for now or for good.
+    /// There is no such node, at least for now.
     #[error("nodes {0:?} not found")]
     NoNode(String),
-    /// The API server did not answer, or refused.
+    /// The API server did not answer, or refused the request.
     #[error("node {node}: {error}")]
     Api {
         /// The node.
         node: String,
-        /// What the API server said.
+        /// The API server's error.
         error: kube::Error,
     },
 }
@@ -39,8 +39,8 @@ struct Key {
     topology: String,
 }
 
-/// Reads the labels of nodes, and remembers them for a while: all followers of a leader come at
-/// once.
+/// Reads the labels of nodes, and caches them for a while, because all followers of a leader come
+/// at once.
 #[derive(Clone)]
 pub(super) struct Domains {
     nodes: Api<Node>,
@@ -64,7 +64,7 @@ impl Domains {
         self.known.try_get_with(key, self.ask(node, topology)).await
     }
 
-    /// The value that the label has now.
+    /// The current value of the label, not a cached one.
     pub(super) async fn now(&self, node: &str, topology: &str) -> Result<Arc<str>, Arc<DomainError>> {
         self.known.invalidate(&key(node, topology)).await;
         self.of(node, topology).await

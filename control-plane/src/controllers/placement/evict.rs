@@ -9,10 +9,10 @@ use serde_json::json;
 
 use crate::telemetry::metrics::Metrics;
 
-/// Pods of one Job that are written at the same time, as upstream has it.
+/// Pods of one Job that are written at the same time, as in upstream.
 const AT_ONCE: usize = 50;
 
-/// Marks and deletes pods. Returns those that are done, and the first error of the others.
+/// Marks and deletes pods. Returns the evicted pods, and the first error of the others.
 pub(super) async fn evict(
     client: &Client,
     metrics: &Metrics,
@@ -78,7 +78,8 @@ async fn one(api: &Api<Pod>, metrics: &Metrics, namespace: &str, pod: &Member) -
     }
 }
 
-/// Another pod of this name is a conflict, not gone: the watch shows it by the next attempt.
+/// Another pod of this name is a conflict and does not count as gone: the watch shows it by the
+/// next attempt.
 fn is_gone(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404)
 }

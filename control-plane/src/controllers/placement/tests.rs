@@ -134,7 +134,7 @@ async fn a_follower_finds_a_leader_that_the_watch_does_not_show_yet() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_look_that_is_not_answered_ends_and_lets_the_next_one_ask() {
+async fn a_search_without_an_answer_ends_and_frees_its_turn() {
     let silent = tower::service_fn(|_: http::Request<kube::client::Body>| {
         std::future::pending::<Result<http::Response<kube::client::Body>, std::convert::Infallible>>()
     });
@@ -193,7 +193,7 @@ async fn a_follower_is_refused_until_its_leader_is_scheduled() {
 }
 
 #[tokio::test]
-async fn a_leader_that_is_going_has_ended_or_is_of_an_earlier_job_is_not_followed() {
+async fn a_leader_that_is_deleted_has_ended_or_belongs_to_an_earlier_job_is_not_followed() {
     let earlier = with(
         on(pod("0", "b"), "n1"),
         "/metadata/ownerReferences/0/uid",
@@ -225,7 +225,7 @@ fn mutated_spec(follower: &Value) -> Option<Option<k8s_openapi::api::core::v1::P
 }
 
 #[tokio::test]
-async fn a_node_that_does_not_name_its_domain_is_said_to_be_the_reason() {
+async fn a_refusal_names_the_node_without_a_domain() {
     let leader = on(pod("0", "a"), "n1");
     let api = Api::default().node("n1", json!({"disk": "ssd"}));
     let error = placement(&api, std::slice::from_ref(&leader))

@@ -25,17 +25,17 @@ use crate::k8s::apply::{error_message, is_status};
 /// Why an object could not be reconciled.
 #[derive(Debug, Error)]
 pub(super) enum RayError {
-    /// Another client has written in between, or the watch lags: the next decision takes it into
+    /// Another client wrote in between, or the watch lags. The next decision takes that into
     /// account.
-    #[error("{0} has changed meanwhile")]
+    #[error("{0} has changed since it was read")]
     Conflict(String),
-    /// Ray's dashboard did not take a job.
+    /// Ray's dashboard did not accept a job.
     #[error("the dashboard: {0}")]
     Dashboard(String),
-    /// Ray's dashboard will never take the job.
+    /// Ray's dashboard will never accept the job.
     #[error("the dashboard: {0}")]
     Refused(String),
-    /// The API server refused to create an object: by a quota, a policy, or for lack of a
+    /// The API server refused to create an object, because of a quota, a policy, or a missing
     /// permission.
     #[error("{what} cannot be created: {}", error_message(error))]
     Create {
@@ -43,7 +43,7 @@ pub(super) enum RayError {
         kind: String,
         /// Its kind and name.
         what: String,
-        /// What the API server said.
+        /// The API server's error.
         error: kube::Error,
     },
     /// The API server, or a webhook, refused to change an object.
@@ -53,15 +53,15 @@ pub(super) enum RayError {
         kind: String,
         /// Its kind and name.
         what: String,
-        /// What the API server said.
+        /// The API server's error.
         error: kube::Error,
     },
-    /// The API server did not answer, or refused.
+    /// The API server did not answer, or refused the request.
     #[error("{what}: {error}")]
     Api {
-        /// What was to be read or written.
+        /// The object of the request.
         what: String,
-        /// What it said.
+        /// The API server's error.
         error: kube::Error,
     },
 }
@@ -116,7 +116,7 @@ where
     )
 }
 
-/// Reads an object, not from a watch.
+/// Reads an object from the API server, not from a watch.
 pub(super) async fn get<K>(client: &Client, namespace: &str, name: &str) -> Result<Option<Arc<K>>, RayError>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + Debug,
@@ -133,13 +133,13 @@ fn collection<K: Resource<DynamicType = ()>>(meta: &ObjectMeta) -> Request {
     Request::new(K::url_path(&(), meta.namespace.as_deref()))
 }
 
-/// Sends an object, or a part of one. The answer is as long as the object, and is not parsed.
+/// Sends an object or a part of one. The answer is as long as the object, so it is not parsed.
 async fn send(client: &Client, request: Result<http::Request<Vec<u8>>, request::Error>) -> kube::Result<()> {
     let request = request.map_err(kube::Error::BuildRequest)?;
     client.request::<IgnoredAny>(request).await.map(drop)
 }
 
-/// An object to be written, as text: a large object takes far more memory when it is parsed.
+/// An object to write, as text, because a parsed object takes far more memory.
 pub(super) struct Text {
     kind: String,
     /// Its kind and name.
@@ -164,7 +164,7 @@ impl Text {
     }
 }
 
-/// Creates an object. One that exists already is a conflict: the watch shows it soon.
+/// Creates an object. One that exists already is a conflict, and the watch shows it soon.
 pub(super) async fn create(client: &Client, text: Text) -> Result<(), RayError> {
     let Text { kind, what, .. } = text;
     let request = |body| text.collection.create(&PostParams::default(), body);
@@ -175,7 +175,7 @@ pub(super) async fn create(client: &Client, text: Text) -> Result<(), RayError> 
     })
 }
 
-/// Replaces an object, on top of exactly the version that it was made from. If the object is gone,
+/// Replaces an object on top of exactly the version that it was made from. If the object is gone,
 /// the caller decides again.
 pub(super) async fn replace(client: &Client, text: Text) -> Result<(), RayError> {
     let Text { kind, what, .. } = text;
@@ -189,7 +189,7 @@ pub(super) async fn replace(client: &Client, text: Text) -> Result<(), RayError>
     })
 }
 
-/// Sends a whole object, and logs what was done to it.
+/// Sends a whole object, and logs the write.
 async fn write(
     client: &Client,
     what: &str,
@@ -202,8 +202,8 @@ async fn write(
     Ok(())
 }
 
-/// Writes the status of an object with this metadata, on top of exactly its version. An object that
-/// is gone needs no status. The endpoint ignores the rest of the object.
+/// Writes the status of the object with this metadata, on top of exactly its version. An object
+/// that is gone needs no status. The endpoint ignores the rest of the object.
 pub(super) async fn write_status<K>(
     client: &Client,
     meta: &ObjectMeta,
@@ -232,7 +232,7 @@ where
     }
 }
 
-/// Deletes one object, after everything that belongs to it.
+/// Deletes an object, after all objects that belong to it.
 pub(super) async fn delete<K>(client: &Client, namespace: &str, object: &JobRef) -> Result<(), RayError>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + DeserializeOwned + Clone + Debug,
@@ -240,7 +240,7 @@ where
     delete_with::<K>(client, namespace, object, DeleteParams::foreground()).await
 }
 
-/// Deletes one submitter, after its pods or before.
+/// Deletes a submitter, before or after its pods.
 pub(super) async fn delete_submitter(
     client: &Client,
     namespace: &str,
@@ -279,21 +279,21 @@ where
     }
 }
 
-/// Requests a restart of all workers of a JobSet, once for each token.
+/// Requests a restart of all workers of a JobSet. A token takes effect once.
 pub(super) async fn request_restart(
     client: &Client,
     namespace: &str,
     jobset: &JobRef,
-    word: &str,
+    token: &str,
 ) -> Result<(), RayError> {
     let api: Api<JobSet> = Api::namespaced(client.clone(), namespace);
-    let patch = json!({"metadata": {"uid": jobset.uid, "annotations": {RESTART_REQUEST: word}}});
-    // The answer is not read, and metadata is the shortest one.
+    let patch = json!({"metadata": {"uid": jobset.uid, "annotations": {RESTART_REQUEST: token}}});
+    // The answer is not read, and metadata is the shortest.
     let patched = api
         .patch_metadata(&jobset.name, &PatchParams::default(), &Patch::Merge(patch))
         .await;
     patched.map_err(RayError::of(format!("JobSet {}", jobset.name)))?;
-    tracing::info!(jobset = jobset.name, word, "asked for a restart in place");
+    tracing::info!(jobset = jobset.name, token, "requested a restart in place");
     Ok(())
 }
 
@@ -333,7 +333,7 @@ pub(super) async fn set_finalizer(client: &Client, job: &RayJob, there: bool) ->
         "resourceVersion": job.metadata.resource_version,
         "finalizers": finalizers,
     }});
-    // Only of its metadata: the rest may be unreadable.
+    // The patch has only metadata, because the rest may be unreadable.
     let patched = api(client, job)
         .patch_metadata(job.name(), &PatchParams::default(), &Patch::Merge(patch))
         .await;

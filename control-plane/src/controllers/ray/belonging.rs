@@ -1,5 +1,5 @@
-//! What is kept of the Jobs of submitters and of the Services of heads, as text: only the fields
-//! that are read.
+//! The Jobs of submitters and the Services of heads as they are cached: as text, with only the
+//! fields that are needed.
 
 use std::marker::PhantomData;
 
@@ -19,19 +19,19 @@ use crate::k8s::watch::namespace_budget::Weighs;
 
 /// A kind of object that belongs to one of Ray's resources.
 pub(super) trait Belongs: Slim + Serialize {
-    /// The kind of what it belongs to.
+    /// The kind of its owner.
     type Owner;
     /// The object.
     type Object: Resource<DynamicType = ()>;
 
-    /// Name of what it belongs to, by its labels.
+    /// The name of its owner, from its labels.
     fn owner(&self) -> Option<&str>;
 
-    /// The object with only the fields that are read.
+    /// The object with only the fields that are needed.
     fn into_object(self) -> Self::Object;
 }
 
-/// Makes a wrapper an object of the kind that it wraps.
+/// Gives a wrapper the API kind that it wraps.
 macro_rules! wraps {
     ($wrapper:ident, $kind:ty) => {
         impl Resource for $wrapper {
@@ -119,7 +119,7 @@ pub(super) struct SeenService {
     spec: SeenServiceSpec,
 }
 
-/// The fields of a Service that its cluster determines, and its address.
+/// The fields of a Service that its cluster determines, and the address.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct SeenServiceSpec {
@@ -173,7 +173,7 @@ impl Belongs for HeadService {
     }
 }
 
-/// An object in a cache that belongs to one of Ray's resources. Reading it parses it.
+/// A cached object that belongs to one of Ray's resources. Reading it parses it.
 #[derive(Clone, Debug)]
 pub(super) struct Belonging<K> {
     name: Box<str>,
@@ -189,13 +189,13 @@ impl<K: Belongs> Belonging<K> {
             name: object.meta().name.as_deref().unwrap_or_default().into(),
             namespace: object.meta().namespace.as_deref().unwrap_or_default().into(),
             owner: object.owner().map(Into::into),
-            // Maps have strings for keys and numbers are finite: this cannot fail.
+            // This cannot fail: maps have strings for keys, and numbers are finite.
             text: serde_json::to_vec(object).unwrap_or_default().into(),
             kind: PhantomData,
         }
     }
 
-    /// Reads it.
+    /// Parses the object.
     pub(super) fn read(&self) -> Option<K::Object> {
         let Lean(object) = serde_json::from_slice::<Lean<K>>(&self.text).ok()?;
         Some(object.into_object())
@@ -206,7 +206,7 @@ impl<K: Belongs> Belonging<K>
 where
     Packed<K::Owner>: Resource<DynamicType = ()>,
 {
-    /// What it belongs to, by its labels.
+    /// Its owner, from its labels.
     pub(super) fn owner(&self) -> Option<ObjectRef<Packed<K::Owner>>> {
         Some(ObjectRef::new(self.owner.as_deref()?).within(&self.namespace))
     }
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_submitter_is_kept_what_tells_how_it_stands() {
+    fn a_submitter_is_kept_with_the_fields_that_show_its_state() {
         let labels = json!({keys::ORIGINATED_FROM_NAME: "train", keys::ORIGINATED_FROM_CRD: "RayJob"});
         let status = json!({"ready": 1, "active": 1, "terminating": 2,
             "conditions": [{"type": "Failed", "status": "True", "reason": "PodFailurePolicy"}]});
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_another_kind_has_made_belongs_to_no_rayjob() {
+    fn a_job_of_another_kind_belongs_to_no_rayjob() {
         let labels = json!({keys::ORIGINATED_FROM_NAME: "train", keys::ORIGINATED_FROM_CRD: "RayService"});
         let found: Belonging<Submitter> =
             kept(&json!({"metadata": {"name": "train", "namespace": "a", "labels": labels}}));
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_service_is_kept_what_it_is_compared_by() {
+    fn a_service_is_kept_with_the_fields_that_are_compared() {
         let metadata = json!({"name": "c-head-svc", "namespace": "a", "labels": {keys::CLUSTER: "c"}, "annotations": {"a": "b"}});
         let spec = json!({"type": "NodePort", "clusterIP": "10.0.0.1", "selector": {"a": "b"}, "sessionAffinity": "None",
             "ports": [{"name": "dashboard", "port": 8265, "protocol": "TCP", "targetPort": 8265}]});

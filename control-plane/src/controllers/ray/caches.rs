@@ -1,4 +1,4 @@
-//! What the watches of Ray's resources show, and the keys of what has changed.
+//! The caches of Ray's resources, and the keys of changed objects.
 
 use futures::future;
 use kube::runtime::reflector::{self, ObjectRef, Store};
@@ -24,7 +24,7 @@ pub(super) struct Caches {
     pub(super) submitters: Store<Belonging<Submitter>>,
 }
 
-/// The objects that each controller is to look at again.
+/// The keys of the objects that each controller has to reconcile again.
 pub(super) struct Changes {
     pub(super) clusters: Notified<ObjectRef<Packed<RayCluster>>>,
     pub(super) jobs: Notified<ObjectRef<Packed<RayJob>>>,
@@ -38,18 +38,18 @@ struct Notifiers {
     crons: Notifier<ObjectRef<Packed<RayCronJob>>>,
 }
 
-/// How the watches are made.
+/// The inputs of the watches.
 pub(super) struct Watches<'a> {
     pub(super) client: &'a Client,
-    /// Room for what the watches keep, by namespace.
+    /// The memory limits of the caches, by namespace.
     pub(super) rooms: &'a NamespaceBudgets,
-    /// Events on objects that cannot be read.
+    /// The queue of events about objects that cannot be read.
     pub(super) events: &'a Queue,
     pub(super) shutdown: &'a CancellationToken,
 }
 
 impl Watches<'_> {
-    /// Starts all of them, as tasks of `tasks` that end with `shutdown`.
+    /// Starts all watches as tasks of `tasks`. They end with `shutdown`.
     pub(super) fn start(&self, tasks: &mut JoinSet<()>) -> (Caches, Changes) {
         let (clusters, cluster_changes) = notify::channel();
         let (jobs, job_changes) = notify::channel();
@@ -152,9 +152,9 @@ impl Watches<'_> {
 }
 
 impl Caches {
-    /// Resolves once everything is listed that RayClusters and RayJobs are decided on.
+    /// Resolves once all objects are listed that decisions on RayClusters and RayJobs depend on.
     pub(super) async fn known(&self) {
-        // A watch that has ended lists nothing any more, and this process is about to end.
+        // A watch that has ended lists nothing more, and this process is about to end.
         let _ = future::join3(
             self.clusters.wait_until_ready(),
             self.submitters.wait_until_ready(),

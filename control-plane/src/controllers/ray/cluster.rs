@@ -21,7 +21,7 @@ use super::apply::{self, RayError, Text};
 use super::belonging::{Belonging, Belongs, HeadService};
 use super::kuberay::KubeRay;
 use super::packed::{LargeTurns, Packed};
-use super::retry_state::Ledger;
+use super::retry_state::RetryState;
 use super::turns::{NEXT_TURN, Turns};
 use crate::k8s::controller_loop::{self, Reconcile};
 use crate::k8s::huge_lock;
@@ -32,7 +32,7 @@ use crate::k8s::watch::{PackedJobSet, Stores, packed};
 
 type Key = ObjectRef<Packed<RayCluster>>;
 
-/// Looks at RayClusters and acts.
+/// Reconciles RayClusters.
 pub(super) struct Reconciler {
     pub(super) client: Client,
     pub(super) stores: Stores,
@@ -40,12 +40,12 @@ pub(super) struct Reconciler {
     pub(super) services: Store<Belonging<HeadService>>,
     pub(super) kuberay: Arc<KubeRay>,
     pub(super) large: LargeTurns,
-    /// Those that are worked on.
+    /// Limits how many are reconciled at once.
     pub(super) at_work: Turns,
-    pub(super) retry_state: Ledger<RayCluster>,
+    pub(super) retry_state: RetryState<RayCluster>,
 }
 
-/// The JobSet that was created for a cluster, under whatever name, without its spec.
+/// The JobSet that was created for a cluster, under any of its names, without the spec.
 pub(super) fn own_jobset(stores: &Stores, cluster: &RayCluster) -> Option<JobSet> {
     let names = names::jobsets(cluster.name());
     let mut found = names
@@ -54,8 +54,8 @@ pub(super) fn own_jobset(stores: &Stores, cluster: &RayCluster) -> Option<JobSet
     found.find(|jobset| is_controlled_by(&jobset.metadata, cluster.uid_str()))
 }
 
-/// The JobSet of a cluster without its spec: its own, or else the one with the name that it would
-/// get. Its own JobSet is also returned as it is cached.
+/// The JobSet of a cluster without the spec: its own one, or else the one with the name that its
+/// own would get. The own JobSet is also returned as cached.
 fn jobset_of(
     stores: &Stores,
     packed_cluster: &Packed<RayCluster>,
@@ -72,16 +72,16 @@ fn jobset_of(
     (key, jobset, None)
 }
 
-/// What is observed of a cluster. It holds the whole cluster and JobSet, which may be large, only
+/// An observation of a cluster. It holds the whole cluster and JobSet, which may be large, only
 /// during a decision.
 struct Observation {
     observed: ObservedCluster,
-    /// Its own JobSet.
+    /// The cluster's own JobSet.
     jobset: Option<Arc<PackedJobSet>>,
 }
 
 impl Observation {
-    /// Parses the cluster and its JobSet, decides, and drops them again. Large parts of the
+    /// Parses the cluster and its JobSet, decides, and drops them again. The large parts of the
     /// decision are text.
     ///
     /// # Errors
@@ -97,7 +97,7 @@ impl Observation {
             self.observed.jobset = Some(Arc::new(jobset));
         }
         self.observed.cluster = Arc::new(packed.read());
-        // It may have waited for others.
+        // The turn may have come late.
         self.observed.now = jiff::Timestamp::now();
         let decided = Decided::of(plan(&self.observed));
         self.observed.cluster = Arc::new(packed.without_spec());
@@ -127,8 +127,8 @@ impl Decided {
 }
 
 impl Reconciler {
-    /// Reconciles the clusters that `changes` names, and those of `jobsets`, until `shutdown`; then
-    /// finishes what is under way.
+    /// Reconciles the clusters that `changes` names, and those of `jobsets`, until `shutdown`. Then
+    /// it finishes work in progress.
     pub(super) async fn run(
         self,
         changes: Notified<Key>,
@@ -170,7 +170,7 @@ impl Reconciler {
         let namespace = cluster.ns();
         let (jobset, seen, kept) = jobset_of(&self.stores, packed, &cluster);
         let service = ObjectRef::new(&names::head_service(cluster.name())).within(namespace);
-        // Asked only while it matters.
+        // KubeRay is looked up only while that matters.
         let open = seen.is_none() && !cluster.is_claimed() && cluster.managed_by_another().is_none();
         let jobs = self.stores.jobs_of(&jobset);
         let (head, head_pod) = self.head(&cluster, &jobset, &jobs).await?;
@@ -200,7 +200,7 @@ impl Reconciler {
         })
     }
 
-    /// The JobSet that was made for a cluster, as the API server has it.
+    /// The JobSet that was created for a cluster, read from the API server.
     async fn made_before(&self, cluster: &Packed<RayCluster>) -> Result<Option<Arc<PackedJobSet>>, RayError> {
         let namespace = cluster.namespace().unwrap_or_default();
         let uid = cluster.uid().unwrap_or_default();
@@ -214,14 +214,15 @@ impl Reconciler {
         Ok(None)
     }
 
-    /// Sees a cluster, and decides on all of it.
+    /// Observes a cluster, and decides on all of it.
     async fn see(&self, packed: &Packed<RayCluster>) -> Result<(Observation, Decided), RayError> {
         let mut seen = self.observe(packed).await?;
         let mut decided = match seen.decide(packed).await {
             Ok(decided) => decided,
             Err(error) => {
-                // Treated as absent. Should the plan create it again, `made_before` reports it.
-                tracing::debug!(%error, "left out");
+                // The JobSet is treated as absent. If the plan creates it again, `made_before`
+                // reports it.
+                tracing::debug!(%error, "JobSet treated as absent");
                 (seen.jobset, seen.observed.jobset) = (None, None);
                 seen.decide(packed).await?
             }
@@ -229,7 +230,7 @@ impl Reconciler {
         let (namespace, cluster) = (packed.namespace().unwrap_or_default(), packed.name_any());
         if decided.plan.create_service.is_some() {
             drop(decided);
-            // The watch shows none that has no label of a cluster's, and may be behind.
+            // The watch may be behind, and omits a Service without a cluster's label.
             let name = names::head_service(&cluster);
             let found = apply::get::<Lean<HeadService>>(&self.client, &namespace, &name).await?;
             let found = found.map(|found| Arc::unwrap_or_clone(found).0.into_object());
@@ -237,7 +238,7 @@ impl Reconciler {
             decided = seen.decide(packed).await?;
         }
         if decided.create_jobset.is_some() && names::jobsets(&cluster).len() > 1 {
-            // One of another name would be no conflict, and the watch may be behind.
+            // The watch may be behind, and a JobSet of another name would not conflict.
             seen.jobset = self.made_before(packed).await?;
             if seen.jobset.is_some() {
                 drop(decided);
@@ -247,7 +248,7 @@ impl Reconciler {
         Ok((seen, decided))
     }
 
-    /// Name and address of the head's pod; and what it says of itself while it is not ready.
+    /// Name and address of the head's pod, and its own status while it is not ready.
     async fn head(
         &self,
         cluster: &RayCluster,
@@ -258,7 +259,7 @@ impl Reconciler {
         let pods = self.stores.pods_of(jobset);
         let of_head = pods.iter().map(|pod| &pod.summary);
         let of_head = of_head.filter(|pod| pod.job.as_deref() == Some(job.as_str()) && !pod.is_terminal());
-        // One that goes may be there beside one that comes.
+        // An old pod may still exist beside its successor.
         let Some(pod) = of_head.max_by_key(|pod| (pod.running, pod.recreation)) else {
             return Ok((HeadInfo::default(), None));
         };
@@ -287,7 +288,7 @@ impl Reconciler {
         Ok((head, Some(Box::new(found))))
     }
 
-    /// Creates and changes what is decided.
+    /// Creates and changes objects as decided.
     async fn make(&self, cluster: &RayCluster, decided: &mut Decided) -> Result<(), RayError> {
         if let Some(service) = &decided.plan.delete_service {
             apply::delete::<Service>(&self.client, cluster.ns(), service).await?;
@@ -314,14 +315,14 @@ impl Reconciler {
         let made = self.make(cluster, &mut decided).await;
         let mut decided = decided.plan;
         let refused = match made {
-            // The rest of the status is still written, such as the end of a suspension.
+            // The rest of the status, such as the end of a suspension, is still written.
             Err(error @ (RayError::Create { .. } | RayError::Change { .. })) => {
                 let mut undone = vec![CREATED, SCALED];
                 if let RayError::Create { kind, .. } = &error {
                     seen.observed.refused = Some(error.to_string());
                     undone.extend((kind == "Service").then_some(CREATED_SERVICE));
                 }
-                // What is shown is all that is wanted.
+                // Only the status and the events of this decision are needed.
                 decided = seen.decide(packed).await?.plan;
                 decided
                     .events
@@ -340,10 +341,10 @@ impl Reconciler {
             apply::write_status::<RayCluster>(&self.client, &cluster.metadata, &status).await?;
         }
         for event in decided.events {
-            self.retry_state.tell(cluster, event);
+            self.retry_state.publish(cluster, event);
         }
         if let Some(notice) = decided.notice {
-            self.retry_state.tell_once(cluster, notice);
+            self.retry_state.publish_once(cluster, notice);
         }
         refused.map_or(Ok(()), Err)
     }
@@ -366,9 +367,9 @@ impl Reconcile for Reconciler {
         };
         let (seen, decided) = self.see(packed).await?;
         let cluster = &Arc::clone(&seen.observed.cluster);
-        let (after, left_alone) = (decided.plan.requeue_after, decided.plan.notice.is_some());
+        let (after, has_notice) = (decided.plan.requeue_after, decided.plan.notice.is_some());
         self.apply(packed, seen, decided).await?;
-        Ok(self.retry_state.worked(cluster, after, left_alone))
+        Ok(self.retry_state.worked(cluster, after, has_notice))
     }
 
     fn failed(&self, cluster: &Packed<RayCluster>, error: &RayError) -> Action {

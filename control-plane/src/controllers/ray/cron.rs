@@ -1,4 +1,4 @@
-//! The loop that brings every RayCronJob closer to what it asks for.
+//! The loop that brings every RayCronJob closer to its spec.
 
 use std::sync::Arc;
 
@@ -16,40 +16,40 @@ use super::CONCURRENCY;
 use super::apply::{self, RayError, Text};
 use super::kuberay::KubeRay;
 use super::packed::{LargeTurns, Packed};
-use super::retry_state::Ledger;
+use super::retry_state::RetryState;
 use super::turns::{NEXT_TURN, Turns};
 use super::watch::PAGE;
 use crate::k8s::client::pages;
 use crate::k8s::controller_loop::{self, Reconcile};
 use crate::k8s::watch::notify::Notified;
 
-/// Looks at RayCronJobs and acts.
+/// Reconciles RayCronJobs.
 pub(super) struct Reconciler {
     pub(super) client: Client,
     pub(super) crons: Store<Packed<RayCronJob>>,
     pub(super) jobs: Store<Packed<RayJob>>,
     pub(super) kuberay: Arc<KubeRay>,
     pub(super) large: LargeTurns,
-    /// Those that are worked on.
+    /// Limits how many are reconciled at once.
     pub(super) at_work: Turns,
-    pub(super) retry_state: Ledger<RayCronJob>,
+    pub(super) retry_state: RetryState<RayCronJob>,
 }
 
 impl Reconciler {
-    /// Reconciles the RayCronJobs that `changes` names until `shutdown`; then finishes what is
-    /// under way.
+    /// Reconciles the RayCronJobs that `changes` names until `shutdown`. Then it finishes work in
+    /// progress.
     pub(super) async fn run(
         self,
         changes: Notified<ObjectRef<Packed<RayCronJob>>>,
         shutdown: CancellationToken,
     ) {
-        // What runs is not known before.
+        // Running jobs are not known before.
         let _ = shutdown.run_until_cancelled(self.jobs.wait_until_ready()).await;
         let crons = self.crons.clone();
         controller_loop::run(Arc::new(self), crons, changes, CONCURRENCY, shutdown).await;
     }
 
-    /// What the watches show, without the spec.
+    /// An observation from the caches, without the spec.
     async fn observe(&self, packed: &Packed<RayCronJob>) -> Result<ObservedCron, RayError> {
         let cron = packed.without_spec();
         let jobs = self.jobs.state();
@@ -57,7 +57,7 @@ impl Reconciler {
             .iter()
             .filter(|job| job.meta().namespace == cron.metadata.namespace)
             .filter(|job| is_controlled_by(job.meta(), cron.uid_str()));
-        // Asked only while it matters.
+        // KubeRay is looked up only while that matters.
         let open = !cron.is_claimed() && cron.managed_by_another().is_none();
         Ok(ObservedCron {
             jobs: own.map(|job| Arc::new(job.without_spec())).collect(),
@@ -72,7 +72,8 @@ impl Reconciler {
         })
     }
 
-    /// The same, as the API server has it. `None`: it is gone, or cannot be read any more.
+    /// Reads the RayCronJob and its jobs from the API server. Returns `None` if it is gone, or can
+    /// no longer be read.
     async fn read(&self, observed: &mut ObservedCron) -> Result<Option<Packed<RayCronJob>>, RayError> {
         let (name, namespace) = (observed.cron.name(), observed.cron.ns());
         let crons: Api<Packed<RayCronJob>> = Api::namespaced(self.client.clone(), namespace);
@@ -85,7 +86,7 @@ impl Reconciler {
         Ok(Some(cron))
     }
 
-    /// The jobs of a RayCronJob that can be read, as the API server has them, without their specs.
+    /// The readable jobs of a RayCronJob without their specs, read from the API server.
     async fn jobs_of(&self, namespace: &str, name: &str, uid: &str) -> Result<Vec<Arc<RayJob>>, RayError> {
         let jobs: Api<Packed<RayJob>> = Api::namespaced(self.client.clone(), namespace);
         let labels = format!("{}={name}", keys::CRON_JOB_NAME);
@@ -115,11 +116,11 @@ impl Reconciler {
             let created = apply::create(&self.client, job).await;
             if let Err(error) = &created {
                 let message = match error {
-                    RayError::Conflict(_) => format!("there is a RayJob {name} of somebody else"),
+                    RayError::Conflict(_) => format!("RayJob {name} exists and belongs to another owner"),
                     error => format!("Error creating job: {error}"),
                 };
                 self.retry_state
-                    .tell_of_refusal(cron, warning("FailedCreate", message));
+                    .publish_refusal(cron, warning("FailedCreate", message));
             }
             created?;
         }
@@ -128,10 +129,10 @@ impl Reconciler {
         }
         self.delete(cron, &plan.forget).await?;
         for event in plan.events {
-            self.retry_state.tell(cron, event);
+            self.retry_state.publish(cron, event);
         }
         if let Some(notice) = plan.notice {
-            self.retry_state.tell_once(cron, notice);
+            self.retry_state.publish_once(cron, notice);
         }
         Ok(())
     }
@@ -144,15 +145,15 @@ impl Reconciler {
     }
 }
 
-/// Decides on all of a RayCronJob. Of its spec nothing is kept but in the text of the RayJob to
-/// create, beside which its name is.
+/// Decides on the whole RayCronJob. Its spec is kept only in the text of the RayJob to create,
+/// which is returned with its name.
 async fn decide(
     packed: &Packed<RayCronJob>,
     observed: &mut ObservedCron,
 ) -> (CronPlan, Option<(String, Text)>) {
     let _alone = packed.alone().await;
     observed.cron = Arc::new(packed.read());
-    // It may have waited for others.
+    // The turn may have come late.
     observed.now = jiff::Timestamp::now();
     let mut plan = plan(observed);
     let job = plan.create.take();
@@ -180,18 +181,18 @@ impl Reconcile for Reconciler {
         let mut observed = self.observe(packed).await?;
         let (mut plan, mut job) = decide(packed, &mut observed).await;
         if job.take().is_some() {
-            // The watches may be behind: what was started before, and what runs, is known to the
-            // API server alone.
+            // The watches may be behind. Only the API server knows which jobs were started, and
+            // which run.
             let Some(read) = self.read(&mut observed).await? else {
                 return Ok(Action::await_change());
             };
             (plan, job) = decide(&read, &mut observed).await;
         }
         let cron = &*observed.cron;
-        let (after, left_alone) = (plan.requeue_after, plan.notice.is_some());
+        let (after, has_notice) = (plan.requeue_after, plan.notice.is_some());
         self.retry_state.decided(cron, plan.deadline);
         self.apply(cron, plan, job).await?;
-        Ok(self.retry_state.worked(cron, after, left_alone))
+        Ok(self.retry_state.worked(cron, after, has_notice))
     }
 
     fn failed(&self, cron: &Packed<RayCronJob>, error: &RayError) -> Action {

@@ -1,10 +1,10 @@
-//! Ray's dashboard over HTTP: its Jobs REST API, and the run of Ray that it belongs to.
+//! Ray's dashboard over HTTP: its Jobs REST API, and the Ray session that it belongs to.
 //!
 //! Promises: a question is answered within [`TIME_OUT`], even if it takes several requests. Any
 //! error counts as "not reached", except an answer that denies access. At most 1 MiB of an answer
-//! is read, and 64 KiB of the HTTP around it. What is kept of it fits into a status. Requests go to
-//! the given address, or through the proxy of the command line: they follow no redirect, and no
-//! proxy of the environment.
+//! is read, and 64 KiB of the HTTP around it. The part that is kept fits into a status. Requests go
+//! to the given address, or through the proxy of the command line. They follow no redirect, and use
+//! no proxy of the environment.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use tokio::net::TcpStream;
 
 /// How long one question may take.
 const TIME_OUT: Duration = Duration::from_secs(5);
-/// The most characters that are kept of a message: Ray's own messages have up to 20,000 of the
+/// The most characters that are kept of a message. Ray's own messages have up to 20,000 of the
 /// driver's output.
 const LONGEST_MESSAGE: usize = 32_000;
 /// The most characters that are kept of a word, such as a status or the name of a session.
@@ -34,14 +34,14 @@ const LONGEST: usize = 1 << 20;
 /// The most bytes around an answer: its head, heads of answers before it, and the framing of its
 /// parts.
 const LONGEST_HEAD: usize = 64 << 10;
-/// Status codes that are no refusal of a request.
+/// Status codes that do not refuse a request for good.
 const PASSING: [StatusCode; 3] = [
     StatusCode::REQUEST_TIMEOUT,
     StatusCode::TOO_EARLY,
     StatusCode::TOO_MANY_REQUESTS,
 ];
 
-/// Why the dashboard gave no answer that can be used.
+/// Why the dashboard gave no usable answer.
 #[derive(Debug, Error)]
 pub(super) enum DashboardError {
     #[error("no answer within {} s", TIME_OUT.as_secs())]
@@ -63,8 +63,8 @@ pub(super) enum DashboardError {
 }
 
 impl DashboardError {
-    /// Why Ray will never take the request: it has read and refused it. A known id is no such
-    /// reason, and overload of the dashboard, or of a proxy, passes.
+    /// Why Ray will never accept the request: it has read and refused it. A known id is no such
+    /// reason, and overload of the dashboard or of a proxy passes.
     pub(super) fn refusal(&self) -> Option<&str> {
         match self {
             Self::Refused { status, text }
@@ -82,7 +82,7 @@ impl DashboardError {
 /// The address and the name of a dashboard.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
-    /// The address of the head's pod. `None`: there is none to ask.
+    /// The address of the head's pod, if there is one to ask.
     pub(super) at: Option<SocketAddr>,
     /// Its host and port, as users know them.
     pub(super) name: &'a str,
@@ -105,13 +105,13 @@ struct Version {
 struct Info {
     status: String,
     message: Option<String>,
-    /// Milliseconds since the epoch, as the next.
+    /// Milliseconds since the Unix epoch, like `end_time`.
     start_time: Option<i64>,
     end_time: Option<i64>,
 }
 
 impl Dashboards {
-    /// What the dashboard at `place` says of a job.
+    /// The state of a job, from the dashboard at `place`.
     pub(super) async fn ask(&self, place: Place<'_>, id: &str) -> Ray {
         let looked = tokio::time::timeout(TIME_OUT, self.look(place, id)).await;
         match looked.unwrap_or(Err(DashboardError::Late)) {
@@ -131,21 +131,21 @@ impl Dashboards {
             Some(text) => Some(read(&text)?),
             None => None,
         };
-        // After the job: this notices a head that was restarted in between, which does not know the
-        // job.
+        // This comes after the job's state, to detect a head that was restarted in between and does
+        // not know the job.
         let session = match self.get(place, "/api/version").await? {
             Some(version) => cut(
                 serde_json::from_slice::<Version>(&version)?.session_name,
                 LONGEST_WORD,
             ),
-            // KubeRay never asks for it, and a substitute for a dashboard may lack it: then
-            // sessions cannot be told apart.
+            // KubeRay never asks for it, and a substitute for a dashboard may lack it. Then
+            // sessions cannot be distinguished.
             None => String::new(),
         };
         Ok(Ray::Reached { session, job })
     }
 
-    /// Submits a job. Ray refuses an id that it knows.
+    /// Submits a job. Ray refuses a known id.
     pub(super) async fn submit(&self, place: Place<'_>, body: &Value) -> Result<(), DashboardError> {
         let body = serde_json::to_vec(body)?;
         self.send(place, Method::POST, "/api/jobs/", body).await.map(drop)
@@ -196,7 +196,7 @@ impl Dashboards {
                 whole(response).await
             };
             let mut exchange = std::pin::pin!(exchange);
-            // The connection is driven here, and dropped with the exchange.
+            // The connection runs here, and is dropped after the exchange.
             tokio::select! {
                 answer = &mut exchange => answer,
                 ended = connection => match ended {
@@ -220,7 +220,7 @@ impl Dashboards {
 }
 
 /// A stream that ends after the most bytes that one answer may take. Otherwise an HTTP client reads
-/// without a limit before an answer and between its parts, and possibly all in one step.
+/// without a limit before an answer and between its parts, possibly all in one step.
 fn bounded(stream: TcpStream) -> impl AsyncRead + AsyncWrite + Unpin {
     let (from, to) = stream.into_split();
     tokio::io::join(from.take((LONGEST + LONGEST_HEAD) as u64), to)
@@ -253,7 +253,7 @@ fn cut(mut text: String, most: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    //! What answers in the place of a dashboard is a tenant's program, and may say anything.
+    //! A tenant's program may pose as a dashboard, and return anything.
 
     use proptest::prelude::*;
     use serde_json::json;
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_that_never_comes_to_its_answer_is_not_listened_to_for_long() {
+    async fn a_dashboard_that_never_answers_is_not_read_for_long() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let place = Place {
             at: listener.local_addr().ok(),

@@ -1,10 +1,10 @@
-//! Finds the head of a cluster: at the address of its pod.
+//! Finds the head of a cluster by the address of its pod.
 //!
-//! A tenant can write the Service of the head, and the RayCluster's status. A Service may stand for
-//! any name and any address, so following it would send requests on a tenant's behalf. The pod is
-//! found by UIDs from the RayJob down to the Job instead, and its address comes from the kubelet. A
-//! tenant can create a pod that claims to be that Job's, but the address is the pod's own, and it
-//! can answer only what the tenant's head could answer as well.
+//! A tenant can write the Service of the head, and the RayCluster's status. A Service may name any
+//! host or address, so following it would send requests on a tenant's behalf. The pod is found by
+//! UIDs from the RayJob down to the Job instead, and its address comes from the kubelet. A tenant
+//! can create a pod that claims to be that Job's, but the address is the pod's own, and it can
+//! answer only what the tenant's head could answer as well.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -23,7 +23,7 @@ use super::apply::RayError;
 use crate::k8s::watch::Stores;
 use crate::k8s::watch::lean::fetch::{self, PodSeen};
 
-/// Addresses of heads, by RayJob, with the UID of the pod. A pod keeps its address while its
+/// The addresses of heads, by RayJob, with the UID of the pod. A pod keeps its address while its
 /// sandbox exists.
 pub(super) struct Heads {
     client: Client,
@@ -33,7 +33,8 @@ pub(super) struct Heads {
 }
 
 impl Heads {
-    /// Never asks at the address of `api_server`, a host name or an address.
+    /// Finds heads, but never one at the address of `api_server`, which is a host name or an
+    /// address.
     pub(super) fn new(client: Client, api_server: Option<&str>) -> Self {
         let host = api_server.map(|host| host.trim_start_matches('[').trim_end_matches(']'));
         Self {
@@ -43,8 +44,8 @@ impl Heads {
         }
     }
 
-    /// The address of the head of a job's cluster. `None`: its pod has no address, or one that may
-    /// not be asked.
+    /// The address of the head of a job's cluster. Returns `None` if its pod has no address, or one
+    /// that requests may not go to.
     pub(super) async fn find(
         &self,
         stores: &Stores,
@@ -83,12 +84,14 @@ impl Heads {
         Ok(self.may_ask(ip).then_some(ip))
     }
 
-    /// The head did not answer: a pod with a new sandbox has another address.
+    /// Forgets the address of a head that did not answer. A pod with a new sandbox has another
+    /// address.
     pub(super) fn forget(&self, job: &ObjectRef<RayJob>) {
         self.lock().remove(job);
     }
 
-    /// True: a pod may have this address, and it is not this process, its node or the API server.
+    /// True if a pod may have this address, and if it is not this process, its node or the API
+    /// server.
     fn may_ask(&self, ip: IpAddr) -> bool {
         let ip = ip.to_canonical();
         let is_nobodys = match ip {
@@ -104,7 +107,7 @@ impl Heads {
     }
 }
 
-/// Name and UID of the pod of the head of a JobSet, and the UID of the Job that controls it.
+/// Name and UID of the head's pod in a JobSet, and the UID of the Job that controls it.
 fn pod_of_head(stores: &Stores, jobset: &JobSet) -> Option<(String, String, String)> {
     let key = ObjectRef::from_obj(jobset);
     let name = job_name(jobset.name(), names::HEAD, 0);
@@ -132,13 +135,13 @@ mod tests {
 
     fn heads(api_server: Option<&str>) -> Heads {
         let service = tower::service_fn(|_: http::Request<kube::client::Body>| async {
-            Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("nobody is asked"))
+            Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("no request is expected"))
         });
         Heads::new(Client::new(service, "ns"), api_server)
     }
 
     #[tokio::test]
-    async fn nobody_is_asked_where_no_pod_can_be() {
+    async fn no_request_goes_to_an_address_that_no_pod_can_have() {
         for (server, ip) in [
             (None, "127.0.0.1"),
             (None, "127.8.0.1"),

@@ -1,4 +1,4 @@
-//! The loop that brings every RayJob closer to what it asks for.
+//! The loop that brings every RayJob closer to its spec.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,14 +22,14 @@ use super::dashboard::{Dashboards, Place};
 use super::head::Heads;
 use super::kuberay::KubeRay;
 use super::packed::{LargeTurns, Packed};
-use super::retry_state::Ledger;
+use super::retry_state::RetryState;
 use super::turns::{NEXT_TURN, Turn, Turns};
 use crate::k8s::apply::error_message;
 use crate::k8s::controller_loop::{self, Reconcile};
 use crate::k8s::watch::Stores;
 use crate::k8s::watch::notify::Notified;
 
-/// Looks at RayJobs and acts.
+/// Reconciles RayJobs.
 pub(super) struct Reconciler {
     pub(super) client: Client,
     pub(super) stores: Stores,
@@ -38,14 +38,14 @@ pub(super) struct Reconciler {
     pub(super) submitters: Store<Belonging<Submitter>>,
     pub(super) dashboards: Dashboards,
     pub(super) questions: Turns,
-    /// Those that are worked on.
+    /// Limits how many are reconciled at once.
     pub(super) at_work: Turns,
     pub(super) large: LargeTurns,
     pub(super) heads: Heads,
     pub(super) kuberay: Arc<KubeRay>,
-    /// Since when it has looked.
+    /// When the watches began.
     pub(super) since: Timestamp,
-    pub(super) retry_state: Ledger<RayJob>,
+    pub(super) retry_state: RetryState<RayJob>,
 }
 
 /// A plan whose large parts are text.
@@ -53,7 +53,7 @@ struct Decided {
     plan: JobPlan,
     cluster: Option<Text>,
     submitter: Option<Text>,
-    /// Kept where something is created, which may be large.
+    /// Held if the plan creates an object, which may be large.
     _turn: Option<Turn>,
 }
 
@@ -72,14 +72,15 @@ impl Decided {
 }
 
 impl Reconciler {
-    /// Reconciles the jobs that `changes` names until `shutdown`; then finishes what is under way.
+    /// Reconciles the jobs that `changes` names until `shutdown`. Then it finishes work in
+    /// progress.
     pub(super) async fn run(self, changes: Notified<ObjectRef<Packed<RayJob>>>, shutdown: CancellationToken) {
         let jobs = self.jobs.clone();
         controller_loop::run(Arc::new(self), jobs, changes, CONCURRENT_JOBS, shutdown).await;
     }
 
-    /// What there is beside a job, of which its metadata, its status and its brief count, and where
-    /// the dashboard is.
+    /// Observes a job without its spec, the objects that belong to it, and the address of its
+    /// dashboard.
     async fn observe(&self, recalled: Recalled) -> Result<(ObservedJob, Option<SocketAddr>), RayError> {
         let Recalled {
             job,
@@ -95,19 +96,19 @@ impl Reconciler {
         let mut cluster = self.clusters.get(&ObjectRef::new(name).within(namespace));
         let kept = self.submitters.get(&ObjectRef::new(job.name()).within(namespace));
         let mut submitter = kept.and_then(|kept| kept.read()).map(Arc::new);
-        // What is not there is asked for where much follows from that: the watch may be behind, or
-        // not look at it.
+        // If much depends on an object that the watch does not show, the API server is asked: the
+        // watch may be behind, or may not cover the object.
         let counts = gone_counts(job);
         if (counts || is_running(job)) && cluster.is_none() && !name.is_empty() {
             cluster = apply::get::<Packed<RayCluster>>(&self.client, namespace, name).await?;
         }
-        // Neither of its cluster nor of the JobSet of that one a job needs the spec, which may be
-        // large, and is not to be kept while dashboards are asked.
+        // A job does not need the specs of its cluster and of the cluster's JobSet. They may be
+        // large, and must not be kept during requests to dashboards.
         let dashboard_port = cluster
             .as_ref()
             .and_then(|cluster| cluster.extract().dashboard_port);
         let cluster = cluster.map(|cluster| Arc::new(cluster.without_spec()));
-        // Of a job whose cluster is gone it may have seen the end already.
+        // The submitter may have seen the job's end before the cluster was gone.
         let has_lost_cluster = is_running(job) && cluster.is_none();
         if counts && submitter.is_none() || has_lost_cluster {
             submitter = apply::get(&self.client, namespace, job.name()).await?;
@@ -138,8 +139,8 @@ impl Reconciler {
         let ray = match question(job) {
             Some((name, id)) => {
                 let ray = self.dashboards.ask(Place { at, name }, &id).await;
-                // Its sandbox may have been made anew, with another address, and this one be
-                // another pod's.
+                // The head's sandbox may have been recreated with another address, and this address
+                // may be another pod's.
                 let session = job.status.as_ref().map_or("", |status| status.session.as_str());
                 if !matches!(&ray, Ray::Reached { session: found, .. } if found == session) {
                     self.heads.forget(&ObjectRef::from_obj(&**job));
@@ -148,7 +149,7 @@ impl Reconciler {
             }
             None => Ray::Unasked,
         };
-        // Asked only while it matters.
+        // KubeRay is looked up only while that matters.
         let open = !is_begun(job) && !job.is_claimed() && job.managed_by_another().is_none();
         let has_left_pods = cluster.is_none() && is_between(job) && self.has_pods(job, name);
         let observed = ObservedJob {
@@ -173,7 +174,7 @@ impl Reconciler {
         Ok((observed, at))
     }
 
-    /// Whether there are pods of the job's cluster of this name that have not ended.
+    /// True if pods of the job's cluster of this name have not ended.
     fn has_pods(&self, job: &RayJob, cluster: &str) -> bool {
         let jobsets = names::jobsets(cluster);
         jobsets.iter().any(|jobset| {
@@ -182,14 +183,14 @@ impl Reconciler {
         })
     }
 
-    /// Decides on all of a job, and keeps no more of it than of `observed`: dashboards that do not
-    /// answer are not to keep large jobs in memory. `None`: others have all turns.
+    /// Decides on the whole job, but keeps only the light one in `observed`: a dashboard that does
+    /// not answer must not keep a large job in memory. Returns `None` if no turn is free.
     async fn decide(&self, packed: &Packed<RayJob>, observed: &mut ObservedJob) -> Option<Decided> {
         let turn = packed.turn(&self.large).ok()?;
         let _alone = packed.alone().await;
         let whole = recall(&Arc::new(packed.read())).job;
         let light = std::mem::replace(&mut observed.job, whole);
-        // It may have waited for others.
+        // The turn may have come late.
         observed.now = Timestamp::now();
         let decided = Decided::of(plan(observed), turn);
         self.retry_state.decided(&light, decided.plan.deadline);
@@ -219,8 +220,8 @@ impl Reconciler {
         let dashboard = Place { at, name };
         if let Some(id) = &plan.stop {
             match self.dashboards.stop(dashboard, id).await {
-                Ok(()) => tracing::info!(id, "told Ray to stop the job"),
-                Err(error) => tracing::warn!(id, %error, "the job could not be stopped"),
+                Ok(()) => tracing::info!(id, "asked Ray to stop the job"),
+                Err(error) => tracing::warn!(id, %error, "job not stopped"),
             }
         }
         if let Some((submitter, pods)) = &plan.delete_submitter {
@@ -253,10 +254,10 @@ impl Reconciler {
             apply::remember(client, job, None).await?;
         }
         for event in plan.events {
-            self.retry_state.tell(job, event);
+            self.retry_state.publish(job, event);
         }
         if let Some(notice) = plan.notice {
-            self.retry_state.tell_once(job, notice);
+            self.retry_state.publish_once(job, notice);
         }
         if plan.remove_finalizer {
             apply::set_finalizer(client, job, false).await?;
@@ -295,7 +296,7 @@ impl Reconcile for Reconciler {
         let mut turns = Vec::new();
         if question(&recalled.job).is_some() {
             let Some(turn) = self.questions.take(&namespace) else {
-                tracing::debug!("others of this namespace wait for dashboards");
+                tracing::debug!("the namespace has no turn left for dashboards, will retry");
                 return Ok(Action::requeue(NEXT_TURN));
             };
             turns.push(turn);
@@ -308,16 +309,16 @@ impl Reconcile for Reconciler {
         };
         let mut next = (decided.plan.requeue_after, decided.plan.notice.is_some());
         let answered = match self.apply(job, at, decided).await {
-            // Users look at the status for what it waits for.
+            // Users read the status to learn what the job waits for.
             Err(RayError::Create { kind, what, error }) => {
                 let shown = Decided::of(refused(&observed, &what, &error_message(&error)), None);
                 if let Err(error) = self.apply(job, at, shown).await {
-                    // What was refused is the news; it is shown at the next try.
-                    tracing::warn!(%error, what, "that it cannot be created could not be shown");
+                    // The refusal is the more important error. It is written at the next try.
+                    tracing::warn!(%error, what, "refusal not written to the status");
                 }
                 return Err(RayError::Create { kind, what, error });
             }
-            // Ray's last word on it.
+            // Ray's final answer.
             Err(RayError::Refused(why)) => Some(Ray::Refused(why)),
             Err(RayError::Dashboard(why)) => Some(Ray::Failing(why)),
             applied => {
@@ -328,7 +329,7 @@ impl Reconcile for Reconciler {
         if let Some(ray) = answered {
             observed.ray = ray;
             let Some(decided) = self.decide(packed, &mut observed).await else {
-                // Ray says it again when it is asked again.
+                // Ray repeats the answer at the next request.
                 return Ok(self.retry_state.postponed(&**job));
             };
             next = (decided.plan.requeue_after, decided.plan.notice.is_some());
@@ -348,7 +349,7 @@ impl Reconcile for Reconciler {
     }
 }
 
-/// Whether the job's next step may follow from what becomes of the head's pods.
+/// True if the job's next step may depend on failures of the head's pods.
 fn head_counts(job: &RayJob) -> bool {
     let phase = job
         .status
@@ -357,21 +358,21 @@ fn head_counts(job: &RayJob) -> bool {
     matches!(phase, Some(Phase::Initializing | Phase::Retrying))
 }
 
-/// Whether an attempt runs, which its cluster's end ends.
+/// True while an attempt runs. It ends with its cluster.
 fn is_running(job: &RayJob) -> bool {
     let status = job.status.as_ref();
     status.and_then(|status| status.job_deployment_status.as_ref()) == Some(&Phase::Running)
 }
 
-/// Whether the attempt before is over, and the next one waits until nothing of it runs.
+/// True between two attempts, while the next one waits until nothing of the former one runs.
 fn is_between(job: &RayJob) -> bool {
     let status = job.status.as_ref();
     let phase = status.and_then(|status| status.job_deployment_status.as_ref());
     matches!(phase, Some(Phase::Retrying | Phase::Suspending))
 }
 
-/// Whether the job's next step follows from what is not there: a cluster or a submitter that is
-/// gone, or a Job's name that is free.
+/// True if the job's next step depends on a missing object: a cluster or a submitter that is gone,
+/// or a free name of a Job.
 fn gone_counts(job: &RayJob) -> bool {
     let Some(status) = &job.status else { return false };
     match status.job_deployment_status {

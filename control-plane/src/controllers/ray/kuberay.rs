@@ -1,4 +1,4 @@
-//! Finds out if KubeRay's controller runs in this cluster: its leader holds a Lease.
+//! Finds out if KubeRay's controller runs in this cluster, by the Lease of its leader.
 //!
 //! Any tenant can create a Lease of that name. A Lease counts only for namespaces in which its
 //! holder's ServiceAccount has KubeRay's permissions.
@@ -20,21 +20,22 @@ use crate::k8s::watch::lean::fetch::{self, PodSeen};
 #[cfg(test)]
 mod tests;
 
-/// Name of the Lease by which KubeRay's replicas elect one that acts.
+/// Name of the Lease by which KubeRay's replicas elect a leader.
 const LEASE: &str = "ray-operator-leader";
-/// The ServiceAccount of KubeRay's chart, used if the holder's pod is not found: with the host's
-/// network the holder has the name of its node.
+/// The ServiceAccount of KubeRay's chart. It is used if the holder's pod is not found: on the
+/// host's network the holder has the name of its node.
 const SERVICE_ACCOUNT: &str = "kuberay-operator";
-/// How long an answer holds.
+/// How long an answer is valid.
 const HOLDS: Duration = Duration::from_secs(15);
-/// A leader renews its Lease every few seconds. Its clock may be ahead by as much.
+/// A Lease counts as held for this long after its renewal, and its clock may be ahead by as much. A
+/// leader renews it every few seconds.
 const SILENCE: SignedDuration = SignedDuration::from_secs(60);
-/// Leases that are looked at.
+/// The most Leases that are read.
 const MOST: u32 = 256;
 /// Status codes with which the API server, or a proxy before it, answers an impossible pod name.
-/// 404, for no such pod, is no error.
+/// 404, for a missing pod, is not an error.
 const NO_NAME: [u16; 3] = [400, 414, 422];
-/// Answers that are remembered.
+/// Answers that are cached.
 const REMEMBERED: usize = 4_096;
 
 /// Knows if KubeRay's controller runs.
@@ -46,7 +47,7 @@ pub(crate) struct KubeRay {
 #[derive(Default)]
 struct CachedAnswers {
     holders: Option<(Instant, Vec<Holder>)>,
-    /// True: the holder may act in the namespace; an empty one stands for all.
+    /// True if the holder may act in the namespace. An empty namespace stands for all.
     rights: HashMap<(Holder, String), (Instant, bool)>,
 }
 
@@ -65,7 +66,7 @@ impl KubeRay {
         }
     }
 
-    /// True: KubeRay looks after this namespace. Asks again if the last answer is old.
+    /// True if KubeRay manages this namespace. Asks again if the last answer is old.
     ///
     /// # Errors
     /// The API server does not answer.
@@ -98,7 +99,7 @@ impl KubeRay {
         let now = Timestamp::now();
         let mut holders = Vec::new();
         let mut left = MOST as usize;
-        // Large ones come in pages of fewer than are asked for.
+        // The API server makes pages smaller if objects are large.
         loop {
             let page = leases.list(&named).await?;
             for lease in page.items.iter().take(left).filter(|lease| is_held(lease, now)) {
@@ -120,7 +121,7 @@ impl KubeRay {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &lease.namespace().unwrap_or_default());
         let pod = match pod_of(lease) {
             Some(name) => match fetch::get::<PodSeen, _>(&pods, name).await {
-                // A tenant's bad name must not affect others: no pod has it.
+                // A tenant's bad name must not affect others. No pod has it.
                 Err(kube::Error::Api(status)) if NO_NAME.contains(&status.code) => None,
                 found => found?,
             },
@@ -133,7 +134,7 @@ impl KubeRay {
         Ok(named.unwrap_or_else(|| SERVICE_ACCOUNT.to_owned()))
     }
 
-    /// True: the holder may write the status of RayClusters there, as KubeRay does.
+    /// True if the holder may write the status of RayClusters there, as KubeRay does.
     async fn may_act(
         &self,
         known: &mut CachedAnswers,
@@ -189,7 +190,7 @@ fn review(holder: &Holder, namespace: &str) -> SubjectAccessReview {
 }
 
 fn is_held(lease: &DynamicObject, now: Timestamp) -> bool {
-    // Read leniently: an unreadable Lease must not hide others.
+    // The Lease is read leniently, because an unreadable one must not hide others.
     let renewed = lease.data["spec"]["renewTime"].as_str();
     let renewed = renewed.and_then(|renewed| renewed.parse::<Timestamp>().ok());
     let held = renewed.is_some_and(|renewed| now.duration_since(renewed).abs() < SILENCE);

@@ -1,5 +1,5 @@
-//! Ray's resources as they are cached: as text, so that they take no more memory than they have
-//! bytes. An unreadable object does not affect others.
+//! Ray's resources as they are cached: as text, so that they take no more memory than their size.
+//! An unreadable object does not affect others.
 
 use std::fmt::Debug;
 use std::marker::PhantomData;
@@ -27,18 +27,18 @@ use crate::k8s::watch::packed_parts::Parts;
 #[cfg(test)]
 mod tests;
 
-/// Larger objects take turns. Reading an object of this size takes up to 1 MB.
+/// Larger objects need a turn to be read. Reading an object of this size takes up to 1 MB.
 const LARGE: Extent = Extent {
     objects: 256,
     elements: 2_048,
 };
 
-/// Large objects of all kinds that are read at the same time, and how many of these may be huge. A
-/// namespace has one.
+/// The most large objects of all kinds that are read at the same time, and the most of these that
+/// may be huge. A namespace has one.
 const LARGE_AT_ONCE: usize = 4;
 const HUGE_AT_ONCE: usize = 2;
 
-/// How much memory reading an object takes.
+/// How much memory an object takes while it is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Size {
     Usual,
@@ -58,7 +58,7 @@ impl Size {
     }
 }
 
-/// Turns of objects that take much memory while they are read.
+/// Turns for objects that take much memory while they are read.
 #[derive(Clone)]
 pub(super) struct LargeTurns {
     large: Turns,
@@ -83,20 +83,20 @@ pub(super) trait Kind:
     /// The status.
     type Status: DeserializeOwned + Serialize;
 
-    /// Makes an object of these parts.
+    /// An object of these parts.
     fn of(metadata: ObjectMeta, spec: Self::Spec, status: Option<Self::Status>) -> Self;
 
     /// An otherwise empty spec with these fields.
     fn with(brief: Brief) -> Self::Spec;
 
-    /// True: it names another controller that manages it.
+    /// True if the object names another controller that manages it.
     fn is_others(&self) -> bool;
 
-    /// The parts of its spec that are needed without parsing the rest.
+    /// The parts of the spec that are needed without parsing the rest.
     fn extract(name: &str, spec: &Self::Spec) -> Extract;
 }
 
-/// What is kept of a spec besides its text. Some kinds have nothing here.
+/// The parsed parts of a spec that are kept beside its text. Some kinds have none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Extract {
     /// Port of a cluster's dashboard.
@@ -169,11 +169,11 @@ kind!(
     |_, _| Extract::default()
 );
 
-/// An object in a cache. Reading it parses it.
+/// A cached object. Reading it parses it.
 #[derive(Clone, Debug)]
 pub(super) struct Packed<K> {
     metadata: ObjectMeta,
-    /// `{"spec": …, "status": …}`, as far as it can be read.
+    /// `{"spec": …, "status": …}`, as far as they can be read.
     text: Box<[u8]>,
     size: Size,
     extract: Extract,
@@ -189,8 +189,8 @@ struct Body<Spec, Status> {
     status: Option<Status>,
 }
 
-/// What is known of an unreadable object: the controller that manages it, and its status, if that
-/// is readable.
+/// The readable part of an unreadable object: the controller that manages it, and its status if
+/// that is readable.
 #[derive(Deserialize, Serialize)]
 struct Rest<Status> {
     #[serde(default)]
@@ -198,13 +198,13 @@ struct Rest<Status> {
     status: Option<Status>,
 }
 
-/// What is read of a spec if no more is needed, or readable.
+/// The part of a spec that is read if the rest is not needed, or not readable.
 #[derive(Default, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Brief {
     #[serde(deserialize_with = "string", skip_serializing_if = "Option::is_none")]
     managed_by: Option<String>,
-    /// Of a RayJob.
+    /// Only for a RayJob.
     #[serde(deserialize_with = "string", skip_serializing_if = "Option::is_none")]
     job_id: Option<String>,
 }
@@ -238,17 +238,17 @@ impl<K: Kind> Packed<K> {
         self.unfit.as_deref()
     }
 
-    /// What is kept of its spec besides the text.
+    /// The parsed parts of its spec.
     pub(super) fn extract(&self) -> &Extract {
         &self.extract
     }
 
-    /// True: no other huge object may be read at the same time.
+    /// True if no other huge object may be read at the same time.
     pub(super) fn is_huge(&self) -> bool {
         self.size == Size::Huge
     }
 
-    /// The turn to read it, if it is huge.
+    /// The lock that reading it needs if it is huge.
     pub(super) async fn alone(&self) -> Option<Huge> {
         huge_lock::turn_if(self.is_huge()).await
     }
@@ -256,7 +256,7 @@ impl<K: Kind> Packed<K> {
     /// A turn to read it, if that takes much memory.
     ///
     /// # Errors
-    /// It needs a turn, and its namespace has as many as it may.
+    /// It needs a turn, and its namespace has as many as it may have.
     pub(super) fn turn(&self, turns: &LargeTurns) -> Result<Option<Turn>, NoTurn> {
         let turns = match self.size {
             Size::Usual => return Ok(None),
@@ -275,7 +275,7 @@ fn parsed<K: Kind>(text: &[u8]) -> serde_json::Result<SpecAndStatus<K>> {
     Ok((body.spec, body.status))
 }
 
-/// Reads all of it.
+/// Parses the whole object.
 ///
 /// # Errors
 /// The field that cannot be read, and what is wrong with it.
@@ -285,7 +285,7 @@ fn read<K: Kind>(parts: &Parts) -> Result<K::Spec, String> {
             return Err(format!("{field}: {}", extent.sentence(Extent::MOST)));
         }
     }
-    // Nearly all objects are readable, and tracking the position slows a parser by half.
+    // Nearly all objects are readable, and tracking the position makes parsing much slower.
     let (spec, _) = parsed::<K>(&parts.text).or_else(|_| {
         let mut text = serde_json::Deserializer::from_slice(&parts.text);
         let read: Result<Body<K::Spec, K::Status>, _> = serde_path_to_error::deserialize(&mut text);
@@ -295,7 +295,7 @@ fn read<K: Kind>(parts: &Parts) -> Result<K::Spec, String> {
     Ok(spec)
 }
 
-/// The text of its readable part.
+/// The text of the readable part.
 fn rest<K: Kind>(parts: &Parts) -> Option<Vec<u8>> {
     let whole = serde_json::from_slice::<Rest<K::Status>>(&parts.text);
     let whole = whole.ok().filter(|_| !parts.status.exceeds(Extent::MOST));
@@ -316,8 +316,8 @@ impl<'de, K: Kind> Deserialize<'de> for Packed<K> {
         };
         let (spec, unfit) = match read {
             Ok(spec) => (spec, None),
-            // The defaults still say where a dashboard runs: one that was started before must not
-            // look dead.
+            // The defaults still have the port of a dashboard, because a running one must not look
+            // dead.
             Err(error) => (K::Spec::default(), Some(error)),
         };
         let extract = K::extract(parts.metadata.name.as_deref().unwrap_or_default(), &spec);

@@ -1,5 +1,5 @@
-//! What a reconciler remembers of Ray's objects: how often they have failed, and which events were
-//! published.
+//! What a reconciler keeps about Ray's objects: how often they have failed, when they are due, and
+//! which events were published.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -21,18 +21,18 @@ use crate::k8s::retry::{Failures, delay};
 #[cfg(test)]
 mod tests;
 
-/// How soon to look again at an object of another controller, which may go away.
-const LEFT_ALONE: Duration = Duration::from_secs(60);
+/// When to check an object of another controller again, which may go away.
+const RECHECK: Duration = Duration::from_secs(60);
 
-/// The state of all objects of a kind. Objects that are gone are forgotten.
-pub(super) struct Ledger<K: Resource<DynamicType = ()>> {
-    news: Queue,
+/// The retry state of all objects of a kind. Objects that are gone are forgotten.
+pub(super) struct RetryState<K: Resource<DynamicType = ()>> {
+    queue: Queue,
     failures: Failures<ObjectRef<K>>,
-    /// Deadlines, which pass even if the last decision cannot be carried out.
+    /// Deadlines, which hold even if the last decision cannot be carried out.
     due: Mutex<HashMap<ObjectRef<K>, Instant>>,
-    /// Why nothing is done.
+    /// Events that say why nothing is done.
     notices: EventDedup<K>,
-    /// What the API server refused to create, until it succeeds.
+    /// Events about what the API server refused to create, until it succeeds.
     refusals: EventDedup<K>,
 }
 
@@ -41,11 +41,11 @@ fn key<K: Resource<DynamicType = ()>>(object: &impl Resource<DynamicType = ()>) 
     ObjectRef::new(name).within(object.meta().namespace.as_deref().unwrap_or_default())
 }
 
-impl<K: Resource<DynamicType = ()>> Ledger<K> {
-    /// Events go to `news`.
-    pub(super) fn new(news: Queue) -> Self {
+impl<K: Resource<DynamicType = ()>> RetryState<K> {
+    /// Events go to `queue`.
+    pub(super) fn new(queue: Queue) -> Self {
         Self {
-            news,
+            queue,
             failures: Failures::default(),
             due: Mutex::default(),
             notices: EventDedup::once(),
@@ -54,7 +54,7 @@ impl<K: Resource<DynamicType = ()>> Ledger<K> {
     }
 
     /// Publishes an event.
-    pub(super) fn tell(&self, object: &K, mut event: plan::Event) {
+    pub(super) fn publish(&self, object: &K, mut event: plan::Event) {
         event.message = short(event.message);
         let regarding = events::regarding(object);
         tracing::info!(
@@ -65,39 +65,40 @@ impl<K: Resource<DynamicType = ()>> Ledger<K> {
             note = event.message,
             "changed"
         );
-        self.news.add(regarding, event);
+        self.queue.add(regarding, event);
     }
 
-    /// Publishes an event unless it is the last one that was published like this.
-    pub(super) fn tell_once(&self, object: &K, notice: plan::Event) {
+    /// Publishes an event unless the last notice was the same.
+    pub(super) fn publish_once(&self, object: &K, notice: plan::Event) {
         for notice in self.notices.to_send(object, vec![notice]) {
-            self.tell(object, notice);
+            self.publish(object, notice);
         }
     }
 
-    /// Publishes an event about what cannot be created. It is repeated only if the last one may be
+    /// Publishes an event about a refused creation. It is repeated only if the last one may be
     /// gone, or after a success.
-    pub(super) fn tell_of_refusal(&self, object: &K, refusal: plan::Event) {
+    pub(super) fn publish_refusal(&self, object: &K, refusal: plan::Event) {
         for refusal in self.refusals.to_send(object, vec![refusal]) {
-            self.tell(object, refusal);
+            self.publish(object, refusal);
         }
     }
 
-    /// How long it rests after failures, whatever has changed, but never beyond its deadline.
+    /// How long an object rests after failures, regardless of changes, but never beyond its
+    /// deadline.
     pub(super) fn rests(&self, object: &impl Resource<DynamicType = ()>) -> Option<Duration> {
         let key = key(object);
         let rests = self.failures.rests(&key)?.min(self.until_due(&key));
         Some(rests).filter(|rests| !rests.is_zero())
     }
 
-    /// How long it is until its deadline.
+    /// The time until an object's deadline.
     fn until_due(&self, key: &ObjectRef<K>) -> Duration {
         let due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
         let at = due.get(key);
         at.map_or(Duration::MAX, |at| at.saturating_duration_since(Instant::now()))
     }
 
-    /// It is being looked at, so a deadline that has passed is met.
+    /// Records that an object is being reconciled, which meets a deadline that has passed.
     pub(super) fn begins(&self, object: &impl Resource<DynamicType = ()>) {
         let key = key(object);
         if self.until_due(&key).is_zero() {
@@ -106,15 +107,15 @@ impl<K: Resource<DynamicType = ()>> Ledger<K> {
         }
     }
 
-    /// Others have the turn that its decision needs. It is looked at again soon, even if it has
-    /// failed before.
+    /// No turn is free for the object's decision. Returns to try again soon, even after failures.
     pub(super) fn postponed(&self, object: &impl Resource<DynamicType = ()>) -> Action {
         let mut due = self.due.lock().unwrap_or_else(PoisonError::into_inner);
         due.insert(key(object), Instant::now());
         Action::requeue(NEXT_TURN)
     }
 
-    /// Sets the next deadline. It is looked at then, even if the decision cannot be carried out.
+    /// Sets the next deadline. The object is reconciled then, even if the decision cannot be
+    /// carried out.
     pub(super) fn decided(&self, object: &K, deadline: Option<SignedDuration>) {
         let after = deadline.and_then(|after| Duration::try_from(after).ok());
         let at = after.and_then(|after| Instant::now().checked_add(after));
@@ -125,22 +126,22 @@ impl<K: Resource<DynamicType = ()>> Ledger<K> {
         };
     }
 
-    /// It has succeeded. Returns when to look again.
-    pub(super) fn worked(&self, object: &K, after: Option<SignedDuration>, left_alone: bool) -> Action {
+    /// Records a success. Returns when to reconcile again.
+    pub(super) fn worked(&self, object: &K, after: Option<SignedDuration>, has_notice: bool) -> Action {
         let key = ObjectRef::from_obj(object);
         self.failures.forget(&key);
         self.refusals.forget(&key);
         let after = after.and_then(|after| Duration::try_from(after).ok());
-        let left_alone = left_alone.then_some(LEFT_ALONE);
-        let next = after.into_iter().chain(left_alone).min();
+        let recheck = has_notice.then_some(RECHECK);
+        let next = after.into_iter().chain(recheck).min();
         next.map_or_else(Action::await_change, Action::requeue)
     }
 
-    /// It has failed. Returns when to try again.
+    /// Records a failure. Returns when to try again.
     pub(super) fn failed(&self, object: &K, error: &RayError) -> Action {
         let key = ObjectRef::from_obj(object);
         if let Some(event) = error.event() {
-            self.tell_of_refusal(object, event);
+            self.publish_refusal(object, event);
         }
         let delay = delay(self.failures.add(key.clone())).min(self.until_due(&key));
         let (kind, namespace, name) = (K::kind(&()), key.namespace, key.name);
@@ -152,7 +153,7 @@ impl<K: Resource<DynamicType = ()>> Ledger<K> {
         Action::requeue(delay)
     }
 
-    /// It is gone.
+    /// Forgets an object that is gone.
     pub(super) fn gone(&self, namespace: &str, name: &str) {
         let key = ObjectRef::new(name).within(namespace);
         self.failures.forget(&key);

@@ -1,16 +1,16 @@
 //! Limits how many objects of one namespace are reconciled at once, how many of its RayJobs wait
 //! for dashboards, and how many of its large objects are read. A tenant's pod can pose as a
-//! dashboard and never answer, which holds a turn until the request times out. A large object takes
+//! dashboard and never answer, which takes a turn until the request times out. A large object takes
 //! many times its size in memory while it is read.
 //!
-//! Promises: a namespace takes at most half of the turns that are free. So its share shrinks when
-//! others take more, and no few namespaces take all turns.
+//! Promises: a namespace takes at most half of the turns that are free. So its share shrinks as
+//! others take more, and it takes many namespaces to use up all turns.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// When to look again at an object whose namespace has as many turns as it may.
+/// When to try an object again whose namespace has as many turns as it may have.
 pub(super) const NEXT_TURN: Duration = Duration::from_secs(1);
 
 /// Hands out turns.
@@ -27,11 +27,11 @@ pub(super) struct Turn {
     turns: Turns,
 }
 
-/// The namespace has as many turns as it may.
+/// The namespace has as many turns as it may have.
 pub(super) struct NoTurn;
 
 impl Turns {
-    /// Hands out at most so many turns at the same time.
+    /// Hands out at most this many turns at the same time.
     pub(super) fn new(most: usize) -> Self {
         Self {
             most,
@@ -39,7 +39,7 @@ impl Turns {
         }
     }
 
-    /// A turn for a namespace. `None`: it has as many as it may.
+    /// A turn for a namespace, unless it has as many as it may have.
     pub(super) fn take(&self, namespace: &str) -> Option<Turn> {
         let mut taken = self.locked();
         let own = taken.get(namespace).copied().unwrap_or(0);
@@ -55,7 +55,7 @@ impl Turns {
     }
 
     fn locked(&self) -> MutexGuard<'_, HashMap<String, usize>> {
-        // Nothing under this lock can leave the map half-changed.
+        // No holder of this lock can leave the map half-changed.
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_takes_all_it_can_leaves_room_for_the_next() {
+    fn a_namespace_that_takes_all_it_can_leaves_turns_for_the_next() {
         let turns = Turns::new(96);
         let held: Vec<Vec<Turn>> = (0..8)
             .map(|index| all_of(&turns, &format!("ns-{index}")))
@@ -99,6 +99,6 @@ mod tests {
         assert_eq!((first.is_some(), second.is_some()), (true, false));
         drop(first);
         assert!(turns.take("a").is_some());
-        assert!(turns.locked().is_empty(), "nobody is remembered");
+        assert!(turns.locked().is_empty(), "no namespace is remembered");
     }
 }

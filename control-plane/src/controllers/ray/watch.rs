@@ -21,23 +21,23 @@ use crate::k8s::watch::lean::Lean;
 use crate::k8s::watch::namespace_budget::{Budget, NamespaceBudgets, within};
 use crate::k8s::watch::sized;
 
-/// Objects that are listed at once.
+/// Objects in one page of a list.
 pub(super) const PAGE: u32 = 100;
-/// Reason of the event on an object that cannot be read.
+/// The reason of the event on an unreadable object.
 const UNREADABLE: &str = "Unreadable";
 
 /// All readable objects of a kind. An unreadable object causes an event, once for each change of
-/// its spec, and counts as absent: it is left alone. While it is being deleted its readable part is
-/// used, so that work that was begun is finished.
+/// its spec, and counts as absent. While it is being deleted, its readable part is used, so that
+/// its controller can clean up.
 pub(super) fn readable<K: Kind>(
     api: Api<Packed<K>>,
     room: Budget,
-    news: Queue,
+    queue: Queue,
 ) -> impl Stream<Item = watcher::Result<Event<Packed<K>>>> + Send {
     let config = watcher::Config::default().page_size(PAGE);
     let begin = move || patient(watcher(api.clone(), config.clone())).boxed();
     let mut reported = Reported::default();
-    within((room.clone(), room.clone()), begin, left_out(room, news.clone())).filter_map(move |event| {
+    within((room.clone(), room.clone()), begin, left_out(room, queue.clone())).filter_map(move |event| {
         let event = event.map(|event| {
             reported.follow(&event);
             let (Event::InitApply(object) | Event::Apply(object)) = &event else {
@@ -50,10 +50,10 @@ pub(super) fn readable<K: Kind>(
                 return Some(event);
             }
             if reported.is_new(object) && !object.read().is_others() {
-                tell(&news, object, error);
+                publish_unreadable(&queue, object, error);
             }
             match event {
-                // What was read of it before is out of date.
+                // The cached object is outdated.
                 Event::Apply(object) => Some(Event::Delete(object)),
                 _ => None,
             }
@@ -62,13 +62,13 @@ pub(super) fn readable<K: Kind>(
     })
 }
 
-/// Publishes that an object is left alone.
-fn tell<K: Kind>(news: &Queue, object: &Packed<K>, error: &str) {
-    let why = short(format!("cannot be read and is left alone: {error}"));
-    ignore(news, object, UNREADABLE, why);
+/// Publishes that an object is unreadable and therefore left unchanged.
+fn publish_unreadable<K: Kind>(queue: &Queue, object: &Packed<K>, error: &str) {
+    let why = short(format!("cannot be read and is left unchanged: {error}"));
+    ignore(queue, object, UNREADABLE, why);
 }
 
-/// All objects of a kind that have this label, and for which there is room.
+/// All objects of a kind that have this label, as far as there is room.
 pub(super) fn labelled<K>(
     kind: &'static str,
     api: Api<Lean<K>>,
@@ -91,8 +91,8 @@ where
     )
 }
 
-/// Keeps the cache of a kind until `shutdown`, and calls `changed` for each object that has
-/// changed. An object that a new list no longer shows has changed, too.
+/// Maintains the cache of a kind until `shutdown`, and calls `changed` for each changed object. An
+/// object that is missing from a new list has changed, too.
 pub(super) async fn follow<K>(
     kind: &'static str,
     events: impl Stream<Item = watcher::Result<Event<K>>> + Send,
@@ -129,7 +129,7 @@ pub(super) async fn follow<K>(
     }
 }
 
-/// The RayJob that a cluster was made for, by its labels.
+/// The RayJob that a cluster was created for, from its labels.
 pub(super) fn originator(cluster: &Packed<RayCluster>) -> Option<ObjectRef<Packed<RayJob>>> {
     let label = |key: &str| cluster.labels().get(key).map(String::as_str);
     let job = label(keys::ORIGINATED_FROM_NAME)?;
@@ -137,7 +137,7 @@ pub(super) fn originator(cluster: &Packed<RayCluster>) -> Option<ObjectRef<Packe
     Some(ObjectRef::new(job).within(&cluster.namespace()?)).filter(|_| is_job)
 }
 
-/// The RayCronJob that a RayJob was made for, by its label.
+/// The RayCronJob that a RayJob was created for, from its label.
 pub(super) fn cron_of(job: &Packed<RayJob>) -> Option<ObjectRef<Packed<RayCronJob>>> {
     let cron = job.labels().get(keys::CRON_JOB_NAME)?;
     Some(ObjectRef::new(cron).within(&job.namespace()?))

@@ -1,12 +1,14 @@
-//! The condition `RestartBlocked`: what an operator has to do before a group's restart can go on.
+//! The condition `RestartBlocked`: what an operator has to do before a group's restart can
+//! continue.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use lockstep_api::JobSet;
 use lockstep_api::conditions::{RESTART_BLOCKED, messages, reasons};
 use lockstep_core::restart::{Blockage, Blocked, BlockedReason};
 
-/// The JobSet's conditions if the blockage changes them. The condition is not added before it is
-/// true for the first time. `why_without_agents` says what a node's daemon reports of its agents.
+/// The JobSet's conditions, if the blockage changes them. The condition is not added before it is
+/// true for the first time. `why_without_agents` returns why a node has no agents, as its daemon
+/// reports it.
 pub(super) fn conditions(
     jobset: &JobSet,
     blockage: &Blockage,
@@ -55,7 +57,8 @@ pub(super) fn conditions(
     Some(conditions)
 }
 
-/// What an operator is to do about it, with what the node's daemon reports of its agents.
+/// What blocks the restart and what an operator can do, with the report of the node's daemon if
+/// agents are missing.
 pub(super) fn message(blocked: &Blocked, why_without_agents: impl FnOnce(&str) -> Option<String>) -> String {
     let sentence = sentence(blocked);
     let is_about_agents = blocked.reason == BlockedReason::WorkerNotReported;
@@ -64,7 +67,7 @@ pub(super) fn message(blocked: &Blocked, why_without_agents: impl FnOnce(&str) -
         .flatten()
     {
         Some(why) => {
-            format!("{sentence}. The daemon says that no agent gets into containers there: {why}")
+            format!("{sentence}. The node's daemon reports that agents cannot get into containers: {why}")
         }
         None => sentence,
     }
@@ -74,15 +77,15 @@ fn sentence(blocked: &Blocked) -> String {
     let Blocked { reason, pod, node } = blocked;
     match reason {
         BlockedReason::NodeLost => format!(
-            "pod {pod} is on node {node}, which does not report any more: nothing replaces the pod before it is deleted for good, or the node is \
-             back or has the taint node.kubernetes.io/out-of-service"
+            "pod {pod} is on node {node}, which no longer reports: the pod is not replaced before it is gone, the node is back, or the node has \
+             the taint node.kubernetes.io/out-of-service"
         ),
         BlockedReason::OldPodRemains => format!(
-            "pod {pod} of an earlier restart attempt does not go away from node {node}: new workers do not start beside it"
+            "pod {pod} of an earlier restart attempt is still on node {node}: new workers do not start before it is gone"
         ),
         BlockedReason::WorkerNotReported => format!(
             "pod {pod} runs on node {node}, but its workers have not been reported as started within alpha.jobset.sigs.k8s.io/inplace-timeout: \
-             the node's daemon or NRI is away, or kubelet waits before it starts a container again"
+             the node's daemon or NRI is not available, or the kubelet waits before it restarts a container"
         ),
     }
 }
@@ -149,9 +152,9 @@ mod tests {
     }
 
     #[test]
-    fn where_no_agent_gets_into_containers_the_reason_is_the_daemons() {
+    fn the_reason_why_agents_are_missing_is_the_daemons() {
         let jobset = JobSet::default();
-        let said = |reason| {
+        let message = |reason| {
             let blocked = Blockage::By(Blocked {
                 reason,
                 pod: "p".to_owned(),
@@ -163,11 +166,11 @@ mod tests {
                 .remove(0)
                 .message
         };
-        let message = said(BlockedReason::WorkerNotReported);
+        let of_worker = message(BlockedReason::WorkerNotReported);
         assert!(
-            message.ends_with("containers there: NRI is too small"),
-            "{message}"
+            of_worker.ends_with("agents cannot get into containers: NRI is too small"),
+            "{of_worker}"
         );
-        assert!(!said(BlockedReason::NodeLost).contains("NRI"));
+        assert!(!message(BlockedReason::NodeLost).contains("NRI"));
     }
 }

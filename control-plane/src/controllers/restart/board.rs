@@ -25,21 +25,21 @@ pub(crate) struct Key {
 /// The state of a group after one step of its coordinator.
 #[derive(Debug)]
 pub struct Snapshot {
-    /// The JobSet, as the step saw it.
+    /// The JobSet that the step observed.
     pub jobset: Arc<JobSet>,
-    /// What the coordinator saw.
+    /// What the coordinator decided on.
     pub observed: Arc<Observed>,
     /// Name of the coordinator's state.
     pub state: &'static str,
     /// The restart attempt that all workers should run.
     pub generation: Generation,
-    /// The last one that all have run.
+    /// The last restart attempt that all workers have run.
     pub released: Generation,
-    /// Restarts that count.
+    /// Restarts that count towards `maxRestarts`.
     pub restarts: u32,
     /// Why the last restart began.
     pub cause: Option<Cause>,
-    /// The highest level that the last restart has reached.
+    /// The highest level that the last restart reached.
     pub level: Option<RestartLevel>,
 }
 
@@ -60,11 +60,11 @@ struct Inner {
     by_change: BTreeMap<u64, Key>,
 }
 
-/// The last restarts of a group: its task writes, callers read.
+/// The last restarts of a group. Its task writes them, callers read them.
 type Shared = Arc<Mutex<History>>;
 
 struct Posted {
-    /// Which [`Post`] shows it.
+    /// The number of the [`Post`] that shows it.
     owner: u64,
     asks: QuestionSender,
     history: Shared,
@@ -99,7 +99,7 @@ impl Board {
         })
     }
 
-    /// This replica leads, until it ends.
+    /// Records that this replica leads. It leads until it ends.
     pub fn lead(&self) {
         self.leads.send_replace(true);
     }
@@ -114,12 +114,12 @@ impl Board {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Nothing that holds this lock can leave it half-changed.
+        // No holder of this lock can leave the state half-changed.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for the state of this JobSet's group, which is taken over `now`. The group
-    /// disappears when the post is dropped.
+    /// A place for the state of this JobSet's group, from `now` on. The group disappears when the
+    /// post is dropped.
     #[must_use]
     pub fn post(self: &Arc<Self>, namespace: &str, name: &str, now: UnixNanos) -> Post {
         let mut inner = self.lock();
@@ -140,7 +140,7 @@ impl Board {
         }
     }
 
-    /// True: the group of this JobSet has a state here.
+    /// True if the group of this JobSet has a state here.
     #[must_use]
     pub fn shows(&self, namespace: &str, name: &str) -> bool {
         let key = Key {
@@ -154,7 +154,7 @@ impl Board {
         Some(Arc::clone(&self.lock().groups.get(key)?.state))
     }
 
-    /// The way to the task that looks after a group.
+    /// The sender of questions to a group's task.
     pub(crate) fn asks(&self, key: &Key) -> Option<QuestionSender> {
         Some(self.lock().groups.get(key)?.asks.clone())
     }
@@ -171,7 +171,7 @@ impl Board {
     }
 
     /// Up to `most` groups that the filter selects, sorted by namespace and name, and only those
-    /// after `after`. True: there are more.
+    /// after `after`. Returns true as well if there are more.
     pub(crate) fn list(
         &self,
         filter: &Filter,
@@ -197,7 +197,7 @@ impl Board {
         (page, more)
     }
 
-    /// The first change after `seen` that the filter selects, with its number.
+    /// The first change after number `seen` that the filter selects, with its own number.
     pub(crate) fn next_change(&self, filter: &Filter, seen: u64) -> Option<(u64, Key, Arc<Snapshot>)> {
         let inner = self.lock();
         let (change, key) = inner
@@ -208,7 +208,7 @@ impl Board {
         Some((*change, key.clone(), Arc::clone(&posted.state)))
     }
 
-    /// How many groups have been removed. If this is unchanged, no group is missing.
+    /// How many groups have been removed. While this is unchanged, no group is missing.
     pub(crate) fn removals(&self) -> u64 {
         self.lock().removals
     }
@@ -224,12 +224,12 @@ impl Board {
         self.changed.subscribe()
     }
 
-    fn tell(&self, latest: u64) {
+    fn signal(&self, latest: u64) {
         // The latest change wins.
-        self.changed.send_if_modified(|told| {
-            let news = *told < latest;
-            *told = latest.max(*told);
-            news
+        self.changed.send_if_modified(|newest| {
+            let is_newer = *newest < latest;
+            *newest = latest.max(*newest);
+            is_newer
         });
     }
 }
@@ -258,7 +258,7 @@ impl Post {
     pub async fn asked(&mut self) -> Question {
         match self.questions.recv().await {
             Some(question) => question,
-            // Never: this holds a sender itself.
+            // This never happens, because `self` holds a sender.
             None => std::future::pending().await,
         }
     }
@@ -270,7 +270,7 @@ impl Post {
         }
         let state = Arc::new(state);
         let mut inner = self.board.lock();
-        // Another task may look after a JobSet of the same name by now.
+        // By now, another task may own a JobSet of the same name.
         let before = inner.groups.get(&self.key);
         if before.is_some_and(|posted| posted.owner > self.owner) {
             return;
@@ -290,14 +290,14 @@ impl Post {
         }
         inner.by_change.insert(change, self.key.clone());
         drop(inner);
-        self.board.tell(change);
+        self.board.signal(change);
     }
 }
 
 impl Drop for Post {
     fn drop(&mut self) {
         let mut inner = self.board.lock();
-        // Another task may look after a JobSet of the same name by now.
+        // By now, another task may own a JobSet of the same name.
         if inner
             .groups
             .get(&self.key)
@@ -312,6 +312,6 @@ impl Drop for Post {
         inner.latest += 1;
         let change = inner.latest;
         drop(inner);
-        self.board.tell(change);
+        self.board.signal(change);
     }
 }

@@ -1,29 +1,27 @@
-//! How many workers without pods all groups together may expect.
+//! Limits how many workers without pods all groups together may expect.
 //!
-//! A JobSet of a kilobyte may ask for as many workers as a group can have
-//! ([`lockstep_core::jobset::limits`]), and without a quota there may be any number of such
-//! JobSets: suspended ones, or ones whose pods are refused. The memory of a group must follow the
-//! pods that exist.
+//! A JobSet of a kilobyte can ask for the largest group ([`lockstep_core::jobset::limits`]).
+//! Without a quota there can be any number of such JobSets, suspended or with refused pods. So the
+//! memory of a group must follow the pods that exist.
 //!
-//! Promises: a worker with a pod costs nothing, and neither do [`FOR_EACH_POD`] workers without one
-//! for each pod. All other workers of all groups are at most [`UNSEEN`]. A group without room has
-//! almost no pods, so its task would have hardly any worker to restart. It gets a task when its
-//! pods come. A group keeps its task while its pods are gone, unless its own namespace has more
-//! than [`UNSEEN`].
+//! Promises: a worker with a pod is free, and each pod allows [`FOR_EACH_POD`] more workers without
+//! one. All other workers of all groups are at most [`UNSEEN`]. A group without room has almost no
+//! pods, so its task would have hardly any worker to restart. It gets a task once its pods exist. A
+//! group keeps its task while its pods are gone, unless its own namespace has more than [`UNSEEN`].
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
 use lockstep_core::jobset::limits::MOST_WORKERS;
 
-/// The most workers without pods that all groups together may expect: at 1.2 kB each, 130 MB. A
-/// group of the largest size finds room before it has any pod, beside hundreds of small groups.
+/// The most workers without pods that all groups together may expect: 130 MB at 1.2 kB each. There
+/// is room for one group of the largest size without any pod, beside hundreds of small groups.
 pub(super) const UNSEEN: u64 = MOST_WORKERS as u64 * 11 / 10;
 
-/// Workers that a group may expect for each of its pods.
+/// Workers without pods that a group may expect for each of its pods.
 pub(super) const FOR_EACH_POD: u64 = 10;
 
-/// What a group expects, and what it has of it.
+/// The workers that a group expects, and the pods that it has.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Demand {
     pub(super) workers: u64,
@@ -31,7 +29,7 @@ pub(super) struct Demand {
 }
 
 impl Demand {
-    /// Workers that have no pod, beyond those that may be expected for each pod.
+    /// Workers without pods, beyond those that its pods allow.
     fn unseen(self) -> u64 {
         let seen = u64::try_from(self.pods)
             .unwrap_or(u64::MAX)
@@ -59,8 +57,8 @@ impl<K> Default for Budget<K> {
 }
 
 impl<K: Eq + Hash> Budget<K> {
-    /// Takes room for a new group. False: there is no room. The group keeps its room until the next
-    /// call for it, or until it is released.
+    /// Takes room for a new group. Returns false if there is none. The group keeps its room until
+    /// the next call for it, or until it is released.
     pub(super) fn takes(&mut self, key: K, namespace: &str, demand: Demand) -> bool {
         self.release(&key);
         let unseen = demand.unseen();
@@ -71,8 +69,8 @@ impl<K: Eq + Hash> Budget<K> {
         fits
     }
 
-    /// Like [`Budget::takes`], for a group that has a task already: only the workers of its own
-    /// namespace count.
+    /// Like [`Budget::takes`], for a group that has a task. Only the workers of its own namespace
+    /// count.
     pub(super) fn keeps(&mut self, key: K, namespace: &str, demand: Demand) -> bool {
         self.release(&key);
         let unseen = demand.unseen();
@@ -94,7 +92,7 @@ impl<K: Eq + Hash> Budget<K> {
         self.unseen.insert(key, (namespace.to_owned(), unseen));
     }
 
-    /// The group is given up.
+    /// Releases the room of a group that ends.
     pub(super) fn release(&mut self, key: &K) {
         let Some((namespace, unseen)) = self.unseen.remove(key) else {
             return;
@@ -131,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_pods_needs_no_room() {
+    fn a_group_with_pods_needs_no_room() {
         let mut budget = Budget::default();
         assert!(takes(&mut budget, "bomb", LARGEST, 0));
         assert!(takes(&mut budget, "another", UNSEEN - LARGEST, 0));
@@ -155,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_whose_pods_are_gone_for_a_moment_stays_one_whatever_others_take() {
+    fn a_group_whose_pods_are_gone_for_a_moment_keeps_its_task_even_if_others_take_all_room() {
         let mut budget = Budget::default();
         let demand = |workers, pods| Demand { workers, pods };
         assert!(budget.takes("train", "good", demand(4, 4)));

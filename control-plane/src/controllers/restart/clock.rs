@@ -4,7 +4,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use lockstep_core::restart::UnixNanos;
 
-/// Unix time that advances with the monotonic clock: a step of the wall clock moves no deadline.
+/// Unix time that advances with the monotonic clock, so that a step of the wall clock moves no
+/// deadline.
 #[derive(Debug, Clone, Copy)]
 pub struct Clock {
     start: Instant,
@@ -22,7 +23,7 @@ impl Clock {
         }
     }
 
-    /// The present.
+    /// The current time.
     #[must_use]
     pub fn now(&self) -> UnixNanos {
         let elapsed = i64::try_from(self.start.elapsed().as_nanos()).unwrap_or(i64::MAX);
@@ -37,16 +38,16 @@ impl Clock {
     }
 }
 
-/// A shorter step is followed by no rest: timers are no finer than this.
+/// No rest follows a shorter step, because timers are no finer than this.
 const SHORT: Duration = Duration::from_millis(1);
 /// The longest rest.
 const LONGEST: Duration = Duration::from_millis(20);
-/// The longest time for which hellos are gathered.
+/// The longest time for which a step waits for more hellos.
 const LONGEST_GATHERING: Duration = Duration::from_millis(100);
 
-/// How long the nodes' next reports wait after a step of this duration. A large group's restart
-/// brings thousands of reports, and becomes a few dozen steps. A report that comes later is heard
-/// at once.
+/// How long the next reports of nodes wait after a step of this duration. A large group's restart
+/// brings thousands of reports: with these rests they take a few dozen steps. A report after this
+/// time is read at once.
 pub(super) fn rest(took: Duration) -> Duration {
     if took < SHORT {
         Duration::ZERO
@@ -55,8 +56,8 @@ pub(super) fn rest(took: Duration) -> Duration {
     }
 }
 
-/// How long a step of this duration is put off after a node's hello. When a leader has died,
-/// thousands of hellos come within seconds, and each asks for a step. This makes few steps of them.
+/// How long a step of this duration is put off after a node's hello. After a leader has died,
+/// thousands of hellos arrive within seconds, and each asks for a step. The delay combines them.
 pub(super) fn gather(took: Duration) -> Duration {
     if took < SHORT {
         Duration::ZERO
@@ -65,7 +66,7 @@ pub(super) fn gather(took: Duration) -> Duration {
     }
 }
 
-/// Resolves at this time; never without one. Cancel-safe.
+/// Resolves at this time, or never without one. Cancel-safe.
 pub(super) async fn sleep_until(at: Option<Instant>) {
     match at {
         Some(at) => tokio::time::sleep_until(at.into()).await,

@@ -8,7 +8,7 @@ use lockstep_core::restart::{
     Cause, Durable, DurablePhase, Epoch, Exit, Generation, Identity, Reason, RestartLevel,
 };
 
-/// Reads the status. Impossible numbers are read as 0: the generation then only rises from there.
+/// Reads the status. Impossible numbers are read as 0, from which the generation can only rise.
 #[must_use]
 pub fn durable_from(status: Option<&InPlaceRestartStatus>) -> Durable {
     let Some(status) = status else {
@@ -42,7 +42,7 @@ pub fn durable_from(status: Option<&InPlaceRestartStatus>) -> Durable {
     }
 }
 
-/// Reads the status of a JobSet. Restarts from before it was coordinated still count.
+/// Reads the status of a JobSet. Restarts from before it was a group still count.
 pub(super) fn durable_of(status: Option<&JobSetStatus>) -> Durable {
     let mut durable = durable_from(status.and_then(|status| status.in_place_restart.as_ref()));
     if durable.generation == Generation(0) {
@@ -139,12 +139,12 @@ fn cause_to(cause: &Cause) -> RestartCause {
     }
 }
 
-/// What an exit code usually means. The agent uses these codes for a program that it cannot start,
-/// but shells also use them for commands of their scripts, hence the question mark. The worker's
-/// log names the program.
+/// What an exit code usually means. The agent uses these codes for a program that it cannot start.
+/// Shells use them for commands of their scripts, too, hence the question mark. The worker's log
+/// names the program.
 fn hint(code: i32) -> &'static str {
     match code {
-        // The kubelet's code for a program that could not be started, without an agent.
+        // The kubelet's code for a program that could not be started. No agent was involved.
         128 => " (could not be started: executable not found?)",
         126 => " (not executable, or permission denied?)",
         127 => " (executable not found?)",
@@ -159,9 +159,9 @@ pub(crate) fn sentence(cause: &Cause) -> String {
         .as_ref()
         .map_or_else(|| "a worker".to_owned(), |identity| format!("worker {identity}"));
     let ended = match cause.exit {
-        Some(Exit { signal, .. }) if signal != 0 => format!(" by signal {signal}"),
-        Some(Exit { code, .. }) => format!(" with code {code}{}", hint(code)),
-        None => String::new(),
+        Some(Exit { signal, .. }) if signal != 0 => format!("was killed by signal {signal}"),
+        Some(Exit { code, .. }) => format!("exited with code {code}{}", hint(code)),
+        None => "failed".to_owned(),
     };
     let place = if cause.node.is_empty() {
         String::new()
@@ -169,23 +169,24 @@ pub(crate) fn sentence(cause: &Cause) -> String {
         format!(" (pod {}, node {})", cause.pod, cause.node)
     };
     match cause.reason {
-        Reason::WorkerExited => format!("{worker} exited{ended}{place}"),
+        Reason::WorkerExited => format!("{worker} {ended}{place}"),
         Reason::FailedAgain => {
             format!(
-                "{worker} exited{ended}{place}: it failed again within 60 s of a restart in place, so its pod is replaced"
+                "{worker} {ended}{place}: it failed again within 60 s of a restart in place, so its pod is replaced"
             )
         }
         Reason::FailedInNewPod => {
             format!(
-                "{worker} exited{ended}{place}: it failed again within 60 s of getting a new pod, so all Jobs are recreated"
+                "{worker} {ended}{place}: it failed again within 60 s of getting a new pod, so all Jobs are recreated"
             )
         }
         Reason::LastResort => {
             format!(
-                "{worker} failed{ended}{place} within 60 s of a restart in place, and maxRestarts is used up: all Jobs are recreated once"
+                "{worker} {ended}{place} within 60 s of a restart in place, and maxRestarts is used up: all Jobs are recreated once"
             )
         }
-        Reason::ContainerLost => format!("the container of {worker} went away{ended}{place}"),
+        Reason::ContainerLost if cause.exit.is_none() => format!("the container of {worker} was lost{place}"),
+        Reason::ContainerLost => format!("the container of {worker} was lost: it {ended}{place}"),
         Reason::PodLost => format!("the pod of {worker} is gone"),
         Reason::TimedOut => {
             "not all workers were running again within alpha.jobset.sigs.k8s.io/inplace-timeout".to_owned()
@@ -198,13 +199,13 @@ pub(crate) fn sentence(cause: &Cause) -> String {
             "a policy or a webhook of the cluster has changed a worker's pod so that it has no agent"
                 .to_owned()
         }
-        Reason::ManualRequest => "it was asked for".to_owned(),
+        Reason::ManualRequest => "a restart was requested".to_owned(),
         Reason::ReplacementLate => {
             "the Job controller would replace a lost pod later than alpha.jobset.sigs.k8s.io/inplace-timeout"
                 .to_owned()
         }
         Reason::HeartbeatMissed => {
-            format!("{worker} gave no heartbeat within lockstep.dev/heartbeat-timeout{place}")
+            format!("{worker} sent no heartbeat within lockstep.dev/heartbeat-timeout{place}")
         }
         Reason::ReadyTimeout => {
             format!("{worker} was not up within lockstep.dev/ready-timeout{place}")
@@ -218,8 +219,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_that_cannot_be_run_is_told_from_one_that_failed() {
-        let said = |code, signal| {
+    fn a_program_that_cannot_be_run_is_distinguished_from_one_that_failed() {
+        let text = |code, signal| {
             sentence(&Cause {
                 reason: Reason::WorkerExited,
                 identity: None,
@@ -231,12 +232,16 @@ mod tests {
         };
         let place = " (pod js-w-0-1-abcde, node node-7)";
         for (code, signal, how) in [
-            (3, 0, " with code 3"),
-            (126, 0, " with code 126 (not executable, or permission denied?)"),
-            (127, 0, " with code 127 (executable not found?)"),
-            (137, 9, " by signal 9"),
+            (3, 0, "exited with code 3"),
+            (
+                126,
+                0,
+                "exited with code 126 (not executable, or permission denied?)",
+            ),
+            (127, 0, "exited with code 127 (executable not found?)"),
+            (137, 9, "was killed by signal 9"),
         ] {
-            assert_eq!(said(code, signal), format!("a worker exited{how}{place}"));
+            assert_eq!(text(code, signal), format!("a worker {how}{place}"));
         }
     }
 }

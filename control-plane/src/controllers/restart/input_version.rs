@@ -1,5 +1,5 @@
-//! Tells if the API server's part of a group has to be gathered again. For thousands of pods that
-//! takes milliseconds, and during a restart mostly the JobSet's status changes.
+//! Tells if the API server's part of a group has to be read from the caches again. For thousands of
+//! pods that takes milliseconds, and during a restart usually only the JobSet's status changes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,20 +7,21 @@ use std::sync::Arc;
 use lockstep_api::JobSet;
 use lockstep_core::restart::Durable;
 
-/// Domains of the annotation keys that matter.
+/// Domains of the annotations that decisions depend on.
 const DOMAINS: [&str; 3] = ["lockstep.dev/", "jobset.sigs.k8s.io/", "jobset.x-k8s.io/"];
 
-/// The inputs of one look at the API server.
+/// The inputs of one observation of the API server.
 pub(super) struct InputVersion {
-    /// Version of the Jobs and pods.
+    /// The version of the Jobs and pods.
     version: (u64, u64),
     jobset: Arc<JobSet>,
-    /// Stages that have started, from the status.
+    /// The stages that have started, from the status.
     started: BTreeSet<String>,
 }
 
 impl InputVersion {
-    /// The inputs at this version of the Jobs and pods. `durable` is what the JobSet's status says.
+    /// The inputs at this version of the Jobs and pods. `durable` is the state in the JobSet's
+    /// status.
     pub(super) fn new(version: (u64, u64), jobset: &Arc<JobSet>, durable: &Durable) -> Self {
         Self {
             version,
@@ -29,7 +30,7 @@ impl InputVersion {
         }
     }
 
-    /// True: another look would show the same, apart from the durable state.
+    /// True if another observation would be the same, apart from the durable state.
     pub(super) fn is_same(&self, now: &Self) -> bool {
         let gangs = |jobset: &JobSet| jobset.status.as_ref().map(|status| status.gangs.clone());
         let completed = |jobset: &JobSet| jobset.status.as_ref().map(|status| status.completed_jobs.clone());
@@ -46,7 +47,7 @@ impl InputVersion {
     }
 }
 
-/// The annotations that decisions depend on: those of JobSet and of Lockstep.
+/// The annotations that decisions depend on: JobSet's and Lockstep's.
 fn own(jobset: &JobSet) -> impl Iterator<Item = (&String, &String)> {
     let annotations = jobset.metadata.annotations.iter().flatten();
     annotations.filter(|(key, _)| DOMAINS.iter().any(|domain| key.contains(domain)))
@@ -54,7 +55,7 @@ fn own(jobset: &JobSet) -> impl Iterator<Item = (&String, &String)> {
 
 #[cfg(test)]
 mod tests {
-    //! What another look depends on, and what it does not.
+    //! What an observation depends on, and what it does not.
 
     use serde_json::{Value, json};
 
@@ -62,7 +63,7 @@ mod tests {
     use super::super::view::{View, view_of};
     use super::*;
 
-    /// A JobSet with these fields besides, or instead.
+    /// A JobSet with these fields added or replaced.
     fn jobset(change: &Value) -> Arc<JobSet> {
         let mut jobset = json!({
             "apiVersion": "jobset.x-k8s.io/v1alpha2",
@@ -95,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_is_kept_where_only_what_a_restart_writes_has_changed() {
+    fn an_observation_is_kept_if_only_what_a_restart_writes_has_changed() {
         let changes = [
             json!({}),
             json!({"metadata": {"resourceVersion": "2", "managedFields": []}}),
@@ -113,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_is_not_kept_where_it_would_show_something_else() {
+    fn an_observation_is_not_kept_if_a_new_one_would_differ() {
         let changes = [
             json!({"spec": {"suspend": true}}),
             json!({"spec": {"failurePolicy": {"maxRestarts": 4}}}),

@@ -29,28 +29,27 @@ use crate::k8s::watch::notify::Notified;
 /// Reports of JobSets that never became groups are dropped after this long.
 const SWEEP: Duration = Duration::from_secs(600);
 
-/// A node whose daemon has been away for longer than this is forgotten when none of its reports are
-/// kept any longer: most likely the node was removed.
+/// A node whose daemon has been away for longer than this, and whose reports are all dropped, is
+/// forgotten. Most likely it was removed.
 const AWAY: Duration = Duration::from_secs(3600);
 
-/// How often JobSets without room to become groups are looked at again.
+/// How often JobSets without room to become groups are checked again.
 const NO_ROOM: Duration = Duration::from_secs(30);
 
 /// The usual weight of a JobSet, and what each of its pods adds.
 const USUAL: usize = 64;
 const USUAL_POD: usize = 8;
 
-/// How long after it was given up a group is looked at again whose JobSet the API server did not
-/// know.
+/// When a group is checked again after it ended because the API server did not know its JobSet.
 const GIVEN_UP: Duration = Duration::from_secs(30);
 
-/// How long a new leader waits until all groups are taken over, and how often it looks.
+/// How long a new leader waits until all groups are taken over, and how often it checks.
 const TAKEOVER: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(20);
-/// JobSets that it looks at before it yields to other tasks.
+/// JobSets that it checks before it yields to other tasks.
 const AT_ONCE: usize = 100;
 
-/// Keeps one task per group.
+/// Runs one task per group.
 pub struct Manager {
     context: Context,
     registry: Arc<Registry>,
@@ -59,45 +58,45 @@ pub struct Manager {
     /// JobSets that would be groups, but have no room.
     without_room: BTreeSet<(String, String)>,
     tasks: JoinSet<(ObjectRef<JobSet>, u64)>,
-    /// The runtime of the tasks.
+    /// The runtime that the tasks run on.
     on: Handle,
     /// How many tasks were started.
     started: u64,
     shutdown: CancellationToken,
 }
 
-/// What the groups work with.
+/// What all groups share.
 pub struct Dependencies {
-    /// Client of the API server.
+    /// The client of the API server.
     pub client: kube::Client,
-    /// What the watches show.
+    /// The caches of the watches.
     pub stores: Stores,
-    /// The node daemons, and what they report.
+    /// The node daemons and their reports.
     pub registry: Arc<Registry>,
-    /// Tells people of restarts.
+    /// Publishes restarts as logs, events, metrics and traces.
     pub recorder: RestartRecorder,
     /// How agents get into containers.
     pub agents: Agents,
-    /// Lost pods are replaced here, not by the Job controller.
+    /// Set if lost pods are replaced here and not by the Job controller.
     pub replaces_pods: bool,
-    /// Hears of an API server that has gone back.
+    /// Takes reports of an API server that has gone back to an older state.
     pub backwards: Backwards,
-    /// Shows the groups to the platform API.
+    /// The state of all groups, for the platform API.
     pub board: Arc<Board>,
 }
 
 /// The running task of a group.
 struct TaskHandle {
     uid: String,
-    /// Tells this task from others of the same JobSet.
+    /// Distinguishes this task from others of the same JobSet.
     serial: u64,
     changed: Arc<Notify>,
     stop: CancellationToken,
 }
 
 impl Manager {
-    /// A manager without groups. Its tasks run on the runtime in which this is called, not on the
-    /// one that polls the manager, and end with `shutdown`.
+    /// A manager without groups. Its tasks run on the runtime that calls this, not on the one that
+    /// polls the manager. They end with `shutdown`.
     #[must_use]
     pub fn new(dependencies: Dependencies, shutdown: CancellationToken) -> Self {
         let Dependencies {
@@ -134,8 +133,8 @@ impl Manager {
         }
     }
 
-    /// Follows the JobSets that `changes` names until `shutdown` is cancelled, then awaits every
-    /// task. Workers keep running.
+    /// Starts and stops the tasks of the JobSets that `changes` names until `shutdown` is
+    /// cancelled, then waits for all tasks. Workers keep running.
     pub async fn run(mut self, mut changes: Notified<ObjectRef<JobSet>>) {
         let mut sweep = tokio::time::interval(SWEEP);
         let mut no_room = tokio::time::interval(NO_ROOM);
@@ -148,7 +147,7 @@ impl Manager {
                 },
                 Some(ended) = self.tasks.join_next() => match ended {
                     Ok((key, serial)) => self.ended(key, serial),
-                    Err(error) => tracing::error!(%error, "a group task ended badly"),
+                    Err(error) => tracing::error!(%error, "group task failed"),
                 },
                 _ = sweep.tick() => {
                     self.registry.sweep(SWEEP);
@@ -179,7 +178,7 @@ impl Manager {
         }
     }
 
-    /// The JobSet, if there is room for a group of its size.
+    /// The JobSet, if there is room for its group.
     fn with_room(&mut self, key: &ObjectRef<JobSet>, jobset: Option<JobSet>) -> Option<JobSet> {
         let name = || (key.namespace.clone().unwrap_or_default(), key.name.clone());
         let Some(jobset) = jobset else {
@@ -193,7 +192,7 @@ impl Manager {
         let own = weight(&jobset).saturating_sub(usual);
         let own = u64::try_from(own).unwrap_or(u64::MAX);
         let workers = Size::of(&jobset).workers.saturating_add(own);
-        // A group has no pods for a moment while its Jobs are recreated.
+        // While its Jobs are recreated, a group has no pods for a moment.
         let is_group = self
             .groups
             .get(key)
@@ -213,7 +212,7 @@ impl Manager {
                 jobset = jobset.name(),
                 workers,
                 pods,
-                "no room for a group that has next to no pods; it is left to Kubernetes until its pods come"
+                "no room for a group that has almost no pods; it is coordinated once its pods exist"
             );
         }
         None
@@ -231,7 +230,7 @@ impl Manager {
             stop: stop.clone(),
             shutdown: self.shutdown.clone(),
         };
-        // Of the highest level: every log line names its group.
+        // The span has the highest level, so that every log line names its group.
         let span = tracing::error_span!("group", namespace = jobset.ns(), jobset = jobset.name());
         let (stopped, shutdown) = (stop.clone(), self.shutdown.clone());
         self.started += 1;
@@ -241,9 +240,9 @@ impl Manager {
             let end = task::run(context, assignment).await;
             let pause = async {
                 match end {
-                    // Taken over again later, if the JobSet is still there.
+                    // The group is taken over again later, if the JobSet still exists.
                     End::Gone => tokio::time::sleep(GIVEN_UP).await,
-                    // A task would stop workers for a restart whose status cannot be kept.
+                    // Another task would stop workers for a restart whose status cannot be stored.
                     End::Pruned => std::future::pending().await,
                     End::Stopped => {}
                 }
@@ -265,7 +264,7 @@ impl Manager {
         self.groups.insert(key, group);
     }
 
-    /// The task of this JobSet has ended. If it ended by itself, the JobSet is looked at again.
+    /// Handles the end of a task. If it ended by itself, the JobSet is checked again.
     fn ended(&mut self, key: ObjectRef<JobSet>, serial: u64) {
         if self.groups.get(&key).is_some_and(|group| group.serial == serial) {
             self.end(&key);
@@ -276,12 +275,16 @@ impl Manager {
     fn end(&mut self, key: &ObjectRef<JobSet>) {
         if let Some(group) = self.groups.remove(key) {
             group.stop.cancel();
-            tracing::info!(namespace = key.namespace, jobset = key.name, "group given up");
+            tracing::info!(
+                namespace = key.namespace,
+                jobset = key.name,
+                "stopped coordinating the group"
+            );
         }
     }
 }
 
-/// True: the JobSet's workers are restarted together now.
+/// True if the JobSet's workers are restarted together now.
 #[must_use]
 pub fn is_group(jobset: &JobSet, agents: &Agents) -> bool {
     jobset.is_managed_here()
@@ -292,21 +295,20 @@ pub fn is_group(jobset: &JobSet, agents: &Agents) -> bool {
         && !limits::is_over(jobset)
 }
 
-/// The JobSet if it is a group and none of its pods brings upstream's agent along.
+/// The JobSet, if it is a group and none of its pods contains upstream's agent.
 fn group_of(stores: &Stores, agents: &Agents, key: &ObjectRef<JobSet>) -> Option<JobSet> {
     if stores.is_seen_in_part(key) {
         return None;
     }
     let jobset = light(stores.in_place(key).filter(|jobset| is_group(jobset, agents))?);
     let pods = stores.pods_of(key);
-    // The reconciler looks at the same pods.
+    // The reconciler checks the same pods.
     let reports_by_annotation = pods.iter().any(|pod| pod.summary.agent.attempt.is_some());
     (!reports_by_annotation).then_some(jobset)
 }
 
-/// Resolves when each group that the stores show has its place on the board, so that no reader
-/// takes a group for gone that is just being taken over. It waits at most for [`TAKEOVER`].
-/// Cancel-safe.
+/// Resolves when each group in the stores is on the board, so that no reader takes a group for gone
+/// while it is taken over. It waits at most [`TAKEOVER`]. Cancel-safe.
 pub async fn taken_over(stores: Stores, agents: Agents, board: Arc<Board>) {
     let listed = stores.jobsets.state();
     let mut awaited: Vec<ObjectRef<JobSet>> = listed.iter().map(|jobset| jobset.key()).collect();

@@ -21,14 +21,14 @@ struct RestartLabels {
     level: &'static str,
     /// `crash` or `deliberate`.
     kind: &'static str,
-    /// Reason of the cause, as in `status.inPlaceRestart.cause`.
+    /// The reason, as in `status.inPlaceRestart.cause`.
     cause: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct PhaseLabels {
     phase: &'static str,
-    /// The highest level that the restart took.
+    /// The highest level that the restart reached.
     level: &'static str,
 }
 
@@ -47,13 +47,13 @@ pub(super) struct RestartMetrics {
     phases: Family<PhaseLabels, Histogram, fn() -> Histogram>,
 }
 
-/// From a millisecond to half a minute.
+/// Buckets from a millisecond to half a minute.
 fn histogram() -> Histogram {
     Histogram::new(exponential_buckets(0.001, 2.0, 16))
 }
 
 impl RestartMetrics {
-    /// Registers them, once for each term of a leader.
+    /// Registers the metrics, once for each term of a leader.
     pub(super) fn register(metrics: &Metrics) -> Self {
         let restarts = Self {
             restarts: Family::default(),
@@ -138,7 +138,7 @@ impl RestartMetrics {
     }
 }
 
-/// `deliberate`: a user has asked for the restart; `crash`: something has failed.
+/// `deliberate` if a user requested the restart, `crash` if something failed.
 pub(super) fn crash_or_deliberate(reason: Reason) -> &'static str {
     match reason {
         Reason::ManualRequest => "deliberate",
@@ -146,7 +146,7 @@ pub(super) fn crash_or_deliberate(reason: Reason) -> &'static str {
     }
 }
 
-/// The kind of the group, as the restart has written it.
+/// The kind of the group, as the restart wrote it.
 fn kind(jobset: &JobSet) -> String {
     let status = jobset
         .status

@@ -1,5 +1,5 @@
-//! What the coordinator decides on: what the API server shows, and what the nodes report. Reports
-//! are taken in one by one.
+//! What the coordinator decides on: the API server's objects, and the reports of the nodes. Reports
+//! are applied one by one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,53 +17,53 @@ use super::view::View;
 use crate::hub::{Changes, GroupLink, Unbelieved};
 use crate::k8s::client::SILENCE;
 
-/// How long reports about pods are kept that the API server does not show: long enough to find out
-/// that a watch is silent, and to begin it again. Nodes do not repeat these reports.
+/// How long reports are kept about pods that the API server does not show: long enough to detect a
+/// silent watch and to restart it. Nodes do not repeat these reports.
 const KEPT: Duration = SILENCE.saturating_mul(2);
 /// The longest time for which a step is put off while workers progress as expected.
 const PUT_OFF: Duration = Duration::from_millis(100);
 
-/// What is observed of a group, from one look at the API server to the next.
+/// What is observed of a group, until the API server's objects are read again.
 pub struct Observation {
     view: View,
     observed: Arc<Observed>,
     awaited: Option<StepDelay>,
-    /// True: a node has sent a report that is not believed.
+    /// Set if a node has sent a report that is not believed.
     disbelieves: bool,
-    /// True: some workers restart without their group if the daemons support it.
+    /// Set if some workers restart without their group, as far as the daemons support it.
     restarts_workers: bool,
 }
 
-/// What the reports since the last time call for.
+/// How soon the reports since the last step call for another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Urgency {
-    /// Nothing: there was no news.
+    /// No step: nothing has changed.
     Nothing,
-    /// No step yet: workers have come nearer to where all are awaited.
+    /// No step yet: workers have progressed as expected.
     Progress,
-    /// A step, but others may report soon: nodes have said hello.
+    /// A step, but a delayed one: nodes have said hello, and others may follow.
     Hello,
-    /// A step.
+    /// A step at once.
     Step,
 }
 
 impl Observation {
-    /// What there is now. `durable` is what the JobSet's status says.
+    /// The current observation. `durable` is the state in the JobSet's status.
     #[must_use]
     pub fn new(view: View, jobset: &JobSet, link: &GroupLink, durable: Durable) -> Self {
         let gathered = &view.gathered;
-        // First, so that a later hello counts as news.
+        // This comes first, so that a later hello counts as a change.
         link.look_at(&view.nodes);
         link.forget_pods(&gathered.pods, KEPT);
-        // In this order: the reports of a node that has said hello are among those read next.
+        // The order matters: the reports of a node that has said hello are among those read next.
         let heard_nodes = link.heard(&view.nodes);
-        let said = link.reports();
+        let received = link.reports();
         let restarts_workers = gathered
             .workers
             .values()
             .any(|worker| worker.scope == Scope::Worker);
         let workers = workers(&view, link);
-        let (reports, disbelieves) = reports(&view, &workers, &durable, link, said);
+        let (reports, disbelieves) = reports(&view, &workers, &durable, link, received);
         let observed = Observed {
             reports,
             workers,
@@ -76,7 +76,7 @@ impl Observation {
             durable,
             policy: gathered.policy.clone(),
             suspended: jobset.is_suspended(),
-            // It is copied to the status, so one that is too long is ignored.
+            // The token is copied to the status, so one that is too long is ignored.
             manual_request: jobset.restart_request().ok().flatten().map(str::to_owned),
             worker_restart_request: jobset.worker_restart_request().ok().flatten(),
         };
@@ -90,44 +90,44 @@ impl Observation {
         }
     }
 
-    /// What there is now, if only parts of the JobSet's status have changed on which [`View`] does
-    /// not depend.
+    /// Updates the observation after a change of the JobSet's status that [`View`] does not depend
+    /// on.
     pub fn renew(&mut self, link: &GroupLink, durable: Durable) {
         let forgotten = link.forget_pods(&self.view.gathered.pods, KEPT);
         let observed = Arc::make_mut(&mut self.observed);
         // A report that was not believed may be possible now.
         if forgotten || self.disbelieves {
-            let (workers, said) = (&observed.workers, link.reports());
-            (observed.reports, self.disbelieves) = reports(&self.view, workers, &durable, link, said);
+            let (workers, received) = (&observed.workers, link.reports());
+            (observed.reports, self.disbelieves) = reports(&self.view, workers, &durable, link, received);
         }
         observed.durable = durable;
         self.listen(link);
     }
 
-    /// Until the awaited workers have arrived, reports of their progress call for no step.
+    /// Makes reports of progress call for no step until all awaited workers have arrived.
     pub fn wait_for(&mut self, awaited: Option<StepDelay>) {
         self.awaited = awaited;
     }
 
-    /// Takes in the reports since the last time, and returns what they call for.
+    /// Applies the reports since the last time, and returns how soon they call for a step.
     pub fn listen(&mut self, link: &GroupLink) -> Urgency {
-        let news = link.news();
-        if news == Changes::None {
+        let changes = link.news();
+        if changes == Changes::None {
             return Urgency::Nothing;
         }
         let view = &self.view;
         let observed = Arc::make_mut(&mut self.observed);
-        let mut heard = Urgency::Nothing;
+        let mut urgency = Urgency::Nothing;
         let mut greeted = BTreeSet::new();
-        if news == Changes::Hello {
-            // First: the reports of these nodes are among those read next, and a later hello counts
-            // as news.
+        if changes == Changes::Hello {
+            // This comes first: the reports of these nodes are among those read next, and a later
+            // hello counts as a change.
             greeted = link.greeted();
             observed.heard_nodes.extend(greeted.iter().cloned());
             if self.restarts_workers {
                 observed.workers = workers(view, link);
             }
-            heard = Urgency::Hello;
+            urgency = Urgency::Hello;
         }
         let Observed {
             reports,
@@ -138,7 +138,7 @@ impl Observation {
         let awaited = &mut self.awaited;
         let mut lies = Vec::new();
         link.hear(|incarnation, report| {
-            let said = match view.believes(incarnation, report, durable) {
+            let change = match view.believes(incarnation, report, durable) {
                 Ok(true) => take_in(reports, workers, incarnation, report),
                 Ok(false) => retract(reports, incarnation, report),
                 Err(why) => {
@@ -146,14 +146,14 @@ impl Observation {
                     retract(reports, incarnation, report)
                 }
             };
-            let passes = match (&said, awaited.as_mut()) {
+            let passes = match (&change, awaited.as_mut()) {
                 (ReportChange::PhaseFrom(before), Some(awaited)) => awaited.defers(*before, report),
                 _ => false,
             };
-            heard = heard.max(match said {
+            urgency = urgency.max(match change {
                 ReportChange::Nothing => Urgency::Nothing,
                 _ if passes => Urgency::Progress,
-                // The node has sent it with its hello.
+                // The report came with the node's hello.
                 _ if greeted.contains(&report.node) => Urgency::Hello,
                 ReportChange::PhaseFrom(_) | ReportChange::Other => Urgency::Step,
             });
@@ -162,13 +162,13 @@ impl Observation {
         for (incarnation, node, why) in lies {
             link.disown(&incarnation, &node, &why);
         }
-        heard
+        urgency
     }
 
-    /// Listens until a step is due: at once if a report calls for one, [`PUT_OFF`] after any other
-    /// report, and sooner after a hello. `took` is the duration of the last step. Cancel-safe: what
-    /// was heard is kept for the next step.
-    pub async fn news(&mut self, link: &GroupLink, took: Duration) {
+    /// Waits until reports make a step due: at once if one calls for it, [`PUT_OFF`] after reports
+    /// of progress, and sooner after a hello. `took` is the duration of the last step. Cancel-safe:
+    /// the reports are kept for the next step.
+    pub async fn until_step_due(&mut self, link: &GroupLink, took: Duration) {
         let mut from = Instant::now() + rest(took);
         let mut step_at: Option<Instant> = None;
         loop {
@@ -201,7 +201,7 @@ impl Observation {
         &self.view
     }
 
-    /// All of it.
+    /// What the coordinator decides on.
     #[must_use]
     pub fn observed(&self) -> &Arc<Observed> {
         &self.observed
@@ -211,13 +211,13 @@ impl Observation {
 /// What a report changes.
 enum ReportChange {
     Nothing,
-    /// The phase of an incarnation, which was this one at this generation.
+    /// The phase of an incarnation. It holds the former phase and generation.
     PhaseFrom((Phase, Generation)),
     /// Anything else.
     Other,
 }
 
-/// Takes in a report that is believed.
+/// Applies a report that is believed.
 fn take_in(
     reports: &mut BTreeMap<Incarnation, Report>,
     workers: &BTreeMap<Identity, Worker>,
@@ -237,7 +237,7 @@ fn take_in(
     }
 }
 
-/// Removes the node's earlier report, which its false one has made out of date.
+/// Removes the node's earlier report, because a false one followed it.
 fn retract(
     reports: &mut BTreeMap<Incarnation, Report>,
     incarnation: &Incarnation,
@@ -252,8 +252,8 @@ fn retract(
 }
 
 impl View {
-    /// A node is believed about the pods that are bound to it, and only if the report is possible.
-    /// False: it cannot be told yet.
+    /// Checks a report. A node is believed about the pods that are bound to it, if the report is
+    /// possible. Returns false while that is not known yet.
     fn believes(
         &self,
         incarnation: &Incarnation,
@@ -261,7 +261,7 @@ impl View {
         durable: &Durable,
     ) -> Result<bool, Unbelieved> {
         let pod = &incarnation.pod_uid;
-        // The API server may show a pod, or its node, later than the node reports it.
+        // The node may report a pod before the API server shows the pod or its node.
         let Some(Placed {
             node: Some(bound),
             place: Some((job, index)),
@@ -270,7 +270,9 @@ impl View {
             return Ok(false);
         };
         let Identity {
-            job: said, index: at, ..
+            job: reported,
+            index: at,
+            ..
         } = &report.identity;
         if *bound != report.node && !mutant!(BelieveAnyNode) {
             return Err(Unbelieved::ForeignPod {
@@ -278,7 +280,7 @@ impl View {
                 bound: bound.clone(),
             });
         }
-        if (&**said, at) != (job.as_str(), index) {
+        if (&**reported, at) != (job.as_str(), index) {
             return Err(Unbelieved::OtherWorker {
                 pod: pod.clone(),
                 worker: report.identity.clone(),
@@ -307,17 +309,17 @@ fn unbelieved(impossible: Impossible, pod: &str, report: &Report, durable: &Dura
     }
 }
 
-/// The reports that are believed. True: there are others.
+/// The reports that are believed, and true if there are others.
 fn reports(
     view: &View,
     workers: &BTreeMap<Identity, Worker>,
     durable: &Durable,
     link: &GroupLink,
-    said: Vec<(Incarnation, Report)>,
+    received: Vec<(Incarnation, Report)>,
 ) -> (BTreeMap<Incarnation, Report>, bool) {
     let mut believed = BTreeMap::new();
     let mut disbelieves = false;
-    for (incarnation, report) in said {
+    for (incarnation, report) in received {
         match view.believes(&incarnation, &report, durable) {
             Ok(true) => {
                 believed.insert(incarnation, shared(report, workers));
@@ -332,7 +334,7 @@ fn reports(
     (believed, disbelieves)
 }
 
-/// The report with the names of the worker itself, which all workers of its Job share in memory.
+/// The report with the identity of its worker, whose names share memory within the Job.
 fn shared(mut report: Report, workers: &BTreeMap<Identity, Worker>) -> Report {
     if let Some((identity, _)) = workers.get_key_value(&report.identity) {
         report.identity = identity.clone();
@@ -342,9 +344,9 @@ fn shared(mut report: Report, workers: &BTreeMap<Identity, Worker>) -> Report {
 
 fn workers(view: &View, link: &GroupLink) -> BTreeMap<Identity, Worker> {
     let mut workers = view.gathered.workers.clone();
-    let alone = workers.values().any(|worker| worker.scope == Scope::Worker);
-    if alone && !view.nodes.iter().all(|node| link.restarts_workers(node)) {
-        // Some daemons would not pass it on.
+    let restarts_workers = workers.values().any(|worker| worker.scope == Scope::Worker);
+    if restarts_workers && !view.nodes.iter().all(|node| link.restarts_workers(node)) {
+        // Some daemons do not support restarts of one worker.
         for worker in workers.values_mut() {
             worker.scope = Scope::Group;
         }

@@ -1,7 +1,7 @@
-//! Keeps large groups and gangs from holding up the rest. A tenant causes a step with each write of
-//! its JobSet, and the daemons' streams and all other groups run on the same threads.
+//! Keeps large groups and gangs from delaying others. A tenant causes a step with each write of its
+//! JobSet, and all other groups and the daemons' streams run on the same threads.
 //!
-//! Promises: a long step blocks none of the runtime's threads, and a change does not begin it again
+//! Promises: a long step blocks no thread of the runtime, and a change does not start the next one
 //! before five times its duration has passed.
 
 use std::time::{Duration, Instant};
@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::block_in_place;
 
-/// A step that takes longer is long. One for 10,000 workers takes a fraction of that.
+/// A step that takes at least this is long. One for 10,000 workers takes a fraction of it.
 const LONG: Duration = Duration::from_millis(25);
-/// Long steps may take one part in so many of the time.
+/// Long steps may take this fraction of the time.
 const ONE_IN: u32 = 5;
 /// The longest rest.
 const LONGEST_REST: Duration = Duration::from_secs(2);
 
-/// Does some work; off the runtime's threads if the last time `took` long.
+/// Does some work, off the runtime's threads if the last run `took` long.
 pub(crate) fn offload_if_slow<T>(took: Duration, work: impl FnOnce() -> T) -> T {
     if took >= LONG && Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread {
         block_in_place(work)
@@ -25,7 +25,7 @@ pub(crate) fn offload_if_slow<T>(took: Duration, work: impl FnOnce() -> T) -> T 
     }
 }
 
-/// How long after the beginning of a step of this duration the next one begins, if the API server
+/// The time from the start of a step of this duration to the start of the next, if the API server
 /// shows a change.
 pub(crate) fn rest(took: Duration) -> Duration {
     if took < LONG {
@@ -35,7 +35,7 @@ pub(crate) fn rest(took: Duration) -> Duration {
     }
 }
 
-/// When some work was last begun, and how long it took.
+/// When some work last began, and how long it took.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LastRun {
     pub(super) began: Instant,
@@ -43,7 +43,7 @@ pub(super) struct LastRun {
 }
 
 impl LastRun {
-    /// Nothing to rest from.
+    /// No run yet, so no rest.
     pub(super) fn none() -> Self {
         Self {
             began: Instant::now(),
@@ -75,10 +75,10 @@ mod tests {
             .worker_threads(1)
             .build()
             .unwrap();
-        let (told, heard) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         runtime.block_on(async {
-            let long = tokio::spawn(async move { offload_if_slow(LONG, || heard.recv().is_ok()) });
-            let other = tokio::spawn(async move { told.send(()).is_ok() });
+            let long = tokio::spawn(async move { offload_if_slow(LONG, || receiver.recv().is_ok()) });
+            let other = tokio::spawn(async move { sender.send(()).is_ok() });
             assert!(long.await.unwrap() && other.await.unwrap());
         });
     }

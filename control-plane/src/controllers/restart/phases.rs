@@ -38,12 +38,13 @@ pub(crate) fn phases(timeline: &Timeline) -> impl Iterator<Item = Phase> + use<>
     .filter_map(|(name, from, to)| phase(name, from, to))
 }
 
-/// All of it, from the failure until all run.
+/// The whole restart, from the failure until all workers run.
 pub(super) fn total(timeline: &Timeline) -> Option<Phase> {
     phase("total", timeline.failed_at, timeline.running_at)
 }
 
-/// The phase if both times are known. The clocks of two machines may differ a little.
+/// The phase, if both times are known. It does not end before it begins, even if the clocks of two
+/// machines differ.
 fn phase(name: &'static str, from: UnixNanos, to: UnixNanos) -> Option<Phase> {
     let known = from != UnixNanos::default() && to != UnixNanos::default();
     known.then(|| Phase {

@@ -1,7 +1,7 @@
 //! Deletes the pods of workers that have failed too often (`lockstep.dev/escalate-after`).
 //!
-//! Promises: it deletes exactly the pod that was meant, with the pod's own grace period. It retries
-//! failures with growing pauses while the deletion is wanted.
+//! Promises: it deletes exactly the pod of the given UID, with the pod's own grace period. It
+//! retries failures with growing pauses while the deletion is wanted.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -19,7 +19,7 @@ use crate::k8s::watch::own_writes::BELIEVED;
 
 type Deletion = Pin<Box<dyn Future<Output = (String, Result<(), kube::Error>)> + Send>>;
 
-/// Deletes pods of one group, at most one for each worker at once.
+/// Deletes pods of one group, at most one of each worker at a time.
 pub(super) struct PodDeleter {
     client: Client,
     /// By UID.
@@ -30,7 +30,7 @@ pub(super) struct PodDeleter {
 #[derive(Default)]
 struct Attempt {
     failures: u32,
-    /// When to try again; `None`: a request is under way.
+    /// When to try again. `None` while a request is in progress.
     again: Option<Instant>,
 }
 
@@ -43,8 +43,7 @@ impl PodDeleter {
         }
     }
 
-    /// These pods and no others are to be deleted. Returns when to call this again if they still
-    /// are.
+    /// Sets which pods to delete. Returns when to call this again if they are still wanted.
     pub(super) fn want(&mut self, namespace: &str, condemned: &[Condemned]) -> Option<Instant> {
         let now = Instant::now();
         self.attempts.retain(|uid, attempt| {
@@ -65,7 +64,7 @@ impl PodDeleter {
         self.attempts.values().filter_map(|attempt| attempt.again).min()
     }
 
-    /// Resolves when one of them is done or has failed. Cancel-safe: requests stay where they are.
+    /// Resolves when a deletion is done or has failed. Cancel-safe: requests stay in `self`.
     pub(super) async fn progress(&mut self) {
         let Some((uid, result)) = self.deletions.next().await else {
             return future::pending().await;

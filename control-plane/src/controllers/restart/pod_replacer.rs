@@ -1,9 +1,10 @@
-//! Creates pods in the place of lost ones, for the Job controller to adopt (the pod level).
+//! Creates pods in place of lost ones, for the Job controller to adopt (the pod level).
 //!
-//! Promises: a quorum read of the Job comes before any of its pods is created. A place that has a
-//! pod by then, or needs none, gets none. A name is created once. If a quota or a webhook refuses a
-//! pod, it is tried again with growing pauses, until the Job controller replaces the pod or the
-//! group's timeout ends. At most [`AT_ONCE`] pods are created at the same time over all groups.
+//! Promises: a quorum read of the Job comes before any of its pods is created. A completion index
+//! that has a pod by then, or needs none, gets none. Each name is created once. If a quota or a
+//! webhook refuses a pod, it is tried again with growing pauses, until the Job controller replaces
+//! it or the group's timeout ends. At most [`AT_ONCE`] pods are created at the same time over all
+//! groups.
 
 mod source;
 
@@ -31,39 +32,39 @@ use source::Source;
 
 /// Pods that are created at the same time, over all groups.
 pub(super) const AT_ONCE: usize = 50;
-/// Jobs that are read at the same time, in all and for one namespace. A large Job counts until its
+/// Jobs that are read at the same time, in total and in one namespace. A large Job counts until its
 /// pods are created.
 static READ: LazyLock<Turns> = LazyLock::new(|| Turns::new(8, 2));
-/// Memory for Jobs from which pods are created, in KiB, in all and for one namespace. A Job takes
-/// its text so many times.
+/// Memory for Jobs from which pods are created, in KiB, in total and for one namespace. A Job takes
+/// [`TIMES`] the size of its text.
 static HELD: LazyLock<Turns> = LazyLock::new(|| Turns::new(64 << 10, 16 << 10));
 const TIMES: u32 = 3;
-/// Pods of a Job that are listed at once.
+/// Pods of a Job in one page of a list.
 const PAGE: u32 = 500;
-/// Failures in a row that are reported. The pod of a follower is refused until its leader is
-/// scheduled, which is no failure worth a report.
+/// The number of failures in a row that causes an event. The pod of a follower is refused until its
+/// leader is scheduled, which is worth no event.
 const REPORTED: u32 = 6;
 
 /// Why a pod was not created.
 #[derive(Debug, Error)]
 pub(super) enum ReplaceError {
-    /// The API server did not answer, or refused.
+    /// The API server did not answer, or refused the request.
     #[error(transparent)]
     Api(#[from] kube::Error),
-    /// The Job of several pods could not be looked at.
+    /// The Job of several pods could not be read.
     #[error("{0}")]
     Job(Arc<kube::Error>),
 }
 
 /// How the replacement of a lost pod went, for events and metrics.
 pub(super) enum Replaced {
-    /// This pod was created.
+    /// The pod was created.
     Created(Replacement),
-    /// It could not be created several times in a row.
+    /// Its creation failed several times in a row.
     Failed(Replacement, ReplaceError),
 }
 
-/// How a request ended well.
+/// The outcome of a request that did not fail.
 enum Outcome {
     Created,
     /// Such a pod exists already, or none is needed.
@@ -84,7 +85,7 @@ struct Attempt {
 
 enum State {
     UnderWay,
-    /// It is done, and believed until then; or it failed, and is tried again then.
+    /// It is done and the watch has until then to show it, or it failed and is tried again then.
     Rests {
         until: Instant,
     },
@@ -109,8 +110,7 @@ impl PodReplacer {
         }
     }
 
-    /// These pods and no others are to be created. Returns when to call this again if they still
-    /// are.
+    /// Sets which pods to create. Returns when to call this again if they are still wanted.
     pub(super) fn want(&mut self, namespace: &str, wanted: Vec<Replacement>) -> Option<Instant> {
         let now = Instant::now();
         let names: BTreeMap<&PodPlace, &str> = wanted
@@ -146,7 +146,7 @@ impl PodReplacer {
         rests.min()
     }
 
-    /// Resolves when some of it is done or has failed. Cancel-safe: requests stay where they are.
+    /// Resolves when some pods are created or have failed. Cancel-safe: requests stay in `self`.
     pub(super) async fn progress(&mut self) -> Vec<Replaced> {
         let Some(results) = self.batches.next().await else {
             return future::pending().await;
@@ -162,7 +162,7 @@ impl PodReplacer {
         match result {
             Ok(outcome) => {
                 attempt.failures = 0;
-                // The watch shows the pod soon. If not, the pod was deleted before the watch saw
+                // The watch shows the pod soon. If not, the pod was deleted before the watch showed
                 // it.
                 let rest = match outcome {
                     Outcome::Created | Outcome::Needless => BELIEVED,
@@ -186,8 +186,8 @@ impl PodReplacer {
     }
 }
 
-/// Creates pods of one Job, which is read first. A parsed template may take 50 MB, so each pod of a
-/// large Job takes many permits.
+/// Reads one Job, then creates its pods. A parsed template may take 50 MB, so each pod of a large
+/// Job takes many permits.
 async fn of_one_job(
     client: Client,
     permits: &Semaphore,
@@ -215,7 +215,7 @@ async fn of_one_job(
     };
     let text = u32::try_from(job.text.get().len() / 1024).unwrap_or(u32::MAX);
     let _held = HELD.take(namespace, text.saturating_mul(TIMES)).await;
-    // A Job is nearly always small: others may be read from now on.
+    // A Job is nearly always small, so the next ones may be read from now on.
     let turn = (job.places > 1).then_some(turn);
     let (at_once, of_one_look) = job.at_once();
     let creations = wanted.into_iter().enumerate().map(|(number, wanted)| {
@@ -224,7 +224,7 @@ async fn of_one_job(
             if number >= of_one_look {
                 return (wanted, Ok(Outcome::Later));
             }
-            // The semaphore is never closed. If it were, the pod would only be one too many at a
+            // The semaphore is never closed. If it were, one pod too many would be created at a
             // time.
             let _permit = permits.acquire_many(job.places).await;
             let result = match job.pod(&wanted, present) {
@@ -239,7 +239,7 @@ async fn of_one_job(
     results
 }
 
-/// UIDs of the Job's pods, by completion index, as they are now.
+/// The UIDs of the Job's current pods, by completion index.
 async fn present(pods: &Api<Pod>, job: &str) -> Result<BTreeMap<u32, BTreeSet<String>>, kube::Error> {
     let of_job = ListParams::default().labels(&format!("{}={job}", labels::BATCH_JOB_NAME));
     let mut page = of_job.limit(PAGE);

@@ -1,4 +1,4 @@
-//! Records restarts for people: one log line and one Event per decision that changes the world.
+//! Records restarts for users: one log line and one Event per decision that changes the cluster.
 
 mod note;
 
@@ -27,7 +27,7 @@ use note::Note;
 
 const CONTROLLER: &str = "lockstep.dev/control-plane";
 
-/// Takes announcements from group tasks. It never makes them wait.
+/// Takes announcements from group tasks, and never makes them wait.
 #[derive(Clone)]
 pub struct RestartRecorder {
     events: event_queue::Sender<String, Event>,
@@ -75,8 +75,8 @@ impl RestartRecorder {
         )
     }
 
-    /// Logs the announcement and queues its Event and its trace. `why_without_agents` says what a
-    /// node's daemon reports of its agents.
+    /// Logs the announcement and queues its Event and its trace. `why_without_agents` returns why a
+    /// node has no agents, as its daemon reports it.
     pub(super) fn announce(
         &self,
         jobset: &JobSet,
@@ -86,17 +86,17 @@ impl RestartRecorder {
         self.metrics.announced(jobset, &announcement);
         self.traces.announced(jobset, &announcement);
         if let Some(note) = Note::of(announcement, why_without_agents) {
-            self.tell(jobset, note);
+            self.record(jobset, note);
         }
     }
 
     /// Logs how the replacement of a lost pod went, and queues its Event.
     pub(super) fn pod(&self, jobset: &JobSet, replaced: &Replaced) {
         self.metrics.pod(replaced);
-        self.tell(jobset, Note::of_replacement(replaced));
+        self.record(jobset, Note::of_replacement(replaced));
     }
 
-    fn tell(&self, jobset: &JobSet, note: Note) {
+    fn record(&self, jobset: &JobSet, note: Note) {
         let reason = note.reason;
         tracing::info!(
             reason,
@@ -116,7 +116,7 @@ impl RestartRecorder {
                 namespace,
                 reason,
                 unsaid,
-                "too many events are waiting, this one is dropped"
+                "too many events are waiting, dropping this one"
             );
         }
     }
@@ -136,7 +136,7 @@ fn event(jobset: &JobSet, note: Note) -> Event {
     let annotations = timeline.map(|timeline| [(TIMELINE.to_owned(), timeline.to_string())].into());
     Event {
         metadata: ObjectMeta {
-            // Unique, and after its object, as client-go names events.
+            // The name is unique and begins with the object's, as client-go names events.
             name: Some(format!("{}.{}", jobset.name(), uuid::Uuid::new_v4().simple())),
             namespace: Some(jobset.ns().to_owned()),
             annotations,
@@ -206,8 +206,8 @@ mod tests {
     }
 
     #[test]
-    fn what_blocks_a_restart_is_told_with_what_the_daemon_of_the_node_says() {
-        let told = |node: &str| {
+    fn a_blocked_restart_is_reported_with_the_reason_of_the_nodes_daemon() {
+        let event_on = |node: &str| {
             let blocked = Announcement::Blocked(Blocked {
                 reason: BlockedReason::WorkerNotReported,
                 pod: "js-w-0-1-abcde".to_owned(),
@@ -217,13 +217,13 @@ mod tests {
             assert_eq!(events.len(), 1);
             events.remove(0)
         };
-        let (reason, note) = told("node-7");
+        let (reason, note) = event_on("node-7");
         assert_eq!(reason, "RestartBlocked");
-        let end = "The daemon says that no agent gets into containers there: no NRI";
+        let end = "The node's daemon reports that agents cannot get into containers: no NRI";
         assert!(
             note.starts_with("pod js-w-0-1-abcde runs on node node-7, ") && note.ends_with(end),
             "{note}"
         );
-        assert!(!told("node-8").1.contains("The daemon says"));
+        assert!(!event_on("node-8").1.contains("daemon reports"));
     }
 }

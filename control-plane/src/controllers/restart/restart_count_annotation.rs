@@ -1,5 +1,5 @@
 //! The number of restarts as an annotation of the JobSet
-//! (`alpha.jobset.sigs.k8s.io/inplace-restarts`), for people and for tools of the Valkey design. It
+//! (`alpha.jobset.sigs.k8s.io/inplace-restarts`), for users and for tools of the Valkey design. It
 //! is never read back.
 
 use std::pin::Pin;
@@ -9,12 +9,12 @@ use kube::api::{Api, Patch, PatchParams};
 use lockstep_api::{JobSet, annotations};
 use serde_json::{Value, json};
 
-/// Pause after a failed write.
+/// The pause after a failed write.
 const RETRY: Duration = Duration::from_secs(5);
 
 type Write = Pin<Box<dyn Future<Output = Result<JobSet, kube::Error>> + Send>>;
 
-/// Writes the annotation when nothing else is to be written.
+/// Writes the annotation when there is nothing else to write.
 pub(super) struct RestartCountAnnotation {
     client: kube::Client,
     writing: Option<Write>,
@@ -30,7 +30,7 @@ impl RestartCountAnnotation {
         }
     }
 
-    /// Begins to write the number of restarts if the JobSet shows another one.
+    /// Begins to write the number of restarts if the annotation differs.
     pub(super) fn show(&mut self, jobset: &JobSet, restarts: u32) {
         let waits = self.not_before.is_some_and(|at| Instant::now() < at);
         if self.writing.is_some() || waits || shown(jobset) == Some(restarts) {
@@ -44,8 +44,8 @@ impl RestartCountAnnotation {
         }));
     }
 
-    /// Resolves when a write has succeeded, with the JobSet as it is now. Cancel-safe: the write
-    /// stays here.
+    /// Resolves with the current JobSet when a write has succeeded. Cancel-safe: the write stays in
+    /// `self`.
     pub(super) async fn shown(&mut self) -> JobSet {
         loop {
             let Some(write) = &mut self.writing else {
@@ -56,7 +56,7 @@ impl RestartCountAnnotation {
             match written {
                 Ok(jobset) => return jobset,
                 Err(error) => {
-                    tracing::debug!(%error, "the number of restarts is not shown, will retry");
+                    tracing::debug!(%error, "number of restarts not written, will retry");
                     self.not_before = Some(Instant::now() + RETRY);
                 }
             }

@@ -19,7 +19,7 @@ use crate::k8s::watch::cache_entry::version;
 /// Why a write did not happen.
 #[derive(Debug, Error)]
 pub(super) enum WriteError {
-    /// Another client wrote in between: decide again on what is there now.
+    /// Another client wrote in between. A new decision on this JobSet is due.
     #[error("the JobSet has changed")]
     Conflict(Box<JobSet>),
     /// The API server has dropped the state: its CustomResourceDefinition lacks
@@ -28,17 +28,16 @@ pub(super) enum WriteError {
         "the API server drops status.inPlaceRestart: install Lockstep's CustomResourceDefinition of JobSets"
     )]
     Pruned,
-    /// The API server has dropped a newer field, so new worker restart requests look like handled
-    /// ones.
+    /// The API server has dropped a newer field, so new worker restart requests would look handled.
     #[error(
         "the API server drops status.inPlaceRestart.handledWorkerRestart: install Lockstep's CustomResourceDefinition of JobSets"
     )]
     Outdated,
-    /// The status does not hold what was written: it is as before.
+    /// The API server has kept the old status.
     #[error("the status is as it was before")]
     Unchanged,
-    /// The API server shows an older version than the one that it has shown before: everything that
-    /// is cached may no longer exist.
+    /// The API server shows an older version than before. Anything that is cached may no longer
+    /// exist.
     #[error("it was at resourceVersion {before}, and is at {now}")]
     WentBack {
         /// The version that the write was based on.
@@ -49,15 +48,15 @@ pub(super) enum WriteError {
     /// The JobSet is gone.
     #[error("the JobSet is gone")]
     Gone,
-    /// The API server did not answer, or refused.
+    /// The API server did not answer, or refused the request.
     #[error(transparent)]
     Api(Box<kube::Error>),
 }
 
-/// What is to be written.
+/// A change of the status.
 #[derive(Debug, Default)]
 pub struct Change {
-    /// What should be durable.
+    /// The new durable state.
     pub durable: Option<Durable>,
     /// The kind of the group, written beside `durable`.
     pub kind: Option<InPlaceKind>,
@@ -66,7 +65,7 @@ pub struct Change {
 }
 
 impl Change {
-    /// True: there is nothing to write.
+    /// True if there is nothing to write.
     pub fn is_empty(&self) -> bool {
         self.durable.is_none() && self.conditions.is_none()
     }
@@ -99,8 +98,8 @@ impl StatusWriter {
         }
     }
 
-    /// Begins to write `change` unless another write is under way, or paused. True: the status is
-    /// up to date.
+    /// Begins to write `change`, unless another write is in progress or writes pause. Returns true
+    /// if the status is up to date.
     pub(super) fn want(&mut self, known: &Arc<JobSet>, change: Change) -> bool {
         match (&self.state, change.is_empty()) {
             (State::Idle, true) => return true,
@@ -117,8 +116,8 @@ impl StatusWriter {
         false
     }
 
-    /// Resolves when a write has ended, with its result, or when a pause is over, with nothing.
-    /// Cancel-safe: the write stays here.
+    /// Resolves with its result when a write has ended, or with `None` when a pause is over.
+    /// Cancel-safe: the write stays in `self`.
     pub(super) async fn progress(&mut self) -> Option<Result<JobSet, WriteError>> {
         let written = match &mut self.state {
             State::Idle => std::future::pending().await,
@@ -196,8 +195,8 @@ async fn write(client: kube::Client, known: Arc<JobSet>, change: Change) -> Resu
         Err(kube::Error::Api(error)) if error.code == 404 => Err(WriteError::Gone),
         Err(kube::Error::Api(error)) if error.code == 409 => match api.get_opt(known.name()).await {
             Ok(Some(jobset)) if jobset.metadata.uid == known.metadata.uid => {
-                // It was read from etcd, after `known`: only a store that has gone back holds an
-                // older version.
+                // This was read from etcd after `known`, so only a store that has gone back holds
+                // an older version.
                 let (before, now) = (version(&known.metadata), version(&jobset.metadata));
                 if (1..before).contains(&now) {
                     return Err(WriteError::WentBack { before, now });
@@ -237,7 +236,7 @@ pub fn patch(known: &JobSet, change: &Change, now: jiff::Timestamp) -> Value {
     json!({"metadata": {"resourceVersion": known.metadata.resource_version}, "status": status})
 }
 
-/// The kind of the group from this write on. A recreation decides it again for the new Jobs.
+/// The kind of the group after this write. A recreation determines it again for the new Jobs.
 pub(super) fn kind(known: &JobSet, wanted: Option<&Durable>, agents: &Agents) -> Option<InPlaceKind> {
     let group = if wanted.is_some_and(|wanted| begins_recreation(known, wanted)) {
         in_place::mode_of_new_jobs(known, agents)
@@ -252,13 +251,13 @@ fn begins_recreation(known: &JobSet, wanted: &Durable) -> bool {
         .status
         .as_ref()
         .and_then(|status| status.in_place_restart.as_ref());
-    // As the status holds it.
+    // The status holds it as an `i64`.
     let after = i64::try_from(wanted.generation.0).unwrap_or(i64::MAX);
     wanted.phase == DurablePhase::Recreating && after > before.map_or(0, |before| before.generation.max(0))
 }
 
-/// Every field of the status, absent ones as null: a merge patch keeps a field that it does not
-/// name.
+/// All fields of the status, with null for absent ones, because a merge patch keeps a field that it
+/// does not name.
 fn whole(status: &InPlaceRestartStatus) -> Value {
     let mut value = json!(status);
     if let Some(fields) = value.as_object_mut() {
@@ -337,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kind_is_decided_anew_for_jobs_that_are_made_anew_alone() {
+    fn the_kind_is_determined_again_only_for_recreated_jobs() {
         let container = json!({"name": "worker", "image": "image"});
         let template = json!({"spec": {"containers": [container]}});
         let job = json!({"name": "w", "template": {"spec": {"template": template}}});

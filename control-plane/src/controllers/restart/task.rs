@@ -47,25 +47,25 @@ pub(super) struct Context {
     pub(super) clock: Clock,
     pub(super) recorder: RestartRecorder,
     pub(super) agents: Agents,
-    /// Permits to create pods in the place of lost ones; `None`: the Job controller does that.
+    /// Permits to create pods in place of lost ones. `None` if the Job controller does that.
     pub(super) replacements: Option<Arc<Semaphore>>,
     pub(super) board: Arc<Board>,
-    /// Hears of an API server that has gone back.
+    /// Takes reports of an API server that has gone back to an older state.
     pub(super) backwards: Backwards,
-    /// What daemons report of their nodes.
+    /// The node daemons and their reports.
     pub(super) registry: Arc<Registry>,
 }
 
-/// The group that a task is to look after.
+/// The group that a task coordinates.
 pub(super) struct Assignment {
     pub(super) key: ObjectRef<JobSet>,
     pub(super) uid: String,
     pub(super) link: GroupLink,
     /// Notified when the API server shows a change of the group.
     pub(super) changed: Arc<Notify>,
-    /// The group is given up. The task tells the nodes.
+    /// Cancelled when the JobSet is no longer a group. The task then withdraws it from the nodes.
     pub(super) stop: CancellationToken,
-    /// This process ends. The task does not tell the nodes.
+    /// Cancelled when this process ends. The task leaves the nodes as they are.
     pub(super) shutdown: CancellationToken,
 }
 
@@ -74,7 +74,7 @@ pub(super) struct Assignment {
 pub(super) enum End {
     /// It was stopped, or this process ends.
     Stopped,
-    /// The API server does not know the JobSet, or this process does not see all of it.
+    /// The API server does not know the JobSet, or not all of it is cached.
     Gone,
     /// The CRD lacks the group's state.
     Pruned,
@@ -85,22 +85,22 @@ pub(super) enum End {
 enum Reobserve {
     /// The reports of the nodes.
     Nodes,
-    /// These, and what the API server shows.
+    /// The reports and the API server's objects.
     All,
 }
 
-/// One group's task, with what it remembers from one step to the next.
+/// One group's task, with its state from one step to the next.
 struct Task {
     context: Context,
     group: Assignment,
-    /// The newest JobSet that this task has written, read, or seen.
+    /// The newest JobSet that this task knows.
     jobset: Arc<JobSet>,
     coordinator: Coordinator,
     /// Name of the coordinator's state.
     state: &'static str,
-    /// What the last observation of the API server was made from.
+    /// The inputs of the last observation of the API server.
     input_version: Option<InputVersion>,
-    /// The newest generation that was published to the nodes, and when.
+    /// The newest generation that was published to the nodes, and the time.
     published: (Generation, UnixNanos),
     status_writer: StatusWriter,
     restart_count: RestartCountAnnotation,
@@ -108,16 +108,16 @@ struct Task {
     pod_replacer: Option<PodReplacer>,
     pod_deleter: PodDeleter,
     post: Post,
-    /// The state and the generation that were exposed last, and when.
+    /// The state and the generation that were exposed last, and the time.
     exposed: Option<(Instant, &'static str, Generation)>,
     /// The last step that observed the API server.
     full_step: LastRun,
-    /// How long the last step took.
+    /// The duration of the last step.
     step_took: Duration,
     last_preview: LastRun,
 }
 
-/// Looks after a group until its task is stopped or has to give the group up.
+/// Coordinates a group until its task is stopped, or until it has to give the group up.
 pub(super) async fn run(context: Context, group: Assignment) -> End {
     let Some(task) = Task::take_over(context, group) else {
         return End::Gone;
@@ -126,7 +126,8 @@ pub(super) async fn run(context: Context, group: Assignment) -> End {
 }
 
 impl Task {
-    /// Recovers the coordinator from the JobSet's status; `None`: there is no such JobSet.
+    /// Recovers the coordinator from the JobSet's status. Returns `None` if there is no such
+    /// JobSet.
     fn take_over(context: Context, group: Assignment) -> Option<Self> {
         let jobset = context.stores.jobset(&group.key).map(kept_of)?;
         let durable = durable_of(&jobset);
@@ -184,7 +185,8 @@ impl Task {
         }
     }
 
-    /// Observes what may have changed since `before`; `None`: not all of the JobSet is seen.
+    /// Observes what may have changed since `before`. Returns `None` if not all of the JobSet is
+    /// cached.
     fn observe(&mut self, before: Option<(Observation, Reobserve)>) -> Option<Observation> {
         let before = match before {
             Some((mut observation, Reobserve::Nodes)) => {
@@ -198,18 +200,18 @@ impl Task {
             self.jobset = self.freshest();
             self.observe_all(before)
         });
-        // Some of it may have been left out meanwhile.
+        // Some of it may have been left out of the cache in between.
         let is_complete = !self.context.stores.is_seen_in_part(&self.group.key);
         is_complete.then_some(observation)
     }
 
-    /// Observes the nodes and the API server. If only the durable state has changed, the rest of
-    /// `before` is kept.
+    /// Observes the nodes and the API server. The rest of `before` is kept if only the durable
+    /// state has changed.
     fn observe_all(&mut self, before: Option<Observation>) -> Observation {
         let durable = durable_of(&self.jobset);
         let link = &self.group.link;
         link.heard_of(durable.epoch);
-        // Before the Jobs and pods are read.
+        // The version is read before the Jobs and pods.
         let version = self.context.stores.version_of(&self.group.key);
         let now = InputVersion::new(version, &self.jobset, &durable);
         let is_same = self
@@ -226,7 +228,7 @@ impl Task {
         Observation::new(view, &self.jobset, link, durable)
     }
 
-    /// The newer of the JobSet that this task knows and the one that the watch shows.
+    /// The newer of the known JobSet and the one that the watch shows.
     fn freshest(&self) -> Arc<JobSet> {
         let seen = self.context.stores.jobsets.get(&packed(&self.group.key));
         seen.filter(|seen| {
@@ -237,7 +239,7 @@ impl Task {
         .map_or_else(|| Arc::clone(&self.jobset), kept_of)
     }
 
-    /// Waits until the next step is due, and says what to observe for it.
+    /// Waits until the next step is due. Returns what to observe for it.
     async fn wait(
         &mut self,
         observation: &mut Observation,
@@ -275,12 +277,12 @@ impl Task {
             () = changed_after(self.full_step.rested(), &group.changed) => Reobserve::All,
             () = sleep_until(timers.act_at) => Reobserve::All,
             () = sleep_until(timers.expose_at) => Reobserve::Nodes,
-            () = observation.news(&group.link, self.step_took) => Reobserve::Nodes,
+            () = observation.until_step_due(&group.link, self.step_took) => Reobserve::Nodes,
         };
         ControlFlow::Continue(scope)
     }
 
-    /// Takes in how a write of the status has ended.
+    /// Handles the result of a write of the status.
     fn written(&mut self, written: Result<JobSet, WriteError>) -> ControlFlow<End> {
         match written {
             Ok(jobset) => {
@@ -288,7 +290,7 @@ impl Task {
                 self.jobset = kept_of(jobset);
             }
             Err(WriteError::Conflict(jobset)) => self.jobset = kept_of(*jobset),
-            // Everything that is cached, of all JobSets, may be of a state that no longer exists.
+            // All that is cached, for all JobSets, may belong to a state that no longer exists.
             Err(error @ WriteError::WentBack { .. }) => {
                 let (namespace, name) = (self.jobset.ns(), self.jobset.name());
                 self.context
@@ -300,10 +302,9 @@ impl Task {
                 return ControlFlow::Break(End::Gone);
             }
             Err(WriteError::Api(_) | WriteError::Outdated | WriteError::Unchanged) => {}
-            // Nothing can be made durable, so nothing may be decided: the Job controller takes
-            // over.
+            // No decision can be made durable, so none may be made. The Job controller takes over.
             Err(error @ WriteError::Pruned) => {
-                tracing::error!(%error, "group given up");
+                tracing::error!(%error, "stopped coordinating the group");
                 self.group.link.forget();
                 return ControlFlow::Break(End::Pruned);
             }
@@ -311,7 +312,7 @@ impl Task {
         ControlFlow::Continue(())
     }
 
-    /// Answers what a restart would do now.
+    /// Answers a question with what a restart would do now.
     fn answer(&mut self, question: Question, observed: &Arc<Observed>) {
         let began = Instant::now();
         let preview = pace::offload_if_slow(self.step_took.max(self.last_preview.took), || {
@@ -325,19 +326,19 @@ impl Task {
     }
 }
 
-/// The next question about the group, once this time has come. Cancel-safe.
+/// The next question about the group, not before this time. Cancel-safe.
 async fn asked_after(at: Instant, post: &mut Post) -> Question {
     tokio::time::sleep_until(at.into()).await;
     post.asked().await
 }
 
-/// Resolves once the API server shows a change and this time has come. Cancel-safe.
+/// Resolves after this time once the API server shows a change. Cancel-safe.
 async fn changed_after(at: Instant, changed: &Notify) {
     tokio::time::sleep_until(at.into()).await;
     changed.notified().await;
 }
 
-/// What the task keeps of a JobSet.
+/// The part of a JobSet that the task keeps.
 fn kept_of(jobset: JobSet) -> Arc<JobSet> {
     Arc::new(light(jobset))
 }

@@ -1,4 +1,4 @@
-//! One trace for each restart: a span over all of it, and one for each of its phases.
+//! One trace for each restart: a root span, and one span for each phase.
 
 use std::time::{Duration, SystemTime};
 
@@ -16,7 +16,7 @@ use crate::telemetry::traces::Traces;
 #[cfg(test)]
 mod tests;
 
-/// Makes spans of restarts that have ended. Never waits.
+/// Makes spans for restarts that have ended. It never waits.
 #[derive(Clone)]
 pub(super) struct RestartTraces(Traces);
 
@@ -37,7 +37,7 @@ impl RestartTraces {
                 level,
             } => restarted(tracer, jobset, timeline, cause, (*scope, *level)),
             Announcement::Exhausted { cause } => exhausted(tracer, jobset, cause, SystemTime::now()),
-            // What they begin ends with one of the announcements above.
+            // Each of these leads to one of the announcements above.
             Announcement::Restarting { .. }
             | Announcement::Recreating { .. }
             | Announcement::Escalated { .. }
@@ -67,7 +67,7 @@ fn restarted(
         KeyValue::new("lockstep.replaced_pods", integer(timeline.replaced)),
     ]);
     let root = begin("restart", all.from, attributes);
-    // It is a root: no span of this process is its parent.
+    // A root span: no span of this process is its parent.
     let root = tracer.build_with_context(root, &Context::new());
     let root = Context::new().with_span(root);
     for Phase { name, from, to } in phases(timeline) {
@@ -78,7 +78,7 @@ fn restarted(
     root.span().end_with_timestamp(time(all.to));
 }
 
-/// The restart that was no longer allowed.
+/// A restart that `maxRestarts` does not allow.
 fn exhausted(tracer: &SdkTracer, jobset: &JobSet, cause: &Cause, now: SystemTime) {
     let mut attributes = of_group(jobset);
     attributes.extend(of_cause(cause));
@@ -92,7 +92,7 @@ fn exhausted(tracer: &SdkTracer, jobset: &JobSet, cause: &Cause, now: SystemTime
     root.span().end_with_timestamp(now.max(failed_at));
 }
 
-/// The group that was restarted. If OpenTelemetry has a name for an attribute, it is used.
+/// The attributes of the restarted group. They have OpenTelemetry's names if these exist.
 fn of_group(jobset: &JobSet) -> Vec<KeyValue> {
     let meta = &jobset.metadata;
     let status = jobset.status.as_ref();
@@ -113,7 +113,7 @@ fn of_group(jobset: &JobSet) -> Vec<KeyValue> {
     .collect()
 }
 
-/// Why it was restarted. Unknown attributes are left out.
+/// The attributes of the cause. Unknown ones are left out.
 fn of_cause(cause: &Cause) -> impl Iterator<Item = KeyValue> {
     let text = |key, value: &str| (!value.is_empty()).then(|| KeyValue::new(key, value.to_owned()));
     let container = cause.identity.as_ref().map(|identity| &*identity.container);

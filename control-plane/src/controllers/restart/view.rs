@@ -1,4 +1,4 @@
-//! What the API server shows of a group, and what the group's task tells the nodes.
+//! What the API server shows of a group, and what the group's task publishes to the nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,21 +13,21 @@ use lockstep_core::restart::{self, Durable, Gathered, Occupancy, PodPlace, Termi
 use crate::hub::{GroupPolicy, Published, TerminalCode};
 use crate::k8s::watch::{Stores, WatchedPod};
 
-/// The most bytes of rules that a node gets for one group: it takes messages of 16 MiB, and one
+/// The most bytes of rules that a node gets for one group. Messages have at most 16 MiB, and one
 /// group must leave room for others.
 const RULES: usize = 1 << 20;
-/// Bytes of a rule in a message beside its texts, of an exit code that processes can have, and of
-/// any other exit code.
+/// Bytes of a rule without its texts, of an exit code that processes can have, and of any other
+/// exit code.
 const RULE: usize = 16;
 const CODE: usize = 2;
 const LONG_CODE: usize = 10;
 
-/// What the API server shows, with what the hub needs of it.
+/// What the API server shows of a group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct View {
-    /// What the coordinator decides on.
+    /// The part that the coordinator decides on.
     pub gathered: Gathered,
-    /// What else the nodes need.
+    /// What the nodes need beside the coordinator's decisions.
     pub policy: GroupPolicy,
     /// Nodes that hold live pods of the group.
     pub nodes: Arc<BTreeSet<String>>,
@@ -35,7 +35,7 @@ pub struct View {
     pub places: BTreeMap<PodPlace, Occupancy>,
 }
 
-/// Reads the stores for one JobSet. `durable` is what its status says.
+/// Reads the stores for one JobSet. `durable` is the state in its status.
 pub(super) fn view(stores: &Stores, jobset: &JobSet, durable: &Durable) -> View {
     let uid = jobset.uid_str();
     let key = ObjectRef::from_obj(jobset);
@@ -62,7 +62,7 @@ pub fn view_of(jobset: &JobSet, jobs: Vec<Arc<Job>>, pods: &[&PodSummary], durab
     let pods = || pods.iter().copied();
     let gathered = restart::gather(jobset, jobs, pods(), recreations);
     let places = restart::places(jobs, pods(), recreations, &durable.started);
-    // A node with only ended pods has no worker to be told anything.
+    // A node with only ended pods needs no messages.
     let nodes: BTreeSet<String> = pods()
         .filter(|pod| !pod.is_terminal())
         .filter_map(|pod| pod.node.clone())
@@ -70,7 +70,7 @@ pub fn view_of(jobset: &JobSet, jobs: Vec<Arc<Job>>, pods: &[&PodSummary], durab
     let policy = GroupPolicy {
         namespace: jobset.metadata.namespace.clone().unwrap_or_default(),
         grace_ms: u32::try_from(restart::grace_ms(jobset)).unwrap_or(u32::MAX),
-        // A Job that has completed and is gone has no rules.
+        // A completed Job that is gone has no rules.
         terminal: terminal(
             &gathered.policy.terminal,
             jobs.iter().filter(|job| job.metadata.uid.is_some()).count(),
@@ -141,7 +141,7 @@ fn has_uid(labels: Option<&BTreeMap<String, String>>, uid: &str) -> bool {
         .is_some_and(|label| label == uid)
 }
 
-/// What the nodes are told.
+/// The message to the nodes.
 #[must_use]
 pub fn published(view: &View, desired: restart::Desired) -> Published {
     Published {
@@ -153,7 +153,7 @@ pub fn published(view: &View, desired: restart::Desired) -> Published {
 
 #[cfg(test)]
 mod tests {
-    //! What nodes are told of exit codes.
+    //! What nodes learn of exit codes.
 
     use lockstep_core::restart::TerminalAction;
 
@@ -169,22 +169,22 @@ mod tests {
         }
     }
 
-    fn told(rules: &[TerminalRule], jobs: usize) -> Vec<(String, bool, Vec<i32>)> {
-        let told = terminal(rules, jobs).into_iter();
-        told.map(|code| (code.job, code.negated, code.codes)).collect()
+    fn codes(rules: &[TerminalRule], jobs: usize) -> Vec<(String, bool, Vec<i32>)> {
+        let codes = terminal(rules, jobs).into_iter();
+        codes.map(|code| (code.job, code.negated, code.codes)).collect()
     }
 
     #[test]
-    fn a_rule_of_all_jobs_is_told_once() {
+    fn a_rule_of_all_jobs_is_sent_once() {
         let mut rules: Vec<_> = (0..10_000).map(|job| rule(job, &[3; 200])).collect();
-        assert_eq!(told(&rules, 10_000), [(String::new(), false, vec![3; 200])]);
+        assert_eq!(codes(&rules, 10_000), [(String::new(), false, vec![3; 200])]);
         // A rule that only some Jobs have names these Jobs.
         rules.truncate(2);
         rules.push(rule(1, &[4]));
         rules.push(rule(1, &[4]));
         let of = |job: &str, codes: &[i32]| (job.to_owned(), false, codes.to_vec());
-        assert_eq!(told(&rules, 2), [of("", &[3; 200]), of("js-w-1", &[4])]);
-        let of_both = told(&rules, 3);
+        assert_eq!(codes(&rules, 2), [of("", &[3; 200]), of("js-w-1", &[4])]);
+        let of_both = codes(&rules, 3);
         assert_eq!(
             of_both,
             [
@@ -193,12 +193,12 @@ mod tests {
                 of("js-w-1", &[4])
             ]
         );
-        assert!(told(&[], 3).is_empty());
+        assert!(codes(&[], 3).is_empty());
     }
 
     #[test]
-    fn where_there_are_too_many_kubernetes_decides_about_every_exit() {
+    fn with_too_many_rules_kubernetes_decides_about_every_exit() {
         let rules: Vec<_> = (0..1_000).map(|job| rule(job, &[3; 1_000])).collect();
-        assert_eq!(told(&rules, 1_001), [(String::new(), true, vec![])]);
+        assert_eq!(codes(&rules, 1_001), [(String::new(), true, vec![])]);
     }
 }

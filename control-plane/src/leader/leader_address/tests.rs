@@ -31,7 +31,7 @@ fn this(hub: Option<&str>) -> OwnReplica {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_leader_is_where_it_says_until_its_lease_has_run_out() {
+async fn the_leaders_address_holds_until_its_lease_expires() {
     let known = leader_address(&lease(json!("pod-a"), "10.0.0.1:9444"), Some("10.0.0.2:9444"));
     assert_eq!(known.get(), Some("10.0.0.1:9444".parse().unwrap()));
     assert_eq!(known.holder().as_deref(), Some("pod-a"));
@@ -40,7 +40,7 @@ async fn the_leader_is_where_it_says_until_its_lease_has_run_out() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_leader_is_doubted_once_it_does_not_renew_its_lease() {
+async fn a_leader_that_does_not_renew_its_lease_is_doubted() {
     let held = |address| read(&lease(json!("pod-a"), address), LASTS, EVERY);
     let (sender, known) = watch::channel(held("10.0.0.1:9444"));
     let leader_address = LeaderAddress {
@@ -77,7 +77,7 @@ async fn a_leader_is_doubted_once_it_does_not_renew_its_lease() {
 }
 
 #[tokio::test]
-async fn nobody_is_sent_to_where_no_leader_is() {
+async fn no_caller_is_redirected_without_a_leader() {
     let known = leader_address(&lease(json!(null), "10.0.0.1:9444"), None);
     assert_eq!(known.get(), None, "it was released");
     let known = leader_address(&lease(json!("pod-a"), ""), None);
@@ -88,7 +88,7 @@ async fn nobody_is_sent_to_where_no_leader_is() {
 }
 
 #[tokio::test]
-async fn the_leader_has_a_name_wherever_it_is() {
+async fn the_leaders_name_is_known_without_its_address() {
     let known = leader_address(&lease(json!("pod-a_1700000000"), ""), None);
     assert_eq!(
         known.holder().as_deref(),
@@ -100,7 +100,7 @@ async fn the_leader_has_a_name_wherever_it_is() {
 }
 
 #[test]
-fn who_takes_the_lease_is_not_where_the_one_before_was() {
+fn a_new_holder_does_not_have_the_address_of_the_former_one() {
     let lease = |holder: &str, process: Option<&str>| -> Lease {
         let lease = json!({
             "metadata": {"annotations": {super::super::LEADER_PROCESS: process}},

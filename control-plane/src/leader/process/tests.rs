@@ -117,7 +117,7 @@ fn nothing_is_known_of_processes_of_other_hosts() {
 }
 
 #[test]
-fn a_holder_that_has_not_said_which_process_it_is_is_left_alone() {
+fn a_holder_without_a_recorded_process_is_not_replaced() {
     let next = here("host", false);
     let former = ended().to_string();
     for (holder, process) in [

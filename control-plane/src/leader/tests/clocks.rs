@@ -25,7 +25,7 @@ async fn renew(server: &Shared, holder: &str, differs: SignedDuration) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_is_renewed_is_left_to_its_holder_whatever_its_times_say() {
+async fn a_renewed_lease_stays_with_its_holder_regardless_of_its_times() {
     for differs in [-HOUR, SignedDuration::ZERO, HOUR] {
         let (client, server) = server();
         server.lock().unwrap().hold("other", differs);
@@ -39,7 +39,7 @@ async fn a_lease_that_is_renewed_is_left_to_its_holder_whatever_its_times_say() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_holder_that_is_silent_is_followed_whatever_its_clock_said() {
+async fn a_silent_holder_is_followed_regardless_of_its_clock() {
     for differs in [-HOUR, SignedDuration::ZERO, HOUR] {
         let (client, server) = server();
         server.lock().unwrap().hold("other", differs);
@@ -74,7 +74,7 @@ async fn of_two_that_follow_a_silent_holder_one_leads() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_slower_leaves_the_lease_to_the_one_who_took_it_and_follows_him() {
+async fn the_slower_replica_leaves_the_lease_to_the_faster_one_and_follows_it() {
     let (client, server) = server();
     server.lock().unwrap().quicker = Some("other");
     let began = Instant::now();
@@ -225,7 +225,7 @@ async fn the_manager_writes_to_no_lease_but_its_own() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn where_there_is_no_lease_the_manager_writes_none() {
+async fn without_a_lease_the_manager_writes_none() {
     let now = Timestamp::now().to_string();
     for spec in [
         json!({"renewTime": now, "leaseDurationSeconds": 15}),

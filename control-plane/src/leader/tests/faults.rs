@@ -116,7 +116,7 @@ async fn the_manager_hears_of_no_failure_before_a_leader_has_stopped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_the_api_server_says_of_a_refusal_is_passed_on() {
+async fn the_api_servers_reason_for_a_refusal_is_passed_on() {
     let (read, _) = read_after(Fault::Status(StatusCode::FORBIDDEN), LONG).await;
     let said = read.unwrap_err().to_string();
     assert!(said.contains("403 Forbidden: Fault"), "{said}");
@@ -154,7 +154,7 @@ async fn a_leader_whose_renewals_all_fail_stops_before_another_may_lead() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_renewal_that_is_done_unheard_makes_no_leader_act_for_longer() {
+async fn a_renewal_without_an_answer_does_not_prolong_the_leadership() {
     let (client, server) = server();
     let mut leadership = lead(&client, by_default()).await;
     tokio::time::sleep(LONG).await;
@@ -196,7 +196,7 @@ async fn an_api_server_that_is_slow_costs_no_leader_its_lease_and_lets_another_f
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_cannot_begin_gives_the_lease_up() {
+async fn a_replica_that_cannot_begin_gives_the_lease_up() {
     for (fault, ends) in [
         // A refusal of the API server is an error.
         (Fault::Status(StatusCode::FORBIDDEN), false),
@@ -243,7 +243,7 @@ async fn who_cannot_begin_gives_the_lease_up() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_ends_where_the_api_server_goes_back_to_an_older_state() {
+async fn a_waiting_replica_ends_if_the_api_server_goes_back_to_an_older_state() {
     let (client, server) = server();
     {
         let mut server = server.lock().unwrap();
@@ -282,7 +282,7 @@ async fn an_api_server_that_is_silent_keeps_no_leader_from_ending() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_is_told_to_end_while_it_takes_the_lease_does_not_keep_it() {
+async fn a_replica_that_shuts_down_while_it_takes_the_lease_does_not_keep_it() {
     for fault in [Fault::Unheard, Fault::Late, Fault::Silence] {
         let (client, server) = server();
         {

@@ -1,4 +1,4 @@
-//! Room for what pods of gangs need of nodes.
+//! The memory limit for what pods of gangs need of nodes.
 
 use std::sync::{Arc, Weak};
 
@@ -7,14 +7,14 @@ use lockstep_core::gang::{Needs, Pod};
 use crate::k8s::memory_limit;
 use crate::k8s::watch::namespace_budget::Budget;
 
-/// After so many removed pods, room for shared needs is swept.
+/// Shared needs are swept after this many removed pods.
 const MOST_SHARED: usize = 1_024;
 
-/// Room for long lists in what pods of gangs need, in bytes.
+/// The room for long lists in the needs of gang pods, in bytes.
 #[derive(Debug)]
 pub(super) struct NeedsRoom {
     pub(super) room: Budget,
-    /// Needs of pods that are gone, which other pods share, with their namespace and bytes.
+    /// The needs of removed pods that other pods still share, with their namespace and size.
     shared: Vec<(Weak<Needs>, String, usize)>,
 }
 
@@ -29,7 +29,7 @@ impl Default for NeedsRoom {
 }
 
 impl NeedsRoom {
-    /// Takes room for what a pod needs, and returns how much. Without room it drops the pod's
+    /// Takes room for the needs of a pod, and returns how much. Without room it drops the pod's
     /// lists.
     pub(super) fn take(&mut self, pod: &mut Pod) -> usize {
         let bytes = pod.needs.bytes();

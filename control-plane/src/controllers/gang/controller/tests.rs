@@ -15,14 +15,14 @@ use crate::k8s::watch::namespace_budget::Budget;
 /// The method and path of a request to an API server.
 type Asked = Arc<Mutex<Vec<(Method, String)>>>;
 /// The reason and note of each event, and how long after the start.
-type Told = Arc<Mutex<Vec<(Duration, String, String)>>>;
+type Published = Arc<Mutex<Vec<(Duration, String, String)>>>;
 
 /// A controller, and the API server that it writes to.
 struct Scene {
     writer: Writer,
     view: View,
     asked: Asked,
-    told: Told,
+    published: Published,
     start: Instant,
 }
 
@@ -63,8 +63,8 @@ impl Scene {
         answer: impl Fn(&Method, &str, usize) -> Option<(u16, Value)> + Send + Sync + 'static,
     ) -> Self {
         let start = Instant::now();
-        let (asked, told) = (Asked::default(), Told::default());
-        let (all, events) = (Arc::clone(&asked), Arc::clone(&told));
+        let (asked, published) = (Asked::default(), Published::default());
+        let (all, events) = (Arc::clone(&asked), Arc::clone(&published));
         let answer = Arc::new(answer);
         let there = serde_json::to_value(jobset).unwrap();
         let service = service_fn(move |request: Request<kube::client::Body>| {
@@ -114,7 +114,7 @@ impl Scene {
             writer,
             view,
             asked,
-            told,
+            published,
             start,
         }
     }
@@ -146,8 +146,8 @@ impl Scene {
         same.count()
     }
 
-    fn told(&self) -> Vec<(Duration, String, String)> {
-        self.told.lock().unwrap().clone()
+    fn published(&self) -> Vec<(Duration, String, String)> {
+        self.published.lock().unwrap().clone()
     }
 }
 
@@ -198,15 +198,15 @@ fn foreign(method: &Method, path: &str) -> Option<(u16, Value)> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn somebody_elses_pod_group_is_told_once_and_not_at_once() {
+async fn a_foreign_pod_group_is_reported_once_and_after_a_while() {
     let mut scene = Scene::new(&jobset(GangPhase::Waiting), |method, path, _| {
         foreign(method, path)
     });
     let lasts = Duration::from_secs(20 * 60);
     scene.act_for(lasts, |_| asks_for(GroupPolicy::Gang(2))).await;
-    let told = scene.told();
-    let [(at, reason, note)] = &told[..] else {
-        panic!("{told:?}")
+    let published = scene.published();
+    let [(at, reason, note)] = &published[..] else {
+        panic!("{published:?}")
     };
     assert!((10..60).contains(&at.as_secs()), "{at:?}");
     assert_eq!(reason, "GangNotStarted");
@@ -216,7 +216,7 @@ async fn somebody_elses_pod_group_is_told_once_and_not_at_once() {
 
 /// The used amount changes with each answer, and in between the gang waits behind another.
 #[tokio::test(start_paused = true)]
-async fn a_quota_is_told_once_although_its_words_change_and_messages_are_written() {
+async fn a_quota_is_reported_once_even_if_its_text_changes_and_messages_are_written() {
     let mut scene = Scene::new(&jobset(GangPhase::Waiting), |method, path, before| {
         let is_made = method == Method::POST && path.ends_with("podgroups");
         is_made.then(|| refused(403, &format!("exceeded quota: used {before}")))
@@ -227,9 +227,9 @@ async fn a_quota_is_told_once_although_its_words_change_and_messages_are_written
         _ => writes(GangPhase::Waiting, &format!("behind {number}"), false),
     };
     scene.act_for(lasts, decide).await;
-    let told = scene.told();
-    let [(at, reason, note)] = &told[..] else {
-        panic!("{told:?}")
+    let published = scene.published();
+    let [(at, reason, note)] = &published[..] else {
+        panic!("{published:?}")
     };
     assert!((10..60).contains(&at.as_secs()), "{at:?}");
     assert_eq!(reason, "GangNotStarted");
@@ -244,21 +244,21 @@ async fn a_quota_is_told_once_although_its_words_change_and_messages_are_written
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_pod_group_that_can_be_made_after_a_while_is_not_told_of() {
+async fn a_pod_group_that_can_be_created_after_a_while_is_not_reported() {
     let mut scene = Scene::new(&jobset(GangPhase::Waiting), |method, path, before| {
         let is_made = method == Method::POST && path.ends_with("podgroups");
         (is_made && before < 10).then(|| refused(500, "restarting"))
     });
     let lasts = Duration::from_secs(60);
     scene.act_for(lasts, |_| asks_for(GroupPolicy::Gang(2))).await;
-    assert_eq!(scene.told(), []);
+    assert_eq!(scene.published(), []);
     assert_eq!(scene.view.write_failures.next(), None);
     let made = scene.asked(&Method::POST, "podgroups");
     assert!((4..8).contains(&made), "it is created once: {made}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn of_a_gang_that_runs_it_is_not_said_that_it_has_not_started() {
+async fn a_failure_of_a_running_gang_is_not_reported_as_not_started() {
     let no = |method: &Method, _: &str, _| (method != Method::GET).then(|| refused(403, "no"));
     let mut scene = Scene::new(&jobset(GangPhase::Scheduled), no);
     let optional = PodRef {
@@ -274,12 +274,14 @@ async fn of_a_gang_that_runs_it_is_not_said_that_it_has_not_started() {
     let bound = writes(GangPhase::Scheduled, "", true);
     let mut starting = Scene::new(&jobset(GangPhase::Scheduling), no);
     starting.act_for(lasts, |_| bound.clone()).await;
-    let told = [scene.told(), starting.told()].concat();
-    let told = told.iter().map(|(_, reason, note)| format!("{reason}: {note}"));
-    let mut told: Vec<String> = told.collect();
-    told.sort_unstable();
+    let published = [scene.published(), starting.published()].concat();
+    let published = published
+        .iter()
+        .map(|(_, reason, note)| format!("{reason}: {note}"));
+    let mut published: Vec<String> = published.collect();
+    published.sort_unstable();
     assert_eq!(
-        told,
+        published,
         [
             "GangNotUpdated: PodGroup ns/group: no",
             "GangNotUpdated: gate of pod ns/js-w-0-2: no",
@@ -301,7 +303,7 @@ async fn a_message_is_written_at_once_again_after_a_conflict() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_conflict_of_another_write_lets_no_message_be_written_sooner() {
+async fn a_conflict_of_another_write_does_not_advance_a_message() {
     let mut scene = Scene::new(&jobset(GangPhase::Waiting), |method, _, before| {
         (method == Method::PATCH && before == 1).then(|| refused(409, "conflict"))
     });
@@ -315,7 +317,7 @@ async fn a_conflict_of_another_write_lets_no_message_be_written_sooner() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_for_which_there_is_no_room_waits_until_there_is_some_and_its_user_is_told_once() {
+async fn a_jobset_without_room_waits_for_room_and_is_reported_once() {
     let mut large = jobset(GangPhase::Waiting);
     let job =
         json!([{"name": "w", "replicas": 1, "template": {"spec": {"parallelism": 32_000, "template": {}}}}]);
@@ -330,8 +332,8 @@ async fn one_for_which_there_is_no_room_waits_until_there_is_some_and_its_user_i
     view.look(&object);
     view.look(&object);
     assert!(view.jobsets.is_empty());
-    let told: Vec<_> = view.news.drain(..).map(|(_, event)| event.reason).collect();
-    assert_eq!(told, ["NoRoom"]);
+    let published: Vec<_> = view.events.drain(..).map(|(_, event)| event.reason).collect();
+    assert_eq!(published, ["NoRoom"]);
     tokio::time::advance(NO_ROOM).await;
     assert!(view.look_again().is_some() && view.jobsets.is_empty());
     view.room.release("ns", others);

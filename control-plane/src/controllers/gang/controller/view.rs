@@ -24,9 +24,9 @@ use crate::k8s::watch::namespace_budget::Budget;
 
 /// How often a status is written if only its message has changed.
 pub(super) const REPEAT: Duration = Duration::from_secs(10);
-/// How often a PodGroup is created again, in case it is gone.
+/// How often a PodGroup is created again, in case it was deleted.
 const MAKE_AGAIN: Duration = Duration::from_secs(300);
-/// How often JobSets without room are looked at again.
+/// How often JobSets without room are checked again.
 pub(super) const NO_ROOM: Duration = Duration::from_secs(30);
 
 /// What is known of JobSets with gangs.
@@ -34,12 +34,12 @@ pub(super) struct View {
     stores: Stores,
     pub(super) jobsets: BTreeMap<Key, GangJobSet>,
     pub(super) room: Budget,
-    /// JobSets without room, and what they weigh.
+    /// JobSets without room, and their weight.
     pub(super) without_room: BTreeMap<Key, usize>,
-    /// When these are looked at again.
+    /// When these are checked again.
     look_again: Instant,
     /// Events about them.
-    pub(super) news: Vec<(ObjectReference, Event)>,
+    pub(super) events: Vec<(ObjectReference, Event)>,
     /// When the message of a JobSet was last written.
     written: HashMap<Key, Instant>,
     /// The PodGroups of a JobSet that exist, by name.
@@ -49,7 +49,7 @@ pub(super) struct View {
 
 /// A PodGroup that was created or found.
 pub(super) struct MadePodGroup {
-    /// `None`: it is not known.
+    /// `None` if it is not known.
     policy: Option<GroupPolicy>,
     at: Instant,
 }
@@ -63,11 +63,11 @@ impl MadePodGroup {
 pub(super) struct GangJobSet {
     jobset: Arc<JobSet>,
     jobs: Vec<Arc<Job>>,
-    /// What the JobSet and its Jobs take.
+    /// The weight of the JobSet and its Jobs.
     weight: usize,
 }
 
-/// What is to be done, and how soon to decide again.
+/// What to do, and how soon to decide again.
 pub(super) struct Decided {
     pub(super) jobsets: Vec<Decision>,
     pub(super) wake: Option<Duration>,
@@ -82,15 +82,14 @@ impl View {
             stores,
             without_room: BTreeMap::new(),
             look_again: Instant::now(),
-            news: Vec::new(),
+            events: Vec::new(),
             written: HashMap::new(),
             groups: HashMap::new(),
             write_failures: WriteFailures::default(),
         }
     }
 
-    /// Looks again at JobSets without room, if there may be some now. Returns when that is due
-    /// next.
+    /// Checks JobSets without room again, if that is due. Returns when it is due next.
     pub(super) fn look_again(&mut self) -> Option<Instant> {
         if self.without_room.is_empty() {
             return None;
@@ -106,8 +105,8 @@ impl View {
         Some(self.look_again)
     }
 
-    /// Looks at a JobSet again. One that is kept already may exceed the room by a quarter before it
-    /// is dropped: the status of a gang that starts makes it heavier.
+    /// Reads a JobSet again. One that is kept already may exceed the room by a quarter before it is
+    /// dropped, because the status of a starting gang makes it heavier.
     pub(super) fn look(&mut self, object: &ObjectRef<JobSet>) {
         let key = (object.namespace.clone().unwrap_or_default(), object.name.clone());
         let Some((jobset, jobs)) = self.stores.gang(object) else {
@@ -133,7 +132,7 @@ impl View {
         self.drop(&key);
         if self.without_room.insert(key, weight).is_none() {
             let why = "the JobSets with gangs of this namespace take more memory than the control plane has for them; the gangs of this one wait until others have gone (the share grows with the control plane's memory limit)";
-            self.news
+            self.events
                 .push(decode::fault(&*jobset, decode::NO_ROOM, why.to_owned()));
         }
     }
@@ -144,7 +143,7 @@ impl View {
         }
     }
 
-    /// Decides about all gangs. `None`: not all of the cluster is known yet.
+    /// Decides about all gangs. Returns `None` if not all of the cluster is known yet.
     pub(super) fn decide(&self, writer: &Writer) -> Option<Decided> {
         let world = writer.watched.with(|cluster| {
             cluster.is_ready().then(|| {
@@ -177,8 +176,8 @@ impl View {
         ages.filter_map(|age| REPEAT.checked_sub(age)).min()
     }
 
-    /// The part of a decision that is to be done now: without what was done before, and without
-    /// messages that come too soon.
+    /// The part of a decision to carry out now, without what is done already and without messages
+    /// that would come too soon.
     pub(super) fn task(&mut self, mut decision: Decision) -> Option<Task> {
         let key = (decision.namespace.clone(), decision.name.clone());
         let known = self.jobsets.get(&key)?;
@@ -210,14 +209,14 @@ impl View {
         })
     }
 
-    /// Notes that a message is being written.
+    /// Records that a message is being written.
     pub(super) fn begins(&mut self, task: &Task) {
         if task.writes_message() {
             self.written.insert(task.key.clone(), Instant::now());
         }
     }
 
-    /// Takes in what came of a task. Returns events for the user of the JobSet.
+    /// Applies the outcome of a task. Returns events for the user of the JobSet.
     pub(super) fn done(&mut self, done: Outcome) -> Vec<(Arc<JobSet>, Event)> {
         let now = Instant::now();
         if done.held_up {
@@ -232,13 +231,13 @@ impl View {
         } else {
             self.write_failures.settled(&object);
         }
-        let mut news = Vec::new();
+        let mut events = Vec::new();
         if let Some(known) = self.jobsets.get(&done.key) {
-            let told = done
+            let new = done
                 .failures
                 .into_iter()
                 .filter_map(|failure| self.write_failures.add(&known.jobset, failure));
-            news.extend(told.map(|event| (Arc::clone(&known.jobset), event)));
+            events.extend(new.map(|event| (Arc::clone(&known.jobset), event)));
         }
         if let Some(made) = self.groups.get_mut(&done.key) {
             let groups = done.groups.into_iter();
@@ -246,13 +245,13 @@ impl View {
         }
         // The next decision takes the write into account, even if the watch does not show it yet.
         self.look(&object);
-        news
+        events
     }
 }
 
-/// What a JobSet takes, in kB: itself, one for each existing Job, a quarter for each Job that it
-/// asks for, and a sixteenth for each pod, because decisions make lists of them. A suspended JobSet
-/// asks for none.
+/// The weight of a JobSet in kB: its own size, one for each existing Job, a quarter for each Job
+/// that it asks for, and a sixteenth for each pod, because decisions make lists of them. A
+/// suspended JobSet asks for none.
 fn weight_of(jobset: &JobSet, jobs: usize) -> usize {
     let asked = Size::of(jobset);
     let asked = usize::try_from(asked.jobs / 4 + asked.workers / 16).unwrap_or(usize::MAX);

@@ -69,7 +69,7 @@ fn full(resource: &'static str, there: Option<Value>) -> (Client, Arc<Mutex<Vec<
 }
 
 #[tokio::test]
-async fn a_quota_that_is_used_up_is_no_failure_where_the_group_is_there() {
+async fn a_used_up_quota_is_no_failure_if_the_group_exists() {
     let metrics = Metrics::default();
     let there = serde_json::to_value(group(&jobset(), &wanted(true))).unwrap();
     for resource in ["/workloads", "/podgroups"] {
@@ -94,7 +94,7 @@ async fn a_quota_that_is_used_up_is_no_failure_where_the_group_is_there() {
 }
 
 #[tokio::test]
-async fn a_group_that_is_to_be_another_one_stays_where_none_may_be_made() {
+async fn a_group_is_not_replaced_if_no_new_one_can_be_created() {
     let metrics = Metrics::default();
     let before = PodGroupRef {
         policy: GroupPolicy::Gang(4),
@@ -120,7 +120,7 @@ async fn a_group_that_is_to_be_another_one_stays_where_none_may_be_made() {
 }
 
 #[test]
-fn a_group_is_made_from_its_workload_and_goes_with_its_jobset() {
+fn a_group_names_its_workload_and_is_deleted_with_its_jobset() {
     let (jobset, wanted) = (jobset(), wanted(true));
     let (workload, group) = (workload(&jobset, &wanted), group(&jobset, &wanted));
     for metadata in [&workload.metadata, &group.metadata] {
@@ -139,8 +139,8 @@ fn a_group_is_made_from_its_workload_and_goes_with_its_jobset() {
             "schedulingPolicy": {"gang": {"minCount": 5}},
         })
     );
-    let alone = super::policy(GroupPolicy::Basic);
-    assert_eq!(serde_json::to_value(alone).unwrap(), json!({"basic": {}}));
+    let basic = super::policy(GroupPolicy::Basic);
+    assert_eq!(serde_json::to_value(basic).unwrap(), json!({"basic": {}}));
     assert_eq!(
         serde_json::to_value(&workload.spec).unwrap(),
         json!({

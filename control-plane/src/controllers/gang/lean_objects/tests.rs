@@ -64,7 +64,7 @@ fn pod() -> Value {
 }
 
 #[test]
-fn what_is_read_of_a_pod_says_the_same_as_all_of_it() {
+fn the_lean_pod_decides_like_the_whole_pod() {
     let ephemeral_only = {
         let mut pod = pod();
         pod["spec"]["volumes"] = json!([{"name": "b", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}]);
@@ -95,13 +95,13 @@ fn what_is_read_of_a_pod_says_the_same_as_all_of_it() {
 }
 
 #[test]
-fn a_pod_of_which_little_is_said_can_be_read() {
+fn a_pod_with_few_fields_can_be_read() {
     let SeenPod(seen) = serde_json::from_value(json!({"metadata": {"name": "p"}})).unwrap();
     assert_eq!(Footprint::of(&seen), None);
 }
 
 #[test]
-fn what_is_read_of_a_node_says_the_same_as_all_of_it() {
+fn the_lean_node_decides_like_the_whole_node() {
     let node = json!({
         "apiVersion": "v1", "kind": "Node",
         "metadata": {"name": "n", "labels": {"zone": "a"}},
@@ -119,7 +119,7 @@ fn what_is_read_of_a_node_says_the_same_as_all_of_it() {
 }
 
 #[test]
-fn of_many_volumes_and_containers_those_are_kept_that_are_decided_by() {
+fn only_volumes_and_containers_that_decisions_depend_on_are_kept() {
     let mut pod = pod();
     let claim = |n: usize| json!({"name": format!("c{n}"), "persistentVolumeClaim": {"claimName": "data"}});
     let empty = |n: usize| json!({"name": format!("e{n}"), "emptyDir": {}});

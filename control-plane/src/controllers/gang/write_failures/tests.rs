@@ -19,31 +19,31 @@ fn failure(what: WriteTarget) -> Failure {
     }
 }
 
-/// Makes the same write fail at each attempt, for this long. Returns the events and their times.
+/// Makes the same write fail at each attempt for this long. Returns the events with their times.
 async fn fail(
     write_failures: &mut WriteFailures,
     failure: &Failure,
     lasts: Duration,
 ) -> Vec<(Duration, Event)> {
     let start = Instant::now();
-    let mut told = Vec::new();
+    let mut events = Vec::new();
     while start.elapsed() < lasts {
         let event = write_failures.add(&jobset(), failure.clone());
-        told.extend(event.map(|event| (start.elapsed(), event)));
+        events.extend(event.map(|event| (start.elapsed(), event)));
         tokio::time::advance(write_failures.next().unwrap()).await;
     }
-    told
+    events
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_lasts_is_told_once_and_anew_after_it_worked() {
+async fn a_lasting_failure_is_reported_once_and_again_after_a_success() {
     let (mut write_failures, object) = (WriteFailures::default(), ObjectRef::from_obj(&jobset()));
     for _ in 0..2 {
-        let told = fail(&mut write_failures, &failure(pod_group("a")), AGAIN).await;
-        let [(at, event)] = &told[..] else {
-            panic!("{told:?}")
+        let events = fail(&mut write_failures, &failure(pod_group("a")), AGAIN).await;
+        let [(at, event)] = &events[..] else {
+            panic!("{events:?}")
         };
-        assert!(TELL_AFTER <= *at && *at < 2 * LONGEST, "{at:?}");
+        assert!(REPORT_AFTER <= *at && *at < 2 * LONGEST, "{at:?}");
         assert_eq!(
             (event.reason.as_str(), event.message.as_str()),
             ("GangNotStarted", "no")
@@ -55,24 +55,24 @@ async fn what_lasts_is_told_once_and_anew_after_it_worked() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_lasts_for_hours_is_told_again_as_events_go() {
+async fn a_failure_of_hours_is_reported_again_as_events_expire() {
     let mut write_failures = WriteFailures::default();
-    let told = fail(&mut write_failures, &failure(WriteTarget::Status), 4 * AGAIN).await;
-    assert_eq!(told.len(), 4, "{told:?}");
+    let events = fail(&mut write_failures, &failure(WriteTarget::Status), 4 * AGAIN).await;
+    assert_eq!(events.len(), 4, "{events:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restart_of_the_api_server_is_not_told() {
+async fn a_restart_of_the_api_server_is_not_reported() {
     let (mut write_failures, object) = (WriteFailures::default(), ObjectRef::from_obj(&jobset()));
     for _ in 0..20 {
-        let told = fail(&mut write_failures, &failure(WriteTarget::Status), TELL_AFTER).await;
-        assert_eq!(told, []);
+        let events = fail(&mut write_failures, &failure(WriteTarget::Status), REPORT_AFTER).await;
+        assert_eq!(events, []);
         write_failures.worked(&object, &WriteTarget::Status);
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn failures_that_are_far_apart_are_not_one() {
+async fn failures_that_are_far_apart_are_separate() {
     let mut write_failures = WriteFailures::default();
     for _ in 0..20 {
         assert_eq!(write_failures.add(&jobset(), failure(pod_group("a"))), None);
@@ -80,39 +80,39 @@ async fn failures_that_are_far_apart_are_not_one() {
     }
 }
 
-/// As when a message is written, or a gang must let others start first: then its PodGroup is not
-/// tried.
+/// This happens if a message is written, or if a gang has to wait for others, so that its PodGroup
+/// is not tried.
 #[tokio::test(start_paused = true)]
-async fn nothing_but_the_same_makes_it_forgotten() {
+async fn only_a_success_of_the_same_write_ends_a_failure() {
     let (mut write_failures, object) = (WriteFailures::default(), ObjectRef::from_obj(&jobset()));
     let start = Instant::now();
-    let mut told = Vec::new();
+    let mut events = Vec::new();
     while start.elapsed() < Duration::from_secs(20 * 60) {
-        told.extend(write_failures.add(&jobset(), failure(pod_group("a"))));
+        events.extend(write_failures.add(&jobset(), failure(pod_group("a"))));
         write_failures.worked(&object, &WriteTarget::Status);
         write_failures.worked(&object, &pod_group("b"));
         tokio::time::advance(2 * LONGEST).await;
     }
-    assert_eq!(told.len(), 1, "{told:?}");
+    assert_eq!(events.len(), 1, "{events:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn words_that_change_are_no_news_and_another_object_is() {
+async fn a_changed_text_is_not_reported_and_another_object_is() {
     let mut write_failures = WriteFailures::default();
-    let mut told = Vec::new();
+    let mut events = Vec::new();
     for number in 0..20 {
         for name in ["a", "b"] {
             let mut failure = failure(pod_group(name));
             failure.message = format!("{name}: used {number}");
-            told.extend(write_failures.add(&jobset(), failure).map(|event| event.message));
+            events.extend(write_failures.add(&jobset(), failure).map(|event| event.message));
         }
-        tokio::time::advance(TELL_AFTER).await;
+        tokio::time::advance(REPORT_AFTER).await;
     }
-    assert_eq!(told, ["a: used 1", "b: used 1"]);
+    assert_eq!(events, ["a: used 1", "b: used 1"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_gang_that_runs_is_not_said_not_to_have_started() {
+async fn a_running_gang_is_not_reported_as_not_started() {
     let mut write_failures = WriteFailures::default();
     let mut failure = failure(WriteTarget::Gates);
     let waits = fail(&mut write_failures, &failure, 2 * LONGEST).await;
@@ -123,10 +123,10 @@ async fn a_gang_that_runs_is_not_said_not_to_have_started() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn another_jobset_of_the_same_name_begins_anew() {
+async fn another_jobset_of_the_same_name_begins_without_failures() {
     let mut write_failures = WriteFailures::default();
-    let told = fail(&mut write_failures, &failure(WriteTarget::Status), 2 * LONGEST).await;
-    assert_eq!(told.len(), 1);
+    let events = fail(&mut write_failures, &failure(WriteTarget::Status), 2 * LONGEST).await;
+    assert_eq!(events.len(), 1);
     let mut other = jobset();
     other.metadata.uid = Some("other".to_owned());
     assert_eq!(write_failures.add(&other, failure(WriteTarget::Status)), None);
@@ -134,7 +134,7 @@ async fn another_jobset_of_the_same_name_begins_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn it_is_tried_again_ever_more_slowly_and_within_half_a_minute() {
+async fn retries_slow_down_to_at_most_half_a_minute() {
     let (mut write_failures, js) = (WriteFailures::default(), jobset());
     let object = ObjectRef::from_obj(&js);
     let mut before = Duration::ZERO;
@@ -152,7 +152,7 @@ async fn it_is_tried_again_ever_more_slowly_and_within_half_a_minute() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn conflicts_in_a_row_are_decided_anew_ever_later_and_told_to_nobody() {
+async fn conflicts_in_a_row_are_retried_ever_later_and_not_reported() {
     let (mut write_failures, object) = (WriteFailures::default(), ObjectRef::from_obj(&jobset()));
     write_failures.conflicted(&object);
     assert!(

@@ -38,7 +38,7 @@ fn look_at(stores: Stores) -> DecisionInput {
     }
 }
 
-/// A look at a JobSet with a failed Job.
+/// The input of a decision on a JobSet with a failed Job.
 fn look() -> DecisionInput {
     let failed: Job = serde_json::from_value(json!({
         "metadata": {
@@ -62,7 +62,7 @@ fn key() -> ObjectRef<JobSet> {
 }
 
 #[tokio::test]
-async fn a_pattern_that_is_within_the_budget_decides_and_one_beyond_is_told_of() {
+async fn a_pattern_within_the_budget_decides_and_one_beyond_it_is_reported() {
     let Decision::Decided(decided) = Decider::default().decide(&key(), look()).await else {
         panic!("decides");
     };
@@ -114,23 +114,23 @@ fn hold(patterns: &Arc<KeptPatterns>) -> mpsc::Sender<()> {
 }
 
 #[tokio::test]
-async fn one_that_takes_long_leaves_the_thread_and_most_places_to_others() {
-    let looks = Decider::default();
-    let release = hold(&looks.patterns);
+async fn a_slow_decision_leaves_the_thread_and_most_places_to_others() {
+    let decider = Decider::default();
+    let release = hold(&decider.patterns);
     let (key, mut waiting) = (key(), Vec::new());
     for _ in 0..OF_ONE {
-        let mut look = Box::pin(looks.decide(&key, look()));
+        let mut look = Box::pin(decider.decide(&key, look()));
         assert!(futures::poll!(look.as_mut()).is_pending());
         waiting.push(look);
     }
     // Another namespace still has its own share.
-    let others: Vec<_> = (0..OF_ONE).map(|_| looks.line.try_take("other", 1)).collect();
+    let others: Vec<_> = (0..OF_ONE).map(|_| decider.line.try_take("other", 1)).collect();
     assert!(others.iter().all(Option::is_some));
     drop(others);
     // Another JobSet does not wait, and neither does one that does not exist.
-    assert!(matches!(looks.decide(&key, look()).await, Decision::Busy(_)));
+    assert!(matches!(decider.decide(&key, look()).await, Decision::Busy(_)));
     let other = ObjectRef::new("other").within("ns");
-    assert!(matches!(looks.decide(&other, look()).await, Decision::Gone));
+    assert!(matches!(decider.decide(&other, look()).await, Decision::Gone));
     drop(release);
     let all = futures::future::join_all(waiting);
     let all = timeout(Duration::from_secs(60), all).await.expect("in time");
@@ -138,17 +138,17 @@ async fn one_that_takes_long_leaves_the_thread_and_most_places_to_others() {
 }
 
 #[tokio::test]
-async fn a_huge_one_is_looked_at_alone_and_only_texts_are_kept_of_it() {
+async fn a_huge_jobset_is_decided_on_by_itself_and_kept_only_as_text() {
     let mut huge = jobset("u", 1);
     let pod = huge.spec.replicated_jobs[0].template.spec.as_mut().unwrap();
     let volumes = (0..3_000).map(|n| json!({"name": format!("v{n}")})).collect();
     pod.template.spec.as_mut().unwrap().volumes = serde_json::from_value(Value::Array(volumes)).unwrap();
     let stores = Stores::showing(&huge);
-    let looks = Decider::default();
+    let decider = Decider::default();
     // While another JobSet is decided on, this one waits.
-    let other = looks.turns.acquire().await.unwrap();
+    let other = decider.turns.acquire().await.unwrap();
     let key = key();
-    let mut look = Box::pin(looks.decide(&key, look_at(stores)));
+    let mut look = Box::pin(decider.decide(&key, look_at(stores)));
     assert!(futures::poll!(look.as_mut()).is_pending());
     assert!(futures::poll!(look.as_mut()).is_pending());
     drop(other);

@@ -87,7 +87,7 @@ async fn misplaced_followers_are_marked_and_deleted_and_the_others_stay() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_second_look_before_the_watch_shows_the_deletion_writes_nothing() {
+async fn a_second_check_before_the_watch_shows_the_deletion_writes_nothing() {
     let pods = job();
     let api = api(&pods);
     let placement = placement(&api, &pods);
@@ -143,7 +143,7 @@ async fn nothing_is_evicted_while_the_domain_of_the_leader_is_unknown() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_well_placed_job_costs_one_look_at_a_node() {
+async fn a_well_placed_job_costs_one_read_of_a_node() {
     let pods = [on(pod("0", "a"), "n1"), selecting(pod("1", "a"), "r1")];
     let api = api(&pods);
     let placement = placement(&api, &pods);

@@ -92,7 +92,7 @@ async fn it_runs_for_the_namespaces_that_its_holder_may_act_in() {
 }
 
 #[tokio::test]
-async fn a_lease_of_a_tenants_own_says_nothing() {
+async fn a_lease_of_a_tenant_does_not_count() {
     for holder in [
         "operator-1_1",
         "x",
@@ -118,7 +118,7 @@ async fn a_lease_that_cannot_be_read_hides_no_other() {
 }
 
 #[tokio::test]
-async fn a_lease_that_is_old_or_of_the_future_is_held_by_nobody() {
+async fn a_lease_from_long_ago_or_from_the_future_is_not_held() {
     for (ago, held) in [
         (59, true),
         (61, false),

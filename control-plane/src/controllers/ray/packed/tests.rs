@@ -31,7 +31,7 @@ fn the_field_that_cannot_be_read_is_named_and_so_is_the_object() {
 }
 
 #[test]
-fn the_status_of_what_cannot_be_read_and_who_looks_after_it_are_known() {
+fn the_status_and_the_manager_of_an_unreadable_object_are_known() {
     let of = |status: Value| -> Packed<RayJob> {
         let spec = json!({"managedBy": "lockstep.dev/ray-controller", "backoffLimit": "two"});
         serde_json::from_value(json!({"metadata": {"name": "j"}, "spec": spec, "status": status})).unwrap()
@@ -49,7 +49,7 @@ fn the_status_of_what_cannot_be_read_and_who_looks_after_it_are_known() {
 }
 
 #[test]
-fn one_of_too_many_objects_is_known_and_not_read() {
+fn a_resource_with_too_many_objects_is_known_and_not_read() {
     let with = |volumes: usize| -> Packed<RayCluster> {
         let template = json!({"spec": {"containers": [], "volumes": vec![json!({"name": "a"}); volumes]}});
         let spec =
@@ -73,7 +73,7 @@ fn one_of_too_many_objects_is_known_and_not_read() {
 }
 
 #[test]
-fn what_is_known_without_the_spec_is_who_looks_after_it_and_its_name_at_ray() {
+fn the_manager_and_the_job_id_are_known_without_the_spec() {
     let spec = json!({"managedBy": "another", "jobId": "stated", "backoffLimit": 2});
     let brief = job(spec.clone()).without_spec();
     assert!(brief.is_others());
@@ -125,7 +125,7 @@ fn the_name_of_its_jobset_is_known_without_reading_a_cluster() {
 }
 
 #[test]
-fn one_that_is_nested_too_deep_keeps_no_other_from_being_read() {
+fn a_resource_that_is_nested_too_deep_does_not_affect_others() {
     let deep = format!("{}{}", "[".repeat(5_000), "]".repeat(5_000));
     let list = format!(
         r#"{{"metadata": {{}}, "items": [

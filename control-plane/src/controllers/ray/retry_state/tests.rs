@@ -16,30 +16,30 @@ use tower::service_fn;
 use super::*;
 use crate::k8s::apply::events::{self, Publisher};
 
-/// A retry state without a recipient of events.
-fn retry_state() -> Ledger<RayJob> {
+/// A retry state whose events are not published.
+fn retry_state() -> RetryState<RayJob> {
     let config = Config::new("http://127.0.0.1:1".parse().unwrap());
-    let (news, _) = events::queue_as(Client::try_from(config).unwrap(), "test");
-    Ledger::new(news)
+    let (queue, _) = events::queue_as(Client::try_from(config).unwrap(), "test");
+    RetryState::new(queue)
 }
 
 /// A retry state, the task that publishes its events once it is dropped, and their notes. A
 /// repeated event repeats its note.
-fn told() -> (Ledger<RayJob>, Publisher, Arc<Mutex<Vec<String>>>) {
+fn with_events() -> (RetryState<RayJob>, Publisher, Arc<Mutex<Vec<String>>>) {
     let notes: Arc<Mutex<Vec<String>>> = Arc::default();
-    let told = Arc::clone(&notes);
+    let published = Arc::clone(&notes);
     let service = service_fn(move |request: Request<kube::client::Body>| {
-        let told = Arc::clone(&told);
+        let published = Arc::clone(&published);
         async move {
             let body = request.into_body().collect().await.unwrap().to_bytes();
             let event: Value = serde_json::from_slice(&body).unwrap();
             let note = event["note"].as_str().unwrap_or_default().to_owned();
-            told.lock().unwrap().push(note);
+            published.lock().unwrap().push(note);
             Ok::<_, Infallible>(Response::new(Body::from(body)))
         }
     });
-    let (news, publisher) = events::queue_as(Client::new(service, "default"), "test");
-    (Ledger::new(news), publisher, notes)
+    let (queue, publisher) = events::queue_as(Client::new(service, "default"), "test");
+    (RetryState::new(queue), publisher, notes)
 }
 
 fn job(uid: &str) -> RayJob {
@@ -59,14 +59,14 @@ fn refused(why: &str) -> RayError {
 }
 
 #[test]
-fn of_a_refusal_the_message_is_told_and_no_more() {
-    let told = refused("exceeded quota").event().unwrap();
-    assert_eq!(told.reason, "FailedToCreateRayCluster");
-    assert_eq!(told.message, "RayCluster rj-x cannot be created: exceeded quota");
+fn a_refusal_is_reported_with_only_its_message() {
+    let event = refused("exceeded quota").event().unwrap();
+    assert_eq!(event.reason, "FailedToCreateRayCluster");
+    assert_eq!(event.message, "RayCluster rj-x cannot be created: exceeded quota");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_due_is_looked_at_however_often_writes_have_failed() {
+async fn a_deadline_holds_even_after_many_failures() {
     let (retry_state, job) = (retry_state(), job("u"));
     let fails = || {
         let error = RayError::Dashboard("away".to_owned());
@@ -75,7 +75,7 @@ async fn what_is_due_is_looked_at_however_often_writes_have_failed() {
     assert_eq!(fails(), Action::requeue(Duration::from_secs(300)));
     retry_state.decided(&job, Some(SignedDuration::from_secs(7)));
     assert_eq!(fails(), Action::requeue(Duration::from_secs(7)));
-    // It comes nearer with time, whatever is tried meanwhile.
+    // The deadline approaches, regardless of attempts in between.
     let almost = Duration::from_millis(6_990);
     tokio::time::advance(almost).await;
     let left = Duration::from_secs(7).saturating_sub(almost);
@@ -100,8 +100,8 @@ async fn what_is_due_is_looked_at_however_often_writes_have_failed() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_created_is_told_once_until_it_has_worked_or_the_object_is_another() {
-    let (retry_state, publisher, notes) = told();
+async fn a_refused_creation_is_reported_once_until_a_success_or_a_new_object() {
+    let (retry_state, publisher, notes) = with_events();
     for _ in 0..3 {
         retry_state.failed(&job("u"), &refused("exceeded quota"));
         retry_state.failed(&job("u"), &RayError::Conflict("RayJob rj".to_owned()));
@@ -118,15 +118,15 @@ async fn what_cannot_be_created_is_told_once_until_it_has_worked_or_the_object_i
 }
 
 #[tokio::test]
-async fn why_nothing_is_done_is_told_once_for_each_object() {
-    let (retry_state, publisher, notes) = told();
+async fn why_nothing_is_done_is_reported_once_for_each_object() {
+    let (retry_state, publisher, notes) = with_events();
     let notice = plan::Event {
         severity: plan::Severity::Warning,
         reason: "ManagedByAnother".to_owned(),
         message: "left to another".to_owned(),
     };
     for uid in ["u", "u", "v", "v"] {
-        retry_state.tell_once(&job(uid), notice.clone());
+        retry_state.publish_once(&job(uid), notice.clone());
         // That does not mean that the reported write succeeded.
         retry_state.worked(&job(uid), None, true);
     }
@@ -136,7 +136,7 @@ async fn why_nothing_is_done_is_told_once_for_each_object() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_fails_again_and_again_is_left_alone_for_a_moment_whatever_changes() {
+async fn an_object_that_keeps_failing_rests_regardless_of_changes() {
     let (retry_state, job) = (retry_state(), job("u"));
     retry_state.failed(&job, &refused("no"));
     assert_eq!(

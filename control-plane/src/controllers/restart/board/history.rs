@@ -19,7 +19,7 @@ pub(crate) struct Entry {
     pub(crate) generation: Generation,
     pub(crate) scope: Scope,
     pub(crate) cause: Cause,
-    /// The highest level that it reached, as far as known.
+    /// The highest level that it reached, if known.
     pub(crate) level: Option<RestartLevel>,
     pub(crate) begun: UnixNanos,
     pub(crate) outcome: Outcome,
@@ -29,13 +29,13 @@ pub(crate) struct Entry {
 #[derive(Clone, Debug)]
 pub(crate) enum Outcome {
     UnderWay,
-    /// All its workers run again.
+    /// All workers run again.
     Done(Box<Timeline>),
     /// Another restart, a recreation or a suspension came before its end.
     Superseded,
 }
 
-/// The last restarts of one group, and the time since when they are kept.
+/// The last restarts of one group, and the start of the record.
 #[derive(Clone, Debug)]
 pub(crate) struct History {
     pub(crate) since: UnixNanos,
@@ -55,7 +55,7 @@ impl History {
         self.entries.iter().rev()
     }
 
-    /// Adds an announcement.
+    /// Records an announcement.
     pub(crate) fn note(&mut self, announcement: &Announcement, now: UnixNanos) {
         match announcement {
             Announcement::Restarting {
@@ -81,7 +81,7 @@ impl History {
                 let generation = timeline.generation;
                 let known = |entry: &Entry| (entry.scope, entry.generation) == (*scope, generation);
                 if !self.entries.iter().any(known) {
-                    // The previous leader has begun it.
+                    // A former leader began it.
                     self.begin(*scope, generation, cause, None, timeline.detected_at);
                 }
                 if let Some(entry) = self.entries.iter_mut().rfind(|entry| known(entry)) {
@@ -99,7 +99,7 @@ impl History {
         }
     }
 
-    /// Ends the restarts under way: the JobSet is suspended.
+    /// Ends the restarts in progress, because the JobSet is suspended.
     pub(crate) fn supersede(&mut self) {
         for entry in &mut self.entries {
             if matches!(entry.outcome, Outcome::UnderWay) {

@@ -1,4 +1,4 @@
-//! Questions to group tasks: what a restart would do.
+//! Questions to group tasks: what would a restart do?
 //!
 //! The group's task, which owns the coordinator, answers between two of its steps. At most
 //! [`WAITING`] questions wait for it.
@@ -10,10 +10,10 @@ use lockstep_core::restart::{Coordinator, Observed, Preview, UnixNanos};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 
-/// Questions that may wait for one group's task.
+/// The most questions that wait for one group's task.
 pub(crate) const WAITING: usize = 8;
 
-/// The restart that a request would ask for.
+/// The restart in question.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum RequestedRestart {
     /// All workers, with this token.
@@ -22,13 +22,13 @@ pub(crate) enum RequestedRestart {
     Workers(WorkerRestartRequest),
 }
 
-/// Asks what a restart would do. The caller waits for the answer.
+/// A question what a restart would do. The caller waits for the answer.
 pub struct Question {
     wish: RequestedRestart,
     asker: oneshot::Sender<Answer>,
 }
 
-/// What the restart would do, and the observation that this is based on.
+/// What the restart would do, and the observation that the answer is based on.
 pub(crate) struct Answer {
     pub(crate) preview: Preview,
     pub(crate) observed: Arc<Observed>,
@@ -36,7 +36,7 @@ pub(crate) struct Answer {
 
 /// Why there is no answer.
 pub(crate) enum AskError {
-    /// Too many questions wait already.
+    /// Too many questions are waiting.
     TooMany,
     /// The group's task has ended.
     GivenUp,
@@ -57,7 +57,7 @@ impl Question {
         &self.wish
     }
 
-    /// Answers it, if the caller still waits.
+    /// Sends the answer, if the caller still waits.
     pub fn answer(self, preview: Preview, observed: Arc<Observed>) {
         let _ = self.asker.send(Answer { preview, observed });
     }

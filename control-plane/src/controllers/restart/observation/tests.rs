@@ -75,7 +75,7 @@ fn phases(observation: &Observation) -> Vec<(&str, Phase)> {
 }
 
 #[test]
-fn what_nodes_say_is_seen_whether_all_is_read_anew_or_only_the_news() {
+fn reports_have_the_same_effect_one_by_one_and_all_at_once() {
     let registry = Registry::new(Epoch(7));
     let link = registry.claim("u");
     let bound = [("p1", Some("n1")), ("p2", Some("n2"))];
@@ -113,7 +113,7 @@ fn what_nodes_say_is_seen_whether_all_is_read_anew_or_only_the_news() {
 }
 
 #[test]
-fn only_what_has_changed_is_news() {
+fn only_changes_call_for_a_step() {
     let registry = Registry::new(Epoch(7));
     let link = registry.claim("u");
     let mut observation = look(&link, &[("p1", Some("n1"))]);
@@ -133,7 +133,7 @@ fn only_what_has_changed_is_news() {
 }
 
 #[test]
-fn what_is_durable_is_taken_up_beside_what_was_seen_before() {
+fn a_new_durable_state_keeps_the_rest_of_the_observation() {
     let registry = Registry::new(Epoch(7));
     let link = registry.claim("u");
     let mut observation = look(&link, &[("p1", Some("n1"))]);
@@ -155,7 +155,7 @@ fn what_is_durable_is_taken_up_beside_what_was_seen_before() {
 }
 
 #[test]
-fn a_group_that_another_task_looks_after_by_now_is_left_alone() {
+fn a_former_task_does_not_affect_a_group_of_another_task() {
     let registry = Registry::new(Epoch(7));
     let first = registry.claim("u");
     let bound = [("p1", Some("n1"))];
@@ -180,7 +180,7 @@ fn a_group_that_another_task_looks_after_by_now_is_left_alone() {
 }
 
 #[test]
-fn a_node_is_believed_about_its_own_pods_alone() {
+fn a_node_is_believed_only_about_its_own_pods() {
     let bound = [("p1", Some("n1")), ("p2", Some("n2")), ("p3", None)];
     let refusals = Arc::<Refusals>::default();
     let registry = Registry::noting(Epoch(7), Arc::clone(&refusals));
@@ -206,7 +206,7 @@ fn a_node_is_believed_about_its_own_pods_alone() {
         .collect();
     assert_eq!(believed, [("p1", "n1", Phase::Running)]);
 
-    // Only a certain lie counts as one, and only once, however often the group looks.
+    // Only a certain lie counts, and only once, even if the group reads it often.
     let lies = || refusals.count("foreign_pod");
     assert_eq!(lies(), 2);
     let mut observation = look(&link, &bound);
@@ -250,7 +250,7 @@ fn a_node_does_not_speak_for_another_worker_by_its_own_pod() {
 }
 
 #[test]
-fn a_node_that_makes_up_a_generation_moves_nobody() {
+fn a_made_up_generation_has_no_effect() {
     let bound = [("p1", Some("n1")), ("p2", Some("n2"))];
     let refusals = Arc::<Refusals>::default();
     let registry = Registry::noting(Epoch(7), Arc::clone(&refusals));
@@ -264,7 +264,7 @@ fn a_node_that_makes_up_a_generation_moves_nobody() {
             ..worker("p1", pb::Phase::Parked, 9)
         };
         registry.report("n1", session, vec![state]);
-        // The result is the same if it reads only the news or everything again.
+        // The result is the same if it reads only the changes or everything again.
         observation.listen(&link);
         let mut reports = observation.observed().reports.values();
         let heard = reports.next().map(|report| report.generation.0);
@@ -293,12 +293,8 @@ fn a_hello_wakes_only_the_groups_that_have_pods_on_the_node() {
     let observation = look(&link, &[("p1", Some("n1"))]);
     assert!(observation.observed().heard_nodes.is_empty());
     connect(&registry, "n2");
-    assert!(!woken(), "another node is nothing to it");
-    assert_eq!(
-        link.news(),
-        Changes::None,
-        "nor has it to look at everything anew"
-    );
+    assert!(!woken(), "another node does not matter to it");
+    assert_eq!(link.news(), Changes::None, "it need not read everything again");
     connect(&registry, "n1");
     assert!(woken());
     assert_eq!(link.news(), Changes::Hello);
@@ -311,25 +307,25 @@ fn a_hello_wakes_only_the_groups_that_have_pods_on_the_node() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hellos_are_gathered_where_a_step_takes_long_and_failures_are_not() {
+async fn hellos_are_combined_if_a_step_takes_long_and_failures_are_not() {
     const STEP: Duration = Duration::from_millis(20);
     let registry = Registry::new(Epoch(7));
     let link = registry.claim("u");
     let mut observation = look(&link, &[("p1", Some("n1"))]);
     let session = connect(&registry, "n1");
     let soon = Duration::from_millis(60);
-    let put_off = tokio::time::timeout(soon, observation.news(&link, STEP)).await;
+    let put_off = tokio::time::timeout(soon, observation.until_step_due(&link, STEP)).await;
     assert!(put_off.is_err(), "others come with it");
     assert_eq!(
         observation.observed().heard_nodes.len(),
         1,
-        "it is heard nevertheless"
+        "the hello is applied all the same"
     );
     registry.report("n1", session, vec![worker("p1", pb::Phase::Lost, 1)]);
-    let told = tokio::time::timeout(soon, observation.news(&link, STEP)).await;
-    assert!(told.is_ok());
+    let due = tokio::time::timeout(soon, observation.until_step_due(&link, STEP)).await;
+    assert!(due.is_ok());
 
     connect(&registry, "n1");
-    let at_once = observation.news(&link, Duration::ZERO).now_or_never();
+    let at_once = observation.until_step_due(&link, Duration::ZERO).now_or_never();
     assert!(at_once.is_some(), "a small group does not wait");
 }

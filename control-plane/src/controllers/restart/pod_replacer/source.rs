@@ -1,4 +1,4 @@
-//! The Job from which pods are created. A large one is kept as text, and parsed for each pod.
+//! The Job from which pods are created. A large one is kept as text and parsed for each pod.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,22 +14,22 @@ use serde_json::value::RawValue;
 
 use super::AT_ONCE;
 
-/// Permits that the pods take which are made from one read of a large Job.
+/// Permits for the pods that are created from one read of a large Job.
 const OF_LARGE: usize = 16 * AT_ONCE;
-/// Objects of a template for which a pod takes one more permit: [`AT_ONCE`] permits together stand
-/// for 64 MB.
+/// Objects of a template that cost a pod one more permit. All [`AT_ONCE`] permits stand for 64 MB.
 const OF_A_PLACE: usize = 327;
+
 /// A Job, with the template of its pods.
 pub(super) struct Source {
     pub(super) text: Box<RawValue>,
     /// The parsed Job, if it is small.
     read: Option<Job>,
-    /// Permits that one pod of it takes of [`AT_ONCE`].
+    /// Permits that each of its pods takes, out of [`AT_ONCE`].
     pub(super) places: u32,
 }
 
 impl Source {
-    /// Reads a Job; `None`: there is none.
+    /// Reads a Job, if it exists.
     pub(super) async fn get(
         client: &Client,
         jobs: &Api<Job>,
@@ -55,8 +55,8 @@ impl Source {
         }
     }
 
-    /// Pods that are created at the same time, and in all, from one read of the Job. After many
-    /// large pods that read is old.
+    /// How many pods may be created at the same time, and in total, from one read of the Job. After
+    /// many large pods that read is outdated.
     pub(super) fn at_once(&self) -> (usize, usize) {
         match self.places {
             1 => (AT_ONCE, usize::MAX),
@@ -67,7 +67,7 @@ impl Source {
         }
     }
 
-    /// The pod for this place, unless none is needed there.
+    /// The pod for this completion index, unless none is needed.
     pub(super) fn pod(&self, wanted: &Replacement, present: &BTreeMap<u32, BTreeSet<String>>) -> Option<Pod> {
         let read;
         let job = match &self.read {
@@ -153,9 +153,9 @@ mod tests {
             name: "js-w-0-1-abc".to_owned(),
             ended: BTreeSet::new(),
         };
-        let nobody = BTreeMap::new();
+        let no_pods = BTreeMap::new();
         for source in [source(3), source(2_000)] {
-            let pod = source.pod(&wanted, &nobody).unwrap();
+            let pod = source.pod(&wanted, &no_pods).unwrap();
             assert_eq!(pod.metadata.name.as_deref(), Some("js-w-0-1-abc"));
             let present = BTreeMap::from([(1, BTreeSet::from(["other".to_owned()]))]);
             assert!(source.pod(&wanted, &present).is_none());

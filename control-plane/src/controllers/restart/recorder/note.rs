@@ -1,4 +1,4 @@
-//! What the log and an Event say of a decision.
+//! The text of a decision for the log and for an Event.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::controllers::restart::blocked_condition;
 use crate::controllers::restart::convert::sentence;
 use crate::controllers::restart::pod_replacer::Replaced;
 
-/// The text of an Event, and what comes with it.
+/// An Event before it is written.
 pub(super) struct Note {
     pub(super) severity: Severity,
     pub(super) reason: &'static str,
@@ -21,7 +21,7 @@ pub(super) struct Note {
 }
 
 impl Note {
-    /// The note on an announcement. `None`: it is only logged, here.
+    /// The note on an announcement. One that is only logged has none: it is logged here.
     pub(super) fn of(
         announcement: Announcement,
         why_without_agents: impl FnOnce(&str) -> Option<String>,
@@ -54,7 +54,7 @@ impl Note {
             }
             Announcement::Recreating { generation, cause } => {
                 let note = format!(
-                    "All Jobs are recreated for restart attempt {generation}: {}",
+                    "Recreating all Jobs for restart attempt {generation}: {}",
                     sentence(&cause)
                 );
                 Some(Self::warning("RecreatingJobs", note))
@@ -66,7 +66,7 @@ impl Note {
             Announcement::Escalated { condemned, after } => {
                 let why = after.map_or_else(
                     || {
-                        "was restarted without its group and is not up within alpha.jobset.sigs.k8s.io/inplace-timeout"
+                        "was restarted without its group and was not up within alpha.jobset.sigs.k8s.io/inplace-timeout"
                             .to_owned()
                     },
                     |after| {
@@ -80,7 +80,7 @@ impl Note {
                 let why = "failed again within 60 s of a restart in place";
                 Some(Self::warning("WorkerEscalated", escalated(&condemned, why)))
             }
-            // The event follows with the condition Failed.
+            // The condition Failed brings the event.
             Announcement::Exhausted { cause } => {
                 tracing::warn!(cause = sentence(&cause), "maxRestarts is used up");
                 None
@@ -93,10 +93,7 @@ impl Note {
         match replaced {
             Replaced::Created(pod) => {
                 let (job, index) = (&pod.place.job, pod.place.index);
-                let note = format!(
-                    "Created pod {} in the place of a lost pod of {job}[{index}]",
-                    pod.name
-                );
+                let note = format!("Created pod {} to replace a lost pod of {job}[{index}]", pod.name);
                 Self {
                     severity: Severity::Normal,
                     reason: "ReplacedPod",
@@ -107,7 +104,7 @@ impl Note {
             Replaced::Failed(pod, error) => {
                 let (job, index) = (&pod.place.job, pod.place.index);
                 let note = format!(
-                    "A lost pod of {job}[{index}] cannot be replaced, the Job controller may do it later: {error}"
+                    "Cannot replace a lost pod of {job}[{index}], the Job controller may replace it later: {error}"
                 );
                 Self::warning("PodNotReplaced", note)
             }
@@ -124,10 +121,10 @@ impl Note {
     }
 }
 
-/// Says that the pod of a worker is deleted, and why.
+/// The text for a worker whose pod is deleted.
 fn escalated(condemned: &Condemned, why: &str) -> String {
     format!(
-        "Worker {} {why} on node {}: its pod {} is deleted, to be replaced where the scheduler sees fit",
+        "Worker {} {why} on node {}: deleting its pod {}, so that the scheduler can place a new one",
         condemned.identity, condemned.node, condemned.pod
     )
 }
@@ -135,19 +132,19 @@ fn escalated(condemned: &Condemned, why: &str) -> String {
 fn restarted(scope: Scope, timeline: &Timeline, cause: &Cause, level: RestartLevel) -> String {
     let how = match level {
         RestartLevel::Process | RestartLevel::Pod => "in place",
-        RestartLevel::Container => "in place, by container,",
+        RestartLevel::Container => "in place (by container)",
         RestartLevel::Recreate => "by recreation",
     };
     let replaced = match timeline.replaced {
         0 => String::new(),
         pods => format!(" ({pods} in a new pod)"),
     };
-    let who = match scope {
+    let workers = match scope {
         Scope::Group => format!("{} workers", timeline.workers),
-        Scope::Worker => "one worker alone".to_owned(),
+        Scope::Worker => "one worker".to_owned(),
     };
     format!(
-        "Restarted {who}{replaced} {how} to attempt {} in {:.1} ms: {}",
+        "Restarted {workers}{replaced} {how} to attempt {} in {:.1} ms: {}",
         timeline.generation,
         millis(timeline.running_at.0.saturating_sub(timeline.failed_at.0)),
         sentence(cause)

@@ -1,8 +1,8 @@
 //! One step of a group's task: decide, and begin to act.
 //!
-//! Promises: nothing here waits. Writes, creations and deletions begin here and end in the task's
-//! loop. What a restart waits for comes first: the nodes hear of it before the status is written,
-//! and the platform API shows it last.
+//! Promises: a step never waits. Writes, creations and deletions begin here and end in the task's
+//! loop. What a restart waits for comes first: the decision goes to the nodes before the status is
+//! written, and to the platform API last.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,21 +17,21 @@ use crate::controllers::restart::pace;
 use crate::controllers::restart::status_writer::{self, Change};
 use crate::controllers::restart::view::{self, View};
 
-/// Exposing a group of more workers than this takes time.
+/// A group of more workers than this is exposed less often, because that takes time.
 const LARGE: usize = 256;
 /// How often a large group is exposed while only its workers change.
 const EXPOSE_EVERY: Duration = Duration::from_millis(100);
 
 /// When the next step is due if nothing changes.
 pub(super) struct Timers {
-    /// The coordinator, the pod replacer or the pod deleter has something to do.
+    /// When the coordinator, the pod replacer or the pod deleter has something to do.
     pub(super) act_at: Option<Instant>,
-    /// A large group can be exposed again.
+    /// When a large group is to be exposed again.
     pub(super) expose_at: Option<Instant>,
 }
 
 impl Task {
-    /// Decides on what is observed, and begins to act.
+    /// Decides on the observation, and begins to act.
     pub(super) fn step(&mut self, observation: &mut Observation) -> Timers {
         let (view, observed) = (observation.view(), observation.observed());
         let now = self.context.clock.now();
@@ -46,7 +46,7 @@ impl Task {
         self.announce(std::mem::take(&mut out.announcements), now);
         self.persist(observed, &mut out);
         let act_at = self.repair(view, &out, now);
-        // After everything that a restart waits for.
+        // This comes after all that a restart waits for.
         let expose_at = self.expose(observed);
         observation.wait_for(out.step_delay);
         Timers { act_at, expose_at }
@@ -61,7 +61,7 @@ impl Task {
         }
     }
 
-    /// Notes what has happened in the history, the log, events, metrics and traces.
+    /// Records announcements in the history, the log, events, metrics and traces.
     fn announce(&self, announcements: Vec<Announcement>, now: UnixNanos) {
         let registry = &self.context.registry;
         for mut announcement in announcements {
@@ -79,7 +79,7 @@ impl Task {
         }
     }
 
-    /// Begins to write the status, or, if that is up to date, the annotation.
+    /// Begins to write the status or, if that is up to date, the annotation.
     fn persist(&mut self, observed: &Observed, out: &mut Output) {
         let registry = &self.context.registry;
         let durable = out.status.take();
@@ -94,7 +94,7 @@ impl Task {
             ),
         };
         let is_up_to_date = self.status_writer.want(&self.jobset, change);
-        // Never in the way of a restart.
+        // The annotation must not delay a restart.
         if is_up_to_date && self.state == "InSync" {
             self.restart_count.show(&self.jobset, observed.durable.counter);
         }
@@ -118,8 +118,8 @@ impl Task {
         [wake_at, replace_at, delete_at].into_iter().flatten().min()
     }
 
-    /// Shows the group on the board. A large one is left for later if only its workers have changed
-    /// since a moment ago: then this returns when to show it.
+    /// Shows the group on the board. If only workers of a large group have changed, this is done
+    /// less often: then it returns when to show the group.
     fn expose(&mut self, observed: &Arc<Observed>) -> Option<Instant> {
         let generation = self.coordinator.generation();
         let same = self

@@ -120,7 +120,7 @@ async fn a_restart_is_one_trace_with_its_phases_to_the_nanosecond() {
         ("lockstep.cause.exit_code", "137"),
         (
             "lockstep.cause.message",
-            "worker ring-workers-0[1]/worker exited by signal 9 (pod ring-workers-0-1-abcde, node node-7)",
+            "worker ring-workers-0[1]/worker was killed by signal 9 (pod ring-workers-0-1-abcde, node node-7)",
         ),
         ("lockstep.cause.reason", "WorkerExited"),
         ("lockstep.cause.signal", "9"),

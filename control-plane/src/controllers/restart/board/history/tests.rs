@@ -51,9 +51,9 @@ fn short(history: &History) -> Vec<(u64, &'static str)> {
         .collect()
 }
 
-fn told(said: &[Announcement]) -> History {
+fn history_of(announcements: &[Announcement]) -> History {
     let mut history = History::new(UnixNanos(1));
-    for announcement in said {
+    for announcement in announcements {
         history.note(announcement, UnixNanos(7));
     }
     history
@@ -61,9 +61,9 @@ fn told(said: &[Announcement]) -> History {
 
 #[test]
 fn a_restart_is_there_when_it_begins_and_is_completed_by_its_end() {
-    let history = told(&[begun(Scope::Group, 1, 0)]);
+    let history = history_of(&[begun(Scope::Group, 1, 0)]);
     assert_eq!(short(&history), [(1, "under way")]);
-    let history = told(&[begun(Scope::Group, 1, 0), done(Scope::Group, 1)]);
+    let history = history_of(&[begun(Scope::Group, 1, 0), done(Scope::Group, 1)]);
     assert_eq!(short(&history), [(1, "done")]);
     let entry = history.entries().next().unwrap();
     assert_eq!(
@@ -73,27 +73,27 @@ fn a_restart_is_there_when_it_begins_and_is_completed_by_its_end() {
 }
 
 #[test]
-fn what_another_one_came_before_the_end_of_says_so() {
+fn a_restart_that_another_one_interrupts_is_superseded() {
     let recreating = Announcement::Recreating {
         generation: Generation(2),
         cause: cause(0),
     };
-    let history = told(&[begun(Scope::Group, 1, 0), recreating, done(Scope::Group, 2)]);
+    let history = history_of(&[begun(Scope::Group, 1, 0), recreating, done(Scope::Group, 2)]);
     assert_eq!(short(&history), [(2, "done"), (1, "superseded")]);
-    let mut history = told(&[begun(Scope::Group, 1, 0)]);
+    let mut history = history_of(&[begun(Scope::Group, 1, 0)]);
     history.supersede();
     assert_eq!(short(&history), [(1, "superseded")]);
 }
 
 #[test]
-fn workers_that_restart_alone_are_told_apart() {
-    let history = told(&[
+fn restarts_of_different_workers_are_kept_apart() {
+    let history = history_of(&[
         begun(Scope::Worker, 1, 0),
         begun(Scope::Worker, 2, 1),
         done(Scope::Worker, 1),
     ]);
     assert_eq!(short(&history), [(2, "under way"), (1, "done")]);
-    let history = told(&[
+    let history = history_of(&[
         begun(Scope::Worker, 1, 0),
         begun(Scope::Worker, 2, 0),
         begun(Scope::Group, 3, 1),
@@ -105,16 +105,16 @@ fn workers_that_restart_alone_are_told_apart() {
 }
 
 #[test]
-fn one_that_the_leader_before_has_begun_is_told_when_it_ends() {
-    assert_eq!(short(&told(&[done(Scope::Group, 8)])), [(8, "done")]);
+fn a_restart_that_a_former_leader_began_is_recorded_when_it_ends() {
+    assert_eq!(short(&history_of(&[done(Scope::Group, 8)])), [(8, "done")]);
 }
 
 #[test]
-fn the_newest_are_kept_and_no_more() {
-    let said: Vec<_> = (1..=40)
+fn only_the_newest_are_kept() {
+    let announcements: Vec<_> = (1..=40)
         .map(|generation| begun(Scope::Group, generation, 0))
         .collect();
-    let history = told(&said);
+    let history = history_of(&announcements);
     let kept = short(&history);
     assert_eq!(kept.len(), 32);
     assert_eq!((kept[0], kept[31]), ((40, "under way"), (9, "superseded")));
