@@ -14,12 +14,11 @@ use crate::common::syntax::{self, dns1035_label, label_value};
 use crate::common::violation::{Kind, Violation, path};
 use crate::jobset::limits::{self, MOST_REPLICATED_JOBS};
 
-mod coordinator;
-mod execution_policy;
 mod failure_policy;
 pub(crate) mod gang;
 pub(crate) mod in_place;
-mod managed_by;
+mod network;
+mod order;
 pub(crate) mod volume_claims;
 
 #[cfg(test)]
@@ -61,47 +60,60 @@ pub fn validate(jobset: &JobSet, features: &Features) -> Vec<Violation> {
         return limits::violation(jobset).into_iter().collect();
     }
     let mut violations = Vec::new();
-    network(jobset, &mut violations);
-    managed_by::validate(jobset, &mut violations);
+    network::subdomain(jobset, &mut violations);
+    managed_by(jobset, &mut violations);
     sizes(jobset, &mut violations);
     replicated_jobs(jobset, &mut violations);
-    execution_policy::validate(jobset, features, &mut violations);
+    order::execution_policy(jobset, features, &mut violations);
     success_policy(jobset, &mut violations);
     failure_policy::validate(jobset, features, &mut violations);
-    coordinator::validate(jobset, &mut violations);
+    network::coordinator(jobset, &mut violations);
     in_place::validate(jobset, features, &mut violations);
     volume_claims::validate(jobset, &mut violations);
     gang::validate(jobset, &mut violations);
     violations
 }
 
-fn network(jobset: &JobSet, violations: &mut Vec<Violation>) {
-    let Some(subdomain) = jobset
-        .spec
-        .network
-        .as_ref()
-        .and_then(|network| network.subdomain.as_deref())
-    else {
+/// `spec.managedBy` is a domain-prefixed path.
+fn managed_by(jobset: &JobSet, violations: &mut Vec<Violation>) {
+    const FIELD: &str = "spec.managedBy";
+    const LONGEST: usize = 63;
+    let Some(manager) = jobset.spec.managed_by.as_deref() else {
         return;
     };
-    if subdomain.is_empty() {
-        return;
+    match manager.split_once('/') {
+        _ if manager.is_empty() => {
+            violations.push(Violation::new(FIELD, "Required value").of(Kind::Required))
+        }
+        None | Some(("", _) | (_, "")) => violations.push(Violation::with_value(
+            FIELD,
+            manager,
+            "must be a domain-prefixed path (such as \"acme.io/foo\")",
+        )),
+        Some((domain, path)) => {
+            violations.extend(
+                syntax::dns1123_subdomain(domain).map(|error| Violation::with_value(FIELD, domain, error)),
+            );
+            if !syntax::is_http_path(path) {
+                violations.push(Violation::with_value(
+                    FIELD,
+                    path,
+                    "Invalid path (regex used for validation is '[A-Za-z0-9/\\-._~%!$&'()*+,;=:]+')",
+                ));
+            }
+        }
     }
-    let field = "spec.network.subdomain";
-    violations.extend(
-        syntax::dns1123_subdomain(subdomain).map(|error| Violation::with_value(field, subdomain, error)),
-    );
-    let too_long = ".spec.network.subdomain is too long, must be less than 63 characters";
-    violations.extend(
-        dns1035_label(subdomain, too_long).map(|error| Violation::with_value(field, subdomain, error)),
-    );
+    if manager.len() > LONGEST {
+        let message = format!("Too long: may not be more than {LONGEST} bytes");
+        violations.push(Violation::new(FIELD, message).of(Kind::TooLong));
+    }
 }
 
 fn replicated_jobs(jobset: &JobSet, violations: &mut Vec<Violation>) {
     let mut earlier = BTreeSet::new();
     for (index, replicated_job) in jobset.spec.replicated_jobs.iter().enumerate() {
         names(jobset, index, replicated_job, violations);
-        depends_on(index, replicated_job, &earlier, violations);
+        order::depends_on(index, replicated_job, &earlier, violations);
         if !earlier.insert(replicated_job.name.as_str()) {
             let name = &replicated_job.name;
             violations.push(Violation::with_value(
@@ -217,34 +229,6 @@ fn names(jobset: &JobSet, index: usize, replicated_job: &ReplicatedJob, violatio
             dns1035_label(&pod, too_long)
                 .map(|error| Violation::with_value(path(index, ".name"), &job, error).harmless_if(can_be)),
         );
-    }
-}
-
-fn depends_on(
-    index: usize,
-    replicated_job: &ReplicatedJob,
-    earlier: &BTreeSet<&str>,
-    violations: &mut Vec<Violation>,
-) {
-    if index == 0 && !replicated_job.depends_on.is_empty() {
-        violations.push(Violation::internal(
-            path(0, ".dependsOn"),
-            "DependsOn can't be set for the first ReplicatedJob",
-        ));
-    }
-    // Only earlier ones: not itself, and no cycles.
-    for dependency in replicated_job
-        .depends_on
-        .iter()
-        .filter(|dependency| !earlier.contains(dependency.name.as_str()))
-    {
-        violations.push(Violation::internal(
-            path(index, ".dependsOn"),
-            format!(
-                "replicatedJob: {} cannot depend on replicatedJob: {}",
-                replicated_job.name, dependency.name
-            ),
-        ));
     }
 }
 

@@ -1,10 +1,32 @@
-//! The coordinator pod must exist, and its host name must fit a label.
+//! The subdomain, and the coordinator pod, which must exist and whose host name must fit a label.
 
 use lockstep_api::{JobSet, labels};
 
-use super::{Violation, syntax};
+use super::{Violation, dns1035_label, syntax};
 
-pub(super) fn validate(jobset: &JobSet, violations: &mut Vec<Violation>) {
+pub(super) fn subdomain(jobset: &JobSet, violations: &mut Vec<Violation>) {
+    let Some(subdomain) = jobset
+        .spec
+        .network
+        .as_ref()
+        .and_then(|network| network.subdomain.as_deref())
+    else {
+        return;
+    };
+    if subdomain.is_empty() {
+        return;
+    }
+    let field = "spec.network.subdomain";
+    violations.extend(
+        syntax::dns1123_subdomain(subdomain).map(|error| Violation::with_value(field, subdomain, error)),
+    );
+    let too_long = ".spec.network.subdomain is too long, must be less than 63 characters";
+    violations.extend(
+        dns1035_label(subdomain, too_long).map(|error| Violation::with_value(field, subdomain, error)),
+    );
+}
+
+pub(super) fn coordinator(jobset: &JobSet, violations: &mut Vec<Violation>) {
     let (Some(coordinator), Some(endpoint)) = (&jobset.spec.coordinator, jobset.coordinator_endpoint())
     else {
         return;
