@@ -4,13 +4,10 @@
 
 pub(crate) mod children;
 pub mod completed;
-pub(crate) mod depends_on;
 pub(crate) mod elastic;
 pub(crate) mod execution_policy;
-pub mod gang_pod;
 pub(crate) mod gate;
 pub mod in_place;
-pub(crate) mod job_status;
 pub mod jobs;
 pub mod limits;
 pub mod network;

@@ -7,7 +7,7 @@ use lockstep_api::{JobSet, labels};
 
 use super::{Gang, Pod, message};
 use crate::jobset::children::{Children, label};
-use crate::jobset::gang_pod::{GangPod, Leaving};
+use crate::jobset::pod::{GangPod, Leaving};
 
 /// `None`: the pod is not on its way out, or holds no node.
 fn of(pod: &Pod) -> Option<Leaving> {

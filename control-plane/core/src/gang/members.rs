@@ -1,4 +1,4 @@
-//! From API objects to gangs.
+//! From API objects to gangs: which replicatedJobs form one, with which pods.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,12 +7,36 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
 use lockstep_api::{JobSet, ReplicatedJob, annotations, labels, naming};
 
-use super::{Exclusive, Gang, JobSetGangs, Needs, Part, Pod, gang_name};
+use super::{Exclusive, Gang, JobSetGangs, Needs, Part, Pod};
 use crate::jobset::children::{job_index, label};
-use crate::jobset::job_status::{completed_indexes, failed_indexes, has_condition};
+use crate::jobset::jobs::{completed_indexes, failed_indexes, has_condition};
 use crate::jobset::limits;
 use crate::jobset::placement::LONGEST_LABEL;
 use crate::jobset::status::is_suspended;
+
+/// True if the replicatedJobs of a JobSet start one after another, so that each is a gang of its
+/// own.
+#[must_use]
+pub fn dependent(jobset: &JobSet) -> bool {
+    jobset.executes_in_order().is_some()
+        || jobset.starts_in_order()
+        || jobset
+            .spec
+            .replicated_jobs
+            .iter()
+            .any(|job| !job.depends_on.is_empty())
+}
+
+/// Name of the gang that a replicatedJob belongs to: its own where it starts by itself, else that
+/// of the first one.
+#[must_use]
+pub fn gang_name<'a>(jobset: &'a JobSet, replicated_job: &'a str) -> &'a str {
+    let first = jobset.spec.replicated_jobs.first();
+    match first {
+        Some(first) if !dependent(jobset) => &first.name,
+        _ => replicated_job,
+    }
+}
 
 /// The gangs of a JobSet, from its Jobs and the pods that carry its UID; `None`: it has none that
 /// are to be looked after, as it asks for none, is suspended, has finished, is being deleted or is

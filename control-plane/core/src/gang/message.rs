@@ -4,7 +4,7 @@ use jiff::SignedDuration;
 
 use super::fit::{Demand, Shortfall};
 use super::{Needs, Resources};
-use crate::jobset::gang_pod::Leaving;
+use crate::jobset::pod::Leaving;
 
 /// So many pods, in words.
 pub(super) fn pods(count: impl TryInto<i64>) -> String {

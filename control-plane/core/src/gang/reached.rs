@@ -14,8 +14,8 @@ use super::marks::has_pod_group;
 use super::members::{is_indexed, part};
 use super::{gang_name, leaving, message};
 use crate::jobset::children::{Children, label};
-use crate::jobset::gang_pod::GangPod;
 use crate::jobset::plan::Severity;
+use crate::jobset::pod::GangPod;
 use crate::jobset::status::{Draft, NewCondition, is_suspended};
 
 /// The counts of the Jobs, where a replicatedJob is ready with as many pods as its minimum, and has

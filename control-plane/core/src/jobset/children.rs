@@ -7,6 +7,7 @@ use k8s_openapi::api::batch::v1::{Job, JobCondition};
 use lockstep_api::{JobSet, KIND, labels};
 
 use crate::common::features::Features;
+use crate::jobset::jobs::{has_condition, true_condition};
 use crate::jobset::owner::{controller_of, is_controlled_by};
 
 /// The Jobs of a JobSet. Each is in exactly one of the lists, ordered by name.
@@ -82,17 +83,6 @@ pub(crate) fn job_index(job: &Job) -> Option<usize> {
 
 fn is_left_behind(job: &Job, jobset: &str) -> bool {
     controller_of(&job.metadata).is_some_and(|owner| owner.kind == KIND && owner.name == jobset)
-}
-
-fn has_condition(job: &Job, type_: &str) -> bool {
-    true_condition(job, type_).is_some()
-}
-
-fn true_condition<'a>(job: &'a Job, type_: &str) -> Option<&'a JobCondition> {
-    let conditions = job.status.as_ref()?.conditions.as_ref()?;
-    conditions
-        .iter()
-        .find(|condition| condition.type_ == type_ && condition.status == "True")
 }
 
 /// The condition that says why the Job failed.

@@ -16,7 +16,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use lockstep_api::{CompletedJobs, JobSet, JobSetStatus, ReplicatedJob, labels};
 
 use crate::jobset::children::{Children, job_index, label};
-use crate::jobset::job_status::{has_condition, indexes};
+use crate::jobset::jobs::{has_condition, indexes};
 use crate::jobset::limits;
 use crate::jobset::owner::{is_controlled_by, owner_reference};
 use crate::jobset::upstream_agent::AgentPod;

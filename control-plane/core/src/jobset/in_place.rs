@@ -11,13 +11,9 @@
 use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec};
 use lockstep_api::{InPlaceKind, JobSet, ReplicatedJob, annotations::Supervise};
 
-mod changed;
-mod level;
 mod obstacle;
 pub(crate) mod template;
 
-pub use changed::Changed;
-pub use level::RestartLevel;
 pub use obstacle::Obstacle;
 pub use template::Agents;
 
@@ -33,6 +29,42 @@ pub struct InPlaceMode {
     pub reasons: Vec<String>,
     /// The level that its restarts in place begin with. `None`: it has no restart coordinator.
     pub level: Option<RestartLevel>,
+}
+
+/// A way to restart all workers, from the cheapest to the most expensive. A restart that one level
+/// cannot finish moves on to a later one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RestartLevel {
+    /// The agents restart the worker processes.
+    #[default]
+    Process,
+    /// The containers are killed, and the kubelet restarts them.
+    Container,
+    /// A lost pod is replaced, and the workers of the others wait for it.
+    Pod,
+    /// The child Jobs are recreated.
+    Recreate,
+}
+
+impl RestartLevel {
+    /// The name used in status, events and metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Process => "Process",
+            Self::Container => "Container",
+            Self::Pod => "Pod",
+            Self::Recreate => "Recreate",
+        }
+    }
+
+    /// The level of this name, if there is one.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        [Self::Process, Self::Container, Self::Pod, Self::Recreate]
+            .into_iter()
+            .find(|level| level.as_str() == name)
+    }
 }
 
 /// How a JobSet restarts in place. `None`: it does not. What its status states goes before the
@@ -102,7 +134,7 @@ pub fn mode_of_new_jobs(jobset: &JobSet, agents: &Agents) -> Option<InPlaceMode>
         }));
         if wish.is_none() {
             reasons.extend(pod.containers.iter().filter_map(|container| {
-                let obstacle = obstacle(container)?;
+                let obstacle = obstacle::of_container(container)?;
                 let container = &container.name;
                 Some(format!(
                     "container {container} of replicatedJob {name} has a {obstacle}"
@@ -159,25 +191,6 @@ pub(crate) fn is_started_again(pod: &PodSpec) -> bool {
             on_failure(container.restart_policy.as_deref())
                 && container.restart_policy_rules.iter().flatten().next().is_none()
         })
-}
-
-/// What the kubelet does once per container start, and would not do again when only the process
-/// restarts; or what counts against a worker that waits at the barrier. Who lists the container in
-/// `lockstep.dev/supervise` accepts that.
-fn obstacle(container: &Container) -> Option<&'static str> {
-    if container.liveness_probe.is_some() {
-        Some("livenessProbe")
-    } else if container.startup_probe.is_some() {
-        Some("startupProbe")
-    } else if container
-        .lifecycle
-        .as_ref()
-        .is_some_and(|lifecycle| lifecycle.post_start.is_some())
-    {
-        Some("postStart hook")
-    } else {
-        None
-    }
 }
 
 /// The containers of a pod template that are workers: those of the regular ones that the JobSet

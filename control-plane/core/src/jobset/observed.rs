@@ -12,8 +12,8 @@ use lockstep_api::JobSet;
 use crate::common::features::Features;
 use crate::common::patterns::Patterns;
 use crate::jobset::completed;
-use crate::jobset::gang_pod::GangPod;
-use crate::jobset::in_place::{Agents, Changed};
+use crate::jobset::in_place::Agents;
+use crate::jobset::pod::{Changed, GangPod};
 use crate::jobset::upstream_agent::AgentPod;
 
 /// A JobSet, what stands around it, and the time.

@@ -86,6 +86,85 @@ impl PodSummary {
     }
 }
 
+/// A pod of a JobSet with a gang, as the reconciler looks at it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GangPod {
+    /// Name of its Job.
+    pub job: String,
+    /// True if it runs.
+    pub running: bool,
+    /// True if it is bound to a node and has not ended.
+    pub bound: bool,
+    /// True if it has ended well.
+    pub succeeded: bool,
+    /// True if it has ended badly.
+    pub failed: bool,
+    /// Where it is on its way out, and holds its node still.
+    pub leaving: Option<Leaving>,
+}
+
+impl GangPod {
+    /// Reads what is kept of a pod; `None`: it belongs to no Job of this restart attempt.
+    #[must_use]
+    pub fn of(pod: &PodSummary, restart_attempt: i32) -> Option<Self> {
+        let job = pod.job.clone()?;
+        (pod.recreation == Some(restart_attempt)).then(|| Self {
+            job,
+            running: pod.running,
+            bound: pod.node.is_some() && !pod.is_terminal(),
+            succeeded: pod.agent.succeeded,
+            failed: pod.agent.failed,
+            leaving: Leaving::of_summary(pod),
+        })
+    }
+}
+
+/// A pod that is being deleted, and has not gone.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Leaving {
+    /// Its name.
+    pub pod: String,
+    /// The node that it is bound to.
+    pub node: String,
+    /// True if that node does not report any more.
+    pub is_lost: bool,
+}
+
+impl Leaving {
+    /// `None`: the pod is not on its way out, or holds no node.
+    fn of_summary(pod: &PodSummary) -> Option<Self> {
+        let node = pod.node.clone().filter(|_| pod.deleting && !pod.is_terminal())?;
+        Some(Self {
+            pod: pod.name.clone(),
+            node,
+            is_lost: pod.node_lost,
+        })
+    }
+}
+
+/// Pods of a group that cannot have agents.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Changed {
+    /// The first Job, by name, that has one.
+    pub job: String,
+    /// What keeps them from it.
+    pub obstacle: Obstacle,
+}
+
+impl Changed {
+    /// Looks among the pods of a restart attempt of the JobSet.
+    pub fn among<'p>(pods: impl IntoIterator<Item = &'p PodSummary>, recreations: i32) -> Option<Self> {
+        let pods = pods.into_iter();
+        let pods = pods.filter(|pod| pod.recreation == Some(recreations) && pod.job_uid.is_some());
+        let changed = pods.filter_map(|pod| Some((pod.job.as_deref()?, pod.index, pod.obstacle.as_ref()?)));
+        let (job, _, obstacle) = changed.min_by_key(|(job, index, _)| (*job, *index))?;
+        Some(Self {
+            job: job.to_owned(),
+            obstacle: obstacle.clone(),
+        })
+    }
+}
+
 /// The node controller turns `Ready` to False and changes nothing else; the kubelet gives a reason
 /// with it, and turns `ContainersReady` too.
 pub(crate) fn node_lost(status: &PodStatus) -> bool {

@@ -15,10 +15,10 @@ use lockstep_api::JobSet;
 use super::{Fate, at, set_fate};
 use crate::{
     common::features::Features,
-    jobset::gang_pod::GangPod,
     jobset::in_place::Agents,
     jobset::observed::Observed,
     jobset::plan::{Change, Event, Plan},
+    jobset::pod::GangPod,
     reconcile::plan,
 };
 

@@ -9,7 +9,7 @@ use lockstep_api::{GangPhase, GangStatus, conditions};
 use super::model::{Model, gang, part};
 use crate::common::testing::at;
 use crate::gang::{Gang, JobSetGangs, Part, Pod, PodPhase, World, decide};
-use crate::jobset::gang_pod::{GangPod, Leaving};
+use crate::jobset::pod::{GangPod, Leaving};
 use crate::reconcile::plan;
 
 /// kube-scheduler would count the pod, so the Jobs stay suspended until it has gone.

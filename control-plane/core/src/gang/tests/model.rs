@@ -16,7 +16,7 @@ use lockstep_api::{
 
 use crate::common::testing::{Cluster, JobSetBuild, ReplicatedJobBuild, at, jobset, replicated_job};
 use crate::gang::{Decisions, Footprint, Node, Pod, PodGroupRef, Word, World, decide, members};
-use crate::jobset::gang_pod::GangPod;
+use crate::jobset::pod::GangPod;
 use crate::jobset::pod::PodSummary;
 
 mod kubernetes;

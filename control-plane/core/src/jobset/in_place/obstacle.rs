@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use k8s_openapi::api::core::v1::PodSpec;
+use k8s_openapi::api::core::v1::{Container, PodSpec};
 
 /// What keeps a pod from having agents.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +52,25 @@ impl fmt::Display for Obstacle {
 fn is_sandboxed(class: &str) -> bool {
     let mut words = class.split(|letter: char| !letter.is_ascii_alphanumeric());
     words.any(|word| matches!(word, "kata" | "gvisor" | "runsc" | "firecracker"))
+}
+
+/// What keeps a container from having an agent unless `lockstep.dev/supervise` lists it. The
+/// kubelet does some things once per container start and would not repeat them when only the
+/// process restarts; others count against a worker that waits at the barrier.
+pub(super) fn of_container(container: &Container) -> Option<&'static str> {
+    if container.liveness_probe.is_some() {
+        Some("livenessProbe")
+    } else if container.startup_probe.is_some() {
+        Some("startupProbe")
+    } else if container
+        .lifecycle
+        .as_ref()
+        .is_some_and(|lifecycle| lifecycle.post_start.is_some())
+    {
+        Some("postStart hook")
+    } else {
+        None
+    }
 }
 
 #[cfg(test)]

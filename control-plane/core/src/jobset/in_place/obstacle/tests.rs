@@ -1,6 +1,5 @@
 use super::*;
-use crate::jobset::in_place::Changed;
-use crate::jobset::pod::PodSummary;
+use crate::jobset::pod::{Changed, PodSummary};
 
 fn pod(job: &str, recreation: i32, obstacle: Option<Obstacle>) -> PodSummary {
     PodSummary {
