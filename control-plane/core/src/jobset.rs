@@ -1,4 +1,4 @@
-//! JobSets: their Jobs, Service and volumes, in which order they start, and what becomes of them.
+//! JobSets: their Jobs, Service and volumes, the order in which they start, and how they end.
 //!
 //! [`reconcile::plan`] decides about a JobSet as a whole.
 

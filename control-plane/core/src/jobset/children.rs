@@ -1,4 +1,4 @@
-//! The child Jobs of a JobSet, sorted by what has become of them.
+//! The child Jobs of a JobSet, sorted by their state.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,11 +19,11 @@ pub(crate) struct Children<'a> {
     pub(crate) succeeded: Vec<&'a Job>,
     /// Of the present run.
     pub(crate) failed: Vec<&'a Job>,
-    /// Of an earlier run: to be deleted.
+    /// Of an earlier run; to be deleted.
     pub(crate) previous: Vec<&'a Job>,
-    /// How many Jobs the JobSet has, those counted nowhere else included.
+    /// How many Jobs the JobSet has, including those in none of the lists.
     pub(crate) owned: usize,
-    /// Names that are not free: of all of the above, and of Jobs that an earlier JobSet of the same
+    /// Names that are not free: those of its Jobs, and of Jobs that an earlier JobSet of the same
     /// name left behind, which the garbage collector is about to remove.
     pub(crate) taken: BTreeSet<&'a str>,
 }
@@ -66,7 +66,7 @@ impl<'a> Children<'a> {
 }
 
 /// True if the failure policy wants this Job recreated on its own. A Job without a readable attempt
-/// is left as it is.
+/// is left unchanged.
 fn is_behind(jobset: &JobSet, job: &Job) -> bool {
     let attempt = || {
         let target = jobset.job_restarts(label(job, labels::REPLICATED_JOB_NAME)?, job_index(job)?);

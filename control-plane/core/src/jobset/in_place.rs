@@ -1,12 +1,12 @@
-//! Whether and how the workers of a JobSet restart in place.
+//! The way in which the workers of a JobSet restart in place, if they do.
 //!
-//! A JobSet is one group with one kind, never a mixture: a single pod template that cannot be
-//! supervised makes the whole group Plain. A Plain group restarts by container where the kubelet
-//! starts its containers again whatever they exit with; else only its Jobs can be recreated.
+//! A JobSet is one group of one kind, never a mixture: a single pod template that cannot be
+//! supervised makes the whole group Plain. A Plain group restarts by container if the kubelet
+//! restarts its containers after every failure; else only its Jobs can be recreated.
 //!
-//! What it is stays as it was decided when its Jobs were made, and is decided again where all of
-//! them are: a control plane that is set up differently by then finds workers that run with agents,
-//! or without, and changes nothing about these.
+//! The kind is decided when the Jobs are created, and again when all of them are recreated. A
+//! control plane that is configured differently in between does not change running workers: they
+//! keep their agents, or go on without.
 
 use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec};
 use lockstep_api::{InPlaceKind, JobSet, ReplicatedJob, annotations::Supervise};
@@ -25,9 +25,9 @@ mod tests;
 pub struct InPlaceMode {
     /// The kind, as stated in `status.inPlaceRestart`.
     pub kind: InPlaceKind,
-    /// For a Plain group: everything that keeps it from being supervised, as sentences.
+    /// For a Plain group: all reasons why it cannot be supervised, as sentences.
     pub reasons: Vec<String>,
-    /// The level that its restarts in place begin with. `None`: it has no restart coordinator.
+    /// The level at which its restarts in place begin. `None`: it has no restart coordinator.
     pub level: Option<RestartLevel>,
 }
 
@@ -67,8 +67,8 @@ impl RestartLevel {
     }
 }
 
-/// How a JobSet restarts in place. `None`: it does not. What its status states goes before the
-/// present setting.
+/// How a JobSet restarts in place. `None`: it does not. Its status takes precedence over the
+/// present configuration.
 #[must_use]
 pub fn mode(jobset: &JobSet, agents: &Agents) -> Option<InPlaceMode> {
     let judged = mode_of_new_jobs(jobset, agents)?;
@@ -88,8 +88,8 @@ pub fn mode(jobset: &JobSet, agents: &Agents) -> Option<InPlaceMode> {
     })
 }
 
-/// Decides how a JobSet restarts in place whose Jobs are all to be made, for the first time or
-/// again. `None`: it does not.
+/// Decides how a JobSet restarts in place when all its Jobs are to be created or recreated. `None`:
+/// it does not.
 #[must_use]
 pub fn mode_of_new_jobs(jobset: &JobSet, agents: &Agents) -> Option<InPlaceMode> {
     if !jobset.in_place() {
@@ -154,7 +154,7 @@ pub fn mode_of_new_jobs(jobset: &JobSet, agents: &Agents) -> Option<InPlaceMode>
     })
 }
 
-/// The level that restarts in place of a JobSet of this kind begin with.
+/// The level at which restarts in place of a JobSet of this kind begin.
 pub(crate) fn level(jobset: &JobSet, kind: &InPlaceKind) -> Option<RestartLevel> {
     match kind {
         InPlaceKind::Supervised => Some(RestartLevel::Process),
@@ -175,13 +175,13 @@ fn templates(jobset: &JobSet) -> impl Iterator<Item = (&str, &PodSpec)> {
     })
 }
 
-/// True if a pod does not tell which of the Job's workers it is. Unset means Indexed in a JobSet.
+/// True if pods of the Job have no completion index. Unset means Indexed in a JobSet.
 fn is_unindexed(job: &ReplicatedJob) -> bool {
     let spec = job.template.spec.as_ref();
     spec.and_then(|spec| spec.completion_mode.as_deref()) == Some("NonIndexed")
 }
 
-/// True if the kubelet starts each container again that is killed, and none that has succeeded.
+/// True if the kubelet restarts every container that is killed, and none that has succeeded.
 pub(crate) fn is_started_again(pod: &PodSpec) -> bool {
     const ON_FAILURE: &str = "OnFailure";
     let on_failure =
@@ -193,8 +193,8 @@ pub(crate) fn is_started_again(pod: &PodSpec) -> bool {
         })
 }
 
-/// The containers of a pod template that are workers: those of the regular ones that the JobSet
-/// lists, or all. A JobSet that refuses supervision has workers too.
+/// The containers of a pod template that are workers: the regular ones that the JobSet lists, or
+/// all regular ones. A JobSet that refuses supervision has workers too.
 #[must_use]
 pub fn workers<'t>(jobset: &JobSet, template: &'t PodTemplateSpec) -> Vec<&'t str> {
     let wish = jobset.supervise().ok().flatten();
@@ -218,10 +218,9 @@ fn workers_in<'t>(
 /// True if the pod carries upstream's in-place restart agent (KEP-467): as its main container, or
 /// as a sidecar whose exit restarts all containers.
 ///
-/// The agent cannot do without the names of its JobSet and its pod, and says what it is there for:
-/// by the command that it runs, by its probe, by its exit code, or by its own rule that restarts
-/// all containers. Such a rule alone, or of another container, is the user's own, and tells of no
-/// agent.
+/// The agent needs the names of its JobSet and its pod. Its purpose shows in the command that it
+/// runs, its probe, its exit code, or its own rule that restarts all containers. Such a rule
+/// without the names, or on another container, is the user's own and no sign of the agent.
 fn brings_upstream_agent(pod: &PodSpec) -> bool {
     let containers = || pod.init_containers.iter().flatten().chain(&pod.containers);
     containers().any(|container| {
@@ -234,15 +233,15 @@ fn brings_upstream_agent(pod: &PodSpec) -> bool {
     })
 }
 
-/// True if it is told by a container's variable of this name that it is upstream's agent.
+/// True if upstream's agent is recognized by environment variables of this name.
 #[must_use]
 pub fn tells_of_upstream_agent(variable: &str) -> bool {
     UPSTREAM_IDENTITY.contains(&variable) || UPSTREAM_PURPOSE.contains(&variable)
 }
 
-/// Environment variables without which upstream's agent ends at once.
+/// Environment variables without which upstream's agent exits at once.
 const UPSTREAM_IDENTITY: [&str; 2] = ["JOBSET_NAME", "POD_NAME"];
-/// Environment variables of which upstream's agent needs none, and which say what it is there for.
+/// Optional environment variables of upstream's agent, which show its purpose.
 const UPSTREAM_PURPOSE: [&str; 4] = [
     "WORKER_COMMAND",
     "STARTUP_PROBE_PATH",

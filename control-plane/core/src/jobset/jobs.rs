@@ -11,11 +11,11 @@ mod tests;
 
 /// `backoffLimit` of Jobs that restart in place: the Job controller never gives up on them.
 pub const IN_PLACE_BACKOFF_LIMIT: i32 = i32::MAX;
-/// `podReplacementPolicy` of Jobs that restart in place: a pod is replaced when it has ended, never
-/// beside it.
+/// `podReplacementPolicy` of Jobs that restart in place: a pod is replaced only after it has
+/// terminated.
 pub const IN_PLACE_POD_REPLACEMENT_POLICY: &str = "Failed";
 
-/// How many Jobs the chosen replicatedJobs have.
+/// The number of Jobs of the chosen replicatedJobs.
 pub(crate) fn total(jobset: &JobSet, chosen: impl Fn(&ReplicatedJob) -> bool) -> i64 {
     jobset
         .spec
@@ -26,7 +26,7 @@ pub(crate) fn total(jobset: &JobSet, chosen: impl Fn(&ReplicatedJob) -> bool) ->
         .sum()
 }
 
-/// How many pods the chosen replicatedJobs have when they run.
+/// The number of pods that the chosen replicatedJobs run.
 pub(crate) fn total_pods(jobset: &JobSet, chosen: impl Fn(&ReplicatedJob) -> bool) -> i64 {
     let jobs = jobset.spec.replicated_jobs.iter().filter(|job| chosen(job));
     jobs.map(|job| {
@@ -55,15 +55,15 @@ pub(crate) fn completed_indexes(job: &Job) -> Vec<RangeInclusive<u32>> {
     text.map(indexes).unwrap_or_default()
 }
 
-/// The indexes that were given up for good, by `backoffLimitPerIndex` or FailIndex.
+/// The indexes that were given up for good by `backoffLimitPerIndex` or FailIndex.
 pub(crate) fn failed_indexes(job: &Job) -> Vec<RangeInclusive<u32>> {
     let status = job.status.as_ref();
     let text = status.and_then(|status| status.failed_indexes.as_deref());
     text.map(indexes).unwrap_or_default()
 }
 
-/// Reads `Job.status.completedIndexes` or `failedIndexes`, such as `0,2-4`. What is malformed
-/// counts as not there.
+/// Reads `Job.status.completedIndexes` or `failedIndexes`, such as `0,2-4`. Malformed parts are
+/// skipped.
 pub(crate) fn indexes(text: &str) -> Vec<RangeInclusive<u32>> {
     text.split(',')
         .filter_map(|part| {

@@ -1,6 +1,6 @@
-//! The template of a Job that is resumed: what an admission controller such as Kueue may have
-//! changed in the suspended JobSet, merged with what the Job has, which other controllers may have
-//! added to.
+//! The pod template of a Job that is resumed. It merges the suspended JobSet's template, which an
+//! admission controller such as Kueue may have changed, into the Job's own, to which other
+//! controllers may have added.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ pub(crate) fn merge(job: &Job, replicated_job: &ReplicatedJob) -> Resume {
     let mut wished = new_meta
         .and_then(|meta| meta.annotations.clone())
         .unwrap_or_default();
-    // The controller's own word stays as it was when the Job was made.
+    // The controller's own annotations stay as they were when the Job was created.
     let ours = [
         annotations::IN_PLACE,
         annotations::SUPERVISE,

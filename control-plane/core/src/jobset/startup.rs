@@ -1,4 +1,4 @@
-//! In which order the replicatedJobs of a JobSet start.
+//! The order in which the replicatedJobs of a JobSet start.
 //!
 //! Every kind of order is compiled into the same graph: each replicatedJob is a stage with
 //! [gates](crate::jobset::gate), and its Jobs are created and resumed once all gates are open.
@@ -87,7 +87,7 @@ pub(crate) fn is_in_progress(jobset: &JobSet, counts: &[ReplicatedJobStatus]) ->
             .all(|job| has_reached(job, Milestone::Ready, counts))
 }
 
-/// States how far `startupPolicy: InOrder` has come.
+/// Reports the progress of `startupPolicy: InOrder` as a condition.
 pub(crate) fn report(jobset: &JobSet, counts: &[ReplicatedJobStatus], draft: &mut Draft<'_>) {
     if !jobset.starts_in_order() || jobset.is_suspended() {
         return;
