@@ -77,14 +77,14 @@ pub fn restated(stated: &JobSet, stored: &JobSet) -> Vec<String> {
         && from != to
     {
         warnings.push(format!(
-            "spec.gang.minAvailable: {to} in the place of {from}: the sum of spec.gang.replicatedJobs, which were changed"
+            "spec.gang.minAvailable: set to {to} instead of {from}: the sum of the changed spec.gang.replicatedJobs"
         ));
     }
     for (index, job) in stated.replicated_jobs.iter().enumerate() {
         let (from, to) = (job.min_available, stored.listed(&job.name));
         if let Some(to) = to.filter(|to| *to != from) {
             warnings.push(format!(
-                "spec.gang.replicatedJobs[{index}].minAvailable: {to} in the place of {from}: spec.gang.minAvailable was changed"
+                "spec.gang.replicatedJobs[{index}].minAvailable: set to {to} instead of {from}: spec.gang.minAvailable was changed"
             ));
         }
     }

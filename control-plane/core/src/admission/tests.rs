@@ -434,7 +434,7 @@ fn who_is_supervised_does_not_change_once_the_jobs_are_made() {
     assert_eq!(
         refused(&runs(old), &runs(new)),
         [
-            "metadata.annotations[lockstep.dev/supervise]: Invalid value: \"none\": field is immutable once the Jobs are made"
+            "metadata.annotations[lockstep.dev/supervise]: Invalid value: \"none\": field is immutable once the Jobs are created"
         ]
     );
 }
@@ -453,7 +453,7 @@ fn a_jobset_that_is_too_large_is_refused_and_one_that_is_so_already_can_be_chang
     assert_eq!(created(&sized(20_000, 5)), [""; 0]);
     assert_eq!(
         created(&sized(i32::MAX, 1)),
-        ["spec.replicatedJobs[0].replicas: Invalid value: 2147483647: a JobSet may have 20000 Jobs at most"]
+        ["spec.replicatedJobs[0].replicas: Invalid value: 2147483647: a JobSet may have at most 20000 Jobs"]
     );
     let updated = |old: &JobSet, new: &JobSet| messages(&validate_update(old, new, &features));
     let raised = updated(&sized(60, 10), &sized(60, 100_000));

@@ -95,7 +95,7 @@ fn supervision(old: &JobSet, new: &JobSet) -> Option<Violation> {
         Violation::with_value(
             format!("metadata.annotations[{SUPERVISE}]"),
             new.annotation(SUPERVISE).unwrap_or_default(),
-            "field is immutable once the Jobs are made",
+            "field is immutable once the Jobs are created",
         )
     })
 }

@@ -193,7 +193,7 @@ impl Judge {
             let domains = key == keys::EXCLUSIVE_TOPOLOGY && !has(keys::NODE_SELECTOR_STRATEGY);
             let what = if domains && !qualified_name(value).is_empty() {
                 // Upstream takes it.
-                Some("is not the name of a node label, so that no pod can be made".to_owned())
+                Some("is not a valid node label key, so no pod can be created".to_owned())
             } else if key == keys::SUPERVISE && value == keys::SUPERVISE_NONE && self.is_in_place {
                 // It is why there are no agents.
                 None
@@ -222,7 +222,7 @@ impl Judge {
             } else {
                 "template.metadata.annotations of a replicatedJob"
             };
-            return Some(format!("has no effect here, it belongs in {right}"));
+            return Some(format!("has no effect here: it belongs in {right}"));
         }
         let because = match needs {
             For::Any => None,
@@ -230,11 +230,11 @@ impl Judge {
             For::Agents => self.no_agents.as_deref(),
             For::Heartbeats => self.no_agents.as_deref().or_else(|| {
                 let alone = !has(keys::HEARTBEAT_TIMEOUT);
-                alone.then_some("heartbeat-timeout is not stated beside it")
+                alone.then_some("heartbeat-timeout is not set beside it")
             }),
             For::Exclusive => {
                 let alone = !has(keys::EXCLUSIVE_TOPOLOGY);
-                alone.then_some("exclusive-topology is not stated beside it")
+                alone.then_some("exclusive-topology is not set beside it")
             }
         };
         because.map(|because| format!("has no effect: {because}"))
@@ -247,7 +247,7 @@ fn unknown(key: &str) -> Option<String> {
         return None;
     }
     if OF_CHILDREN.contains(&key) {
-        return Some("has no effect: the control plane alone writes it, on Jobs and pods".to_owned());
+        return Some("has no effect: only the control plane sets it, on Jobs and pods".to_owned());
     }
     let (prefix, name) = key.split_once('/')?;
     // Upstream may have more than we know of: what is under its prefixes must be like something
@@ -267,8 +267,8 @@ fn unknown(key: &str) -> Option<String> {
         .filter_map(|(known, ..)| Some((distance(known).filter(|distance| *distance <= letters)?, *known)))
         .min();
     match meant {
-        Some((_, meant)) => Some(format!("unknown annotation, did you mean {meant}?")),
-        None if is_ours => Some("unknown annotation, it has no effect".to_owned()),
+        Some((_, meant)) => Some(format!("unknown annotation: did you mean {meant}?")),
+        None if is_ours => Some("unknown annotation: it has no effect".to_owned()),
         None => None,
     }
 }

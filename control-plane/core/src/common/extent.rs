@@ -115,7 +115,7 @@ impl Extent {
     pub fn sentence(self, most: Self) -> String {
         let Self { objects, elements } = self;
         format!(
-            "has {objects} objects and {elements} list items and fields, and may have no more than {} and {}",
+            "has {objects} objects and {elements} list items and fields, but may have at most {} and {}",
             most.objects, most.elements
         )
     }

@@ -34,13 +34,13 @@ const DEEPEST: u32 = 100;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub(crate) enum Unfit {
     /// It is no regular expression in Go's syntax either, or one that has no counterpart here.
-    #[error("is no regular expression that is known here (Go's syntax, RE2)")]
+    #[error("is not a valid regular expression (Go's syntax, RE2)")]
     Syntax,
     /// It takes more memory than it may.
-    #[error("takes too much memory: state fewer repetitions, or smaller classes of characters")]
+    #[error("takes too much memory: use fewer repetitions or smaller character classes")]
     Memory,
     /// Its classes hold more characters than they may.
-    #[error("has too many classes of Unicode's characters")]
+    #[error("has too many Unicode character classes")]
     Reach,
 }
 

@@ -40,11 +40,11 @@ pub(crate) const STEPS: u64 = 32_000_000;
 /// Why a pattern matches nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub(crate) enum Refused {
-    #[error("is beyond the {MOST} patterns that a JobSet may have")]
+    #[error("exceeds the limit of {MOST} patterns per JobSet")]
     Number,
     #[error("is longer than {LONGEST} bytes")]
     Length,
-    #[error("is beyond the {TEXT} bytes that all patterns of a JobSet may have")]
+    #[error("exceeds the limit of {TEXT} bytes for all patterns of a JobSet")]
     Text,
     #[error("{0}")]
     Unfit(#[from] Unfit),

@@ -52,7 +52,7 @@ pub(crate) fn overruled(jobset: &JobSet, pod_groups: bool) -> Option<String> {
     }
     let mut jobs = jobset.spec.replicated_jobs.iter();
     let why = if !pod_groups {
-        "the API server does not serve scheduling.k8s.io/v1alpha2, or the control plane may not ask or has no webhooks"
+        "the API server does not serve scheduling.k8s.io/v1alpha2, or the control plane has no permission for it or no webhooks"
             .to_owned()
     } else if let Some(job) = jobs.find(|job| topology(jobset, job).is_some()) {
         format!(
@@ -60,10 +60,10 @@ pub(crate) fn overruled(jobset: &JobSet, pod_groups: bool) -> Option<String> {
             job.name
         )
     } else {
-        "pods have no completion index that tells which of them are optional workers".to_owned()
+        "pods have no completion index to tell which of them are optional workers".to_owned()
     };
     Some(format!(
-        "spec.gang.backend is PodGroup, and gates start the gang: {why}"
+        "spec.gang.backend is PodGroup, but gates start the gang: {why}"
     ))
 }
 

@@ -26,10 +26,8 @@ pub(super) fn leaving(mut pods: Vec<Leaving>) -> Option<String> {
     let Leaving { pod, node, is_lost } = pods.first()?;
     let lost = if *is_lost { ", which does not report" } else { "" };
     // How many would be news with each pod that goes.
-    let more = if pods.len() > 1 { ", nor have others" } else { "" };
-    Some(format!(
-        "pod {pod} of before has not gone from node {node}{lost}{more}"
-    ))
+    let more = if pods.len() > 1 { "; others do too" } else { "" };
+    Some(format!("earlier pod {pod} still holds node {node}{lost}{more}"))
 }
 
 pub(super) fn behind() -> String {
@@ -37,16 +35,16 @@ pub(super) fn behind() -> String {
 }
 
 pub(super) fn ungrouped() -> String {
-    "pods below the minimum are behind a gate and in no PodGroup, as the pod webhook was not asked when they were created: delete them once it is"
+    "pods below the minimum have a gate and no PodGroup, because the pod webhook was not called when they were created: delete them once it is"
         .to_owned()
 }
 
 pub(super) fn fits() -> String {
-    "there is room by what the fit check understands: kube-scheduler is to bind the pods".to_owned()
+    "the pods fit as far as the fit check can tell: waits for kube-scheduler to bind them".to_owned()
 }
 
 pub(super) fn group_lost() -> String {
-    "PodGroups are not served any more: the Jobs are made anew, to be started by gates".to_owned()
+    "PodGroups are no longer served: the Jobs are recreated, and gates start them".to_owned()
 }
 
 pub(super) fn settling() -> String {
@@ -54,25 +52,20 @@ pub(super) fn settling() -> String {
 }
 
 pub(super) fn scheduling(minimum: i32, timeout: SignedDuration) -> String {
-    let are = if minimum == 1 { "is" } else { "are" };
-    format!(
-        "{} {are} being bound, within {} s",
-        pods(minimum),
-        timeout.as_secs()
-    )
+    format!("{} must be bound within {} s", pods(minimum), timeout.as_secs())
 }
 
 /// Of a gang of `all` pods.
 pub(super) fn scheduled(minimum: usize, all: usize, took: SignedDuration) -> String {
     let took = took.as_secs();
     if all == 1 {
-        return format!("the pod is bound, {took} s after its Job was let to run");
+        return format!("the pod is bound, {took} s after its Job was started");
     }
     if minimum < all {
         let minimum = pods(minimum);
-        return format!("the minimum of {minimum} is bound, {took} s after the Jobs were let to run");
+        return format!("the minimum of {minimum} is bound, {took} s after the Jobs were started");
     }
-    format!("all {all} pods are bound, {took} s after their Jobs were let to run")
+    format!("all {all} pods are bound, {took} s after their Jobs were started")
 }
 
 pub(super) fn timed_out(bound: usize, minimum: usize, timeout: SignedDuration) -> String {
@@ -87,9 +80,9 @@ pub(super) fn timed_out(bound: usize, minimum: usize, timeout: SignedDuration) -
 /// Of a gang of `all` pods. Those above the minimum are given back too.
 pub(super) fn backing_off(timed_out: &str, minimum: usize, all: usize, wait: SignedDuration) -> String {
     let given_back = match all {
-        1 => "it is given back, and waits again".to_owned(),
-        all if minimum < all => format!("all {all} pods are given back, and wait again"),
-        _ => "they are given back, and wait again".to_owned(),
+        1 => "it is released, and the gang waits again".to_owned(),
+        all if minimum < all => format!("all {all} pods are released, and the gang waits again"),
+        _ => "they are released, and the gang waits again".to_owned(),
     };
     // The end of the wait is rounded up too.
     format!("{timed_out}: {given_back} in {} s", wait.as_secs() + 1)
@@ -135,7 +128,7 @@ pub(super) fn not_understood(groups: &[Demand<'_>]) -> Option<String> {
     unknown.dedup();
     (!unknown.is_empty()).then(|| {
         format!(
-            "whether the pods fit is not known, as they use {}: they are let to the scheduler in their turn",
+            "cannot tell if the pods fit, since they use {}: kube-scheduler gets them when it is their turn",
             unknown.join(", ")
         )
     })

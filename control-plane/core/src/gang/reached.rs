@@ -170,10 +170,11 @@ pub(crate) fn report(
         (
             true,
             reasons::GANG_SCHEDULED,
-            format!("the minimum of {} runs", message::pods(minimum)),
+            format!("the minimum of {} is running", message::pods(minimum)),
         )
     } else if timed_out {
-        let message = "the minimum of pods was not bound in time: they wait again after a while";
+        let message =
+            "the minimum number of pods was not bound in time: the gang waits and tries again later";
         (false, reasons::GANG_TIMEOUT, message.to_owned())
     } else {
         let ungrouped = message::ungrouped();
@@ -181,7 +182,7 @@ pub(crate) fn report(
         let is_stuck = current.any(|gang| {
             gang.restart_attempt == draft.status.restarts && gang.message.as_ref() == Some(&ungrouped)
         });
-        let waits = "the minimum of pods does not run yet";
+        let waits = "the minimum number of pods is not running yet";
         let in_the_way = leaving::in_the_way(jobset, children, pods, |name| {
             awaits_group(jobset, children, pods, draft, name)
         });

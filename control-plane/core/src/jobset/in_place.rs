@@ -120,7 +120,7 @@ pub fn mode_of_new_jobs(jobset: &JobSet, agents: &Agents) -> Option<InPlaceMode>
                 let obstacle = template::obstacle(container)?;
                 let container = &container.name;
                 Some(format!(
-                    "container {container} of replicatedJob {name} states {obstacle}"
+                    "container {container} of replicatedJob {name} has {obstacle}"
                 ))
             }));
         }
@@ -129,7 +129,7 @@ pub fn mode_of_new_jobs(jobset: &JobSet, agents: &Agents) -> Option<InPlaceMode>
             let path = template::taken(container)?;
             let container = &container.name;
             Some(format!(
-                "container {container} of replicatedJob {name} mounts {path:?}, where the agent is to be"
+                "container {container} of replicatedJob {name} mounts {path:?}, where the agent is mounted"
             ))
         }));
         if wish.is_none() {

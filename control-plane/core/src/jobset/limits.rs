@@ -173,7 +173,7 @@ fn above(jobset: &JobSet, most: Size) -> Option<Violation> {
         return Some(Violation::with_value(
             "spec.replicatedJobs",
             replicated_jobs,
-            format!("a JobSet may have {MOST_REPLICATED_JOBS} replicatedJobs at most"),
+            format!("a JobSet may have at most {MOST_REPLICATED_JOBS} replicatedJobs"),
         ));
     }
     let mut sum = Size {
@@ -187,7 +187,7 @@ fn above(jobset: &JobSet, most: Size) -> Option<Violation> {
         if sum.jobs > most.jobs {
             let (field, jobs) = (path(index, ".replicas"), part.jobs);
             let besides = besides(before.jobs);
-            let message = format!("a JobSet may have {MOST_JOBS} Jobs at most{besides}");
+            let message = format!("a JobSet may have at most {MOST_JOBS} Jobs{besides}");
             return Some(Violation::with_value(field, jobs, message));
         }
         if sum.workers > most.workers {
@@ -201,7 +201,7 @@ fn above(jobset: &JobSet, most: Size) -> Option<Violation> {
                 containers => format!(" with {containers} worker containers"),
             };
             let message = format!(
-                "{} x {} pods{of_each} are {} workers, and a JobSet may have {MOST_WORKERS} at most{}",
+                "{} x {} pods{of_each} are {} workers, but a JobSet may have at most {MOST_WORKERS}{}",
                 part.jobs,
                 part.pods,
                 part.workers(),
@@ -217,6 +217,6 @@ fn above(jobset: &JobSet, most: Size) -> Option<Violation> {
 fn besides(before: u64) -> String {
     match before {
         0 => String::new(),
-        before => format!("; those of the replicatedJobs before this one are {before}"),
+        before => format!("; the replicatedJobs before this one have {before}"),
     }
 }

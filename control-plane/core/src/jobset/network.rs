@@ -95,7 +95,7 @@ pub fn in_the_way(jobset: &JobSet, service: &Service) -> Option<String> {
         "does not select this JobSet's pods"
     };
     Some(format!(
-        "services {name:?} already exists: it {whose} and {why}, so their host names cannot be resolved; state another spec.network.subdomain"
+        "services {name:?} already exists: it {whose} and {why}, so the pods' host names cannot be resolved; set another spec.network.subdomain"
     ))
 }
 

@@ -166,10 +166,10 @@ fn job(index: usize, replicated_job: &ReplicatedJob, violations: &mut Vec<Violat
     }
 }
 
-/// Which line of the manifest is in the way: left out, the field gets the value that it must have.
+/// The line of the manifest to remove. The field then gets the required value by default.
 fn line_to_remove(index: usize, field: &str, value: impl Display) -> String {
     let below = path(index, ".template.spec");
-    format!("remove the line \"{field}: {value}\" from {below}, and it is")
+    format!("remove the line \"{field}: {value}\" from {below} to use the default")
 }
 
 /// A number that may be missing, as Kubernetes shows it.

@@ -272,9 +272,7 @@ fn a_minimum_that_is_replaced_is_told() {
     admission::default(&mut stored);
     assert_eq!(
         admission::restated(&stated, &stored),
-        [
-            "spec.gang.minAvailable: 2 in the place of 4: the sum of spec.gang.replicatedJobs, which were changed"
-        ]
+        ["spec.gang.minAvailable: set to 2 instead of 4: the sum of the changed spec.gang.replicatedJobs"]
     );
     let mut again = stored.clone();
     again.spec.gang.as_mut().unwrap().min_available = Some(4);
@@ -283,7 +281,9 @@ fn a_minimum_that_is_replaced_is_told() {
     admission::default(&mut after);
     assert_eq!(
         admission::restated(&again, &after),
-        ["spec.gang.replicatedJobs[0].minAvailable: 4 in the place of 2: spec.gang.minAvailable was changed"]
+        [
+            "spec.gang.replicatedJobs[0].minAvailable: set to 4 instead of 2: spec.gang.minAvailable was changed"
+        ]
     );
     assert!(admission::restated(&after, &after).is_empty());
 }

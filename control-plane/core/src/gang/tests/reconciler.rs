@@ -247,12 +247,12 @@ fn who_gets_gates_instead_of_a_pod_group_is_told() {
     assert_eq!(told(&js, true), "");
     assert_eq!(
         told(&js, false),
-        "GangBackendUnavailable: spec.gang.backend is PodGroup, and gates start the gang: the API server does not serve \
-         scheduling.k8s.io/v1alpha2, or the control plane may not ask or has no webhooks"
+        "GangBackendUnavailable: spec.gang.backend is PodGroup, but gates start the gang: the API server does not serve \
+         scheduling.k8s.io/v1alpha2, or the control plane has no permission for it or no webhooks"
     );
     assert_eq!(
         told(&js.annotated(annotations::EXCLUSIVE_TOPOLOGY, "rack"), true),
-        "GangBackendUnavailable: spec.gang.backend is PodGroup, and gates start the gang: Jobs of replicatedJob w are placed \
+        "GangBackendUnavailable: spec.gang.backend is PodGroup, but gates start the gang: Jobs of replicatedJob w are placed \
          exclusively by affinity"
     );
 }

@@ -52,7 +52,7 @@ pub(super) fn obstacle(container: &Container) -> Option<&'static str> {
         .command
         .as_ref()
         .is_some_and(|command| !command.is_empty());
-    (!stated).then_some("no command, in front of which the agent could be put")
+    (!stated).then_some("no command for the agent to run")
 }
 
 /// The path at which a container mounts something of its own over the agent, or beside it. Node

@@ -71,7 +71,8 @@ fn what_is_mounted_in_the_place_of_the_agent_makes_the_group_plain() {
         "//data/../.lockstep/run",
         "/",
     ] {
-        let reason = format!("container worker of replicatedJob b mounts {path:?}, where the agent is to be");
+        let reason =
+            format!("container worker of replicatedJob b mounts {path:?}, where the agent is mounted");
         assert_eq!(kind(&mounting(path)), plain(&reason));
         // There is no opt-out of that.
         let listed = mounting(path).annotated(annotations::SUPERVISE, "worker");
@@ -286,9 +287,7 @@ fn agents_by_template_need_commands_to_stand_in_front_of() {
     let group_of = |js: &JobSet| mode(js, &by_template).map(|group| (group.kind, group.reasons));
     assert_eq!(
         group_of(&js),
-        plain(
-            "container sidecar of replicatedJob a states no command, in front of which the agent could be put"
-        )
+        plain("container sidecar of replicatedJob a has no command for the agent to run")
     );
     assert_eq!(
         group_of(&js.annotated(annotations::SUPERVISE, "worker")),

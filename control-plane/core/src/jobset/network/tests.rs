@@ -115,7 +115,7 @@ fn a_service_that_is_not_for_its_pods_is_told_of_with_its_owner() {
     let mut alias = service(None, &[], "None");
     let of_alias = alias.spec.as_mut().unwrap();
     (of_alias.type_, of_alias.cluster_ip) = (Some("ExternalName".to_owned()), None);
-    let rest = "so their host names cannot be resolved; state another spec.network.subdomain";
+    let rest = "so the pods' host names cannot be resolved; set another spec.network.subdomain";
     for (wrong, what) in [
         (
             service(another, &[(labels::JOBSET_NAME, "first")], "None"),
