@@ -1,4 +1,5 @@
-//! The subdomain, and the coordinator pod, which must exist and whose host name must fit a label.
+//! Host names: the subdomain, and the coordinator pod, which must exist and have a host name that
+//! fits in a label.
 
 use lockstep_api::{JobSet, labels};
 
@@ -31,7 +32,7 @@ pub(super) fn coordinator(jobset: &JobSet, violations: &mut Vec<Violation>) {
     else {
         return;
     };
-    // Nothing waits for the coordinator: it is a label that leads nowhere.
+    // Nothing waits for the coordinator: without its pod the label only points to nothing.
     violations.extend(pod(jobset, coordinator).err().map(Violation::harmless));
     let errors = syntax::label_value(&endpoint);
     if !errors.is_empty() {

@@ -1,4 +1,5 @@
-//! The ways to order replicatedJobs: `dependsOn`, and the execution policy, which excludes the others.
+//! The ways to order replicatedJobs: `dependsOn`, and the execution policy, which excludes the
+//! other ways.
 
 use std::collections::BTreeSet;
 
@@ -71,7 +72,7 @@ pub(super) fn depends_on(
             "DependsOn can't be set for the first ReplicatedJob",
         ));
     }
-    // Only earlier ones: not itself, and no cycles.
+    // Only earlier ones: this excludes itself and cycles.
     for dependency in replicated_job
         .depends_on
         .iter()
