@@ -17,7 +17,7 @@ pub struct Extent {
 
 impl Extent {
     /// The most parts of a JobSet, a pod or one of Ray's resources, without metadata. A JobSet in
-    /// etcd has at most 1.5 MiB, which is fewer parts if its objects have 180 bytes on average.
+    /// etcd has at most 1.5 MiB, which is fewer parts if its objects have 200 bytes on average.
     /// JobSets of usual Jobs have a few hundred.
     pub const MOST: Self = Self {
         objects: 8_192,

@@ -1,4 +1,4 @@
-//! What people are told about gangs.
+//! Messages about gangs, for status, conditions and events.
 
 use jiff::SignedDuration;
 
@@ -6,7 +6,7 @@ use super::fit::{Demand, Shortfall};
 use super::{Needs, Resources};
 use crate::jobset::pod::Leaving;
 
-/// So many pods, in words.
+/// A number of pods, in words.
 pub(super) fn pods(count: impl TryInto<i64>) -> String {
     match count.try_into() {
         Ok(1) => "1 pod".to_owned(),
@@ -20,12 +20,12 @@ pub(super) fn uncreated(uncreated: usize, of: usize) -> String {
     format!("{uncreated} of {} {have} not been created", pods(of))
 }
 
-/// Of pods that hold their nodes still, by name; `None`: there are none.
+/// About pods that still hold their nodes; `None`: there are none.
 pub(super) fn leaving(mut pods: Vec<Leaving>) -> Option<String> {
     pods.sort();
     let Leaving { pod, node, is_lost } = pods.first()?;
     let lost = if *is_lost { ", which does not report" } else { "" };
-    // How many would be news with each pod that goes.
+    // A number would change the message with each pod that goes.
     let more = if pods.len() > 1 { "; others do too" } else { "" };
     Some(format!("earlier pod {pod} still holds node {node}{lost}{more}"))
 }
@@ -55,7 +55,7 @@ pub(super) fn scheduling(minimum: i32, timeout: SignedDuration) -> String {
     format!("{} must be bound within {} s", pods(minimum), timeout.as_secs())
 }
 
-/// Of a gang of `all` pods.
+/// About a gang of `all` pods.
 pub(super) fn scheduled(minimum: usize, all: usize, took: SignedDuration) -> String {
     let took = took.as_secs();
     if all == 1 {
@@ -77,7 +77,7 @@ pub(super) fn timed_out(bound: usize, minimum: usize, timeout: SignedDuration) -
     )
 }
 
-/// Of a gang of `all` pods. Those above the minimum are given back too.
+/// About a gang of `all` pods. Those above the minimum are released too.
 pub(super) fn backing_off(timed_out: &str, minimum: usize, all: usize, wait: SignedDuration) -> String {
     let given_back = match all {
         1 => "it is released, and the gang waits again".to_owned(),
@@ -113,12 +113,12 @@ pub(super) fn short(groups: &[Demand<'_>], shortfall: &Shortfall) -> String {
     )
 }
 
-/// What is said of a gang that the nodes could never take.
+/// About a gang that would not fit even if no JobSet ran.
 pub(super) fn never(groups: &[Demand<'_>], shortfall: &Shortfall) -> String {
     format!("{}, even if no JobSet ran", short(groups, shortfall))
 }
 
-/// Why the fit check cannot be relied on, if that is so.
+/// Why the fit check is not reliable; `None`: it is.
 pub(super) fn not_understood(groups: &[Demand<'_>]) -> Option<String> {
     let mut unknown: Vec<&str> = groups
         .iter()
@@ -143,7 +143,7 @@ fn requests(needs: &Needs) -> String {
     asked.join(", ")
 }
 
-/// An amount in thousandths, as people write it.
+/// An amount in thousandths, in Kubernetes' notation.
 fn shown(amount: i128) -> String {
     const UNITS: [(&str, u32); 3] = [("Ti", 4), ("Gi", 3), ("Mi", 2)];
     if amount % 1000 != 0 {

@@ -80,7 +80,7 @@ impl PodSummary {
         }
     }
 
-    /// True if the pod has ended, well or not.
+    /// True if the pod has ended, successfully or not.
     #[must_use]
     pub fn is_terminal(&self) -> bool {
         self.agent.failed || self.agent.succeeded
@@ -96,9 +96,9 @@ pub struct GangPod {
     pub running: bool,
     /// True if it is bound to a node and has not ended.
     pub bound: bool,
-    /// True if it has ended well.
+    /// True if it has succeeded.
     pub succeeded: bool,
-    /// True if it has ended badly.
+    /// True if it has failed.
     pub failed: bool,
     /// Set while it is being deleted and still holds its node.
     pub leaving: Option<Leaving>,
