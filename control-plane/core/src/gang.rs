@@ -37,7 +37,7 @@ mod reached;
 mod world;
 
 pub use decide::decide;
-pub use decision::{Announcement, Decision, Decisions, GroupPolicy, PodGroupRef, PodRef, Word, Write};
+pub use decision::{Announcement, Decision, Decisions, GangEvent, GroupPolicy, PodGroupRef, PodRef, Write};
 pub(crate) use marks::{Marks, goes_by_pod_group, overruled};
 pub use marks::{backend, mutate};
 pub use members::{dependent, gang_name, members};

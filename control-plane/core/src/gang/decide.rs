@@ -18,7 +18,7 @@ use super::message;
 use super::order::{Seat, seats};
 use super::progress::Progress;
 use super::queue::{Held, Queue};
-use super::{Backend, Decision, Decisions, Gang, JobSetGangs, Pod, PodGroupRef, PodRef, Word, World};
+use super::{Backend, Decision, Decisions, Gang, GangEvent, JobSetGangs, Pod, PodGroupRef, PodRef, World};
 
 mod grace;
 mod pod_group;
@@ -90,7 +90,7 @@ pub fn decide(world: &World, now: Timestamp) -> Decisions {
         }
     }
     for entry in &mut entries {
-        entry.let_go(&mut queue.room, settling);
+        entry.release(&mut queue.room, settling);
     }
     collect(entries, world, now)
 }
@@ -180,11 +180,11 @@ impl<'a> Entry<'a> {
     /// Seats whose pods may be bound at any time: those below the minimum once the gang is
     /// released, and those without a gate.
     fn on_their_way(&self) -> impl Iterator<Item = &Seat<'a>> {
-        let let_go = self.progress.was_let_go();
+        let released = self.progress.was_released();
         self.seats.iter().filter(move |seat| {
             let free = seat.pod.is_some_and(|pod| !pod.gated);
-            let by_pod_group = seat.below && self.gang.backend() == Backend::PodGroup && !let_go;
-            !seat.is_bound() && (seat.below && let_go || free && !by_pod_group)
+            let by_pod_group = seat.below && self.gang.backend() == Backend::PodGroup && !released;
+            !seat.is_bound() && (seat.below && released || free && !by_pod_group)
         })
     }
 
@@ -196,7 +196,7 @@ impl<'a> Entry<'a> {
     fn follow(&mut self, now: Timestamp) {
         let minimum = self.below().count();
         let bound = self.below().filter(|seat| seat.is_bound()).count();
-        let stands = self
+        let holds_nodes = self
             .below()
             .any(|seat| seat.pod.is_some_and(|pod| pod.node.is_some()));
         if !self.gang.is_created || self.is_ending() {
@@ -207,7 +207,7 @@ impl<'a> Entry<'a> {
             // waits. All of its work may already be done.
             GangPhase::Waiting if self.gang.is_stopped => {}
             // Its pods hold nodes now, whatever released them.
-            GangPhase::Waiting if stands && bound < minimum => self.progress.schedule(self.gang, now),
+            GangPhase::Waiting if holds_nodes && bound < minimum => self.progress.schedule(self.gang, now),
             GangPhase::Waiting | GangPhase::Scheduling if bound >= minimum => {
                 self.progress.scheduled(self.gang, now);
             }
@@ -282,7 +282,7 @@ impl<'a> Entry<'a> {
                 let unknown = message::not_understood(&groups);
                 self.progress.schedule(gang, now);
                 if let Some(message) = unknown {
-                    self.progress.announce(Word::NotUnderstood, message);
+                    self.progress.announce(GangEvent::NotUnderstood, message);
                 }
                 queue.starts(&groups);
                 return true;
@@ -301,8 +301,8 @@ impl<'a> Entry<'a> {
     }
 
     /// Removes gates, as far as the durable state allows.
-    fn let_go(&mut self, room: &mut Room<'a>, settling: bool) {
-        if !self.progress.is_let_go() {
+    fn release(&mut self, room: &mut Room<'a>, settling: bool) {
+        if !self.progress.is_released() {
             return;
         }
         let (gang, seats) = (self.gang, &self.seats);

@@ -68,14 +68,14 @@ pub struct Announcement {
     /// What starts it.
     pub backend: Backend,
     /// What has happened.
-    pub word: Word,
+    pub event: GangEvent,
     /// The message of the event.
     pub message: String,
 }
 
 /// What has happened to a gang.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Word {
+pub enum GangEvent {
     /// It waits for room.
     Waiting,
     /// It may be scheduled now.
@@ -96,7 +96,7 @@ pub enum Word {
 impl Announcement {
     /// The message for an event of the JobSet. It names the gang if the JobSet has several.
     #[must_use]
-    pub fn told(&self, jobset: &JobSet) -> String {
+    pub fn message_for(&self, jobset: &JobSet) -> String {
         let replicated_jobs = &jobset.spec.replicated_jobs;
         let mut names = replicated_jobs.iter().map(|job| gang_name(jobset, &job.name));
         if names.all(|name| name == self.gang) {
@@ -127,7 +127,7 @@ pub enum GroupPolicy {
     Basic,
 }
 
-impl Word {
+impl GangEvent {
     /// Reason and severity of the event.
     #[must_use]
     pub fn reason(&self) -> (&'static str, Severity) {

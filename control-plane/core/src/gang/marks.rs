@@ -77,8 +77,8 @@ impl Marks {
         index: i32,
         pod_groups: bool,
     ) -> Option<Self> {
-        let wish = jobset.spec.gang.as_ref()?;
-        let minimums = wish.minimums(&jobset.spec.replicated_jobs);
+        let spec = jobset.spec.gang.as_ref()?;
+        let minimums = spec.minimums(&jobset.spec.replicated_jobs);
         let gang = gang_name(jobset, &replicated_job.name);
         let minimum = minimums.get(replicated_job.name.as_str()).copied().unwrap_or(0);
         let parallelism = replicated_job.parallelism();
@@ -88,7 +88,7 @@ impl Marks {
         let total: i32 = of_gang
             .filter_map(|job| minimums.get(job.name.as_str()))
             .fold(0, |sum, minimum| sum.saturating_add(*minimum));
-        let pod_group = (backend(jobset, wish, pod_groups) == Backend::PodGroup)
+        let pod_group = (backend(jobset, spec, pod_groups) == Backend::PodGroup)
             .then(|| naming::pod_group_name(jobset.name(), gang, jobset.restarts(), total, jobset.uid_str()));
         Some(Self {
             gang: gang.to_owned(),

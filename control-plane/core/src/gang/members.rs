@@ -42,7 +42,7 @@ pub fn gang_name<'a>(jobset: &'a JobSet, replicated_job: &'a str) -> &'a str {
 /// controller or exceeds the limits.
 #[must_use]
 pub fn members(jobset: &JobSet, jobs: &[Arc<Job>], pods: &[Arc<Pod>]) -> Option<JobSetGangs> {
-    let wish = jobset.spec.gang.as_ref()?;
+    let spec = jobset.spec.gang.as_ref()?;
     let is_over = jobset.is_suspended() || jobset.is_finished() || jobset.is_deleting();
     if is_over || !jobset.is_managed_here() || limits::is_over(jobset) {
         return None;
@@ -53,7 +53,7 @@ pub fn members(jobset: &JobSet, jobs: &[Arc<Job>], pods: &[Arc<Pod>]) -> Option<
         .map(AsRef::as_ref)
         .filter(|job| is_of(job, jobset))
         .collect();
-    let minimums = wish.minimums(&jobset.spec.replicated_jobs);
+    let minimums = spec.minimums(&jobset.spec.replicated_jobs);
     let part = |replicated_job: &ReplicatedJob| {
         let name = replicated_job.name.as_str();
         let jobs: Vec<&Job> = current
@@ -71,7 +71,7 @@ pub fn members(jobset: &JobSet, jobs: &[Arc<Job>], pods: &[Arc<Pod>]) -> Option<
         part.pods = pods.cloned().collect();
         (part, jobs)
     };
-    let timeout = SignedDuration::from_secs(i64::from(wish.schedule_timeout_seconds()));
+    let timeout = SignedDuration::from_secs(i64::from(spec.schedule_timeout_seconds()));
     let mut gangs: Vec<Gang> = Vec::new();
     for replicated_job in &jobset.spec.replicated_jobs {
         let name = gang_name(jobset, &replicated_job.name);

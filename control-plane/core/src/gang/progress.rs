@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use lockstep_api::{GangPhase, GangStatus};
 use lockstep_mutants::mutant;
 
-use super::{Announcement, Backend, Gang, JobSetGangs, Word, Write, message};
+use super::{Announcement, Backend, Gang, GangEvent, JobSetGangs, Write, message};
 
 /// The state of one gang during a decision.
 pub(super) struct Progress<'a> {
@@ -65,13 +65,13 @@ impl<'a> Progress<'a> {
     }
 
     /// True if the minimum is released by the durable state.
-    pub(super) fn was_let_go(&self) -> bool {
+    pub(super) fn was_released(&self) -> bool {
         self.was(GangPhase::Scheduling) || self.was(GangPhase::Scheduled)
     }
 
     /// The same, and it is to stay released.
-    pub(super) fn is_let_go(&self) -> bool {
-        let durable = self.was_let_go() || mutant!(LetGoUnwritten);
+    pub(super) fn is_released(&self) -> bool {
+        let durable = self.was_released() || mutant!(LetGoUnwritten);
         durable && matches!(self.after.phase, GangPhase::Scheduling | GangPhase::Scheduled)
     }
 
@@ -100,7 +100,7 @@ impl<'a> Progress<'a> {
         let until = now.checked_add(gang.timeout).unwrap_or(Timestamp::MAX);
         let message = message::scheduling(self.after.min_available, gang.timeout);
         self.enter(GangPhase::Scheduling, Some(until), Some(message.clone()), now);
-        self.announce(Word::Scheduling, message);
+        self.announce(GangEvent::Scheduling, message);
     }
 
     /// The minimum is bound.
@@ -110,7 +110,7 @@ impl<'a> Progress<'a> {
             .max(SignedDuration::ZERO);
         self.enter(GangPhase::Scheduled, None, None, now);
         self.announce(
-            Word::Scheduled(took),
+            GangEvent::Scheduled(took),
             message::scheduled(self.minimum, self.pods, took),
         );
     }
@@ -121,7 +121,7 @@ impl<'a> Progress<'a> {
         let until = now.checked_add(wait).unwrap_or(Timestamp::MAX);
         let message = message::backing_off(&message, self.minimum, self.pods, wait);
         self.enter(GangPhase::BackingOff, Some(until), Some(message.clone()), now);
-        self.announce(Word::TimedOut, message);
+        self.announce(GangEvent::TimedOut, message);
     }
 
     /// Its PodGroup can no longer start the gang: its Jobs must be recreated.
@@ -130,7 +130,7 @@ impl<'a> Progress<'a> {
         let until = now.checked_add(wait).unwrap_or(Timestamp::MAX);
         let message = message::group_lost();
         self.enter(GangPhase::BackingOff, Some(until), Some(message.clone()), now);
-        self.announce(Word::GroupLost, message);
+        self.announce(GangEvent::GroupLost, message);
     }
 
     /// The back-off is over.
@@ -142,7 +142,7 @@ impl<'a> Progress<'a> {
     pub(super) fn lacks(&mut self, message: String) {
         let known = self.before.filter(|before| before.phase == GangPhase::Waiting);
         if known.is_none_or(|known| known.message.is_none()) {
-            self.announce(Word::Waiting, message.clone());
+            self.announce(GangEvent::Waiting, message.clone());
         }
         self.after.message = Some(message);
     }
@@ -150,7 +150,7 @@ impl<'a> Progress<'a> {
     /// Sets what a gang waits for after its back-off. Each message is announced once.
     pub(super) fn awaits(&mut self, message: String) {
         if self.after.message.as_ref() != Some(&message) {
-            self.announce(Word::Waiting, message.clone());
+            self.announce(GangEvent::Waiting, message.clone());
             self.after.message = Some(message);
         }
     }
@@ -168,18 +168,18 @@ impl<'a> Progress<'a> {
         let message = Some(message::ungrouped());
         let was_so = self.after.message == message;
         if is_so && !was_so {
-            self.announce(Word::Ungrouped, message::ungrouped());
+            self.announce(GangEvent::Ungrouped, message::ungrouped());
             self.after.message = message;
         } else if was_so && !is_so {
             self.after.message = None;
         }
     }
 
-    pub(super) fn announce(&mut self, word: Word, message: String) {
+    pub(super) fn announce(&mut self, event: GangEvent, message: String) {
         self.announcements.push(Announcement {
             gang: self.after.name.clone(),
             backend: self.backend,
-            word,
+            event,
             message,
         });
     }
@@ -204,13 +204,13 @@ pub(super) fn write<'p, 'a: 'p>(
     jobset: &JobSetGangs,
     all: impl Iterator<Item = &'p Progress<'a>> + Clone,
 ) -> Option<Write> {
-    let kept = jobset
+    let unchanged = jobset
         .status
         .iter()
         .filter(|status| status.restart_attempt == jobset.restarts)
         .filter(|status| !all.clone().any(|progress| progress.after.name == status.name));
     let after = all.clone().map(|progress| &progress.after);
-    let mut gangs: Vec<GangStatus> = kept.chain(after).cloned().collect();
+    let mut gangs: Vec<GangStatus> = unchanged.chain(after).cloned().collect();
     gangs.sort_by(|a, b| a.name.cmp(&b.name));
     let without_message = |gangs: &[GangStatus]| {
         let mut gangs = gangs.to_vec();

@@ -28,10 +28,10 @@ pub(crate) fn reached(
     counts: &[ReplicatedJobStatus],
 ) -> Vec<ReplicatedJobStatus> {
     let mut reached = counts.to_vec();
-    let Some(wish) = &jobset.spec.gang else {
+    let Some(spec) = &jobset.spec.gang else {
         return reached;
     };
-    let minimums = wish.minimums(&jobset.spec.replicated_jobs);
+    let minimums = spec.minimums(&jobset.spec.replicated_jobs);
     for counts in &mut reached {
         let Some(replicated_job) = jobset.replicated_job(&counts.name) else {
             continue;
@@ -135,14 +135,14 @@ pub(crate) fn report(
     overruled: Option<&str>,
     draft: &mut Draft<'_>,
 ) {
-    let Some(wish) = &jobset.spec.gang else {
+    let Some(spec) = &jobset.spec.gang else {
         // A gang that was removed while the JobSet was suspended is no longer reported.
         draft.status.gangs.clear();
-        let told = &mut draft.status.conditions;
-        told.retain(|condition| condition.type_ != conditions::MIN_AVAILABLE);
+        let all = &mut draft.status.conditions;
+        all.retain(|condition| condition.type_ != conditions::MIN_AVAILABLE);
         return;
     };
-    let minimums = wish.minimums(&jobset.spec.replicated_jobs);
+    let minimums = spec.minimums(&jobset.spec.replicated_jobs);
     let mut minimum: i32 = 0;
     let mut all_run = true;
     for replicated_job in &jobset.spec.replicated_jobs {
@@ -237,8 +237,9 @@ pub(crate) fn stopped(jobset: &JobSet, children: &Children<'_>, draft: &Draft<'_
         Some(all) => *all,
         None => !others.contains(gang.name.as_str()),
     };
-    let was_let_go = |gang: &&GangStatus| matches!(gang.phase, GangPhase::Scheduling | GangPhase::Scheduled);
-    let gangs = draft.status.gangs.iter().filter(was_let_go);
+    let was_released =
+        |gang: &&GangStatus| matches!(gang.phase, GangPhase::Scheduling | GangPhase::Scheduled);
+    let gangs = draft.status.gangs.iter().filter(was_released);
     gangs.filter(is_stopped).map(|gang| gang.name.clone()).collect()
 }
 

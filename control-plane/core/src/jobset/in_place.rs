@@ -103,9 +103,9 @@ pub fn mode_of_new_jobs(jobset: &JobSet, agents: &Agents) -> Option<InPlaceMode>
             level: None,
         });
     }
-    let wish = jobset.supervise().ok().flatten();
+    let supervise = jobset.supervise().ok().flatten();
     let mut reasons = Vec::new();
-    if wish == Some(Supervise::Nothing) {
+    if supervise == Some(Supervise::Nothing) {
         reasons.push("the JobSet is annotated lockstep.dev/supervise: none".to_owned());
     }
     let jobs = jobset.spec.replicated_jobs.iter();
@@ -115,7 +115,7 @@ pub fn mode_of_new_jobs(jobset: &JobSet, agents: &Agents) -> Option<InPlaceMode>
         let obstacles = Obstacle::all(pod);
         reasons.extend(obstacles.map(|obstacle| format!("replicatedJob {name} sets {obstacle}")));
         if let Agents::ByTemplate(_) = agents {
-            let workers = workers_in(wish.as_ref(), &pod.containers);
+            let workers = workers_in(supervise.as_ref(), &pod.containers);
             reasons.extend(workers.filter_map(|container| {
                 let obstacle = template::obstacle(container)?;
                 let container = &container.name;
@@ -124,7 +124,7 @@ pub fn mode_of_new_jobs(jobset: &JobSet, agents: &Agents) -> Option<InPlaceMode>
                 ))
             }));
         }
-        let workers = workers_in(wish.as_ref(), &pod.containers);
+        let workers = workers_in(supervise.as_ref(), &pod.containers);
         reasons.extend(workers.filter_map(|container| {
             let path = template::taken(container)?;
             let container = &container.name;
@@ -132,7 +132,7 @@ pub fn mode_of_new_jobs(jobset: &JobSet, agents: &Agents) -> Option<InPlaceMode>
                 "container {container} of replicatedJob {name} mounts {path:?}, where the agent is mounted"
             ))
         }));
-        if wish.is_none() {
+        if supervise.is_none() {
             reasons.extend(pod.containers.iter().filter_map(|container| {
                 let obstacle = obstacle::of_container(container)?;
                 let container = &container.name;
@@ -197,18 +197,18 @@ pub(crate) fn is_started_again(pod: &PodSpec) -> bool {
 /// all regular ones. A JobSet that refuses supervision has workers too.
 #[must_use]
 pub fn workers<'t>(jobset: &JobSet, template: &'t PodTemplateSpec) -> Vec<&'t str> {
-    let wish = jobset.supervise().ok().flatten();
+    let supervise = jobset.supervise().ok().flatten();
     let pods = template.spec.iter();
-    pods.flat_map(|pod| workers_in(wish.as_ref(), &pod.containers))
+    pods.flat_map(|pod| workers_in(supervise.as_ref(), &pod.containers))
         .map(|container| container.name.as_str())
         .collect()
 }
 
 fn workers_in<'t>(
-    wish: Option<&Supervise>,
+    supervise: Option<&Supervise>,
     containers: &'t [Container],
 ) -> impl Iterator<Item = &'t Container> {
-    let is_worker = move |container: &&Container| match wish {
+    let is_worker = move |container: &&Container| match supervise {
         None | Some(Supervise::Nothing) => true,
         Some(Supervise::Containers(listed)) => listed.contains(&container.name),
     };

@@ -26,7 +26,7 @@ pub(crate) fn merge(job: &Job, replicated_job: &ReplicatedJob) -> Resume {
         old.and_then(|t| t.spec.as_ref()),
         new.and_then(|t| t.spec.as_ref()),
     );
-    let mut wished = new_meta
+    let mut wanted = new_meta
         .and_then(|meta| meta.annotations.clone())
         .unwrap_or_default();
     // The controller's own annotations stay as they were when the Job was created.
@@ -38,7 +38,7 @@ pub(crate) fn merge(job: &Job, replicated_job: &ReplicatedJob) -> Resume {
         annotations::GANG_MINIMUM,
         annotations::GANG_POD_GROUP,
     ];
-    wished.retain(|key, _| !ours.contains(&key.as_str()));
+    wanted.retain(|key, _| !ours.contains(&key.as_str()));
     Resume {
         resource_version: job.metadata.resource_version.clone(),
         clear_start_time: job
@@ -49,7 +49,7 @@ pub(crate) fn merge(job: &Job, replicated_job: &ReplicatedJob) -> Resume {
             old_meta.and_then(|meta| meta.labels.as_ref()),
             new_meta.and_then(|meta| meta.labels.as_ref()),
         ),
-        annotations: merged(old_meta.and_then(|meta| meta.annotations.as_ref()), Some(&wished)),
+        annotations: merged(old_meta.and_then(|meta| meta.annotations.as_ref()), Some(&wanted)),
         node_selector: merged(
             old_pod.and_then(|pod| pod.node_selector.as_ref()),
             new_pod.and_then(|pod| pod.node_selector.as_ref()),

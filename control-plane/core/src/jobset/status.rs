@@ -212,12 +212,12 @@ pub(crate) fn replicated_jobs(
         .iter()
         .map(|replicated_job| {
             let name = replicated_job.name.as_str();
-            let kept = before.and_then(|status| status.replicated_job(name));
+            let old = before.and_then(|status| status.replicated_job(name));
             let status = ReplicatedJobStatus {
                 name: name.to_owned(),
-                job_restarts: kept.map(|kept| kept.job_restarts.clone()).unwrap_or_default(),
-                job_restarts_count_towards_max: kept
-                    .map(|kept| kept.job_restarts_count_towards_max.clone())
+                job_restarts: old.map(|old| old.job_restarts.clone()).unwrap_or_default(),
+                job_restarts_count_towards_max: old
+                    .map(|old| old.job_restarts_count_towards_max.clone())
                     .unwrap_or_default(),
                 ..ReplicatedJobStatus::default()
             };

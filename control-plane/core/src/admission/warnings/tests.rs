@@ -35,7 +35,7 @@ fn in_templates(jobset: JobSet, of_job: &str, of_pod: &str) -> JobSet {
 #[test]
 fn what_has_an_effect_is_not_spoken_of() {
     let mut all = in_place();
-    for (key, places, _) in ASKED {
+    for (key, places, _) in USER_ANNOTATIONS {
         if places.contains(&AnnotatedObject::JobSet) {
             all = all.annotated(key, "x");
         }

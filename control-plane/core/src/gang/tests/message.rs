@@ -5,7 +5,7 @@ use lockstep_api::{ExecutionPolicy, ExecutionPolicyOrder};
 
 use super::model::part;
 use crate::common::testing::{JobSetBuild, jobset};
-use crate::gang::{Announcement, Backend, Word, message};
+use crate::gang::{Announcement, Backend, GangEvent, message};
 
 #[test]
 fn one_pod_is_no_pods() {
@@ -68,18 +68,18 @@ fn an_event_says_which_of_several_gangs_it_is_about() {
     let of = |gang: &str| Announcement {
         gang: gang.to_owned(),
         backend: Backend::Gates,
-        word: Word::Waiting,
+        event: GangEvent::Waiting,
         message: "waits".to_owned(),
     };
     let parts = || vec![part("m", 1, 1, 1), part("w", 1, 1, 1)];
     let together = jobset(parts());
-    assert_eq!(of("m").told(&together), "waits");
+    assert_eq!(of("m").message_for(&together), "waits");
     let in_order = jobset(parts()).with(|js| {
         js.spec.execution_policy = Some(ExecutionPolicy {
             execution_policy_order: Some(ExecutionPolicyOrder::InOrder),
             ..ExecutionPolicy::default()
         });
     });
-    assert_eq!(of("m").told(&in_order), "gang m: waits");
-    assert_eq!(of("w").told(&in_order), "gang w: waits");
+    assert_eq!(of("m").message_for(&in_order), "gang m: waits");
+    assert_eq!(of("w").message_for(&in_order), "gang w: waits");
 }

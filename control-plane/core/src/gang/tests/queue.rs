@@ -4,7 +4,7 @@ use lockstep_api::ReplicatedJob;
 
 use super::model::{Chance, Model, gang, part};
 use crate::common::testing::{JobSetBuild, ReplicatedJobBuild};
-use crate::gang::Word;
+use crate::gang::GangEvent;
 
 /// A gang does not overtake a waiting one if that would leave too little room. It does overtake a
 /// gang that can never start.
@@ -243,9 +243,9 @@ fn a_pod_group_says_what_is_missing() {
         "needs 9 pods x 1 cpu, 8 fit: 1 short of cpu, even if no JobSet ran"
     );
     let told = model
-        .words
+        .events
         .iter()
-        .filter(|(_, name, word, _)| name == "waits" && *word == Word::Waiting);
+        .filter(|(_, name, event, _)| name == "waits" && *event == GangEvent::Waiting);
     let told: Vec<&str> = told.map(|(.., message)| message.as_str()).collect();
     assert_eq!(told, ["needs 6 pods x 1 cpu, 3 fit: 3 short of cpu"], "once");
     model.run(60);

@@ -8,7 +8,7 @@ use lockstep_api::{
 
 use super::model::{Model, gang, part};
 use crate::common::testing::{JobSetBuild, ReplicatedJobBuild, observe};
-use crate::gang::{Backend, Word, backend, mutate};
+use crate::gang::{Backend, GangEvent, backend, mutate};
 use crate::jobset::plan::Change;
 use crate::reconcile::plan;
 
@@ -108,9 +108,9 @@ fn pods_that_the_webhook_did_not_see_are_told_of() {
     };
     assert_eq!(condition(&model), message);
     let told = model
-        .words
+        .events
         .iter()
-        .filter(|(_, _, word, _)| *word == Word::Ungrouped);
+        .filter(|(_, _, event, _)| *event == GangEvent::Ungrouped);
     assert_eq!(told.count(), 1);
     model.has_webhook = true;
     let pods = model.pods_of("a");
@@ -142,8 +142,8 @@ fn a_gang_whose_pod_group_is_lost_is_started_by_gates() {
         (0, Some(GangPhase::Waiting))
     );
     let lost = |name: &str| {
-        let told = model.words.iter();
-        told.filter(|(_, of, word, _)| of == name && *word == Word::GroupLost)
+        let told = model.events.iter();
+        told.filter(|(_, of, event, _)| of == name && *event == GangEvent::GroupLost)
             .count()
     };
     assert_eq!((lost("a"), lost("runs")), (1, 0));
