@@ -27,7 +27,7 @@ fn one(jobset: &JobSet, field: &str, message: &str) {
 }
 
 #[test]
-fn a_plain_jobset_is_valid_however_little_it_says() {
+fn a_minimal_jobset_is_valid() {
     assert_eq!(violations(&base()), []);
     assert_eq!(
         violations(&base().restarting(RestartStrategy::InPlaceRestart, 3)),

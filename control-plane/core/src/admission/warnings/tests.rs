@@ -155,7 +155,7 @@ fn what_agents_do_is_not_done_without_them() {
 }
 
 #[test]
-fn a_first_heartbeat_is_awaited_only_where_heartbeats_are_asked_for() {
+fn ready_timeout_needs_a_heartbeat_timeout() {
     let js = in_place().annotated(keys::READY_TIMEOUT, "10m");
     assert_eq!(
         told(&js),
@@ -167,7 +167,7 @@ fn a_first_heartbeat_is_awaited_only_where_heartbeats_are_asked_for() {
 }
 
 #[test]
-fn what_stands_in_the_wrong_place_is_told_the_right_one() {
+fn a_warning_names_the_right_place_of_an_annotation() {
     let misplaced = in_templates(in_place(), keys::RESTART_GRACE, keys::RESTART_SCOPE)
         .annotated(keys::RESTART_SCOPE, "worker")
         .annotated(keys::IN_PLACE, "true");
@@ -193,7 +193,7 @@ fn what_stands_in_the_wrong_place_is_told_the_right_one() {
 }
 
 #[test]
-fn domains_without_a_label_are_told_of() {
+fn exclusive_topologies_that_are_no_label_are_reported() {
     for value in ["", "not a label"] {
         let js = plain().annotated(keys::EXCLUSIVE_TOPOLOGY, value);
         assert_eq!(

@@ -42,7 +42,7 @@ fn what_people_write_is_taken() {
 }
 
 #[test]
-fn the_first_pattern_that_cannot_be_had_is_named_with_its_field() {
+fn the_first_refused_pattern_is_named_with_its_field() {
     let long = "x".repeat(LONGEST + 1);
     for (pattern, why) in [
         ("(", "is not a valid regular expression"),
@@ -151,7 +151,7 @@ fn hostile() -> Vec<(&'static str, JobSet)> {
 }
 
 #[test]
-fn whatever_is_stated_takes_no_more_than_the_budget() {
+fn any_pattern_stays_within_the_budget() {
     for (kind, js) in hostile() {
         let patterns = Patterns::of(&js);
         assert!(memory(&patterns) <= MEMORY, "{kind}: {}", memory(&patterns));

@@ -26,7 +26,7 @@ fn issue_1755_the_minimum_of_each_replicated_job_counts() {
     }
 }
 
-/// 2462 and 3373: waiting gangs hold no nodes, and do not block each other for ever.
+/// 2462 and 3373: waiting gangs hold no nodes, and do not block each other forever.
 #[test]
 fn issues_2462_and_3373_no_part_of_a_gang_holds_nodes() {
     for pod_groups in [false, true] {

@@ -241,7 +241,7 @@ fn a_gang_is_resumed_after_some_of_its_pods_have_ended() {
 /// What the Job controller has counted stays counted, even if the pod disappears: no pod waits in
 /// its PodGroup again.
 #[test]
-fn a_gang_is_finished_where_an_ended_pod_is_deleted_after_the_others_were_made_anew() {
+fn a_gang_finishes_if_an_ended_pod_is_deleted_after_the_others_were_recreated() {
     let mut model = Model::new(&[8]);
     let parts = vec![part("a", 1, 2, 1), part("b", 1, 2, 1)];
     model.create(gang("g", parts, &[("a", 2), ("b", 2)]), 0, true);

@@ -14,7 +14,7 @@ use crate::reconcile::plan;
 
 /// kube-scheduler would count the pod, so the Jobs stay suspended until it has gone.
 #[test]
-fn a_resumed_gang_names_the_pod_of_before_that_it_waits_for() {
+fn a_resumed_gang_names_the_earlier_pod_that_it_waits_for() {
     let mut model = Model::new(&[4]);
     model.run_time = 1000;
     model.create(gang("a", vec![part("w", 1, 4, 1)], &[]), 0, true);
@@ -150,7 +150,7 @@ fn backed_off(pod_group: Option<&str>) -> World {
 
 /// Until its Jobs are resumed they show when they were last resumed.
 #[test]
-fn a_gang_that_has_just_backed_off_is_not_said_to_lack_pods() {
+fn missing_pods_are_not_reported_right_after_a_back_off() {
     let world = backed_off(None);
     let early = decide(&world, at(101));
     assert_eq!(early.jobsets, []);

@@ -1,4 +1,4 @@
-//! The four cells of the table, as a user meets them at admission.
+//! The minimums of a gang, as a user meets them at admission.
 
 use lockstep_api::{
     ExecutionPolicy, ExecutionPolicyOrder, Gang, GangBackend, GangReplicatedJob, JobSet,
@@ -262,7 +262,7 @@ fn the_minimum_that_is_not_stated_follows_the_one_that_is_changed() {
 }
 
 #[test]
-fn a_minimum_that_is_replaced_is_told() {
+fn a_replaced_minimum_is_a_warning() {
     let mut old = set(&["m"], Some(4), &[]).suspended(true);
     admission::default(&mut old);
     let mut stated = old.clone();

@@ -48,7 +48,7 @@ fn one_waits() -> Model {
 }
 
 #[test]
-fn who_leaves_enough_passes() {
+fn a_gang_that_leaves_enough_passes() {
     let mut model = one_waits();
     for name in ["a", "b", "c"] {
         model.create(gang(name, vec![part("w", 1, 1, 1)], &[]), 0, false);
@@ -132,7 +132,7 @@ fn whose_pods_do_not_come_keeps_nothing_for_long() {
 
 /// A waiting gang starts when the earlier gangs have ended, however many come later.
 #[test]
-fn nobody_is_starved() {
+fn no_gang_is_starved() {
     for size in 1..=3 {
         let mut model = one_waits();
         for index in 0..30 {
@@ -227,7 +227,7 @@ fn nodes_are_used_as_well_as_in_order_of_arrival() {
 
 /// The status also says what is missing if kube-scheduler starts the gang.
 #[test]
-fn a_pod_group_says_what_is_missing() {
+fn the_message_of_a_pod_group_names_what_is_missing() {
     let mut model = Model::new(&[4, 4]);
     model.run_time = 30;
     model.create(gang("first", vec![part("w", 1, 5, 1)], &[]), 0, true);

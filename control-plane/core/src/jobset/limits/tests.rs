@@ -51,7 +51,7 @@ fn all_replicated_jobs_count_together_and_the_one_that_is_too_much_is_named() {
 }
 
 #[test]
-fn no_number_is_so_large_that_it_counts_as_a_small_one() {
+fn no_large_number_overflows_to_a_small_one() {
     let many = (0..1_000).map(|index| with_pods(&format!("j{index}"), i32::MAX, i32::MAX));
     let huge = jobset(many);
     let size = Size::of(&huge);
@@ -63,7 +63,7 @@ fn no_number_is_so_large_that_it_counts_as_a_small_one() {
 }
 
 #[test]
-fn completions_and_containers_count_where_each_is_a_worker_that_is_restarted_in_place() {
+fn completions_and_containers_count_if_workers_restart_in_place() {
     let queue = replicated_job("a", 1).job_spec(|spec| {
         spec.parallelism = Some(10);
         spec.completions = Some(1_000_000);

@@ -47,7 +47,7 @@ fn a_headless_service_named_after_the_subdomain_selects_the_jobsets_pods() {
 }
 
 #[test]
-fn no_service_where_one_exists_or_none_is_wanted() {
+fn no_service_if_one_exists_or_none_is_wanted() {
     assert_eq!(missing(None, &["js"]), None);
     assert_eq!(
         missing(
@@ -88,7 +88,7 @@ fn service(owner: Option<(&str, &str, &str)>, selector: &[(&str, &str)], cluster
 }
 
 #[test]
-fn a_service_that_is_not_for_its_pods_is_told_of_with_its_owner() {
+fn a_service_that_is_not_for_its_pods_is_reported_with_its_owner() {
     let js = jobset([replicated_job("a", 1).job_spec(|spec| {
         let meta = spec.template.metadata.get_or_insert_default();
         meta.labels = Some(BTreeMap::from([("app".to_owned(), "train".to_owned())]));
