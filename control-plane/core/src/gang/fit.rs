@@ -225,7 +225,8 @@ impl<'a> Room<'a> {
         })
     }
 
-    /// Places all pods, fullest nodes first. If that fails, the pods that were placed stay placed.
+    /// Places all pods, nodes with the least room first. If that fails, the pods that were placed
+    /// stay placed.
     fn place(&mut self, groups: &[Demand<'a>], placed: &mut Vec<Placed<'a>>) -> Result<(), Shortfall> {
         for (index, group) in groups.iter().enumerate() {
             let candidates: Vec<usize> = match &group.needs.exclusive {
