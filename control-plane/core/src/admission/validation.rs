@@ -1,7 +1,7 @@
 //! The rules that a JobSet must meet to be able to run.
 //!
-//! The messages are those of upstream's admission webhook, so that they are the same if a JobSet is
-//! refused at admission and if, without webhooks, it fails with [`INVALID_JOBSET`]. Unlike
+//! The messages are those of upstream's admission webhook, so that they are the same whether a
+//! JobSet is refused at admission or, without webhooks, fails with [`INVALID_JOBSET`]. Unlike
 //! upstream, in-place JobSets may leave `backoffLimit` and `podReplacementPolicy` unset: they get
 //! their defaults when the Jobs are created.
 

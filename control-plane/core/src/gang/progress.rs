@@ -162,8 +162,8 @@ impl<'a> Progress<'a> {
         }
     }
 
-    /// Sets if pods of the gang can never be bound as they are. It is announced each time it
-    /// becomes true.
+    /// Records whether pods of the gang can never be bound as they are. It is announced each time
+    /// it becomes true.
     pub(super) fn ungrouped(&mut self, is_so: bool) {
         let message = Some(message::ungrouped());
         let was_so = self.after.message == message;

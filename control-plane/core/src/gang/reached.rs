@@ -1,5 +1,5 @@
-//! The progress of a JobSet with gangs, for the reconciler: if its minimum is ready, running or
-//! done.
+//! The progress of a JobSet with gangs, for the reconciler: whether its minimum is ready, running
+//! or done.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -126,8 +126,8 @@ fn succeeded(jobs: &[&Job]) -> i32 {
     jobs.iter().map(of_job).fold(0, i32::saturating_add)
 }
 
-/// Reports if as many pods run as the gangs of the JobSet need. ReplicatedJobs without Jobs do not
-/// count yet. `overruled` is why gates start the gangs although PodGroups are asked for.
+/// Reports whether as many pods run as the gangs of the JobSet need. ReplicatedJobs without Jobs do
+/// not count yet. `overruled` is why gates start the gangs although PodGroups are asked for.
 pub(crate) fn report(
     jobset: &JobSet,
     children: &Children<'_>,

@@ -235,7 +235,7 @@ fn brings_upstream_agent(pod: &PodSpec) -> bool {
 
 /// True if upstream's agent is recognized by environment variables of this name.
 #[must_use]
-pub fn tells_of_upstream_agent(variable: &str) -> bool {
+pub fn identifies_upstream_agent(variable: &str) -> bool {
     UPSTREAM_IDENTITY.contains(&variable) || UPSTREAM_PURPOSE.contains(&variable)
 }
 

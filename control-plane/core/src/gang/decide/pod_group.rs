@@ -6,7 +6,7 @@
 //!   needs a node, the PodGroup lets each pod start by itself.
 //! - If the gang has started otherwise, the PodGroup is left unchanged.
 //! - If the gang starts over after some pods have ended, the PodGroup is discarded first.
-//! - While the gang starts over and earlier pods still exist, it has no state and no PodGroup.
+//! - While the gang starts over and earlier pods still exist, the PodGroup is ignored.
 
 use jiff::Timestamp;
 use lockstep_api::GangPhase;
