@@ -23,10 +23,10 @@ SUFFIXES = {"Counter": ["_total"], "Gauge": [""], "Histogram": ["_bucket", "_cou
 # Files below control-plane/ with the values that rules and panels name.
 VALUES = {
     ("lockstep_restarts", "scope"): [("core/src/restart/observed.rs", "impl Scope")],
-    ("lockstep_restarts", "level"): [("core/src/jobset/in_place/level.rs", "impl RestartLevel")],
+    ("lockstep_restarts", "level"): [("core/src/jobset/in_place.rs", "impl RestartLevel")],
     ("lockstep_restarts", "kind"): [("src/controllers/restart/metrics.rs", "fn crash_or_deliberate")],
     ("lockstep_restarts", "cause"): [("core/src/restart/observed.rs", "impl Reason")],
-    ("lockstep_restart_phase_seconds", "level"): [("core/src/jobset/in_place/level.rs", "impl RestartLevel")],
+    ("lockstep_restart_phase_seconds", "level"): [("core/src/jobset/in_place.rs", "impl RestartLevel")],
     ("lockstep_restart_phase_seconds", "phase"): [("src/controllers/restart/phases.rs", "fn phases"), ("src/controllers/restart/phases.rs", "fn total")],
     ("lockstep_replacement_pods", "result"): [("src/controllers/restart/metrics.rs", "fn pod")],
     ("lockstep_hub_refusals", "reason"): [

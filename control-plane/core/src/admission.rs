@@ -1,8 +1,7 @@
-//! What the admission webhooks say about JobSets: defaults, and what is refused.
+//! Admission of JobSets by the webhooks: defaults, validation and warnings.
 //!
-//! The messages are upstream's. What differs is stricter or more tolerant on purpose: a
-//! replicatedJob cannot depend on itself, and in-place JobSets need not state `backoffLimit` and
-//! `podReplacementPolicy`.
+//! The messages are upstream's. Two rules differ on purpose: a replicatedJob cannot depend on
+//! itself, and in-place JobSets need not set `backoffLimit` and `podReplacementPolicy`.
 
 pub mod validation;
 
@@ -25,8 +24,8 @@ pub use warnings::{create_warnings, update_warnings};
 #[cfg(test)]
 mod tests;
 
-/// How many random characters the API server appends to `generateName`, and the longest base that
-/// it keeps.
+/// Stands for the random characters that the API server appends to `generateName`, and the longest
+/// base that it keeps.
 const GENERATED: (&str, usize) = ("abcde", 58);
 
 /// Everything that is wrong with a JobSet that is being created.
@@ -45,20 +44,21 @@ pub fn validate_update(old: &JobSet, new: &JobSet, features: &Features) -> Vec<V
     update::validate(old, new, features)
 }
 
-/// Names of the claims that a JobSet makes, which may exist before it.
+/// Names of the claims that a JobSet creates. They may already exist.
 #[must_use]
 pub fn claim_names(jobset: &JobSet) -> Vec<String> {
     validation::volume_claims::names(&named(jobset))
 }
 
-/// What is wrong with a JobSet that is being created, in view of the claims of these names, by
-/// name: those that exist, and why it is not known of others.
+/// What is wrong with a JobSet that is being created, compared with existing claims. `claims` has
+/// each that exists, by name, or the error of reading it.
 #[must_use]
 pub fn validate_claims(jobset: &JobSet, claims: &BTreeMap<String, Existing>) -> Vec<Violation> {
     validation::volume_claims::against_existing(&named(jobset), claims)
 }
 
-/// The JobSet with a name as long as the one that it will get, if that is generated.
+/// The JobSet. If its name is generated, it gets one of the length that the generated name will
+/// have.
 fn named(jobset: &JobSet) -> JobSet {
     let mut jobset = jobset.clone();
     if let (None | Some(""), Some(base)) = (jobset.metadata.name.as_deref(), &jobset.metadata.generate_name) {

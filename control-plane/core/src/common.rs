@@ -1,5 +1,5 @@
-//! What several rooms share: sizes, feature gates, patterns, quantities, the syntax of names,
-//! violations, retries.
+//! Shared by several rooms: sizes, feature gates, patterns, quantities, the syntax of names,
+//! violations and retries.
 
 pub mod extent;
 pub mod features;

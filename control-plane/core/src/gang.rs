@@ -1,4 +1,4 @@
-//! Gang start: a gang's pods are bound to nodes together, or none of them is.
+//! Gang start: either all pods of a gang are bound to nodes, or none of them is.
 //!
 //! ```text
 //!             fits (Gates), first pod bound (PodGroup)          all bound
@@ -8,16 +8,17 @@
 //!     └──────────────────────────────────────────  BackingOff
 //! ```
 //!
-//! The state stands in `status.gangs` and is written before anything is done about it: a pod is let
-//! go only by what is durable, so that a leader that dies between two writes leaves nothing that
-//! its successor does not know.
+//! The state is in `status.gangs`, and is written before it is acted upon: pods are released only
+//! by durable state, so that a leader that dies between two writes leaves nothing that its
+//! successor does not know.
 //!
 //! Promises:
-//! - No pod below the minimum is let to the scheduler before the whole minimum has room, and pods
-//!   below the minimum go before optional workers.
-//! - What is not bound in time is given back whole: while a gang backs off its Jobs are suspended.
-//! - Once a gang is scheduled nothing holds a pod below its minimum back any more.
-//! - A gang that waits is not starved by those that come after it ([`decide`]).
+//! - No pod below the minimum is released to kube-scheduler before the whole minimum has room, and
+//!   pods below the minimum are released before optional workers.
+//! - A gang that is not bound in time gives back all its nodes: while it backs off its Jobs are
+//!   suspended.
+//! - Once a gang is scheduled, no pod below its minimum is held back.
+//! - A waiting gang is not starved by later ones ([`decide`]).
 
 mod decide;
 mod decision;
@@ -26,7 +27,6 @@ mod fit;
 mod leaving;
 mod marks;
 mod members;
-mod membership;
 mod message;
 mod needs;
 mod order;
@@ -37,11 +37,10 @@ mod reached;
 mod world;
 
 pub use decide::decide;
-pub use decision::{Announcement, Decision, Decisions, GroupPolicy, PodGroupRef, PodRef, Word, Write};
+pub use decision::{Announcement, Decision, Decisions, GangEvent, GroupPolicy, PodGroupRef, PodRef, Write};
 pub(crate) use marks::{Marks, goes_by_pod_group, overruled};
 pub use marks::{backend, mutate};
-pub use members::members;
-pub use membership::{dependent, gang_name};
+pub use members::{dependent, gang_name, members};
 pub use needs::{Exclusive, Needs};
 pub use quantity::Resources;
 pub(crate) use reached::{awaits_group, phase, reached, report, stopped};

@@ -1,16 +1,13 @@
-//! JobSets: their Jobs, Service and volumes, in which order they start, and what becomes of them.
+//! JobSets: their Jobs, Service and volumes, the order in which they start, and how they end.
 //!
 //! [`reconcile::plan`] decides about a JobSet as a whole.
 
 pub(crate) mod children;
 pub mod completed;
-pub(crate) mod depends_on;
 pub(crate) mod elastic;
 pub(crate) mod execution_policy;
-pub mod gang_pod;
 pub(crate) mod gate;
 pub mod in_place;
-pub(crate) mod job_status;
 pub mod jobs;
 pub mod limits;
 pub mod network;

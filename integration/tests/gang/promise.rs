@@ -109,7 +109,7 @@ async fn a_resumed_gang_names_the_pod_on_a_lost_node_that_it_waits_for(scene: Sc
     pool.until_pods("js", 0).await?;
     pool.patch("js", json!({"spec": {"suspend": false}})).await?;
     let waits = format!(
-        "pod {} of before has not gone from node {}, which does not report",
+        "earlier pod {} still holds node {}, which does not report",
         lost.name_any(),
         node(&lost).context("it has no node")?
     );
@@ -119,7 +119,10 @@ async fn a_resumed_gang_names_the_pod_on_a_lost_node_that_it_waits_for(scene: Sc
     })
     .await?;
     let said = note(&pool, "js", "Waiting").await?;
-    ensure!(said.starts_with("the minimum of pods does not run yet"), "{said}");
+    ensure!(
+        said.starts_with("the minimum number of pods is not running yet"),
+        "{said}"
+    );
     let bound = pool.bound("js").await?;
     ensure!(bound.is_empty(), "{bound:?}");
     let by_force = DeleteParams::default().grace_period(0);

@@ -45,8 +45,7 @@ async fn who_waits_says_what_is_short_and_how_long_it_took(scene: Scene) -> Resu
         pool.until_phase(&first, GangPhase::Scheduled).await?;
         let said = note(&pool, &first, "GangScheduled").await?;
         ensure!(
-            said.starts_with("all 2 pods are bound, ")
-                && said.ends_with(" s after their Jobs were let to run"),
+            said.starts_with("all 2 pods are bound, ") && said.ends_with(" s after their Jobs were started"),
             "{said}"
         );
         let count = metric(&pool, "lockstep_gang_seconds_count").await?;

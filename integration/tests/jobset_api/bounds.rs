@@ -41,9 +41,9 @@ fn workers() -> Value {
 }
 
 const JOBS: &str =
-    "spec.replicatedJobs[0].replicas: Invalid value: 2147483647: a JobSet may have 20000 Jobs at most";
-const WORKERS: &str = "spec.replicatedJobs[0].template.spec.parallelism: Invalid value: 100000: 60 x 100000 pods are 6000000 workers, and a \
-                       JobSet may have 100000 at most";
+    "spec.replicatedJobs[0].replicas: Invalid value: 2147483647: a JobSet may have at most 20000 Jobs";
+const WORKERS: &str = "spec.replicatedJobs[0].template.spec.parallelism: Invalid value: 100000: 60 x 100000 pods are 6000000 workers, but a \
+                       JobSet may have at most 100000";
 
 async fn a_jobset_that_is_too_large_is_named_and_makes_nothing_and_others_go_on(scene: Scene) -> Result<()> {
     for (manifest, expected) in [(jobs(), JOBS), (workers(), WORKERS)] {

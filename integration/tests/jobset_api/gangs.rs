@@ -259,7 +259,7 @@ async fn without_pod_groups_the_gates_start_a_gang_and_who_asked_for_them_is_tol
         if backend == "PodGroup" {
             let note = scene.until_event("GangBackendUnavailable").await?;
             ensure!(
-                note.starts_with("spec.gang.backend is PodGroup, and gates start the gang: ")
+                note.starts_with("spec.gang.backend is PodGroup, but gates start the gang: ")
                     && note.contains(why),
                 "{note}"
             );

@@ -100,7 +100,7 @@ async fn is_plain_without_a_command(scene: &Scene) -> Result<()> {
         .message
         .unwrap_or_default();
     ensure!(
-        why.contains("container worker of replicatedJob w states no command"),
+        why.contains("container worker of replicatedJob w has no command"),
         "{why}"
     );
     group.status_has("/inPlaceRestart/kind", "Plain").await

@@ -1,4 +1,4 @@
-//! Defaults that the schema cannot express; those it can are applied by the API server before.
+//! Defaults that the schema cannot express. The API server has already applied those that it can.
 
 use lockstep_api::{
     Gang, GangBackend, GangReplicatedJob, JobSet, Network, RetentionPolicy, StartupPolicy, SuccessPolicy,
@@ -7,7 +7,7 @@ use lockstep_api::{
 
 use crate::jobset::limits::MOST_REPLICATED_JOBS;
 
-/// Fills in what a JobSet that is being created leaves out. What it states stays.
+/// Sets fields that a JobSet being created leaves out. Fields that are set stay.
 pub fn default(jobset: &mut JobSet) {
     let spec = &mut jobset.spec;
     spec.success_policy.get_or_insert_with(SuccessPolicy::default);
@@ -47,12 +47,12 @@ pub fn default(jobset: &mut JobSet) {
     }
 }
 
-/// Takes out of a gang that is being changed what the defaults made of it before: the minimum of
-/// the whole where those of replicatedJobs are stated again, and that of the only replicatedJob
-/// where the whole is. Else a user who changes what they wrote would be refused for what they did
-/// not write.
+/// Removes earlier defaults from a gang that is being changed: the total minimum if the user
+/// changed those of replicatedJobs, and the minimum of the only replicatedJob if the user changed
+/// the total. Otherwise a user who changes one of them would be refused because of the other, which
+/// they did not write.
 pub fn restate(old: &JobSet, new: &mut JobSet) {
-    let alone = new.spec.replicated_jobs.len() == 1;
+    let is_single = new.spec.replicated_jobs.len() == 1;
     let (Some(before), Some(gang)) = (&old.spec.gang, &mut new.spec.gang) else {
         return;
     };
@@ -60,13 +60,13 @@ pub fn restate(old: &JobSet, new: &mut JobSet) {
     let are_same = by_name(gang).replicated_jobs == by_name(before).replicated_jobs;
     if is_same && !are_same && !gang.replicated_jobs.is_empty() {
         gang.min_available = None;
-    } else if alone && are_same && !is_same && gang.min_available.is_some() {
+    } else if is_single && are_same && !is_same && gang.min_available.is_some() {
         gang.replicated_jobs.clear();
     }
 }
 
-/// What of a gang is stored otherwise than its user has stated it: a user who states both minimums
-/// and changes one cannot be told from a user who states only one.
+/// Warnings about minimums of a gang that are stored with another value than the user set. A user
+/// who sets both minimums and changes one looks the same as a user who sets only one.
 #[must_use]
 pub fn restated(stated: &JobSet, stored: &JobSet) -> Vec<String> {
     let (Some(stated), Some(stored)) = (&stated.spec.gang, &stored.spec.gang) else {
@@ -77,21 +77,21 @@ pub fn restated(stated: &JobSet, stored: &JobSet) -> Vec<String> {
         && from != to
     {
         warnings.push(format!(
-            "spec.gang.minAvailable: {to} in the place of {from}: the sum of spec.gang.replicatedJobs, which were changed"
+            "spec.gang.minAvailable: set to {to} instead of {from}: the sum of the changed spec.gang.replicatedJobs"
         ));
     }
     for (index, job) in stated.replicated_jobs.iter().enumerate() {
         let (from, to) = (job.min_available, stored.listed(&job.name));
         if let Some(to) = to.filter(|to| *to != from) {
             warnings.push(format!(
-                "spec.gang.replicatedJobs[{index}].minAvailable: {to} in the place of {from}: spec.gang.minAvailable was changed"
+                "spec.gang.replicatedJobs[{index}].minAvailable: set to {to} instead of {from}: spec.gang.minAvailable was changed"
             ));
         }
     }
     warnings
 }
 
-/// The gang with its replicatedJobs by name: in which order they are listed means nothing.
+/// The gang with its replicatedJobs sorted by name, since their order has no meaning.
 pub(super) fn by_name(gang: &Gang) -> Gang {
     let mut gang = gang.clone();
     gang.replicated_jobs
@@ -99,7 +99,7 @@ pub(super) fn by_name(gang: &Gang) -> Gang {
     gang
 }
 
-/// States the minimum of the JobSet and of each replicatedJob, and marks JobSets whose
+/// Sets the minimum of the JobSet and of each replicatedJob, and annotates JobSets whose
 /// replicatedJobs wait for each other.
 fn gang(jobset: &mut JobSet) {
     let Some(gang) = &jobset.spec.gang else {
@@ -113,10 +113,10 @@ fn gang(jobset: &mut JobSet) {
     gang.backend.get_or_insert(GangBackend::Auto);
     let timeout = gang.schedule_timeout_seconds();
     gang.schedule_timeout_seconds = Some(timeout);
-    // What cannot be is not made whole, but refused as it was stated.
+    // An invalid gang is not completed, but refused as it was written.
     let can_be = |minimum: i32, pods: i32| 0 < minimum && minimum <= pods;
-    let alone = jobs.len() == 1;
-    let stated = gang.min_available.filter(|_| alone);
+    let is_single = jobs.len() == 1;
+    let stated = gang.min_available.filter(|_| is_single);
     let minimums = jobs.iter().map(|job| {
         let minimum = gang.listed(&job.name).or(stated).unwrap_or_else(|| job.pods());
         (job, minimum)
@@ -125,7 +125,7 @@ fn gang(jobset: &mut JobSet) {
     if minimums
         .iter()
         .all(|(job, minimum)| *minimum == job.pods() || can_be(*minimum, job.pods()))
-        && !(gang.replicated_jobs.is_empty() && gang.min_available.is_some() && !alone)
+        && !(gang.replicated_jobs.is_empty() && gang.min_available.is_some() && !is_single)
     {
         let sum = minimums
             .iter()

@@ -242,7 +242,7 @@ fn an_elastic_jobset_that_restarts_in_place_changes_its_number_of_pods_while_it_
 }
 
 #[test]
-fn mistakes_are_told_apart() {
+fn kinds_of_mistakes_are_distinguished() {
     let of_manager = |value: &str| base().with(|js| js.spec.managed_by = Some(value.to_owned()));
     let nameless = base().rule(rule("1", Action::FailJobSet));
     for (js, expected) in [
@@ -307,7 +307,7 @@ fn managed_by_is_a_domain_prefixed_path() {
 }
 
 #[test]
-fn a_group_without_a_name_is_refused_where_it_is_stated_and_runs_where_it_is_there() {
+fn an_empty_group_name_is_refused_at_creation_and_runs_if_it_exists() {
     let stated = |name: Option<&str>| changed(|job| job.group_name = name.map(str::to_owned));
     let created = |js: &JobSet| messages(&validate_create(js, &Features::default()));
     assert_eq!(created(&stated(None)), [""; 0]);
@@ -409,7 +409,7 @@ fn a_request_that_is_too_long_and_a_window_too_short_are_refused_unless_they_wer
 }
 
 #[test]
-fn who_asks_for_restarts_in_place_later_is_told_where_the_jobs_are_not_made_for_them() {
+fn asking_for_restarts_in_place_later_is_refused_if_the_jobs_do_not_fit() {
     let plain = changed(|job| job.template.spec.as_mut().unwrap().backoff_limit = Some(6));
     let asks = plain.clone().annotated(annotations::IN_PLACE_TIMEOUT, "60s");
     let refusals = refused(&plain, &asks);
@@ -422,7 +422,7 @@ fn who_asks_for_restarts_in_place_later_is_told_where_the_jobs_are_not_made_for_
 }
 
 #[test]
-fn who_is_supervised_does_not_change_once_the_jobs_are_made() {
+fn supervised_workers_do_not_change_once_the_jobs_are_created() {
     let old = changed(|_| {}).restarting(RestartStrategy::InPlaceRestart, 1);
     let new = old.clone().annotated(annotations::SUPERVISE, "none");
     assert_eq!(refused(&old, &new), [""; 0]);
@@ -434,13 +434,13 @@ fn who_is_supervised_does_not_change_once_the_jobs_are_made() {
     assert_eq!(
         refused(&runs(old), &runs(new)),
         [
-            "metadata.annotations[lockstep.dev/supervise]: Invalid value: \"none\": field is immutable once the Jobs are made"
+            "metadata.annotations[lockstep.dev/supervise]: Invalid value: \"none\": field is immutable once the Jobs are created"
         ]
     );
 }
 
 #[test]
-fn a_jobset_that_is_too_large_is_refused_and_one_that_is_so_already_can_be_changed() {
+fn a_too_large_jobset_is_refused_and_an_existing_one_can_be_changed() {
     let sized = |jobs: i32, pods: i32| {
         jobset([replicated_job("a", jobs).job_spec(|spec| {
             spec.parallelism = Some(pods);
@@ -453,7 +453,7 @@ fn a_jobset_that_is_too_large_is_refused_and_one_that_is_so_already_can_be_chang
     assert_eq!(created(&sized(20_000, 5)), [""; 0]);
     assert_eq!(
         created(&sized(i32::MAX, 1)),
-        ["spec.replicatedJobs[0].replicas: Invalid value: 2147483647: a JobSet may have 20000 Jobs at most"]
+        ["spec.replicatedJobs[0].replicas: Invalid value: 2147483647: a JobSet may have at most 20000 Jobs"]
     );
     let updated = |old: &JobSet, new: &JobSet| messages(&validate_update(old, new, &features));
     let raised = updated(&sized(60, 10), &sized(60, 100_000));

@@ -1,8 +1,8 @@
-//! What may change in a JobSet.
+//! Which changes of a JobSet are allowed.
 //!
-//! Nothing but `suspend`, `ttlSecondsAfterFinished` and, around a suspension, `gang` and the part
-//! of the pod templates that Kueue and others set (KEP-2926). The schema guards the policies; this
-//! guards the rest. What only reads otherwise and means the same is no change.
+//! Only `suspend`, `ttlSecondsAfterFinished` and, around a suspension, `gang` and the part of the
+//! pod templates that Kueue and others set (KEP-2926) may change. The schema guards the policies;
+//! this guards the rest. Another spelling of the same value is no change.
 
 use lockstep_api::{JobSet, JobSetSpec, annotations::SUPERVISE};
 
@@ -48,7 +48,7 @@ pub(super) fn validate(old: &JobSet, new: &JobSet, features: &Features) -> Vec<V
         });
     }
     let stands_still = !(old.is_suspended() || new.is_suspended());
-    // The schema's rule, too, knows no order in a list whose entries have names.
+    // The schema's rule also ignores the order of lists whose entries have names.
     let other_gang = new.spec.gang.as_ref().map(by_name) != old.spec.gang.as_ref().map(by_name);
     if other_gang && stands_still {
         violations.push(Violation::with_json(
@@ -58,12 +58,12 @@ pub(super) fn validate(old: &JobSet, new: &JobSet, features: &Features) -> Vec<V
         ));
     }
     violations.extend(supervision(old, new));
-    // What was wrong before is no reason to refuse what is right.
+    // Faults of the old object do not refuse a correct change.
     let open = |jobset: &JobSet| {
         let mut open = validation::in_place::annotations(jobset, features);
         open.extend(validation::in_place::jobs(jobset, features));
-        // Defaults state the minimum of each group as it was made, and a RayCluster's groups come
-        // and go: no minimum is more than there are pods.
+        // Defaults set the minimum of each group when it is created, and a RayCluster's groups are
+        // scaled later: no minimum may exceed the number of pods.
         let is_scaled = elastic::is_elastic(old, features) && !elastic::is_of_ray_cluster(old);
         if other_gang || is_scaled {
             validation::gang::validate(jobset, &mut open);
@@ -77,7 +77,7 @@ pub(super) fn validate(old: &JobSet, new: &JobSet, features: &Features) -> Vec<V
             .filter(|violation| !before.contains(violation)),
     );
     if new.spec.execution_policy != old.spec.execution_policy {
-        // In the words of the schema's rule.
+        // The message of the schema's rule.
         let policy = &new.spec.execution_policy;
         violations.push(Violation::with_json(
             "spec.executionPolicy",
@@ -88,19 +88,19 @@ pub(super) fn validate(old: &JobSet, new: &JobSet, features: &Features) -> Vec<V
     violations
 }
 
-/// Which workers are supervised is decided when the pods are created.
+/// The workers to supervise are chosen when the pods are created.
 fn supervision(old: &JobSet, new: &JobSet) -> Option<Violation> {
     let changed = old.annotation(SUPERVISE) != new.annotation(SUPERVISE);
     (old.is_made_in_place() && changed).then(|| {
         Violation::with_value(
             format!("metadata.annotations[{SUPERVISE}]"),
             new.annotation(SUPERVISE).unwrap_or_default(),
-            "field is immutable once the Jobs are made",
+            "field is immutable once the Jobs are created",
         )
     })
 }
 
-/// ElasticJobSet (KEP-463): Indexed Jobs may change their number of pods.
+/// ElasticJobSet (KEP-463): the number of pods of Indexed Jobs may change.
 fn scale(old: &JobSet, masked: &mut JobSetSpec, violations: &mut Vec<Violation>) {
     for (index, new) in masked.replicated_jobs.iter_mut().enumerate() {
         let Some(old_job) = job_spec(&old.spec, &new.name) else {
@@ -168,8 +168,8 @@ fn scale(old: &JobSet, masked: &mut JobSetSpec, violations: &mut Vec<Violation>)
     }
 }
 
-/// Puts the old values where a suspended JobSet, or one that is being suspended or resumed, may
-/// have new ones.
+/// Restores the old values of fields that may change while the JobSet is suspended, or is being
+/// suspended or resumed.
 fn mask_what_suspension_allows(old: &JobSetSpec, masked: &mut JobSetSpec) {
     for new in &mut masked.replicated_jobs {
         let (Some(old), Some(new)) = (job_spec(old, &new.name), new.template.spec.as_mut()) else {

@@ -1,8 +1,7 @@
-//! Annotations that do nothing, or no good, named to their author. They are never a reason to
-//! refuse.
+//! Warnings about annotations that have no effect, or a harmful one. They never refuse an object.
 //!
-//! Promises: what is only ever set by the control plane, and what is unlike anything of ours, is
-//! not spoken of; the warnings are few, and short enough to be shown whole.
+//! Promises: nothing is said about annotations that only the control plane sets on JobSets, nor
+//! about those unlike any of ours. The warnings are few, and short enough to be shown in full.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -16,11 +15,11 @@ use crate::jobset::in_place;
 #[cfg(test)]
 mod tests;
 
-/// The API server may cut longer ones.
+/// The API server may truncate longer warnings.
 const LONGEST: usize = 256;
-/// More would be no help.
+/// More warnings would not help.
 const MOST: usize = 10;
-/// How many letters may be wrong where another name was meant.
+/// The most wrong letters of a misspelt name.
 const FAR: usize = 3;
 
 const OURS: &str = "lockstep.dev";
@@ -35,7 +34,7 @@ enum AnnotatedObject {
     PodTemplate,
 }
 
-/// Which JobSets an annotation is for.
+/// The JobSets for which an annotation has an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum For {
     /// All.
@@ -44,14 +43,14 @@ enum For {
     InPlace,
     /// Those whose workers have agents.
     Agents,
-    /// The same, where heartbeats are asked for in the same place.
+    /// Those whose workers have agents, with heartbeats in the same place.
     Heartbeats,
     /// Those that ask for exclusive placement in the same place.
     Exclusive,
 }
 
-/// The annotations that users write, where, and what they need.
-const ASKED: [(&str, &[AnnotatedObject], For); 12] = [
+/// The annotations that users set, the objects they belong on, and what they need.
+const USER_ANNOTATIONS: [(&str, &[AnnotatedObject], For); 12] = [
     (keys::IN_PLACE_TIMEOUT, &[AnnotatedObject::JobSet], For::InPlace),
     (keys::RESTART_GRACE, &[AnnotatedObject::JobSet], For::Agents),
     (keys::SUPERVISE, &[AnnotatedObject::JobSet], For::InPlace),
@@ -71,7 +70,7 @@ const EVERYWHERE: [AnnotatedObject; 3] = [
     AnnotatedObject::PodTemplate,
 ];
 
-/// What the control plane puts on Jobs and pods, in the place of what their templates say.
+/// What the control plane sets on Jobs and pods, overriding their templates.
 const OF_CHILDREN: [&str; 6] = [
     keys::IN_PLACE,
     keys::STOP_WITHOUT_AGENT,
@@ -80,20 +79,20 @@ const OF_CHILDREN: [&str; 6] = [
     keys::GANG_POD_GROUP,
     ray::JOB_ID,
 ];
-/// What the control plane puts on JobSets.
+/// What the control plane sets on JobSets.
 const OF_JOBSETS: [&str; 3] = [
     keys::IN_PLACE_RESTARTS,
     ray::TEMPLATE_DIGEST,
     ray::SETTINGS_DIGEST,
 ];
 
-/// What to tell the user who creates this JobSet.
+/// Warnings for the user who creates this JobSet.
 #[must_use]
 pub fn create_warnings(jobset: &JobSet, features: &Features) -> Vec<String> {
     few(all(jobset, features))
 }
 
-/// What to tell the user who changes this JobSet: nothing that could have been told before.
+/// Warnings for the user who changes this JobSet, without those that the old object has too.
 #[must_use]
 pub fn update_warnings(old: &JobSet, new: &JobSet, features: &Features) -> Vec<String> {
     let before: HashSet<String> = all(old, features).into_iter().collect();
@@ -146,7 +145,7 @@ fn all(jobset: &JobSet, features: &Features) -> Vec<String> {
     warnings
 }
 
-/// What the JobSet lacks that annotations need.
+/// The state of a JobSet on which the effect of annotations depends.
 struct Judge {
     /// Why nothing restarts in place.
     not_in_place: Option<String>,
@@ -166,7 +165,7 @@ impl Judge {
         if !features.in_place_restart {
             return always("the feature gate InPlaceRestart is off");
         }
-        // What else is in the way where pod templates bring the agents is told by an event.
+        // Further obstacles, if pod templates bring the agents, are reported by an event.
         let Some(group) = in_place::mode(jobset, &in_place::Agents::ByNode) else {
             return always("spec.failurePolicy.restartStrategy is not InPlaceRestart");
         };
@@ -192,10 +191,10 @@ impl Judge {
         for (key, value) in stated.into_iter().flatten() {
             let domains = key == keys::EXCLUSIVE_TOPOLOGY && !has(keys::NODE_SELECTOR_STRATEGY);
             let what = if domains && !qualified_name(value).is_empty() {
-                // Upstream takes it.
-                Some("is not the name of a node label, so that no pod can be made".to_owned())
+                // Upstream accepts it.
+                Some("is not a valid node label key, so no pod can be created".to_owned())
             } else if key == keys::SUPERVISE && value == keys::SUPERVISE_NONE && self.is_in_place {
-                // It is why there are no agents.
+                // It is the reason why there are no agents.
                 None
             } else {
                 self.without_effect(key, place, has)
@@ -213,7 +212,7 @@ impl Judge {
         place: AnnotatedObject,
         has: impl Fn(&str) -> bool,
     ) -> Option<String> {
-        let Some((_, places, needs)) = ASKED.iter().find(|(known, ..)| *known == key) else {
+        let Some((_, places, needs)) = USER_ANNOTATIONS.iter().find(|(known, ..)| *known == key) else {
             return unknown(key);
         };
         if !places.contains(&place) {
@@ -222,36 +221,36 @@ impl Judge {
             } else {
                 "template.metadata.annotations of a replicatedJob"
             };
-            return Some(format!("has no effect here, it belongs in {right}"));
+            return Some(format!("has no effect here: it belongs in {right}"));
         }
         let because = match needs {
             For::Any => None,
             For::InPlace => self.not_in_place.as_deref(),
             For::Agents => self.no_agents.as_deref(),
             For::Heartbeats => self.no_agents.as_deref().or_else(|| {
-                let alone = !has(keys::HEARTBEAT_TIMEOUT);
-                alone.then_some("heartbeat-timeout is not stated beside it")
+                let is_missing = !has(keys::HEARTBEAT_TIMEOUT);
+                is_missing.then_some("heartbeat-timeout is not set beside it")
             }),
             For::Exclusive => {
-                let alone = !has(keys::EXCLUSIVE_TOPOLOGY);
-                alone.then_some("exclusive-topology is not stated beside it")
+                let is_missing = !has(keys::EXCLUSIVE_TOPOLOGY);
+                is_missing.then_some("exclusive-topology is not set beside it")
             }
         };
         because.map(|because| format!("has no effect: {because}"))
     }
 }
 
-/// What to say of an annotation that no feature reads.
+/// The warning about an annotation that no feature reads.
 fn unknown(key: &str) -> Option<String> {
     if OF_JOBSETS.contains(&key) {
         return None;
     }
     if OF_CHILDREN.contains(&key) {
-        return Some("has no effect: the control plane alone writes it, on Jobs and pods".to_owned());
+        return Some("has no effect: only the control plane sets it, on Jobs and pods".to_owned());
     }
     let (prefix, name) = key.split_once('/')?;
-    // Upstream may have more than we know of: what is under its prefixes must be like something
-    // that is known.
+    // Upstream may have annotations that we do not know: under its prefixes only names similar to
+    // known ones are reported.
     let (letters, is_ours) = match prefix {
         OURS => (FAR, true),
         ALPHA => (FAR, name.starts_with("inplace")),
@@ -262,13 +261,13 @@ fn unknown(key: &str) -> Option<String> {
         let (_, known) = known.split_once('/')?;
         Some(strsim::osa_distance(&name.to_lowercase(), known))
     };
-    let meant = ASKED
+    let meant = USER_ANNOTATIONS
         .iter()
         .filter_map(|(known, ..)| Some((distance(known).filter(|distance| *distance <= letters)?, *known)))
         .min();
     match meant {
-        Some((_, meant)) => Some(format!("unknown annotation, did you mean {meant}?")),
-        None if is_ours => Some("unknown annotation, it has no effect".to_owned()),
+        Some((_, meant)) => Some(format!("unknown annotation: did you mean {meant}?")),
+        None if is_ours => Some("unknown annotation: it has no effect".to_owned()),
         None => None,
     }
 }

@@ -1,37 +1,37 @@
-//! How much an object takes once it is read. That is in proportion to what it consists of and not
-//! to its length: `{}` may stand for a volume of 3 kB.
+//! How much memory an object takes once it is decoded. That depends on its number of parts and not
+//! on its length: `{}` may become a volume of 3 kB.
 //!
-//! Promises: counting takes no memory; who reads an object of a tenant's that is no larger than
-//! [`Extent::MOST`] needs at most 32 MB for it.
+//! Promises: counting takes no memory. Decoding an object of at most [`Extent::MOST`] takes at most
+//! 32 MB.
 
 use serde_json::Value;
 
-/// What a JSON value consists of.
+/// The number of parts of a JSON value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extent {
-    /// Objects: what stands in braces.
+    /// Objects, in braces.
     pub objects: usize,
-    /// Items of lists and fields of objects, nested ones too. Empty brackets count as one.
+    /// List items and object fields, including nested ones. Empty brackets count as one.
     pub elements: usize,
 }
 
 impl Extent {
-    /// The most of what a JobSet, a pod or one of Ray's resources says, metadata apart. The JobSets
-    /// that etcd takes, which are no longer than 1.5 MiB, have fewer where an object has 180 bytes
-    /// on average; those of usual Jobs have a few hundred.
+    /// The most parts of a JobSet, a pod or one of Ray's resources, without metadata. A JobSet in
+    /// etcd has at most 1.5 MiB, which is fewer parts if its objects have 200 bytes on average.
+    /// JobSets of usual Jobs have a few hundred.
     pub const MOST: Self = Self {
         objects: 8_192,
         elements: 65_536,
     };
 
-    /// The limit at admission. It is half of [`Extent::MOST`]: an update's review holds the old
-    /// object and the new one, and parses each more than once.
+    /// The limit at admission. It is half of [`Extent::MOST`]: the review of an update holds the
+    /// old and the new object, and parses each more than once.
     pub const ADMITTED: Self = Self {
         objects: Self::MOST.objects / 2,
         elements: Self::MOST.elements / 2,
     };
 
-    /// Of a JSON text. What is none has as many as it can have at most.
+    /// Counts the parts of a JSON text. For malformed text the count is an upper bound.
     #[must_use]
     pub fn of_text(json: &[u8]) -> Self {
         let mut extent = Self::default();
@@ -41,7 +41,7 @@ impl Extent {
                 _ if escaped => escaped = false,
                 b'\\' if in_string => escaped = true,
                 b'"' => in_string = !in_string,
-                // Each begins an element, but for brackets with nothing in them.
+                // Each begins an element, except empty brackets.
                 b',' | b'[' if !in_string => extent.elements += 1,
                 b'{' if !in_string => {
                     extent.elements += 1;
@@ -53,7 +53,7 @@ impl Extent {
         extent
     }
 
-    /// Of a value that has been read.
+    /// Counts the parts of a decoded value.
     #[must_use]
     pub fn of(value: &Value) -> Self {
         let none = Self::default();
@@ -79,7 +79,7 @@ impl Extent {
         })
     }
 
-    /// Of both.
+    /// The sum of both.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -88,7 +88,7 @@ impl Extent {
         }
     }
 
-    /// So many times as much.
+    /// The extent of `count` such values.
     #[must_use]
     pub const fn times(self, count: usize) -> Self {
         Self {
@@ -97,25 +97,25 @@ impl Extent {
         }
     }
 
-    /// True if it is larger than that in any way.
+    /// True if it has more objects or more elements than `most`.
     #[must_use]
     pub fn exceeds(self, most: Self) -> bool {
         self.objects > most.objects || self.elements > most.elements
     }
 
-    /// Bytes of usual text that take as much.
+    /// The length in bytes of typical text that takes as much memory.
     #[must_use]
     pub fn as_bytes_of_text(self) -> usize {
         let of_objects = self.objects.saturating_mul(512);
         of_objects.saturating_add(self.elements.saturating_mul(16))
     }
 
-    /// In words: what it has, and what it may have.
+    /// A sentence: what it has, and what it may have.
     #[must_use]
     pub fn sentence(self, most: Self) -> String {
         let Self { objects, elements } = self;
         format!(
-            "has {objects} objects and {elements} list items and fields, and may have no more than {} and {}",
+            "has {objects} objects and {elements} list items and fields, but may have at most {} and {}",
             most.objects, most.elements
         )
     }

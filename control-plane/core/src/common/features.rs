@@ -1,20 +1,20 @@
-//! Feature gates, by the names that upstream gives them.
+//! Feature gates, with upstream's names.
 
 use std::fmt;
 
 #[cfg(test)]
 mod tests;
 
-/// What is switched on.
+/// The enabled features.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Features {
-    /// `InPlaceRestart` (KEP-467): workers restart inside their running pods. On, which differs
-    /// from upstream.
+    /// `InPlaceRestart` (KEP-467): workers restart inside their running pods. On by default, unlike
+    /// upstream.
     pub in_place_restart: bool,
-    /// `RestartJob`: failure policy actions that recreate only the failed Job. Off.
+    /// `RestartJob`: failure policy actions that recreate only the failed Job. Off by default.
     pub restart_job: bool,
-    /// `ElasticJobSet` (KEP-463): parallelism and completions of running Jobs change with the
-    /// JobSet. Off.
+    /// `ElasticJobSet` (KEP-463): parallelism and completions of running Jobs follow the JobSet.
+    /// Off by default.
     pub elastic_jobset: bool,
 }
 
@@ -31,9 +31,9 @@ impl Default for Features {
 /// Why a gate cannot be set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FeatureError {
-    /// A name that is no feature gate's.
+    /// There is no feature gate of this name.
     Unknown(String),
-    /// A gate that is always on.
+    /// The gate is always on.
     Locked(String),
 }
 
@@ -66,8 +66,8 @@ impl Features {
         "TLSOptions",
     ];
 
-    /// True if the name stands for several features. These are set first: a name of a single
-    /// feature means that one.
+    /// True if the name stands for several features. Groups are set first, so that the gate of a
+    /// single feature overrides them.
     #[must_use]
     pub fn is_group(name: &str) -> bool {
         matches!(name, "AllAlpha" | "AllBeta")
@@ -76,7 +76,7 @@ impl Features {
     /// Switches a feature, or a group of them, on or off.
     ///
     /// # Errors
-    /// Where there is no gate of this name, or it cannot be switched off.
+    /// If there is no gate of this name, or it cannot be switched off.
     pub fn set(&mut self, name: &str, enabled: bool) -> Result<(), FeatureError> {
         match name {
             "InPlaceRestart" => self.in_place_restart = enabled,
@@ -89,7 +89,7 @@ impl Features {
                     elastic_jobset: enabled,
                 };
             }
-            // Upstream has none that is beta.
+            // Upstream has no beta feature.
             "AllBeta" => {}
             "TLSOptions" if enabled => {}
             "TLSOptions" => return Err(FeatureError::Locked(name.to_owned())),

@@ -1,16 +1,15 @@
-//! Regular expressions as Go writes them (RE2), for `onJobFailureMessagePatterns`.
+//! Regular expressions in Go's syntax (RE2), for `onJobFailureMessagePatterns`.
 //!
-//! The syntax is almost that of the `regex` crate. What differs is translated: quoting with
-//! `\Q…\E`, braces that repeat nothing, what stands for itself inside brackets, characters by their
-//! octal number, and classes, which are ASCII in Go. What Go refuses is refused: repetitions of
-//! repetitions, more than a thousand of them, and flags that it does not know.
+//! The syntax is almost that of the `regex` crate. The differences are translated: quoting with
+//! `\Q…\E`, braces that are no repetition, literal characters inside brackets, octal character
+//! codes, and classes, which are ASCII in Go. What Go refuses is refused here: repetitions of
+//! repetitions, more than a thousand repetitions, and unknown flags.
 //!
-//! Strangers write them, so each step of the way from text to program has a bound that holds before
-//! the step is done: groups in groups while it is read ([`DEEPEST`]), classes of characters before
-//! they are spelled out ([`reach`]), and the program's memory while it is written. What it matches
-//! with is Thompson's simulation (Pike's machine) only: it takes at most [`Regex::steps`] for each
-//! byte, and no memory beyond the program's own, where automata that are made while matching take
-//! megabytes each.
+//! Tenants write them, so each step from text to program is bounded in advance: nested groups while
+//! parsing ([`DEEPEST`]), character classes before they are expanded ([`reach`]), and the program's
+//! memory while compiling. Matching uses only Thompson's simulation (Pike's VM): it takes at most
+//! [`Regex::steps`] for each byte, and no memory beyond the program's own. Automata built while
+//! matching would take megabytes each.
 
 mod reach;
 
@@ -25,22 +24,22 @@ use thiserror::Error;
 #[cfg(test)]
 mod tests;
 
-/// More repetitions Go refuses.
+/// Go refuses more repetitions.
 const MOST_REPETITIONS: u32 = 1000;
-/// Groups in groups. Steps that follow a pattern's structure call themselves so often.
+/// The deepest nesting of groups, which bounds recursion over a pattern.
 const DEEPEST: u32 = 100;
 
-/// Why there is no program for a pattern.
+/// Why a pattern cannot be compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub(crate) enum Unfit {
-    /// It is no regular expression in Go's syntax either, or one that has no counterpart here.
-    #[error("is no regular expression that is known here (Go's syntax, RE2)")]
+    /// It is not a regular expression in Go's syntax, or has no equivalent here.
+    #[error("is not a valid regular expression (Go's syntax, RE2)")]
     Syntax,
-    /// It takes more memory than it may.
-    #[error("takes too much memory: state fewer repetitions, or smaller classes of characters")]
+    /// It exceeds the memory limit.
+    #[error("takes too much memory: use fewer repetitions or smaller character classes")]
     Memory,
-    /// Its classes hold more characters than they may.
-    #[error("has too many classes of Unicode's characters")]
+    /// Its classes exceed the limit of characters.
+    #[error("has too many Unicode character classes")]
     Reach,
 }
 
@@ -49,11 +48,11 @@ pub(crate) enum Unfit {
 pub(crate) struct Regex(PikeVM);
 
 impl Regex {
-    /// Compiles a pattern to a program of at most so many bytes. What spelling its classes out
-    /// takes is taken from `reach`, in characters.
+    /// Compiles a pattern to a program of at most `memory` bytes. The characters of its classes are
+    /// subtracted from `reach`.
     ///
     /// # Errors
-    /// Why there is no program for it.
+    /// If it cannot be compiled within these limits.
     pub(crate) fn new(pattern: &str, memory: usize, reach: &mut u32) -> Result<Self, Unfit> {
         let pattern = translate(pattern).ok_or(Unfit::Syntax)?;
         let parsed = ParserBuilder::new().nest_limit(DEEPEST).build().parse(&pattern);
@@ -61,7 +60,7 @@ impl Regex {
         *reach = reach.checked_sub(reach::of(&parsed)).ok_or(Unfit::Reach)?;
         let spelled = Translator::new().translate(&pattern, &parsed);
         let spelled = spelled.map_err(|_| Unfit::Syntax)?;
-        // Whether it matches is all that is asked, so groups take nothing.
+        // Only the match itself matters, so groups capture nothing.
         let config = Config::new()
             .nfa_size_limit(Some(memory))
             .which_captures(WhichCaptures::None);
@@ -74,22 +73,22 @@ impl Regex {
         Ok(Self(machine.map_err(|_| Unfit::Syntax)?))
     }
 
-    /// Memory of the program, in bytes.
+    /// The program's memory, in bytes.
     pub(crate) fn memory(&self) -> usize {
         self.0.get_nfa().memory_usage()
     }
 
-    /// The most steps that it takes for a byte of text. One took 1 to 13 ns here.
+    /// The most steps for one byte of text. A step was measured at 1 to 13 ns.
     pub(crate) fn steps(&self) -> usize {
         self.0.get_nfa().states().len()
     }
 
-    /// What matching it needs. Texts that are matched one after the other can have the same.
+    /// The working memory of a match, which consecutive matches can share.
     pub(crate) fn scratch(&self) -> Cache {
         self.0.create_cache()
     }
 
-    /// True if the text has it, anywhere.
+    /// True if it matches anywhere in the text.
     pub(crate) fn is_match(&self, scratch: &mut Cache, text: &str) -> bool {
         self.0.is_match(scratch, text)
     }
@@ -133,7 +132,7 @@ fn translate(pattern: &str) -> Option<String> {
                 out.push(']');
                 after
             }
-            // Set operations of the `regex` crate; in Go these characters stand for themselves.
+            // Set operations of the `regex` crate; literal characters in Go.
             '&' | '~' if in_class => {
                 out.push('\\');
                 out.push(next);
@@ -156,10 +155,10 @@ fn translate(pattern: &str) -> Option<String> {
     Some(out)
 }
 
-/// What follows a backslash.
+/// Translates an escape, after its backslash.
 fn escape<'a>(after: &'a str, in_class: bool, out: &mut String) -> &'a str {
     let Some(next) = after.chars().next() else {
-        // A backslash at the end is an error in both.
+        // A trailing backslash is an error in both.
         out.push('\\');
         return after;
     };
@@ -206,7 +205,7 @@ fn escape<'a>(after: &'a str, in_class: bool, out: &mut String) -> &'a str {
     literal_dash(rest, in_class, out)
 }
 
-/// A class of Unicode, by one letter or by a name in braces, which may negate it.
+/// A Unicode class, by one letter or by a name in braces, which may negate it.
 fn unicode_class<'a>(negated: bool, after: &'a str, out: &mut String) -> &'a str {
     let (negated, name) = match after.strip_prefix("{^") {
         Some(name) => (!negated, Some(name)),
@@ -220,7 +219,7 @@ fn unicode_class<'a>(negated: bool, after: &'a str, out: &mut String) -> &'a str
             out.push('}');
             rest
         }
-        // If there is no letter either it is an error in both.
+        // Without a letter it is an error in both.
         None => {
             let letter = after.chars().next().map_or(0, char::len_utf8);
             out.push_str(&after[..letter]);
@@ -229,7 +228,7 @@ fn unicode_class<'a>(negated: bool, after: &'a str, out: &mut String) -> &'a str
     }
 }
 
-/// A dash after a class stands for itself: a range begins with a character.
+/// A dash after a class is literal, since a range begins with a character.
 fn literal_dash<'a>(after: &'a str, in_class: bool, out: &mut String) -> &'a str {
     match after.strip_prefix('-').filter(|_| in_class) {
         Some(rest) => {
@@ -240,8 +239,8 @@ fn literal_dash<'a>(after: &'a str, in_class: bool, out: &mut String) -> &'a str
     }
 }
 
-/// A character by its number, in up to three octal digits. A single digit, except zero, would refer
-/// to a group, which is an error in both.
+/// An octal character code of up to three digits. A single digit, except zero, would refer to a
+/// group, which is an error in both.
 fn octal(after: &str) -> Option<(u32, &str)> {
     let digits = after
         .bytes()
@@ -255,7 +254,7 @@ fn octal(after: &str) -> Option<(u32, &str)> {
     Some((u32::from_str_radix(number, 8).ok()?, rest))
 }
 
-/// What follows the bracket that opens a class: a `]` that comes first stands for itself.
+/// Translates the beginning of a class, after its bracket: a `]` that comes first is literal.
 fn open_class<'a>(after: &'a str, out: &mut String) -> &'a str {
     out.push('[');
     let negated = after.strip_prefix('^');
@@ -272,7 +271,7 @@ fn open_class<'a>(after: &'a str, out: &mut String) -> &'a str {
     }
 }
 
-/// A bracket inside a class: the name of a class such as `[:alpha:]`, else a bracket.
+/// A bracket inside a class: a named class such as `[:alpha:]`, or a literal bracket.
 fn class_in_class<'a>(after: &'a str, out: &mut String) -> &'a str {
     if after.starts_with(':')
         && let Some((name, rest)) = after.split_once(":]")
@@ -287,7 +286,7 @@ fn class_in_class<'a>(after: &'a str, out: &mut String) -> &'a str {
     after
 }
 
-/// A group with a question mark: flags that Go knows, or a name.
+/// A group with a question mark: flags known to Go, or a name.
 fn group<'a>(after: &'a str, out: &mut String) -> Option<&'a str> {
     out.push('(');
     let flags = after.strip_prefix('?')?;
@@ -297,13 +296,13 @@ fn group<'a>(after: &'a str, out: &mut String) -> Option<&'a str> {
     if !is_named && !flags[..end].chars().all(known) {
         return None;
     }
-    // The question mark would be taken for a repetition.
+    // Otherwise the question mark would count as a repetition.
     let (head, rest) = after.split_at(1 + end);
     out.push_str(head);
     Some(rest)
 }
 
-/// What comes after a repetition, if this begins with one.
+/// The rest of the text after a repetition, if it begins with one.
 fn repetition(text: &str) -> Option<&str> {
     if let Some(rest) = text.strip_prefix(['*', '+', '?']) {
         return Some(rest);
@@ -314,7 +313,7 @@ fn repetition(text: &str) -> Option<&str> {
     (!least.is_empty() && number(least) && number(most)).then_some(rest)
 }
 
-/// True if a repetition is one of more times than Go takes.
+/// True if a repetition exceeds Go's limit.
 fn too_often(repetition: &str) -> bool {
     let mut numbers = repetition.trim_matches(['{', '}']).split(',');
     numbers.any(|number| {

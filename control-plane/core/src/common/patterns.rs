@@ -1,9 +1,9 @@
 //! The patterns of a failure policy (`onJobFailureMessagePatterns`), compiled within a budget.
 //!
-//! Promises: whatever a JobSet states, its patterns take at most [`MEMORY`] of programs and some 80
-//! ms to compile, and [`STEPS`] of matching in one decision, which are 50 ms as a rule and half a
-//! second at the very worst. What is beyond that matches nothing, as one matches nothing that is no
-//! regular expression: an object may be older than the webhook, which refuses it.
+//! Promises: the patterns of any JobSet take at most [`MEMORY`] of programs, about 80 ms to
+//! compile, and [`STEPS`] of matching in one decision, which is usually 50 ms and at worst half a
+//! second. Patterns beyond the budget match nothing, and neither do invalid ones. The webhook
+//! refuses both, but an object may be older than the webhook.
 
 use std::collections::BTreeMap;
 
@@ -16,35 +16,35 @@ use crate::common::violation::Violation;
 #[cfg(test)]
 mod tests;
 
-/// Patterns of all rules of a JobSet. A rule tells kinds of failures apart, of which Kubernetes has
-/// five; this is twenty rules of five patterns.
+/// The most patterns in all rules of a JobSet: twenty rules of five patterns. Kubernetes has five
+/// reasons of Job failures.
 pub(crate) const MOST: usize = 100;
-/// The longest pattern, in bytes. What Kubernetes says of a failed Job is shorter.
+/// The longest pattern, in bytes. Kubernetes' messages about failed Jobs are shorter.
 pub(crate) const LONGEST: usize = 1024;
-/// Bytes of all patterns together: 160 in each.
+/// Bytes of all patterns together: 160 each.
 const TEXT: usize = 16 << 10;
 /// Memory of the program of one pattern, in bytes. `exit code (1|4[0-9])$` takes 900, `.{0,200}`
 /// 60,000, and `\pL` 16,000.
 const MEMORY_OF_ONE: usize = 128 << 10;
-/// Memory of all programs together, in bytes. One that takes more than its share counts as one that
-/// takes it all.
+/// Memory of all programs together, in bytes. A program that exceeds its limit counts with the
+/// whole limit.
 pub(crate) const MEMORY: usize = 512 << 10;
-/// Characters in all classes that have to be spelled out: four times all that there are, or 136
-/// classes by name. Each took 7 ns here.
+/// Characters in all classes to be expanded: four times all of Unicode, or 136 named classes. Each
+/// took 7 ns.
 const REACH: u32 = 4 * 0x11_0000;
-/// Steps of matching in one decision: bytes of each message, times the parts of the program. Of ten
-/// patterns of twenty parts each that is the messages of 1,600 Jobs, each a message of its own of
-/// 100 bytes; the same message is matched once.
+/// Steps of matching in one decision: the bytes of each message times the states of the program.
+/// For ten patterns of twenty states, this allows 1,600 Jobs with different messages of 100 bytes.
+/// Equal messages are matched once.
 pub(crate) const STEPS: u64 = 32_000_000;
 
 /// Why a pattern matches nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub(crate) enum Refused {
-    #[error("is beyond the {MOST} patterns that a JobSet may have")]
+    #[error("exceeds the limit of {MOST} patterns per JobSet")]
     Number,
     #[error("is longer than {LONGEST} bytes")]
     Length,
-    #[error("is beyond the {TEXT} bytes that all patterns of a JobSet may have")]
+    #[error("exceeds the limit of {TEXT} bytes for all patterns of a JobSet")]
     Text,
     #[error("{0}")]
     Unfit(#[from] Unfit),
@@ -53,14 +53,14 @@ pub(crate) enum Refused {
 /// The patterns of a JobSet's failure policy, compiled.
 #[derive(Debug, Default)]
 pub struct Patterns {
-    /// Of each rule, in their order, those that can match.
+    /// The patterns that can match, by rule.
     rules: Vec<Vec<Regex>>,
-    /// The first that matches nothing.
+    /// The first pattern that cannot match.
     refused: Option<Violation>,
 }
 
 impl Patterns {
-    /// Compiles the patterns of a JobSet. Takes up to some 80 ms.
+    /// Compiles the patterns of a JobSet. Takes up to about 80 ms.
     #[must_use]
     pub fn of(jobset: &JobSet) -> Self {
         let mut budget = Budget::default();
@@ -81,7 +81,7 @@ impl Patterns {
         Self { rules, refused }
     }
 
-    /// True if a JobSet states any.
+    /// True if a JobSet has any.
     #[must_use]
     pub fn are_stated(jobset: &JobSet) -> bool {
         rules(jobset)
@@ -89,13 +89,13 @@ impl Patterns {
             .any(|rule| !rule.on_job_failure_message_patterns.is_empty())
     }
 
-    /// The first pattern that matches nothing, and why.
+    /// The first pattern that cannot match, and why.
     pub(crate) fn refused(&self) -> Option<&Violation> {
         self.refused.as_ref()
     }
 
-    /// The place of the first message that has one of the patterns of a rule. Takes its steps from
-    /// `steps`; what there are none left for matches nothing.
+    /// The index of the first message that matches a pattern of a rule. Subtracts its steps from
+    /// `steps`; without steps left, nothing matches.
     pub(crate) fn first(&self, rule: usize, messages: &[&str], steps: &mut u64) -> Option<usize> {
         let mut first = None;
         for pattern in self.rules.get(rule).into_iter().flatten() {
@@ -110,7 +110,7 @@ impl Patterns {
                 *steps = left;
                 pattern.is_match(&mut scratch, message)
             };
-            // What comes after the first is of no use.
+            // Messages after the first match do not matter.
             let sought = &messages[..first.unwrap_or(messages.len())];
             let found = sought.iter().position(|message| {
                 *known
@@ -123,7 +123,7 @@ impl Patterns {
     }
 }
 
-/// The first pattern of a JobSet that would match nothing. Ends with it.
+/// The first pattern of a JobSet that cannot match. Stops there.
 pub(crate) fn validate(jobset: &JobSet) -> Option<Violation> {
     let mut budget = Budget::default();
     let rules = rules(jobset).iter().enumerate();
@@ -143,7 +143,7 @@ fn rules(jobset: &JobSet) -> &[FailurePolicyRule] {
 }
 
 fn violation(rule: usize, index: usize, pattern: &str, why: Refused) -> Violation {
-    /// Bytes of a pattern that are shown.
+    /// The most bytes of a pattern that are shown.
     const SHOWN: usize = 128;
     let mut shown = pattern[..pattern.floor_char_boundary(SHOWN)].to_owned();
     if shown.len() < pattern.len() {
@@ -153,7 +153,7 @@ fn violation(rule: usize, index: usize, pattern: &str, why: Refused) -> Violatio
     Violation::with_value(field, shown, why.to_string())
 }
 
-/// What is left for the patterns of one JobSet.
+/// The remaining budget for the patterns of one JobSet.
 struct Budget {
     number: usize,
     text: usize,
@@ -183,7 +183,7 @@ impl Budget {
         let compiled = Regex::new(pattern, most, &mut self.reach);
         let taken = match &compiled {
             Ok(regex) => regex.memory(),
-            // It took that much to find out.
+            // Finding out has used that much.
             Err(Unfit::Memory) => most,
             Err(Unfit::Syntax | Unfit::Reach) => 0,
         };

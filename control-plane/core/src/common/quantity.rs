@@ -1,18 +1,18 @@
-//! How Kubernetes writes amounts (`100m`, `1Gi`, `1e3`).
+//! Kubernetes' notation of quantities (`100m`, `1Gi`, `1e3`).
 
-/// Reads a quantity, in thousandths, rounded up; `None`: it is none.
+/// Parses a quantity, in thousandths, rounded up; `None`: it is malformed or too large.
 #[must_use]
 pub fn quantity(text: &str) -> Option<i128> {
     parts(text, 1_000)
 }
 
-/// Reads a quantity, in billionths, which is as exact as Kubernetes is; `None`: it is none, or too
-/// large to tell.
+/// Parses a quantity, in billionths, which is Kubernetes' precision; `None`: it is malformed or too
+/// large.
 pub(crate) fn billionths(text: &str) -> Option<i128> {
     parts(text, 1_000_000_000)
 }
 
-/// Reads a quantity, in parts of which so many make one, rounded up.
+/// Parses a quantity in units of `1/in_one`, rounded up.
 fn parts(text: &str, in_one: i128) -> Option<i128> {
     let text = text.trim();
     let end = text
@@ -29,7 +29,7 @@ fn parts(text: &str, in_one: i128) -> Option<i128> {
         return None;
     }
     let digits: i128 = format!("{whole}{fraction}").parse().ok()?;
-    // As a fraction of whole numbers.
+    // As a fraction of integers.
     let mut above = digits.checked_mul(in_one)?;
     let mut below = 10_i128.checked_pow(u32::try_from(fraction.len()).ok()?)?;
     match scale(suffix)? {

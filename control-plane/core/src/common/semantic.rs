@@ -1,12 +1,11 @@
-//! Whether two objects of Kubernetes mean the same.
+//! Semantic comparison of Kubernetes objects.
 //!
-//! Programs in Go read objects into structs. There a field that is left out and one that states its
-//! zero value are the same, unless the field is a pointer: a client that reads a JobSet and writes
-//! it back states `resources: {}` and `divisor: "0"` where its author said nothing. Beyond that
-//! `equality.Semantic` of Kubernetes, by which upstream decides what has changed, knows no
-//! difference between an empty list and none, and compares quantities by their amounts. The lists
-//! below follow the types of `k8s.io/api` 0.36 that are below a Job's template and a volume claim's
-//! spec.
+//! Programs in Go decode objects into structs. There an absent field and one with its zero value
+//! are the same, unless the field is a pointer: a client that reads a JobSet and writes it back
+//! adds `resources: {}` and `divisor: "0"`. In addition, Kubernetes' `equality.Semantic`, by which
+//! upstream finds changes, treats empty and absent lists alike, and compares quantities by their
+//! amounts. The lists below follow the types of `k8s.io/api` 0.36 below a Job's template and a
+//! volume claim's spec.
 
 use k8s_openapi::serde::Serialize;
 use serde_json::{Map, Value};
@@ -16,8 +15,8 @@ use crate::common::quantity::billionths;
 #[cfg(test)]
 mod tests;
 
-/// Structs and maps that are no pointers. Other structs are there, or not, even when they say
-/// nothing (`emptyDir: {}`).
+/// Structs and maps that are not pointers. Other structs have a meaning even when empty (`emptyDir:
+/// {}`).
 const OBJECTS: [&str; 14] = [
     "annotations",
     "labels",
@@ -46,7 +45,7 @@ const MAPS_OF_STRINGS: [&str; 7] = [
 ];
 const MAPS_OF_QUANTITIES: [&str; 3] = ["limits", "overhead", "requests"];
 const QUANTITIES: [&str; 2] = ["divisor", "sizeLimit"];
-/// Those that are no pointers.
+/// Booleans that are not pointers.
 const BOOLS: [&str; 10] = [
     "chapAuthDiscovery",
     "chapAuthSession",
@@ -59,7 +58,7 @@ const BOOLS: [&str; 10] = [
     "stdinOnce",
     "tty",
 ];
-/// Those that are no pointers and may be left out.
+/// Numbers that are not pointers and may be left out.
 const NUMBERS: [&str; 8] = [
     "failureThreshold",
     "generation",
@@ -104,8 +103,8 @@ const POINTERS_TO_STRINGS: [&str; 30] = [
     "volumeMode",
 ];
 
-/// Fields that are pointers here, and none elsewhere. `holder` is the name of the field that holds
-/// the struct or the list of structs.
+/// True for fields that are pointers in this struct but not elsewhere. `holder` is the name of the
+/// field that holds the struct or the list of structs.
 fn is_pointer_in(holder: &str, key: &str) -> bool {
     matches!(
         (holder, key),
@@ -124,8 +123,8 @@ fn is_pointer_in(holder: &str, key: &str) -> bool {
     )
 }
 
-/// The paths at which two objects differ in meaning, a few of them at most; none: they mean the
-/// same. `name` is that of the field that holds them, and begins the paths.
+/// The first few paths at which two objects differ in meaning; empty if they mean the same. `name`
+/// is the name of the field that holds them, and begins the paths.
 pub(crate) fn changes<T: Serialize + PartialEq>(name: &str, old: &T, new: &T) -> Vec<String> {
     let mut found = Vec::new();
     if old == new {
@@ -138,13 +137,13 @@ pub(crate) fn changes<T: Serialize + PartialEq>(name: &str, old: &T, new: &T) ->
             &meaning(name, new),
             &mut found,
         ),
-        // It cannot be said to be the same.
+        // Without JSON they cannot be compared, and count as different.
         _ => found.push(name.to_owned()),
     }
     found
 }
 
-/// A value without what says nothing, and with each amount written in one way.
+/// A value without meaningless fields, and with normalized quantities.
 fn meaning(holder: &str, value: Value) -> Value {
     match value {
         Value::Object(fields) => Value::Object(
@@ -174,7 +173,7 @@ fn of_field(key: &str, value: Value) -> Value {
     }
 }
 
-/// What is malformed stays as it is.
+/// Malformed quantities stay as they are.
 fn amount(value: Value) -> Value {
     match value.as_str().and_then(billionths) {
         Some(0) => Value::from("0"),
@@ -183,7 +182,7 @@ fn amount(value: Value) -> Value {
     }
 }
 
-/// True if a field of this value is, in Go, as one that is left out.
+/// True if in Go a field of this value equals an absent one.
 fn says_nothing(holder: &str, key: &str, value: &Value) -> bool {
     let plain = |list: &[&str]| list.contains(&key) && !is_pointer_in(holder, key);
     match value {
@@ -200,7 +199,7 @@ fn says_nothing(holder: &str, key: &str, value: &Value) -> bool {
 }
 
 fn differing(path: String, old: &Value, new: &Value, found: &mut Vec<String>) {
-    /// More than this would be no help.
+    /// More would not help.
     const MOST: usize = 5;
     if old == new || found.len() >= MOST {
         return;

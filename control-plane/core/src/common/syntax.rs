@@ -7,7 +7,7 @@ use regex::Regex;
 const LONGEST_LABEL: usize = 63;
 const LONGEST_SUBDOMAIN: usize = 253;
 
-/// A regular expression that is known to be one. Should it ever not be, nothing is accepted.
+/// Compiles a constant regular expression. If one were invalid, nothing would match.
 fn pattern(text: &str) -> Option<Regex> {
     Regex::new(text).ok()
 }
@@ -16,7 +16,7 @@ fn matches(pattern: &Option<Regex>, value: &str) -> bool {
     pattern.as_ref().is_some_and(|pattern| pattern.is_match(value))
 }
 
-/// RFC 1035 label. `too_long` is said of one that is too long.
+/// RFC 1035 label. `too_long` is the message for one that is too long.
 pub(crate) fn dns1035_label(value: &str, too_long: &str) -> impl Iterator<Item = String> + use<> {
     static PATTERN: LazyLock<Option<Regex>> = LazyLock::new(|| pattern("^[a-z]([-a-z0-9]*[a-z0-9])?$"));
     let too_long = (value.len() > LONGEST_LABEL).then(|| too_long.to_owned());
@@ -44,7 +44,7 @@ pub(crate) fn dns1123_subdomain(value: &str) -> impl Iterator<Item = String> + u
     too_long.into_iter().chain(malformed)
 }
 
-/// Key of a label: a name, after the DNS subdomain that it is from, if any.
+/// Key of a label: a name, with an optional DNS subdomain as its prefix.
 pub(crate) fn qualified_name(key: &str) -> Vec<String> {
     static PATTERN: LazyLock<Option<Regex>> =
         LazyLock::new(|| pattern("^([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]$"));

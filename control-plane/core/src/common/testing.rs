@@ -24,7 +24,7 @@ use crate::jobset::in_place::Agents;
 use crate::jobset::observed::Observed;
 use crate::reconcile::jobs::Jobs;
 
-/// The present of all tests, plus some seconds.
+/// The present time of all tests, plus some seconds.
 pub(crate) fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_700_000_000).unwrap() + SignedDuration::from_secs(seconds)
 }
@@ -163,7 +163,7 @@ pub(crate) fn rule(name: &str, action: FailurePolicyAction) -> FailurePolicyRule
     }
 }
 
-/// What became of a Job.
+/// The state of a Job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Pending,
@@ -173,7 +173,7 @@ pub(crate) enum Fate {
     Failed,
 }
 
-/// The Job that the JobSet makes, in some later state.
+/// The Job that the JobSet creates, in some later state.
 pub(crate) fn child(jobset: &JobSet, replicated_job: &str, index: i32, fate: Fate) -> Job {
     let mut job = Jobs::new(jobset, Features::default(), &Agents::ByNode)
         .make(jobset.replicated_job(replicated_job).unwrap(), index);

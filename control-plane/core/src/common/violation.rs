@@ -1,38 +1,38 @@
-//! What is wrong with an object, as the API server words it.
+//! Validation errors, worded as by the API server.
 
 use std::fmt;
 
 use lockstep_api::beginning;
 use serde::Serialize;
 
-/// What sort of mistake it is, as the API server tells them apart.
+/// The kind of a violation, as the API server distinguishes them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// The value cannot be.
+    /// The value is invalid.
     Invalid,
-    /// There must be a value.
+    /// The value is missing.
     Required,
-    /// The value is longer than it may be.
+    /// The value is too long.
     TooLong,
-    /// What can be at other times is not allowed now.
+    /// The value is not allowed at this time.
     Forbidden,
-    /// Fields do not fit each other. Upstream calls that an internal error, since it blames no
+    /// Fields contradict each other. Upstream calls that an internal error, since it names no
     /// field.
     Internal,
 }
 
-/// One thing that is wrong with a JobSet.
+/// One fault of a JobSet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// What sort of mistake it is.
+    /// The kind of the violation.
     pub kind: Kind,
     /// Path of the field, such as `spec.replicatedJobs[0].groupName`.
     pub field: String,
-    /// The value that is refused, as it is shown to people, where one field has it.
+    /// The refused value as shown to users, if a single field has it.
     pub value: Option<String>,
     /// What is wrong.
     pub message: String,
-    /// True if a JobSet that has come past the webhooks runs all the same, as with upstream's
+    /// True if a JobSet that bypassed the webhooks runs all the same, as with upstream's
     /// controller, which checks nothing.
     pub is_harmless: bool,
 }
@@ -48,7 +48,7 @@ impl Violation {
         }
     }
 
-    /// One that upstream reports without a field.
+    /// A violation that upstream reports without a field.
     #[must_use]
     pub fn internal(field: impl Into<String>, message: impl Into<String>) -> Self {
         Self::new(field, message).of(Kind::Internal)
@@ -58,12 +58,12 @@ impl Violation {
         Self { kind, ..self }
     }
 
-    /// The same violation, as one that does not keep the object from running.
+    /// The same violation, marked as harmless.
     pub(crate) fn harmless(self) -> Self {
         self.harmless_if(true)
     }
 
-    /// The same, of a JobSet that runs all the same where this holds.
+    /// The same violation, marked as harmless if `is_harmless`.
     pub(crate) fn harmless_if(self, is_harmless: bool) -> Self {
         Self { is_harmless, ..self }
     }
@@ -78,8 +78,8 @@ impl Violation {
         }
     }
 
-    /// One that shows a value: the beginning of one that is long, since every violation may show
-    /// the same.
+    /// A violation that shows a value, truncated if it is long, since every violation may show the
+    /// same.
     pub(crate) fn with_value(
         field: impl Into<String>,
         value: impl fmt::Debug,
@@ -92,7 +92,7 @@ impl Violation {
         }
     }
 
-    /// One that shows a list or an object.
+    /// A violation that shows a list or an object.
     pub(crate) fn with_json(
         field: impl Into<String>,
         value: &impl Serialize,

@@ -1,9 +1,9 @@
-//! Which gangs may start now.
+//! Decides which gangs may start now.
 //!
 //! Gangs wait in one queue: higher priority first, then the older JobSet. The first that fits
-//! starts. One that does not fit keeps every node that it could use: [`super::queue`] says which
-//! gangs pass, and leave enough for it. A gang that would not fit the nodes even if no JobSet ran
-//! keeps nothing.
+//! starts. A gang that does not fit reserves every node that it could use, and lets only those
+//! gangs pass that leave enough for it ([`super::queue`]). A gang that would not fit even if no
+//! JobSet ran reserves nothing.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -18,28 +18,29 @@ use super::message;
 use super::order::{Seat, seats};
 use super::progress::Progress;
 use super::queue::{Held, Queue};
-use super::{Backend, Decision, Decisions, Gang, JobSetGangs, Pod, PodGroupRef, PodRef, Word, World};
+use super::{Backend, Decision, Decisions, Gang, GangEvent, JobSetGangs, Pod, PodGroupRef, PodRef, World};
 
 mod grace;
 mod pod_group;
 
-/// Optional workers after the minimum, and among these lower priorities after higher ones.
+/// The order of release: optional workers after the minimum, and in each lower priorities after
+/// higher ones.
 type Rank = (bool, Reverse<i32>);
 
-/// A gang while it is decided about.
+/// A gang during a decision.
 struct Entry<'a> {
     jobset: &'a JobSetGangs,
     gang: &'a Gang,
     seats: Vec<Seat<'a>>,
     priority: i32,
     progress: Progress<'a>,
-    /// By rank: lower ones first.
+    /// In ascending order of rank.
     ungate: Vec<(Rank, &'a Pod)>,
     group: Option<PodGroupRef>,
     discard: Option<String>,
 }
 
-/// Decides about all gangs at once. With the same world and time it decides the same.
+/// Decides about all gangs at once. The result depends only on the world and the time.
 #[must_use]
 pub fn decide(world: &World, now: Timestamp) -> Decisions {
     let mut entries: Vec<Entry<'_>> = world
@@ -57,7 +58,7 @@ pub fn decide(world: &World, now: Timestamp) -> Decisions {
     for held in &held {
         queue.room.promise(&held.coming);
     }
-    // While pods of a gang are on their way to their nodes, it is not known where they will run.
+    // Until the pods of a starting gang are bound, it is not known where they will run.
     let mut settling = entries.iter().any(Entry::is_settling);
     for entry in &mut entries {
         entry.follow(now);
@@ -73,7 +74,7 @@ pub fn decide(world: &World, now: Timestamp) -> Decisions {
             entry.ask_for_group(&mut queue, now);
             entry.discard = entry.outdated_group();
             if world.pod_groups_gone {
-                // There is nothing that it could be made of.
+                // PodGroups cannot be created.
                 entry.group = None;
                 entry.discard = None;
             }
@@ -83,13 +84,13 @@ pub fn decide(world: &World, now: Timestamp) -> Decisions {
             let behind = held.iter().skip(index + 1);
             settling |= entry.try_to_start(&mut queue, behind, settling, now);
         }
-        // Its room is promised, but those behind it start after it.
+        // Its room is promised, and gangs behind it start after it.
         if *entry.progress.phase() == GangPhase::Scheduling {
             queue.goes_before(entry.place(), &groups(entry.gang, entry.outstanding()));
         }
     }
     for entry in &mut entries {
-        entry.let_go(&mut queue.room, settling);
+        entry.release(&mut queue.room, settling);
     }
     collect(entries, world, now)
 }
@@ -131,7 +132,7 @@ impl<'a> Entry<'a> {
     fn new(jobset: &'a JobSetGangs, gang: &'a Gang, now: Timestamp) -> Self {
         let seats = seats(gang);
         let pods = || gang.parts.iter().flat_map(|part| &part.pods);
-        // Only pods tell. Until the first has come it could be any.
+        // Only pods state the priority. Until the first exists it could be any.
         let priority = pods().map(|pod| pod.priority).max().unwrap_or(i32::MAX);
         let minimum = seats.iter().filter(|seat| seat.below).count();
         let counts = (minimum, seats.len());
@@ -155,7 +156,7 @@ impl<'a> Entry<'a> {
         self.seats.iter().filter(|seat| seat.below)
     }
 
-    /// Seats below the minimum that need room still.
+    /// Seats below the minimum that still need room.
     fn outstanding(&self) -> impl Iterator<Item = &Seat<'a>> {
         self.below().filter(|seat| !seat.is_bound())
     }
@@ -176,14 +177,14 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// Seats whose pods may be bound at any time: those below the minimum once the gang was let go,
-    /// and those without a gate.
+    /// Seats whose pods may be bound at any time: those below the minimum once the gang is
+    /// released, and those without a gate.
     fn on_their_way(&self) -> impl Iterator<Item = &Seat<'a>> {
-        let let_go = self.progress.was_let_go();
+        let released = self.progress.was_released();
         self.seats.iter().filter(move |seat| {
             let free = seat.pod.is_some_and(|pod| !pod.gated);
-            let by_pod_group = seat.below && self.gang.backend() == Backend::PodGroup && !let_go;
-            !seat.is_bound() && (seat.below && let_go || free && !by_pod_group)
+            let by_pod_group = seat.below && self.gang.backend() == Backend::PodGroup && !released;
+            !seat.is_bound() && (seat.below && released || free && !by_pod_group)
         })
     }
 
@@ -191,22 +192,22 @@ impl<'a> Entry<'a> {
         self.progress.was(GangPhase::Scheduling) && self.below().any(|seat| !seat.is_bound())
     }
 
-    /// What time and the scheduler have brought about.
+    /// Follows the passing of time and the progress of the scheduler.
     fn follow(&mut self, now: Timestamp) {
         let minimum = self.below().count();
         let bound = self.below().filter(|seat| seat.is_bound()).count();
-        let stands = self
+        let holds_nodes = self
             .below()
             .any(|seat| seat.pod.is_some_and(|pod| pod.node.is_some()));
         if !self.gang.is_created || self.is_ending() {
             return;
         }
         match self.progress.phase() {
-            // If its Jobs are suspended it starts once they are resumed, which they are when it
-            // waits. All of its work may be done already.
+            // If its Jobs are suspended it starts once they are resumed, which happens while it
+            // waits. All of its work may already be done.
             GangPhase::Waiting if self.gang.is_stopped => {}
-            // They hold nodes now, whatever let them go.
-            GangPhase::Waiting if stands && bound < minimum => self.progress.schedule(self.gang, now),
+            // Its pods hold nodes now, whatever released them.
+            GangPhase::Waiting if holds_nodes && bound < minimum => self.progress.schedule(self.gang, now),
             GangPhase::Waiting | GangPhase::Scheduling if bound >= minimum => {
                 self.progress.scheduled(self.gang, now);
             }
@@ -234,7 +235,7 @@ impl<'a> Entry<'a> {
         self.gang.parts.iter().any(|part| !part.pods.is_empty())
     }
 
-    /// Starts the gang, or says what is missing. Returns whether it has started.
+    /// Starts the gang, or records what is missing. Returns true if it has started.
     fn try_to_start<'h>(
         &mut self,
         queue: &mut Queue<'a>,
@@ -248,7 +249,8 @@ impl<'a> Entry<'a> {
         let (gang, place) = (self.gang, self.place());
         let groups = groups(gang, self.outstanding());
         let uncreated = self.below().filter(|seat| is_awaited(gang, seat)).count();
-        // Pods are on their way in the beginning. Whose pods never come keeps nothing for ever.
+        // In the beginning the pods are still being created. A gang whose pods never appear must
+        // not reserve nodes forever.
         if uncreated > 0 && self.grace_ends().is_none_or(|end| end <= now) {
             if self.is_late_from().is_some_and(|late| now < late) {
                 return false;
@@ -263,8 +265,8 @@ impl<'a> Entry<'a> {
             return false;
         }
         let fit = queue.room.fits(&groups);
-        // A gang that has room, and waits for something else, is not passed by those that would
-        // take it: not by younger ones, or by none.
+        // A gang that has room but waits for something else is not passed by gangs that would take
+        // the room: either not by younger ones, or by none.
         let mut goes_before = place;
         let message = match &fit {
             Ok(_) if uncreated > 0 || gang.is_stopped => {
@@ -280,7 +282,7 @@ impl<'a> Entry<'a> {
                 let unknown = message::not_understood(&groups);
                 self.progress.schedule(gang, now);
                 if let Some(message) = unknown {
-                    self.progress.announce(Word::NotUnderstood, message);
+                    self.progress.announce(GangEvent::NotUnderstood, message);
                 }
                 queue.starts(&groups);
                 return true;
@@ -298,9 +300,9 @@ impl<'a> Entry<'a> {
         false
     }
 
-    /// Removes gates by what is durable.
-    fn let_go(&mut self, room: &mut Room<'a>, settling: bool) {
-        if !self.progress.is_let_go() {
+    /// Removes gates, as far as the durable state allows.
+    fn release(&mut self, room: &mut Room<'a>, settling: bool) {
+        if !self.progress.is_released() {
             return;
         }
         let (gang, seats) = (self.gang, &self.seats);
@@ -317,7 +319,7 @@ impl<'a> Entry<'a> {
         }
         let optional: Vec<(Rank, &Pod)> = gated(false).collect();
         if self.gang.backend() == Backend::PodGroup {
-            // kube-scheduler would give an optional worker the room of one below the minimum that
+            // kube-scheduler would give an optional worker the room of a pod below the minimum that
             // was lost since.
             if self.minimum_is_bound() {
                 self.ungate.extend(optional);
@@ -347,27 +349,27 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// True if all below the minimum have been bound before, and that is durable.
+    /// True if all pods below the minimum have been bound, according to the durable state.
     fn was_scheduled(&self) -> bool {
         mutant!(OptionalGoFirst => true);
         self.progress.was(GangPhase::Scheduled)
     }
 
-    /// True if all below the minimum are bound now.
+    /// True if all pods below the minimum are bound now.
     fn minimum_is_bound(&self) -> bool {
         mutant!(OptionalGoFirst => true);
         self.below().all(Seat::is_bound)
     }
 
-    /// The pods that are let go: those of one wave before those of the next.
+    /// The pods to release, in waves.
     fn waves(&self) -> impl Iterator<Item = Vec<PodRef>> {
         let waves = self.ungate.chunk_by(|(a, _), (b, _)| a == b);
         waves.map(|wave| wave.iter().map(|(_, pod)| PodRef::of(pod)).collect())
     }
 }
 
-/// True if a seat's pod must exist before the gang is let go. Pods that follow the leader of an
-/// exclusively placed Job come later.
+/// True if a seat's pod must exist before the gang is released. Followers in an exclusively placed
+/// Job are created later.
 fn is_awaited(gang: &Gang, seat: &Seat<'_>) -> bool {
     let part = gang.parts.get(seat.part);
     let follows = part.is_some_and(|part| {
@@ -384,14 +386,13 @@ fn rank(priorities: &[i32], seat: &Seat<'_>) -> Rank {
     (!seat.below, Reverse(priority))
 }
 
-/// Puts seats together that need the same, in their order; those of an exclusively placed Job are
-/// one.
+/// Groups seats with the same needs, in their order. An exclusively placed Job is one group.
 fn groups<'a, 's>(gang: &'a Gang, seats: impl Iterator<Item = &'s Seat<'a>>) -> Vec<Demand<'a>>
 where
     'a: 's,
 {
     let mut groups: Vec<Demand<'a>> = Vec::new();
-    // There may be as many as there are Jobs.
+    // There may be as many groups as Jobs.
     let mut of_jobs: HashMap<&'a str, usize> = HashMap::new();
     for seat in seats {
         let template = gang

@@ -1,4 +1,4 @@
-//! What is decided about gangs.
+//! Decisions about gangs.
 
 use jiff::{SignedDuration, Timestamp};
 use lockstep_api::{GangStatus, JobSet};
@@ -6,10 +6,10 @@ use lockstep_api::{GangStatus, JobSet};
 use super::{Backend, gang_name};
 use crate::jobset::plan::Severity;
 
-/// What is to be done, and when to look again although nothing may have changed.
+/// What to do, and when to decide again even if nothing changes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Decisions {
-    /// By JobSet; those with nothing to do are left out.
+    /// One per JobSet; those with nothing to do are left out.
     pub jobsets: Vec<Decision>,
     /// When a time-out or a back-off ends next.
     pub wake_at: Option<Timestamp>,
@@ -17,8 +17,8 @@ pub struct Decisions {
     pub waiting: usize,
 }
 
-/// What is to be done about the gangs of one JobSet. Once what is to be discarded is gone, all else
-/// may be done in any order: what may go does so by a status that is durable already.
+/// What to do about the gangs of one JobSet. After the deletions in `discard` the rest may be done
+/// in any order: pods are released only by a status that is already durable.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Decision {
     /// Namespace of the JobSet.
@@ -27,27 +27,27 @@ pub struct Decision {
     pub name: String,
     /// UID of the JobSet.
     pub uid: String,
-    /// What `status.gangs` should be, fenced by the resourceVersion that was decided on.
+    /// The new `status.gangs`, fenced by the resourceVersion on which the decision is based.
     pub write: Option<Write>,
-    /// Pods whose gate is to be removed, in waves: kube-scheduler is to know of all pods of one
+    /// Pods whose gate is to be removed, in waves: kube-scheduler must see all pods of one wave
     /// before any of the next.
     pub ungate: Vec<Vec<PodRef>>,
-    /// PodGroups that should exist by now.
+    /// PodGroups that should exist.
     pub groups: Vec<PodGroupRef>,
-    /// PodGroups that must be gone before the status is written, as they are of before their gang
-    /// was stopped.
+    /// PodGroups that must be gone before the status is written, since they date from before their
+    /// gang was stopped.
     pub discard: Vec<String>,
 }
 
 /// A new `status.gangs`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Write {
-    /// All of it.
+    /// The whole list.
     pub gangs: Vec<GangStatus>,
-    /// False: only what is missing has changed. That can wait for some seconds, during which it may
+    /// False if only messages have changed. That write can wait for some seconds, in which they may
     /// change again.
     pub urgent: bool,
-    /// To be told once it is written.
+    /// To publish once it is written.
     pub announcements: Vec<Announcement>,
 }
 
@@ -60,7 +60,7 @@ pub struct PodRef {
     pub uid: String,
 }
 
-/// News of a gang.
+/// An event in the life of a gang.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Announcement {
     /// Name of the gang.
@@ -68,36 +68,35 @@ pub struct Announcement {
     /// What starts it.
     pub backend: Backend,
     /// What has happened.
-    pub word: Word,
-    /// The same in a sentence, for the event.
+    pub event: GangEvent,
+    /// The message of the event.
     pub message: String,
 }
 
 /// What has happened to a gang.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Word {
+pub enum GangEvent {
     /// It waits for room.
     Waiting,
     /// It may be scheduled now.
     Scheduling,
-    /// It may be scheduled now although the fit check does not understand all that its pods ask
+    /// It may be scheduled now, although the fit check does not understand all that its pods ask
     /// for.
     NotUnderstood,
-    /// Pods below its minimum are in no PodGroup, as the pod webhook was not asked.
+    /// Pods below its minimum are in no PodGroup, because the pod webhook was not called.
     Ungrouped,
-    /// Its minimum is bound, so long after its Jobs were let to run.
+    /// Its minimum is bound, this long after its Jobs were started.
     Scheduled(SignedDuration),
     /// Its minimum was not bound in time.
     TimedOut,
-    /// PodGroups are not served any more: its Jobs are recreated.
+    /// PodGroups are no longer served: its Jobs are recreated.
     GroupLost,
 }
 
 impl Announcement {
-    /// What is told of it by an event of the JobSet: of which gang it is too, where that has
-    /// several.
+    /// The message for an event of the JobSet. It names the gang if the JobSet has several.
     #[must_use]
-    pub fn told(&self, jobset: &JobSet) -> String {
+    pub fn message_for(&self, jobset: &JobSet) -> String {
         let replicated_jobs = &jobset.spec.replicated_jobs;
         let mut names = replicated_jobs.iter().map(|job| gang_name(jobset, &job.name));
         if names.all(|name| name == self.gang) {
@@ -114,21 +113,21 @@ pub struct PodGroupRef {
     pub name: String,
     /// How its pods start.
     pub policy: GroupPolicy,
-    /// True if one that has this name and another policy is to be recreated. Else it is left as it
-    /// is.
+    /// True if an existing PodGroup of this name with another policy must be recreated. Else it is
+    /// left unchanged.
     pub exact: bool,
 }
 
 /// How the pods of a PodGroup start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GroupPolicy {
-    /// So many of them together. kube-scheduler counts those that have not ended.
+    /// This many of them together. kube-scheduler counts those that have not ended.
     Gang(u32),
     /// Each by itself.
     Basic,
 }
 
-impl Word {
+impl GangEvent {
     /// Reason and severity of the event.
     #[must_use]
     pub fn reason(&self) -> (&'static str, Severity) {

@@ -1,4 +1,4 @@
-//! Which nodes a pod may stand on at all: labels, affinity and taints, as kube-scheduler reads
+//! The nodes that a pod may run on at all: labels, affinity and taints, as kube-scheduler evaluates
 //! them.
 
 use std::collections::BTreeMap;
@@ -7,10 +7,11 @@ use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, Tain
 
 use super::{Needs, Node};
 
-/// The taint that stands for a cordoned node, for pods that tolerate it.
+/// The taint of a cordoned node, which pods may tolerate.
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 
-/// True if the node may take a pod with these needs, resources and exclusive placement apart.
+/// True if the node may take a pod with these needs, regardless of resources and exclusive
+/// placement.
 pub(super) fn is_eligible(needs: &Needs, node: &Node) -> bool {
     let selected = needs
         .node_selector
@@ -57,7 +58,7 @@ fn matches(term: &NodeSelectorTerm, labels: &BTreeMap<String, String>) -> bool {
     requirements.peek().is_some() && requirements.all(|requirement| holds(requirement, labels))
 }
 
-/// The node's name is found among the labels, so that fields are read like these.
+/// Fields are matched like labels: the node's name is among its labels.
 fn expressions(term: &NodeSelectorTerm) -> impl Iterator<Item = &NodeSelectorRequirement> {
     let labels = term.match_expressions.iter().flatten();
     labels.chain(term.match_fields.iter().flatten())

@@ -1,9 +1,10 @@
-//! Whether pods fit the nodes: free is what is allocatable less what is requested.
+//! The fit check of pods on nodes. Free resources are the allocatable ones minus the requested
+//! ones.
 //!
-//! kube-scheduler chooses the nodes, and it is not known beforehand which. So there are two
-//! answers. [`Fit::Surely`]: however it chooses, all pods fit. [`Fit::Perhaps`]: there is a way to
-//! place them all. The second is good enough where no other gang is on its way, for then the nodes
-//! are what they seem.
+//! kube-scheduler chooses the nodes, and its choice is not known in advance. So there are two
+//! answers. [`Fit::Surely`]: all pods fit, whichever nodes it chooses. [`Fit::Perhaps`]: there is a
+//! way to place them all. The second is enough if no other gang is starting, since then the free
+//! resources are exact.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -29,16 +30,16 @@ struct Slot<'a> {
     node: &'a Node,
     /// What is not requested by bound pods.
     unbound: Resources,
-    /// The same less what is reckoned to come here.
+    /// The same, minus pods that are expected here.
     free: Resources,
-    /// Kept for a gang that waits.
+    /// True if reserved for a waiting gang.
     closed: bool,
-    /// By priority, the oldest of the gangs that could use it and go before those of lower priority
-    /// that are as old or younger.
+    /// By priority, the creation time of the oldest gang that could use it. That gang goes before
+    /// those of lower priority that are as old or younger.
     first: BTreeMap<i32, Timestamp>,
-    /// True if the Jobs on the node count. They do not if it is reckoned as if it were empty.
+    /// True if the Jobs on the node count. False if the node is treated as empty.
     occupied: bool,
-    /// The Jobs that are reckoned to come here.
+    /// The Jobs that are expected here.
     jobs: Vec<&'a Exclusive>,
 }
 
@@ -57,7 +58,7 @@ impl QueuePosition {
     };
 }
 
-/// Some pods that all need the same.
+/// Pods with the same needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Demand<'a> {
     pub(super) needs: &'a Needs,
@@ -76,15 +77,15 @@ pub(super) enum Fit {
 /// Why pods do not fit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Shortfall {
-    /// Which of the groups, by index.
+    /// Index of the group.
     pub(super) group: usize,
-    /// How many of it fit.
+    /// How many of its pods fit.
     pub(super) fit: u32,
-    /// What the nodes lack that could take more; none: no node could.
+    /// The resource that eligible nodes lack; `None`: no node is eligible.
     pub(super) lacks: Option<String>,
 }
 
-/// What was reckoned to come to a slot.
+/// Pods that were placed on a slot.
 struct Placed<'a> {
     slot: usize,
     needs: &'a Needs,
@@ -123,7 +124,7 @@ impl<'a> Room<'a> {
         }
     }
 
-    /// How well all groups fit together, beside what is promised. It takes nothing.
+    /// How well all groups fit together, in addition to the promised pods. Reserves nothing.
     pub(super) fn fits(&mut self, groups: &[Demand<'a>]) -> Result<Fit, Shortfall> {
         if self.fits_surely(groups, &[]) {
             return Ok(Fit::Surely);
@@ -134,17 +135,17 @@ impl<'a> Room<'a> {
         result.map(|()| Fit::Perhaps)
     }
 
-    /// Reckons with pods that are not bound yet. Those that do not fit were let go too, and may
-    /// come to stand anywhere.
+    /// Accounts for released pods that are not bound yet. Pods that do not fit may be bound
+    /// anywhere too.
     pub(super) fn promise(&mut self, groups: &[Demand<'a>]) {
         for group in groups {
-            // As many as fit: `place` takes these even if it fails.
+            // `place` keeps the pods that fit even if it fails.
             let _ = self.place(std::slice::from_ref(group), &mut Vec::new());
             self.promised.push(*group);
         }
     }
 
-    /// Reckons with a pod where it stands.
+    /// Accounts for a pod on its node.
     pub(super) fn occupy(&mut self, pod: &Pod) {
         let name = pod.node.as_deref().unwrap_or_default();
         let slot = self.slots.binary_search_by_key(&name, |slot| slot.name);
@@ -154,8 +155,8 @@ impl<'a> Room<'a> {
         }
     }
 
-    /// Has a gang go before those of lower priority that are as old or younger, on all nodes that
-    /// could take one of its pods.
+    /// Gives a gang precedence over those of lower priority that are as old or younger, on all
+    /// nodes that could take one of its pods.
     pub(super) fn precede(&mut self, groups: &[Demand<'a>], place: QueuePosition) {
         for slot in &mut self.slots {
             if slot.could_take_any(groups) {
@@ -165,7 +166,7 @@ impl<'a> Room<'a> {
         }
     }
 
-    /// True if any of these pods could come to stand on a node where another gang goes before this
+    /// True if any of these pods could run on a node where another gang has precedence over this
     /// one.
     pub(super) fn is_preceded(&self, groups: &[Demand<'a>], place: QueuePosition) -> bool {
         let above = (Bound::Excluded(place.priority), Bound::Unbounded);
@@ -176,31 +177,31 @@ impl<'a> Room<'a> {
         slots.any(|slot| slot.could_take_any(groups))
     }
 
-    /// True if there is a node that could take pods of both.
+    /// True if some node could take pods of both.
     pub(super) fn shares_nodes(&self, some: &[Demand<'a>], others: &[Demand<'a>]) -> bool {
         let mut slots = self.slots.iter();
         slots.any(|slot| slot.could_take_any(some) && slot.could_take_any(others))
     }
 
-    /// Keeps all nodes that could take one of these pods.
+    /// Reserves all nodes that could take one of these pods.
     pub(super) fn close(&mut self, groups: &[Demand<'a>]) {
         for slot in self.slots.iter_mut().filter(|slot| !slot.closed) {
             slot.closed = slot.could_take_any(groups);
         }
     }
 
-    /// True if none of these pods can come to stand on a node that is kept.
+    /// True if none of these pods could run on a reserved node.
     pub(super) fn is_open_to(&self, groups: &[Demand<'a>]) -> bool {
         let mut closed = self.slots.iter().filter(|slot| slot.closed);
         !closed.any(|slot| slot.could_take_any(groups))
     }
 
-    /// True if all groups fit beside what is promised and beside others, however these and those
-    /// are placed.
+    /// True if all groups fit in addition to the promised pods and to `beside`, wherever all of
+    /// them are placed.
     ///
-    /// A pod takes the room of no more than so many others on its node: the largest ratio of what
-    /// both ask for, rounded up. What is left after all pods that can come between is left however
-    /// they are placed.
+    /// The number of pods whose room another pod takes on its node is at most the largest ratio of
+    /// their requests, rounded up. So the capacity minus this number for all other pods is left,
+    /// wherever they are placed.
     pub(super) fn fits_surely(&self, groups: &[Demand<'a>], beside: &[Demand<'a>]) -> bool {
         groups.iter().enumerate().all(|(index, group)| {
             let needs = group.needs;
@@ -224,7 +225,8 @@ impl<'a> Room<'a> {
         })
     }
 
-    /// Finds a place for all pods, tight nodes first. If that fails those that have one keep it.
+    /// Places all pods, nodes with the least room first. If that fails, the pods that were placed
+    /// stay placed.
     fn place(&mut self, groups: &[Demand<'a>], placed: &mut Vec<Placed<'a>>) -> Result<(), Shortfall> {
         for (index, group) in groups.iter().enumerate() {
             let candidates: Vec<usize> = match &group.needs.exclusive {
@@ -251,7 +253,7 @@ impl<'a> Room<'a> {
             .collect()
     }
 
-    /// Places what it can of a group; returns how many pods that are.
+    /// Places as many pods of a group as fit, and returns their number.
     fn fill(&mut self, group: &Demand<'a>, candidates: &[usize], placed: &mut Vec<Placed<'a>>) -> u32 {
         let requests = &group.needs.requests;
         let holds = |slot: &usize| {
@@ -281,7 +283,7 @@ impl<'a> Room<'a> {
     }
 
     fn give_back(&mut self, placed: Vec<Placed<'a>>) {
-        // The last first, as Jobs were added.
+        // In reverse order, since Jobs are popped.
         for Placed { slot, needs, count } in placed.into_iter().rev() {
             if let Some(slot) = self.slots.get_mut(slot) {
                 slot.free.take(&needs.requests, -i128::from(count));
@@ -292,7 +294,7 @@ impl<'a> Room<'a> {
         }
     }
 
-    /// What keeps most of the nodes from taking one more pod.
+    /// The resource that is short on most of the nodes.
     fn lacking(&self, needs: &Needs, candidates: &[usize]) -> Option<String> {
         let mut lacks: BTreeMap<&str, usize> = BTreeMap::new();
         let slots = candidates.iter().filter_map(|index| self.slots.get(*index));
@@ -311,11 +313,11 @@ impl<'a> Room<'a> {
 }
 
 impl Slot<'_> {
-    /// True if the node takes such a pod when it has nothing else to do.
+    /// True if the empty node could take such a pod.
     fn could_take(&self, needs: &Needs) -> bool {
         self.node.allocatable.holds(&needs.requests) > 0 && is_eligible(needs, self.node)
     }
-    /// True if it takes a pod of any of these then.
+    /// True if the empty node could take a pod of any of these.
     fn could_take_any(&self, groups: &[Demand<'_>]) -> bool {
         groups.iter().any(|group| self.could_take(group.needs))
     }

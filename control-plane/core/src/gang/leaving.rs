@@ -1,4 +1,4 @@
-//! Earlier pods that still hold their node, to explain what a gang waits for.
+//! Pods being deleted that still hold their node, to explain what a gang waits for.
 
 use std::collections::BTreeSet;
 
@@ -7,9 +7,9 @@ use lockstep_api::{JobSet, labels};
 
 use super::{Gang, Pod, message};
 use crate::jobset::children::{Children, label};
-use crate::jobset::gang_pod::{GangPod, Leaving};
+use crate::jobset::pod::{GangPod, Leaving};
 
-/// `None`: the pod is not on its way out, or holds no node.
+/// `None`: the pod is not being deleted, or holds no node.
 fn of(pod: &Pod) -> Option<Leaving> {
     let node = pod.node.clone().filter(|_| pod.deleting && !pod.is_terminal())?;
     Some(Leaving {
@@ -19,14 +19,14 @@ fn of(pod: &Pod) -> Option<Leaving> {
     })
 }
 
-/// What is said of the pods of a gang that are on their way out; `None`: none is.
+/// The message about pods of a gang that are being deleted; `None`: there are none.
 pub(super) fn of_gang(gang: &Gang) -> Option<String> {
     let pods = gang.parts.iter().flat_map(|part| &part.pods);
     message::leaving(pods.filter_map(|pod| of(pod)).collect())
 }
 
-/// What is said of pods that keep the gangs of a JobSet from starting: those that Jobs are not
-/// resumed beside, and those on nodes that are lost.
+/// The message about pods that keep the gangs of a JobSet from starting: those that must be gone
+/// before their Jobs are resumed, and those on lost nodes.
 pub(super) fn in_the_way(
     jobset: &JobSet,
     children: &Children<'_>,

@@ -1,5 +1,5 @@
-//! What the controller puts on the pods of a gang, by the template of their Job or, where the pods
-//! of a Job differ, by the pod webhook.
+//! The marks that the controller puts on the pods of a gang: in the template of their Job or, if
+//! the pods of a Job differ, in the pod webhook.
 //!
 //! | | pods below the minimum | optional workers |
 //! |---|---|---|
@@ -25,11 +25,13 @@ pub(crate) struct Marks {
     pod_group: Option<String>,
 }
 
-/// What starts the gangs of a JobSet, with or without PodGroups.
+/// The backend that starts the gangs of a JobSet. `pod_groups` is true if the cluster serves
+/// PodGroups.
 ///
-/// Pods of a Job that are partly below the minimum are told apart by their completion index. And
-/// pods that follow the leader of an exclusively placed Job are not created before it is scheduled,
-/// which kube-scheduler would wait for. Both are left to the gates.
+/// A PodGroup needs two things. If only some pods of a Job are below the minimum, the completion
+/// index must tell which. And no Job may be placed exclusively: its followers are created only
+/// after the leader is scheduled, while kube-scheduler would wait for all of them. In other cases
+/// gates start the gang.
 #[must_use]
 pub fn backend(jobset: &JobSet, gang: &Gang, pod_groups: bool) -> Backend {
     if !pod_groups || gang.backend() == GangBackend::Gates {
@@ -43,8 +45,8 @@ pub fn backend(jobset: &JobSet, gang: &Gang, pod_groups: bool) -> Backend {
     if can { Backend::PodGroup } else { Backend::Gates }
 }
 
-/// Why the gates start the gangs of a JobSet that asks for PodGroups; `None`: it does not, or it
-/// gets them.
+/// Why gates start the gangs of a JobSet that asks for PodGroups; `None`: it does not ask, or gets
+/// them.
 pub(crate) fn overruled(jobset: &JobSet, pod_groups: bool) -> Option<String> {
     let gang = jobset.spec.gang.as_ref()?;
     if gang.backend() != GangBackend::PodGroup || backend(jobset, gang, pod_groups) == Backend::PodGroup {
@@ -52,7 +54,7 @@ pub(crate) fn overruled(jobset: &JobSet, pod_groups: bool) -> Option<String> {
     }
     let mut jobs = jobset.spec.replicated_jobs.iter();
     let why = if !pod_groups {
-        "the API server does not serve scheduling.k8s.io/v1alpha2, or the control plane may not ask or has no webhooks"
+        "the API server does not serve scheduling.k8s.io/v1alpha2, or the control plane has no permission for it or no webhooks"
             .to_owned()
     } else if let Some(job) = jobs.find(|job| topology(jobset, job).is_some()) {
         format!(
@@ -60,10 +62,10 @@ pub(crate) fn overruled(jobset: &JobSet, pod_groups: bool) -> Option<String> {
             job.name
         )
     } else {
-        "pods have no completion index that tells which of them are optional workers".to_owned()
+        "pods have no completion index to tell which of them are optional workers".to_owned()
     };
     Some(format!(
-        "spec.gang.backend is PodGroup, and gates start the gang: {why}"
+        "spec.gang.backend is PodGroup, but gates start the gang: {why}"
     ))
 }
 
@@ -75,8 +77,8 @@ impl Marks {
         index: i32,
         pod_groups: bool,
     ) -> Option<Self> {
-        let wish = jobset.spec.gang.as_ref()?;
-        let minimums = wish.minimums(&jobset.spec.replicated_jobs);
+        let spec = jobset.spec.gang.as_ref()?;
+        let minimums = spec.minimums(&jobset.spec.replicated_jobs);
         let gang = gang_name(jobset, &replicated_job.name);
         let minimum = minimums.get(replicated_job.name.as_str()).copied().unwrap_or(0);
         let parallelism = replicated_job.parallelism();
@@ -86,7 +88,7 @@ impl Marks {
         let total: i32 = of_gang
             .filter_map(|job| minimums.get(job.name.as_str()))
             .fold(0, |sum, minimum| sum.saturating_add(*minimum));
-        let pod_group = (backend(jobset, wish, pod_groups) == Backend::PodGroup)
+        let pod_group = (backend(jobset, spec, pod_groups) == Backend::PodGroup)
             .then(|| naming::pod_group_name(jobset.name(), gang, jobset.restarts(), total, jobset.uid_str()));
         Some(Self {
             gang: gang.to_owned(),
@@ -100,12 +102,12 @@ impl Marks {
     pub(crate) fn put(marks: Option<&Self>, template: &mut PodTemplateSpec) {
         let meta = template.metadata.get_or_insert_default();
         let target = meta.annotations.get_or_insert_default();
-        // These are the controller's word, never a template's.
+        // The controller sets these, never a template.
         for key in KEYS {
             target.remove(key);
         }
         let Some(marks) = marks else { return };
-        // A pod can be in one group only, and that is the gang's.
+        // A pod can be in only one group, which must be the gang's.
         template.spec.get_or_insert_default().scheduling_group = None;
         let target = template.metadata.get_or_insert_default();
         let target = target.annotations.get_or_insert_default();
@@ -119,8 +121,8 @@ impl Marks {
         match &marks.pod_group {
             None => gate(spec),
             Some(name) if marks.minimum == marks.parallelism => group(spec, name),
-            // If the pods differ the webhook, which knows their index, opens the gate of those
-            // below the minimum: without it none is released by itself.
+            // If the pods differ, the webhook removes the gate of those below the minimum, since it
+            // knows their index. Without the webhook no pod starts by itself.
             Some(_) => gate(spec),
         }
     }
@@ -133,8 +135,8 @@ impl Marks {
             .chain(group.map(|name| (annotations::GANG_POD_GROUP, name)))
     }
 
-    /// True if a Job was made with other marks than it would be made with now. While it is
-    /// suspended it has no pods, and can be recreated.
+    /// True if a Job was created with other marks than it would get now. While it is suspended it
+    /// has no pods, and can be recreated.
     pub(crate) fn differ(
         jobset: &JobSet,
         replicated_job: &ReplicatedJob,
@@ -161,7 +163,7 @@ impl Marks {
     }
 }
 
-/// The annotations that are the controller's.
+/// The annotations that belong to the controller.
 const KEYS: [&str; 3] = [
     annotations::GANG,
     annotations::GANG_MINIMUM,
@@ -169,11 +171,11 @@ const KEYS: [&str; 3] = [
 ];
 
 /// A pod that is being created, with the marks that the template of its Job could not give it;
-/// `None`: nothing is to be added.
+/// `None`: no change.
 ///
-/// If the Job controller makes groups of its own (`WorkloadWithJob`, Kubernetes KEP-5547), it has
-/// put the pod into one by now, which would wait for the Job's optional workers too: the pod is
-/// taken out of it.
+/// If the Job controller creates its own groups (`WorkloadWithJob`, Kubernetes KEP-5547), the pod
+/// is already in one, which would wait for the Job's optional workers too. The pod is taken out of
+/// it.
 #[must_use]
 pub fn mutate(pod: &Pod) -> Option<Pod> {
     let annotation = |key: &str| pod.metadata.annotations.as_ref()?.get(key);
@@ -201,9 +203,9 @@ pub fn mutate(pod: &Pod) -> Option<Pod> {
     (changed != *pod).then_some(changed)
 }
 
-/// True if a gang that has begun is started by a PodGroup; one that has not is where PodGroups are
-/// `served`. Jobs that are made later go with those that run: a part of a gang would wait for ever
-/// for the other.
+/// True if a PodGroup starts the gang: for a running gang, if its Jobs have one; else if PodGroups
+/// are `served`. Jobs that are created later must match those that run, or each part of the gang
+/// would wait forever for the other.
 pub(crate) fn goes_by_pod_group(children: &Children<'_>, gang: &str, served: bool) -> bool {
     let runs = |job: &&&Job| !is_suspended(job) && job.metadata.deletion_timestamp.is_none();
     let of_gang = |job: &&Job| marks(job, annotations::GANG).is_some_and(|name| name == gang);
@@ -214,7 +216,7 @@ pub(crate) fn goes_by_pod_group(children: &Children<'_>, gang: &str, served: boo
     served
 }
 
-/// True if pods of the Job are started by a PodGroup.
+/// True if a PodGroup starts the pods of the Job.
 pub(super) fn has_pod_group(job: &Job) -> bool {
     marks(job, annotations::GANG_POD_GROUP).is_some()
 }

@@ -1,4 +1,4 @@
-//! From API objects to gangs.
+//! From API objects to gangs: which replicatedJobs form one, with which pods.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,19 +7,42 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
 use lockstep_api::{JobSet, ReplicatedJob, annotations, labels, naming};
 
-use super::{Exclusive, Gang, JobSetGangs, Needs, Part, Pod, gang_name};
+use super::{Exclusive, Gang, JobSetGangs, Needs, Part, Pod};
 use crate::jobset::children::{job_index, label};
-use crate::jobset::job_status::{completed_indexes, failed_indexes, has_condition};
+use crate::jobset::jobs::{completed_indexes, failed_indexes, has_condition};
 use crate::jobset::limits;
 use crate::jobset::placement::LONGEST_LABEL;
 use crate::jobset::status::is_suspended;
 
-/// The gangs of a JobSet, from its Jobs and the pods that carry its UID; `None`: it has none that
-/// are to be looked after, as it asks for none, is suspended, has finished, is being deleted or is
-/// larger than it may be.
+/// True if the replicatedJobs of a JobSet start in order, so that each is its own gang.
+#[must_use]
+pub fn dependent(jobset: &JobSet) -> bool {
+    jobset.executes_in_order().is_some()
+        || jobset.starts_in_order()
+        || jobset
+            .spec
+            .replicated_jobs
+            .iter()
+            .any(|job| !job.depends_on.is_empty())
+}
+
+/// Name of a replicatedJob's gang: its own name if replicatedJobs start in order, else that of the
+/// first replicatedJob.
+#[must_use]
+pub fn gang_name<'a>(jobset: &'a JobSet, replicated_job: &'a str) -> &'a str {
+    let first = jobset.spec.replicated_jobs.first();
+    match first {
+        Some(first) if !dependent(jobset) => &first.name,
+        _ => replicated_job,
+    }
+}
+
+/// The gangs of a JobSet, from its Jobs and the pods with its UID; `None`: it has none to manage,
+/// because it asks for none, is suspended, has finished, is being deleted, is managed by another
+/// controller or exceeds the limits.
 #[must_use]
 pub fn members(jobset: &JobSet, jobs: &[Arc<Job>], pods: &[Arc<Pod>]) -> Option<JobSetGangs> {
-    let wish = jobset.spec.gang.as_ref()?;
+    let spec = jobset.spec.gang.as_ref()?;
     let is_over = jobset.is_suspended() || jobset.is_finished() || jobset.is_deleting();
     if is_over || !jobset.is_managed_here() || limits::is_over(jobset) {
         return None;
@@ -30,7 +53,7 @@ pub fn members(jobset: &JobSet, jobs: &[Arc<Job>], pods: &[Arc<Pod>]) -> Option<
         .map(AsRef::as_ref)
         .filter(|job| is_of(job, jobset))
         .collect();
-    let minimums = wish.minimums(&jobset.spec.replicated_jobs);
+    let minimums = spec.minimums(&jobset.spec.replicated_jobs);
     let part = |replicated_job: &ReplicatedJob| {
         let name = replicated_job.name.as_str();
         let jobs: Vec<&Job> = current
@@ -48,13 +71,13 @@ pub fn members(jobset: &JobSet, jobs: &[Arc<Job>], pods: &[Arc<Pod>]) -> Option<
         part.pods = pods.cloned().collect();
         (part, jobs)
     };
-    let timeout = SignedDuration::from_secs(i64::from(wish.schedule_timeout_seconds()));
+    let timeout = SignedDuration::from_secs(i64::from(spec.schedule_timeout_seconds()));
     let mut gangs: Vec<Gang> = Vec::new();
     for replicated_job in &jobset.spec.replicated_jobs {
         let name = gang_name(jobset, &replicated_job.name);
         let (part, jobs) = part(replicated_job);
         let asked = started_at(&jobs);
-        // Jobs that have ended may have gone another way than those that were recreated since.
+        // Ended Jobs may have used another backend than those that were recreated since.
         let pod_group = jobs
             .iter()
             .filter(|job| !has_ended(job))
@@ -74,7 +97,7 @@ pub fn members(jobset: &JobSet, jobs: &[Arc<Job>], pods: &[Arc<Pod>]) -> Option<
         }
         gang.parts.push(part);
     }
-    // What starts first keeps its place in the queue from the moment that the JobSet is created.
+    // The gang that starts first has its place in the queue from the creation of the JobSet.
     let first = jobset.spec.replicated_jobs.first().map(|job| job.name.as_str());
     gangs.retain(|gang| gang.is_created || Some(gang.name.as_str()) == first);
     for gang in &mut gangs {
@@ -108,7 +131,7 @@ fn started_at(jobs: &[&Job]) -> Option<Timestamp> {
     started.map(|time| time.0).min()
 }
 
-/// True if some Jobs of the gang have not ended, and all of these are suspended.
+/// True if the gang has Jobs that have not ended, and all of them are suspended.
 fn is_stopped(jobset: &JobSet, current: &[&Job], gang: &Gang) -> bool {
     let ours = |job: &&&Job| {
         label(job, labels::REPLICATED_JOB_NAME).is_some_and(|name| gang_name(jobset, name) == gang.name)
@@ -150,7 +173,7 @@ pub(super) fn part(jobset: &JobSet, replicated_job: &ReplicatedJob, jobs: &[&Job
         let index = job_index(job)
             .and_then(|index| u32::try_from(index).ok())
             .unwrap_or(0);
-        // There are no seats for more: it may say that it is the JobSet's and be another's.
+        // There are no seats for such a Job. Its labels may be forged.
         if index >= replicas {
             continue;
         }
@@ -173,7 +196,7 @@ pub(super) fn part(jobset: &JobSet, replicated_job: &ReplicatedJob, jobs: &[&Job
     }
 }
 
-/// True if each pod of a Job has a completion index of its own for as long as the Job runs.
+/// True if each pod of a Job keeps its own completion index while the Job runs.
 pub(super) fn is_indexed(replicated_job: &ReplicatedJob) -> bool {
     let spec = replicated_job.template.spec.as_ref();
     let mode = spec.and_then(|spec| spec.completion_mode.as_deref());
@@ -182,7 +205,7 @@ pub(super) fn is_indexed(replicated_job: &ReplicatedJob) -> bool {
     indexed && completions == Some(replicated_job.parallelism())
 }
 
-/// True if a Job has no work any more for one of its seats.
+/// True if a Job has no work left for one of its seats.
 fn is_done(job: &Job, indexed: bool, seat: u32, parallelism: u32) -> bool {
     if indexed {
         let over = [completed_indexes(job), failed_indexes(job)];
@@ -195,8 +218,8 @@ fn is_done(job: &Job, indexed: bool, seat: u32, parallelism: u32) -> bool {
         .iter()
         .map(|range| range.end().saturating_sub(*range.start()).saturating_add(1))
         .fold(0, u32::saturating_add);
-    // The Job runs no more pods than it has work left, and makes none for a work queue from which a
-    // pod has succeeded.
+    // The Job controller runs at most as many pods as there is work left, and creates none for a
+    // work queue once a pod has succeeded.
     let left = match job.spec.as_ref().and_then(|spec| spec.completions) {
         Some(completions) => count(Some(completions))
             .saturating_sub(succeeded)
@@ -207,8 +230,8 @@ fn is_done(job: &Job, indexed: bool, seat: u32, parallelism: u32) -> bool {
     seat >= left.min(parallelism)
 }
 
-/// What pods made from the template need, by Job index. Jobs that are placed exclusively differ in
-/// nothing but their key.
+/// The needs of pods from the template, by Job index. Exclusively placed Jobs differ only in their
+/// key.
 fn needs(jobset: &JobSet, replicated_job: &ReplicatedJob) -> Vec<Arc<Needs>> {
     let template = replicated_job.template.spec.as_ref().map(|spec| &spec.template);
     let meta = template
@@ -235,7 +258,7 @@ fn needs(jobset: &JobSet, replicated_job: &ReplicatedJob) -> Vec<Arc<Needs>> {
     jobs.map(of_job).collect()
 }
 
-/// The node label whose values are the domains, where the Jobs of a replicatedJob are placed
+/// The node label whose values are the domains, if the Jobs of a replicatedJob are placed
 /// exclusively by affinity.
 pub(super) fn topology<'a>(jobset: &'a JobSet, replicated_job: &'a ReplicatedJob) -> Option<&'a str> {
     let own = replicated_job.template.metadata.as_ref();

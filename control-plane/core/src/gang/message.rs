@@ -1,12 +1,12 @@
-//! What people are told about gangs.
+//! Messages about gangs, for status, conditions and events.
 
 use jiff::SignedDuration;
 
 use super::fit::{Demand, Shortfall};
 use super::{Needs, Resources};
-use crate::jobset::gang_pod::Leaving;
+use crate::jobset::pod::Leaving;
 
-/// So many pods, in words.
+/// A number of pods, in words.
 pub(super) fn pods(count: impl TryInto<i64>) -> String {
     match count.try_into() {
         Ok(1) => "1 pod".to_owned(),
@@ -20,16 +20,14 @@ pub(super) fn uncreated(uncreated: usize, of: usize) -> String {
     format!("{uncreated} of {} {have} not been created", pods(of))
 }
 
-/// Of pods that hold their nodes still, by name; `None`: there are none.
+/// About pods that still hold their nodes; `None`: there are none.
 pub(super) fn leaving(mut pods: Vec<Leaving>) -> Option<String> {
     pods.sort();
     let Leaving { pod, node, is_lost } = pods.first()?;
     let lost = if *is_lost { ", which does not report" } else { "" };
-    // How many would be news with each pod that goes.
-    let more = if pods.len() > 1 { ", nor have others" } else { "" };
-    Some(format!(
-        "pod {pod} of before has not gone from node {node}{lost}{more}"
-    ))
+    // A number would change the message with each pod that goes.
+    let more = if pods.len() > 1 { "; others do too" } else { "" };
+    Some(format!("earlier pod {pod} still holds node {node}{lost}{more}"))
 }
 
 pub(super) fn behind() -> String {
@@ -37,16 +35,16 @@ pub(super) fn behind() -> String {
 }
 
 pub(super) fn ungrouped() -> String {
-    "pods below the minimum are behind a gate and in no PodGroup, as the pod webhook was not asked when they were created: delete them once it is"
+    "pods below the minimum have a gate and no PodGroup, because the pod webhook was not called when they were created: delete them once it is"
         .to_owned()
 }
 
 pub(super) fn fits() -> String {
-    "there is room by what the fit check understands: kube-scheduler is to bind the pods".to_owned()
+    "the pods fit as far as the fit check can tell: waits for kube-scheduler to bind them".to_owned()
 }
 
 pub(super) fn group_lost() -> String {
-    "PodGroups are not served any more: the Jobs are made anew, to be started by gates".to_owned()
+    "PodGroups are no longer served: the Jobs are recreated, and gates start them".to_owned()
 }
 
 pub(super) fn settling() -> String {
@@ -54,25 +52,20 @@ pub(super) fn settling() -> String {
 }
 
 pub(super) fn scheduling(minimum: i32, timeout: SignedDuration) -> String {
-    let are = if minimum == 1 { "is" } else { "are" };
-    format!(
-        "{} {are} being bound, within {} s",
-        pods(minimum),
-        timeout.as_secs()
-    )
+    format!("{} must be bound within {} s", pods(minimum), timeout.as_secs())
 }
 
-/// Of a gang of `all` pods.
+/// About a gang of `all` pods.
 pub(super) fn scheduled(minimum: usize, all: usize, took: SignedDuration) -> String {
     let took = took.as_secs();
     if all == 1 {
-        return format!("the pod is bound, {took} s after its Job was let to run");
+        return format!("the pod is bound, {took} s after its Job was started");
     }
     if minimum < all {
         let minimum = pods(minimum);
-        return format!("the minimum of {minimum} is bound, {took} s after the Jobs were let to run");
+        return format!("the minimum of {minimum} is bound, {took} s after the Jobs were started");
     }
-    format!("all {all} pods are bound, {took} s after their Jobs were let to run")
+    format!("all {all} pods are bound, {took} s after their Jobs were started")
 }
 
 pub(super) fn timed_out(bound: usize, minimum: usize, timeout: SignedDuration) -> String {
@@ -84,12 +77,12 @@ pub(super) fn timed_out(bound: usize, minimum: usize, timeout: SignedDuration) -
     )
 }
 
-/// Of a gang of `all` pods. Those above the minimum are given back too.
+/// About a gang of `all` pods. Those above the minimum are released too.
 pub(super) fn backing_off(timed_out: &str, minimum: usize, all: usize, wait: SignedDuration) -> String {
     let given_back = match all {
-        1 => "it is given back, and waits again".to_owned(),
-        all if minimum < all => format!("all {all} pods are given back, and wait again"),
-        _ => "they are given back, and wait again".to_owned(),
+        1 => "it is released, and the gang waits again".to_owned(),
+        all if minimum < all => format!("all {all} pods are released, and the gang waits again"),
+        _ => "they are released, and the gang waits again".to_owned(),
     };
     // The end of the wait is rounded up too.
     format!("{timed_out}: {given_back} in {} s", wait.as_secs() + 1)
@@ -120,12 +113,12 @@ pub(super) fn short(groups: &[Demand<'_>], shortfall: &Shortfall) -> String {
     )
 }
 
-/// What is said of a gang that the nodes could never take.
+/// About a gang that would not fit even if no JobSet ran.
 pub(super) fn never(groups: &[Demand<'_>], shortfall: &Shortfall) -> String {
     format!("{}, even if no JobSet ran", short(groups, shortfall))
 }
 
-/// Why the fit check cannot be relied on, if that is so.
+/// Why the fit check is not reliable; `None`: it is.
 pub(super) fn not_understood(groups: &[Demand<'_>]) -> Option<String> {
     let mut unknown: Vec<&str> = groups
         .iter()
@@ -135,7 +128,7 @@ pub(super) fn not_understood(groups: &[Demand<'_>]) -> Option<String> {
     unknown.dedup();
     (!unknown.is_empty()).then(|| {
         format!(
-            "whether the pods fit is not known, as they use {}: they are let to the scheduler in their turn",
+            "cannot tell if the pods fit, since they use {}: kube-scheduler gets them when it is their turn",
             unknown.join(", ")
         )
     })
@@ -150,7 +143,7 @@ fn requests(needs: &Needs) -> String {
     asked.join(", ")
 }
 
-/// An amount in thousandths, as people write it.
+/// An amount in thousandths, in Kubernetes' notation.
 fn shown(amount: i128) -> String {
     const UNITS: [(&str, u32); 3] = [("Ti", 4), ("Gi", 3), ("Mi", 2)];
     if amount % 1000 != 0 {

@@ -1,4 +1,4 @@
-//! What a pod needs of a node, and what it asks for beyond what is understood here.
+//! What a pod needs of a node, and which of its requirements the fit check does not understand.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,29 +16,28 @@ use crate::jobset::placement::LONGEST_LABEL;
 /// What a pod needs of a node. Pods of one template differ only in `exclusive`, and share the rest.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Needs {
-    /// What it asks for, and one of [`Resources::PODS`].
+    /// Its requests, and one of [`Resources::PODS`].
     pub requests: Arc<Resources>,
     /// Labels that the node must have.
     pub node_selector: Arc<BTreeMap<String, String>>,
     /// Required node affinity: one of these terms must match. None: any node will do.
     pub affinity: Option<Arc<Vec<NodeSelectorTerm>>>,
-    /// What it puts up with.
+    /// Its tolerations.
     pub tolerations: Arc<Vec<Toleration>>,
     /// Exclusive placement by affinity.
     pub exclusive: Option<Exclusive>,
-    /// What the fit check knows nothing about, such as `podAntiAffinity`.
+    /// Requirements that the fit check does not understand, such as `podAntiAffinity`.
     pub unknown: Vec<&'static str>,
 }
 
-/// Exclusive placement: all pods of a Job in one domain, where no other Job of the same priority
-/// is.
+/// Exclusive placement: all pods of a Job in one domain without other Jobs of the same priority.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Exclusive {
     /// The node label whose values are the domains.
     pub topology: String,
-    /// The Job, by [`labels::JOB_KEY`].
+    /// The Job, from the label [`labels::JOB_KEY`].
     pub job_key: String,
-    /// By [`labels::PRIORITY`], where the pod has been admitted.
+    /// From the label [`labels::PRIORITY`], if the pod has been admitted.
     pub priority: Option<String>,
 }
 
@@ -87,7 +86,7 @@ impl Needs {
 }
 
 impl Needs {
-    /// Bytes that its lists take, about; 0 if that is little.
+    /// Approximate size of its lists in bytes; 0 if it is small.
     #[must_use]
     pub fn bytes(&self) -> usize {
         let length = |text: &Option<String>| text.as_ref().map_or(0, String::len);
@@ -118,8 +117,8 @@ impl Needs {
         if bytes > LITTLE { bytes } else { 0 }
     }
 
-    /// The same without its lists, but for what it asks for of what every node has: it may go
-    /// anywhere, as far as is known here.
+    /// The same without its lists, except requests of resources that every node has. As far as is
+    /// known here it may run anywhere.
     #[must_use]
     pub fn in_short(&self) -> Self {
         let mut requests = Resources::default();
@@ -137,20 +136,19 @@ impl Needs {
     }
 }
 
-/// What an entry of a list takes beside its text, and the bytes of all together that count for
-/// nothing.
+/// Bytes of a list entry besides its text, and the total that counts as 0.
 const ENTRY: usize = 96;
 const LITTLE: usize = 4096;
 
-/// The most labels, tolerations, amounts of resources, and requirements and values of node
-/// affinity, that are reckoned with: each is looked at for each node, at each decision. A pod with
-/// more may go anywhere, as far as is known here.
+/// The most labels, tolerations, resource amounts, and requirements and values of node affinity
+/// that are considered: each is checked for each node in each decision. A pod with more may run
+/// anywhere, as far as is known here.
 const MOST: usize = 1024;
-/// The resources that are reckoned with of a pod that states more than [`MOST`] amounts.
+/// The resources that are considered for a pod with more than [`MOST`] amounts.
 const OF_ALL: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 
-/// True if required node affinity is more than is reckoned with. A value that is longer than a
-/// label counts as several: Kubernetes bounds none.
+/// True if required node affinity exceeds the limit. A value that is longer than a label counts as
+/// several, since Kubernetes does not limit values.
 fn is_long(required: &NodeSelector) -> bool {
     let terms = required.node_selector_terms.iter();
     let requirements =
@@ -162,7 +160,7 @@ fn is_long(required: &NodeSelector) -> bool {
     required.node_selector_terms.len() > MOST || parts.sum::<usize>() > MOST
 }
 
-/// True if a pod states more amounts of resources than are reckoned with.
+/// True if a pod has more resource amounts than the limit.
 fn asks_much(spec: &PodSpec) -> bool {
     let containers = spec
         .containers
@@ -175,8 +173,8 @@ fn asks_much(spec: &PodSpec) -> bool {
     stated.sum::<usize>() > MOST
 }
 
-/// True if the group that the pod is in is its gang's; `None`: it is in none. One of the Job
-/// controller's (`WorkloadWithJob`) waits for the optional workers too.
+/// True if the pod's group is that of its gang; `None`: it has no group. A group of the Job
+/// controller (`WorkloadWithJob`) would wait for the optional workers too.
 pub(super) fn in_group(meta: &ObjectMeta, spec: &PodSpec) -> Option<bool> {
     let group = spec.scheduling_group.as_ref()?.pod_group_name.as_ref()?;
     let annotations = meta.annotations.as_ref();
@@ -199,8 +197,7 @@ fn exclusive(meta: &ObjectMeta) -> Option<Exclusive> {
     })
 }
 
-/// Everything that keeps a node from taking a pod and that is not looked at here. What exclusive
-/// placement adds is.
+/// The requirements that are not checked here. What exclusive placement adds is checked.
 fn unknown(spec: &PodSpec, exclusive: bool) -> Vec<&'static str> {
     let mut found = Vec::new();
     let affinity = spec.affinity.as_ref();
@@ -257,10 +254,10 @@ fn unknown(spec: &PodSpec, exclusive: bool) -> Vec<&'static str> {
     found
 }
 
-/// What a pod asks of its node, as kube-scheduler reckons it: its regular containers and sidecars
-/// together, or the largest of its init containers with the sidecars before it, whichever is more;
-/// the pod's own statement goes before both (KEP-2837); and its overhead. Of one that [states
-/// much](asks_much) only the resources that every node has.
+/// A pod's resource requests, computed like kube-scheduler: the sum of its regular containers and
+/// sidecars, or the largest of its init containers plus the sidecars before it, whichever is
+/// higher. Requests of the pod itself override both (KEP-2837), and its overhead is added. For a
+/// pod with [too many amounts](asks_much), only the resources that every node has.
 #[must_use]
 pub(super) fn requests(spec: &PodSpec) -> Resources {
     let read = if asks_much(spec) { few } else { Resources::of };
@@ -272,7 +269,7 @@ pub(super) fn requests(spec: &PodSpec) -> Resources {
     let mut starting = Resources::default();
     for container in spec.init_containers.iter().flatten() {
         let mut own = of_container(container, read);
-        // It changes nothing, and there may be thousands.
+        // It adds nothing, and there may be thousands.
         if own.iter().next().is_none() {
             continue;
         }
@@ -298,7 +295,7 @@ pub(super) fn requests(spec: &PodSpec) -> Resources {
     running
 }
 
-/// Of quantities those of [`OF_ALL`].
+/// The quantities of [`OF_ALL`] only.
 fn few(quantities: &BTreeMap<String, Quantity>) -> Resources {
     let of_all = OF_ALL.iter().filter_map(|name| quantities.get_key_value(*name));
     Resources::of(
@@ -308,13 +305,13 @@ fn few(quantities: &BTreeMap<String, Quantity>) -> Resources {
     )
 }
 
-/// True if an init container runs for as long as the pod does.
+/// True if an init container runs as long as the pod.
 fn is_sidecar(container: &Container) -> bool {
     container.restart_policy.as_deref() == Some("Always")
 }
 
-/// What a container requests. If only a limit is stated the API server requests as much; a template
-/// may not have been there.
+/// A container's requests. The API server fills in a missing request from the limit, but a template
+/// may not have passed the API server.
 fn of_container(container: &Container, read: fn(&BTreeMap<String, Quantity>) -> Resources) -> Resources {
     let resources = container.resources.as_ref();
     let limits = resources.and_then(|resources| resources.limits.as_ref());

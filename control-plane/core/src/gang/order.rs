@@ -1,8 +1,8 @@
-//! The seats of a gang, and the order in which their pods go.
+//! The seats of a gang, and the order in which their pods are released.
 //!
-//! Each pod that a replicatedJob should have is a seat, counted by Job index, then completion
-//! index. The seats below the minimum come before all others. Among these, replicatedJobs of higher
-//! priority come first; if priorities are the same the seats of all replicatedJobs take turns.
+//! Each expected pod of a replicatedJob is a seat, numbered by Job index, then completion index.
+//! The seats below the minimum come before all others. In both parts, replicatedJobs of higher
+//! priority come first; at equal priority the seats of all replicatedJobs alternate.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -14,26 +14,26 @@ use super::{Gang, Needs, Part, Pod, PodPhase};
 /// One seat.
 #[derive(Clone, Debug)]
 pub(super) struct Seat<'a> {
-    /// Its replicatedJob, by its place in the gang.
+    /// Index of its replicatedJob in the gang.
     pub(super) part: usize,
-    /// Its place in the replicatedJob, from 0.
+    /// Its number in the replicatedJob, from 0.
     pub(super) rank: u32,
     /// True if it belongs to the minimum.
     pub(super) below: bool,
     /// True if its work is done.
     pub(super) done: bool,
-    /// The pod that holds it.
+    /// The pod on the seat.
     pub(super) pod: Option<&'a Pod>,
 }
 
 impl Seat<'_> {
-    /// True if it needs no room any more.
+    /// True if it no longer needs room.
     pub(super) fn is_bound(&self) -> bool {
         self.done || self.pod.is_some_and(|pod| pod.node.is_some())
     }
 }
 
-/// All seats of a gang in their order.
+/// All seats of a gang, in order.
 pub(super) fn seats(gang: &Gang) -> Vec<Seat<'_>> {
     let mut seats: Vec<Seat<'_>> = Vec::new();
     for (index, part) in gang.parts.iter().enumerate() {
@@ -48,13 +48,13 @@ pub(super) fn seats(gang: &Gang) -> Vec<Seat<'_>> {
 }
 
 impl Part {
-    /// What the pod of a seat needs by its template.
+    /// The needs of a seat's pod, from the template.
     pub(super) fn needs_of(&self, rank: u32) -> Option<&Arc<Needs>> {
         let job = rank.checked_div(self.parallelism)?;
         self.needs.get(usize::try_from(job).ok()?)
     }
 
-    /// The highest priority of its pods. All of them are looked at.
+    /// The highest priority of all its pods.
     pub(super) fn priority(&self) -> i32 {
         self.pods.iter().map(|pod| pod.priority).max().unwrap_or(0)
     }
@@ -90,7 +90,8 @@ fn of_part<'a>(index: usize, part: &'a Part, seats: &mut Vec<Seat<'a>>) {
         }
         return;
     }
-    // Any pod of the Job can hold any of its seats: one that has come farther holds an earlier one.
+    // Any pod of the Job can take any of its seats. A pod that has come further takes an earlier
+    // one.
     let pods = part.pods.iter().map(AsRef::as_ref);
     let mut pods: Vec<&Pod> = pods.filter(|pod| is_live(pod)).collect();
     pods.sort_by_key(|pod| (pod.node.is_none(), pod.gated, pod.index, pod.name.as_str()));
@@ -110,12 +111,12 @@ fn rank(part: &Part, job: u32, index: Option<u32>) -> Option<usize> {
     usize::try_from(rank).ok()
 }
 
-/// True if the pod can still do the work of its seat.
+/// True if the pod can still do the seat's work.
 fn is_live(pod: &Pod) -> bool {
     !pod.deleting && !pod.is_terminal()
 }
 
-/// True if the pod holds the seat rather than the other one.
+/// True if the pod takes the seat rather than the other one.
 fn is_better(pod: &Pod, than: Option<&Pod>) -> bool {
     is_live(pod) && than.is_none_or(|than| than.node.is_none() && pod.node.is_some())
 }

@@ -1,25 +1,25 @@
-//! The state of one gang, as it is durable and as it should be.
+//! The durable state of one gang, and the state that it should get.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use lockstep_api::{GangPhase, GangStatus};
 use lockstep_mutants::mutant;
 
-use super::{Announcement, Backend, Gang, JobSetGangs, Word, Write, message};
+use super::{Announcement, Backend, Gang, GangEvent, JobSetGangs, Write, message};
 
-/// The state of one gang while it is decided about.
+/// The state of one gang during a decision.
 pub(super) struct Progress<'a> {
     before: Option<&'a GangStatus>,
     after: GangStatus,
     backend: Backend,
     minimum: usize,
-    /// Pods of the gang, optional workers too.
+    /// All pods of the gang, including optional workers.
     pods: usize,
     announcements: Vec<Announcement>,
 }
 
 impl<'a> Progress<'a> {
-    /// Begins with what is durable. The state of an earlier restart attempt means nothing: the gang
+    /// Begins with the durable state. The state of an earlier restart attempt is ignored: the gang
     /// starts over.
     pub(super) fn new(
         jobset: &'a JobSetGangs,
@@ -36,8 +36,7 @@ impl<'a> Progress<'a> {
             ..GangStatus::default()
         });
         after.min_available = i32::try_from(minimum).unwrap_or(i32::MAX);
-        // A phase that this version does not know holds nothing back and lets nothing go: the gang
-        // waits again.
+        // An unknown phase holds nothing back and releases nothing: the gang waits again.
         if matches!(after.phase, GangPhase::Other(_)) {
             after.phase = GangPhase::Waiting;
         }
@@ -60,19 +59,19 @@ impl<'a> Progress<'a> {
         self.before.is_some_and(|before| before.phase == phase)
     }
 
-    /// True if anything is durable.
+    /// True if the gang has no durable state.
     pub(super) fn is_new(&self) -> bool {
         self.before.is_none()
     }
 
-    /// True if the minimum may be bound, by what is durable.
-    pub(super) fn was_let_go(&self) -> bool {
+    /// True if the minimum is released by the durable state.
+    pub(super) fn was_released(&self) -> bool {
         self.was(GangPhase::Scheduling) || self.was(GangPhase::Scheduled)
     }
 
-    /// The same, and it is to stay so.
-    pub(super) fn is_let_go(&self) -> bool {
-        let durable = self.was_let_go() || mutant!(LetGoUnwritten);
+    /// The same, and it is to stay released.
+    pub(super) fn is_released(&self) -> bool {
+        let durable = self.was_released() || mutant!(LetGoUnwritten);
         durable && matches!(self.after.phase, GangPhase::Scheduling | GangPhase::Scheduled)
     }
 
@@ -80,7 +79,7 @@ impl<'a> Progress<'a> {
         matches!(self.after.phase, GangPhase::Waiting | GangPhase::BackingOff)
     }
 
-    /// Since when it waits after a back-off; `None`: it has not backed off, or does not wait.
+    /// When it began to wait after a back-off; `None`: it has not backed off, or does not wait.
     pub(super) fn waits_since(&self) -> Option<Timestamp> {
         let waits = self.after.attempt > 0 && self.after.phase == GangPhase::Waiting;
         self.after.since.as_ref().filter(|_| waits).map(|since| since.0)
@@ -90,18 +89,18 @@ impl<'a> Progress<'a> {
         self.after.until.as_ref().map(|until| until.0)
     }
 
-    /// True if the phase has come to its end. One that states none has.
+    /// True if the time of the phase is over. A phase without an end time is over.
     pub(super) fn is_over(&self, now: Timestamp) -> bool {
         self.until().is_none_or(|until| until <= now)
     }
 
-    /// The minimum may be bound, and must be within the gang's time-out.
+    /// The minimum may be bound now, and must be bound within the gang's time-out.
     pub(super) fn schedule(&mut self, gang: &Gang, now: Timestamp) {
         self.after.attempt = self.after.attempt.saturating_add(1);
         let until = now.checked_add(gang.timeout).unwrap_or(Timestamp::MAX);
         let message = message::scheduling(self.after.min_available, gang.timeout);
         self.enter(GangPhase::Scheduling, Some(until), Some(message.clone()), now);
-        self.announce(Word::Scheduling, message);
+        self.announce(GangEvent::Scheduling, message);
     }
 
     /// The minimum is bound.
@@ -111,7 +110,7 @@ impl<'a> Progress<'a> {
             .max(SignedDuration::ZERO);
         self.enter(GangPhase::Scheduled, None, None, now);
         self.announce(
-            Word::Scheduled(took),
+            GangEvent::Scheduled(took),
             message::scheduled(self.minimum, self.pods, took),
         );
     }
@@ -122,16 +121,16 @@ impl<'a> Progress<'a> {
         let until = now.checked_add(wait).unwrap_or(Timestamp::MAX);
         let message = message::backing_off(&message, self.minimum, self.pods, wait);
         self.enter(GangPhase::BackingOff, Some(until), Some(message.clone()), now);
-        self.announce(Word::TimedOut, message);
+        self.announce(GangEvent::TimedOut, message);
     }
 
-    /// Nothing can start the gang as it is: its Jobs are to be recreated.
+    /// Its PodGroup can no longer start the gang: its Jobs must be recreated.
     pub(super) fn lose_group(&mut self, jobset: &JobSetGangs, now: Timestamp) {
         let wait = back_off(jobset, &self.after.name, self.after.attempt);
         let until = now.checked_add(wait).unwrap_or(Timestamp::MAX);
         let message = message::group_lost();
         self.enter(GangPhase::BackingOff, Some(until), Some(message.clone()), now);
-        self.announce(Word::GroupLost, message);
+        self.announce(GangEvent::GroupLost, message);
     }
 
     /// The back-off is over.
@@ -139,55 +138,55 @@ impl<'a> Progress<'a> {
         self.enter(GangPhase::Waiting, None, None, now);
     }
 
-    /// What a gang that waits waits for. It is told of once.
+    /// Sets what a waiting gang waits for. It is announced once.
     pub(super) fn lacks(&mut self, message: String) {
         let known = self.before.filter(|before| before.phase == GangPhase::Waiting);
         if known.is_none_or(|known| known.message.is_none()) {
-            self.announce(Word::Waiting, message.clone());
+            self.announce(GangEvent::Waiting, message.clone());
         }
         self.after.message = Some(message);
     }
 
-    /// What a gang that has backed off waits for. It is told of once.
+    /// Sets what a gang waits for after its back-off. Each message is announced once.
     pub(super) fn awaits(&mut self, message: String) {
         if self.after.message.as_ref() != Some(&message) {
-            self.announce(Word::Waiting, message.clone());
+            self.announce(GangEvent::Waiting, message.clone());
             self.after.message = Some(message);
         }
     }
 
-    /// Nothing is missing that is known here.
+    /// Nothing is known to be missing.
     pub(super) fn fits(&mut self) {
         if self.after.message.is_some() {
             self.after.message = Some(message::fits());
         }
     }
 
-    /// True if pods of the gang can never be bound as they are. It is told of each time that it
-    /// becomes so.
+    /// Records whether pods of the gang can never be bound as they are. It is announced each time
+    /// it becomes true.
     pub(super) fn ungrouped(&mut self, is_so: bool) {
         let message = Some(message::ungrouped());
         let was_so = self.after.message == message;
         if is_so && !was_so {
-            self.announce(Word::Ungrouped, message::ungrouped());
+            self.announce(GangEvent::Ungrouped, message::ungrouped());
             self.after.message = message;
         } else if was_so && !is_so {
             self.after.message = None;
         }
     }
 
-    pub(super) fn announce(&mut self, word: Word, message: String) {
+    pub(super) fn announce(&mut self, event: GangEvent, message: String) {
         self.announcements.push(Announcement {
             gang: self.after.name.clone(),
             backend: self.backend,
-            word,
+            event,
             message,
         });
     }
 
     fn enter(&mut self, phase: GangPhase, until: Option<Timestamp>, message: Option<String>, now: Timestamp) {
         self.after.phase = phase;
-        // The API keeps whole seconds: what ends later ends late, never early.
+        // The API stores whole seconds. Rounding up never ends a phase early.
         self.after.until = until.map(|until| Time(up_to_second(until)));
         self.after.since = Some(Time(now));
         self.after.message = message;
@@ -199,19 +198,19 @@ fn up_to_second(at: Timestamp) -> Timestamp {
     Timestamp::from_second(seconds).unwrap_or(at)
 }
 
-/// The new `status.gangs`, where it differs. States of gangs that are not looked at now stay, those
-/// of earlier restart attempts go.
+/// The new `status.gangs`, if it differs. States of gangs that are not part of this decision stay;
+/// those of earlier restart attempts are removed.
 pub(super) fn write<'p, 'a: 'p>(
     jobset: &JobSetGangs,
     all: impl Iterator<Item = &'p Progress<'a>> + Clone,
 ) -> Option<Write> {
-    let kept = jobset
+    let unchanged = jobset
         .status
         .iter()
         .filter(|status| status.restart_attempt == jobset.restarts)
         .filter(|status| !all.clone().any(|progress| progress.after.name == status.name));
     let after = all.clone().map(|progress| &progress.after);
-    let mut gangs: Vec<GangStatus> = kept.chain(after).cloned().collect();
+    let mut gangs: Vec<GangStatus> = unchanged.chain(after).cloned().collect();
     gangs.sort_by(|a, b| a.name.cmp(&b.name));
     let without_message = |gangs: &[GangStatus]| {
         let mut gangs = gangs.to_vec();
@@ -227,14 +226,14 @@ pub(super) fn write<'p, 'a: 'p>(
     })
 }
 
-/// The longest that a gang backs off, before it is spread.
+/// The longest back-off, before the spread.
 const LONGEST_BACK_OFF: SignedDuration = SignedDuration::from_secs(300);
-/// The shortest.
+/// The shortest back-off.
 const SHORTEST_BACK_OFF: SignedDuration = SignedDuration::from_secs(5);
 
-/// How long a gang backs off after so many attempts: twice as long each time, and half as long to
-/// one and a half times as long by a hash of the JobSet's UID, so that two gangs which were in each
-/// other's way are not again.
+/// How long a gang backs off after this many attempts. It doubles each time, and is multiplied by
+/// 0.5 to 1.5, by a hash of the JobSet's UID, so that two gangs that blocked each other do not do
+/// so again.
 fn back_off(jobset: &JobSetGangs, gang: &str, attempt: i32) -> SignedDuration {
     let doublings = u32::try_from(attempt.saturating_sub(1)).unwrap_or(0).min(16);
     let plain = SHORTEST_BACK_OFF
@@ -250,7 +249,7 @@ fn back_off(jobset: &JobSetGangs, gang: &str, attempt: i32) -> SignedDuration {
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });
-    // The lowest bits of this hash are poor.
+    // The lowest bits of this hash are weak.
     let thousandths = i64::try_from((hash >> 20) % 1000).unwrap_or(0);
     SignedDuration::from_millis(i64::try_from(plain.as_millis()).unwrap_or(0) * (500 + thousandths) / 1000)
 }

@@ -1,4 +1,4 @@
-//! Amounts of resources, and Kubernetes' way to write them.
+//! Amounts of resources.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use crate::common::quantity::quantity;
 pub struct Resources(BTreeMap<String, i128>);
 
 impl Resources {
-    /// The resource that each pod takes one of.
+    /// The resource of which each pod takes one.
     pub const PODS: &'static str = "pods";
 
-    /// Reads a list of quantities. What is malformed counts as nothing.
+    /// Reads a list of quantities. Malformed ones count as 0.
     #[must_use]
     pub fn of(quantities: &BTreeMap<String, Quantity>) -> Self {
         let amounts = quantities.iter();
@@ -49,7 +49,7 @@ impl Resources {
         }
     }
 
-    /// Takes other amounts away so many times; gives them back if that is negative.
+    /// Subtracts other amounts `times` times; adds them if that is negative.
     pub fn take(&mut self, other: &Self, times: i128) {
         for (name, amount) in &other.0 {
             let own = self.0.entry(name.clone()).or_default();
@@ -57,7 +57,7 @@ impl Resources {
         }
     }
 
-    /// How often the other amounts are in these.
+    /// How many times the other amounts fit into these.
     #[must_use]
     pub fn holds(&self, other: &Self) -> u32 {
         let asked = other.0.iter().filter(|(_, amount)| **amount > 0);
@@ -65,8 +65,8 @@ impl Resources {
         times.map_or(u32::MAX, |times| u32::try_from(times).unwrap_or(u32::MAX))
     }
 
-    /// How many pods that ask for the other amounts one that asks for these can keep from a node,
-    /// at most.
+    /// The most pods with the other amounts that one pod with these amounts can displace from a
+    /// node.
     #[must_use]
     pub fn displaces(&self, other: &Self) -> u64 {
         let asked = other.0.iter().filter(|(_, amount)| **amount > 0);
@@ -77,7 +77,7 @@ impl Resources {
         u64::try_from(times.max().unwrap_or(0)).unwrap_or(u64::MAX)
     }
 
-    /// Raises each amount to that of the other.
+    /// Raises each amount to at least the other one.
     pub fn raise(&mut self, other: &Self) {
         for (name, amount) in &other.0 {
             let own = self.0.entry(name.clone()).or_default();

@@ -1,40 +1,40 @@
-//! Which gangs wait, and what those behind them may do meanwhile.
+//! The waiting gangs, and which gangs behind them may start meanwhile.
 //!
-//! A gang passes those that wait before it if none of its pods can come to stand on a node that one
-//! of them could use. Else it passes when two things hold. No gang of higher priority that it would
-//! pass is as old or older. And the first that it would pass fits beside it, whichever nodes
-//! kube-scheduler chooses, once those have ended that are before that one in the queue. So the
-//! first one waits for none but those that run already, and each comes to be the first (EASY
-//! backfill, without knowing how long anything runs).
+//! A gang may pass the gangs that wait before it if none of its pods can run on a node that one of
+//! them could use. Otherwise it may pass under two conditions: no gang of higher priority that it
+//! would pass is as old or older; and the first gang that it would pass still fits beside it,
+//! whichever nodes kube-scheduler chooses, once all gangs before that one have ended. So the first
+//! gang waits only for gangs that already run, and every gang becomes the first in the end (EASY
+//! backfill without knowledge of run times).
 
 use std::collections::BTreeMap;
 
 use super::fit::{Demand, QueuePosition, Room};
 use super::{Node, Pod};
 
-/// The gangs that wait, as far as they concern those behind them, and the room that there is.
+/// The waiting gangs, as far as they concern those behind them, and the free room.
 pub(super) struct Queue<'a> {
     /// The nodes as they are.
     pub(super) room: Room<'a>,
     /// The nodes as they will be once all JobSets have ended.
     pub(super) empty: Room<'a>,
-    /// The nodes as they will be once those have ended that are before the first gang that waits.
+    /// The nodes as they will be once all gangs before the first waiting one have ended.
     later: Option<Room<'a>>,
-    /// What those need that wait, and that are the first to wait for the nodes that they could use.
+    /// The needs of waiting gangs that are the first to wait for the nodes that they could use.
     first: Vec<Vec<Demand<'a>>>,
 }
 
-/// What a gang has of the nodes.
+/// What a gang takes of the nodes.
 #[derive(Default)]
 pub(super) struct Held<'a> {
     /// Its pods that are bound and have not ended.
     pub(super) bound: Vec<&'a Pod>,
-    /// Those that may be bound at any time.
+    /// Its pods that may be bound at any time.
     pub(super) coming: Vec<Demand<'a>>,
 }
 
 impl<'a> Queue<'a> {
-    /// No gang waits yet.
+    /// A queue in which no gang waits yet.
     pub(super) fn new(nodes: &'a BTreeMap<String, Node>) -> Self {
         Self {
             room: Room::now(nodes),
@@ -44,19 +44,19 @@ impl<'a> Queue<'a> {
         }
     }
 
-    /// True if a gang of higher priority that is as old or older could use the same nodes, and is
-    /// not bound.
+    /// True if a gang of higher priority, as old or older and not bound yet, could use the same
+    /// nodes.
     pub(super) fn is_behind(&self, place: QueuePosition, groups: &[Demand<'a>]) -> bool {
         self.room.is_preceded(groups, place)
     }
 
-    /// Those behind, of lower priority and as old or younger, do not start on nodes that this one
-    /// could use.
+    /// Keeps gangs of lower priority that are as old or younger from starting on nodes that this
+    /// one could use.
     pub(super) fn goes_before(&mut self, place: QueuePosition, groups: &[Demand<'a>]) {
         self.room.precede(groups, place);
     }
 
-    /// True if a gang may start before those that wait.
+    /// True if a gang may start before the waiting ones.
     pub(super) fn may_pass(&self, place: QueuePosition, groups: &[Demand<'a>]) -> bool {
         if self.is_behind(place, groups) {
             return false;
@@ -79,8 +79,8 @@ impl<'a> Queue<'a> {
         }
     }
 
-    /// The gang waits, and those behind `place` do not pass it. `behind` is what those behind it
-    /// have.
+    /// The gang waits, and gangs behind `place` do not pass it. `behind` is what the gangs behind
+    /// it take of the nodes.
     pub(super) fn waits<'h>(
         &mut self,
         place: QueuePosition,

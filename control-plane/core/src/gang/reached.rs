@@ -1,5 +1,5 @@
-//! What a JobSet with gangs has reached, for the reconciler: when its minimum is ready, runs, and
-//! is done.
+//! The progress of a JobSet with gangs, for the reconciler: whether its minimum is ready, running
+//! or done.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,13 +14,13 @@ use super::marks::has_pod_group;
 use super::members::{is_indexed, part};
 use super::{gang_name, leaving, message};
 use crate::jobset::children::{Children, label};
-use crate::jobset::gang_pod::GangPod;
 use crate::jobset::plan::Severity;
+use crate::jobset::pod::GangPod;
 use crate::jobset::status::{Draft, NewCondition, is_suspended};
 
-/// The counts of the Jobs, where a replicatedJob is ready with as many pods as its minimum, and has
-/// succeeded once these have and every pod that ever started has ended. They are what other
-/// replicatedJobs and the success policy go by; the status shows the Jobs as they are.
+/// The counts of Jobs by which other replicatedJobs and the success policy go. A replicatedJob is
+/// ready with as many pods as its minimum, and has succeeded once these have and every pod that
+/// ever started has ended. The status shows the Jobs as they are.
 pub(crate) fn reached(
     jobset: &JobSet,
     children: &Children<'_>,
@@ -28,10 +28,10 @@ pub(crate) fn reached(
     counts: &[ReplicatedJobStatus],
 ) -> Vec<ReplicatedJobStatus> {
     let mut reached = counts.to_vec();
-    let Some(wish) = &jobset.spec.gang else {
+    let Some(spec) = &jobset.spec.gang else {
         return reached;
     };
-    let minimums = wish.minimums(&jobset.spec.replicated_jobs);
+    let minimums = spec.minimums(&jobset.spec.replicated_jobs);
     for counts in &mut reached {
         let Some(replicated_job) = jobset.replicated_job(&counts.name) else {
             continue;
@@ -77,9 +77,8 @@ fn has_succeeded(jobset: &JobSet, replicated_job: &ReplicatedJob, jobs: &[&Job],
     succeeded(jobs) >= minimum
 }
 
-/// True if work is left that no pod has ever begun, and the Job controller has counted all pods
-/// that have ended. A Job whose last pod has ended is complete a moment later, by the Job
-/// controller's word.
+/// True if there is work that no pod has ever begun, and the Job controller has counted all pods
+/// that have ended. It marks a Job as complete a moment after its last pod has ended.
 fn has_unstarted(active: &[&Job], replicated_job: &ReplicatedJob, pods: &[GangPod]) -> bool {
     let ours = |job: &&&Job| label(job, labels::REPLICATED_JOB_NAME) == Some(replicated_job.name.as_str());
     let mut left = false;
@@ -96,7 +95,7 @@ fn has_unstarted(active: &[&Job], replicated_job: &ReplicatedJob, pods: &[GangPo
     left
 }
 
-/// The pods of a Job of which this holds.
+/// The number of a Job's pods for which `holds` is true.
 fn count(pods: &[GangPod], job: &Job, holds: impl Fn(&GangPod) -> bool) -> i32 {
     let name = job.metadata.name.as_deref().unwrap_or_default();
     let counted = pods.iter().filter(|pod| pod.job == name && holds(pod)).count();
@@ -127,8 +126,8 @@ fn succeeded(jobs: &[&Job]) -> i32 {
     jobs.iter().map(of_job).fold(0, i32::saturating_add)
 }
 
-/// States whether as many pods run as the gangs of the JobSet need. What has not been created yet
-/// is not waited for. `overruled` is why gates start them where PodGroups are asked for.
+/// Reports whether as many pods run as the gangs of the JobSet need. ReplicatedJobs without Jobs do
+/// not count yet. `overruled` is why gates start the gangs although PodGroups are asked for.
 pub(crate) fn report(
     jobset: &JobSet,
     children: &Children<'_>,
@@ -136,14 +135,14 @@ pub(crate) fn report(
     overruled: Option<&str>,
     draft: &mut Draft<'_>,
 ) {
-    let Some(wish) = &jobset.spec.gang else {
-        // One that was taken away while the JobSet was suspended is not told of any more.
+    let Some(spec) = &jobset.spec.gang else {
+        // A gang that was removed while the JobSet was suspended is no longer reported.
         draft.status.gangs.clear();
-        let told = &mut draft.status.conditions;
-        told.retain(|condition| condition.type_ != conditions::MIN_AVAILABLE);
+        let all = &mut draft.status.conditions;
+        all.retain(|condition| condition.type_ != conditions::MIN_AVAILABLE);
         return;
     };
-    let minimums = wish.minimums(&jobset.spec.replicated_jobs);
+    let minimums = spec.minimums(&jobset.spec.replicated_jobs);
     let mut minimum: i32 = 0;
     let mut all_run = true;
     for replicated_job in &jobset.spec.replicated_jobs {
@@ -153,7 +152,7 @@ pub(crate) fn report(
         }
         let needed = minimums.get(replicated_job.name.as_str()).copied().unwrap_or(0);
         minimum = minimum.saturating_add(needed);
-        // The Job controller counts a pod that has succeeded a while after that.
+        // The Job controller counts a succeeded pod with some delay.
         let reached = jobs.iter().map(|job| {
             let counted = count(pods, job, |pod| pod.succeeded).max(succeeded(&[*job]));
             count(pods, job, |pod| pod.running).saturating_add(counted)
@@ -170,10 +169,11 @@ pub(crate) fn report(
         (
             true,
             reasons::GANG_SCHEDULED,
-            format!("the minimum of {} runs", message::pods(minimum)),
+            format!("the minimum of {} is running", message::pods(minimum)),
         )
     } else if timed_out {
-        let message = "the minimum of pods was not bound in time: they wait again after a while";
+        let message =
+            "the minimum number of pods was not bound in time: the gang waits and tries again later";
         (false, reasons::GANG_TIMEOUT, message.to_owned())
     } else {
         let ungrouped = message::ungrouped();
@@ -181,7 +181,7 @@ pub(crate) fn report(
         let is_stuck = current.any(|gang| {
             gang.restart_attempt == draft.status.restarts && gang.message.as_ref() == Some(&ungrouped)
         });
-        let waits = "the minimum of pods does not run yet";
+        let waits = "the minimum number of pods is not running yet";
         let in_the_way = leaving::in_the_way(jobset, children, pods, |name| {
             awaits_group(jobset, children, pods, draft, name)
         });
@@ -217,9 +217,9 @@ pub(crate) fn phase<'a>(
     Some(&gang.phase)
 }
 
-/// The gangs that were let go and of which nothing runs: the JobSet was suspended and resumed
+/// The gangs that were released and of which nothing runs: the JobSet was suspended and resumed
 /// before that could be written, or their replicatedJobs had no pods for a while. They start over,
-/// and their Jobs are made or resumed when that is durable.
+/// and their Jobs are created or resumed once that is durable.
 pub(crate) fn stopped(jobset: &JobSet, children: &Children<'_>, draft: &Draft<'_>) -> BTreeSet<String> {
     let mut suspended: BTreeMap<&str, bool> = BTreeMap::new();
     for job in &children.active {
@@ -237,12 +237,13 @@ pub(crate) fn stopped(jobset: &JobSet, children: &Children<'_>, draft: &Draft<'_
         Some(all) => *all,
         None => !others.contains(gang.name.as_str()),
     };
-    let was_let_go = |gang: &&GangStatus| matches!(gang.phase, GangPhase::Scheduling | GangPhase::Scheduled);
-    let gangs = draft.status.gangs.iter().filter(was_let_go);
+    let was_released =
+        |gang: &&GangStatus| matches!(gang.phase, GangPhase::Scheduling | GangPhase::Scheduled);
+    let gangs = draft.status.gangs.iter().filter(was_released);
     gangs.filter(is_stopped).map(|gang| gang.name.clone()).collect()
 }
 
-/// The gang of a Job that is to have pods.
+/// The gang of a Job; `None` if its replicatedJob has no pods.
 fn gang_of<'a>(jobset: &'a JobSet, job: &'a Job) -> Option<&'a str> {
     let name = label(job, labels::REPLICATED_JOB_NAME)?;
     let has_pods = jobset.replicated_job(name).is_some_and(|job| job.pods() > 0);
@@ -250,8 +251,8 @@ fn gang_of<'a>(jobset: &'a JobSet, job: &'a Job) -> Option<&'a str> {
 }
 
 /// True if the Jobs of a gang that starts over stay suspended until it waits: some of its pods have
-/// ended, so that its PodGroup is one of before and is discarded first, or some have not gone,
-/// which kube-scheduler would count.
+/// ended, so that its old PodGroup must be discarded first, or some still exist, which
+/// kube-scheduler would count.
 pub(crate) fn awaits_group(
     jobset: &JobSet,
     children: &Children<'_>,
@@ -282,8 +283,7 @@ mod tests {
     use super::*;
     use crate::common::testing::{Fate, ReplicatedJobBuild, child, jobset, replicated_job};
 
-    /// True if a Job of four, of which the Job controller has counted so many, has work that nobody
-    /// began.
+    /// The result for a Job of four completions, of which the Job controller has counted `counted`.
     fn unstarted(counted: i32, pods: &[GangPod]) -> bool {
         let four = replicated_job("a", 1).job_spec(|spec| spec.completions = Some(4));
         let mut job = child(&jobset([four.clone()]), "a", 0, Fate::Ready);

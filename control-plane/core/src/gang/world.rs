@@ -1,4 +1,4 @@
-//! What the gang controller sees of the cluster, and what it is to do.
+//! What the gang controller knows about the cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,14 +11,15 @@ use super::{Needs, Resources};
 
 /// All nodes and all gangs of a cluster.
 ///
-/// The states of gangs must be as new as the controller's own writes: room is given away once.
+/// The states of gangs must be at least as new as the controller's own writes, so that no room is
+/// given away twice.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct World {
     /// By name.
     pub nodes: BTreeMap<String, Node>,
     /// The JobSets that have gangs, run, and have not finished, in any order.
     pub jobsets: Vec<JobSetGangs>,
-    /// The API server serves no PodGroups: gangs that wait for theirs would wait for ever.
+    /// True if the API server serves no PodGroups: gangs that wait for theirs would wait forever.
     pub pod_groups_gone: bool,
 }
 
@@ -31,11 +32,11 @@ pub struct Node {
     pub taints: Vec<k8s::Taint>,
     /// True if it is cordoned.
     pub unschedulable: bool,
-    /// What pods can have.
+    /// The resources for pods.
     pub allocatable: Resources,
-    /// What the pods that are bound to it and have not ended ask for. See [`Node::take`].
+    /// The requests of the pods that are bound to it and have not ended. See [`Node::take`].
     pub requested: Resources,
-    /// The part of it that pods of no JobSet ask for: it is not expected to end.
+    /// The part requested by pods outside JobSets, which are not expected to end.
     pub lasting: Resources,
     /// The JobSets' Jobs that have such pods on it, by the labels [`labels::JOB_KEY`] and
     /// [`labels::PRIORITY`].
@@ -47,7 +48,7 @@ pub struct Node {
 pub struct Footprint {
     /// The node that the pod is bound to.
     pub node: String,
-    /// What it asks for.
+    /// Its requests.
     pub requests: Resources,
     /// The Job of a JobSet that it belongs to, as in [`Node::jobs`].
     pub job: Option<(String, Option<String>)>,
@@ -68,7 +69,7 @@ pub struct JobSetGangs {
     pub restarts: i32,
     /// Its `status.gangs`.
     pub status: Vec<GangStatus>,
-    /// The gangs whose Jobs have been made, and that which starts first.
+    /// The gangs whose Jobs have been created, and the one that starts first.
     pub gangs: Vec<Gang>,
 }
 
@@ -77,15 +78,15 @@ pub struct JobSetGangs {
 pub struct Gang {
     /// As in `status.gangs`.
     pub name: String,
-    /// Name of its PodGroup, where kube-scheduler starts it. No other JobSet, restart attempt or
-    /// minimum has the same.
+    /// Name of its PodGroup, if kube-scheduler starts it. It is unique to the JobSet, restart
+    /// attempt and minimum.
     pub pod_group: Option<String>,
-    /// How long the minimum may take to be bound once it may.
+    /// How long the minimum may take to be bound after its release.
     pub timeout: SignedDuration,
-    /// When its Jobs were let to run.
+    /// When its Jobs were started.
     pub asked: Option<Timestamp>,
-    /// True if any of its Jobs has been made and is to have pods. One of which none has keeps its
-    /// place in the queue, and has no state.
+    /// True if one of its Jobs that should have pods has been created. Before that the gang has a
+    /// place in the queue, but no state.
     pub is_created: bool,
     /// True if all its Jobs that have not ended are suspended.
     pub is_stopped: bool,
@@ -93,7 +94,7 @@ pub struct Gang {
     pub parts: Vec<Part>,
 }
 
-/// What starts a gang together.
+/// What starts the pods of a gang together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Backend {
     /// This controller, by scheduling gates on all pods.
@@ -108,19 +109,18 @@ pub enum Backend {
 pub struct Part {
     /// Name of the replicatedJob.
     pub name: String,
-    /// How many of its pods belong to the gang.
+    /// How many of its pods are below the minimum.
     pub minimum: u32,
     /// How many Jobs it has.
     pub replicas: u32,
     /// How many pods each of its Jobs runs at the same time.
     pub parallelism: u32,
-    /// True if a Job has as many pods as completion indexes, so that the index says which of its
-    /// pods one is.
+    /// True if a Job has as many pods as completion indexes, so that the index identifies a pod.
     pub indexed: bool,
-    /// Its seats whose work is done, counted by Job index, then completion index.
+    /// Its seats whose work is done, numbered by Job index, then completion index.
     pub done: BTreeSet<u32>,
-    /// What a pod made from its template needs, by Job index. Pods that have not been created yet
-    /// are reckoned by that.
+    /// The needs of a pod from its template, by Job index. They stand for pods that have not been
+    /// created yet.
     pub needs: Vec<Arc<Needs>>,
     /// Its pods of the present restart attempt, ended ones included, in any order.
     pub pods: Vec<Arc<Pod>>,
@@ -155,7 +155,7 @@ pub struct Pod {
     pub phase: PodPhase,
     /// True if it is being deleted.
     pub deleting: bool,
-    /// True if Kubernetes has marked it as not ready because its node does not report any more.
+    /// True if Kubernetes has marked it as not ready because its node no longer reports.
     pub node_lost: bool,
     /// `spec.priority`.
     pub priority: i32,
@@ -169,11 +169,11 @@ pub enum PodPhase {
     /// Not started.
     #[default]
     Pending,
-    /// Started, and not ended.
+    /// Started and not ended.
     Running,
-    /// Ended well.
+    /// Ended successfully.
     Succeeded,
-    /// Ended otherwise.
+    /// Ended unsuccessfully.
     Failed,
 }
 
@@ -189,11 +189,11 @@ impl Gang {
 }
 
 impl Node {
-    /// The key under which [`Node::labels`] has the node's name, for affinity by field. No label
-    /// can be called so.
+    /// The key of the node's name in [`Node::labels`], for affinity by field. No label can have
+    /// this key.
     pub const NAME: &'static str = "metadata.name";
 
-    /// Reads a node. Nothing is taken of it yet.
+    /// Reads a node. Its pods are not counted yet.
     #[must_use]
     pub fn of(node: &k8s::Node) -> Self {
         let spec = node.spec.as_ref();
@@ -215,7 +215,7 @@ impl Node {
         }
     }
 
-    /// Adds what a bound pod takes.
+    /// Counts a bound pod.
     pub fn take(&mut self, footprint: &Footprint) {
         self.requested.add(&footprint.requests);
         match &footprint.job {
@@ -228,7 +228,7 @@ impl Node {
 }
 
 impl Footprint {
-    /// What a pod takes of its node; `None`: nothing, as it is not bound or has ended.
+    /// What a pod takes of its node; `None`: nothing, because it is not bound or has ended.
     #[must_use]
     pub fn of(pod: &k8s::Pod) -> Option<Self> {
         let spec = pod.spec.as_ref()?;
@@ -273,7 +273,7 @@ impl Pod {
         })
     }
 
-    /// True if it has ended, well or not.
+    /// True if it has ended, successfully or not.
     #[must_use]
     pub fn is_terminal(&self) -> bool {
         matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed)

@@ -1,4 +1,4 @@
-//! The child Jobs of a JobSet, sorted by what has become of them.
+//! The child Jobs of a JobSet, sorted by their state.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,6 +7,7 @@ use k8s_openapi::api::batch::v1::{Job, JobCondition};
 use lockstep_api::{JobSet, KIND, labels};
 
 use crate::common::features::Features;
+use crate::jobset::jobs::{has_condition, true_condition};
 use crate::jobset::owner::{controller_of, is_controlled_by};
 
 /// The Jobs of a JobSet. Each is in exactly one of the lists, ordered by name.
@@ -18,11 +19,11 @@ pub(crate) struct Children<'a> {
     pub(crate) succeeded: Vec<&'a Job>,
     /// Of the present run.
     pub(crate) failed: Vec<&'a Job>,
-    /// Of an earlier run: to be deleted.
+    /// Of an earlier run; to be deleted.
     pub(crate) previous: Vec<&'a Job>,
-    /// How many Jobs the JobSet has, those counted nowhere else included.
+    /// How many Jobs the JobSet has, including those in none of the lists.
     pub(crate) owned: usize,
-    /// Names that are not free: of all of the above, and of Jobs that an earlier JobSet of the same
+    /// Names that are not free: those of its Jobs, and of Jobs that an earlier JobSet of the same
     /// name left behind, which the garbage collector is about to remove.
     pub(crate) taken: BTreeSet<&'a str>,
 }
@@ -65,7 +66,7 @@ impl<'a> Children<'a> {
 }
 
 /// True if the failure policy wants this Job recreated on its own. A Job without a readable attempt
-/// is left as it is.
+/// is left unchanged.
 fn is_behind(jobset: &JobSet, job: &Job) -> bool {
     let attempt = || {
         let target = jobset.job_restarts(label(job, labels::REPLICATED_JOB_NAME)?, job_index(job)?);
@@ -82,17 +83,6 @@ pub(crate) fn job_index(job: &Job) -> Option<usize> {
 
 fn is_left_behind(job: &Job, jobset: &str) -> bool {
     controller_of(&job.metadata).is_some_and(|owner| owner.kind == KIND && owner.name == jobset)
-}
-
-fn has_condition(job: &Job, type_: &str) -> bool {
-    true_condition(job, type_).is_some()
-}
-
-fn true_condition<'a>(job: &'a Job, type_: &str) -> Option<&'a JobCondition> {
-    let conditions = job.status.as_ref()?.conditions.as_ref()?;
-    conditions
-        .iter()
-        .find(|condition| condition.type_ == type_ && condition.status == "True")
 }
 
 /// The condition that says why the Job failed.

@@ -1,12 +1,12 @@
-//! Jobs that have completed stay so where their objects are removed: by their own
-//! `ttlSecondsAfterFinished`, or by anybody.
+//! Completed Jobs stay completed when their objects are removed, by their own
+//! `ttlSecondsAfterFinished` or by a user.
 //!
 //! Promises: once `status.completedJobs` names a Job, it counts as succeeded until the next restart
-//! attempt, whichever leader runs by then; what is recorded is as long as a JobSet may have Jobs
-//! ([`limits`](crate::jobset::limits)), in ranges.
+//! attempt, also across changes of the leader. The record is written in ranges, and is bounded by
+//! the number of Jobs that a JobSet may have ([`limits`](crate::jobset::limits)).
 //!
-//! A Job that is there counts as what it is. One that is recorded and is not there is seen as a Job
-//! of a few fields: what decides about Jobs need not know that it is gone.
+//! A Job that exists counts as what it is. A recorded Job that no longer exists is replaced by a
+//! stand-in with a few fields, so that code that decides about Jobs need not know that it is gone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use lockstep_api::{CompletedJobs, JobSet, JobSetStatus, ReplicatedJob, labels};
 
 use crate::jobset::children::{Children, job_index, label};
-use crate::jobset::job_status::{has_condition, indexes};
+use crate::jobset::jobs::{has_condition, indexes};
 use crate::jobset::limits;
 use crate::jobset::owner::{is_controlled_by, owner_reference};
 use crate::jobset::upstream_agent::AgentPod;
@@ -24,7 +24,7 @@ use crate::jobset::upstream_agent::AgentPod;
 #[cfg(test)]
 mod tests;
 
-/// One Job that has completed.
+/// A completed Job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CompletedJob {
     replicated_job: String,
@@ -32,12 +32,12 @@ pub struct CompletedJob {
     attempt: i32,
 }
 
-/// What a JobSet's status says of its present restart attempt.
+/// The completed Jobs of the present restart attempt, as a JobSet's status records them.
 #[derive(Debug, Default)]
 pub struct Recorded<'a>(BTreeMap<&'a str, BTreeSet<u32>>);
 
 impl CompletedJob {
-    /// What is to be remembered of a Job, if it has completed.
+    /// What to record of a Job; `None` if it has not completed.
     #[must_use]
     pub fn of(job: &Job) -> Option<Self> {
         if !has_condition(job, "Complete") {
@@ -50,11 +50,10 @@ impl CompletedJob {
         })
     }
 
-    /// True if it may yet have to be recorded in the status of its JobSet, which says what is
-    /// `recorded`.
+    /// True if it is missing in `recorded`, the record in its JobSet's status, or may be.
     #[must_use]
     pub fn is_unrecorded(&self, jobset: &JobSet, recorded: &Recorded<'_>) -> bool {
-        // The JobSet that is known may be older than the Job.
+        // The cached JobSet may be older than the Job.
         self.attempt > jobset.restarts()
             || self.attempt == jobset.restarts()
                 && jobset
@@ -63,7 +62,7 @@ impl CompletedJob {
                 && !recorded.has(&self.replicated_job, self.index)
     }
 
-    /// A Job that stands for it, if it is one of the present restart attempt.
+    /// A stand-in for it, if it belongs to the present restart attempt.
     #[must_use]
     pub fn stand_in(&self, jobset: &JobSet) -> Option<Job> {
         let replicated_job = jobset.replicated_job(&self.replicated_job)?;
@@ -72,7 +71,7 @@ impl CompletedJob {
 }
 
 impl<'a> Recorded<'a> {
-    /// Reads a JobSet's status. Of one that is larger than it may be nothing is read.
+    /// Reads a JobSet's status. Reads nothing of a JobSet that exceeds the limits.
     #[must_use]
     pub fn of(jobset: &'a JobSet) -> Self {
         let completed = jobset.status.iter().flat_map(|status| &status.completed_jobs);
@@ -92,11 +91,11 @@ impl<'a> Recorded<'a> {
     }
 }
 
-/// The Jobs of a JobSet, as they are, with those that have completed and are gone.
+/// The Jobs of a JobSet, with stand-ins for those that have completed and are gone.
 #[must_use]
 pub fn with_gone(jobset: &JobSet, mut jobs: Vec<Arc<Job>>) -> Vec<Arc<Job>> {
     let recorded = Recorded::of(jobset);
-    // As it nearly always is.
+    // The usual case.
     if recorded.0.is_empty() {
         return jobs;
     }
@@ -120,8 +119,7 @@ pub fn with_gone(jobset: &JobSet, mut jobs: Vec<Arc<Job>>) -> Vec<Arc<Job>> {
     jobs
 }
 
-/// The pods, as upstream's in-place restart controller looks at them, with those of Jobs that are
-/// gone.
+/// The pods as upstream's in-place restart controller sees them, with those of Jobs that are gone.
 pub(crate) fn with_pods_gone(children: &Children<'_>, pods: &[AgentPod]) -> Vec<AgentPod> {
     let gone = children.succeeded.iter().filter(|job| is_stand_in(job));
     let gone = gone.map(|job| job.spec.as_ref().and_then(|spec| spec.parallelism).unwrap_or(1));
@@ -134,9 +132,9 @@ pub(crate) fn with_pods_gone(children: &Children<'_>, pods: &[AgentPod]) -> Vec<
     pods.iter().cloned().chain(gone).collect()
 }
 
-/// What is to be recorded: what was, and what has succeeded since. `before` is the JobSet's status.
+/// The record to write: what `before`, the JobSet's status, has, and what has succeeded since.
 pub(crate) fn record(jobset: &JobSet, before: &JobSetStatus, children: &Children<'_>) -> Vec<CompletedJobs> {
-    // A JobSet that has ended stays as it is: nothing of it is made again.
+    // A finished JobSet stays as it is: its Jobs are not recreated.
     if limits::is_over(jobset) || jobset.is_finished() {
         return before.completed_jobs.clone();
     }
@@ -164,8 +162,8 @@ fn replicas(replicated_job: &ReplicatedJob) -> u32 {
     u32::try_from(replicated_job.replicas()).unwrap_or(0)
 }
 
-/// The indexes of Jobs that there should be, each once and in their order, whatever ranges anybody
-/// has written.
+/// The indexes below the number of replicas, each once and in ascending order, whatever ranges the
+/// text has.
 fn stated(text: &str, replicated_job: &ReplicatedJob) -> impl Iterator<Item = u32> + use<> {
     let end = replicas(replicated_job);
     let mut ranges = indexes(text);
@@ -198,12 +196,12 @@ fn in_ranges(indexes: &BTreeSet<u32>) -> String {
     texts.collect::<Vec<_>>().join(",")
 }
 
-/// What the API server has given a UID is a Job that is there.
+/// Only Jobs that exist in the API server have a UID.
 fn is_stand_in(job: &Job) -> bool {
     job.metadata.uid.is_none()
 }
 
-/// What is left of a Job that has completed and is gone.
+/// The stand-in for a completed Job that is gone.
 fn stand_in(jobset: &JobSet, replicated_job: &ReplicatedJob, index: u32) -> Job {
     let template = replicated_job.template.spec.as_ref();
     let parallelism = template.and_then(|spec| spec.parallelism);

@@ -1,8 +1,8 @@
-//! ElasticJobSet (KEP-463): Indexed Jobs that run follow a change of parallelism and completions in
+//! ElasticJobSet (KEP-463): running Indexed Jobs follow changes of parallelism and completions in
 //! the JobSet.
 //!
-//! JobSets of RayClusters are elastic whatever the feature gate says, and may have a replicatedJob
-//! without Jobs: a worker group that has no workers for now.
+//! JobSets of RayClusters are elastic whatever the feature gate says. They may have a replicatedJob
+//! without Jobs: a worker group without workers at the moment.
 
 use k8s_openapi::api::batch::v1::Job;
 use lockstep_api::{JobSet, labels, ray};
@@ -17,7 +17,7 @@ use crate::{
 #[cfg(test)]
 mod tests;
 
-/// True if the numbers of pods of a JobSet may change.
+/// True if the JobSet's numbers of pods may change.
 pub(crate) fn is_elastic(jobset: &JobSet, features: &Features) -> bool {
     features.elastic_jobset || is_of_ray_cluster(jobset)
 }
@@ -33,7 +33,7 @@ pub(crate) fn is_of_ray_cluster(jobset: &JobSet) -> bool {
     })
 }
 
-/// The Jobs that the JobSet of a RayCluster no longer has.
+/// The Jobs that the JobSet of a RayCluster no longer needs.
 pub(crate) fn surplus(jobset: &JobSet, children: &Children<'_>) -> Vec<JobRef> {
     let is_surplus = |job: &&&Job| {
         let replicated_job =
@@ -52,7 +52,7 @@ pub(crate) fn surplus(jobset: &JobSet, children: &Children<'_>) -> Vec<JobRef> {
 }
 
 /// The Jobs to scale. A replicatedJob whose parallelism and completions are not the same number is
-/// left alone.
+/// left unchanged.
 pub(crate) fn changes(jobset: &JobSet, children: &Children<'_>) -> Vec<JobChange> {
     let active = children.active.iter();
     active
@@ -66,7 +66,8 @@ pub(crate) fn changes(jobset: &JobSet, children: &Children<'_>) -> Vec<JobChange
         .collect()
 }
 
-/// The number of pods that a Job should have and has not.
+/// The number of pods that a Job should have; `None` if it has them already, or is not to be
+/// scaled.
 fn wanted(jobset: &JobSet, job: &Job) -> Option<i32> {
     let replicated_job = jobset.replicated_job(label(job, labels::REPLICATED_JOB_NAME)?)?;
     let template = replicated_job.template.spec.as_ref()?;

@@ -1,9 +1,9 @@
 //! `spec.executionPolicy` (KEP-672) as gates of the start-up graph.
 //!
-//! If `replicatedJobsStatus` is `Failed`, the failure of a replicatedJob is what the next one waits
-//! for: it is neither a matter of the failure policy, nor does it keep the JobSet from completing.
-//! Once one Job of it has succeeded, not all can fail any more: then the later replicatedJobs never
-//! run, and what still fails is a failure like any other.
+//! If `replicatedJobsStatus` is `Failed`, each replicatedJob waits for the one before it to fail.
+//! Such a failure does not trigger the failure policy, and does not keep the JobSet from
+//! completing. Once one of its Jobs has succeeded, not all can fail: then the later replicatedJobs
+//! never run, and further failures are handled like any other.
 
 use lockstep_api::{JobSet, ReplicatedJob, ReplicatedJobStatus, ReplicatedJobsStatus};
 
@@ -12,8 +12,8 @@ use crate::jobset::gate::{Gate, Milestone};
 #[cfg(test)]
 mod tests;
 
-/// What a replicatedJob waits for: all before it in the list. A status that this version does not
-/// know never lets it start; validation refuses it.
+/// What a replicatedJob waits for: all before it in the list. An unknown status never lets it
+/// start; validation refuses it.
 pub(crate) fn gates<'a>(jobset: &'a JobSet, replicated_job: &ReplicatedJob) -> Vec<Gate<'a>> {
     let Some(status) = jobset.executes_in_order() else {
         return Vec::new();

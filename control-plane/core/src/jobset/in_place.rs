@@ -1,23 +1,19 @@
-//! Whether and how the workers of a JobSet restart in place.
+//! The way in which the workers of a JobSet restart in place, if they do.
 //!
-//! A JobSet is one group with one kind, never a mixture: a single pod template that cannot be
-//! supervised makes the whole group Plain. A Plain group restarts by container where the kubelet
-//! starts its containers again whatever they exit with; else only its Jobs can be recreated.
+//! A JobSet is one group of one kind, never a mixture: a single pod template that cannot be
+//! supervised makes the whole group Plain. A Plain group restarts by container if the kubelet
+//! restarts its containers after every failure; else only its Jobs can be recreated.
 //!
-//! What it is stays as it was decided when its Jobs were made, and is decided again where all of
-//! them are: a control plane that is set up differently by then finds workers that run with agents,
-//! or without, and changes nothing about these.
+//! The kind is decided when the Jobs are created, and again when all of them are recreated. A
+//! control plane that is configured differently in between does not change running workers: they
+//! keep their agents, or go on without.
 
 use k8s_openapi::api::core::v1::{Container, PodSpec, PodTemplateSpec};
 use lockstep_api::{InPlaceKind, JobSet, ReplicatedJob, annotations::Supervise};
 
-mod changed;
-mod level;
 mod obstacle;
 pub(crate) mod template;
 
-pub use changed::Changed;
-pub use level::RestartLevel;
 pub use obstacle::Obstacle;
 pub use template::Agents;
 
@@ -29,14 +25,50 @@ mod tests;
 pub struct InPlaceMode {
     /// The kind, as stated in `status.inPlaceRestart`.
     pub kind: InPlaceKind,
-    /// For a Plain group: everything that keeps it from being supervised, as sentences.
+    /// For a Plain group: all reasons why it cannot be supervised, as sentences.
     pub reasons: Vec<String>,
-    /// The level that its restarts in place begin with. `None`: it has no restart coordinator.
+    /// The level at which its restarts in place begin. `None`: it has no restart coordinator.
     pub level: Option<RestartLevel>,
 }
 
-/// How a JobSet restarts in place. `None`: it does not. What its status states goes before the
-/// present setting.
+/// A way to restart all workers, from the cheapest to the most expensive. A restart that one level
+/// cannot finish moves on to a later one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RestartLevel {
+    /// The agents restart the worker processes.
+    #[default]
+    Process,
+    /// The containers are killed, and the kubelet restarts them.
+    Container,
+    /// A lost pod is replaced, and the workers of the others wait for it.
+    Pod,
+    /// The child Jobs are recreated.
+    Recreate,
+}
+
+impl RestartLevel {
+    /// The name used in status, events and metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Process => "Process",
+            Self::Container => "Container",
+            Self::Pod => "Pod",
+            Self::Recreate => "Recreate",
+        }
+    }
+
+    /// The level of this name, if there is one.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        [Self::Process, Self::Container, Self::Pod, Self::Recreate]
+            .into_iter()
+            .find(|level| level.as_str() == name)
+    }
+}
+
+/// How a JobSet restarts in place. `None`: it does not. Its status takes precedence over the
+/// present configuration.
 #[must_use]
 pub fn mode(jobset: &JobSet, agents: &Agents) -> Option<InPlaceMode> {
     let judged = mode_of_new_jobs(jobset, agents)?;
@@ -56,8 +88,8 @@ pub fn mode(jobset: &JobSet, agents: &Agents) -> Option<InPlaceMode> {
     })
 }
 
-/// Decides how a JobSet restarts in place whose Jobs are all to be made, for the first time or
-/// again. `None`: it does not.
+/// Decides how a JobSet restarts in place when all its Jobs are to be created or recreated. `None`:
+/// it does not.
 #[must_use]
 pub fn mode_of_new_jobs(jobset: &JobSet, agents: &Agents) -> Option<InPlaceMode> {
     if !jobset.in_place() {
@@ -71,9 +103,9 @@ pub fn mode_of_new_jobs(jobset: &JobSet, agents: &Agents) -> Option<InPlaceMode>
             level: None,
         });
     }
-    let wish = jobset.supervise().ok().flatten();
+    let supervise = jobset.supervise().ok().flatten();
     let mut reasons = Vec::new();
-    if wish == Some(Supervise::Nothing) {
+    if supervise == Some(Supervise::Nothing) {
         reasons.push("the JobSet is annotated lockstep.dev/supervise: none".to_owned());
     }
     let jobs = jobset.spec.replicated_jobs.iter();
@@ -83,26 +115,26 @@ pub fn mode_of_new_jobs(jobset: &JobSet, agents: &Agents) -> Option<InPlaceMode>
         let obstacles = Obstacle::all(pod);
         reasons.extend(obstacles.map(|obstacle| format!("replicatedJob {name} sets {obstacle}")));
         if let Agents::ByTemplate(_) = agents {
-            let workers = workers_in(wish.as_ref(), &pod.containers);
+            let workers = workers_in(supervise.as_ref(), &pod.containers);
             reasons.extend(workers.filter_map(|container| {
                 let obstacle = template::obstacle(container)?;
                 let container = &container.name;
                 Some(format!(
-                    "container {container} of replicatedJob {name} states {obstacle}"
+                    "container {container} of replicatedJob {name} has {obstacle}"
                 ))
             }));
         }
-        let workers = workers_in(wish.as_ref(), &pod.containers);
+        let workers = workers_in(supervise.as_ref(), &pod.containers);
         reasons.extend(workers.filter_map(|container| {
             let path = template::taken(container)?;
             let container = &container.name;
             Some(format!(
-                "container {container} of replicatedJob {name} mounts {path:?}, where the agent is to be"
+                "container {container} of replicatedJob {name} mounts {path:?}, where the agent is mounted"
             ))
         }));
-        if wish.is_none() {
+        if supervise.is_none() {
             reasons.extend(pod.containers.iter().filter_map(|container| {
-                let obstacle = obstacle(container)?;
+                let obstacle = obstacle::of_container(container)?;
                 let container = &container.name;
                 Some(format!(
                     "container {container} of replicatedJob {name} has a {obstacle}"
@@ -122,7 +154,7 @@ pub fn mode_of_new_jobs(jobset: &JobSet, agents: &Agents) -> Option<InPlaceMode>
     })
 }
 
-/// The level that restarts in place of a JobSet of this kind begin with.
+/// The level at which restarts in place of a JobSet of this kind begin.
 pub(crate) fn level(jobset: &JobSet, kind: &InPlaceKind) -> Option<RestartLevel> {
     match kind {
         InPlaceKind::Supervised => Some(RestartLevel::Process),
@@ -143,13 +175,13 @@ fn templates(jobset: &JobSet) -> impl Iterator<Item = (&str, &PodSpec)> {
     })
 }
 
-/// True if a pod does not tell which of the Job's workers it is. Unset means Indexed in a JobSet.
+/// True if pods of the Job have no completion index. Unset means Indexed in a JobSet.
 fn is_unindexed(job: &ReplicatedJob) -> bool {
     let spec = job.template.spec.as_ref();
     spec.and_then(|spec| spec.completion_mode.as_deref()) == Some("NonIndexed")
 }
 
-/// True if the kubelet starts each container again that is killed, and none that has succeeded.
+/// True if the kubelet restarts every container that is killed, and none that has succeeded.
 pub(crate) fn is_started_again(pod: &PodSpec) -> bool {
     const ON_FAILURE: &str = "OnFailure";
     let on_failure =
@@ -161,41 +193,22 @@ pub(crate) fn is_started_again(pod: &PodSpec) -> bool {
         })
 }
 
-/// What the kubelet does once per container start, and would not do again when only the process
-/// restarts; or what counts against a worker that waits at the barrier. Who lists the container in
-/// `lockstep.dev/supervise` accepts that.
-fn obstacle(container: &Container) -> Option<&'static str> {
-    if container.liveness_probe.is_some() {
-        Some("livenessProbe")
-    } else if container.startup_probe.is_some() {
-        Some("startupProbe")
-    } else if container
-        .lifecycle
-        .as_ref()
-        .is_some_and(|lifecycle| lifecycle.post_start.is_some())
-    {
-        Some("postStart hook")
-    } else {
-        None
-    }
-}
-
-/// The containers of a pod template that are workers: those of the regular ones that the JobSet
-/// lists, or all. A JobSet that refuses supervision has workers too.
+/// The containers of a pod template that are workers: the regular ones that the JobSet lists, or
+/// all regular ones. A JobSet that refuses supervision has workers too.
 #[must_use]
 pub fn workers<'t>(jobset: &JobSet, template: &'t PodTemplateSpec) -> Vec<&'t str> {
-    let wish = jobset.supervise().ok().flatten();
+    let supervise = jobset.supervise().ok().flatten();
     let pods = template.spec.iter();
-    pods.flat_map(|pod| workers_in(wish.as_ref(), &pod.containers))
+    pods.flat_map(|pod| workers_in(supervise.as_ref(), &pod.containers))
         .map(|container| container.name.as_str())
         .collect()
 }
 
 fn workers_in<'t>(
-    wish: Option<&Supervise>,
+    supervise: Option<&Supervise>,
     containers: &'t [Container],
 ) -> impl Iterator<Item = &'t Container> {
-    let is_worker = move |container: &&Container| match wish {
+    let is_worker = move |container: &&Container| match supervise {
         None | Some(Supervise::Nothing) => true,
         Some(Supervise::Containers(listed)) => listed.contains(&container.name),
     };
@@ -205,10 +218,9 @@ fn workers_in<'t>(
 /// True if the pod carries upstream's in-place restart agent (KEP-467): as its main container, or
 /// as a sidecar whose exit restarts all containers.
 ///
-/// The agent cannot do without the names of its JobSet and its pod, and says what it is there for:
-/// by the command that it runs, by its probe, by its exit code, or by its own rule that restarts
-/// all containers. Such a rule alone, or of another container, is the user's own, and tells of no
-/// agent.
+/// The agent needs the names of its JobSet and its pod. Its purpose shows in the command that it
+/// runs, its probe, its exit code, or its own rule that restarts all containers. Such a rule
+/// without the names, or on another container, is the user's own and no sign of the agent.
 fn brings_upstream_agent(pod: &PodSpec) -> bool {
     let containers = || pod.init_containers.iter().flatten().chain(&pod.containers);
     containers().any(|container| {
@@ -221,15 +233,15 @@ fn brings_upstream_agent(pod: &PodSpec) -> bool {
     })
 }
 
-/// True if it is told by a container's variable of this name that it is upstream's agent.
+/// True if upstream's agent is recognized by environment variables of this name.
 #[must_use]
-pub fn tells_of_upstream_agent(variable: &str) -> bool {
+pub fn identifies_upstream_agent(variable: &str) -> bool {
     UPSTREAM_IDENTITY.contains(&variable) || UPSTREAM_PURPOSE.contains(&variable)
 }
 
-/// Environment variables without which upstream's agent ends at once.
+/// Environment variables without which upstream's agent exits at once.
 const UPSTREAM_IDENTITY: [&str; 2] = ["JOBSET_NAME", "POD_NAME"];
-/// Environment variables of which upstream's agent needs none, and which say what it is there for.
+/// Optional environment variables of upstream's agent, which show its purpose.
 const UPSTREAM_PURPOSE: [&str; 4] = [
     "WORKER_COMMAND",
     "STARTUP_PROBE_PATH",

@@ -1,11 +1,12 @@
 //! How large one JobSet may be.
 //!
-//! A JobSet asks for Jobs and pods by numbers of a few bytes, and what they are expanded to takes
-//! kilobytes for each: a Job that is built, a worker that is expected, a seat of a gang. So they
-//! are bounded before anything is expanded: at admission, and again wherever something is expanded,
-//! since a JobSet may be older than the webhooks, or have come past them.
+//! A JobSet states its Jobs and pods as numbers of a few bytes, and each of them takes kilobytes
+//! when it is expanded: to a Job, to an expected worker, to a seat of a gang. So the numbers are
+//! checked at admission, and again before anything is expanded, since a JobSet may be older than
+//! the webhooks, or have bypassed them.
 //!
-//! All arithmetic saturates in 64 bits: no product of a tenant's numbers can become a small one.
+//! All arithmetic saturates in 64 bits: no product of a tenant's numbers can overflow to a small
+//! one.
 
 use lockstep_api::{JobSet, ReplicatedJob};
 
@@ -16,30 +17,29 @@ use crate::jobset::in_place;
 #[cfg(test)]
 mod tests;
 
-/// The most replicatedJobs of a JobSet. Each has a pod template of its own, and an object of
-/// Kubernetes has room for 1.5 MB: more than these are next to empty. If they start in order each
-/// waits for all before it, which makes half a million gates of a thousand.
+/// The most replicatedJobs of a JobSet. Each has its own pod template, and a Kubernetes object
+/// holds 1.5 MB, so that more of them would be nearly empty. If they start in order each waits for
+/// all before it: a thousand make half a million gates.
 pub const MOST_REPLICATED_JOBS: usize = 1_000;
 
 /// The most Jobs of a JobSet, over all of its replicatedJobs. A Job takes 5 kB and more in etcd and
-/// in the caches of whoever watches Jobs: so many fill 100 MB of the 2 to 8 GB that etcd has, for
-/// all of a cluster. It is four times the 5,000 nodes that Kubernetes is tested with, and more than
-/// the slices and racks of the largest clusters, for each of which a JobSet usually has one Job.
+/// in every cache of Jobs: this many fill 100 MB of the 2 to 8 GB that etcd has for a whole
+/// cluster. It is four times the 5,000 nodes that Kubernetes is tested with, and more than the
+/// slices or racks of the largest clusters, for each of which a JobSet usually has one Job.
 pub const MOST_JOBS: usize = 20_000;
 
 /// The most workers of a JobSet that run at the same time, over all of its replicatedJobs: its
-/// pods, and where it restarts in place their worker containers. An Indexed Job can have no more
-/// pods than that, and no cluster that Kubernetes is tested with has more than 150,000 pods of all
-/// kinds. The control plane takes 1.2 kB for each worker that it restarts in place, before that has
-/// a pod (`docs/scaling.md`).
+/// pods, or their worker containers if it restarts in place. An Indexed Job can have no more pods,
+/// and Kubernetes is tested with at most 150,000 pods in a cluster. The control plane takes 1.2 kB
+/// for each worker that it restarts in place, even before the worker has a pod (`docs/scaling.md`).
 pub const MOST_WORKERS: usize = 100_000;
 
-/// The most Jobs that are built in one look at a JobSet. The next look builds the next ones.
+/// The most Jobs that one reconciliation of a JobSet builds. The next one continues.
 pub const JOBS_AT_ONCE: usize = 500;
 
-/// The most bytes of Jobs, as they are sent, that are built in one look at a JobSet, unless one Job
-/// alone is longer: a template may take a megabyte, and 32 JobSets are looked at at the same time.
-/// So many bytes are [`JOBS_AT_ONCE`] Jobs of 8 kB.
+/// The most bytes of Jobs, as they are sent, that one reconciliation of a JobSet builds, unless a
+/// single Job is longer. A template may take a megabyte, and 32 JobSets are reconciled at the same
+/// time. This many bytes are [`JOBS_AT_ONCE`] Jobs of 8 kB.
 pub const BYTES_AT_ONCE: usize = 4 << 20;
 
 /// The most objects and elements that these Jobs have together: those of [`JOBS_AT_ONCE`] Jobs with
@@ -49,7 +49,7 @@ pub const EXTENT_AT_ONCE: Extent = Extent {
     elements: 64_000,
 };
 
-/// What a JobSet asks for. A number that is more than can be counted is the highest one.
+/// What a JobSet asks for. Numbers saturate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Size {
     /// Its replicatedJobs.
@@ -87,7 +87,7 @@ impl Size {
         }
     }
 
-    /// The higher one of each number.
+    /// The maximum of each number.
     fn or(self, other: Self) -> Self {
         Self {
             replicated_jobs: self.replicated_jobs.max(other.replicated_jobs),
@@ -113,7 +113,7 @@ impl Part {
         let spec = replicated_job.template.spec.as_ref();
         let parallelism = count(replicated_job.parallelism());
         let completions = spec.and_then(|spec| spec.completions).map_or(0, count);
-        // A group expects a worker for each completion.
+        // A group expects one worker for each completion.
         let (pods, field) = match in_place && completions > parallelism {
             true => (completions, ".template.spec.completions"),
             false => (parallelism, ".template.spec.parallelism"),
@@ -142,25 +142,25 @@ fn parts(jobset: &JobSet) -> impl Iterator<Item = Part> {
     all.map(move |job| Part::of(jobset, in_place, job))
 }
 
-/// A number of things; there are none of a negative one.
+/// A count; negative numbers count as 0.
 fn count(number: i32) -> u64 {
     u64::try_from(number).unwrap_or(0)
 }
 
-/// The field that makes a JobSet larger than it may be; `None`: it is not.
+/// The field that makes a JobSet exceed the limits, if one does.
 #[must_use]
 pub fn violation(jobset: &JobSet) -> Option<Violation> {
     above(jobset, Size::LARGEST)
 }
 
-/// The field by which a change makes a JobSet larger than it may be; `None`: it is not, or is no
+/// The field by which a change makes a JobSet exceed the limits; `None`: it does not, or is no
 /// larger than before.
 pub(crate) fn raised(old: &JobSet, new: &JobSet) -> Option<Violation> {
     above(new, Size::LARGEST)?;
     above(new, Size::LARGEST.or(Size::of(old)))
 }
 
-/// True if a JobSet is larger than it may be.
+/// True if a JobSet exceeds the limits.
 #[must_use]
 pub fn is_over(jobset: &JobSet) -> bool {
     violation(jobset).is_some()
@@ -173,7 +173,7 @@ fn above(jobset: &JobSet, most: Size) -> Option<Violation> {
         return Some(Violation::with_value(
             "spec.replicatedJobs",
             replicated_jobs,
-            format!("a JobSet may have {MOST_REPLICATED_JOBS} replicatedJobs at most"),
+            format!("a JobSet may have at most {MOST_REPLICATED_JOBS} replicatedJobs"),
         ));
     }
     let mut sum = Size {
@@ -187,11 +187,11 @@ fn above(jobset: &JobSet, most: Size) -> Option<Violation> {
         if sum.jobs > most.jobs {
             let (field, jobs) = (path(index, ".replicas"), part.jobs);
             let besides = besides(before.jobs);
-            let message = format!("a JobSet may have {MOST_JOBS} Jobs at most{besides}");
+            let message = format!("a JobSet may have at most {MOST_JOBS} Jobs{besides}");
             return Some(Violation::with_value(field, jobs, message));
         }
         if sum.workers > most.workers {
-            // Whichever number is the larger one.
+            // Name the larger of both numbers.
             let (field, value) = match part.jobs > part.pods {
                 true => (".replicas", part.jobs),
                 false => (part.field, part.pods),
@@ -201,7 +201,7 @@ fn above(jobset: &JobSet, most: Size) -> Option<Violation> {
                 containers => format!(" with {containers} worker containers"),
             };
             let message = format!(
-                "{} x {} pods{of_each} are {} workers, and a JobSet may have {MOST_WORKERS} at most{}",
+                "{} x {} pods{of_each} are {} workers, but a JobSet may have at most {MOST_WORKERS}{}",
                 part.jobs,
                 part.pods,
                 part.workers(),
@@ -213,10 +213,10 @@ fn above(jobset: &JobSet, most: Size) -> Option<Violation> {
     None
 }
 
-/// What the replicatedJobs before one have.
+/// What the replicatedJobs before this one have.
 fn besides(before: u64) -> String {
     match before {
         0 => String::new(),
-        before => format!("; those of the replicatedJobs before this one are {before}"),
+        before => format!("; the replicatedJobs before this one have {before}"),
     }
 }

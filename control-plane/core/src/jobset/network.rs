@@ -17,11 +17,11 @@ use crate::{
 #[cfg(test)]
 mod tests;
 
-/// The Service to create, if the JobSet wants one and none of its name is seen.
+/// The Service to create, if the JobSet wants one and none of that name is known.
 ///
-/// Upstream's Service has no labels. Ours carries the JobSet's name, so that it can be watched with
-/// the rest. A Service of that name without the label cannot be seen here; creating it fails with
-/// AlreadyExists, and that is well: Services are never adopted.
+/// Upstream's Service has no labels. Ours has the JobSet's name as a label, so that it is watched
+/// with the other objects. A Service of that name without the label is not seen here. Creating ours
+/// then fails with AlreadyExists, as it should: Services are never adopted.
 pub(crate) fn missing_service(observed: &Observed) -> Option<Service> {
     let jobset = &*observed.jobset;
     if !jobset.dns_hostnames() {
@@ -64,14 +64,14 @@ pub fn in_the_way_event(jobset: &JobSet, service: &Service) -> Option<Event> {
     })
 }
 
-/// What is to be told of a Service that has the name of the JobSet's and was not made for its pods:
-/// their host names cannot be resolved. A headless one without a selector is left to its owner, and
-/// so is one that may select some of them.
+/// The message about a Service that has the name of the JobSet's Service but was not made for its
+/// pods, so that their host names cannot be resolved. `None`: it serves them, or may. A headless
+/// Service without a selector is its owner's business, as is one that may select some of the pods.
 #[must_use]
 pub fn in_the_way(jobset: &JobSet, service: &Service) -> Option<String> {
     let name = jobset.subdomain();
     let owner = controller_of(&service.metadata);
-    // Its own, or one of its name's that is about to go.
+    // Its own, or that of an earlier JobSet of this name, which is about to be deleted.
     if owner.is_some_and(|owner| {
         owner.uid == jobset.uid_str() || owner.kind == KIND && owner.name == jobset.name()
     }) {
@@ -95,7 +95,7 @@ pub fn in_the_way(jobset: &JobSet, service: &Service) -> Option<String> {
         "does not select this JobSet's pods"
     };
     Some(format!(
-        "services {name:?} already exists: it {whose} and {why}, so their host names cannot be resolved; state another spec.network.subdomain"
+        "services {name:?} already exists: it {whose} and {why}, so the pods' host names cannot be resolved; set another spec.network.subdomain"
     ))
 }
 
@@ -105,7 +105,7 @@ fn may_have_label(jobset: &JobSet, (key, value): (&String, &String)) -> bool {
     if key == labels::JOBSET_NAME {
         return value == jobset.name();
     }
-    // The Job controller adds these two by names of before it had a domain, too.
+    // The Job controller also adds these two, under their old names without a domain.
     if ["job-name", "controller-uid"].contains(&key.as_str()) {
         return true;
     }

@@ -1,4 +1,4 @@
-//! What the control plane sees of one JobSet when it decides.
+//! What the control plane knows about one JobSet when it decides.
 
 use std::sync::Arc;
 
@@ -12,52 +12,51 @@ use lockstep_api::JobSet;
 use crate::common::features::Features;
 use crate::common::patterns::Patterns;
 use crate::jobset::completed;
-use crate::jobset::gang_pod::GangPod;
-use crate::jobset::in_place::{Agents, Changed};
+use crate::jobset::in_place::Agents;
+use crate::jobset::pod::{Changed, GangPod};
 use crate::jobset::upstream_agent::AgentPod;
 
-/// A JobSet, what stands around it, and the time.
+/// A JobSet, its related objects, and the time.
 ///
-/// `jobs`, `services` and `claims` are everything in the JobSet's namespace that carries its name
-/// in the label `jobset.sigs.k8s.io/jobset-name`, whatever their owner: names that others hold are
-/// not free.
+/// `jobs`, `services` and `claims` are all objects in the JobSet's namespace that have its name in
+/// the label `jobset.sigs.k8s.io/jobset-name`, whatever their owner: a name that another owner
+/// holds is not free.
 #[derive(Clone, Debug)]
 pub struct Observed {
     /// The JobSet itself.
     pub jobset: Arc<JobSet>,
-    /// Jobs that carry the JobSet's name. [`Observed::new`] sorts them by name, and adds those that
-    /// have completed and are gone.
+    /// Jobs with the JobSet's name as a label. [`Observed::new`] sorts them by name, and adds
+    /// stand-ins for those that have completed and are gone.
     pub jobs: Vec<Arc<Job>>,
-    /// Services that carry the JobSet's name.
+    /// Services with the JobSet's name as a label.
     pub services: Vec<Arc<Service>>,
-    /// Persistent volume claims that carry the JobSet's name.
+    /// Persistent volume claims with the JobSet's name as a label.
     pub claims: Vec<Arc<PersistentVolumeClaim>>,
-    /// The JobSet's pods, as far as upstream's in-place restart agents are concerned.
+    /// The JobSet's pods as upstream's in-place restart controller sees them.
     pub agent_pods: Vec<AgentPod>,
     /// Pods of the present restart attempt that cannot have agents, if the JobSet restarts in
     /// place.
     pub changed: Option<Changed>,
-    /// The JobSet's pods of the present restart attempt, where it has a gang.
+    /// The JobSet's pods of the present restart attempt, if it has a gang.
     pub gang_pods: Vec<GangPod>,
     /// True if the API server serves PodGroups (`scheduling.k8s.io/v1alpha2`).
     pub pod_groups: bool,
-    /// True if node daemons can be there at all. Without them only the kubelet and upstream's
-    /// agents restart anything in place.
+    /// True if node daemons are installed. Without them only the kubelet and upstream's agents
+    /// restart workers in place.
     pub has_daemons: bool,
-    /// True if one may be connected, or was: a daemon that restarts workers in place, and whose
-    /// restarts are counted.
+    /// True if a node daemon is connected, or was or may be: its in-place restarts are counted.
     pub is_attended: bool,
     /// How agents get into containers.
     pub agents: Agents,
-    /// What is switched on.
+    /// The enabled feature gates.
     pub features: Features,
-    /// The patterns of its failure policy, if they are compiled already.
+    /// The patterns of its failure policy, if they are already compiled.
     pub patterns: Option<Arc<Patterns>>,
-    /// The present.
+    /// The present time.
     pub now: Timestamp,
 }
 
-/// How the control plane was set up.
+/// How the control plane is configured.
 #[derive(Clone, Debug)]
 pub struct Setting {
     /// See [`Observed::features`].
@@ -69,7 +68,7 @@ pub struct Setting {
 }
 
 impl Observed {
-    /// Puts an observation together, in an order that does not depend on the caches it came from.
+    /// Builds an observation whose order does not depend on the caches that it comes from.
     #[must_use]
     pub fn new(
         jobset: Arc<JobSet>,

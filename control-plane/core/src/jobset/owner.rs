@@ -18,7 +18,7 @@ pub fn is_controlled_by(meta: &ObjectMeta, uid: &str) -> bool {
     controller_of(meta).is_some_and(|owner| owner.uid == uid)
 }
 
-/// The JobSet as the controlling owner of what it makes.
+/// The JobSet as the controlling owner of the objects that it creates.
 pub(crate) fn owner_reference(jobset: &JobSet) -> OwnerReference {
     OwnerReference {
         api_version: format!("{GROUP}/{VERSION}"),

@@ -1,17 +1,17 @@
 //! Exclusive placement: at most one Job in each topology domain (rack, node pool), and each Job in
 //! one domain.
 //!
-//! A Job's pod with completion index 0 leads: affinity brings it to a domain of its own. The other
-//! pods follow: each is refused until the leader is scheduled, and then selects the leader's
-//! domain. A follower that selects another domain, because the leader was replaced or the webhook
-//! was not there, is evicted, and its replacement is placed again.
+//! The pod of a Job with completion index 0 is its leader: affinity brings it to a domain of its
+//! own. The other pods are followers: each is refused until the leader is scheduled, and then
+//! selects the leader's domain. A follower that selects another domain, because the leader was
+//! replaced or the webhook was unavailable, is evicted, and its replacement is placed again.
 //!
 //! Promises:
 //! - Only pods that ask for it are touched, and not those that are placed by the node selector
 //!   strategy.
 //! - A follower that selects its leader's domain is never evicted, and nothing is evicted while the
 //!   leader's domain is unknown.
-//! - What is done to a pod twice is done once.
+//! - Changing a pod twice has the same effect as once.
 
 mod admission;
 mod eviction;
@@ -29,19 +29,19 @@ pub use eviction::{CONDITION, MESSAGE, Question, REASON, misplaced, question};
 #[cfg(test)]
 mod tests;
 
-/// Bytes of the longest name of a label: a domain, a slash and a name.
+/// The longest label key in bytes: a domain, a slash and a name.
 pub(crate) const LONGEST_LABEL: usize = 253 + 1 + 63;
 
-/// The part of a pod in its Job.
+/// The role of a pod in its Job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Completion index 0: chooses the domain.
     Leader,
-    /// Any other index: goes where the leader is.
+    /// Any other index: follows the leader to its domain.
     Follower,
 }
 
-/// What placement goes by in a pod that asks for exclusive placement.
+/// A pod that asks for exclusive placement, as far as placement is concerned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
     /// Name of the pod.
@@ -50,23 +50,23 @@ pub struct Member {
     pub uid: String,
     /// UID of the Job that controls it.
     pub job: Option<String>,
-    /// If others follow it.
+    /// Leader or follower.
     pub role: Role,
     /// The node label whose values are the domains.
     pub topology: String,
-    /// The domain that it selects.
+    /// The domain that its node selector names.
     pub selected: Option<String>,
     /// The node that it is bound to.
     pub node: Option<String>,
-    /// Neither being deleted nor in a terminal phase.
+    /// True if it is neither being deleted nor in a terminal phase.
     pub alive: bool,
-    /// True if it carries the condition that says why it is being evicted.
+    /// True if it has the condition that gives the reason of its eviction.
     pub marked: bool,
 }
 
 impl Member {
-    /// Reads a pod; `None`: exclusive placement is not its concern, or it names what can be no
-    /// label of a node.
+    /// Reads a pod; `None`: it does not ask for exclusive placement, or its topology key cannot be
+    /// a node label.
     #[must_use]
     pub fn of(pod: &Pod) -> Option<Self> {
         let topology = topology(pod).filter(|topology| topology.len() <= LONGEST_LABEL)?;
@@ -90,7 +90,7 @@ impl Member {
     }
 }
 
-/// If the pod leads its Job, or follows.
+/// The role of the pod in its Job.
 #[must_use]
 pub fn role(pod: &Pod) -> Role {
     match annotation(pod, labels::BATCH_JOB_COMPLETION_INDEX) {
@@ -99,7 +99,7 @@ pub fn role(pod: &Pod) -> Role {
     }
 }
 
-/// The node label whose values are the domains, where the pod asks for exclusive placement by
+/// The node label whose values are the domains, if the pod asks for exclusive placement by
 /// affinity.
 #[must_use]
 pub fn topology(pod: &Pod) -> Option<&str> {

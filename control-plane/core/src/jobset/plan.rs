@@ -1,5 +1,4 @@
-//! What is to be done about one JobSet: plain, comparable data in the order in which it is carried
-//! out.
+//! What to do for one JobSet: plain, comparable data in the order of execution.
 
 use jiff::SignedDuration;
 use k8s_openapi::api::{
@@ -10,14 +9,14 @@ use lockstep_api::{JobSetStatus, TerminalState};
 use std::collections::BTreeMap;
 
 /// The writes that bring the cluster closer to what a JobSet asks for. An empty plan means that
-/// nothing is to be done.
+/// there is nothing to do.
 ///
-/// The fields are carried out from top to bottom. A step that fails ends the plan there, with the
-/// status unwritten, so that the next look at the cluster decides again. Events are published only
-/// once the status is written.
+/// The fields are executed from top to bottom. A failed step ends the plan, and the status is not
+/// written, so that the next reconciliation decides again. Events are published only once the
+/// status is written.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
-    /// Jobs to delete, with all that belongs to them (foreground).
+    /// Jobs to delete, with their dependents (foreground).
     pub delete_jobs: Vec<JobRef>,
     /// The headless Service to create.
     pub create_service: Option<Box<Service>>,
@@ -27,19 +26,18 @@ pub struct Plan {
     pub create_jobs: Vec<Job>,
     /// Changes to running Jobs.
     pub change_jobs: Vec<JobChange>,
-    /// The JobSet's time is up: delete it (foreground).
+    /// True if the JobSet's TTL has expired: delete it (foreground).
     pub delete_jobset: bool,
     /// The whole status to write, if it differs from the present one.
     pub status: Option<Box<JobSetStatus>>,
-    /// Set where this status is the one that ends the JobSet: what the metrics count, once it is
-    /// written.
+    /// Set if this status finishes the JobSet. The metrics count it once it is written.
     pub finished: Option<TerminalState>,
     /// To publish once the status is written.
     pub events: Vec<Event>,
-    /// What is wrong with the JobSet although it can run, as long as it is: to publish if that has
-    /// not been done.
+    /// What is wrong with the JobSet although it can run. Every plan repeats it; it is published
+    /// once.
     pub complaints: Vec<Event>,
-    /// When to look again although nothing may have changed.
+    /// When to reconcile again even if nothing changes.
     pub requeue_after: Option<SignedDuration>,
 }
 
@@ -102,11 +100,11 @@ pub struct JobChange {
 /// What can change in a Job that exists.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change {
-    /// Stop its pods.
+    /// Stop the Job's pods.
     Suspend,
-    /// Start its pods, from an updated template.
+    /// Start the Job's pods, from an updated template.
     Resume(Box<Resume>),
-    /// Run this many pods, and count as many completions.
+    /// Run this many pods, and expect as many completions.
     Scale(i32),
 }
 
@@ -114,11 +112,11 @@ pub enum Change {
 /// (KEP-2926), merged with what the Job has.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Resume {
-    /// The resourceVersion of the Job that was merged with; a Job that has changed since refuses
-    /// it.
+    /// The resourceVersion of the Job that was merged. The write fails if the Job has changed
+    /// since.
     pub resource_version: Option<String>,
-    /// The Job has run before: `status.startTime` must be cleared first, or the template counts as
-    /// immutable.
+    /// True if the Job has run before: `status.startTime` must be cleared first, since the template
+    /// is immutable until then.
     pub clear_start_time: bool,
     /// Labels of the pod template.
     pub labels: BTreeMap<String, String>,
@@ -143,7 +141,7 @@ pub struct Event {
     pub message: String,
 }
 
-/// If an event asks for attention.
+/// The type of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
     /// For information.

@@ -1,4 +1,5 @@
-//! What is read of a pod. It is what the control plane keeps of each: there can be very many.
+//! What the control plane keeps of each pod, and what it derives from that for gangs and agents.
+//! There can be very many pods, so it is little.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +27,7 @@ pub struct PodSummary {
     pub recreation: Option<i32>,
     /// Name of its Job.
     pub job: Option<String>,
-    /// UID of its Job, which controls it: a pod that only bears the labels of one has none.
+    /// UID of the Job that controls it. A pod that only has the labels of a Job has none.
     pub job_uid: Option<String>,
     /// Its completion index.
     pub index: Option<u32>,
@@ -34,21 +35,21 @@ pub struct PodSummary {
     pub node: Option<String>,
     /// True if its containers run.
     pub running: bool,
-    /// True if Kubernetes has marked it as not ready because its node does not report any more.
+    /// True if Kubernetes has marked it as not ready because its node no longer reports.
     pub node_lost: bool,
     /// True if it is being deleted.
     pub deleting: bool,
     /// True if it belongs to a gang.
     pub in_gang: bool,
-    /// What keeps it from having agents, whatever its template says: a policy or a webhook may have
-    /// changed it.
+    /// What keeps it from having agents. It is read from the pod itself, since a policy or a
+    /// webhook may have changed it.
     pub obstacle: Option<Obstacle>,
-    /// What concerns upstream's in-place restart agent, and how it ended.
+    /// How it ended, and what concerns upstream's in-place restart agent.
     pub agent: AgentPod,
 }
 
 impl PodSummary {
-    /// Reads a pod. Numbers that cannot be read are missing.
+    /// Reads a pod. Malformed numbers are left out.
     #[must_use]
     pub fn of(pod: &Pod) -> Self {
         let labels = pod.metadata.labels.as_ref();
@@ -79,15 +80,94 @@ impl PodSummary {
         }
     }
 
-    /// True if the pod has ended, well or not.
+    /// True if the pod has ended, successfully or not.
     #[must_use]
     pub fn is_terminal(&self) -> bool {
         self.agent.failed || self.agent.succeeded
     }
 }
 
-/// The node controller turns `Ready` to False and changes nothing else; the kubelet gives a reason
-/// with it, and turns `ContainersReady` too.
+/// A pod of a JobSet with a gang, as far as the reconciler is concerned.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GangPod {
+    /// Name of its Job.
+    pub job: String,
+    /// True if it runs.
+    pub running: bool,
+    /// True if it is bound to a node and has not ended.
+    pub bound: bool,
+    /// True if it has succeeded.
+    pub succeeded: bool,
+    /// True if it has failed.
+    pub failed: bool,
+    /// Set while it is being deleted and still holds its node.
+    pub leaving: Option<Leaving>,
+}
+
+impl GangPod {
+    /// `None`: the pod belongs to no Job of this restart attempt.
+    #[must_use]
+    pub fn of(pod: &PodSummary, restart_attempt: i32) -> Option<Self> {
+        let job = pod.job.clone()?;
+        (pod.recreation == Some(restart_attempt)).then(|| Self {
+            job,
+            running: pod.running,
+            bound: pod.node.is_some() && !pod.is_terminal(),
+            succeeded: pod.agent.succeeded,
+            failed: pod.agent.failed,
+            leaving: Leaving::of_summary(pod),
+        })
+    }
+}
+
+/// A pod that is being deleted and is not gone yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Leaving {
+    /// Its name.
+    pub pod: String,
+    /// The node that it is bound to.
+    pub node: String,
+    /// True if that node no longer reports.
+    pub is_lost: bool,
+}
+
+impl Leaving {
+    /// `None`: the pod is not being deleted, or holds no node.
+    fn of_summary(pod: &PodSummary) -> Option<Self> {
+        let node = pod.node.clone().filter(|_| pod.deleting && !pod.is_terminal())?;
+        Some(Self {
+            pod: pod.name.clone(),
+            node,
+            is_lost: pod.node_lost,
+        })
+    }
+}
+
+/// Pods of a group that cannot have agents.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Changed {
+    /// The first Job, by name, that has one.
+    pub job: String,
+    /// What keeps them from having agents.
+    pub obstacle: Obstacle,
+}
+
+impl Changed {
+    /// Looks for them among the pods of a restart attempt; `None`: there are none.
+    pub fn among<'p>(pods: impl IntoIterator<Item = &'p PodSummary>, recreations: i32) -> Option<Self> {
+        let pods = pods.into_iter();
+        let pods = pods.filter(|pod| pod.recreation == Some(recreations) && pod.job_uid.is_some());
+        let changed = pods.filter_map(|pod| Some((pod.job.as_deref()?, pod.index, pod.obstacle.as_ref()?)));
+        let (job, _, obstacle) = changed.min_by_key(|(job, index, _)| (*job, *index))?;
+        Some(Self {
+            job: job.to_owned(),
+            obstacle: obstacle.clone(),
+        })
+    }
+}
+
+/// True if the node controller has marked the pod. It sets `Ready` to False and nothing else; the
+/// kubelet also gives a reason, and sets `ContainersReady`.
 pub(crate) fn node_lost(status: &PodStatus) -> bool {
     let condition = |type_: &str, status_: &str| {
         let conditions = status.conditions.iter().flatten();

@@ -1,6 +1,6 @@
-//! The template of a Job that is resumed: what an admission controller such as Kueue may have
-//! changed in the suspended JobSet, merged with what the Job has, which other controllers may have
-//! added to.
+//! The pod template of a Job that is resumed. It merges the suspended JobSet's template, which an
+//! admission controller such as Kueue may have changed, into the Job's own, to which other
+//! controllers may have added.
 
 use std::collections::BTreeMap;
 
@@ -26,10 +26,10 @@ pub(crate) fn merge(job: &Job, replicated_job: &ReplicatedJob) -> Resume {
         old.and_then(|t| t.spec.as_ref()),
         new.and_then(|t| t.spec.as_ref()),
     );
-    let mut wished = new_meta
+    let mut wanted = new_meta
         .and_then(|meta| meta.annotations.clone())
         .unwrap_or_default();
-    // The controller's own word stays as it was when the Job was made.
+    // The controller's own annotations stay as they were when the Job was created.
     let ours = [
         annotations::IN_PLACE,
         annotations::SUPERVISE,
@@ -38,7 +38,7 @@ pub(crate) fn merge(job: &Job, replicated_job: &ReplicatedJob) -> Resume {
         annotations::GANG_MINIMUM,
         annotations::GANG_POD_GROUP,
     ];
-    wished.retain(|key, _| !ours.contains(&key.as_str()));
+    wanted.retain(|key, _| !ours.contains(&key.as_str()));
     Resume {
         resource_version: job.metadata.resource_version.clone(),
         clear_start_time: job
@@ -49,7 +49,7 @@ pub(crate) fn merge(job: &Job, replicated_job: &ReplicatedJob) -> Resume {
             old_meta.and_then(|meta| meta.labels.as_ref()),
             new_meta.and_then(|meta| meta.labels.as_ref()),
         ),
-        annotations: merged(old_meta.and_then(|meta| meta.annotations.as_ref()), Some(&wished)),
+        annotations: merged(old_meta.and_then(|meta| meta.annotations.as_ref()), Some(&wanted)),
         node_selector: merged(
             old_pod.and_then(|pod| pod.node_selector.as_ref()),
             new_pod.and_then(|pod| pod.node_selector.as_ref()),

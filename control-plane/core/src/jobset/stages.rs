@@ -1,7 +1,8 @@
-//! The start-up graph as it stands: what each replicatedJob waits for, and how far its Jobs are.
+//! The state of the start-up graph: what each replicatedJob waits for, and how many of its Jobs are
+//! in which state.
 //!
 //! It is the graph of [`crate::jobset::startup`], by which the reconciler creates Jobs, with the
-//! counts of Jobs that the status shows.
+//! counts from the status.
 
 use lockstep_api::{JobSet, ReplicatedJobStatus};
 
@@ -17,8 +18,8 @@ mod tests;
 pub struct StageState<'a> {
     /// Its name.
     pub name: &'a str,
-    /// What must have come before its Jobs run: what it names, and where all are in order the one
-    /// before it.
+    /// What its Jobs wait for: the replicatedJobs that it names and, if a policy orders all, the
+    /// one before it.
     pub depends_on: Vec<Dependency<'a>>,
     /// How many Jobs it should have.
     pub expected: i32,
@@ -26,19 +27,19 @@ pub struct StageState<'a> {
     pub counts: ReplicatedJobStatus,
 }
 
-/// What must have come before the Jobs of a replicatedJob run.
+/// A replicatedJob that another one waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dependency<'a> {
     /// Name of the other replicatedJob.
     pub on: &'a str,
     /// What it must have reached.
     pub until: Milestone,
-    /// True if it has; if all are in order: it and all before it.
+    /// True if it has reached that. If a policy orders all: it and all before it.
     pub reached: bool,
 }
 
 impl StageState<'_> {
-    /// True if a Job of it has run since its Jobs were made last.
+    /// True if one of its Jobs has run in the present restart attempt.
     #[must_use]
     pub fn has_started(&self) -> bool {
         let counts = &self.counts;
@@ -64,8 +65,8 @@ pub fn stages(jobset: &JobSet) -> Vec<StageState<'_>> {
         .collect()
 }
 
-/// No replicatedJob waits for one that does not exist: validation refuses it. If a policy orders
-/// all of them the one before stands for all before, which would be many.
+/// Leaves out gates on replicatedJobs that do not exist, which validation refuses. If a policy
+/// orders all replicatedJobs, the one before stands for all earlier ones, which can be many.
 fn state<'a>(stage: &Stage<'a>, counts: &[ReplicatedJobStatus], all_before: &mut bool) -> StageState<'a> {
     let name = stage.replicated_job.name.as_str();
     let dependency = |gate: &Gate<'a>| {

@@ -1,14 +1,15 @@
-//! In which order the replicatedJobs of a JobSet start.
+//! The order in which the replicatedJobs of a JobSet start.
 //!
-//! Every kind of order is compiled into the same graph: each replicatedJob is a stage with gates,
-//! and its Jobs are created and resumed once all gates are open.
+//! Every kind of order is compiled into the same graph: each replicatedJob is a stage with
+//! [gates](crate::jobset::gate), and its Jobs are created and resumed once all gates are open.
 //!
-//! | asked for by | gates of a replicatedJob | while the JobSet is suspended |
-//! |---|---|---|
-//! | `dependsOn` (see [`crate::jobset::depends_on`]) | the replicatedJobs it names: ready or complete | hold |
-//! | `executionPolicy: InOrder` (see [`crate::jobset::execution_policy`]) | all earlier replicatedJobs: what the policy says | hold |
-//! | `startupPolicy: InOrder` | all earlier replicatedJobs: ready | do not hold, for the Jobs are created suspended |
-//! | neither | none | |
+//! - `dependsOn` waits for the replicatedJobs that it names, until they are ready or complete. Its
+//!   gates hold while the JobSet is suspended.
+//! - [`executionPolicy: InOrder`](crate::jobset::execution_policy) waits for all earlier
+//!   replicatedJobs, until they are what the policy says. Its gates hold while the JobSet is
+//!   suspended.
+//! - `startupPolicy: InOrder` waits for all earlier replicatedJobs, until they are ready. Its gates
+//!   do not hold while the JobSet is suspended, since the Jobs are created suspended.
 
 use lockstep_api::{
     JobSet, ReplicatedJob, ReplicatedJobStatus,
@@ -16,9 +17,8 @@ use lockstep_api::{
 };
 
 use crate::{
-    jobset::depends_on,
     jobset::execution_policy,
-    jobset::gate::{Gate, Milestone},
+    jobset::gate::{self, Gate, Milestone, has_reached},
     jobset::plan::Severity,
     jobset::status::{Draft, NewCondition},
 };
@@ -42,7 +42,7 @@ impl<'a> Graph<'a> {
         let all = &jobset.spec.replicated_jobs;
         let in_order = jobset.starts_in_order();
         let stages = all.iter().enumerate().map(|(index, replicated_job)| {
-            let mut gates = depends_on::gates(jobset, replicated_job);
+            let mut gates = gate::of_depends_on(jobset, replicated_job);
             gates.extend(execution_policy::gates(jobset, replicated_job));
             if in_order {
                 let earlier = all.iter().take(index);
@@ -77,29 +77,6 @@ impl Stage<'_> {
     }
 }
 
-impl Gate<'_> {
-    pub(crate) fn is_open(&self, counts: &[ReplicatedJobStatus]) -> bool {
-        self.on
-            .is_some_and(|replicated_job| has_reached(replicated_job, self.until, counts))
-    }
-}
-
-fn has_reached(replicated_job: &ReplicatedJob, milestone: Milestone, counts: &[ReplicatedJobStatus]) -> bool {
-    counts
-        .iter()
-        .find(|counts| counts.name == replicated_job.name)
-        .is_some_and(|counts| {
-            let ended = i64::from(counts.succeeded) + i64::from(counts.failed);
-            let reached = match milestone {
-                Milestone::Ready => i64::from(counts.ready) + ended,
-                Milestone::Complete => i64::from(counts.succeeded),
-                Milestone::Failed => i64::from(counts.failed),
-                Milestone::Active => i64::from(counts.active) + ended,
-            };
-            reached == i64::from(replicated_job.replicas())
-        })
-}
-
 /// True if `startupPolicy: InOrder` still has replicatedJobs to start.
 pub(crate) fn is_in_progress(jobset: &JobSet, counts: &[ReplicatedJobStatus]) -> bool {
     jobset.starts_in_order()
@@ -110,7 +87,7 @@ pub(crate) fn is_in_progress(jobset: &JobSet, counts: &[ReplicatedJobStatus]) ->
             .all(|job| has_reached(job, Milestone::Ready, counts))
 }
 
-/// States how far `startupPolicy: InOrder` has come.
+/// Reports the progress of `startupPolicy: InOrder` as a condition.
 pub(crate) fn report(jobset: &JobSet, counts: &[ReplicatedJobStatus], draft: &mut Draft<'_>) {
     if !jobset.starts_in_order() || jobset.is_suspended() {
         return;

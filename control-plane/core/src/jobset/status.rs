@@ -1,8 +1,8 @@
 //! The JobSet's status while a plan is being made: conditions, the counts per replicatedJob, and
-//! the events that tell of changes.
+//! the events that report changes.
 //!
-//! A [`Draft`] starts from the status as it is. What was changed is found at the end by comparison,
-//! so a decision that is taken again and changes nothing writes nothing.
+//! A [`Draft`] starts from the status as it is. At the end it is compared with that, so that a
+//! repeated decision which changes nothing writes nothing.
 
 use std::collections::BTreeMap;
 
@@ -27,10 +27,10 @@ use crate::{
 #[cfg(test)]
 mod tests;
 
-/// A status in the making.
+/// A status that is being built.
 pub(crate) struct Draft<'a> {
     before: &'a JobSetStatus,
-    /// The status to be.
+    /// The status to write.
     pub(crate) status: JobSetStatus,
     events: Vec<Event>,
     now: Timestamp,
@@ -55,12 +55,12 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// True if the JobSet has had no status of ours before.
+    /// True if this controller has not written a status of the JobSet before.
     pub(crate) fn is_first(&self) -> bool {
         self.before.replicated_jobs_status.is_empty()
     }
 
-    /// Adds an event that tells of the status change under way.
+    /// Adds an event about the status change.
     pub(crate) fn event(&mut self, severity: Severity, reason: &str, message: impl Into<String>) {
         self.events.push(Event {
             severity,
@@ -69,11 +69,11 @@ impl<'a> Draft<'a> {
         });
     }
 
-    /// Sets a condition, and tells of it where that changes anything.
+    /// Sets a condition, and adds an event if that changes anything.
     ///
-    /// A condition that is absent and false is not added, but for MinAvailable, which is there from
-    /// the beginning. A change of only the reason or message keeps the time of the last transition.
-    /// The two conditions of the startup policy exclude each other.
+    /// An absent condition is not added as false, except MinAvailable, which exists from the
+    /// beginning. A change of only the reason or message keeps the time of the last transition. The
+    /// two conditions of the startup policy exclude each other.
     pub(crate) fn set_condition(&mut self, new: &NewCondition<'_>) {
         let status = if new.status { "True" } else { "False" };
         let mut changed = false;
@@ -125,7 +125,7 @@ impl<'a> Draft<'a> {
         });
     }
 
-    /// Ends `RestartBlocked`, if it was ever set: the coordinator that sets it has gone.
+    /// Ends `RestartBlocked`, if it was ever set: the coordinator that sets it is gone.
     pub(crate) fn set_not_blocked(&mut self, reason: &str, message: &str) {
         self.set_condition(&NewCondition {
             severity: Severity::Normal,
@@ -164,7 +164,7 @@ impl<'a> Draft<'a> {
         self.status.terminal_state = Some(TerminalState::Completed);
     }
 
-    /// Puts what has changed into the plan.
+    /// Adds the changes to the plan.
     pub(crate) fn finish(self, plan: &mut Plan) {
         if self.status == *self.before {
             return;
@@ -197,8 +197,8 @@ pub(crate) fn finished_at(status: &JobSetStatus) -> Option<Timestamp> {
         .map(|condition| condition.last_transition_time.0)
 }
 
-/// Counts the Jobs of each replicatedJob, sorted by name from the last to the first. Restarts of
-/// single Jobs count on from the status of before; if the gate for them is off they are dropped, as
+/// Counts the Jobs of each replicatedJob, in descending order of names. Counts of single Jobs'
+/// restarts are carried over from the old status; if the feature gate is off they are dropped, as
 /// upstream does.
 pub(crate) fn replicated_jobs(
     jobset: &JobSet,
@@ -212,12 +212,12 @@ pub(crate) fn replicated_jobs(
         .iter()
         .map(|replicated_job| {
             let name = replicated_job.name.as_str();
-            let kept = before.and_then(|status| status.replicated_job(name));
+            let old = before.and_then(|status| status.replicated_job(name));
             let status = ReplicatedJobStatus {
                 name: name.to_owned(),
-                job_restarts: kept.map(|kept| kept.job_restarts.clone()).unwrap_or_default(),
-                job_restarts_count_towards_max: kept
-                    .map(|kept| kept.job_restarts_count_towards_max.clone())
+                job_restarts: old.map(|old| old.job_restarts.clone()).unwrap_or_default(),
+                job_restarts_count_towards_max: old
+                    .map(|old| old.job_restarts_count_towards_max.clone())
                     .unwrap_or_default(),
                 ..ReplicatedJobStatus::default()
             };

@@ -7,9 +7,9 @@ use crate::{jobset::execution_policy, jobset::jobs::total};
 #[cfg(test)]
 mod tests;
 
-/// True if enough of the Jobs that count have succeeded: all of them, or any one. Asked once some
-/// Job has. `reached` are the counts by which replicatedJobs have succeeded, `states` those of the
-/// Jobs as they are.
+/// True if enough of the Jobs that count have succeeded: all of them, or any one. Called once some
+/// Job has succeeded. `reached` counts a replicatedJob as succeeded once its gang minimum has;
+/// `states` counts the Jobs as they are.
 pub(crate) fn is_met(
     jobset: &JobSet,
     reached: &[ReplicatedJobStatus],

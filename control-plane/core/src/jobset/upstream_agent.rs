@@ -1,14 +1,14 @@
-//! Groups that bring upstream's in-place restart agent (KEP-467): the attempts that their pods
-//! report, and what follows from them.
+//! Groups whose pods bring upstream's in-place restart agent (KEP-467): the attempts that the pods
+//! report, and the decisions that follow.
 //!
-//! Each agent writes its attempt into an annotation of its pod. Once all pods of the set report the
+//! Each agent writes its attempt to an annotation of its pod. Once all pods of the set report the
 //! same, that becomes `status.currentInPlaceRestartAttempt`, and the agents lift their barriers. If
 //! they differ, `status.previousInPlaceRestartAttempt` becomes the highest minus one: the agents at
 //! or below it restart.
 //!
-//! Unlike upstream, pods of replicatedJobs that have not been created are not waited for, and pods
-//! that have succeeded stand at no barrier; so a set with an order of its own, or with workers that
-//! end early, is not held up for ever.
+//! Unlike upstream, this does not wait for pods of replicatedJobs that have not been created, nor
+//! for pods that have succeeded. So a JobSet with a start order, or with workers that end early, is
+//! not blocked forever.
 
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -19,21 +19,21 @@ use crate::jobset::jobs::total_pods;
 #[cfg(test)]
 mod tests;
 
-/// What upstream's in-place restart controller looks at in a pod (KEP-467).
+/// What upstream's in-place restart controller reads of a pod (KEP-467).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AgentPod {
-    /// The pod has failed; its replacement may be there already.
+    /// The pod has failed; its replacement may already exist.
     pub failed: bool,
     /// The pod has succeeded.
     pub succeeded: bool,
-    /// The attempt that the pod's agent reports, if it does.
+    /// The attempt that the pod's agent reports, if any.
     pub attempt: Option<i32>,
-    /// How often the container that restarted most has been restarted by the kubelet.
+    /// The highest restart count of its containers, by the kubelet.
     pub container_restarts: i32,
 }
 
 impl AgentPod {
-    /// What a pod shows. An attempt that is no number, or a negative one, counts as not reported.
+    /// Reads a pod. An attempt that is not a number, or is negative, counts as not reported.
     #[must_use]
     pub fn of(pod: &Pod) -> Self {
         let status = pod.status.as_ref();
@@ -54,7 +54,7 @@ impl AgentPod {
     }
 }
 
-/// The attempt that upstream's in-place restart agent has written on its pod.
+/// The attempt in the annotation that upstream's in-place restart agent writes.
 #[must_use]
 pub fn reported_attempt(pod: &ObjectMeta) -> Option<i32> {
     let attempt = pod
@@ -64,7 +64,7 @@ pub fn reported_attempt(pod: &ObjectMeta) -> Option<i32> {
     attempt.parse().ok().filter(|attempt| *attempt >= 0)
 }
 
-/// What the reports of the agents mean for the JobSet.
+/// What the agents' reports mean for the JobSet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Nothing new.
@@ -73,11 +73,11 @@ pub(crate) enum Verdict {
     GiveUp,
     /// All pods are at this attempt.
     Current(i32),
-    /// Pods at this attempt or below are to restart.
+    /// Pods at this attempt or below must restart.
     Previous(i32),
 }
 
-/// True if the pods are those of upstream's agents: one that reports an attempt is enough.
+/// True if the pods have upstream's agents: one that reports an attempt is enough.
 pub(crate) fn reports(pods: &[AgentPod]) -> bool {
     pods.iter().any(|pod| pod.attempt.is_some())
 }
@@ -88,7 +88,7 @@ pub(crate) fn restarted_too_often(jobset: &JobSet, pods: &[AgentPod]) -> bool {
     pods.iter().any(|pod| pod.container_restarts > most)
 }
 
-/// Decides what the reports mean. `created` tells which replicatedJobs have their Jobs.
+/// Decides what the reports mean. `created` is true for replicatedJobs whose Jobs exist.
 pub(crate) fn judge(
     jobset: &JobSet,
     status: &JobSetStatus,
@@ -99,7 +99,7 @@ pub(crate) fn judge(
     if restarted_too_often(jobset, pods) {
         return Verdict::GiveUp;
     }
-    // A failed pod is still there when its replacement is, and may keep its old attempt for ever.
+    // A failed pod still exists beside its replacement, and may keep its old attempt forever.
     let attempts: Vec<i32> = pods
         .iter()
         .filter(|pod| !pod.failed && !pod.succeeded)
@@ -125,7 +125,7 @@ pub(crate) fn judge(
     if highest == 0 {
         return Verdict::Wait;
     }
-    // Never back: the pod at the highest attempt may be gone for the moment.
+    // It never goes back: the pod at the highest attempt may be missing only for the moment.
     let previous = highest - 1;
     if status
         .previous_in_place_restart_attempt

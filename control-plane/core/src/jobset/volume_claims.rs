@@ -1,7 +1,6 @@
-//! `volumeClaimPolicies`: claims that the pods of a set share (KEP-572).
+//! `volumeClaimPolicies`: claims that the pods of a JobSet share (KEP-572).
 //!
-//! A claim is created when it is missing and never changed afterwards. One that exists already is
-//! used as it is.
+//! A missing claim is created, and never changed afterwards. An existing claim is used as it is.
 
 use std::collections::BTreeMap;
 
@@ -43,8 +42,8 @@ fn claim(
     let meta = template.metadata.as_ref();
     let mut of_jobset: BTreeMap<_, _> = meta.and_then(|meta| meta.labels.clone()).unwrap_or_default();
     of_jobset.insert(labels::JOBSET_NAME.to_owned(), jobset.name().to_owned());
-    // If no user has said that it may go, and no webhook has filled it in, it stays: as upstream
-    // has it, and the safe side.
+    // Without a stated or defaulted policy the claim stays: as upstream does it, and the safe
+    // choice.
     let owned = policy.retention_policy.is_some() && policy.when_deleted() == RetentionPolicy::Delete;
     PersistentVolumeClaim {
         metadata: ObjectMeta {
@@ -60,7 +59,7 @@ fn claim(
     }
 }
 
-/// Gives a pod the volumes that its containers mount by the name of a template.
+/// Adds the volumes of claims that the pod's containers mount by the name of a template.
 pub(crate) fn add_volumes(jobset: &JobSet, pod: &mut PodSpec) {
     let policies = jobset.spec.volume_claim_policies.iter();
     for template in policies.flat_map(|policy| &policy.templates) {

@@ -3,9 +3,10 @@
 use lockstep_api::{InPlaceKind, annotations};
 
 use crate::{
-    jobset::in_place::{self, Changed, InPlaceMode},
+    jobset::in_place::{self, InPlaceMode},
     jobset::observed::Observed,
     jobset::plan::{Event, Severity},
+    jobset::pod::Changed,
     jobset::status::Draft,
 };
 

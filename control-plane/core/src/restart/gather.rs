@@ -13,7 +13,7 @@ use super::{
 use crate::gang;
 use crate::jobset::elastic;
 use crate::jobset::in_place;
-use crate::jobset::job_status::{completed_indexes, failed_indexes, has_condition};
+use crate::jobset::jobs::{completed_indexes, failed_indexes, has_condition};
 use crate::jobset::limits;
 use crate::jobset::pod::PodSummary;
 use crate::ray::names as ray;

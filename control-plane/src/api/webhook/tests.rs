@@ -324,7 +324,7 @@ async fn what_does_nothing_is_told_of_and_passes() {
     let mut object = jobset(json!({"replicatedJobs": [worker()]}));
     object["metadata"]["annotations"] = json!({"lockstep.dev/restart-grase": "5s"});
     let created = ask(VALIDATE, "CREATE", &object, &Value::Null).await;
-    let warning = "metadata.annotations[lockstep.dev/restart-grase]: unknown annotation, did you mean lockstep.dev/restart-grace?";
+    let warning = "metadata.annotations[lockstep.dev/restart-grase]: unknown annotation: did you mean lockstep.dev/restart-grace?";
     assert_eq!(
         created,
         json!({"uid": "705ab4f5", "allowed": true, "warnings": [warning]})

@@ -7,7 +7,7 @@ use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use kube::runtime::reflector::ObjectRef;
 use lockstep_api::{GangStatus, JobSet, labels};
-use lockstep_core::gang::{Announcement, GroupPolicy, PodGroupRef, PodRef, Word, Write};
+use lockstep_core::gang::{Announcement, GangEvent, GroupPolicy, PodGroupRef, PodRef, Write};
 use lockstep_core::jobset::plan;
 use serde_json::{Value, json};
 use thiserror::Error;
@@ -170,15 +170,19 @@ impl Writer {
         let Announcement {
             gang,
             backend,
-            word,
+            event,
             message,
         } = announcement;
-        match word {
-            Word::Scheduled(took) => self.gangs.bound((*took).try_into().unwrap_or_default()),
-            Word::TimedOut => self.gangs.timed_out(),
-            Word::Waiting | Word::Scheduling | Word::NotUnderstood | Word::Ungrouped | Word::GroupLost => {}
+        match event {
+            GangEvent::Scheduled(took) => self.gangs.bound((*took).try_into().unwrap_or_default()),
+            GangEvent::TimedOut => self.gangs.timed_out(),
+            GangEvent::Waiting
+            | GangEvent::Scheduling
+            | GangEvent::NotUnderstood
+            | GangEvent::Ungrouped
+            | GangEvent::GroupLost => {}
         }
-        let (reason, severity) = word.reason();
+        let (reason, severity) = event.reason();
         tracing::info!(
             namespace = jobset.ns(),
             jobset = jobset.name(),
@@ -190,7 +194,7 @@ impl Writer {
         let event = plan::Event {
             severity,
             reason: reason.to_owned(),
-            message: announcement.told(jobset),
+            message: announcement.message_for(jobset),
         };
         self.queue.add(events::regarding(jobset), event);
     }

@@ -102,7 +102,7 @@ fn lighten_container(container: &mut Container) {
         command.truncate(1);
     }
     if let Some(env) = &mut container.env {
-        env.retain(|variable| in_place::tells_of_upstream_agent(&variable.name));
+        env.retain(|variable| in_place::identifies_upstream_agent(&variable.name));
         for variable in env {
             variable.value = None;
             variable.value_from = None;

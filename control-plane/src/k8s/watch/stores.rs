@@ -11,9 +11,8 @@ use kube::runtime::watcher;
 use lockstep_api::JobSet;
 use lockstep_core::Observed;
 use lockstep_core::jobset::completed;
-use lockstep_core::jobset::gang_pod::GangPod;
-use lockstep_core::jobset::in_place::Changed;
 use lockstep_core::jobset::observed::Setting;
+use lockstep_core::jobset::pod::{Changed, GangPod};
 
 use super::departed::Departed;
 use super::follow::Cache;

@@ -26,7 +26,7 @@ pub(super) async fn an_annotation_that_does_nothing_is_named_and_the_jobset_take
         json!({"lockstep.dev/restart-grase": "5s", "lockstep.dev/max-backoff": "5s"});
     let said = warned(&scene, &manifest).await?;
     for expected in [
-        "Warning: metadata.annotations[lockstep.dev/restart-grase]: unknown annotation, did you mean lockstep.dev/restart-grace?",
+        "Warning: metadata.annotations[lockstep.dev/restart-grase]: unknown annotation: did you mean lockstep.dev/restart-grace?",
         "Warning: metadata.annotations[lockstep.dev/max-backoff]: has no effect: spec.failurePolicy.restartStrategy is not InPlaceRestart",
     ] {
         ensure!(said.contains(expected), "{said}");
@@ -80,7 +80,7 @@ pub(super) async fn an_annotation_that_cannot_be_is_refused(scene: Scene) -> Res
     // Upstream accepts this one, and so do we.
     manifest["metadata"]["annotations"] = json!({EXCLUSIVE_TOPOLOGY: ""});
     let said = warned(&scene, &manifest).await?;
-    ensure!(said.contains("is not the name of a node label"), "{said}");
+    ensure!(said.contains("is not a valid node label key"), "{said}");
     scene.api::<JobSet>().get("js").await?;
     Ok(())
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use lockstep_api::{JobSet, JobSetStatus};
 use lockstep_core::common::retry::{delay, rest};
-use lockstep_core::jobset::gang_pod::GangPod;
 use lockstep_core::jobset::plan::Change;
+use lockstep_core::jobset::pod::GangPod;
 use lockstep_core::{Observed, Plan};
 
 use crate::time::{MS, SEC, Time, span};

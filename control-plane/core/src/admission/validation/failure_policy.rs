@@ -7,7 +7,7 @@ use lockstep_api::{FailurePolicyAction, FailurePolicyRule, JobSet};
 use super::{Violation, path, syntax};
 use crate::common::features::Features;
 
-/// The API keeps so many counts of a replicatedJob's Jobs.
+/// The status has at most this many counts per replicatedJob.
 const MOST_RESTARTED_REPLICAS: i32 = 1024;
 const LONGEST_NAME: usize = 128;
 const JOB_FAILURE_REASONS: [&str; 5] = [
@@ -56,10 +56,10 @@ pub(super) fn validate(jobset: &JobSet, features: &Features, violations: &mut Ve
     let mut harmless = Vec::new();
     let mut by_name: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (index, rule) in rules.iter().enumerate() {
-        // An object that was never defaulted has no name here, and gets none: its rules are told
-        // apart by position.
+        // Rules of an object that was never defaulted have no names. They are identified by
+        // position.
         if !rule.name.is_empty() {
-            // It becomes the reason of a condition, which the API server would refuse.
+            // The name becomes the reason of a condition, which the API server would refuse.
             name(index, &rule.name, violations);
             by_name.entry(&rule.name).or_default().push(index);
         }
@@ -75,7 +75,7 @@ pub(super) fn validate(jobset: &JobSet, features: &Features, violations: &mut Ve
             ),
         ));
     }
-    // What is not there matches nothing.
+    // Targets that do not exist match nothing.
     violations.extend(harmless.into_iter().map(Violation::harmless));
 }
 

@@ -1,11 +1,11 @@
 //! The minimum of a JobSet and those of its replicatedJobs, which must agree.
 //!
-//! | | no minimum of a replicatedJob is stated | some are |
-//! |---|---|---|
-//! | `spec.gang.minAvailable` is not stated | it is the number of all pods | it is the sum of the minimums |
-//! | it is stated | with one replicatedJob it is its minimum; with several it must be the number of all pods | it must be the sum of the minimums |
+//! - If `spec.gang.minAvailable` is not set, it is the sum of the replicatedJobs' minimums.
+//! - If it is set and some minimums of replicatedJobs are too, it must be that sum.
+//! - If only it is set, it is the minimum of a single replicatedJob. With several replicatedJobs it
+//!   must be the number of all pods.
 //!
-//! A minimum that is not stated is the number of the replicatedJob's pods.
+//! The minimum of a replicatedJob defaults to the number of its pods.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! What a restart in place needs, and the annotations that tune it.
+//! The requirements of in-place restarts, and the annotations that tune them.
 
 use std::fmt::Display;
 
@@ -12,7 +12,8 @@ use super::{Violation, path};
 use crate::common::features::Features;
 use crate::jobset::jobs::{IN_PLACE_BACKOFF_LIMIT, IN_PLACE_POD_REPLACEMENT_POLICY};
 
-/// Containers that are looked for in pod templates: a list of more is no list that a person wrote.
+/// The most listed containers that are looked up in pod templates. Nobody writes a longer list by
+/// hand.
 const NAMED: usize = 100;
 
 pub(super) fn validate(jobset: &JobSet, features: &Features, violations: &mut Vec<Violation>) {
@@ -26,9 +27,8 @@ pub(super) fn validate(jobset: &JobSet, features: &Features, violations: &mut Ve
     violations.extend(annotations(jobset, features));
 }
 
-/// What is wrong with the Jobs of a JobSet that restarts in place, or with a scope of theirs if it
-/// does not. They were made for what was asked at that time, which an annotation that comes or goes
-/// can change.
+/// What is wrong with the Jobs of a JobSet that restarts in place, or with their restart scope if
+/// it does not. Adding or removing an annotation can make existing Jobs invalid.
 pub(crate) fn jobs(jobset: &JobSet, features: &Features) -> Vec<Violation> {
     let mut violations = Vec::new();
     let in_place = features.in_place_restart && jobset.in_place();
@@ -41,8 +41,8 @@ pub(crate) fn jobs(jobset: &JobSet, features: &Features) -> Vec<Violation> {
     violations
 }
 
-/// What is wrong with the annotations that tune a restart in place. A JobSet can run without each
-/// of them.
+/// What is wrong with the annotations that tune in-place restarts. A JobSet can run without any of
+/// them.
 pub(crate) fn annotations(jobset: &JobSet, features: &Features) -> Vec<Violation> {
     let mut violations = Vec::new();
     if !features.in_place_restart || !jobset.in_place() {
@@ -112,7 +112,7 @@ fn annotation(key: &str, error: &AnnotationError) -> Violation {
     Violation::new(annotation_path(key), error.to_string())
 }
 
-/// A scope of its own needs a restart in place.
+/// The restart scope "worker" needs in-place restarts.
 fn scope(jobset: &JobSet, index: usize, replicated_job: &ReplicatedJob) -> Option<Violation> {
     let key = annotations::RESTART_SCOPE;
     let what = match replicated_job.restart_scope() {
@@ -166,13 +166,13 @@ fn job(index: usize, replicated_job: &ReplicatedJob, violations: &mut Vec<Violat
     }
 }
 
-/// Which line of the manifest is in the way: left out, the field gets the value that it must have.
+/// The line of the manifest to remove. The field then gets the required value by default.
 fn line_to_remove(index: usize, field: &str, value: impl Display) -> String {
     let below = path(index, ".template.spec");
-    format!("remove the line \"{field}: {value}\" from {below}, and it is")
+    format!("remove the line \"{field}: {value}\" from {below} to use the default")
 }
 
-/// A number that may be missing, as Kubernetes shows it.
+/// An optional number, as Kubernetes shows it.
 struct Shown(Option<i32>);
 
 impl std::fmt::Debug for Shown {
@@ -184,7 +184,7 @@ impl std::fmt::Debug for Shown {
     }
 }
 
-/// Only regular containers can be supervised, and a name that none has is a typing error.
+/// Only regular containers can be supervised. A name that none has is a typo.
 fn supervised(jobset: &JobSet, listed: &[String], violations: &mut Vec<Violation>) {
     let pods = || {
         jobset

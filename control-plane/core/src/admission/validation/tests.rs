@@ -27,7 +27,7 @@ fn one(jobset: &JobSet, field: &str, message: &str) {
 }
 
 #[test]
-fn a_plain_jobset_is_valid_however_little_it_says() {
+fn a_minimal_jobset_is_valid() {
     assert_eq!(violations(&base()), []);
     assert_eq!(
         violations(&base().restarting(RestartStrategy::InPlaceRestart, 3)),
@@ -249,7 +249,7 @@ fn restarting_in_place_has_its_own_rules() {
     one(
         &with(|spec| spec.backoff_limit = Some(0)),
         &field("backoffLimit"),
-        "remove the line \"backoffLimit: 0\" from spec.replicatedJobs[0].template.spec, and it is",
+        "remove the line \"backoffLimit: 0\" from spec.replicatedJobs[0].template.spec to use the default",
     );
     one(
         &with(|spec| spec.pod_replacement_policy = Some("TerminatingOrFailed".to_owned())),

@@ -10,7 +10,7 @@ use crate::{common::semantic, jobset::volume_claims::mounts};
 
 const LONGEST_CLAIM: usize = 63;
 
-/// Every template, with the path of its policy and its own.
+/// Every template, with its policy, the policy's path and its own path.
 fn templates(
     jobset: &JobSet,
 ) -> impl Iterator<
@@ -53,7 +53,7 @@ pub(super) fn validate(jobset: &JobSet, violations: &mut Vec<Violation>) {
         let claim = naming::claim_name(name, jobset.name());
         if claim.len() > LONGEST_CLAIM {
             let too_long = "VolumeClaimPolicies template name is too long";
-            // The API server takes longer names. The one of the volume must be a label.
+            // The API server accepts longer claim names. The name of the volume must be a label.
             let can_be = syntax::dns1123_subdomain(&claim).next().is_none() && name.len() <= LONGEST_CLAIM;
             violations.push(Violation::with_value(&field, name, too_long).harmless_if(can_be));
         }
@@ -61,7 +61,8 @@ pub(super) fn validate(jobset: &JobSet, violations: &mut Vec<Violation>) {
     }
 }
 
-/// Some container mounts the claim, and no template has a volume of that name already.
+/// Checks that some container mounts the claim, and that no template already has a volume of that
+/// name.
 fn volumes(jobset: &JobSet, name: &str, violations: &mut Vec<Violation>) {
     for (index, pod) in pods(jobset) {
         let volumes = pod.volumes.iter().flatten().enumerate();
@@ -88,18 +89,18 @@ fn volumes(jobset: &JobSet, name: &str, violations: &mut Vec<Violation>) {
     }
 }
 
-/// The names of all claims that the JobSet makes.
+/// The names of all claims that the JobSet creates.
 pub(crate) fn names(jobset: &JobSet) -> Vec<String> {
     templates(jobset)
         .map(|(_, template, _, _)| naming::claim_name(template.name(), jobset.name()))
         .collect()
 }
 
-/// A claim that exists, or why it is not known whether it does.
+/// A claim that exists, or the error of looking for it.
 pub type Existing = Result<PersistentVolumeClaim, String>;
 
-/// A claim that exists must be what the template asks for, and must not be deleted with the JobSet.
-/// Whether it does must be known.
+/// Checks that each existing claim is what its template asks for, and is not deleted with the
+/// JobSet. A failed lookup is a violation too.
 pub(crate) fn against_existing(jobset: &JobSet, existing: &BTreeMap<String, Existing>) -> Vec<Violation> {
     let mut violations = Vec::new();
     for (policy, template, above, field) in templates(jobset) {
@@ -134,8 +135,8 @@ pub(crate) fn against_existing(jobset: &JobSet, existing: &BTreeMap<String, Exis
     violations
 }
 
-/// True if a claim is as its template says. What the API server and the binding have filled in is
-/// no difference.
+/// True if a claim is as its template says. Ignores what the API server and the binding have filled
+/// in.
 fn asks_for(template: Option<&PersistentVolumeClaimSpec>, claim: Option<&PersistentVolumeClaimSpec>) -> bool {
     let unset = PersistentVolumeClaimSpec::default();
     let mut template = template.unwrap_or(&unset).clone();
@@ -149,7 +150,7 @@ fn asks_for(template: Option<&PersistentVolumeClaimSpec>, claim: Option<&Persist
     if template.volume_mode.is_none() {
         template.volume_mode.clone_from(&claim.volume_mode);
     }
-    // The API server states each source in both fields.
+    // The API server sets each source in both fields.
     match (&template.data_source, &template.data_source_ref) {
         (Some(_), None) => template.data_source_ref.clone_from(&claim.data_source_ref),
         (None, Some(_)) => template.data_source.clone_from(&claim.data_source),

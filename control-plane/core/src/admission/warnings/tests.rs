@@ -35,7 +35,7 @@ fn in_templates(jobset: JobSet, of_job: &str, of_pod: &str) -> JobSet {
 #[test]
 fn what_has_an_effect_is_not_spoken_of() {
     let mut all = in_place();
-    for (key, places, _) in ASKED {
+    for (key, places, _) in USER_ANNOTATIONS {
         if places.contains(&AnnotatedObject::JobSet) {
             all = all.annotated(key, "x");
         }
@@ -60,7 +60,7 @@ fn a_name_that_is_not_known_is_named_with_the_nearest_one() {
     let about = |key: &str| told(&in_place().annotated(key, "5s")).join("; ");
     assert_eq!(
         about("lockstep.dev/restart-grase"),
-        "metadata.annotations[lockstep.dev/restart-grase]: unknown annotation, did you mean lockstep.dev/restart-grace?"
+        "metadata.annotations[lockstep.dev/restart-grase]: unknown annotation: did you mean lockstep.dev/restart-grace?"
     );
     for (wrong, meant) in [
         ("lockstep.dev/Restart-Grace", "lockstep.dev/restart-grace"),
@@ -76,7 +76,7 @@ fn a_name_that_is_not_known_is_named_with_the_nearest_one() {
     ] {
         let said = about(wrong);
         assert!(
-            said.ends_with(&format!("[{wrong}]: unknown annotation, did you mean {meant}?")),
+            said.ends_with(&format!("[{wrong}]: unknown annotation: did you mean {meant}?")),
             "{said}"
         );
     }
@@ -87,7 +87,7 @@ fn a_name_that_is_not_known_is_named_with_the_nearest_one() {
     ] {
         let said = about(wrong);
         assert!(
-            said.ends_with(&format!("[{wrong}]: unknown annotation, it has no effect")),
+            said.ends_with(&format!("[{wrong}]: unknown annotation: it has no effect")),
             "{said}"
         );
     }
@@ -155,31 +155,31 @@ fn what_agents_do_is_not_done_without_them() {
 }
 
 #[test]
-fn a_first_heartbeat_is_awaited_only_where_heartbeats_are_asked_for() {
+fn ready_timeout_needs_a_heartbeat_timeout() {
     let js = in_place().annotated(keys::READY_TIMEOUT, "10m");
     assert_eq!(
         told(&js),
         [
-            "metadata.annotations[lockstep.dev/ready-timeout]: has no effect: heartbeat-timeout is not stated beside it"
+            "metadata.annotations[lockstep.dev/ready-timeout]: has no effect: heartbeat-timeout is not set beside it"
         ]
     );
     assert!(told(&js.annotated(keys::HEARTBEAT_TIMEOUT, "30s")).is_empty());
 }
 
 #[test]
-fn what_stands_in_the_wrong_place_is_told_the_right_one() {
+fn a_warning_names_the_right_place_of_an_annotation() {
     let misplaced = in_templates(in_place(), keys::RESTART_GRACE, keys::RESTART_SCOPE)
         .annotated(keys::RESTART_SCOPE, "worker")
         .annotated(keys::IN_PLACE, "true");
     assert_eq!(
         told(&misplaced),
         [
-            "metadata.annotations[lockstep.dev/in-place]: has no effect: the control plane alone writes it, on Jobs and pods",
-            "metadata.annotations[lockstep.dev/restart-scope]: has no effect here, it belongs in template.metadata.annotations of a \
+            "metadata.annotations[lockstep.dev/in-place]: has no effect: only the control plane sets it, on Jobs and pods",
+            "metadata.annotations[lockstep.dev/restart-scope]: has no effect here: it belongs in template.metadata.annotations of a \
              replicatedJob",
-            "spec.replicatedJobs[0].template.metadata.annotations[lockstep.dev/restart-grace]: has no effect here, it belongs in \
+            "spec.replicatedJobs[0].template.metadata.annotations[lockstep.dev/restart-grace]: has no effect here: it belongs in \
              metadata.annotations of the JobSet",
-            "spec.replicatedJobs[0].template.spec.template.metadata.annotations[lockstep.dev/restart-scope]: has no effect here, it belongs \
+            "spec.replicatedJobs[0].template.spec.template.metadata.annotations[lockstep.dev/restart-scope]: has no effect here: it belongs \
              in template.metadata.annotations of a replicatedJob",
         ]
     );
@@ -187,20 +187,20 @@ fn what_stands_in_the_wrong_place_is_told_the_right_one() {
     assert_eq!(
         told(&alone),
         [
-            "metadata.annotations[alpha.jobset.sigs.k8s.io/node-selector]: has no effect: exclusive-topology is not stated beside it"
+            "metadata.annotations[alpha.jobset.sigs.k8s.io/node-selector]: has no effect: exclusive-topology is not set beside it"
         ]
     );
 }
 
 #[test]
-fn domains_without_a_label_are_told_of() {
+fn exclusive_topologies_that_are_no_label_are_reported() {
     for value in ["", "not a label"] {
         let js = plain().annotated(keys::EXCLUSIVE_TOPOLOGY, value);
         assert_eq!(
             told(&js),
             [
-                "metadata.annotations[alpha.jobset.sigs.k8s.io/exclusive-topology]: is not the name of a node label, so that no pod \
-                 can be made"
+                "metadata.annotations[alpha.jobset.sigs.k8s.io/exclusive-topology]: is not a valid node label key, so no pod \
+                 can be created"
             ]
         );
         // Labels that others put on the nodes then decide which nodes it may use.
@@ -215,7 +215,7 @@ fn a_change_tells_only_of_what_it_brings() {
     let told = |old: &JobSet, new: &JobSet| update_warnings(old, new, &Features::default());
     assert_eq!(
         told(&old, &new),
-        ["metadata.annotations[lockstep.dev/new]: unknown annotation, it has no effect"]
+        ["metadata.annotations[lockstep.dev/new]: unknown annotation: it has no effect"]
     );
     assert!(told(&new, &new).is_empty());
 }

@@ -1,18 +1,17 @@
-//! How much work it is to spell out the classes of characters that a pattern names.
+//! The cost of expanding a pattern's character classes.
 //!
-//! A few bytes name a class of a million characters, and one whose letters match in both cases is
-//! gone through character by character: 1 KiB of `(?i)` and `[!-\x{10ffff}]` took a second here, 7
-//! ns for each character. So they are counted before.
+//! A few bytes can name a class of a million characters, and case-insensitive classes are expanded
+//! character by character: 1 KiB of `(?i)` and `[!-\x{10ffff}]` took a second, 7 ns for each
+//! character. So the characters are counted in advance.
 
 use std::convert::Infallible;
 
 use regex_syntax::ast::{self, Ast, ClassSetItem, Flag, Flags, Visitor};
 
-/// What a class with a name counts as, such as `\pL`: one is looked up and put in order, which took
-/// 250 us at most.
+/// The count for a named class such as `\pL`. Looking one up and sorting it took at most 250 us.
 const NAMED: u32 = 0x8000;
 
-/// How many characters the classes of a pattern hold.
+/// The number of characters in the classes of a pattern.
 pub(super) fn of(pattern: &Ast) -> u32 {
     match ast::visit(pattern, Counted::default()) {
         Ok(reach) => reach,
@@ -38,7 +37,7 @@ impl Visitor for Counted {
     type Err = Infallible;
 
     fn finish(self) -> Result<u32, Infallible> {
-        // If no letter matches in both cases a range is two numbers, whatever it holds.
+        // In a case-sensitive pattern a range costs only its two ends.
         let in_ranges = if self.ignores_case { self.in_ranges } else { 0 };
         Ok(in_ranges.saturating_add(self.named.saturating_mul(NAMED)))
     }
@@ -60,7 +59,7 @@ impl Visitor for Counted {
                 let (first, last) = (u32::from(range.start.c), u32::from(range.end.c));
                 self.in_ranges = self.in_ranges.saturating_add(last.saturating_sub(first));
             }
-            // All that is not in it is in the class around it.
+            // Everything outside it belongs to the class around it.
             ClassSetItem::Bracketed(class) if class.negated => {
                 self.in_ranges = self.in_ranges.saturating_add(u32::from(char::MAX));
             }

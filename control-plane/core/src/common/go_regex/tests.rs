@@ -43,7 +43,7 @@ fn quoting_and_braces_are_taken_literally() {
 }
 
 #[test]
-fn brackets_hold_what_stands_in_them() {
+fn brackets_match_their_literal_characters() {
     check("^[[a]+$", &["[a["], &["b"]);
     check("^[a&&b]+$", &["a&b"], &["c"]);
     check("^[a~~b]+$", &["a~b"], &["c"]);
@@ -83,7 +83,7 @@ fn what_is_no_pattern_is_none() {
 }
 
 #[test]
-fn a_dash_after_a_class_stands_for_itself() {
+fn a_dash_after_a_class_is_literal() {
     check(
         r"^node [\w-./]+ lost$",
         &["node a-1.b/c lost"],

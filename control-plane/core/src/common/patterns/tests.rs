@@ -42,17 +42,20 @@ fn what_people_write_is_taken() {
 }
 
 #[test]
-fn the_first_pattern_that_cannot_be_had_is_named_with_its_field() {
+fn the_first_refused_pattern_is_named_with_its_field() {
     let long = "x".repeat(LONGEST + 1);
     for (pattern, why) in [
-        ("(", "no regular expression that is known here"),
+        ("(", "is not a valid regular expression"),
         (r"\pL{399}", "takes too much memory"),
         ("(?:(?:a{1000}){1000}){1000}", "takes too much memory"),
-        (&r"(?i)[!-\x{10ffff}]".repeat(5), "has too many classes"),
-        (&r"\pL".repeat(137), "has too many classes"),
+        (
+            &r"(?i)[!-\x{10ffff}]".repeat(5),
+            "has too many Unicode character classes",
+        ),
+        (&r"\pL".repeat(137), "has too many Unicode character classes"),
         (
             &format!("{}a{}", "(".repeat(400), ")".repeat(400)),
-            "no regular expression",
+            "is not a valid regular expression",
         ),
         (&long, "is longer than 1024 bytes"),
     ] {
@@ -72,18 +75,21 @@ fn there_is_a_budget_over_all_patterns_of_all_rules() {
         message.starts_with("spec.failurePolicy.rules[2].onJobFailureMessagePatterns[32]: "),
         "{message}"
     );
-    assert!(message.contains("beyond the 100 patterns"), "{message}");
+    assert!(message.contains("limit of 100 patterns"), "{message}");
 
     let text = "x".repeat(LONGEST);
     let message = refusal(&stating([vec![text.as_str(); 17]])).unwrap();
-    assert!(message.contains("beyond the 16384 bytes"), "{message}");
+    assert!(message.contains("exceeds the limit of 16384 bytes"), "{message}");
 
     // Each pattern by itself is small enough.
     let message = refusal(&stating([vec![".{0,200}"; 9]])).unwrap();
     assert!(message.contains("takes too much memory"), "{message}");
 
     let message = refusal(&stating([vec![r"(?i)[\s\S]"; 9]])).unwrap();
-    assert!(message.contains("has too many classes"), "{message}");
+    assert!(
+        message.contains("has too many Unicode character classes"),
+        "{message}"
+    );
 }
 
 /// Hostile patterns of each kind. The numbers are the most that a JobSet of 1.5 MB can hold.
@@ -145,7 +151,7 @@ fn hostile() -> Vec<(&'static str, JobSet)> {
 }
 
 #[test]
-fn whatever_is_stated_takes_no_more_than_the_budget() {
+fn any_pattern_stays_within_the_budget() {
     for (kind, js) in hostile() {
         let patterns = Patterns::of(&js);
         assert!(memory(&patterns) <= MEMORY, "{kind}: {}", memory(&patterns));

@@ -123,7 +123,7 @@ fn zero_values_in_lists_of_structs_say_nothing() {
 }
 
 #[test]
-fn metadata_that_says_nothing_is_none() {
+fn empty_metadata_equals_none() {
     let bare: JobTemplateSpec = serde_json::from_value(json!({"spec": {"template": {}}})).unwrap();
     let empty = json!({
         "metadata": {"creationTimestamp": null, "labels": {}, "annotations": {}},

@@ -15,14 +15,14 @@ use lockstep_api::JobSet;
 use super::{Fate, at, set_fate};
 use crate::{
     common::features::Features,
-    jobset::gang_pod::GangPod,
     jobset::in_place::Agents,
     jobset::observed::Observed,
     jobset::plan::{Change, Event, Plan},
+    jobset::pod::GangPod,
     reconcile::plan,
 };
 
-/// One JobSet with all that was made for it.
+/// One JobSet with everything that was created for it.
 #[derive(Clone, Debug)]
 pub(crate) struct Cluster {
     pub(crate) jobset: JobSet,
@@ -72,14 +72,15 @@ impl Cluster {
         observed
     }
 
-    /// Decides once, carries the plan out, and returns it.
+    /// Decides once, executes the plan, and returns it.
     pub(crate) fn reconcile(&mut self) -> Plan {
         let plan = plan(&self.observe());
         self.apply(&plan);
         plan
     }
 
-    /// The same by a controller that dies after so many writes. Returns whether it came to its end.
+    /// The same by a controller that dies after `writes` writes. Returns true if it finished before
+    /// that.
     pub(crate) fn reconcile_until_killed(&mut self, writes: usize) -> bool {
         let plan = plan(&self.observe());
         let cut = first_writes(&plan, writes);
@@ -87,7 +88,7 @@ impl Cluster {
         cut == plan
     }
 
-    /// Decides until nothing is left to do, deleting what is being deleted in between.
+    /// Decides until nothing is left to do. In between, objects that are being deleted go away.
     pub(crate) fn settle(&mut self) {
         for _ in 0..20 {
             let plan = self.reconcile();
@@ -150,7 +151,7 @@ impl Cluster {
             .retain(|_, job| job.metadata.deletion_timestamp.is_none());
     }
 
-    /// The Job controller's verdict on a Job; what is over stays over.
+    /// Sets the state of a Job as the Job controller would. Finished Jobs stay finished.
     pub(crate) fn report(&mut self, name: &str, fate: Fate) {
         let now = self.now;
         if let Some(job) = self.jobs.get_mut(name)
@@ -169,7 +170,7 @@ impl Cluster {
     }
 }
 
-/// What of a plan has been done after so many writes.
+/// The part of a plan that is done after this many writes.
 fn first_writes(plan: &Plan, writes: usize) -> Plan {
     fn keep<T>(all: &mut Vec<T>, left: &mut usize) {
         all.truncate(*left);

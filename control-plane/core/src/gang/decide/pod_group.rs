@@ -1,12 +1,12 @@
 //! The PodGroup of a gang that kube-scheduler starts.
 //!
-//! | the gang | its PodGroup |
-//! |---|---|
-//! | waits, or is being bound | has all its pods start together, but for those whose work is done |
-//! | has started, some pods below the minimum have ended, and another of the group is to be bound | lets each go by itself |
-//! | has started otherwise | is left as it is |
-//! | starts over after some have ended | is discarded first |
-//! | starts over, and pods of before have not gone | is not looked at |
+//! - While the gang waits or is being bound, its PodGroup starts all pods together, except those
+//!   whose work is done.
+//! - If the gang has started, some pods below the minimum have ended, and another pod of the group
+//!   needs a node, the PodGroup lets each pod start by itself.
+//! - If the gang has started otherwise, the PodGroup is left unchanged.
+//! - If the gang starts over after some pods have ended, the PodGroup is discarded first.
+//! - While the gang starts over and earlier pods still exist, the PodGroup is ignored.
 
 use jiff::Timestamp;
 use lockstep_api::GangPhase;
@@ -16,13 +16,13 @@ use super::super::{Backend, GroupPolicy, PodGroupRef, message};
 use super::{Demand, Entry, Queue, groups, is_awaited};
 
 impl<'a> Entry<'a> {
-    /// Has the gang's PodGroup made, which kube-scheduler waits for: not before the gangs of higher
+    /// Requests the gang's PodGroup, for which kube-scheduler waits, once all gangs of higher
     /// priority that were created earlier are bound.
     pub(super) fn ask_for_group(&mut self, queue: &mut Queue<'a>, now: Timestamp) {
         let waits = *self.progress.phase() == GangPhase::Waiting;
         let groups = groups(self.gang, self.outstanding());
         if !self.has_pods() {
-            // Until a pod tells its priority it is first in the queue, but not for ever.
+            // Until a pod states its priority the gang is first in the queue, but not forever.
             if self.grace_ends().is_none_or(|end| end <= now) {
                 return;
             }
@@ -45,17 +45,17 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// True if the gang starts over while pods of before have not gone. kube-scheduler would count
-    /// them: its Jobs stay suspended, and it has no state.
+    /// True if the gang starts over while earlier pods still exist. kube-scheduler would count
+    /// them, so its Jobs stay suspended, and it has no state.
     pub(super) fn is_ending(&self) -> bool {
         let mut pods = self.gang.parts.iter().flat_map(|part| &part.pods);
         let starts_over = self.gang.pod_group.is_some() && self.gang.is_stopped && self.progress.is_new();
         starts_over && pods.any(|pod| pod.node.is_some() && !pod.is_terminal())
     }
 
-    /// The PodGroup as it should be now. kube-scheduler counts no pods that have ended, and would
-    /// wait for them for ever: a gang that waits needs those that are left, and where it has
-    /// started what takes the place of others goes by itself.
+    /// The PodGroup as it should be now. kube-scheduler does not count pods that have ended, and
+    /// would wait for them forever. So a waiting gang needs only the remaining pods, and after its
+    /// start a replacement pod starts by itself.
     fn wanted_group(&self) -> Option<PodGroupRef> {
         let name = self.gang.pod_group.clone()?;
         let below = || self.below();
@@ -74,9 +74,9 @@ impl<'a> Entry<'a> {
         (!is_empty).then_some(PodGroupRef { name, policy, exact })
     }
 
-    /// The PodGroup of a gang that starts over although some of its pods have ended: it may let
-    /// pods go one by one, or wait for more than there will be. The Jobs are not resumed before the
-    /// gang waits.
+    /// The PodGroup to discard when a gang starts over after some of its pods have ended: it may
+    /// release pods one by one, or wait for more than there will be. The Jobs are not resumed
+    /// before the gang waits.
     pub(super) fn outdated_group(&self) -> Option<String> {
         let starts_over =
             *self.progress.phase() == GangPhase::Waiting && !self.progress.was(GangPhase::Waiting);
@@ -84,7 +84,7 @@ impl<'a> Entry<'a> {
         self.gang.pod_group.clone().filter(|_| starts_over && has_ended)
     }
 
-    /// Says why kube-scheduler does not start the gang, as far as that is known here.
+    /// Records why kube-scheduler does not start the gang, as far as it is known here.
     fn explain(&mut self, queue: &mut Queue<'a>, groups: &[Demand<'a>]) {
         let uncreated = self.below().filter(|seat| is_awaited(self.gang, seat)).count();
         if uncreated > 0 {
@@ -101,11 +101,11 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// The API server no longer serves PodGroups. A gang that waits for one is given back, and its
-    /// Jobs are recreated for the gates.
+    /// The API server no longer serves PodGroups. A gang that waits for one backs off, and its Jobs
+    /// are recreated to start by gates.
     pub(super) fn lose_group(&mut self, now: Timestamp) {
         let mut pods = self.gang.parts.iter().flat_map(|part| &part.pods);
-        // Jobs that do not run have been given back already.
+        // Jobs that do not run hold no nodes.
         let waits = self.gang.asked.is_some()
             && self.gang.backend() == Backend::PodGroup
             && *self.progress.phase() == GangPhase::Waiting

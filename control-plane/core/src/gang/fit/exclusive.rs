@@ -1,4 +1,4 @@
-//! Exclusive placement: a Job goes to one domain, where no other Job of the same priority is.
+//! Exclusive placement: a Job goes to one domain without other Jobs of the same priority.
 
 use std::collections::BTreeMap;
 
@@ -6,8 +6,8 @@ use super::super::Exclusive;
 use super::{Demand, Room, Slot};
 
 impl<'a> Room<'a> {
-    /// The nodes of the domain that the Job goes to: where it is already, else the smallest that
-    /// takes all its pods, else the one that takes most.
+    /// The nodes of the Job's domain: the one where it already runs, else the smallest that holds
+    /// all its pods, else the one that holds most of them.
     pub(super) fn domain(&self, group: &Demand<'a>, exclusive: &Exclusive) -> Vec<usize> {
         let mut domains: BTreeMap<&str, Domain> = BTreeMap::new();
         for (index, slot) in self.slots.iter().enumerate() {
@@ -27,7 +27,7 @@ impl<'a> Room<'a> {
         let open = domains.into_values().filter(|domain| !domain.is_taken);
         let best = open.max_by_key(|domain| {
             let enough = domain.holds >= group.count;
-            // Of those that are large enough the smallest.
+            // Among the large enough ones, the smallest.
             let size = i64::from(domain.holds);
             (domain.is_ours, enough, if enough { -size } else { size })
         });
@@ -37,18 +37,18 @@ impl<'a> Room<'a> {
 
 #[derive(Default)]
 struct Domain {
-    /// Another Job is there.
+    /// True if another Job is there.
     is_taken: bool,
-    /// The Job itself is there.
+    /// True if the Job itself is there.
     is_ours: bool,
-    /// How many of the pods it takes.
+    /// How many of the pods it holds.
     holds: u32,
     /// Its nodes that could take one.
     nodes: Vec<usize>,
 }
 
 impl Slot<'_> {
-    /// True if a Job of this kind is here, or is reckoned to come.
+    /// True if a matching Job is here, or is expected here.
     fn has(&self, is: impl Fn(&str, Option<&str>) -> bool) -> bool {
         let here = self.node.jobs.iter().filter(|_| self.occupied);
         let here = here.map(|(key, priority)| (key.as_str(), priority.as_deref()));
@@ -58,7 +58,7 @@ impl Slot<'_> {
     }
 }
 
-/// True if another Job keeps this one away. If a priority is not known yet it may be the same.
+/// True if another Job excludes this one. An unknown priority may be the same.
 fn excludes(exclusive: &Exclusive, key: &str, priority: Option<&str>) -> bool {
     let known = exclusive.priority.as_deref().zip(priority);
     key != exclusive.job_key && known.is_none_or(|(own, other)| own == other)

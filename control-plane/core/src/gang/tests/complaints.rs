@@ -4,7 +4,7 @@ use lockstep_api::{ExecutionPolicy, ExecutionPolicyOrder, GangPhase, ReplicatedJ
 
 use super::model::{Model, gang, part};
 use crate::common::testing::{JobSetBuild, ReplicatedJobBuild};
-use crate::gang::Word;
+use crate::gang::GangEvent;
 
 /// 1755: the minimum of each task counts, not only that of the whole job.
 #[test]
@@ -26,7 +26,7 @@ fn issue_1755_the_minimum_of_each_replicated_job_counts() {
     }
 }
 
-/// 2462 and 3373: waiting gangs hold no nodes, and do not block each other for ever.
+/// 2462 and 3373: waiting gangs hold no nodes, and do not block each other forever.
 #[test]
 fn issues_2462_and_3373_no_part_of_a_gang_holds_nodes() {
     for pod_groups in [false, true] {
@@ -60,9 +60,9 @@ fn issues_2944_2130_and_2226_what_is_not_created_is_not_waited_for() {
         assert_eq!(model.phase("a", "m"), Some(GangPhase::Scheduled));
         model.finish(100);
         let scheduled = model
-            .words
+            .events
             .iter()
-            .filter(|(_, _, word, _)| matches!(word, Word::Scheduled(_)));
+            .filter(|(_, _, event, _)| matches!(event, GangEvent::Scheduled(_)));
         assert_eq!(scheduled.count(), 3, "each stage is a gang of its own");
     }
 }
@@ -86,9 +86,9 @@ fn what_an_execution_policy_has_not_created_is_not_waited_for() {
         model.finish(100);
         assert!(model.is_completed("a"));
         let scheduled = model
-            .words
+            .events
             .iter()
-            .filter(|(_, _, word, _)| matches!(word, Word::Scheduled(_)));
+            .filter(|(_, _, event, _)| matches!(event, GangEvent::Scheduled(_)));
         assert_eq!(scheduled.count(), 2, "each stage is a gang of its own");
     }
 }

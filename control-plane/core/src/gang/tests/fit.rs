@@ -176,7 +176,7 @@ fn a_topology_that_can_be_no_label_is_none() {
 }
 
 #[test]
-fn what_is_missing_is_said() {
+fn the_message_names_what_is_missing() {
     let nodes = nodes(&[8, 7, 3]);
     let needs = needs(4);
     let groups = [Demand {

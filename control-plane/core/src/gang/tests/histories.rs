@@ -7,7 +7,7 @@ use lockstep_api::GangPhase;
 use proptest::prelude::*;
 
 use super::model::{Chance, Model, gang, part};
-use crate::gang::{GroupPolicy, Word};
+use crate::gang::{GangEvent, GroupPolicy};
 
 /// Random gangs on random nodes. Each gang by itself fits.
 fn random(seed: u64, pod_groups: bool, most_lost: usize) -> Model {
@@ -69,7 +69,7 @@ proptest! {
     fn priority_is_kept(seed in any::<u64>(), pod_groups in any::<bool>()) {
         let mut model = random(seed, pod_groups, 40);
         model.finish(3000);
-        let timed_out = model.words.iter().any(|(_, _, word, _)| *word == Word::TimedOut);
+        let timed_out = model.events.iter().any(|(_, _, event, _)| *event == GangEvent::TimedOut);
         prop_assume!(!timed_out);
         // The time when its pods were bound counts: the status may be lost, and written later.
         let started = |jobset: &str| {
@@ -80,7 +80,7 @@ proptest! {
         for high in model.clusters.keys() {
             for low in model.clusters.keys() {
                 if model.priorities[high] > model.priorities[low] && created(high) < created(low) {
-                    prop_assert!(started(high) <= started(low), "{high} after {low}: {:?}", model.words);
+                    prop_assert!(started(high) <= started(low), "{high} after {low}: {:?}", model.events);
                 }
             }
         }
@@ -241,7 +241,7 @@ fn a_gang_is_resumed_after_some_of_its_pods_have_ended() {
 /// What the Job controller has counted stays counted, even if the pod disappears: no pod waits in
 /// its PodGroup again.
 #[test]
-fn a_gang_is_finished_where_an_ended_pod_is_deleted_after_the_others_were_made_anew() {
+fn a_gang_finishes_if_an_ended_pod_is_deleted_after_the_others_were_recreated() {
     let mut model = Model::new(&[8]);
     let parts = vec![part("a", 1, 2, 1), part("b", 1, 2, 1)];
     model.create(gang("g", parts, &[("a", 2), ("b", 2)]), 0, true);
@@ -312,9 +312,9 @@ fn two_gangs_of_more_than_half_both_finish() {
         model.create(gang("b", vec![part("w", 1, 5, 1)], &[]), 0, pod_groups);
         model.finish(100);
         let timed_out = model
-            .words
+            .events
             .iter()
-            .filter(|(_, _, word, _)| *word == Word::TimedOut);
+            .filter(|(_, _, event, _)| *event == GangEvent::TimedOut);
         assert_eq!(timed_out.count(), 0);
     }
 }

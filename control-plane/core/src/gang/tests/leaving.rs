@@ -9,12 +9,12 @@ use lockstep_api::{GangPhase, GangStatus, conditions};
 use super::model::{Model, gang, part};
 use crate::common::testing::at;
 use crate::gang::{Gang, JobSetGangs, Part, Pod, PodPhase, World, decide};
-use crate::jobset::gang_pod::{GangPod, Leaving};
+use crate::jobset::pod::{GangPod, Leaving};
 use crate::reconcile::plan;
 
 /// kube-scheduler would count the pod, so the Jobs stay suspended until it has gone.
 #[test]
-fn a_resumed_gang_names_the_pod_of_before_that_it_waits_for() {
+fn a_resumed_gang_names_the_earlier_pod_that_it_waits_for() {
     let mut model = Model::new(&[4]);
     model.run_time = 1000;
     model.create(gang("a", vec![part("w", 1, 4, 1)], &[]), 0, true);
@@ -44,11 +44,11 @@ fn a_resumed_gang_names_the_pod_of_before_that_it_waits_for() {
     };
     assert_eq!(
         said(vec![leaving(1, false)]),
-        "the minimum of pods does not run yet: pod a-w-0-1 of before has not gone from node n0"
+        "the minimum number of pods is not running yet: earlier pod a-w-0-1 still holds node n0"
     );
     assert_eq!(
         said(vec![leaving(3, true), leaving(2, true), leaving(1, true)]),
-        "the minimum of pods does not run yet: pod a-w-0-1 of before has not gone from node n0, which does not report, nor have others"
+        "the minimum number of pods is not running yet: earlier pod a-w-0-1 still holds node n0, which does not report; others do too"
     );
 }
 
@@ -101,7 +101,7 @@ fn a_gang_that_has_backed_off_names_the_pod_that_has_not_gone() {
         decide(&world, at(20)).jobsets.remove(0).write.unwrap()
     };
     let write = decided(PodPhase::Running, false);
-    let message = "pod w0 of before has not gone from node n0";
+    let message = "earlier pod w0 still holds node n0";
     assert_eq!(write.gangs[0].phase, GangPhase::BackingOff);
     assert_eq!(write.gangs[0].message.as_deref(), Some(message));
     assert_eq!(write.announcements[0].message, message);
@@ -150,7 +150,7 @@ fn backed_off(pod_group: Option<&str>) -> World {
 
 /// Until its Jobs are resumed they show when they were last resumed.
 #[test]
-fn a_gang_that_has_just_backed_off_is_not_said_to_lack_pods() {
+fn missing_pods_are_not_reported_right_after_a_back_off() {
     let world = backed_off(None);
     let early = decide(&world, at(101));
     assert_eq!(early.jobsets, []);

@@ -27,7 +27,7 @@ fn neither_what_is_completed_nor_what_has_failed_for_good_is_waited_for() {
 }
 
 #[test]
-fn a_job_waits_for_no_more_pods_than_it_makes() {
+fn a_job_waits_for_as_many_pods_as_it_creates() {
     let workers = |mode: &str, completions| {
         jobset([replicated_job("w", 1)]).with(|js| {
             let job = js.spec.replicated_jobs[0].template.spec.as_mut().unwrap();
@@ -77,7 +77,7 @@ fn a_gang_that_is_too_large_has_no_seats_nor_has_a_job_beyond_its_replicas() {
 }
 
 #[test]
-fn a_pod_of_another_namespace_that_says_it_is_the_gangs_takes_no_seat() {
+fn a_pod_of_another_namespace_with_the_gangs_labels_takes_no_seat() {
     let js = jobset([replicated_job("w", 1)]).with(|js| {
         js.spec.gang = Some(lockstep_api::Gang::default());
     });

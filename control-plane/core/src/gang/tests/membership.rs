@@ -1,4 +1,4 @@
-//! The four cells of the table, as a user meets them at admission.
+//! The minimums of a gang, as a user meets them at admission.
 
 use lockstep_api::{
     ExecutionPolicy, ExecutionPolicyOrder, Gang, GangBackend, GangReplicatedJob, JobSet,
@@ -262,7 +262,7 @@ fn the_minimum_that_is_not_stated_follows_the_one_that_is_changed() {
 }
 
 #[test]
-fn a_minimum_that_is_replaced_is_told() {
+fn a_replaced_minimum_is_a_warning() {
     let mut old = set(&["m"], Some(4), &[]).suspended(true);
     admission::default(&mut old);
     let mut stated = old.clone();
@@ -272,9 +272,7 @@ fn a_minimum_that_is_replaced_is_told() {
     admission::default(&mut stored);
     assert_eq!(
         admission::restated(&stated, &stored),
-        [
-            "spec.gang.minAvailable: 2 in the place of 4: the sum of spec.gang.replicatedJobs, which were changed"
-        ]
+        ["spec.gang.minAvailable: set to 2 instead of 4: the sum of the changed spec.gang.replicatedJobs"]
     );
     let mut again = stored.clone();
     again.spec.gang.as_mut().unwrap().min_available = Some(4);
@@ -283,7 +281,9 @@ fn a_minimum_that_is_replaced_is_told() {
     admission::default(&mut after);
     assert_eq!(
         admission::restated(&again, &after),
-        ["spec.gang.replicatedJobs[0].minAvailable: 4 in the place of 2: spec.gang.minAvailable was changed"]
+        [
+            "spec.gang.replicatedJobs[0].minAvailable: set to 4 instead of 2: spec.gang.minAvailable was changed"
+        ]
     );
     assert!(admission::restated(&after, &after).is_empty());
 }

@@ -15,8 +15,8 @@ use lockstep_api::{
 };
 
 use crate::common::testing::{Cluster, JobSetBuild, ReplicatedJobBuild, at, jobset, replicated_job};
-use crate::gang::{Decisions, Footprint, Node, Pod, PodGroupRef, Word, World, decide, members};
-use crate::jobset::gang_pod::GangPod;
+use crate::gang::{Decisions, Footprint, GangEvent, Node, Pod, PodGroupRef, World, decide, members};
+use crate::jobset::pod::GangPod;
 use crate::jobset::pod::PodSummary;
 
 mod kubernetes;
@@ -80,7 +80,7 @@ pub(super) struct Model {
     /// The priority of the pods of a JobSet.
     pub(super) priorities: BTreeMap<String, i32>,
     /// The events of the gangs, with the JobSet.
-    pub(super) words: Vec<(Timestamp, String, Word, String)>,
+    pub(super) events: Vec<(Timestamp, String, GangEvent, String)>,
     /// When the whole minimum of a gang was first bound, by JobSet and gang.
     pub(super) bound_at: BTreeMap<(String, String), Timestamp>,
     /// How long a pod runs, in seconds.
@@ -118,7 +118,7 @@ impl Model {
             nodes: nodes.collect(),
             groups: BTreeMap::new(),
             priorities: BTreeMap::new(),
-            words: Vec::new(),
+            events: Vec::new(),
             bound_at: BTreeMap::new(),
             run_time: 10,
             run_times: BTreeMap::new(),
@@ -328,8 +328,8 @@ impl Model {
                     .clone_from(&write.gangs);
                 for news in &write.announcements {
                     let name = decision.name.clone();
-                    self.words
-                        .push((self.now, name, news.word.clone(), news.message.clone()));
+                    self.events
+                        .push((self.now, name, news.event.clone(), news.message.clone()));
                 }
             }
         }

@@ -102,7 +102,7 @@ fn waves(parts: Vec<Part>, phase: GangPhase, pod_group: bool) -> String {
 /// The gates of a wave are removed at the same time, so a wave holds only pods that kube-scheduler
 /// orders by itself.
 #[test]
-fn higher_priorities_are_let_go_before_lower_ones() {
+fn higher_priorities_are_released_before_lower_ones() {
     let bound = |mut part: Part| {
         for pod in &mut part.pods {
             let pod = Arc::make_mut(pod);

@@ -4,7 +4,7 @@ use lockstep_api::ReplicatedJob;
 
 use super::model::{Chance, Model, gang, part};
 use crate::common::testing::{JobSetBuild, ReplicatedJobBuild};
-use crate::gang::Word;
+use crate::gang::GangEvent;
 
 /// A gang does not overtake a waiting one if that would leave too little room. It does overtake a
 /// gang that can never start.
@@ -48,7 +48,7 @@ fn one_waits() -> Model {
 }
 
 #[test]
-fn who_leaves_enough_passes() {
+fn a_gang_that_leaves_enough_passes() {
     let mut model = one_waits();
     for name in ["a", "b", "c"] {
         model.create(gang(name, vec![part("w", 1, 1, 1)], &[]), 0, false);
@@ -132,7 +132,7 @@ fn whose_pods_do_not_come_keeps_nothing_for_long() {
 
 /// A waiting gang starts when the earlier gangs have ended, however many come later.
 #[test]
-fn nobody_is_starved() {
+fn no_gang_is_starved() {
     for size in 1..=3 {
         let mut model = one_waits();
         for index in 0..30 {
@@ -227,7 +227,7 @@ fn nodes_are_used_as_well_as_in_order_of_arrival() {
 
 /// The status also says what is missing if kube-scheduler starts the gang.
 #[test]
-fn a_pod_group_says_what_is_missing() {
+fn the_message_of_a_pod_group_names_what_is_missing() {
     let mut model = Model::new(&[4, 4]);
     model.run_time = 30;
     model.create(gang("first", vec![part("w", 1, 5, 1)], &[]), 0, true);
@@ -243,9 +243,9 @@ fn a_pod_group_says_what_is_missing() {
         "needs 9 pods x 1 cpu, 8 fit: 1 short of cpu, even if no JobSet ran"
     );
     let told = model
-        .words
+        .events
         .iter()
-        .filter(|(_, name, word, _)| name == "waits" && *word == Word::Waiting);
+        .filter(|(_, name, event, _)| name == "waits" && *event == GangEvent::Waiting);
     let told: Vec<&str> = told.map(|(.., message)| message.as_str()).collect();
     assert_eq!(told, ["needs 6 pods x 1 cpu, 3 fit: 3 short of cpu"], "once");
     model.run(60);

@@ -8,7 +8,7 @@ use lockstep_api::{
 
 use super::model::{Model, gang, part};
 use crate::common::testing::{JobSetBuild, ReplicatedJobBuild, observe};
-use crate::gang::{Backend, Word, backend, mutate};
+use crate::gang::{Backend, GangEvent, backend, mutate};
 use crate::jobset::plan::Change;
 use crate::reconcile::plan;
 
@@ -44,7 +44,7 @@ fn without_a_gang_nothing_is_marked() {
 }
 
 #[test]
-fn all_pods_have_the_gate_where_the_controller_starts_the_gang() {
+fn all_pods_have_the_gate_if_the_controller_starts_the_gang() {
     let jobs = created(&gang("a", vec![part("w", 3, 2, 1)], &[("w", 3)]), false);
     assert!(
         jobs.iter()
@@ -57,7 +57,7 @@ fn all_pods_have_the_gate_where_the_controller_starts_the_gang() {
 /// The Job template names the group if all its pods belong to it. Otherwise it has the gate, which
 /// the webhook removes from pods below the minimum.
 #[test]
-fn pods_below_the_minimum_have_a_group_where_kube_scheduler_starts_the_gang() {
+fn pods_below_the_minimum_have_a_group_if_kube_scheduler_starts_the_gang() {
     let jobs = created(&gang("a", vec![part("w", 3, 2, 1)], &[("w", 3)]), true);
     let name = group(template(&jobs[0])).unwrap().to_owned();
     assert!(name.starts_with("a-w-0-3-"), "{name}");
@@ -89,7 +89,7 @@ fn pods_below_the_minimum_have_a_group_where_kube_scheduler_starts_the_gang() {
 /// If the webhook was not called for pods that belong in the group, nothing binds them: the status
 /// says so until they are replaced.
 #[test]
-fn pods_that_the_webhook_did_not_see_are_told_of() {
+fn pods_that_the_webhook_did_not_see_are_reported() {
     let mut model = Model::new(&[4]);
     model.run_time = 1000;
     model.has_webhook = false;
@@ -108,9 +108,9 @@ fn pods_that_the_webhook_did_not_see_are_told_of() {
     };
     assert_eq!(condition(&model), message);
     let told = model
-        .words
+        .events
         .iter()
-        .filter(|(_, _, word, _)| *word == Word::Ungrouped);
+        .filter(|(_, _, event, _)| *event == GangEvent::Ungrouped);
     assert_eq!(told.count(), 1);
     model.has_webhook = true;
     let pods = model.pods_of("a");
@@ -142,8 +142,8 @@ fn a_gang_whose_pod_group_is_lost_is_started_by_gates() {
         (0, Some(GangPhase::Waiting))
     );
     let lost = |name: &str| {
-        let told = model.words.iter();
-        told.filter(|(_, of, word, _)| of == name && *word == Word::GroupLost)
+        let told = model.events.iter();
+        told.filter(|(_, of, event, _)| of == name && *event == GangEvent::GroupLost)
             .count()
     };
     assert_eq!((lost("a"), lost("runs")), (1, 0));
@@ -179,7 +179,7 @@ fn all_jobs_of_a_gang_are_started_by_the_same() {
 /// The Job controller can make groups of its own (`WorkloadWithJob`): a pod is in its gang's group,
 /// or in none.
 #[test]
-fn pods_are_taken_out_of_groups_that_others_made() {
+fn pods_are_taken_out_of_groups_of_other_controllers() {
     for (pod_groups, expected) in [(false, [None, None]), (true, [Some("a-w-0-1-"), None])] {
         let js = gang("a", vec![part("w", 1, 2, 1)], &[("w", 1)]);
         let jobs = created(&js, pod_groups);
@@ -229,7 +229,7 @@ fn kube_scheduler_starts_what_it_can() {
 
 /// An event says why a request for PodGroups cannot be met.
 #[test]
-fn who_gets_gates_instead_of_a_pod_group_is_told() {
+fn an_event_reports_gates_instead_of_a_pod_group() {
     let told = |js: &JobSet, served| {
         let mut observed = observe(js, []);
         observed.pod_groups = served;
@@ -247,12 +247,12 @@ fn who_gets_gates_instead_of_a_pod_group_is_told() {
     assert_eq!(told(&js, true), "");
     assert_eq!(
         told(&js, false),
-        "GangBackendUnavailable: spec.gang.backend is PodGroup, and gates start the gang: the API server does not serve \
-         scheduling.k8s.io/v1alpha2, or the control plane may not ask or has no webhooks"
+        "GangBackendUnavailable: spec.gang.backend is PodGroup, but gates start the gang: the API server does not serve \
+         scheduling.k8s.io/v1alpha2, or the control plane has no permission for it or no webhooks"
     );
     assert_eq!(
         told(&js.annotated(annotations::EXCLUSIVE_TOPOLOGY, "rack"), true),
-        "GangBackendUnavailable: spec.gang.backend is PodGroup, and gates start the gang: Jobs of replicatedJob w are placed \
+        "GangBackendUnavailable: spec.gang.backend is PodGroup, but gates start the gang: Jobs of replicatedJob w are placed \
          exclusively by affinity"
     );
 }
@@ -311,7 +311,7 @@ fn what_is_suspended_and_resumed_starts_together_again() {
 /// The status is written after the Jobs are suspended: a controller that dies in between leaves it
 /// unchanged.
 #[test]
-fn a_suspension_that_was_not_written_is_made_good() {
+fn a_suspension_that_was_not_written_is_caught_up() {
     let mut model = Model::new(&[4]);
     model.run_time = 1000;
     model.create(gang("a", vec![part("w", 1, 4, 1)], &[]), 0, false);
@@ -353,7 +353,7 @@ fn a_gang_that_was_changed_is_followed() {
 }
 
 #[test]
-fn a_gang_that_was_taken_away_is_not_told_of_any_more() {
+fn a_removed_gang_is_no_longer_reported() {
     let mut model = Model::new(&[2]);
     model.run_time = 1000;
     model.create(gang("a", vec![part("w", 1, 4, 1)], &[]), 0, false);

@@ -24,7 +24,7 @@ fn counts(cluster: &Cluster, name: &str) -> (i32, i32) {
 }
 
 #[test]
-fn a_job_that_has_completed_and_is_removed_is_not_made_again_and_the_jobset_completes() {
+fn a_removed_completed_job_is_not_recreated_and_the_jobset_completes() {
     for strategy in [RestartStrategy::Recreate, RestartStrategy::InPlaceRestart] {
         let mut cluster = Cluster::new(
             jobset([replicated_job("prep", 3), replicated_job("main", 1)]).restarting(strategy, 3),
@@ -56,7 +56,7 @@ fn a_job_that_has_completed_and_is_removed_is_not_made_again_and_the_jobset_comp
 }
 
 #[test]
-fn who_depends_on_it_and_who_asks_for_any_sees_it_as_done() {
+fn dependents_and_the_operator_any_see_it_as_done() {
     let after = replicated_job("after", 1).depends_on("prep", "Complete");
     let mut cluster = Cluster::new(jobset([replicated_job("prep", 2), after]).with(|js| {
         js.spec.success_policy = Some(SuccessPolicy {
@@ -78,8 +78,8 @@ fn who_depends_on_it_and_who_asks_for_any_sees_it_as_done() {
     let mut cluster = Cluster::new(jobset([replicated_job("prep", 1), after]));
     cluster.settle();
     cluster.report("js-prep-0", Fate::Succeeded);
-    // The Job is removed before the status counts it: a reconciler that sees the removal makes up
-    // for it.
+    // The Job is removed before the status counts it: a reconciler that sees the removal records
+    // it.
     let gone = cluster.jobs.remove("js-prep-0").unwrap();
     let gone = CompletedJob::of(&gone)
         .unwrap()

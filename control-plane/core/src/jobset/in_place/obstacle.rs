@@ -1,9 +1,9 @@
-//! What keeps all workers of a pod from having an agent: it stands in the pod's own spec, which a
-//! policy or a webhook may have changed since its template was judged.
+//! What keeps workers from having an agent, by pod or by container. For pods it is read from the
+//! pod's own spec: a policy or a webhook may have changed it after its template was checked.
 
 use std::fmt;
 
-use k8s_openapi::api::core::v1::PodSpec;
+use k8s_openapi::api::core::v1::{Container, PodSpec};
 
 /// What keeps a pod from having agents.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,13 +17,13 @@ pub enum Obstacle {
 }
 
 impl Obstacle {
-    /// The first one.
+    /// The first obstacle of a pod.
     #[must_use]
     pub fn of(pod: &PodSpec) -> Option<Self> {
         Self::all(pod).next()
     }
 
-    /// All that there are.
+    /// All obstacles of a pod.
     pub(super) fn all(pod: &PodSpec) -> impl Iterator<Item = Self> {
         let shared = (pod.share_process_namespace == Some(true)).then_some(Self::SharedProcesses);
         let host = (pod.host_pid == Some(true)).then_some(Self::HostProcesses);
@@ -44,14 +44,32 @@ impl fmt::Display for Obstacle {
     }
 }
 
-/// True if pods of this RuntimeClass run under a kernel of their own, by the names that these have
-/// in the documentation of Kata Containers, gVisor and Firecracker: no socket of the host's can be
-/// reached from there, and so an agent would wait for its release without end. Others, such as
-/// `nvidia`, say which runtime to use on the node's own kernel. Node daemons read the runtime's
-/// handlers in the same way.
+/// True if pods of this RuntimeClass run under a kernel of their own, judged by the names in the
+/// documentation of Kata Containers, gVisor and Firecracker. They cannot reach sockets of the host,
+/// so an agent would wait for its release forever. Other classes, such as `nvidia`, select a
+/// runtime on the node's own kernel. Node daemons judge runtime handlers in the same way.
 fn is_sandboxed(class: &str) -> bool {
     let mut words = class.split(|letter: char| !letter.is_ascii_alphanumeric());
     words.any(|word| matches!(word, "kata" | "gvisor" | "runsc" | "firecracker"))
+}
+
+/// What keeps a container from having an agent unless `lockstep.dev/supervise` lists it. The
+/// kubelet does some things once per container start and would not repeat them when only the
+/// process restarts; others count against a worker that waits at the barrier.
+pub(super) fn of_container(container: &Container) -> Option<&'static str> {
+    if container.liveness_probe.is_some() {
+        Some("livenessProbe")
+    } else if container.startup_probe.is_some() {
+        Some("startupProbe")
+    } else if container
+        .lifecycle
+        .as_ref()
+        .is_some_and(|lifecycle| lifecycle.post_start.is_some())
+    {
+        Some("postStart hook")
+    } else {
+        None
+    }
 }
 
 #[cfg(test)]

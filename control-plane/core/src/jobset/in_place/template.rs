@@ -1,9 +1,9 @@
 //! The agent in a pod template, for nodes whose container runtime cannot put it into containers (no
 //! NRI).
 //!
-//! An init container copies the agent into a volume of the pod, and the command of each worker is
-//! run by it. The node daemon knows such a container by its first argument, and does not put
-//! another agent in front.
+//! An init container copies the agent into a volume of the pod, and the agent runs the command of
+//! each worker. The node daemon recognizes such a container by its first argument, and adds no
+//! second agent.
 
 use k8s_openapi::api::core::v1::{
     Capabilities, Container, EmptyDirVolumeSource, EnvVar, EnvVarSource, HostPathVolumeSource,
@@ -14,15 +14,15 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 /// How agents get into the containers of workers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Agents {
-    /// The node daemons put them there (NRI).
+    /// The node daemons add them (NRI).
     #[default]
     ByNode,
-    /// Pod templates bring them along, from this image: that of the node daemon, which has the
-    /// agent at `/lockstep-pod-agent`.
+    /// Pod templates bring them, from this image: that of the node daemon, which has the agent at
+    /// `/lockstep-pod-agent`.
     ByTemplate(String),
 }
 
-/// The agent in its image.
+/// Path of the agent in its image.
 const IN_IMAGE: &str = "/lockstep-pod-agent";
 /// Name of the init container, and of the volume with the agent.
 const NAME: &str = "lockstep-agent";
@@ -30,40 +30,40 @@ const NAME: &str = "lockstep-agent";
 const SOCKETS: &str = "lockstep-sockets";
 /// The pods' sockets on the node, in a directory for each pod's UID.
 const SOCKETS_ON_NODE: &str = "/run/lockstep/pods";
-/// Where a worker finds the agent and its pod's socket: where node daemons would mount them too.
+/// Where a worker finds the agent and its pod's socket. Node daemons mount them at the same paths.
 const ROOT: &str = ".lockstep";
 const BIN: &str = "/.lockstep/bin";
 const RUN: &str = "/.lockstep/run";
-/// Name of the volume with the workers' heartbeat files, and where it is: those of a pod have a
-/// name each.
+/// Name of the volume with the workers' heartbeat files, and where it is mounted. Each worker of a
+/// pod has its own file.
 const HEARTBEATS: &str = "lockstep-heartbeats";
 const HEARTBEAT_DIR: &str = "/.lockstep/heartbeat";
-/// The time that Kubernetes gives a pod to end where it states none, seconds.
+/// Kubernetes' default for `terminationGracePeriodSeconds`.
 const TERMINATION_GRACE: i64 = 30;
 /// Environment variable of workers with the UID of their pod.
 const POD_UID: &str = "LOCKSTEP_POD_UID";
-/// A user that is not root, whatever the image says. The agent runs as any.
+/// A user that is not root, whatever the image says. The agent runs as any user.
 const USER: i64 = 65_532;
 
-/// What keeps a container from having its agent by template: what its image would run is not known
-/// here.
+/// What keeps a container from having its agent by template. Without a command it runs what its
+/// image says, which is not known here.
 pub(super) fn obstacle(container: &Container) -> Option<&'static str> {
     let stated = container
         .command
         .as_ref()
         .is_some_and(|command| !command.is_empty());
-    (!stated).then_some("no command, in front of which the agent could be put")
+    (!stated).then_some("no command for the agent to run")
 }
 
-/// Where a container mounts something of its own over the agent, or beside it. Node daemons put no
-/// agent into such a container: what is mounted there might be started in its place.
+/// The path at which a container mounts something of its own over the agent, or beside it. Node
+/// daemons add no agent to such a container: the mounted file could be started in its place.
 pub(super) fn taken(container: &Container) -> Option<&str> {
     let mounts = container.volume_mounts.iter().flatten();
     let mut paths = mounts.map(|mount| mount.mount_path.as_str());
     paths.find(|path| is_ours(path))
 }
 
-/// As the node daemon reads it.
+/// The same check as in the node daemon.
 fn is_ours(path: &str) -> bool {
     let mut parts = Vec::new();
     let (mut goes_up, mut names_it) = (false, false);
@@ -83,7 +83,7 @@ fn is_ours(path: &str) -> bool {
     parts.first().is_none_or(|first| *first == ROOT) || goes_up && names_it
 }
 
-/// Puts the agent in front of these containers.
+/// Has the agent run the commands of these containers.
 pub(crate) fn inject(pod: &mut PodSpec, workers: &[String], image: &str) {
     let volumes = pod.volumes.get_or_insert_default();
     volumes.push(Volume {
@@ -114,7 +114,7 @@ pub(crate) fn inject(pod: &mut PodSpec, workers: &[String], image: &str) {
     pod.init_containers.get_or_insert_default().insert(0, copier);
 }
 
-/// Puts the agent in front of a worker that has so many seconds to end.
+/// Has the agent run the command of a worker, which has `grace` seconds to terminate.
 fn put_in_front(container: &mut Container, grace: i64) {
     let Some(command) = &mut container.command else {
         return;
@@ -166,10 +166,10 @@ fn put_in_front(container: &mut Container, grace: i64) {
     });
 }
 
-/// The init container. It asks for nothing that a restricted namespace refuses.
+/// The init container. It needs nothing that a restricted namespace refuses.
 fn copier(image: &str, containers: &[Container]) -> Container {
-    // A pod that states no resources keeps its quality of service; one that does may have to state
-    // them for each container.
+    // A pod without resources keeps its quality of service. One that states resources may have to
+    // state them for each container.
     let stated = containers.iter().any(|container| {
         let resources = container.resources.as_ref();
         resources.is_some_and(|resources| resources.limits.is_some() || resources.requests.is_some())

@@ -37,7 +37,7 @@ fn only_jobsets_that_ask_for_it_are_groups() {
 }
 
 #[test]
-fn workers_that_wait_for_their_group_go_on_to_do_so_when_the_annotation_is_taken_away() {
+fn workers_still_wait_for_their_group_after_the_annotation_is_removed() {
     let mut js = jobset([replicated_job("a", 1)]);
     for (said, found) in [
         (None, None),
@@ -71,7 +71,8 @@ fn what_is_mounted_in_the_place_of_the_agent_makes_the_group_plain() {
         "//data/../.lockstep/run",
         "/",
     ] {
-        let reason = format!("container worker of replicatedJob b mounts {path:?}, where the agent is to be");
+        let reason =
+            format!("container worker of replicatedJob b mounts {path:?}, where the agent is mounted");
         assert_eq!(kind(&mounting(path)), plain(&reason));
         // There is no opt-out of that.
         let listed = mounting(path).annotated(annotations::SUPERVISE, "worker");
@@ -194,7 +195,7 @@ fn pods_that_bring_upstreams_agent_are_left_to_it() {
 }
 
 #[test]
-fn a_rule_of_the_users_own_is_nobodys_agent() {
+fn a_rule_of_the_user_is_no_sign_of_an_agent() {
     assert_eq!(kind(&with_sidecar(&[])), SUPERVISED);
     assert_eq!(kind(&with_sidecar(&["POD_NAME", "WORKER_COMMAND"])), SUPERVISED);
     let worker = in_place(|pod| pod.containers[0].restart_policy_rules = restarting_all());
@@ -245,7 +246,7 @@ fn workers_are_the_regular_containers_or_those_of_them_that_are_listed() {
 }
 
 #[test]
-fn a_plain_group_restarts_by_container_where_kubelet_starts_what_was_killed() {
+fn a_plain_group_restarts_by_container_if_the_kubelet_restarts_killed_containers() {
     let level = |change: fn(&mut PodSpec)| {
         let refused = in_place(change).annotated(annotations::SUPERVISE, "none");
         mode(&refused, &Agents::ByNode).unwrap().level
@@ -286,9 +287,7 @@ fn agents_by_template_need_commands_to_stand_in_front_of() {
     let group_of = |js: &JobSet| mode(js, &by_template).map(|group| (group.kind, group.reasons));
     assert_eq!(
         group_of(&js),
-        plain(
-            "container sidecar of replicatedJob a states no command, in front of which the agent could be put"
-        )
+        plain("container sidecar of replicatedJob a has no command for the agent to run")
     );
     assert_eq!(
         group_of(&js.annotated(annotations::SUPERVISE, "worker")),
@@ -320,17 +319,17 @@ fn groups_that_run_stay_what_they_are_when_the_setting_changes() {
         let js = stated(kind);
         assert_eq!(&found(&js, &Agents::ByNode), by_node);
         assert_eq!(&found(&js, &by_template), by_templates);
-        // What it becomes where its Jobs are recreated.
-        let anew = |agents| mode_of_new_jobs(&js, agents).map(|group| (group.kind, group.level));
+        // The mode once its Jobs are recreated.
+        let of_new_jobs = |agents| mode_of_new_jobs(&js, agents).map(|group| (group.kind, group.level));
         assert_eq!(
-            (anew(&Agents::ByNode), anew(&by_template)),
+            (of_new_jobs(&Agents::ByNode), of_new_jobs(&by_template)),
             (supervised.clone(), plain.clone())
         );
     }
 }
 
 #[test]
-fn workers_that_nobody_can_tell_apart_are_not_restarted_in_place() {
+fn workers_without_indexes_are_not_restarted_in_place() {
     let unindexed = jobset([
         replicated_job("a", 1),
         replicated_job("b", 1).job_spec(|spec| spec.completion_mode = Some("NonIndexed".to_owned())),

@@ -21,18 +21,18 @@ fn the_largest_jobset_is_taken_and_one_more_is_not() {
     assert_eq!(violation(&jobset([replicated_job("a", 20_000)])), None);
     says(
         &jobset([replicated_job("a", 20_001)]),
-        "spec.replicatedJobs[0].replicas: Invalid value: 20001: a JobSet may have 20000 Jobs at most",
+        "spec.replicatedJobs[0].replicas: Invalid value: 20001: a JobSet may have at most 20000 Jobs",
     );
     assert_eq!(violation(&jobset([with_pods("a", 1, 100_000)])), None);
     says(
         &jobset([with_pods("a", 60, 100_000)]),
-        "spec.replicatedJobs[0].template.spec.parallelism: Invalid value: 100000: 60 x 100000 pods are 6000000 workers, and a \
-         JobSet may have 100000 at most",
+        "spec.replicatedJobs[0].template.spec.parallelism: Invalid value: 100000: 60 x 100000 pods are 6000000 workers, but a \
+         JobSet may have at most 100000",
     );
     says(
         &jobset([with_pods("a", 20_000, 6)]),
-        "spec.replicatedJobs[0].replicas: Invalid value: 20000: 20000 x 6 pods are 120000 workers, and a JobSet may have 100000 \
-         at most",
+        "spec.replicatedJobs[0].replicas: Invalid value: 20000: 20000 x 6 pods are 120000 workers, but a JobSet may have at most \
+         100000",
     );
 }
 
@@ -40,18 +40,18 @@ fn the_largest_jobset_is_taken_and_one_more_is_not() {
 fn all_replicated_jobs_count_together_and_the_one_that_is_too_much_is_named() {
     says(
         &jobset([replicated_job("a", 15_000), replicated_job("b", 5_001)]),
-        "spec.replicatedJobs[1].replicas: Invalid value: 5001: a JobSet may have 20000 Jobs at most; those of the replicatedJobs \
-         before this one are 15000",
+        "spec.replicatedJobs[1].replicas: Invalid value: 5001: a JobSet may have at most 20000 Jobs; the replicatedJobs before \
+         this one have 15000",
     );
     let many = (0..1_001).map(|index| replicated_job(&format!("j{index}"), 0));
     says(
         &jobset(many),
-        "spec.replicatedJobs: Invalid value: 1001: a JobSet may have 1000 replicatedJobs at most",
+        "spec.replicatedJobs: Invalid value: 1001: a JobSet may have at most 1000 replicatedJobs",
     );
 }
 
 #[test]
-fn no_number_is_so_large_that_it_counts_as_a_small_one() {
+fn no_large_number_overflows_to_a_small_one() {
     let many = (0..1_000).map(|index| with_pods(&format!("j{index}"), i32::MAX, i32::MAX));
     let huge = jobset(many);
     let size = Size::of(&huge);
@@ -63,7 +63,7 @@ fn no_number_is_so_large_that_it_counts_as_a_small_one() {
 }
 
 #[test]
-fn completions_and_containers_count_where_each_is_a_worker_that_is_restarted_in_place() {
+fn completions_and_containers_count_if_workers_restart_in_place() {
     let queue = replicated_job("a", 1).job_spec(|spec| {
         spec.parallelism = Some(10);
         spec.completions = Some(1_000_000);
@@ -72,8 +72,8 @@ fn completions_and_containers_count_where_each_is_a_worker_that_is_restarted_in_
     assert_eq!(violation(&queue), None, "ten pods at a time");
     says(
         &queue.restarting(RestartStrategy::InPlaceRestart, 1),
-        "spec.replicatedJobs[0].template.spec.completions: Invalid value: 1000000: 1 x 1000000 pods are 1000000 workers, and a \
-         JobSet may have 100000 at most",
+        "spec.replicatedJobs[0].template.spec.completions: Invalid value: 1000000: 1 x 1000000 pods are 1000000 workers, but a \
+         JobSet may have at most 100000",
     );
 
     let two = with_pods("a", 1, 60_000).pod_spec(|pod| {
@@ -87,7 +87,7 @@ fn completions_and_containers_count_where_each_is_a_worker_that_is_restarted_in_
     says(
         &two,
         "spec.replicatedJobs[0].template.spec.parallelism: Invalid value: 60000: 1 x 60000 pods with 2 worker containers are \
-         120000 workers, and a JobSet may have 100000 at most",
+         120000 workers, but a JobSet may have at most 100000",
     );
     assert_eq!(violation(&two.annotated(annotations::SUPERVISE, "worker")), None);
 }

@@ -47,7 +47,7 @@ fn a_headless_service_named_after_the_subdomain_selects_the_jobsets_pods() {
 }
 
 #[test]
-fn no_service_where_one_exists_or_none_is_wanted() {
+fn no_service_if_one_exists_or_none_is_wanted() {
     assert_eq!(missing(None, &["js"]), None);
     assert_eq!(
         missing(
@@ -88,7 +88,7 @@ fn service(owner: Option<(&str, &str, &str)>, selector: &[(&str, &str)], cluster
 }
 
 #[test]
-fn a_service_that_is_not_for_its_pods_is_told_of_with_its_owner() {
+fn a_service_that_is_not_for_its_pods_is_reported_with_its_owner() {
     let js = jobset([replicated_job("a", 1).job_spec(|spec| {
         let meta = spec.template.metadata.get_or_insert_default();
         meta.labels = Some(BTreeMap::from([("app".to_owned(), "train".to_owned())]));
@@ -115,7 +115,7 @@ fn a_service_that_is_not_for_its_pods_is_told_of_with_its_owner() {
     let mut alias = service(None, &[], "None");
     let of_alias = alias.spec.as_mut().unwrap();
     (of_alias.type_, of_alias.cluster_ip) = (Some("ExternalName".to_owned()), None);
-    let rest = "so their host names cannot be resolved; state another spec.network.subdomain";
+    let rest = "so the pods' host names cannot be resolved; set another spec.network.subdomain";
     for (wrong, what) in [
         (
             service(another, &[(labels::JOBSET_NAME, "first")], "None"),

@@ -1,4 +1,4 @@
-//! What becomes of a pod that is being created.
+//! Admission of a pod that is being created.
 
 use k8s_openapi::api::core::v1::{Pod, PodAffinityTerm};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
@@ -8,22 +8,22 @@ use thiserror::Error;
 use super::{Member, Role, annotation, label, role, topology};
 use crate::jobset::owner::controller_of;
 
-/// Why a pod may not be created, or not yet. The messages are upstream's.
+/// Why a pod must not be created, or not yet. The messages are upstream's.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Refusal {
-    /// The leader's domain was not known when the pod was to be given its selector.
+    /// The leader's domain was unknown when the mutating webhook saw the pod.
     #[error("follower pod node selector not set")]
     NoSelector,
-    /// The same, in a pod that selects by other labels.
+    /// The same, for a pod with a node selector for other labels.
     #[error("follower pod node selector for topology domain not found. missing selector: {0}")]
     NoDomain(String),
     /// The pod does not say which Job of which JobSet it belongs to.
     #[error("pod missing label: {0}")]
     NoLabel(&'static str),
-    /// There is no leader, or it is not clear which it is.
+    /// There is no leader, or there are several.
     #[error("expected 1 leader pod ({name}), but got {found}. this is an expected, transient error")]
     Leaders {
-        /// Name of the leader, without its random end.
+        /// Name of the leader, without its random suffix.
         name: String,
         /// How many there are.
         found: usize,
@@ -34,7 +34,7 @@ pub enum Refusal {
     /// Nothing controls the leader.
     #[error("leader pod {0:?} has no owner reference")]
     LeaderWithoutJob(String),
-    /// The leader belongs to a Job of the same name that was there before.
+    /// The leader belongs to an earlier Job of the same name.
     #[error("follower pod owner UID ({follower}) != leader pod owner UID ({leader})")]
     OtherJob {
         /// UID of the follower's Job.
@@ -42,18 +42,17 @@ pub enum Refusal {
         /// UID of the leader's Job.
         leader: String,
     },
-    /// Wait for it.
+    /// The leader is not scheduled yet.
     #[error("leader pod not yet scheduled, not creating follower pod. this is an expected, transient error")]
     NotScheduled,
 }
 
-/// What is to be done about a pod that is being created.
+/// Decides about a pod that is being created.
 ///
-/// `Ok(None)`: nothing is to be checked. `Ok(Some(search))`: it follows a leader, which must be
-/// scheduled.
+/// `Ok(None)`: nothing to check. `Ok(Some(search))`: it follows a leader, which must be scheduled.
 ///
 /// # Errors
-/// The pod may not be created, wherever its leader is.
+/// The pod must not be created, wherever its leader is.
 pub fn admission(pod: &Pod) -> Result<Option<LeaderSearch<'_>>, Refusal> {
     let Some(topology) = follows(pod) else {
         return Ok(None);
@@ -68,8 +67,8 @@ pub fn admission(pod: &Pod) -> Result<Option<LeaderSearch<'_>>, Refusal> {
     }
 }
 
-/// The pod with what placement adds to it; `None`: nothing. `domain` is that of the leader, where
-/// the pod follows one and it is known.
+/// The pod with what placement adds to it; `None`: nothing. `domain` is that of its leader, if it
+/// has one and the domain is known.
 #[must_use]
 pub fn mutate(pod: &Pod, domain: Option<&str>) -> Option<Pod> {
     if !concerns(pod) {
@@ -103,17 +102,16 @@ fn concerns(pod: &Pod) -> bool {
         && annotation(pod, annotations::NODE_SELECTOR_STRATEGY).is_none()
 }
 
-/// The node label whose values are the domains, where the pod has a leader to follow.
+/// The node label whose values are the domains, if the pod has a leader to follow.
 fn follows(pod: &Pod) -> Option<&str> {
     topology(pod).filter(|_| concerns(pod) && role(pod) == Role::Follower)
 }
 
 /// Brings a leader to a domain where its own Job is, and no other of the same priority.
 ///
-/// The API server gives every pod a priority before. One that it gave none, with that part of it
-/// off, has the priority "" in the second term, as upstream writes it. No label that was put on
-/// here has that value, so that the term matches no pod: such leaders keep no other pod out of
-/// their domains.
+/// The API server sets the priority of every pod earlier, unless that admission plugin is off. A
+/// pod without a priority gets "" in the second term, as upstream writes it. No pod has a label of
+/// that value, so the term matches none: such leaders keep no other pod out of their domains.
 fn attract(pod: &mut Pod, topology: &str) {
     let key = label(pod, labels::JOB_KEY).unwrap_or_default().to_owned();
     let priority = label(pod, labels::PRIORITY).unwrap_or_default().to_owned();
@@ -168,7 +166,7 @@ fn require(key: &str, operator: &str, value: Option<String>) -> LabelSelectorReq
     }
 }
 
-/// Which pod a follower follows.
+/// How to find the leader of a follower.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaderSearch<'a> {
     /// Name of the JobSet.
@@ -181,13 +179,12 @@ pub struct LeaderSearch<'a> {
     pub job: Option<&'a str>,
     /// The node label whose values are the domains.
     pub topology: &'a str,
-    /// True if pods of the Job bear their index as a label, too, as those do that the Job
-    /// controller makes.
+    /// True if pods of the Job have their index as a label too. Those of the Job controller do.
     pub labelled: bool,
 }
 
 impl<'a> LeaderSearch<'a> {
-    /// The search for a pod that is to follow; `None`: it is none of these.
+    /// The search for the leader of a pod; `None`: it is not a follower.
     ///
     /// # Errors
     /// [`Refusal::NoLabel`].
@@ -221,7 +218,7 @@ impl<'a> LeaderSearch<'a> {
         let leaders: Vec<&Member> = leaders.collect();
         let of_same_job = |leader: &&&Member| self.job.is_some() && leader.job.as_deref() == self.job;
         let mut own = leaders.iter().filter(of_same_job);
-        // One that an earlier Job of the same name has left behind does not count.
+        // A leader that an earlier Job of the same name left behind does not count.
         match (own.next(), own.next(), leaders.as_slice()) {
             (Some(leader), None, _) => Ok(leader),
             (None, _, [stranger]) => Err(self.not_ours(stranger)),

@@ -1,4 +1,4 @@
-//! Which followers are in the wrong place.
+//! Which followers are in the wrong domain.
 
 use k8s_openapi::api::core::v1::Pod;
 
@@ -12,17 +12,17 @@ pub const REASON: &str = "ExclusivePlacementViolation";
 /// Its message.
 pub const MESSAGE: &str = "Pod violated JobSet exclusive placement policy";
 
-/// What must be known before any follower of a Job can be said to be in the wrong place.
+/// What must be known to tell which followers of a Job are in the wrong domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question<'a> {
     /// The node that the leader is on.
     pub node: &'a str,
-    /// Which of its labels names the domain.
+    /// The label of the node whose value is the domain.
     pub topology: &'a str,
 }
 
-/// What to find out about a Job with these pods; `None`: nothing, for there is no follower to
-/// judge, or no leader to judge it by.
+/// What to find out about a Job with these pods; `None`: nothing, since it has no followers, or not
+/// exactly one leader on a node.
 #[must_use]
 pub fn question<'a>(pods: impl Iterator<Item = &'a Member> + Clone) -> Option<Question<'a>> {
     pods.clone().find(|pod| is_follower(pod))?;
@@ -36,8 +36,8 @@ pub fn question<'a>(pods: impl Iterator<Item = &'a Member> + Clone) -> Option<Qu
     })
 }
 
-/// The followers of a Job that do not select the domain of their leader. None if `asked` is no
-/// longer the question: then `domain` is not the answer.
+/// The followers of a Job that do not select the domain of their leader. Empty if `asked` is no
+/// longer the question, since `domain` is not the answer then.
 #[must_use]
 pub fn misplaced<'a>(
     pods: impl Iterator<Item = &'a Member> + Clone,

@@ -16,7 +16,7 @@ fn map<const N: usize>(pairs: [(&str, &str); N]) -> BTreeMap<String, String> {
         .into()
 }
 
-/// A pod `js-w-0-<index>-x` of a Job with UID `job`, as the Job controller makes it.
+/// A pod `js-w-0-<index>-x` of a Job with UID `job`, as the Job controller creates it.
 fn pod(index: &str) -> Pod {
     let mut pod = Pod::default();
     pod.metadata.name = Some(format!("js-w-0-{index}-x"));
@@ -143,7 +143,7 @@ fn a_pod_that_is_going_or_has_ended_is_not_alive() {
 }
 
 #[test]
-fn a_pod_is_marked_by_a_true_condition_alone() {
+fn a_pod_is_marked_only_by_a_true_condition() {
     let marked = |type_: &str, status: &str| {
         let condition = PodCondition {
             type_: type_.to_owned(),

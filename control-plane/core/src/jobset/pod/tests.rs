@@ -26,7 +26,7 @@ fn pod(phase: &str, labels: &[(&str, &str)]) -> Pod {
 }
 
 #[test]
-fn a_summary_tells_whose_pod_it_is_where_it_is_and_what_became_of_it() {
+fn a_summary_has_the_owner_the_node_and_the_outcome_of_a_pod() {
     let labels = [
         (labels::JOBSET_UID, "js"),
         (labels::RESTART_ATTEMPT, "2"),
@@ -95,7 +95,7 @@ fn numbers_that_cannot_be_read_are_missing() {
 }
 
 #[test]
-fn a_lost_node_is_told_from_a_pod_that_is_not_ready() {
+fn a_lost_node_is_distinguished_from_a_pod_that_is_not_ready() {
     let with = |conditions: &[(&str, &str, Option<&str>)]| {
         let mut pod = pod("Running", &[]);
         let conditions = conditions.iter().map(|(type_, status, reason)| PodCondition {

@@ -22,7 +22,7 @@ fn set(before: &JobSetStatus, now: i64, condition: &NewCondition<'_>) -> Plan {
 }
 
 #[test]
-fn a_condition_is_added_when_true_and_told_of_once() {
+fn a_condition_is_added_when_true_and_announced_once() {
     let before = JobSetStatus::default();
     assert_eq!(set(&before, 0, &failed(false, "A")), Plan::default());
     let plan = set(&before, 0, &failed(true, "A"));

@@ -32,7 +32,7 @@ fn with_claims(retention: Option<RetentionPolicy>) -> JobSet {
 }
 
 #[test]
-fn a_missing_claim_is_made_once_and_belongs_to_the_jobset_unless_it_is_retained() {
+fn a_missing_claim_is_created_once_and_belongs_to_the_jobset_unless_it_is_retained() {
     for (retention, owned) in [
         (None, false),
         (Some(RetentionPolicy::Delete), true),
@@ -78,7 +78,7 @@ fn pods_that_mount_the_claim_get_its_volume_and_others_do_not() {
 }
 
 #[test]
-fn a_claim_whose_name_only_the_webhook_finds_too_long_is_made_and_told_of() {
+fn a_claim_whose_name_only_the_webhook_finds_too_long_is_created_and_reported() {
     // The claim is `<name>-js`; `<name>` is the volume.
     for (length, told) in [(60, 0), (61, 1), (63, 1)] {
         let name = "d".repeat(length);

@@ -1,7 +1,8 @@
 use lockstep_api::RestartCause;
 
 use super::*;
-use crate::jobset::in_place::{Agents, Changed, Obstacle};
+use crate::jobset::in_place::{Agents, Obstacle};
+use crate::jobset::pod::Changed;
 
 fn group() -> JobSet {
     two().restarting(RestartStrategy::InPlaceRestart, 2)

@@ -8,8 +8,7 @@ use lockstep_api::labels;
 
 use super::{Occupancy, PodPlace};
 use crate::jobset::children::label;
-use crate::jobset::job_status::{completed_indexes, has_condition};
-use crate::jobset::jobs::IN_PLACE_BACKOFF_LIMIT;
+use crate::jobset::jobs::{IN_PLACE_BACKOFF_LIMIT, completed_indexes, has_condition};
 use crate::jobset::limits::MOST_WORKERS;
 use crate::jobset::pod::PodSummary;
 use crate::restart::gather::attempt;

@@ -23,7 +23,7 @@ async fn one_of_more_objects_than_are_read_is_refused_with_the_field() {
         let sentence = message(&answer);
         assert!(sentence.starts_with("JobSet: spec: has 4"), "{sentence}");
         assert!(
-            sentence.ends_with("list items and fields, and may have no more than 4096 and 32768"),
+            sentence.ends_with("list items and fields, but may have at most 4096 and 32768"),
             "{sentence}"
         );
     }

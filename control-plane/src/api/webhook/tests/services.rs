@@ -19,7 +19,7 @@ async fn who_creates_a_jobset_whose_service_is_somebody_elses_is_warned() {
     let answer = ask_with(service(json!({"app": "other"}), "10.0.0.1"), VALIDATE, &review).await;
     assert_eq!(answer["allowed"], true);
     let warning = "spec.network.subdomain: services \"s\" already exists: it is not this JobSet's and does not select this JobSet's pods, \
-        so their host names cannot be resolved; state another spec.network.subdomain";
+        so the pods' host names cannot be resolved; set another spec.network.subdomain";
     assert_eq!(answer["warnings"], json!([warning]));
 
     // A headless one without a selector, none at all, and an API server that does not answer.

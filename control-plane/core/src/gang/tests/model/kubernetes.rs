@@ -12,7 +12,7 @@ use lockstep_api::labels;
 use super::Model;
 use crate::gang::eligible::is_eligible;
 use crate::gang::{GroupPolicy, Pod, mutate};
-use crate::jobset::job_status::indexes;
+use crate::jobset::jobs::indexes;
 
 impl Model {
     pub(super) fn job_controller(&mut self) {

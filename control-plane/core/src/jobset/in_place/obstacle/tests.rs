@@ -1,6 +1,5 @@
 use super::*;
-use crate::jobset::in_place::Changed;
-use crate::jobset::pod::PodSummary;
+use crate::jobset::pod::{Changed, PodSummary};
 
 fn pod(job: &str, recreation: i32, obstacle: Option<Obstacle>) -> PodSummary {
     PodSummary {
@@ -14,7 +13,7 @@ fn pod(job: &str, recreation: i32, obstacle: Option<Obstacle>) -> PodSummary {
 }
 
 #[test]
-fn a_pod_says_itself_that_it_can_have_no_agents() {
+fn a_pod_spec_shows_that_the_pod_can_have_no_agents() {
     let of = |change: fn(&mut PodSpec)| {
         let mut spec = PodSpec::default();
         change(&mut spec);

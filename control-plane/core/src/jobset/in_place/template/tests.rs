@@ -23,7 +23,7 @@ fn injected(change: impl FnOnce(&mut PodSpec)) -> PodSpec {
 }
 
 #[test]
-fn the_agent_is_in_front_of_the_workers_alone() {
+fn only_the_workers_get_the_agent() {
     let pod = injected(|_| {});
     let worker = &pod.containers[0];
     assert_eq!(
@@ -69,7 +69,7 @@ fn the_agent_is_copied_before_anything_else_and_every_mount_has_its_volume() {
 }
 
 #[test]
-fn resources_are_stated_where_the_pod_states_some() {
+fn resources_are_set_if_the_pod_sets_some() {
     let of_copier = |pod: &PodSpec| pod.init_containers.as_ref().unwrap()[0].resources.clone();
     assert_eq!(of_copier(&injected(|_| {})), None);
     let pod = injected(|pod| {

@@ -35,7 +35,7 @@ fn a_follower_that_selects_another_domain_or_none_is_misplaced() {
 }
 
 #[test]
-fn without_one_live_and_scheduled_leader_nobody_is_misplaced() {
+fn without_one_live_and_scheduled_leader_no_pod_is_misplaced() {
     let follower = pod("1");
     for leaders in [
         vec![],
@@ -51,7 +51,7 @@ fn without_one_live_and_scheduled_leader_nobody_is_misplaced() {
 }
 
 #[test]
-fn what_is_going_or_over_is_left_alone_and_nothing_is_asked() {
+fn deleted_and_finished_pods_are_left_unchanged_and_nothing_is_asked() {
     let pods = [
         on(pod("0"), "n"),
         going(pod("1")),
@@ -63,7 +63,7 @@ fn what_is_going_or_over_is_left_alone_and_nothing_is_asked() {
 }
 
 #[test]
-fn an_answer_about_another_leader_condemns_nobody() {
+fn an_answer_about_another_leader_evicts_no_pod() {
     let members = [
         member(&on(pod("0"), "n2")),
         member(&selecting(pod("1"), RACK, "r2")),

@@ -40,7 +40,7 @@ fn ready_counts_jobs_that_are_ready_succeeded_or_failed() {
 }
 
 #[test]
-fn complete_counts_succeeded_jobs_alone() {
+fn complete_counts_only_succeeded_jobs() {
     let b = counts("b", 0, 1, 0);
     assert!(!starts(
         "Complete",
@@ -57,7 +57,7 @@ fn complete_counts_succeeded_jobs_alone() {
 }
 
 #[test]
-fn what_nobody_knows_never_lets_a_job_start() {
+fn an_unknown_dependency_never_lets_a_job_start() {
     assert!(!starts(
         "Dancing",
         "Ready",

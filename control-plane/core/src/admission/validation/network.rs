@@ -1,15 +1,38 @@
-//! The coordinator pod must exist, and its host name must fit a label.
+//! Host names: the subdomain, and the coordinator pod, which must exist and have a host name that
+//! fits in a label.
 
 use lockstep_api::{JobSet, labels};
 
-use super::{Violation, syntax};
+use super::{Violation, dns1035_label, syntax};
 
-pub(super) fn validate(jobset: &JobSet, violations: &mut Vec<Violation>) {
+pub(super) fn subdomain(jobset: &JobSet, violations: &mut Vec<Violation>) {
+    let Some(subdomain) = jobset
+        .spec
+        .network
+        .as_ref()
+        .and_then(|network| network.subdomain.as_deref())
+    else {
+        return;
+    };
+    if subdomain.is_empty() {
+        return;
+    }
+    let field = "spec.network.subdomain";
+    violations.extend(
+        syntax::dns1123_subdomain(subdomain).map(|error| Violation::with_value(field, subdomain, error)),
+    );
+    let too_long = ".spec.network.subdomain is too long, must be less than 63 characters";
+    violations.extend(
+        dns1035_label(subdomain, too_long).map(|error| Violation::with_value(field, subdomain, error)),
+    );
+}
+
+pub(super) fn coordinator(jobset: &JobSet, violations: &mut Vec<Violation>) {
     let (Some(coordinator), Some(endpoint)) = (&jobset.spec.coordinator, jobset.coordinator_endpoint())
     else {
         return;
     };
-    // Nothing waits for the coordinator: it is a label that leads nowhere.
+    // Nothing waits for the coordinator: without its pod the label only points to nothing.
     violations.extend(pod(jobset, coordinator).err().map(Violation::harmless));
     let errors = syntax::label_value(&endpoint);
     if !errors.is_empty() {

@@ -1,11 +1,14 @@
-//! The execution policy excludes the other ways to order replicatedJobs.
+//! The ways to order replicatedJobs: `dependsOn`, and the execution policy, which excludes the
+//! other ways.
 
-use lockstep_api::{ExecutionPolicyOrder, JobSet, ReplicatedJobsStatus};
+use std::collections::BTreeSet;
 
-use super::Violation;
+use lockstep_api::{ExecutionPolicyOrder, JobSet, ReplicatedJob, ReplicatedJobsStatus};
+
+use super::{Violation, path};
 use crate::common::features::Features;
 
-pub(super) fn validate(jobset: &JobSet, features: &Features, violations: &mut Vec<Violation>) {
+pub(super) fn execution_policy(jobset: &JobSet, features: &Features, violations: &mut Vec<Violation>) {
     let Some(policy) = &jobset.spec.execution_policy else {
         return;
     };
@@ -53,6 +56,34 @@ pub(super) fn validate(jobset: &JobSet, features: &Features, violations: &mut Ve
             "spec.executionPolicy",
             policy,
             "ExecutionPolicy and DependsOn APIs are mutually exclusive",
+        ));
+    }
+}
+
+pub(super) fn depends_on(
+    index: usize,
+    replicated_job: &ReplicatedJob,
+    earlier: &BTreeSet<&str>,
+    violations: &mut Vec<Violation>,
+) {
+    if index == 0 && !replicated_job.depends_on.is_empty() {
+        violations.push(Violation::internal(
+            path(0, ".dependsOn"),
+            "DependsOn can't be set for the first ReplicatedJob",
+        ));
+    }
+    // Only earlier ones: this excludes itself and cycles.
+    for dependency in replicated_job
+        .depends_on
+        .iter()
+        .filter(|dependency| !earlier.contains(dependency.name.as_str()))
+    {
+        violations.push(Violation::internal(
+            path(index, ".dependsOn"),
+            format!(
+                "replicatedJob: {} cannot depend on replicatedJob: {}",
+                replicated_job.name, dependency.name
+            ),
         ));
     }
 }
