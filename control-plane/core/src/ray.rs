@@ -19,7 +19,6 @@ mod jobset;
 pub mod names;
 mod pod;
 mod refusal;
-mod scale;
 mod service;
 mod start;
 mod status;

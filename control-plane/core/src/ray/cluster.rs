@@ -12,10 +12,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use lockstep_api::JobSet;
 use lockstep_api::ray::{RayCluster, keys};
 
-use super::jobset::compile;
+use super::jobset::{compile, scaled};
 use super::refusal::{Refusal, event};
 use super::status::{self, Facts};
-use super::{names, scale, service, validation};
+use super::{names, service, validation};
 use crate::jobset::owner::{controller_of, is_controlled_by};
 use crate::jobset::plan::{JobRef, Severity};
 
@@ -216,7 +216,7 @@ fn run(
         Some(jobset) if jobset.is_finished() => facts.ended = true,
         Some(jobset) => {
             facts.pending |= differs(jobset, wanted);
-            if let Some(scaled) = scale::scaled(jobset, wanted) {
+            if let Some(scaled) = scaled(jobset, wanted) {
                 plan.events.push(event(
                     Severity::Normal,
                     SCALED,

@@ -17,13 +17,12 @@
 //!   noticed.
 //! - Where the submitter and the dashboard disagree, the dashboard is right.
 
-mod cluster;
+mod attempt;
 mod end;
 mod follow;
 mod gone;
 mod head;
 mod initialize;
-mod names;
 mod plan;
 mod retry;
 mod status_annotation;
@@ -33,13 +32,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use lockstep_api::ray::conditions::{UNSUPPORTED_FIELDS, reasons};
 use lockstep_api::ray::{RayJob, RayJobDeploymentStatus as Phase, RayJobStatus};
 
-pub(super) use cluster::{first_cluster, owner};
+pub use attempt::is_begun;
+pub(super) use attempt::{first_cluster, owner};
 pub use head::head_failures;
-pub use names::is_begun;
 pub use plan::{JobPlan, ObservedJob, Pods, Ray, RayInfo};
 pub use status_annotation::{Recalled, recall};
 
-use self::names::{cluster_name, job_id, last_id};
+use self::attempt::{cluster_name, job_id, last_id};
 use self::plan::has_ended;
 use super::cluster::MANAGED_BY_ANOTHER;
 use super::refusal::{Refusal, event};

@@ -5,8 +5,8 @@ use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use lockstep_api::ray::{RayJobDeploymentStatus as Phase, RayJobStatus};
 
+use super::attempt::{job_id, last_id};
 use super::follow::Submitter;
-use super::names::{job_id, last_id};
 use super::{Draft, POLL, Ray, SHOWN, has_ended, pace, question};
 use crate::jobset::plan::Severity;
 

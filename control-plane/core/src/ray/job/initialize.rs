@@ -6,7 +6,7 @@ use lockstep_api::ray::{
     RayCluster, RayClusterState, RayJobDeploymentStatus as Phase, RayJobSubmissionMode, conditions, keys,
 };
 
-use super::cluster::cluster_for;
+use super::attempt::cluster_for;
 use super::{Draft, POLL, Ray, SLOWEST};
 use crate::jobset::plan::Severity;
 use crate::ray::cluster::is_left_by;

@@ -5,8 +5,8 @@ use jiff::SignedDuration;
 use lockstep_api::ray::{RayCluster, RayJobDeploymentStatus as Phase, RayJobRetryPolicy};
 use lockstep_api::{InPlacePhase, JobSet, annotations};
 
+use super::attempt::cluster_name;
 use super::initialize::failed;
-use super::names::cluster_name;
 use super::{Draft, POLL, Ray};
 use crate::jobset::plan::JobRef;
 

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use lockstep_api::ray::{RayJob, RayJobDeploymentStatus as Phase, RayJobStatus, keys};
 use serde_json::{Value, json};
 
-use super::names::is_begun;
+use super::attempt::is_begun;
 
 /// The longest text of a message that is kept: annotations have little room.
 const LONGEST: usize = 4096;
