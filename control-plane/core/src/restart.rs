@@ -37,24 +37,21 @@ mod gather;
 mod ids;
 mod observed;
 mod output;
-mod plausibility;
 mod policy;
 mod replace;
 mod report;
 mod step_delay;
-mod terminal;
 mod view;
 
 pub use crate::jobset::in_place::RestartLevel;
 pub use blocked::{Blockage, Blocked, BlockedReason};
 pub use cause::{Cause, Reason};
 pub use coordinator::{Coordinator, Effect, Fate, Preview, Unmoved, WORKER_RESTARTS_AT_ONCE};
-pub use durable::{Durable, DurablePhase};
+pub use durable::{Durable, DurablePhase, Impossible};
 pub use gather::{Gathered, Placed, gather};
 pub use ids::{Epoch, Generation, Identity, Incarnation, UnixNanos};
 pub use observed::{Observed, PodFact, Scope, Worker};
 pub use output::{Announcement, Condemned, Desired, Output, Timeline, WorkerRestart};
-pub use plausibility::Impossible;
 pub use policy::{
     EscalateAfter, Policy, TerminalAction, TerminalRule, grace_ms, heartbeat_timeout_ms, ready_timeout_ms,
 };

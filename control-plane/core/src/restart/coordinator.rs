@@ -28,7 +28,6 @@ mod evidence;
 mod optional;
 mod pods;
 mod preview;
-mod ready;
 mod released;
 mod step;
 mod takeover;

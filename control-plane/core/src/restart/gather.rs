@@ -7,9 +7,8 @@ use k8s_openapi::api::batch::v1::{Job, JobSpec};
 use lockstep_api::{GangPhase, JobSet, ReplicatedJob, annotations, annotations::RestartScope, labels};
 use lockstep_mutants::mutant;
 
-use super::{
-    EscalateAfter, Identity, PodFact, Policy, RestartLevel, Scope, TerminalRule, UnixNanos, Worker, terminal,
-};
+use super::policy::keeps_pods;
+use super::{EscalateAfter, Identity, PodFact, Policy, RestartLevel, Scope, TerminalRule, UnixNanos, Worker};
 use crate::gang;
 use crate::jobset::elastic;
 use crate::jobset::in_place;
@@ -159,7 +158,7 @@ fn workers_of(
     let made = names.iter().filter_map(|name| current.get(name.as_str()));
     let level = made.filter_map(|job| mark(job)).next().unwrap_or_default();
     let width = spec.completions.or(spec.parallelism).unwrap_or(1);
-    let keeps_pod = terminal::keeps_pods(spec);
+    let keeps_pod = keeps_pods(spec);
     // Their number changes: a new worker is not a lost one.
     let elastic = elastic::is_of_ray_cluster(jobset) && replicated.name != ray::HEAD;
     let mut workers = Vec::new();
@@ -348,7 +347,7 @@ fn policy(jobset: &JobSet, jobs: &[Arc<Job>]) -> Policy {
             rules
                 .iter()
                 .flat_map(|policy| &policy.rules)
-                .filter_map(|rule| terminal::rule(name, rule)),
+                .filter_map(|rule| TerminalRule::of(name, rule)),
         );
     }
     Policy {

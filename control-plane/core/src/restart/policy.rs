@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use k8s_openapi::api::batch::v1::{JobSpec, PodFailurePolicyRule};
 use lockstep_api::JobSet;
 
 use super::Identity;
@@ -10,6 +11,9 @@ use super::Identity;
 const MAX_DEFAULT_GRACE_MS: u64 = 5_000;
 /// Kubernetes' default of terminationGracePeriodSeconds.
 const DEFAULT_TERMINATION_GRACE_SECONDS: i64 = 30;
+/// How agents and workers end when their pod is deleted: by SIGTERM, and by SIGKILL once the grace
+/// is over.
+const OF_DELETED: [i32; 2] = [128 + 15, 128 + 9];
 
 /// Limits and codes from the JobSet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,6 +86,25 @@ pub enum TerminalAction {
     Replace,
 }
 
+impl TerminalRule {
+    /// A rule about exit codes of a Job's podFailurePolicy, as far as restarts are concerned.
+    pub(super) fn of(job: &str, rule: &PodFailurePolicyRule) -> Option<Self> {
+        let codes = rule.on_exit_codes.as_ref()?;
+        let action = match rule.action.as_str() {
+            "FailJob" => TerminalAction::FailJob,
+            "FailIndex" => TerminalAction::FailIndex,
+            _ => TerminalAction::Replace,
+        };
+        Some(Self {
+            job: job.to_owned(),
+            container: codes.container_name.clone(),
+            negated: codes.operator == "NotIn",
+            codes: codes.values.clone(),
+            action,
+        })
+    }
+}
+
 impl Policy {
     /// What Kubernetes does about `code` in this worker, if a rule names it. The first rule that
     /// matches wins, as in the Job controller.
@@ -100,6 +123,19 @@ impl Policy {
             })
             .map(|rule| rule.action)
     }
+}
+
+/// True if the Job takes the deletion of a pod for a failure: it counts failures by index, or a
+/// rule of its podFailurePolicy fits. It is not known which container ends first, nor which rule
+/// fits first.
+pub(super) fn keeps_pods(spec: &JobSpec) -> bool {
+    let rules = spec.pod_failure_policy.iter().flat_map(|policy| &policy.rules);
+    let mut rules = rules.filter_map(|rule| TerminalRule::of("", rule));
+    spec.backoff_limit_per_index.is_some()
+        || rules.any(|rule| {
+            let fits = |code| rule.codes.contains(code) != rule.negated;
+            rule.action != TerminalAction::Replace && OF_DELETED.iter().any(fits)
+        })
 }
 
 /// Time between SIGTERM and SIGKILL at a restart, milliseconds: what the JobSet says, else the

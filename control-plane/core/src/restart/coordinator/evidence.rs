@@ -1,12 +1,16 @@
 //! What counts as a failure: evidence about an incarnation that is released at the current
 //! generation.
+//!
+//! A worker also fails if its heartbeat stops (`lockstep.dev/heartbeat-timeout`), or its first one
+//! is late (`lockstep.dev/ready-timeout`). The agents judge that: they see the worker, so a delayed
+//! report cannot mislead them. `inplace-timeout` bounds the wait for a worker that was not started.
 
 use lockstep_mutants::mutant;
 
 use super::super::view::Slot;
 use super::super::{
-    Cause, Exit, Generation, Identity, Observed, Phase, Reason, Report, RestartLevel, Scope, TerminalAction,
-    UnixNanos,
+    Cause, Exit, Generation, Heartbeat, Identity, Observed, Phase, Reason, Report, RestartLevel, Scope,
+    TerminalAction, UnixNanos,
 };
 use super::Coordinator;
 use super::step::Step;
@@ -77,6 +81,21 @@ impl Coordinator {
             return Vec::new();
         }
         found
+    }
+
+    /// The failure of a worker that runs at the current generation and is not alive.
+    pub(super) fn not_alive(&self, identity: &Identity, slot: &Slot<'_>) -> Option<Cause> {
+        let (incarnation, report) = slot
+            .current
+            .filter(|(_, report)| report.phase == Phase::Running)?;
+        let reason = match report.heartbeat {
+            Heartbeat::Missed => Reason::HeartbeatMissed,
+            Heartbeat::Overdue if !mutant!(NeverLate) => Reason::ReadyTimeout,
+            _ => return None,
+        };
+        let is_released =
+            report.generation == self.wanted(identity) && self.released_in.get(identity) == Some(incarnation);
+        is_released.then(|| Cause::reported(reason, identity, report, None))
     }
 
     /// How many milliseconds to wait, if the Job controller may be ending the pods of this worker's
