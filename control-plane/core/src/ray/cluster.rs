@@ -65,7 +65,7 @@ pub fn plan(observed: &ObservedCluster) -> ClusterPlan {
     let jobset = observed.jobset.as_deref();
     match belongs(jobset.map(|jobset| &jobset.metadata), cluster) {
         Belongs::Others => {
-            let message = format!("the JobSet {} belongs to somebody else", wanted.name());
+            let message = format!("JobSet {} belongs to another owner", wanted.name());
             facts.refused = Some(Refusal::taken(message));
         }
         Belongs::Former => plan.requeue_after = Some(SOON),
@@ -87,7 +87,9 @@ pub fn plan(observed: &ObservedCluster) -> ClusterPlan {
 fn not_ours(observed: &ObservedCluster) -> Option<String> {
     let cluster = &*observed.cluster;
     if let Some(manager) = cluster.managed_by_another() {
-        return Some(format!("spec.managedBy is {manager}: this cluster is left to it"));
+        return Some(format!(
+            "spec.managedBy is {manager}: that controller manages this cluster"
+        ));
     }
     let has_ours = observed
         .jobset
@@ -101,13 +103,13 @@ fn not_ours(observed: &ObservedCluster) -> Option<String> {
     if is_kuberays && !cluster.is_claimed() && !has_ours {
         // Whether it runs at this moment or not: its pods do.
         return Some(format!(
-            "KubeRay's controller has begun this cluster; spec.managedBy: {} gives it to this one",
+            "KubeRay's controller has begun this cluster: set spec.managedBy to {} to hand it to Lockstep",
             lockstep_api::ray::CONTROLLER_NAME
         ));
     }
     (observed.kuberay && !cluster.is_claimed() && !has_ours).then(|| {
         format!(
-            "KubeRay's controller runs here, and this cluster is left to it; spec.managedBy: {} gives it to this one",
+            "KubeRay's controller runs here and manages this cluster: set spec.managedBy to {} to hand it to Lockstep",
             lockstep_api::ray::CONTROLLER_NAME
         )
     })
@@ -152,7 +154,7 @@ fn suspend(jobset: Option<&JobSet>, plan: &mut ClusterPlan) {
     plan.events.push(event(
         Severity::Normal,
         "DeletedJobSet",
-        format!("suspended: deleted the JobSet {}", jobset.name()),
+        format!("Deleted JobSet {}: the cluster is suspended", jobset.name()),
     ));
 }
 
@@ -179,14 +181,14 @@ fn service(observed: &ObservedCluster, facts: &mut Facts<'_>, plan: &mut Cluster
         Belongs::Ours if found.is_some() => return true,
         Belongs::Ours => {
             plan.create_service = Some(Box::new(service::head(cluster)));
-            let message = format!("created the Service {name}");
+            let message = format!("Created Service {name}");
             plan.events
                 .push(event(Severity::Normal, CREATED_SERVICE, message));
             return true;
         }
         Belongs::Former => plan.requeue_after = Some(SOON),
         Belongs::Others => {
-            let message = format!("the Service {name} belongs to somebody else");
+            let message = format!("Service {name} belongs to another owner");
             facts.refused = Some(Refusal::taken(message));
             // It may have no label, and then no event tells when it goes.
             plan.requeue_after = Some(SELDOM);
@@ -207,7 +209,7 @@ fn run(
             plan.events.push(event(
                 Severity::Normal,
                 CREATED,
-                format!("created the JobSet {}", wanted.name()),
+                format!("Created JobSet {}", wanted.name()),
             ));
             plan.create_jobset = Some(Box::new(wanted.clone()));
         }
@@ -220,7 +222,7 @@ fn run(
                 plan.events.push(event(
                     Severity::Normal,
                     SCALED,
-                    format!("the cluster is to have {} worker pods", status::desired(&scaled)),
+                    format!("Scaled the cluster to {} worker pods", status::desired(&scaled)),
                 ));
                 plan.update_jobset = Some(Box::new(scaled));
             }

@@ -130,12 +130,12 @@ impl<'a> Draft<'a> {
     fn not_ours(&self) -> Option<String> {
         if let Some(manager) = self.cron.managed_by_another() {
             return Some(format!(
-                "spec.managedBy is {manager}: this RayCronJob is left to it"
+                "spec.managedBy is {manager}: that controller manages this RayCronJob"
             ));
         }
         (self.observed.kuberay && !self.cron.is_claimed()).then(|| {
             format!(
-                "KubeRay's controller runs here, and this RayCronJob is left to it; spec.managedBy: {} gives it to this one",
+                "KubeRay's controller runs here and manages this RayCronJob: set spec.managedBy to {} to hand it to Lockstep",
                 lockstep_api::ray::CONTROLLER_NAME
             )
         })

@@ -215,7 +215,7 @@ impl<'a> Draft<'a> {
             // Whether it runs at this moment or not: its pods do.
             is_kuberays.then(|| {
                 format!(
-                    "KubeRay's controller has begun this job; spec.managedBy: {} gives it to this one",
+                    "KubeRay's controller has begun this job: set spec.managedBy to {} to hand it to Lockstep",
                     lockstep_api::ray::CONTROLLER_NAME
                 )
             })
@@ -225,12 +225,14 @@ impl<'a> Draft<'a> {
     /// Which controller looks after the job at this moment, where it is another one.
     fn left_to_another(&self) -> Option<String> {
         if let Some(manager) = self.job.managed_by_another() {
-            return Some(format!("spec.managedBy is {manager}: this job is left to it"));
+            return Some(format!(
+                "spec.managedBy is {manager}: that controller manages this job"
+            ));
         }
         let open = !self.job.is_claimed() && !is_begun(self.job);
         (self.observed.kuberay && open).then(|| {
             format!(
-                "KubeRay's controller runs here, and this job is left to it; spec.managedBy: {} gives it to this one",
+                "KubeRay's controller runs here and manages this job: set spec.managedBy to {} to hand it to Lockstep",
                 lockstep_api::ray::CONTROLLER_NAME
             )
         })
@@ -251,7 +253,7 @@ impl<'a> Draft<'a> {
     }
 
     fn enter(&mut self, phase: Phase) {
-        self.tell(Severity::Normal, phase.as_str(), format!("the job is {phase}"));
+        self.tell(Severity::Normal, phase.as_str(), format!("The job is {phase}"));
         self.status.job_deployment_status = Some(phase);
     }
 

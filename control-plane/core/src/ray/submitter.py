@@ -114,7 +114,7 @@ def main():
             get("/api/gcs_healthz")
             session = json.loads(get("/api/version") or "{}").get("session_name", "")
             if SESSION and session and session != SESSION:
-                say("Ray was started anew, the job belongs to the one before")
+                say("Ray has restarted: the job belongs to an earlier session")
                 return 76
             found = get("/api/jobs/" + JOB)
         except (OSError, ValueError, http.client.HTTPException) as error:
@@ -125,7 +125,7 @@ def main():
             continue
         if found is None:
             if shown:
-                say("Ray does not know the job any more")
+                say("Ray no longer knows the job")
                 return 75
             # One that was submitted meanwhile is refused by Ray.
             taken, is_busy = submit()
@@ -139,7 +139,7 @@ def main():
                 pass
             if not is_busy or time.monotonic() - busy >= BUSY:
                 return 75
-            say("Ray cannot take the job yet")
+            say("Ray cannot accept the job yet")
             time.sleep(2)
             continue
         info = json.loads(found)

@@ -51,14 +51,14 @@ pub(super) fn stated_environment(spec: &RayJobSpec) -> Result<Value, String> {
 fn not_a_string(name: &str, value: &Value) -> String {
     let name = text::beginning(name);
     let advice = match value {
-        Value::Null => "it has no value: write \"\", or leave it out".to_owned(),
-        Value::Array(_) | Value::Object(_) => "a list or a map is none".to_owned(),
+        Value::Null => "it has no value: write \"\" or omit it".to_owned(),
+        Value::Array(_) | Value::Object(_) => "it is a list or a map".to_owned(),
         value => {
             let value = text::beginning(&value.to_string());
             format!("quote it: write \"{value}\" and not {value}")
         }
     };
-    format!("env_vars.{name}: must be a string, as Ray takes no other: {advice}")
+    format!("env_vars.{name}: must be a string, Ray accepts nothing else: {advice}")
 }
 
 /// The runtime environment as it is stated, with variables of whatever type.

@@ -9,9 +9,9 @@ use lockstep_api::ray::{
 };
 use serde_json::Value;
 
-const NEXT_CLUSTER: &str = "takes effect with the next cluster that is made for the job";
+const NEXT_CLUSTER: &str = "takes effect with the job's next cluster";
 const NEXT_ATTEMPT: &str = "takes effect with the next attempt";
-const NEVER: &str = "changes nothing, as the job has ended";
+const NEVER: &str = "has no effect: the job has ended";
 
 pub(super) fn cluster(new: &RayCluster) -> Vec<String> {
     let mut all = of_groups("spec", &new.spec);

@@ -34,7 +34,7 @@ pub(super) fn stand_still(
         severity: Severity::Warning,
         reason: JOBSET_TOO_LARGE.to_owned(),
         message: format!(
-            "no Jobs are made, resumed or restarted, and those that there are stay as they are: {violation}"
+            "no Jobs are created, resumed or restarted, and existing Jobs stay as they are: {violation}"
         ),
     });
     // Jobs of an earlier run cannot be replaced either.

@@ -20,7 +20,7 @@ pub(super) fn tell_why(in_place: Option<&InPlaceMode>, draft: &mut Draft<'_>) {
     {
         let instead = match in_place.level {
             Some(_) => "workers are restarted by container, not as processes",
-            None => "workers are not restarted in place, a failure recreates the Jobs",
+            None => "workers are not restarted in place: a failure recreates the Jobs",
         };
         let message = format!("{instead}: {}", in_place.reasons.join("; "));
         draft.event(Severity::Warning, NOT_SUPERVISED, message);
@@ -38,14 +38,14 @@ pub(super) fn lacks_agents(observed: &Observed) -> Option<Event> {
     }
     let condition = match in_place::level(&observed.jobset, &InPlaceKind::Plain) {
         Some(_) => "",
-        None => ", restartPolicy: OnFailure and no rules of a container",
+        None => ", restartPolicy: OnFailure and no container restart rules",
     };
     Some(Event {
         severity: Severity::Warning,
         reason: NOT_SUPERVISED.to_owned(),
         message: format!(
-            "a failure recreates the Jobs: pods of Job {job} set {obstacle}, which their template does not, so a policy or a webhook of the cluster has changed \
-             them. To have workers restarted by container instead, create the JobSet with the annotation {}: none{condition}",
+            "a failure recreates the Jobs: pods of Job {job} set {obstacle}, which their template does not: a policy or a webhook of the cluster has changed \
+             them. To restart workers by container instead, create the JobSet with the annotation {}: none{condition}",
             annotations::SUPERVISE
         ),
     })

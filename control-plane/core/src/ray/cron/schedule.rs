@@ -51,7 +51,7 @@ impl Schedule {
                     Some(_) => Ok(schedule),
                     None => Err(vec![Violation::new(
                         SCHEDULE,
-                        "invalid cron schedule: there is no such time",
+                        "invalid cron schedule: no time matches it",
                     )]),
                 }
             }
@@ -102,7 +102,7 @@ fn cron(stated: &str) -> Result<Cron, String> {
     for (field, (names, last)) in fields.into_iter().zip(FIELDS) {
         if !is_plain(field, names) {
             return Err(format!(
-                "invalid cron schedule: {field:?} of {stated:?} cannot be read"
+                "invalid cron schedule: cannot parse {field:?} of {stated:?}"
             ));
         }
         spelled.push(spell_out(field, last));

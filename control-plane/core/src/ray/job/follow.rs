@@ -13,7 +13,7 @@ use crate::ray::submitter;
 const OUT_OF_REACH: SignedDuration = SignedDuration::from_secs(300);
 /// Said of a job whose dashboard the control plane does not reach, while nothing else speaks
 /// against it.
-const SEEN: &str = "the dashboard is out of reach of the control plane; the head is ready, and the submitter works: the job is left to run";
+const SEEN: &str = "the control plane cannot reach the dashboard, but the head is ready and the submitter works: the job keeps running";
 
 /// What has become of the submitter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +65,7 @@ impl Draft<'_> {
             Ray::Reached { session, .. } if session != self.status.session => {
                 // The job may have ended before.
                 if !self.seen_to_its_end(submitter) {
-                    self.attempt_failed("HeadRestarted", "the head was started anew while the job ran");
+                    self.attempt_failed("HeadRestarted", "the head restarted while the job ran");
                 }
             }
             Ray::Reached { job: Some(info), .. } => self.told(&info, submitter),
@@ -173,7 +173,7 @@ impl Draft<'_> {
             self.status.message.clear();
         }
         if !self.status.job_status.is_empty() {
-            return self.attempt_failed("AppFailed", "Ray does not know the job any more");
+            return self.attempt_failed("AppFailed", "Ray no longer knows the job");
         }
         if self.job.spec.submission_mode() == RayJobSubmissionMode::HTTPMode {
             self.plan.submit = Some(submitter::body(self.job, &self.status));
@@ -200,7 +200,7 @@ impl Draft<'_> {
         }
         if self.observed.cluster.is_none() {
             let name = &self.status.ray_cluster_name;
-            let message = format!("the RayCluster {name} was deleted while the job ran");
+            let message = format!("RayCluster {name} was deleted while the job ran");
             return self.attempt_failed("AppFailed", message);
         }
         if self.head_is_ready() {
@@ -281,14 +281,14 @@ impl Draft<'_> {
             .0
             .max(self.observed.watched_since);
         if self.since(Some(&Time(since))) > OUT_OF_REACH {
-            let message = format!("Ray was out of reach for {} s", OUT_OF_REACH.as_secs());
+            let message = format!("Ray was unreachable for {} s", OUT_OF_REACH.as_secs());
             self.attempt_failed("JobStatusCheckTimeoutExceeded", message);
         }
     }
 
     /// The dashboard has not taken the job, for a reason that may pass.
     pub(super) fn failing(&mut self, why: &str) {
-        self.status.message = format!("{} has not taken the job: {why}", self.status.dashboard_url);
+        self.status.message = format!("{} has not accepted the job: {why}", self.status.dashboard_url);
         self.out_of_reach();
     }
 
@@ -300,7 +300,7 @@ impl Draft<'_> {
 
     /// Ray would not take the job.
     pub(super) fn refused(&mut self, why: &str) {
-        self.attempt_failed("SubmissionFailed", format!("Ray has refused the job: {why}"));
+        self.attempt_failed("SubmissionFailed", format!("Ray refused the job: {why}"));
     }
 }
 

@@ -17,7 +17,7 @@ const FOREGROUND: &str = "foregroundDeletion";
 /// submitter.
 const GOES_WITHIN: SignedDuration = SignedDuration::from_secs(60);
 /// How messages about what an operator has to see to begin.
-const WAITS: &str = "waits until ";
+const WAITS: &str = "waiting until ";
 
 impl<'a> Draft<'a> {
     /// Has the submitter deleted, its pods first; after a while without those that do not go. True:
@@ -51,7 +51,7 @@ impl<'a> Draft<'a> {
 
     fn delete(&mut self, submitter: &Job, pods: Pods) {
         let submitter = JobRef::of(submitter);
-        let message = format!("deleted the Job {}", submitter.name);
+        let message = format!("Deleted Job {}", submitter.name);
         self.plan.delete_submitter = Some((submitter, pods));
         self.tell(Severity::Normal, "DeletedRayJobSubmitter", message);
     }
@@ -72,7 +72,7 @@ impl<'a> Draft<'a> {
                 name: cluster.name().to_owned(),
                 uid: cluster.uid_str().to_owned(),
             };
-            let message = format!("deleted the RayCluster {}", cluster.name);
+            let message = format!("Deleted RayCluster {}", cluster.name);
             self.plan.delete_cluster = Some(cluster);
             self.tell(Severity::Normal, "DeletedRayCluster", message);
         }
@@ -84,7 +84,7 @@ impl<'a> Draft<'a> {
         self.forget_what_was_waited_for();
         let job = submitter::job(self.job, &self.status, self.observed.now);
         self.plan.create_submitter = Some(Box::new(job));
-        let message = format!("created the Job {}", self.job.name());
+        let message = format!("Created Job {}", self.job.name());
         self.tell(Severity::Normal, "CreatedRayJobSubmitter", message);
     }
 
@@ -97,7 +97,7 @@ impl<'a> Draft<'a> {
         let submitter = self.observed.submitter.as_deref().and_then(|job| {
             let since = is_late(&job.metadata.deletion_timestamp)?;
             let message = format!(
-                "{WAITS}the Job {} is gone, which is being deleted since {since}",
+                "{WAITS}Job {} is gone: it has been terminating since {since}",
                 self.job.name()
             );
             Some(("FailedToDeleteRayJobSubmitter", message))
@@ -106,7 +106,7 @@ impl<'a> Draft<'a> {
             let since = is_late(&cluster.metadata.deletion_timestamp)?;
             let name = cluster.name();
             let message = format!(
-                "{WAITS}the RayCluster {name} is gone, which is being deleted since {since}; a pod of it may be on a node that is lost \
+                "{WAITS}RayCluster {name} is gone: it has been terminating since {since}, and one of its pods may be on a lost node \
                  (label ray.io/cluster={name})"
             );
             Some(("FailedToDeleteRayCluster", message))
@@ -116,8 +116,8 @@ impl<'a> Draft<'a> {
         let pods = is_late.then(|| {
             let name = &self.status.ray_cluster_name;
             let message = format!(
-                "{WAITS}the pods of the RayCluster {name} are gone, which is no more; one may be on a node that is lost (label \
-                 ray.io/cluster={name})"
+                "{WAITS}the pods of the deleted RayCluster {name} are gone; one of them may be on a lost node \
+                 (label ray.io/cluster={name})"
             );
             ("FailedToDeleteRayCluster", message)
         });

@@ -21,7 +21,7 @@ impl Draft<'_> {
         let Some(cluster) = self.observed.cluster.as_deref() else {
             let name = &self.status.ray_cluster_name;
             let cluster = cluster_for(self.job, name);
-            let message = format!("created the RayCluster {name}");
+            let message = format!("Created RayCluster {name}");
             self.forget_what_was_waited_for();
             self.plan.create_cluster = Some(Box::new(cluster));
             return self.tell(Severity::Normal, "CreatedRayCluster", message);
@@ -32,7 +32,7 @@ impl Draft<'_> {
             return self.tell_what_does_not_go();
         }
         if !self.owns(&cluster.metadata) {
-            let message = format!("the RayCluster {} belongs to somebody else", cluster.name());
+            let message = format!("RayCluster {} belongs to another owner", cluster.name());
             return self.fail("SubmissionFailed", message);
         }
         if let Some(reason) = failed(cluster) {
@@ -57,11 +57,11 @@ impl Draft<'_> {
             Ray::Refused(why) => return self.refused(why),
             Ray::Failing(why) => return self.failing(why),
             Ray::Unreachable => {
-                self.status.message = format!("{} is out of reach", self.status.dashboard_url);
+                self.status.message = format!("{} is unreachable", self.status.dashboard_url);
                 return self.out_of_reach();
             }
             Ray::Denied(status) => {
-                self.status.message = format!("{} answers {status}", self.status.dashboard_url);
+                self.status.message = format!("{} answered {status}", self.status.dashboard_url);
                 return self.out_of_reach();
             }
         };
@@ -100,7 +100,7 @@ impl Draft<'_> {
         if let Some(job) = self.observed.submitter.as_deref()
             && self.is_foreign(job)
         {
-            let message = format!("the Job {} belongs to somebody else", self.job.name());
+            let message = format!("Job {} belongs to another owner", self.job.name());
             self.fail("SubmissionFailed", message);
             return true;
         }
@@ -116,7 +116,7 @@ impl Draft<'_> {
         else {
             return self.forget_what_was_waited_for();
         };
-        let what = format!("the RayCluster {} comes up: {}", cluster.name(), failure.message);
+        let what = format!("RayCluster {} comes up: {}", cluster.name(), failure.message);
         if self.wait_for(&what) {
             let message = self.status.message.clone();
             self.tell(Severity::Warning, conditions::REPLICA_FAILURE, message);

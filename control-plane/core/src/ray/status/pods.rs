@@ -171,12 +171,10 @@ pub(super) fn missing(observed: &ObservedCluster) -> Missing {
         };
         let job = job.metadata.name.as_deref().unwrap_or_default();
         if there == 0 {
-            let message = format!("no pod of the Job {job} can be created: its events say why");
+            let message = format!("no pod of Job {job} can be created: see its events");
             missing.said.get_or_insert((reason, message));
         } else {
-            let message = format!(
-                "the Job {job} has {there} of its {wanted} pods: its events say what is against the others"
-            );
+            let message = format!("Job {job} has {there} of its {wanted} pods: see its events");
             missing.some.get_or_insert((reason, message));
         }
     }

@@ -304,7 +304,7 @@ fn a_name_that_others_have_is_not_taken_from_them() {
     world.jobset.as_mut().unwrap().metadata.owner_references = None;
     let plan = world.plan();
     assert!(plan.update_jobset.is_none() && plan.delete_jobset.is_none() && plan.create_jobset.is_none());
-    assert!(plan.status.unwrap().reason.contains("belongs to somebody else"));
+    assert!(plan.status.unwrap().reason.contains("belongs to another owner"));
 }
 
 /// A cluster `rc` that existed before, and the objects that it had.
@@ -348,7 +348,7 @@ fn a_service_of_the_name_that_is_somebody_elses_fails_the_cluster() {
     assert_eq!(world.state(), "failed");
     let reason = &world.cluster.status.as_ref().unwrap().reason;
     assert!(
-        reason.contains("the Service rc-head-svc belongs to somebody else"),
+        reason.contains("Service rc-head-svc belongs to another owner"),
         "{reason}"
     );
     // No event reports when it goes.

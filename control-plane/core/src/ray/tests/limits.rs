@@ -70,15 +70,15 @@ fn each_mistake_is_named_by_its_field() {
         ),
         (
             group(json!({"replicas": 100_000})),
-            "spec.workerGroupSpecs[0].replicas: must not make more",
+            "spec.workerGroupSpecs[0].replicas: must not create more",
         ),
         (
             group(json!({"minReplicas": i32::MAX})),
-            "spec.workerGroupSpecs[0].minReplicas: must not make more",
+            "spec.workerGroupSpecs[0].minReplicas: must not create more",
         ),
         (
             group(json!({"replicas": 2, "numOfHosts": i32::MAX})),
-            "spec.workerGroupSpecs[0].numOfHosts: must not make more",
+            "spec.workerGroupSpecs[0].numOfHosts: must not create more",
         ),
         (
             json!({"headGroupSpec": {"resources": {"CPU": "1"}, "rayStartParams": {"num-cpus": "1"}}}),
@@ -146,7 +146,8 @@ fn all_groups_count_together_and_a_cluster_that_is_too_large_may_become_smaller(
         cluster(json!({"workerGroupSpecs": groups}))
     };
     assert_eq!(wrong(&groups(&[50_000, 49_999])), [""; 0]);
-    let too_many = "spec.workerGroupSpecs: must not make more than 100000 pods in all, with the head's";
+    let too_many =
+        "spec.workerGroupSpecs: must not create more than 100000 pods in total, including the head";
     assert_eq!(wrong(&groups(&[50_000, 50_000])), [too_many]);
     assert!(wrong(&groups(&[i32::MAX; 8])).contains(&too_many.to_owned()));
     let update = |old: &[i32], new: &[i32]| validate(Some(&groups(old)), &groups(new), false);

@@ -31,7 +31,7 @@ pub(super) fn validate(
     if spec.enable_in_tree_autoscaling == Some(true) {
         violations.push(Violation::new(
             format!("{path}.enableInTreeAutoscaling"),
-            "is not supported: the number of workers is changed by replicas",
+            "is not supported: change replicas to scale the workers",
         ));
     }
     // Without numbers of the cluster's own: a cluster that is too large already may be changed, and
@@ -47,7 +47,7 @@ pub(super) fn validate(
         .iter()
         .map(|group| i64::from(group.pods()));
     if usize::try_from(pods.sum::<i64>()).map_or(true, |pods| pods >= MOST_WORKERS) {
-        let message = format!("must not make more than {MOST_WORKERS} pods in all, with the head's");
+        let message = format!("must not create more than {MOST_WORKERS} pods in total, including the head");
         violations.push(Violation::new(field, message));
     }
     let at_head = |(field, message)| Violation::new(format!("{path}.headGroupSpec{field}"), message);
@@ -139,8 +139,8 @@ fn outside(head: &HeadGroupSpec, fault_tolerant: bool, wrong: &mut Vec<(&str, St
     let params = head.ray_start_params.as_ref();
     if variable(REDIS_ADDRESS).is_some() && !fault_tolerant {
         let message = format!(
-            "{REDIS_ADDRESS} is set which implicitly enables GCS fault tolerance, and that is not supported, with gcsFaultToleranceOptions \
-             or without; the annotation {}: \"true\" has the variable passed on as it is",
+            "{REDIS_ADDRESS} is set which implicitly enables GCS fault tolerance, which is not supported with or without \
+             gcsFaultToleranceOptions; the annotation {}: \"true\" passes the variable on unchanged",
             keys::FAULT_TOLERANCE
         );
         wrong.push((".template", message));
@@ -188,7 +188,7 @@ fn numbers(group: &WorkerGroupSpec, wrong: &mut Vec<(&str, String)>) {
             false if least > stated => ".minReplicas",
             false => ".replicas",
         };
-        wrong.push((field, format!("must not make more than {MOST_PODS} pods")));
+        wrong.push((field, format!("must not create more than {MOST_PODS} pods")));
     }
 }
 

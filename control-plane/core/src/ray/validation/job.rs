@@ -30,7 +30,7 @@ pub(super) fn spec(
         if cluster.is_suspended() {
             violations.push(Violation::new(
                 format!("{path}.rayClusterSpec.suspend"),
-                "is the RayJob's to say, by spec.suspend",
+                "must not be set: use spec.suspend of the RayJob",
             ));
         }
         let path = format!("{path}.rayClusterSpec");
@@ -60,7 +60,7 @@ fn identity(spec: &RayJobSpec, wrong: &mut impl FnMut(&str, &str)) {
     if !spec.job_id.chars().all(is_plain) || [".", ".."].contains(&spec.job_id.as_str()) {
         wrong(
             "jobId",
-            "must consist of letters, digits, '-', '_' and '.', and not of '.' alone",
+            "must consist of letters, digits, '-', '_' and '.', and must not be '.' or '..'",
         );
     }
     if !spec.cluster_selector.is_empty() {
@@ -145,7 +145,7 @@ fn retries(spec: &RayJobSpec, wrong: &mut impl FnMut(&str, &str)) {
         && spec.max_retries.is_some()
         && spec.max_retries != spec.backoff_limit
     {
-        wrong("maxRetries", "must be as backoffLimit says, where both are set");
+        wrong("maxRetries", "must equal backoffLimit if both are set");
     }
 }
 

@@ -50,23 +50,23 @@ fn of(path: &str, spec: &RayClusterSpec) -> Vec<Violation> {
         (
             "authOptions",
             !auth.is_null() && !no_tokens,
-            "Ray would ask nobody for a token",
+            "Ray would not require a token",
         ),
         (
             "networkPolicy",
             !network.is_null(),
-            "no NetworkPolicy would be made; make one that selects the label ray.io/cluster",
+            "no NetworkPolicy would be created; create one that selects the label ray.io/cluster",
         ),
         (
             "tlsOptions",
             !tls.is_null() && tls["enabled"] != false,
-            "Ray would talk without TLS; RAY_USE_TLS and certificates in the pod templates turn it on",
+            "Ray would not use TLS; set RAY_USE_TLS and mount certificates in the pod templates",
         ),
     ]
     .into_iter()
     .filter(|(_, asks, _)| *asks)
     .map(|(name, _, why)| {
-        let message = format!("is not supported, and would protect nothing: {why}");
+        let message = format!("is not supported and would protect nothing: {why}");
         Violation::new(format!("{path}.{name}"), message)
     })
     .collect()

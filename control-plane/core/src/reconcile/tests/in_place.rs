@@ -237,7 +237,7 @@ fn pods_that_were_changed_since_their_template_was_judged_are_named() {
     assert_eq!(decided(&js, None), (Some(InPlaceKind::Supervised), vec![]));
     let (kind, said) = decided(&js, changed());
     assert_eq!(kind, Some(InPlaceKind::Supervised));
-    let why = "a failure recreates the Jobs: pods of Job js-a-0 set shareProcessNamespace, which their template does not, so a policy or a webhook of the cluster has changed them. To have workers restarted by container instead, create the JobSet with the annotation lockstep.dev/supervise: none";
+    let why = "a failure recreates the Jobs: pods of Job js-a-0 set shareProcessNamespace, which their template does not: a policy or a webhook of the cluster has changed them. To restart workers by container instead, create the JobSet with the annotation lockstep.dev/supervise: none";
     assert_eq!(said, [why]);
     // There is no message if the template says so itself.
     let plain = js.annotated(annotations::SUPERVISE, "none");
@@ -251,7 +251,7 @@ fn pods_that_were_changed_since_their_template_was_judged_are_named() {
     let (kind, said) = decided(&never, changed());
     assert_eq!(kind, Some(InPlaceKind::Supervised));
     assert!(
-        said[0].ends_with("none, restartPolicy: OnFailure and no rules of a container"),
+        said[0].ends_with("none, restartPolicy: OnFailure and no container restart rules"),
         "{said:?}"
     );
 }

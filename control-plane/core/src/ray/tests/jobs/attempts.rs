@@ -156,7 +156,7 @@ fn a_dashboard_that_only_the_control_plane_does_not_reach_ends_nothing() {
             (stage.phase(), &status.unreachable_since),
             (Phase::Running, &None)
         );
-        assert!(status.message.contains("is left to run"), "{}", status.message);
+        assert!(status.message.contains("keeps running"), "{}", status.message);
         assert_eq!(stage.plan().requeue_after, Some(SignedDuration::from_secs(15)));
         // Ray is back, and reports the job itself.
         stage.ray = Ray::Reached {
@@ -431,7 +431,7 @@ fn a_cluster_that_is_being_deleted_is_no_place_for_a_job() {
     assert!(stage.plan().requeue_after.is_some());
     stage.wait(61);
     assert!(
-        stage.status().message.contains("waits until"),
+        stage.status().message.contains("waiting until"),
         "{:?}",
         stage.status()
     );

@@ -29,7 +29,7 @@ fn a_cluster_that_does_not_go_is_named_once() {
         let name = stage.clusters[0].clone();
         stage.wait(60);
         assert!(
-            !stage.status().message.contains("waits until"),
+            !stage.status().message.contains("waiting until"),
             "{:?}",
             stage.status()
         );
@@ -38,7 +38,7 @@ fn a_cluster_that_does_not_go_is_named_once() {
         assert_eq!(warnings(&plan), ["FailedToDeleteRayCluster"]);
         let message = &stage.status().message;
         assert!(
-            message.contains(&format!("waits until the RayCluster {name} is gone")),
+            message.contains(&format!("waiting until RayCluster {name} is gone")),
             "{message}"
         );
         stage.seconds += 60;
@@ -87,7 +87,9 @@ fn an_attempt_waits_for_the_pods_of_a_cluster_that_was_deleted_without_them() {
     let name = stage.clusters[0].clone();
     let message = &stage.status().message;
     assert!(
-        message.contains(&format!("waits until the pods of the RayCluster {name} are gone")),
+        message.contains(&format!(
+            "waiting until the pods of the deleted RayCluster {name} are gone"
+        )),
         "{message}"
     );
     stage.has_left_pods = false;
@@ -107,7 +109,7 @@ fn a_suspension_that_waits_for_such_pods_says_so() {
     assert_eq!(stage.phase(), Phase::Suspending);
     let message = &stage.status().message;
     assert!(
-        message.contains("waits until the pods of the RayCluster"),
+        message.contains("waiting until the pods of the deleted RayCluster"),
         "{message}"
     );
     stage.has_left_pods = false;
@@ -122,7 +124,7 @@ fn a_submitter_that_does_not_go_is_named() {
     submitter.metadata.deletion_timestamp = Some(Time(at(0)));
     stage.says("FAILED").wait(61);
     assert!(
-        stage.status().message.contains("waits until the Job rj is gone"),
+        stage.status().message.contains("waiting until Job rj is gone"),
         "{:?}",
         stage.status()
     );

@@ -228,7 +228,7 @@ fn a_dashboard_that_does_not_take_the_job_is_out_of_reach_and_says_so() {
     stage.settle();
     let status = stage.status();
     assert!(
-        status.message.contains("has not taken the job: 500") && status.unreachable_since.is_some(),
+        status.message.contains("has not accepted the job: 500") && status.unreachable_since.is_some(),
         "{status:?}"
     );
     stage.wait(301);
@@ -276,7 +276,7 @@ fn a_dashboard_that_answers_nobody_is_named_with_its_answer() {
     let status = stage.status();
     assert!(status.unreachable_since.is_some());
     assert!(
-        status.message.ends_with(":8265 answers 401 Unauthorized"),
+        status.message.ends_with(":8265 answered 401 Unauthorized"),
         "{}",
         status.message
     );
