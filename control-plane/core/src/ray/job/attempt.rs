@@ -5,8 +5,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use lockstep_api::naming::hex_digest;
 use lockstep_api::ray::{GROUP, RayCluster, RayJob, RayJobDeploymentStatus, RayJobStatus, VERSION, keys};
 
-/// Attempts whose names are compared, of the first ones and of the last: the number of attempts is
-/// what any writer put into the status.
+/// How many of the first and of the last attempts are compared. The number in the status is not
+/// trusted: anyone who may write it can make it large.
 const MOST_ATTEMPTS: i32 = 1000;
 
 /// Name of the cluster of an attempt.
@@ -14,8 +14,8 @@ pub(super) fn cluster_name(job: &RayJob, attempt: i32) -> String {
     format!("{}-{}", job.name(), digits(job, "cluster", attempt))
 }
 
-/// True if this controller has begun the job, and no other one: the name of its cluster follows
-/// from the job's UID and an attempt.
+/// True if this controller, and no other, has begun the job: the name of its cluster follows from
+/// the job's UID and an attempt.
 #[must_use]
 pub fn is_begun(job: &RayJob) -> bool {
     let Some(status) = &job.status else {
@@ -28,7 +28,7 @@ pub fn is_begun(job: &RayJob) -> bool {
     attempts.any(|attempt| status.ray_cluster_name == cluster_name(job, attempt))
 }
 
-/// Id of an attempt at Ray.
+/// Ray's id of an attempt.
 pub(super) fn job_id(job: &RayJob, attempt: i32) -> String {
     match (job.spec.job_id.as_str(), attempt) {
         ("", _) => format!("{}-{}", job.name(), digits(job, "job", attempt)),
@@ -37,7 +37,8 @@ pub(super) fn job_id(job: &RayJob, attempt: i32) -> String {
     }
 }
 
-/// Id of the attempt that was made last: while the next one is prepared, the one before.
+/// Id of the latest attempt that was submitted: while the next one is prepared, it is the one
+/// before.
 pub(super) fn last_id(job: &RayJob, status: &RayJobStatus) -> String {
     match status.job_deployment_status {
         Some(RayJobDeploymentStatus::Retrying) => job_id(job, status.num_retries.saturating_sub(1).max(0)),
@@ -45,7 +46,7 @@ pub(super) fn last_id(job: &RayJob, status: &RayJobStatus) -> String {
     }
 }
 
-/// Five characters that follow from the RayJob and the attempt.
+/// Five hex digits that follow from the RayJob and the attempt.
 fn digits(job: &RayJob, what: &str, attempt: i32) -> String {
     let digest = hex_digest(&format!("{}/{what}/{attempt}", job.uid_str()));
     digest[..5].to_owned()
@@ -82,7 +83,7 @@ pub(super) fn cluster_for(job: &RayJob, name: &str) -> RayCluster {
     }
 }
 
-/// The job as the controlling owner of what is made for it.
+/// The job, as the controlling owner of its objects.
 pub(in crate::ray) fn owner(job: &RayJob) -> OwnerReference {
     OwnerReference {
         api_version: format!("{GROUP}/{VERSION}"),
