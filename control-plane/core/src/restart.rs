@@ -1,4 +1,4 @@
-//! The restart coordinator: one per group (a JobSet that restarts in place), pure.
+//! The restart coordinator: one for each group (a JobSet that restarts in place). It is pure.
 //!
 //! ```text
 //!              failure, lost identity
@@ -14,12 +14,12 @@
 //!  counter == maxRestarts  ── another counted restart ──> Failed
 //! ```
 //!
-//! A failure causes no wait, unless the same worker fails twice within seconds of its release: then
-//! it stays parked for a second, and twice as long each further time. Requested restarts are not
-//! counted.
+//! A failure causes no delay, unless the same worker fails twice within seconds of its release.
+//! Then it stays parked for a second, and twice as long each further time. Requested restarts do
+//! not count.
 //!
-//! A worker with a restart scope of its own restarts without a barrier: it takes the next
-//! generation, and the others keep theirs.
+//! A worker with its own restart scope restarts without a barrier: it takes the next generation,
+//! and the others keep theirs.
 //!
 //! A worker without an agent restarts by container: the node daemon kills what runs at an older
 //! generation, and the kubelet starts it again at the new one. There is no barrier: Parked means

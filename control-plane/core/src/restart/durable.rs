@@ -9,10 +9,10 @@ use lockstep_mutants::mutant;
 
 use super::{Cause, Epoch, Generation, Identity, Report, RestartLevel};
 
-/// How far a report may be above what is durable: leaders are ahead by a few, and a restored status
-/// is behind by as many restarts as there were since its backup. No group restarts this often.
+/// How far a report may be above the durable generation. Leaders are ahead by a few, and a restored
+/// status lacks all restarts since its backup. No group restarts this often.
 const FARTHEST: u64 = 1 << 32;
-/// Counted restarts that may be missing in the status beside one for each generation.
+/// How many counted restarts may be missing in the status, in addition to one for each generation.
 const UNCOUNTED: u64 = 1024;
 
 /// `status.inPlaceRestart`, as far as decisions depend on it.
@@ -22,9 +22,9 @@ pub struct Durable {
     pub epoch: Epoch,
     /// Desired generation.
     pub generation: Generation,
-    /// The highest generation given, to the group or to one worker; 0: none above `generation`.
+    /// The highest generation assigned to the group or to one worker; 0: none above `generation`.
     pub latest: Generation,
-    /// Workers that restart by themselves, and the generation that each is to run.
+    /// Workers that restart by themselves, and the wanted generation of each.
     pub worker_restarts: BTreeMap<Identity, Generation>,
     /// The last generation that all workers have run.
     pub released: Generation,
@@ -39,16 +39,15 @@ pub struct Durable {
     pub phase: DurablePhase,
     /// Cause of the last restart.
     pub cause: Option<Cause>,
-    /// Token of the latest manual request that has been acted upon.
+    /// Token of the latest handled manual request.
     pub handled_request: Option<String>,
-    /// The latest request to restart some workers that has been acted upon, as its annotation has
-    /// it.
+    /// The latest handled request to restart some workers, as in its annotation.
     pub handled_worker_restart: Option<String>,
     /// The highest level that the latest restart has taken, so far.
     pub level: Option<RestartLevel>,
 }
 
-/// The states of the coordinator, as they stand in the status.
+/// The states of the coordinator, as in the status.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum DurablePhase {
     /// All released workers run the same generation.
@@ -66,14 +65,14 @@ pub enum DurablePhase {
 /// Why a report cannot be true.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Impossible {
-    /// Its generation is above all that can have been given.
+    /// Its generation is above all that can have been assigned.
     Generation,
-    /// It counts more restarts than generations were given.
+    /// It counts more restarts than there were generations.
     Counter,
 }
 
 impl Durable {
-    /// Why a report cannot be true, given that this is durable.
+    /// Why a report cannot be true, given this durable state.
     #[must_use]
     pub fn contradicts(&self, report: &Report) -> Option<Impossible> {
         mutant!(BelieveImpossible => None);
