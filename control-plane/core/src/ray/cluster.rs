@@ -2,10 +2,10 @@
 //!
 //! | the cluster | its JobSet |
 //! |---|---|
-//! | is refused, or suspended | none is made; a suspension deletes the one that there is |
-//! | runs | is made once, after the head's Service; follows the numbers of workers, and nothing else |
-//! | changes otherwise | waits for a suspension, which is said in a condition |
-//! | belongs to another controller | is none of ours |
+//! | is refused or suspended | is not created; a suspension deletes an existing one |
+//! | runs | is created once, after the head's Service, and follows the numbers of workers |
+//! | changes otherwise | stays until a suspension, which a condition reports |
+//! | belongs to another controller | is left to that controller |
 
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;

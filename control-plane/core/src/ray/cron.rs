@@ -1,13 +1,13 @@
 //! Decisions about one RayCronJob, like those of Kubernetes' CronJob controller about a CronJob.
 //!
 //! ```text
-//!  the latest start that was missed ──> is it late? does a job run, and is that forbidden? ──> RayJob <name>-<minutes since 1970>
+//!  latest missed start ──> too late? forbidden while a job runs? ──> RayJob <name>-<minutes>
 //! ```
 //!
 //! Promises:
 //! - Of several missed starts, only the latest is made up for.
-//! - The name of a job follows from its scheduled time, and an existing job is not created again.
-//!   So each start leads to one job, whatever crashes.
+//! - The name of a job follows from its scheduled time (minutes since 1970), and an existing job is
+//!   not created again. So each start leads to one job, whatever crashes.
 //! - Ended jobs above the history limits are deleted, the oldest first. Only `Replace` deletes
 //!   running ones.
 

@@ -90,7 +90,7 @@ def printed(lines):
 
 
 def show(follow, shown):
-    """Prints the driver's output after the first `shown` lines. Returns how many lines are shown now."""
+    """Prints the driver's output after the first `shown` lines. Returns how many are shown now."""
     command = ray("logs", "--address", ADDRESS, *(["--follow"] if follow else []), JOB)
     logs = subprocess.Popen(command, stdout=subprocess.PIPE)
     lines = 0
