@@ -177,7 +177,7 @@ fn with_options(mut spec: Value) -> Value {
 }
 
 #[test]
-fn redis_is_the_users_where_an_annotation_says_so_and_the_autoscaler_may_be_off() {
+fn redis_is_the_users_if_an_annotation_says_so_and_the_autoscaler_may_be_off() {
     let mut redis = cluster(head_env("RAY_REDIS_ADDRESS", "redis:6379"));
     redis.metadata.annotations = Some([("ray.io/ft-enabled".to_owned(), "true".to_owned())].into());
     assert_eq!(wrong(&redis), [""; 0]);
@@ -257,7 +257,7 @@ fn an_update_is_refused_for_what_it_makes_wrong() {
 }
 
 #[test]
-fn another_controllers_objects_are_left_alone_and_none_is_taken_over() {
+fn another_controllers_objects_are_left_unchanged_and_not_taken_over() {
     let by = |manager: Value| cluster(json!({"managedBy": manager, "enableInTreeAutoscaling": true}));
     let (ours, other, nobodys) = (
         by(json!("lockstep.dev/ray-controller")),

@@ -114,7 +114,7 @@ fn time_zones_are_those_of_the_iana_database() {
 }
 
 #[test]
-fn all_that_is_wrong_is_said() {
+fn all_faults_are_reported() {
     let error = schedule("x", Some("y")).unwrap_err();
     assert!(
         error.contains("spec.schedule") && error.contains("spec.timeZone"),

@@ -90,7 +90,7 @@ fn a_recreation_that_was_asked_for_is_not_counted() {
 }
 
 #[test]
-fn who_is_supervised_is_decided_anew_with_new_jobs_alone() {
+fn supervision_is_decided_again_only_with_new_jobs() {
     let mut cluster = Cluster::new(group());
     cluster.settle();
     let state = |cluster: &Cluster| {
@@ -129,7 +129,7 @@ fn who_is_supervised_is_decided_anew_with_new_jobs_alone() {
 }
 
 #[test]
-fn restart_job_makes_a_whole_group_anew_and_counts_once() {
+fn restart_job_recreates_a_whole_group_and_counts_once() {
     for (action, counts) in [
         (Action::RestartJob, 1),
         (Action::RestartJobAndIgnoreMaxRestarts, 0),
@@ -200,7 +200,7 @@ fn a_group_that_gave_up_fails_with_its_last_cause() {
 }
 
 #[test]
-fn why_a_group_is_not_supervised_is_said_once() {
+fn why_a_group_is_not_supervised_is_reported_once() {
     let mut cluster = Cluster::new(group().annotated(annotations::SUPERVISE, "none"));
     cluster.settle();
     report_all(&mut cluster, Fate::Ready);
@@ -257,7 +257,7 @@ fn pods_that_were_changed_since_their_template_was_judged_are_named() {
 }
 
 #[test]
-fn kubelets_restarts_are_bounded_where_no_daemon_has_ever_been() {
+fn the_kubelets_restarts_are_bounded_if_there_has_never_been_a_daemon() {
     let js = group();
     let status = |restarts: i32, attended: bool, in_place: InPlaceRestartStatus| {
         let mut js = js.clone();
@@ -284,7 +284,7 @@ fn kubelets_restarts_are_bounded_where_no_daemon_has_ever_been() {
 }
 
 #[test]
-fn restart_job_makes_a_whole_group_anew_while_no_coordinator_is_there() {
+fn restart_job_recreates_a_whole_group_while_there_is_no_coordinator() {
     let mut js = group().rule(rule("one", Action::RestartJob));
     js.status.get_or_insert_default().in_place_restart = Some(InPlaceRestartStatus {
         kind: Some(InPlaceKind::Supervised),

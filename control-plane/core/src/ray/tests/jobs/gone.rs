@@ -99,7 +99,7 @@ fn an_attempt_waits_for_the_pods_of_a_cluster_that_was_deleted_without_them() {
 }
 
 #[test]
-fn a_suspension_that_waits_for_such_pods_says_so() {
+fn a_suspension_that_waits_for_such_pods_reports_it() {
     let mut stage = running(json!({"shutdownAfterJobFinishes": true}));
     stage.job.spec.suspend = Some(true);
     stage.step();
@@ -168,7 +168,7 @@ fn nothing_goes_on_before_the_pods_of_a_submitter_are_gone_unless_they_never_go(
 }
 
 #[test]
-fn what_was_seen_of_the_submitter_of_one_attempt_says_nothing_about_the_next() {
+fn what_was_seen_of_one_attempts_submitter_does_not_apply_to_the_next() {
     for retries in [1, 0] {
         let mut stage = running(json!({"backoffLimit": retries}));
         pods(&mut stage, 0, 1);
@@ -187,7 +187,7 @@ fn pods(stage: &mut Stage, active: i32, terminating: i32) {
 }
 
 #[test]
-fn a_submitter_whose_pod_does_not_go_is_made_anew() {
+fn a_submitter_whose_pod_stays_is_recreated() {
     // Before Ray knows the job, and after.
     for known in [false, true] {
         let mut stage = match known {

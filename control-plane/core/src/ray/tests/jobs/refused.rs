@@ -175,7 +175,7 @@ fn a_field_that_comes_while_the_job_runs_is_named_once() {
 }
 
 #[test]
-fn jobs_of_other_controllers_are_left_alone() {
+fn jobs_of_other_controllers_are_left_unchanged() {
     for (manager, kuberay) in [(Some("kueue.x-k8s.io/multikueue"), false), (None, true)] {
         let mut stage = Stage::new(json!({"managedBy": manager}));
         stage.kuberay = kuberay;
@@ -230,7 +230,7 @@ fn a_job_that_kuberay_has_begun_is_left_to_it() {
 }
 
 #[test]
-fn the_finalizer_of_a_job_that_kuberay_has_begun_goes_where_kuberay_is_gone() {
+fn the_finalizer_of_a_job_that_kuberay_has_begun_is_removed_if_kuberay_is_gone() {
     for kuberay in [true, false] {
         let mut stage = kuberays(Phase::Complete, json!(null));
         stage.kuberay = kuberay;
@@ -278,7 +278,7 @@ fn a_job_that_was_begun_here_stays_here_when_kuberay_comes() {
 }
 
 #[test]
-fn an_id_of_the_jobs_own_is_taken_where_it_can_be_asked_for() {
+fn the_jobs_own_id_is_used_if_it_is_valid_in_a_path() {
     let mut stage = Stage::new(json!({"jobId": "Team_a.train-1"}));
     stage.settle();
     assert_eq!(stage.status().job_id, "Team_a.train-1");
@@ -351,7 +351,7 @@ fn why_the_cluster_does_not_come_up_is_shown_until_it_does() {
 }
 
 #[test]
-fn why_a_cluster_that_was_up_does_not_come_up_is_told_once() {
+fn why_a_cluster_that_was_up_does_not_come_up_is_reported_once() {
     let mut stage = Stage::new(json!({}));
     stage.settle().head_is_ready();
     stage.ray = Ray::Unreachable;
