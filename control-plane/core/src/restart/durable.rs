@@ -1,4 +1,5 @@
-//! What is durable of a group (`status.inPlaceRestart`), and which reports are plausible beside it.
+//! The durable state of a group (`status.inPlaceRestart`), and which reports are plausible given
+//! that.
 //!
 //! Promises: a report of an honest node is always plausible, even after the store was restored from
 //! an old backup; a believed report fits into the status, so that it can become durable.

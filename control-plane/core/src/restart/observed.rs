@@ -32,7 +32,7 @@ pub struct Observed {
     pub heard_nodes: BTreeSet<String>,
     /// What the API server has confirmed of `status.inPlaceRestart`.
     pub durable: Durable,
-    /// What the JobSet's spec and annotations say.
+    /// The settings in the JobSet's spec and annotations.
     pub policy: Policy,
     /// True if `spec.suspend` is set.
     pub suspended: bool,

@@ -27,9 +27,9 @@ pub(super) enum Submitter {
     Succeeded,
     /// It reports that the job has failed.
     JobFailed,
-    /// It has failed, which does not tell how the job ended.
+    /// It has failed by itself, which does not show how the job ended.
     Failed,
-    /// It runs the user's own command and has ended, which does not tell how the job ended.
+    /// It runs the user's own command and has ended, which does not show how the job ended.
     Ended,
 }
 

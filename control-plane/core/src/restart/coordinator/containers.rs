@@ -96,9 +96,9 @@ impl Coordinator {
     }
 
     /// For a new leader: the latest container of the worker, at the current generation. An ended
-    /// one still needs an answer, unless it is `absorbed` because others are still being stopped.
-    /// The same holds if it may have ended before the last of those did (`stopped_at`, by another
-    /// node's clock): the former leader has ignored it, and the kubelet starts it again.
+    /// one still needs an answer, with two exceptions. It is `absorbed` because others are still
+    /// being stopped. Or it may have ended before the last of those did (`stopped_at`, by another
+    /// node's clock): then the former leader has ignored it, and the kubelet starts it again.
     pub(super) fn container_before<'a>(
         &self,
         slot: &Slot<'a>,

@@ -49,7 +49,7 @@ pub(super) struct WorkerRestarts {
 }
 
 impl WorkerRestarts {
-    /// Takes over what is durable.
+    /// Takes over the durable restarts.
     pub(super) fn recover(durable: &Durable) -> Self {
         let mut worker_restarts = Self {
             latest: durable.latest.max(durable.generation),
