@@ -19,6 +19,7 @@ use crate::ray::names as ray;
 
 /// The Job controller's first and longest wait before it replaces a failed pod, milliseconds.
 const BACK_OFF_MS: (u64, u64) = (10_000, 600_000);
+
 /// The part of an observation that comes from the API server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Gathered {

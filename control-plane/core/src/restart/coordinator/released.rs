@@ -26,7 +26,7 @@ impl Coordinator {
             }
             let container = slot.worker.level == RestartLevel::Container;
             // A late worker joins only while the group waits for nothing, and not in a pod that is
-            // being deleted: a worker that was released and is wanted again gets a new pod.
+            // being deleted: a worker that is wanted again after a while gets a new pod.
             let leaves = slot.pod.is_some_and(|pod| pod.deleting);
             if slot.absent && (slot.done || slot.finished || leaves || self.state != State::InSync) {
                 continue;

@@ -10,7 +10,7 @@ use super::under_way::UnderWay;
 impl Coordinator {
     /// Restarts the other workers of a pod that is deleted for the restart of one. They have not
     /// failed, so this does not count. It counts if the first worker does not start in the next pod
-    /// either, so that it ends at some time.
+    /// either, because it would never end otherwise.
     pub(in super::super) fn begin_with_pod_mates(&mut self, step: &mut Step<'_>) {
         if !self.may_release(step.observed) {
             return;
