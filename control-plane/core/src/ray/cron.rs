@@ -120,7 +120,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    fn tell(&mut self, severity: Severity, reason: &str, message: impl Into<String>) {
+    fn publish(&mut self, severity: Severity, reason: &str, message: impl Into<String>) {
         self.plan.events.push(event(severity, reason, message));
     }
 
@@ -184,7 +184,7 @@ impl<'a> Draft<'a> {
         });
         conditions.sort_by(|one, other| one.type_.cmp(&other.type_));
         if is_new {
-            self.tell(Severity::Warning, event_reason, message);
+            self.publish(Severity::Warning, event_reason, message);
         }
     }
 
@@ -198,7 +198,7 @@ impl<'a> Draft<'a> {
                     job.name(),
                     end.condition()
                 );
-                self.tell(Severity::Normal, "SawCompletedJob", message);
+                self.publish(Severity::Normal, "SawCompletedJob", message);
             }
         }
         let running = self
@@ -271,9 +271,9 @@ impl<'a> Draft<'a> {
             now,
         ) {
             let message = "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew";
-            self.tell(Severity::Warning, "TooManyMissedTimes", message);
+            self.publish(Severity::Warning, "TooManyMissedTimes", message);
         }
-        self.tell(
+        self.publish(
             Severity::Normal,
             "SuccessfulCreate",
             format!("Created job {name}"),
@@ -316,7 +316,7 @@ impl<'a> Draft<'a> {
 
     fn deleted(&mut self, job: &JobRef) {
         let message = format!("Deleted job {}", job.name);
-        self.tell(Severity::Normal, "SuccessfulDelete", message);
+        self.publish(Severity::Normal, "SuccessfulDelete", message);
     }
 
     fn finish(mut self) -> CronPlan {

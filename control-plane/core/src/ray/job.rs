@@ -236,22 +236,22 @@ impl<'a> Draft<'a> {
         })
     }
 
-    fn look_again(&mut self, after: SignedDuration) {
+    fn requeue(&mut self, after: SignedDuration) {
         let soonest = self.plan.requeue_after.map_or(after, |before| before.min(after));
         self.plan.requeue_after = Some(soonest.max(SignedDuration::from_millis(100)));
     }
 
     /// Schedules the next request to the dashboard.
     fn poll(&mut self) {
-        self.look_again(pace(self.since(self.status.unreachable_since.as_ref())));
+        self.requeue(pace(self.since(self.status.unreachable_since.as_ref())));
     }
 
-    fn tell(&mut self, severity: Severity, reason: &str, message: impl Into<String>) {
+    fn publish(&mut self, severity: Severity, reason: &str, message: impl Into<String>) {
         self.plan.events.push(event(severity, reason, message));
     }
 
     fn enter(&mut self, phase: Phase) {
-        self.tell(Severity::Normal, phase.as_str(), format!("The job is {phase}"));
+        self.publish(Severity::Normal, phase.as_str(), format!("The job is {phase}"));
         self.status.job_deployment_status = Some(phase);
     }
 
@@ -261,7 +261,7 @@ impl<'a> Draft<'a> {
         let violations = validation::job(self.job);
         if !violations.is_empty() {
             let Refusal { reason, message } = Refusal::invalid("RayJob", &violations);
-            self.tell(Severity::Warning, &reason, message.clone());
+            self.publish(Severity::Warning, &reason, message.clone());
             self.status.job_deployment_status = Some(Phase::ValidationFailed);
             self.status.reason = "ValidationFailed".to_owned();
             self.status.message = message;
@@ -292,7 +292,7 @@ impl<'a> Draft<'a> {
         if paths.is_empty() || conditions.iter().any(is_said) {
             return;
         }
-        self.tell(Severity::Warning, UNSUPPORTED_FIELDS, message.clone());
+        self.publish(Severity::Warning, UNSUPPORTED_FIELDS, message.clone());
         self.status.conditions.push(Condition {
             type_: UNSUPPORTED_FIELDS.to_owned(),
             status: "True".to_owned(),

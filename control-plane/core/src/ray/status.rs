@@ -268,8 +268,8 @@ impl Draft<'_> {
     /// Shows why the cluster fails, while it does. Returns the message.
     fn failure(&mut self, observed: &ObservedCluster, facts: &Facts<'_>, jobset: Option<&JobSet>) -> String {
         let missing = missing(observed);
-        if let Some(after) = missing.look_again {
-            self.look_again(after);
+        if let Some(after) = missing.requeue_after {
+            self.requeue(after);
         }
         let refused = facts.refused.as_ref();
         let found = refused.map(|refused| (reasons::VALIDATION_FAILED, refused.message.clone()));
@@ -322,13 +322,13 @@ impl Draft<'_> {
             }
         };
         if left.is_positive() {
-            self.look_again(left.min(CREATED_WITHIN));
+            self.requeue(left.min(CREATED_WITHIN));
             return None;
         }
         Some((reason, message))
     }
 
-    fn look_again(&mut self, after: SignedDuration) {
+    fn requeue(&mut self, after: SignedDuration) {
         let sooner = self.plan.requeue_after.map_or(after, |before| before.min(after));
         self.plan.requeue_after = Some(sooner);
     }

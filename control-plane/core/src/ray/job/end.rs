@@ -42,7 +42,7 @@ impl Draft<'_> {
         for (reason, field, left) in limits {
             let Some(left) = left else { continue };
             if left.is_positive() {
-                self.look_again(left);
+                self.requeue(left);
                 let soonest = self.plan.deadline.map_or(left, |before| before.min(left));
                 self.plan.deadline = Some(soonest);
                 continue;
@@ -80,7 +80,7 @@ impl Draft<'_> {
     /// Fails the job for good.
     pub(super) fn fail(&mut self, reason: &str, message: impl Into<String>) {
         let message = message.into();
-        self.tell(Severity::Warning, reason, message.clone());
+        self.publish(Severity::Warning, reason, message.clone());
         self.status.job_deployment_status = Some(Phase::Failed);
         self.status.reason = reason.to_owned();
         self.status.message = message;
@@ -116,7 +116,7 @@ impl Draft<'_> {
             "{reason}: {message}; retry {attempt} of {}",
             self.job.spec.retries()
         );
-        self.tell(Severity::Warning, "Retrying", message);
+        self.publish(Severity::Warning, "Retrying", message);
     }
 
     /// Deletes all objects of the job, then reports it as suspended.
@@ -126,7 +126,7 @@ impl Draft<'_> {
             let now = self.now();
             self.status.retrying_since.get_or_insert(now);
             self.report_stuck_deletion();
-            return self.look_again(POLL);
+            return self.requeue(POLL);
         }
         self.status = RayJobStatus {
             conditions: std::mem::take(&mut self.status.conditions),
@@ -151,22 +151,22 @@ impl Draft<'_> {
             }
         }
         if question(self.job).is_some() && !has_ended(&self.status.job_status) && over < STOP_AT_DEADLINE {
-            self.look_again(pace(over));
+            self.requeue(pace(over));
         }
         if !self.job.spec.shuts_down() {
             return;
         }
         let ttl = SignedDuration::from_secs(self.job.spec.ttl_seconds_after_finished.unwrap_or(0).max(0));
         if over < ttl {
-            return self.look_again(ttl.saturating_sub(over));
+            return self.requeue(ttl.saturating_sub(over));
         }
         if self.submitter() == Submitter::Works && over < ttl.saturating_add(SHOWN) {
-            return self.look_again(POLL);
+            return self.requeue(POLL);
         }
         if !self.delete_cluster() && self.submitter() == Submitter::Works {
             // It waits for a deleted Ray.
             self.delete_submitter();
-            self.look_again(POLL);
+            self.requeue(POLL);
         }
     }
 
@@ -182,7 +182,7 @@ impl Draft<'_> {
         };
         if is_live && waited < STOP_ON_DELETION {
             self.plan.stop = Some(last_id(self.job, &self.status));
-            self.look_again(SignedDuration::from_secs(1));
+            self.requeue(SignedDuration::from_secs(1));
         } else {
             self.plan.remove_finalizer = true;
         }

@@ -48,7 +48,7 @@ impl Draft<'_> {
             return self.conclude(submitter);
         }
         match self.is_reachable_for(submitter) {
-            true => self.look_again(SLOWEST),
+            true => self.requeue(SLOWEST),
             false => self.poll(),
         }
         match self.ray.clone() {
@@ -122,7 +122,7 @@ impl Draft<'_> {
         let now = self.now();
         let ended = self.status.end_time.get_or_insert(now).clone();
         if self.is_showing(submitter) && self.since(Some(&ended)) < SHOWN {
-            return self.look_again(POLL);
+            return self.requeue(POLL);
         }
         match self.status.job_status.as_str() {
             "SUCCEEDED" => {

@@ -53,7 +53,7 @@ impl<'a> Draft<'a> {
         let submitter = JobRef::of(submitter);
         let message = format!("Deleted Job {}", submitter.name);
         self.plan.delete_submitter = Some((submitter, pods));
-        self.tell(Severity::Normal, "DeletedRayJobSubmitter", message);
+        self.publish(Severity::Normal, "DeletedRayJobSubmitter", message);
     }
 
     /// Deletes the cluster. Returns true while the cluster or its pods exist, since a driver may
@@ -74,7 +74,7 @@ impl<'a> Draft<'a> {
             };
             let message = format!("Deleted RayCluster {}", cluster.name);
             self.plan.delete_cluster = Some(cluster);
-            self.tell(Severity::Normal, "DeletedRayCluster", message);
+            self.publish(Severity::Normal, "DeletedRayCluster", message);
         }
         true
     }
@@ -85,7 +85,7 @@ impl<'a> Draft<'a> {
         let job = submitter::job(self.job, &self.status, self.observed.now);
         self.plan.create_submitter = Some(Box::new(job));
         let message = format!("Created Job {}", self.job.name());
-        self.tell(Severity::Normal, "CreatedRayJobSubmitter", message);
+        self.publish(Severity::Normal, "CreatedRayJobSubmitter", message);
     }
 
     /// Reports objects that stay long after their deletion: in the status, and once in an event.
@@ -124,7 +124,7 @@ impl<'a> Draft<'a> {
         if let Some((reason, message)) = submitter.or(cluster).or(pods)
             && self.status.message != message
         {
-            self.tell(Severity::Warning, reason, message.clone());
+            self.publish(Severity::Warning, reason, message.clone());
             self.status.message = message;
         }
     }

@@ -24,11 +24,11 @@ impl Draft<'_> {
             let message = format!("Created RayCluster {name}");
             self.clear_waiting();
             self.plan.create_cluster = Some(Box::new(cluster));
-            return self.tell(Severity::Normal, "CreatedRayCluster", message);
+            return self.publish(Severity::Normal, "CreatedRayCluster", message);
         };
         if cluster.is_deleting() || self.is_left(&cluster.metadata) {
             // A new one replaces it once it is gone.
-            self.look_again(POLL);
+            self.requeue(POLL);
             return self.report_stuck_deletion();
         }
         if !self.owns(&cluster.metadata) {
@@ -47,7 +47,7 @@ impl Draft<'_> {
             self.say_what_it_lacks(cluster);
             // Failures of the head's pods do not change the cluster, so no watch event reports
             // them.
-            return self.look_again(SLOWEST);
+            return self.requeue(SLOWEST);
         }
         self.clear_waiting();
         self.poll();
@@ -120,7 +120,7 @@ impl Draft<'_> {
         let what = format!("RayCluster {} comes up: {}", cluster.name(), failure.message);
         if self.wait_for(&what) {
             let message = self.status.message.clone();
-            self.tell(Severity::Warning, conditions::REPLICA_FAILURE, message);
+            self.publish(Severity::Warning, conditions::REPLICA_FAILURE, message);
         }
     }
 
@@ -134,7 +134,7 @@ impl Draft<'_> {
     fn running(&mut self) {
         self.has_been_submitted();
         self.enter(Phase::Running);
-        self.look_again(POLL);
+        self.requeue(POLL);
     }
 
     /// True if the job can be submitted: the head is ready, and all workers too if the spec asks

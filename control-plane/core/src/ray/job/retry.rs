@@ -18,7 +18,7 @@ impl Draft<'_> {
         // A definition may drop this field. The attempt must not wait forever then.
         let now = self.now();
         self.status.retrying_since.get_or_insert(now);
-        self.look_again(POLL);
+        self.requeue(POLL);
         if self.delete_submitter() {
             return self.report_stuck_deletion();
         }

@@ -134,7 +134,7 @@ pub(super) struct Missing {
     /// go.
     pub(super) with_some_pods: Option<(&'static str, String)>,
     /// When another Job will have been without pods for too long.
-    pub(super) look_again: Option<SignedDuration>,
+    pub(super) requeue_after: Option<SignedDuration>,
 }
 
 /// Finds Jobs that have had no pod for a while, although none has ever failed, and Jobs with fewer
@@ -163,7 +163,7 @@ pub(super) fn missing(observed: &ObservedCluster) -> Missing {
         }
         let left = CREATED_WITHIN.saturating_sub(observed.now.duration_since(since.0));
         if left.is_positive() {
-            missing.look_again = Some(missing.look_again.map_or(left, |before| before.min(left)));
+            missing.requeue_after = Some(missing.requeue_after.map_or(left, |before| before.min(left)));
             continue;
         }
         let reason = match name {

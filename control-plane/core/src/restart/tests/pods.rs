@@ -93,7 +93,7 @@ fn a_pod_that_fails_its_job_is_not_replaced() {
     assert!(!world.step().replace);
     world.tick(60_000);
     world.settle();
-    assert!(world.step().replace, "but not for ever");
+    assert!(world.step().replace, "but not forever");
 }
 
 fn left_to_the_job_controller(back_off_ms: u64) -> World {

@@ -108,7 +108,7 @@ fn a_new_leader_with_an_old_status_reads_it_again_before_it_takes_one_workers_ge
     world.confirm = false;
     let out = world.step();
     assert!(out.desired.is_none());
-    assert!(out.status.is_some(), "the write tells whether it is the newest");
+    assert!(out.status.is_some(), "the write shows if it is the newest");
     // It is not.
     world.observed.durable = newest;
     world.confirm = true;
