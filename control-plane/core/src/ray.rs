@@ -7,9 +7,9 @@
 //!           └──> Service <name>-head-svc
 //! ```
 //!
-//! A worker group is one Indexed Job with as many pods as the group has (replicas x hosts), so that
-//! it grows and shrinks as Jobs of ElasticJobSet do. Everything else of a running cluster stays as
-//! it was made until it is suspended and resumed.
+//! A worker group is one Indexed Job with as many pods as the group has (replicas x hosts), and
+//! grows and shrinks like the Jobs of ElasticJobSet. Other changes take effect once the cluster is
+//! suspended and resumed.
 
 pub mod admission;
 pub mod cluster;
@@ -19,7 +19,6 @@ mod jobset;
 pub mod names;
 mod pod;
 mod refusal;
-mod scale;
 mod service;
 mod start;
 mod status;

@@ -1,17 +1,17 @@
 //! The order of decisions about a JobSet, which is upstream's:
 //!
-//! 1. being deleted, or managed by another controller: nothing
+//! 1. being deleted, or managed by another controller: do nothing
 //! 2. count the Jobs, including those that have completed and are gone ([`completed`])
-//! 3. finished: delete what still runs, and the JobSet once its TTL is over
+//! 3. finished: delete what still runs, and the JobSet once its TTL has expired
 //! 4. delete the Jobs of earlier runs
 //! 5. all Jobs ready: no longer restarting
-//! 6. something failed: failure policy, and no further
-//! 7. something succeeded: success policy, and no further if it is met
-//! 8. Service, claims, missing Jobs, suspend or resume, and what upstream's in-place restart agents
-//!    report
+//! 6. a Job has failed: apply the failure policy, and stop
+//! 7. a Job has succeeded: apply the success policy, and stop if it is met
+//! 8. Service, claims, missing Jobs, suspend or resume, and reports of upstream's in-place restart
+//!    agents
 //!
 //! Nothing is created for a JobSet that is over the limits ([`limits`]): it fails if it has no
-//! Jobs, and stands still after the second step otherwise.
+//! Jobs, and stops after the second step otherwise.
 
 use std::collections::BTreeSet;
 
@@ -62,17 +62,17 @@ mod tests;
 pub use too_large::JOBSET_TOO_LARGE;
 pub use unsupervised::NOT_SUPERVISED;
 
-/// Reason of the event about wrong annotations that the JobSet does not need.
+/// Reason of the event about invalid annotations that the JobSet can do without.
 pub const INVALID_ANNOTATION: &str = "InvalidAnnotation";
 /// Reason of the event about a pattern of the failure policy that matches nothing.
 pub const INVALID_PATTERN: &str = "InvalidPattern";
 /// Reason of the event that says why gates start a gang that asks for a PodGroup.
 pub const GANG_BACKEND_UNAVAILABLE: &str = "GangBackendUnavailable";
 
-/// Names that are compared in a millisecond or two.
+/// How many names can be compared in a millisecond or two.
 const MANY_COMPARISONS: usize = 100_000;
 
-/// Decides what is to be done about a JobSet.
+/// Decides what to do about a JobSet.
 #[must_use]
 pub fn plan(observed: &Observed) -> Plan {
     let jobset = &*observed.jobset;
@@ -101,17 +101,16 @@ pub fn plan(observed: &Observed) -> Plan {
     plan
 }
 
-/// How long a finished JobSet has left, zero or less when its time is up. `None`: it stays.
+/// The time until a finished JobSet is deleted, zero or less if it is due. `None`: it stays.
 fn ttl_left(jobset: &JobSet, now: Timestamp) -> Option<SignedDuration> {
     let ttl = SignedDuration::from_secs(i64::from(jobset.spec.ttl_seconds_after_finished?));
     let finished = status::finished_at(jobset.status.as_ref()?)?;
-    // In two steps that cannot leave the range of time.
+    // In two steps, neither of which can overflow.
     Some(ttl.saturating_sub(now.duration_since(finished)))
 }
 
-/// True if a decision about it may take so long that others should not wait for it: a Job has
-/// failed, and there is much to compare it with. All other decisions take a few milliseconds at
-/// most.
+/// True if a decision may take so long that others should not wait for it: a Job has failed, and
+/// its message is compared with many names. All other decisions take a few milliseconds at most.
 #[must_use]
 pub fn may_take_long(observed: &Observed) -> bool {
     let jobset = &*observed.jobset;
@@ -127,8 +126,8 @@ pub fn may_take_long(observed: &Observed) -> bool {
     Patterns::are_stated(jobset) || names.saturating_mul(observed.jobs.len()) > MANY_COMPARISONS
 }
 
-/// Reports what is wrong with a JobSet that runs all the same.
-fn complain(reason: &str, violations: &[Violation], plan: &mut Plan) {
+/// Reports the faults of a JobSet that runs nevertheless.
+fn report_violations(reason: &str, violations: &[Violation], plan: &mut Plan) {
     if !violations.is_empty() {
         plan.complaints.push(Event {
             severity: Severity::Warning,
@@ -146,7 +145,7 @@ fn decide(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, p
     let jobset = &*observed.jobset;
     let in_place = in_place::mode(jobset, &observed.agents).filter(|_| observed.features.in_place_restart);
     if draft.is_first() {
-        unsupervised::tell_why(in_place.as_ref(), draft);
+        unsupervised::report_reasons(in_place.as_ref(), draft);
     }
     let counts = draft.status.replicated_jobs_status.clone();
     let reached = gang::reached(jobset, children, &observed.gang_pods, &counts);
@@ -173,21 +172,21 @@ fn decide(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, p
     }
 }
 
-/// False if the JobSet is invalid or too large: then it was dealt with here.
+/// Returns false if the JobSet is invalid or too large, and handles that.
 fn may_run(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, plan: &mut Plan) -> bool {
     let jobset = &*observed.jobset;
-    // Annotations can change while it runs, and it needs none of them.
+    // Annotations can change while it runs, and it can run without them.
     let mut needless = validation::in_place::annotations(jobset, &observed.features);
-    // A JobSet that runs, or has run, was valid before, perhaps by other rules.
+    // A JobSet that runs, or has run, was valid before, perhaps under other rules.
     if children.owned == 0 && jobset.restarts() == 0 {
         let mut violations = validation::validate(jobset, &observed.features);
         if !draft.is_first() || draft.status.in_place_restart.is_some() {
-            // An annotation was added or removed since: it ran without that.
+            // An annotation was added or removed since. The JobSet runs without it.
             needless.extend(validation::in_place::jobs(jobset, &observed.features));
             violations.retain(|violation| !needless.contains(violation));
         }
         if !draft.is_first() && elastic::is_of_ray_cluster(jobset) {
-            // Its groups have been scaled since their minimums were stated.
+            // Its groups have been scaled since their minimums were set.
             let mut outgrown = Vec::new();
             validation::gang::validate(jobset, &mut outgrown);
             violations.retain(|violation| !outgrown.contains(violation));
@@ -199,31 +198,31 @@ fn may_run(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>, 
             draft.fail(validation::INVALID_JOBSET, &validation::message(&preventing));
             return false;
         }
-        complain(validation::INVALID_JOBSET, &harmless, plan);
+        report_violations(validation::INVALID_JOBSET, &harmless, plan);
     } else if let Some(violation) = limits::violation(jobset) {
         too_large::stand_still(observed, &violation, children, draft, plan);
         return false;
     }
-    complain(INVALID_ANNOTATION, &needless, plan);
+    report_violations(INVALID_ANNOTATION, &needless, plan);
     true
 }
 
-/// Writes to the status what its mode of restarts asks for.
+/// Records in the status what the restart mode requires.
 fn note_mode(mode: &RestartMode, observed: &Observed, draft: &mut Draft<'_>, plan: &mut Plan) {
     if *mode == RestartMode::UpstreamAgents {
         let status = draft.status.in_place_restart.get_or_insert_default();
         status.kind = Some(InPlaceKind::UpstreamAgent);
     }
     if let Some(in_place) = mode.coordinated() {
-        // The kind stays as it is when Jobs exist, whatever happens to the annotation and the
-        // setting. Restarts from before it was coordinated count.
+        // The kind stays while Jobs exist, even if the annotation or the setting changes. Earlier
+        // restarts without a coordinator count.
         let counted = draft.status.restarts_count_towards_max;
         let status = draft.status.in_place_restart.get_or_insert_default();
         if status.generation == 0 {
             status.restarts = status.restarts.max(counted);
         }
         status.kind.get_or_insert_with(|| in_place.kind.clone());
-        plan.complaints.extend(unsupervised::lacks_agents(observed));
+        plan.complaints.extend(unsupervised::missing_agents(observed));
     }
 }
 
@@ -231,8 +230,8 @@ fn note_mode(mode: &RestartMode, observed: &Observed, draft: &mut Draft<'_>, pla
 fn restarts_used_up(mode: &RestartMode, observed: &Observed, status: &JobSetStatus) -> Option<String> {
     mode.coordinated()?;
     gave_up(status).or_else(|| {
-        // Only the kubelet has restarted anything of it, and the container restarts in the API are
-        // the only bound.
+        // Only the kubelet has restarted its workers, so the container restarts in the API are the
+        // only bound.
         let is_left_to_kubelet = matches!(mode, RestartMode::KubeletOnly(_));
         let too_often =
             is_left_to_kubelet && upstream_agent::restarted_too_often(&observed.jobset, &observed.agent_pods);
@@ -278,18 +277,18 @@ fn run(
     }));
 }
 
-/// How far the replicatedJobs have come, and what may go on.
+/// The progress of the replicatedJobs, and what may start.
 struct Rollout<'a> {
     graph: Graph<'a>,
     reached: &'a [ReplicatedJobStatus],
-    /// Gangs that are suspended whole, by name.
+    /// Names of the gangs that are suspended as a whole.
     stopped: BTreeSet<String>,
 }
 
-/// Acts on the reports of the agents that the JobSet brings along (KEP-467).
+/// Acts on the reports of upstream's agents in the JobSet's pods (KEP-467).
 fn follow_upstream_agents(observed: &Observed, children: &Children<'_>, draft: &mut Draft<'_>) {
     let jobset = &*observed.jobset;
-    // The group's coordinator has given it up.
+    // The group's coordinator has given up.
     draft.set_not_blocked(reasons::RESTART_UNBLOCKED, messages::RESTART_UNBLOCKED);
     let created = |replicated_job: &ReplicatedJob| {
         let jobs = children.active.iter().chain(&children.succeeded);

@@ -1,4 +1,4 @@
-//! The restart coordinator: one per group (a JobSet that restarts in place), pure.
+//! The restart coordinator: one for each group (a JobSet that restarts in place). It is pure.
 //!
 //! ```text
 //!              failure, lost identity
@@ -14,12 +14,12 @@
 //!  counter == maxRestarts  ── another counted restart ──> Failed
 //! ```
 //!
-//! A failure causes no wait, unless the same worker fails twice within seconds of its release: then
-//! it stays parked for a second, and twice as long each further time. Requested restarts are not
-//! counted.
+//! A failure causes no delay, unless the same worker fails twice within seconds of its release.
+//! Then it stays parked for a second, and twice as long each further time. Requested restarts do
+//! not count.
 //!
-//! A worker with a restart scope of its own restarts without a barrier: it takes the next
-//! generation, and the others keep theirs.
+//! A worker with its own restart scope restarts without a barrier: it takes the next generation,
+//! and the others keep theirs.
 //!
 //! A worker without an agent restarts by container: the node daemon kills what runs at an older
 //! generation, and the kubelet starts it again at the new one. There is no barrier: Parked means
@@ -37,24 +37,21 @@ mod gather;
 mod ids;
 mod observed;
 mod output;
-mod plausibility;
 mod policy;
 mod replace;
 mod report;
 mod step_delay;
-mod terminal;
 mod view;
 
 pub use crate::jobset::in_place::RestartLevel;
 pub use blocked::{Blockage, Blocked, BlockedReason};
 pub use cause::{Cause, Reason};
 pub use coordinator::{Coordinator, Effect, Fate, Preview, Unmoved, WORKER_RESTARTS_AT_ONCE};
-pub use durable::{Durable, DurablePhase};
+pub use durable::{Durable, DurablePhase, Impossible};
 pub use gather::{Gathered, Placed, gather};
 pub use ids::{Epoch, Generation, Identity, Incarnation, UnixNanos};
 pub use observed::{Observed, PodFact, Scope, Worker};
 pub use output::{Announcement, Condemned, Desired, Output, Timeline, WorkerRestart};
-pub use plausibility::Impossible;
 pub use policy::{
     EscalateAfter, Policy, TerminalAction, TerminalRule, grace_ms, heartbeat_timeout_ms, ready_timeout_ms,
 };

@@ -60,7 +60,7 @@ async fn a_dashboard_that_does_not_take_a_job_is_named(scene: Scene) -> Result<(
     refuses(Some((500, "no room")));
     ray_is(&seen, "s0");
     let told = until(&scene, "it is said", |status| {
-        status.message.contains("has not taken the job: 500") && status.message.contains("no room")
+        status.message.contains("has not accepted the job: 500") && status.message.contains("no room")
     })
     .await?;
     ensure!(
@@ -151,7 +151,7 @@ async fn a_service_of_the_name_that_is_somebody_elses_is_named(scene: Scene) -> 
         .await?;
     scene.create_cluster(cluster(0, json!({}))).await?;
     let status = scene.until_state("failed").await?;
-    let expected = "the Service rc-head-svc belongs to somebody else";
+    let expected = "Service rc-head-svc belongs to another owner";
     ensure!(status.reason == expected, "{}", status.reason);
     let note = scene
         .until_event_of("RayCluster", conditions::REPLICA_FAILURE)
@@ -232,7 +232,7 @@ async fn a_job_says_what_its_cluster_is_refused(scene: Scene) -> Result<()> {
         .await?;
     create(&scene, rayjob(0, json!({}))).await?;
     let refused = |said: &str| {
-        said.starts_with("waits until the RayCluster ")
+        said.starts_with("waiting until RayCluster ")
             && said.contains(" cannot be created: ")
             && said.contains("exceeded quota: none")
     };
@@ -272,7 +272,7 @@ async fn what_a_quota_refuses_in_part_is_told(scene: Scene) -> Result<()> {
     })
     .await?;
     let failure = seen.condition(conditions::REPLICA_FAILURE).cloned();
-    let expected = "the Job rc-small-0 has 1 of its 2 pods: its events say what is against the others";
+    let expected = "Job rc-small-0 has 1 of its 2 pods: see its events";
     ensure!(
         failure
             .is_some_and(|failure| failure.reason == "FailedCreateWorkerPod" && failure.message == expected),

@@ -208,7 +208,7 @@ async fn kuberay_1489_a_head_that_was_started_anew_is_a_failed_attempt(scene: Sc
     let first = running(&scene, json!({"backoffLimit": 1})).await?;
     ray_is(&first, "s1");
     let second = until(&scene, "it is noticed", |status| status.num_retries == 1).await?;
-    ensure!(second.message.contains("started anew"), "{second:?}");
+    ensure!(second.message.contains("the head restarted"), "{second:?}");
     submits(&scene).await?;
     ray_is(&first, "s2");
     let seen = until_phase(&scene, Phase::Failed).await?;

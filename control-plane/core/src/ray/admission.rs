@@ -1,10 +1,10 @@
-//! What the admission webhooks say about Ray's resources.
+//! The answers of the admission webhooks for Ray's resources.
 //!
 //! Promises:
-//! - What another controller looks after is left alone.
-//! - An update is refused for what it makes wrong, and not for what was wrong before: an object
-//!   that is there can be labelled, suspended and deleted, whatever it is like. What is given to
-//!   this controller is looked at as if it were new.
+//! - Resources that another controller manages are accepted unchanged.
+//! - An update is refused only for faults that it adds: any stored object can be labelled,
+//!   suspended and deleted. An object that is handed to this controller is validated as if it were
+//!   new.
 
 use lockstep_api::ray::{CONTROLLER_NAME, RayCluster, RayCronJob, RayJob};
 
@@ -16,22 +16,22 @@ use crate::common::violation::Violation;
 
 /// One of Ray's resources.
 pub trait RayResource {
-    /// What its spec states of the controller that looks after it.
+    /// The controller that its spec names as its manager.
     fn managed_by(&self) -> Option<&str>;
-    /// Everything for which it is refused.
+    /// All faults for which it is refused.
     fn violations(&self) -> Vec<Violation>;
-    /// What its user should know who creates it, or changes the `old` one.
+    /// Warnings for the user who creates it, or changes the `old` one.
     fn warnings(&self, old: Option<&Self>) -> Vec<String>;
 }
 
-/// What the user should know of a spec as it was stated, with what no type of ours knows.
+/// Warnings about the fields of a spec, as submitted, that our types do not know.
 #[must_use]
 pub fn unknown_fields(spec: &Value) -> Vec<String> {
     warnings::templates(spec)
 }
 
-/// True if what states this of its controller is looked after here. `kuberay`: KubeRay's controller
-/// runs in this Kubernetes cluster.
+/// True if this controller manages a resource with this `managedBy`. `kuberay` is true if KubeRay's
+/// controller runs in this Kubernetes cluster.
 #[must_use]
 pub fn is_ours(managed_by: Option<&str>, kuberay: bool) -> bool {
     match managed_by.unwrap_or_default() {
@@ -40,7 +40,7 @@ pub fn is_ours(managed_by: Option<&str>, kuberay: bool) -> bool {
     }
 }
 
-/// Why an object may not be created, or, where there is an `old` one, changed.
+/// Why an object may not be created or, if there is an `old` one, changed.
 #[must_use]
 pub fn validate<R: RayResource>(old: Option<&R>, new: &R, kuberay: bool) -> Vec<Violation> {
     let mut violations = Vec::new();

@@ -1,21 +1,21 @@
-//! What is to be done about one RayCluster.
+//! Decisions about one RayCluster.
 //!
 //! | the cluster | its JobSet |
 //! |---|---|
-//! | is refused, or suspended | none is made; a suspension deletes the one that there is |
-//! | runs | is made once, after the head's Service; follows the numbers of workers, and nothing else |
-//! | changes otherwise | waits for a suspension, which is said in a condition |
-//! | belongs to another controller | is none of ours |
+//! | is refused or suspended | is not created; a suspension deletes an existing one |
+//! | runs | is created once, after the head's Service, and follows the numbers of workers |
+//! | changes otherwise | stays until a suspension, which a condition reports |
+//! | belongs to another controller | is left to that controller |
 
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use lockstep_api::JobSet;
 use lockstep_api::ray::{RayCluster, keys};
 
-use super::jobset::compile;
+use super::jobset::{compile, scaled};
 use super::refusal::{Refusal, event};
 use super::status::{self, Facts};
-use super::{names, scale, service, validation};
+use super::{names, service, validation};
 use crate::jobset::owner::{controller_of, is_controlled_by};
 use crate::jobset::plan::{JobRef, Severity};
 
@@ -23,24 +23,24 @@ mod plan;
 
 pub use plan::{ClusterPlan, ObservedCluster};
 
-/// Reason of the event that tells of a JobSet that was created.
+/// Reason of the event about a created JobSet.
 pub const CREATED: &str = "CreatedJobSet";
-/// Reason of the event that tells of a head's Service that was created.
+/// Reason of the event about a created head Service.
 pub const CREATED_SERVICE: &str = "CreatedService";
-/// Reason of the event on a cluster whose groups have other numbers of workers now.
+/// Reason of the event on a cluster whose worker groups were scaled.
 pub const SCALED: &str = "ScaledWorkerGroups";
-/// Reason of the event on a cluster that another controller looks after.
+/// Reason of the event on a cluster that another controller manages.
 pub const MANAGED_BY_ANOTHER: &str = "ManagedByAnother";
 
-/// Label by which KubeRay marks what it makes, and its value there.
+/// Label, and its value, by which KubeRay marks the objects that it creates.
 const CREATED_BY: &str = "app.kubernetes.io/created-by";
 const KUBERAY: &str = "kuberay-operator";
-/// How soon to look again at what is going.
+/// How soon to check an object that is being deleted.
 const SOON: SignedDuration = SignedDuration::from_secs(2);
-/// How soon to look again at what another owner has.
+/// How soon to check an object of another owner.
 const SELDOM: SignedDuration = SignedDuration::from_secs(60);
 
-/// Decides what is to be done about a RayCluster.
+/// Decides what to do about a RayCluster.
 #[must_use]
 pub fn plan(observed: &ObservedCluster) -> ClusterPlan {
     let cluster = &*observed.cluster;
@@ -65,13 +65,13 @@ pub fn plan(observed: &ObservedCluster) -> ClusterPlan {
     let jobset = observed.jobset.as_deref();
     match belongs(jobset.map(|jobset| &jobset.metadata), cluster) {
         Belongs::Others => {
-            let message = format!("the JobSet {} belongs to somebody else", wanted.name());
+            let message = format!("JobSet {} belongs to another owner", wanted.name());
             facts.refused = Some(Refusal::taken(message));
         }
         Belongs::Former => plan.requeue_after = Some(SOON),
         Belongs::Ours if cluster.spec.is_suspended() => suspend(jobset, &mut plan),
         Belongs::Ours if !violations.is_empty() => {
-            // What runs already runs on.
+            // What already runs keeps running.
             facts.refused = Some(Refusal::invalid("RayCluster", &violations));
         }
         Belongs::Ours => {
@@ -87,7 +87,9 @@ pub fn plan(observed: &ObservedCluster) -> ClusterPlan {
 fn not_ours(observed: &ObservedCluster) -> Option<String> {
     let cluster = &*observed.cluster;
     if let Some(manager) = cluster.managed_by_another() {
-        return Some(format!("spec.managedBy is {manager}: this cluster is left to it"));
+        return Some(format!(
+            "spec.managedBy is {manager}: that controller manages this cluster"
+        ));
     }
     let has_ours = observed
         .jobset
@@ -99,15 +101,15 @@ fn not_ours(observed: &ObservedCluster) -> Option<String> {
         .and_then(|service| service.metadata.labels.as_ref()?.get(CREATED_BY))
         .is_some_and(|creator| creator == KUBERAY);
     if is_kuberays && !cluster.is_claimed() && !has_ours {
-        // Whether it runs at this moment or not: its pods do.
+        // Its pods run even while that controller does not.
         return Some(format!(
-            "KubeRay's controller has begun this cluster; spec.managedBy: {} gives it to this one",
+            "KubeRay's controller has begun this cluster: set spec.managedBy to {} to hand it to Lockstep",
             lockstep_api::ray::CONTROLLER_NAME
         ));
     }
     (observed.kuberay && !cluster.is_claimed() && !has_ours).then(|| {
         format!(
-            "KubeRay's controller runs here, and this cluster is left to it; spec.managedBy: {} gives it to this one",
+            "KubeRay's controller runs here and manages this cluster: set spec.managedBy to {} to hand it to Lockstep",
             lockstep_api::ray::CONTROLLER_NAME
         )
     })
@@ -118,7 +120,8 @@ fn not_ours(observed: &ObservedCluster) -> Option<String> {
 enum Belongs {
     /// It is the cluster's own, or there is none.
     Ours,
-    /// A former cluster of the same name has left it, or it is being deleted: it goes by itself.
+    /// It is left over from a former cluster of the same name, or is being deleted. It goes by
+    /// itself.
     Former,
     /// It has another owner.
     Others,
@@ -138,8 +141,8 @@ fn belongs(meta: Option<&ObjectMeta>, cluster: &RayCluster) -> Belongs {
     }
 }
 
-/// True if something was made for an object of this kind and name that is gone: the one that there
-/// is has another UID. The garbage collector takes it away.
+/// True if something was created for a former object of this kind and name, whose UID differs from
+/// this one. The garbage collector removes it.
 pub(crate) fn is_left_by(meta: &ObjectMeta, kind: &str, name: &str, uid: &str) -> bool {
     controller_of(meta).is_some_and(|owner| owner.kind == kind && owner.name == name && owner.uid != uid)
 }
@@ -152,18 +155,18 @@ fn suspend(jobset: Option<&JobSet>, plan: &mut ClusterPlan) {
     plan.events.push(event(
         Severity::Normal,
         "DeletedJobSet",
-        format!("suspended: deleted the JobSet {}", jobset.name()),
+        format!("Deleted JobSet {}: the cluster is suspended", jobset.name()),
     ));
 }
 
-/// Has the head's Service made. False: its name is taken.
+/// Plans the head's Service. Returns false if its name is not free yet.
 fn service(observed: &ObservedCluster, facts: &mut Facts<'_>, plan: &mut ClusterPlan) -> bool {
     let cluster = &*observed.cluster;
     let name = names::head_service(cluster.name());
     let found = observed.service.as_deref();
     match belongs(found.map(|service| &service.metadata), cluster) {
         Belongs::Ours if found.is_some_and(|service| service::differs(service, cluster)) => {
-            // What runs finds the head by it: it is replaced when nothing runs.
+            // Running pods find the head by it, so it is replaced only when none run.
             if observed.jobset.is_some() {
                 facts.pending = true;
                 return true;
@@ -179,16 +182,16 @@ fn service(observed: &ObservedCluster, facts: &mut Facts<'_>, plan: &mut Cluster
         Belongs::Ours if found.is_some() => return true,
         Belongs::Ours => {
             plan.create_service = Some(Box::new(service::head(cluster)));
-            let message = format!("created the Service {name}");
+            let message = format!("Created Service {name}");
             plan.events
                 .push(event(Severity::Normal, CREATED_SERVICE, message));
             return true;
         }
         Belongs::Former => plan.requeue_after = Some(SOON),
         Belongs::Others => {
-            let message = format!("the Service {name} belongs to somebody else");
+            let message = format!("Service {name} belongs to another owner");
             facts.refused = Some(Refusal::taken(message));
-            // It may have no label, and then no event tells when it goes.
+            // It may lack our label. Then no watch event reports its deletion.
             plan.requeue_after = Some(SELDOM);
         }
     }
@@ -207,20 +210,20 @@ fn run(
             plan.events.push(event(
                 Severity::Normal,
                 CREATED,
-                format!("created the JobSet {}", wanted.name()),
+                format!("Created JobSet {}", wanted.name()),
             ));
             plan.create_jobset = Some(Box::new(wanted.clone()));
         }
-        // A suspension that was taken back: what is going goes.
+        // The suspension was revoked, but the deletion goes on.
         Some(jobset) if jobset.is_deleting() => {}
         Some(jobset) if jobset.is_finished() => facts.ended = true,
         Some(jobset) => {
             facts.pending |= differs(jobset, wanted);
-            if let Some(scaled) = scale::scaled(jobset, wanted) {
+            if let Some(scaled) = scaled(jobset, wanted) {
                 plan.events.push(event(
                     Severity::Normal,
                     SCALED,
-                    format!("the cluster is to have {} worker pods", status::desired(&scaled)),
+                    format!("Scaled the cluster to {} worker pods", status::desired(&scaled)),
                 ));
                 plan.update_jobset = Some(Box::new(scaled));
             }
@@ -229,15 +232,15 @@ fn run(
     }
 }
 
-/// True if the cluster asks for something else than what runs, but for numbers of workers.
+/// True if the cluster asks for other changes than numbers of workers.
 fn differs(running: &JobSet, wanted: &JobSet) -> bool {
     let is_another = |key: &str| running.annotation(key) != wanted.annotation(key);
-    // One that was made before there was such a digest says nothing.
+    // A JobSet from before this digest existed cannot be compared.
     let has_settings = running.annotation(keys::SETTINGS_DIGEST).is_some();
     is_another(keys::TEMPLATE_DIGEST) || has_settings && is_another(keys::SETTINGS_DIGEST)
 }
 
-/// One JobSet, and no other of the same name.
+/// Identifies a JobSet by name and UID.
 fn reference(jobset: &JobSet) -> JobRef {
     JobRef {
         name: jobset.name().to_owned(),

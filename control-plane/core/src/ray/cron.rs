@@ -1,16 +1,15 @@
-//! What is to be done about one RayCronJob: what Kubernetes' CronJob controller does about a
-//! CronJob.
+//! Decisions about one RayCronJob, like those of Kubernetes' CronJob controller about a CronJob.
 //!
 //! ```text
-//!  the latest start that was missed ──> is it late? does a job run, and is that forbidden? ──> RayJob <name>-<minutes since 1970>
+//!  latest missed start ──> too late? forbidden while a job runs? ──> RayJob <name>-<minutes>
 //! ```
 //!
 //! Promises:
-//! - Of starts that were missed, only the latest is made up for.
-//! - The name of a job follows from the time by the schedule, and what is there is not made again:
-//!   each start leads to one job, whatever dies.
-//! - Jobs that have ended are deleted once there are more than the limits say, the oldest first.
-//!   Only `Replace` touches others.
+//! - Of several missed starts, only the latest is made up for.
+//! - The name of a job follows from its scheduled time (minutes since 1970), and an existing job is
+//!   not created again. So each start leads to one job, whatever crashes.
+//! - Ended jobs above the history limits are deleted, the oldest first. Only `Replace` deletes
+//!   running ones.
 
 mod schedule;
 mod start;
@@ -34,11 +33,11 @@ use crate::jobset::plan::{Event, JobRef, Severity};
 pub use schedule::Schedule;
 pub(super) use start::first_job;
 
-/// More starts than these that were missed are said to be too many.
+/// More missed starts than this cause a warning.
 const MANY: usize = 100;
-/// The longest time between two looks: the clock may be set meanwhile.
+/// The longest time between two reconciliations: the clock may be set meanwhile.
 const LONGEST_WAIT: SignedDuration = SignedDuration::from_mins(10);
-/// The shortest one.
+/// The shortest time between two reconciliations.
 const SHORTEST_WAIT: SignedDuration = SignedDuration::from_millis(100);
 
 /// A RayCronJob, its jobs, and the time.
@@ -50,7 +49,7 @@ pub struct ObservedCron {
     pub jobs: Vec<Arc<RayJob>>,
     /// True if KubeRay's controller runs in this Kubernetes cluster.
     pub kuberay: bool,
-    /// The present.
+    /// The current time.
     pub now: Timestamp,
 }
 
@@ -58,27 +57,25 @@ pub struct ObservedCron {
 /// that fails ends the plan.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CronPlan {
-    /// The jobs that run, to delete: another takes their place.
+    /// The running jobs to delete, because a new one replaces them.
     pub replace: Vec<JobRef>,
-    /// The job to create. This must have been decided on what the API server says, not on watches,
-    /// which may be behind.
+    /// The job to create. Decide this on a fresh read from the API server: watches may lag behind.
     pub create: Option<Box<RayJob>>,
-    /// The whole status to write, if it differs from the present one.
+    /// The whole status to write, if it has changed.
     pub status: Option<Box<RayCronJobStatus>>,
-    /// The jobs that have ended, to delete.
+    /// The ended jobs to delete.
     pub forget: Vec<JobRef>,
-    /// To publish once all is written.
+    /// Events to publish once everything is written.
     pub events: Vec<Event>,
-    /// Why nothing is done: to be told once.
+    /// Why nothing is done; published once.
     pub notice: Option<Event>,
-    /// When to look again although nothing may have changed.
+    /// When to reconcile again even if nothing changes.
     pub requeue_after: Option<SignedDuration>,
-    /// When the next start is due, which waits for no write: to look again then although the plan
-    /// could not be carried out.
+    /// When the next start is due. Reconcile then even if a write of this plan has failed.
     pub deadline: Option<SignedDuration>,
 }
 
-/// Decides what is to be done about a RayCronJob.
+/// Decides what to do about a RayCronJob.
 #[must_use]
 pub fn plan(observed: &ObservedCron) -> CronPlan {
     if observed.cron.is_deleting() {
@@ -104,7 +101,7 @@ pub fn plan(observed: &ObservedCron) -> CronPlan {
 struct Draft<'a> {
     observed: &'a ObservedCron,
     cron: &'a RayCronJob,
-    /// By name, which is by time.
+    /// Sorted by name, which is by time.
     jobs: Vec<&'a RayJob>,
     status: RayCronJobStatus,
     plan: CronPlan,
@@ -123,25 +120,25 @@ impl<'a> Draft<'a> {
         }
     }
 
-    fn tell(&mut self, severity: Severity, reason: &str, message: impl Into<String>) {
+    fn publish(&mut self, severity: Severity, reason: &str, message: impl Into<String>) {
         self.plan.events.push(event(severity, reason, message));
     }
 
     fn not_ours(&self) -> Option<String> {
         if let Some(manager) = self.cron.managed_by_another() {
             return Some(format!(
-                "spec.managedBy is {manager}: this RayCronJob is left to it"
+                "spec.managedBy is {manager}: that controller manages this RayCronJob"
             ));
         }
         (self.observed.kuberay && !self.cron.is_claimed()).then(|| {
             format!(
-                "KubeRay's controller runs here, and this RayCronJob is left to it; spec.managedBy: {} gives it to this one",
+                "KubeRay's controller runs here and manages this RayCronJob: set spec.managedBy to {} to hand it to Lockstep",
                 lockstep_api::ray::CONTROLLER_NAME
             )
         })
     }
 
-    /// Says which fields are ignored.
+    /// Reports ignored fields.
     fn name_unsupported(&mut self) {
         let mut paths = self.cron.spec.unsupported("spec");
         paths.extend(unsupported_annotation(self.cron.metadata.annotations.as_ref()));
@@ -150,22 +147,27 @@ impl<'a> Draft<'a> {
         self.condition(UNSUPPORTED_FIELDS, reasons::IGNORED, UNSUPPORTED_FIELDS, message);
     }
 
-    /// The schedule, where the spec can be. If it cannot, that is said.
+    /// The schedule. If the spec is invalid, reports that and returns `None`.
     fn schedule(&mut self) -> Option<Schedule> {
         let violations = validation::cron(self.cron);
         let refusal = Refusal::invalid("RayCronJob", &violations);
         let message = Some(refusal.message).filter(|_| !violations.is_empty());
-        let told = "InvalidRayCronJobSpec";
-        self.condition(VALIDATION_FAILED, reasons::VALIDATION_FAILED, told, message);
+        let event_reason = "InvalidRayCronJobSpec";
+        self.condition(
+            VALIDATION_FAILED,
+            reasons::VALIDATION_FAILED,
+            event_reason,
+            message,
+        );
         match violations.is_empty() {
             true => Schedule::of(&self.cron.spec).ok(),
             false => None,
         }
     }
 
-    /// Puts a condition, which an event with the reason `told` tells of when it is new; or takes it
-    /// away.
-    fn condition(&mut self, type_: &str, reason: &str, told: &str, message: Option<String>) {
+    /// Sets a condition, and publishes a new one in an event with the reason `event_reason`.
+    /// Without a message the condition is removed.
+    fn condition(&mut self, type_: &str, reason: &str, event_reason: &str, message: Option<String>) {
         let conditions = &mut self.status.conditions;
         let before = conditions.iter().position(|condition| condition.type_ == type_);
         let before = before.map(|index| conditions.remove(index));
@@ -182,11 +184,11 @@ impl<'a> Draft<'a> {
         });
         conditions.sort_by(|one, other| one.type_.cmp(&other.type_));
         if is_new {
-            self.tell(Severity::Warning, told, message);
+            self.publish(Severity::Warning, event_reason, message);
         }
     }
 
-    /// Writes down which jobs run, and which have ended since.
+    /// Records which jobs run, and which have ended since.
     fn follow(&mut self) {
         for before in std::mem::take(&mut self.status.active) {
             let job = self.jobs.iter().find(|job| job.metadata.uid == before.uid);
@@ -196,7 +198,7 @@ impl<'a> Draft<'a> {
                     job.name(),
                     end.condition()
                 );
-                self.tell(Severity::Normal, "SawCompletedJob", message);
+                self.publish(Severity::Normal, "SawCompletedJob", message);
             }
         }
         let running = self
@@ -213,7 +215,7 @@ impl<'a> Draft<'a> {
         self.status.last_successful_time = succeeded.chain(known).max_by_key(|time| time.0);
     }
 
-    /// Starts the latest job that is due, if nothing is against it.
+    /// Starts the latest job that is due, unless something prevents it.
     fn start(&mut self, schedule: &Schedule) {
         let now = self.observed.now;
         let next = schedule.next(now);
@@ -229,7 +231,7 @@ impl<'a> Draft<'a> {
         };
         let name = name(self.cron, due);
         if self.jobs.iter().any(|job| job.name() == name) {
-            // It was made, and that could not be written down.
+            // It was created, but the status could not be written.
             self.status.last_schedule_time = Some(Time(due));
             return;
         }
@@ -269,9 +271,9 @@ impl<'a> Draft<'a> {
             now,
         ) {
             let message = "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew";
-            self.tell(Severity::Warning, "TooManyMissedTimes", message);
+            self.publish(Severity::Warning, "TooManyMissedTimes", message);
         }
-        self.tell(
+        self.publish(
             Severity::Normal,
             "SuccessfulCreate",
             format!("Created job {name}"),
@@ -280,21 +282,21 @@ impl<'a> Draft<'a> {
         self.status.last_schedule_time = Some(Time(due));
     }
 
-    /// When a job was started last; before the first one, when the RayCronJob was made.
+    /// When the last job was started. Before the first one, when the RayCronJob was created.
     fn last_start(&self) -> Timestamp {
         let created = self.cron.metadata.creation_timestamp.as_ref();
         let last = self.status.last_schedule_time.as_ref().or(created);
         last.map_or(self.observed.now, |time| time.0)
     }
 
-    /// A start before this time is too late. Times by the schedule have no fractions of seconds.
+    /// A start before this time is missed. Scheduled times have no fractions of seconds.
     fn deadline(&self) -> Option<Timestamp> {
         let seconds = self.cron.spec.starting_deadline_seconds?;
         let earliest = self.observed.now.as_second().saturating_sub(seconds);
         Some(Timestamp::from_second(earliest).unwrap_or(Timestamp::MIN))
     }
 
-    /// Has the oldest of the jobs that have ended deleted, beyond what is kept.
+    /// Deletes the oldest ended jobs above the history limits.
     fn forget(&mut self) {
         let spec = &self.cron.spec;
         for (how, kept) in [
@@ -314,7 +316,7 @@ impl<'a> Draft<'a> {
 
     fn deleted(&mut self, job: &JobRef) {
         let message = format!("Deleted job {}", job.name);
-        self.tell(Severity::Normal, "SuccessfulDelete", message);
+        self.publish(Severity::Normal, "SuccessfulDelete", message);
     }
 
     fn finish(mut self) -> CronPlan {
@@ -334,7 +336,7 @@ enum End {
 }
 
 impl End {
-    /// The condition of Kubernetes' Jobs that says the same.
+    /// The condition of a Kubernetes Job with the same meaning.
     fn condition(self) -> &'static str {
         match self {
             Self::Succeeded => "Complete",
@@ -343,8 +345,8 @@ impl End {
     }
 }
 
-/// How a job has ended, where it has. One that was stopped has not succeeded, and one whose spec
-/// cannot be never will.
+/// How a job has ended, if it has. A stopped job has not succeeded, and a job with an invalid spec
+/// never will.
 fn end(job: &RayJob) -> Option<End> {
     let status = job.status.as_ref()?;
     match status.job_deployment_status.as_ref()? {
@@ -354,7 +356,7 @@ fn end(job: &RayJob) -> Option<End> {
     }
 }
 
-/// True if there are more than so many starts after one time and until another.
+/// True if there are more than `many` starts after one time and until another.
 fn is_more_than(many: usize, schedule: &Schedule, after: Timestamp, until: Timestamp) -> bool {
     let starts = std::iter::successors(schedule.next(after), |start| schedule.next(*start));
     starts.take_while(|start| *start <= until).nth(many).is_some()

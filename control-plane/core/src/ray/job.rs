@@ -1,4 +1,4 @@
-//! What is to be done about one RayJob.
+//! Decisions about one RayJob.
 //!
 //! ```text
 //!  (new) ──> Initializing ──> Running ──> Complete
@@ -10,20 +10,18 @@
 //! ```
 //!
 //! Promises:
-//! - Ids are in the status before anything is made by them, and follow from the RayJob's UID and
-//!   the attempt: whatever dies, each attempt is submitted once.
-//! - An attempt belongs to one run of Ray, its session. It is submitted to no other, and the next
-//!   one waits until Ray is another: attempts never overlap, and a head that was restarted is
-//!   noticed.
-//! - Where the submitter and the dashboard disagree, the dashboard is right.
+//! - Ids follow from the RayJob's UID and the attempt, and are in the status before they are used.
+//!   So each attempt is submitted once, whatever crashes.
+//! - An attempt belongs to one run of Ray, its session, and is submitted to no other. The next
+//!   attempt waits for another session. So attempts never overlap, and a restarted head is noticed.
+//! - If the submitter and the dashboard disagree, the dashboard is right.
 
-mod cluster;
+mod attempt;
 mod end;
 mod follow;
 mod gone;
 mod head;
 mod initialize;
-mod names;
 mod plan;
 mod retry;
 mod status_annotation;
@@ -33,13 +31,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use lockstep_api::ray::conditions::{UNSUPPORTED_FIELDS, reasons};
 use lockstep_api::ray::{RayJob, RayJobDeploymentStatus as Phase, RayJobStatus};
 
-pub(super) use cluster::{first_cluster, owner};
+pub use attempt::is_begun;
+pub(super) use attempt::{first_cluster, owner};
 pub use head::head_failures;
-pub use names::is_begun;
 pub use plan::{JobPlan, ObservedJob, Pods, Ray, RayInfo};
 pub use status_annotation::{Recalled, recall};
 
-use self::names::{cluster_name, job_id, last_id};
+use self::attempt::{cluster_name, job_id, last_id};
 use self::plan::has_ended;
 use super::cluster::MANAGED_BY_ANOTHER;
 use super::refusal::{Refusal, event};
@@ -47,37 +45,36 @@ use super::validation::{self, unsupported_annotation};
 use crate::jobset::owner::is_controlled_by;
 use crate::jobset::plan::Severity;
 
-/// Finalizer by which a job is stopped before its RayJob is gone.
+/// Finalizer that keeps a RayJob until its job is stopped.
 pub const FINALIZER: &str = "ray.io/rayjob-finalizer";
-/// Between two looks at the dashboard.
+/// Time between two requests to the dashboard.
 const POLL: SignedDuration = SignedDuration::from_secs(2);
-/// How long what comes after a job's end waits for a submitter that still shows what the driver has
-/// printed.
+/// How long a job's end waits for a submitter that still prints the driver's output.
 const SHOWN: SignedDuration = SignedDuration::from_secs(60);
-/// Between two looks at a dashboard that has not answered for long: each takes its time, which is
-/// others' too.
+/// Time between two requests to a dashboard that has not answered for long. Each request takes a
+/// while, and delays others.
 const SLOWEST: SignedDuration = SignedDuration::from_secs(15);
 
-/// When to ask again a dashboard that has not answered as expected for this long.
+/// How soon to ask a dashboard again that has not answered as expected for this long.
 fn pace(waited: SignedDuration) -> SignedDuration {
     (waited / 10).clamp(POLL, SLOWEST)
 }
 
-/// The job that the dashboard is to be asked for: where it is, and the job's id. `None`: it need
-/// not be asked.
+/// The question to ask the dashboard: its address, and the id of the job. `None` if there is
+/// nothing to ask.
 #[must_use]
 pub fn question(job: &RayJob) -> Option<(&str, String)> {
     let status = job.status.as_ref()?;
     let asks = match status.job_deployment_status.as_ref()? {
         Phase::Initializing | Phase::Running | Phase::Retrying => true,
-        // An attempt that was given up may run.
+        // An abandoned attempt may still run.
         Phase::Failed => !has_ended(&status.job_status),
         _ => false,
     };
     (asks && !status.dashboard_url.is_empty()).then(|| (status.dashboard_url.as_str(), last_id(job, status)))
 }
 
-/// Decides what is to be done about a RayJob.
+/// Decides what to do about a RayJob.
 #[must_use]
 pub fn plan(observed: &ObservedJob) -> JobPlan {
     let mut draft = Draft::new(observed);
@@ -89,8 +86,8 @@ pub fn plan(observed: &ObservedJob) -> JobPlan {
         .flatten()
         .any(|name| name == FINALIZER);
     if job.is_deleting() {
-        // KubeRay's finalizer has the same name. If its controller is gone nobody else takes it
-        // away.
+        // KubeRay's finalizer has the same name. If its controller is gone, no other controller
+        // removes it.
         if has_finalizer && (is_begun(job) || draft.left_to_another().is_none()) {
             draft.finalize();
         }
@@ -141,8 +138,8 @@ pub fn plan(observed: &ObservedJob) -> JobPlan {
     draft.finish()
 }
 
-/// What is shown of a RayJob of which the API server does not let `what` be created now, and why.
-/// Nothing else of the plan is known to be so.
+/// The plan for a RayJob if the API server refuses to create `what`: it only shows why. The rest of
+/// the original plan was not carried out.
 #[must_use]
 pub fn refused(observed: &ObservedJob, what: &str, why: &str) -> JobPlan {
     let mut draft = Draft::new(observed);
@@ -154,7 +151,7 @@ pub fn refused(observed: &ObservedJob, what: &str, why: &str) -> JobPlan {
 struct Draft<'a> {
     observed: &'a ObservedJob,
     job: &'a RayJob,
-    /// What the dashboard says, where it can be believed.
+    /// The dashboard's answer, as far as it is credible.
     ray: &'a Ray,
     status: RayJobStatus,
     plan: JobPlan,
@@ -165,7 +162,7 @@ impl<'a> Draft<'a> {
         let status = observed.job.status.clone().unwrap_or_default();
         let knows_sessions = !status.session.is_empty() || !status.previous_session.is_empty();
         let ray = match &observed.ray {
-            // It has told its session before: what answers now without one is not Ray.
+            // It has named its session before. An answer without one does not come from Ray.
             Ray::Reached { session, .. } if session.is_empty() && knows_sessions => &Ray::Unreachable,
             ray => ray,
         };
@@ -186,15 +183,15 @@ impl<'a> Draft<'a> {
         Time(self.observed.now)
     }
 
-    /// How long ago that was.
+    /// How long ago this was; zero without a time.
     fn since(&self, time: Option<&Time>) -> SignedDuration {
         time.map_or(SignedDuration::ZERO, |time| {
             self.observed.now.duration_since(time.0)
         })
     }
 
-    /// True if Ray says, or has said, that the job that runs has ended: that is looked at first,
-    /// however late it is, and whatever is asked for meanwhile.
+    /// True if Ray reports, or has reported, that the running job has ended. That comes before
+    /// deadlines and suspension, however late it is noticed.
     fn has_ended_in_time(&self) -> bool {
         let runs = self.status.job_deployment_status == Some(Phase::Running);
         let is_told = matches!(
@@ -213,56 +210,58 @@ impl<'a> Draft<'a> {
         let is_kuberays =
             !self.status.ray_cluster_name.is_empty() && !is_begun(self.job) && !self.job.is_claimed();
         self.left_to_another().or_else(|| {
-            // Whether it runs at this moment or not: its pods do.
+            // Its pods run even while that controller does not.
             is_kuberays.then(|| {
                 format!(
-                    "KubeRay's controller has begun this job; spec.managedBy: {} gives it to this one",
+                    "KubeRay's controller has begun this job: set spec.managedBy to {} to hand it to Lockstep",
                     lockstep_api::ray::CONTROLLER_NAME
                 )
             })
         })
     }
 
-    /// Which controller looks after the job at this moment, where it is another one.
+    /// Which other controller manages the job now, if any.
     fn left_to_another(&self) -> Option<String> {
         if let Some(manager) = self.job.managed_by_another() {
-            return Some(format!("spec.managedBy is {manager}: this job is left to it"));
+            return Some(format!(
+                "spec.managedBy is {manager}: that controller manages this job"
+            ));
         }
         let open = !self.job.is_claimed() && !is_begun(self.job);
         (self.observed.kuberay && open).then(|| {
             format!(
-                "KubeRay's controller runs here, and this job is left to it; spec.managedBy: {} gives it to this one",
+                "KubeRay's controller runs here and manages this job: set spec.managedBy to {} to hand it to Lockstep",
                 lockstep_api::ray::CONTROLLER_NAME
             )
         })
     }
 
-    fn look_again(&mut self, after: SignedDuration) {
+    fn requeue(&mut self, after: SignedDuration) {
         let soonest = self.plan.requeue_after.map_or(after, |before| before.min(after));
         self.plan.requeue_after = Some(soonest.max(SignedDuration::from_millis(100)));
     }
 
-    /// Looks at the dashboard again.
+    /// Schedules the next request to the dashboard.
     fn poll(&mut self) {
-        self.look_again(pace(self.since(self.status.unreachable_since.as_ref())));
+        self.requeue(pace(self.since(self.status.unreachable_since.as_ref())));
     }
 
-    fn tell(&mut self, severity: Severity, reason: &str, message: impl Into<String>) {
+    fn publish(&mut self, severity: Severity, reason: &str, message: impl Into<String>) {
         self.plan.events.push(event(severity, reason, message));
     }
 
     fn enter(&mut self, phase: Phase) {
-        self.tell(Severity::Normal, phase.as_str(), format!("the job is {phase}"));
+        self.publish(Severity::Normal, phase.as_str(), format!("The job is {phase}"));
         self.status.job_deployment_status = Some(phase);
     }
 
-    /// The first attempt, or none: the spec cannot be, or is suspended.
+    /// Begins the first attempt, unless the spec is invalid or suspended.
     fn start(&mut self) {
         self.name_unsupported();
         let violations = validation::job(self.job);
         if !violations.is_empty() {
             let Refusal { reason, message } = Refusal::invalid("RayJob", &violations);
-            self.tell(Severity::Warning, &reason, message.clone());
+            self.publish(Severity::Warning, &reason, message.clone());
             self.status.job_deployment_status = Some(Phase::ValidationFailed);
             self.status.reason = "ValidationFailed".to_owned();
             self.status.message = message;
@@ -281,8 +280,7 @@ impl<'a> Draft<'a> {
         self.enter(Phase::Initializing);
     }
 
-    /// Says which fields are ignored: in a condition, and in an event. What is said already is not
-    /// said again.
+    /// Reports ignored fields in a condition and an event, once.
     fn name_unsupported(&mut self) {
         let annotations = self.job.metadata.annotations.as_ref();
         let mut paths = self.job.spec.unsupported("spec");
@@ -294,7 +292,7 @@ impl<'a> Draft<'a> {
         if paths.is_empty() || conditions.iter().any(is_said) {
             return;
         }
-        self.tell(Severity::Warning, UNSUPPORTED_FIELDS, message.clone());
+        self.publish(Severity::Warning, UNSUPPORTED_FIELDS, message.clone());
         self.status.conditions.push(Condition {
             type_: UNSUPPORTED_FIELDS.to_owned(),
             status: "True".to_owned(),
@@ -319,8 +317,8 @@ impl<'a> Draft<'a> {
         if is_news || self.observed.is_behind {
             self.plan.status = Some(Box::new(self.status));
         } else {
-            // It says nothing that the status does not. Each of these writes names the version that
-            // the other makes.
+            // The status has everything that the annotation has. Both cannot be written at once:
+            // each write conflicts with the other.
             self.plan.forget = is_whole && status_annotation::is_there(self.job);
         }
         self.plan

@@ -1,7 +1,7 @@
 //! The JobSet of a RayCluster.
 //!
-//! Promises: the same cluster always gives the same JobSet; what runs differs from what is asked
-//! for in nothing but the numbers of workers where the digests of the two are the same.
+//! Promises: the same cluster always gives the same JobSet; if the digests of the running JobSet
+//! and of the wanted one are equal, they differ only in numbers of workers.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ pub(crate) const MOST_GROUPS: usize = MOST_REPLICATED_JOBS - 1;
 /// Annotations of a RayCluster that are meant for its JobSet.
 const FORWARDED: [&str; 2] = ["lockstep.dev/", "alpha.jobset.sigs.k8s.io/"];
 
-/// The cluster as the controlling owner of what it is made of.
+/// The cluster, as the controlling owner of its objects.
 pub(crate) fn owner(cluster: &RayCluster) -> OwnerReference {
     OwnerReference {
         api_version: format!("{GROUP}/{VERSION}"),
@@ -38,8 +38,8 @@ pub(crate) fn owner(cluster: &RayCluster) -> OwnerReference {
     }
 }
 
-/// The JobSet that a cluster asks for. One with more groups than there may be is refused, and not
-/// compiled to its end.
+/// The JobSet that a cluster asks for. Groups above the limit are left out, since such a cluster is
+/// refused.
 pub(crate) fn compile(cluster: &RayCluster) -> JobSet {
     let spec = &cluster.spec;
     let mut jobs = vec![head(cluster)];
@@ -71,7 +71,7 @@ pub(crate) fn compile(cluster: &RayCluster) -> JobSet {
         spec: JobSetSpec {
             gang: spec.gang.as_ref().map(|gang| gang_of(gang, &jobs)),
             replicated_jobs: jobs,
-            // A head that ends well ends the cluster; workers that do mean nothing.
+            // A head that succeeds ends the cluster. Workers that succeed do not.
             success_policy: Some(SuccessPolicy {
                 operator: Operator::All,
                 target_replicated_jobs: vec![names::HEAD.to_owned()],
@@ -87,8 +87,8 @@ pub(crate) fn compile(cluster: &RayCluster) -> JobSet {
     }
 }
 
-/// The containers that are nodes of Ray, by name: what becomes of those beside them is no reason to
-/// restart Ray. `None`: they cannot be listed, and all containers are workers.
+/// The names of the containers that are Ray nodes: a failure of another container does not restart
+/// Ray. `None` if they cannot be listed. Then all containers are workers.
 fn nodes(jobs: &[ReplicatedJob]) -> Option<String> {
     let mut names: Vec<&str> = Vec::new();
     for job in jobs {
@@ -154,7 +154,7 @@ fn workers(cluster: &RayCluster, group: &WorkerGroupSpec) -> ReplicatedJob {
     job
 }
 
-/// One Job with so many pods, or none.
+/// One Job with this many pods, or no Job for 0.
 fn replicated_job(name: String, template: PodTemplateSpec, pods: i32) -> ReplicatedJob {
     ReplicatedJob {
         name,
@@ -173,13 +173,12 @@ fn replicated_job(name: String, template: PodTemplateSpec, pods: i32) -> Replica
     }
 }
 
-/// A digest of the gang as it is stated, and of the annotations of the cluster that are meant for
-/// the JobSet.
+/// A digest of the cluster's gang and of its annotations for the JobSet.
 fn settings(cluster: &RayCluster, annotations: &BTreeMap<String, String>) -> String {
     hex_digest(&serde_json::to_string(&(&cluster.spec.gang, annotations)).unwrap_or_default())
 }
 
-/// A digest of replicatedJobs, but for their numbers of pods.
+/// A digest of replicatedJobs without their numbers of pods.
 fn digest(jobs: &[ReplicatedJob]) -> String {
     let mut jobs = jobs.to_vec();
     for job in &mut jobs {
@@ -190,4 +189,27 @@ fn digest(jobs: &[ReplicatedJob]) -> String {
         }
     }
     hex_digest(&serde_json::to_string(&jobs).unwrap_or_default())
+}
+
+/// The running JobSet with the wanted numbers of pods, or `None` if it has them already. Nothing
+/// else changes.
+pub(crate) fn scaled(running: &JobSet, wanted: &JobSet) -> Option<JobSet> {
+    let mut scaled = running.clone();
+    for job in &mut scaled.spec.replicated_jobs {
+        let Some(wanted) = wanted.replicated_job(&job.name) else {
+            continue;
+        };
+        if job.pods() != wanted.pods() {
+            scale(job, wanted.pods());
+        }
+    }
+    (scaled.spec != running.spec).then_some(scaled)
+}
+
+fn scale(job: &mut ReplicatedJob, pods: i32) {
+    job.replicas = Some(i32::from(pods > 0));
+    if let Some(spec) = job.template.spec.as_mut().filter(|_| pods > 0) {
+        spec.parallelism = Some(pods);
+        spec.completions = Some(pods);
+    }
 }

@@ -1,5 +1,5 @@
-//! Names of what a RayCluster is made of. Long ones are shortened, so that names that KubeRay takes
-//! make host names of pods.
+//! Names of a RayCluster's objects. Long names that KubeRay accepts are shortened, so that the pods
+//! have valid host names.
 
 use std::collections::BTreeSet;
 
@@ -23,7 +23,7 @@ pub fn head_service(cluster: &str) -> String {
     format!("{cluster}-head-svc")
 }
 
-/// Name of the replicatedJob of a worker group: the group's own where it can be.
+/// Name of the replicatedJob of a worker group: the group's own if possible.
 #[must_use]
 pub fn replicated_job(group: &str) -> String {
     let name = group.to_lowercase();
@@ -36,8 +36,8 @@ pub fn replicated_job(group: &str) -> String {
     }
 }
 
-/// Name of the JobSet to make for a cluster: the cluster's own where the names of its pods leave
-/// room for it.
+/// Name of the JobSet to create for a cluster: the cluster's own if its pod names leave room for
+/// it.
 #[must_use]
 pub fn jobset(cluster: &str, spec: &RayClusterSpec) -> String {
     let groups = spec.worker_group_specs.iter();
@@ -45,15 +45,15 @@ pub fn jobset(cluster: &str, spec: &RayClusterSpec) -> String {
     beside(cluster, longest.unwrap_or(0).max(HEAD.len()))
 }
 
-/// All names that the JobSet of a cluster may have: it keeps its name when groups with longer
-/// names, or shorter ones, come to the cluster.
+/// All names that the JobSet of a cluster may have: it keeps its name when the cluster gets groups
+/// with longer or shorter names.
 #[must_use]
 pub fn jobsets(cluster: &str) -> BTreeSet<String> {
     let lengths = HEAD.len()..=LONGEST_GROUP;
     lengths.map(|longest| beside(cluster, longest)).collect()
 }
 
-/// How the name of the cluster begins whose JobSet may have this name, if that is not its own.
+/// The beginning of the cluster's name, if this may be a shortened name of its JobSet.
 #[must_use]
 pub fn unshortened(jobset: &str) -> Option<&str> {
     let (start, end) = jobset.rsplit_once('-')?;
@@ -61,7 +61,7 @@ pub fn unshortened(jobset: &str) -> Option<&str> {
     is_digest.then_some(start)
 }
 
-/// Name of a cluster's JobSet beside a replicatedJob with a name of this length.
+/// Name of a cluster's JobSet, if the longest name of its replicatedJobs has this length.
 fn beside(cluster: &str, longest: usize) -> String {
     let room = LONGEST_HOSTNAME - INDEXES - 1 - longest;
     if cluster.len() <= room {

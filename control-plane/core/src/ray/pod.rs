@@ -1,4 +1,4 @@
-//! The pod template of a node of Ray: the user's, with what KubeRay's users find in it.
+//! The pod template of a Ray node: the user's, with the additions that KubeRay makes.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use super::names;
 use super::start::{self, DASHBOARD_PORT, GCS_PORT, METRICS_PORT, Node, Role};
 
 const SHARED_MEMORY: (&str, &str) = ("shared-mem", "/dev/shm");
-/// Name of the port of metrics.
+/// Name of the metrics port.
 const METRICS: &str = "metrics";
 
 /// The template of one group's pods.
@@ -30,7 +30,7 @@ pub(crate) fn template(
     let Some(pod) = template.spec.as_mut() else {
         return template;
     };
-    // Jobs know no other policies. A node that fails is started again; one that exits 0 has ended
+    // Jobs allow no other policies. A node that fails is started again. One that exits 0 has ended
     // for good.
     if pod.restart_policy.as_deref() != Some("Never") {
         pod.restart_policy = Some("OnFailure".to_owned());
@@ -46,7 +46,7 @@ pub(crate) fn template(
     let port = gcs_port(cluster);
     let command = node.command(container, &format!("{host}:{port}"));
     environment(cluster, group, node.role, (&host, &port), container);
-    // Only the command: shells that expand it without `eval` take a `;` for an argument.
+    // Only the command itself: a shell that expands it without `eval` passes a `;` as an argument.
     env(container, "KUBERAY_GEN_RAY_START_CMD", &command);
     let stated: Vec<&str> = [&container.command, &container.args]
         .into_iter()
@@ -80,7 +80,7 @@ pub(crate) fn template(
     template
 }
 
-/// True if the container's own command is to stay: the cluster says so, or the pod template.
+/// True if the container keeps its own command, because the cluster or the pod template says so.
 fn keeps_command(cluster: &RayCluster, stated: &PodTemplateSpec) -> bool {
     let of_pods = stated
         .metadata
@@ -96,14 +96,14 @@ fn keeps_command(cluster: &RayCluster, stated: &PodTemplateSpec) -> bool {
         .any(|value| value.eq_ignore_ascii_case("true"))
 }
 
-/// Port of the head's control store.
+/// Port of the head's control store (GCS).
 pub(crate) fn gcs_port(cluster: &RayCluster) -> String {
     let params = cluster.spec.head_group_spec.ray_start_params.as_ref();
     let port = params.and_then(|params| params.get("port"));
     port.cloned().unwrap_or_else(|| GCS_PORT.to_owned())
 }
 
-/// The labels that select the pods of one role.
+/// The labels that select the pods of a role.
 pub(crate) fn selector(cluster: &str, role: Role) -> [(String, String); 3] {
     let node_type = node_type(role);
     [
@@ -123,7 +123,7 @@ fn node_type(role: Role) -> &'static str {
 
 fn label(cluster: &RayCluster, group: &str, node: Node<'_>, template: &mut PodTemplateSpec) {
     let meta = template.metadata.get_or_insert_default();
-    // Pods of Jobs have names of their own.
+    // The Job controller names its pods.
     meta.name = None;
     meta.namespace = None;
     let labels = meta.labels.get_or_insert_default();
@@ -187,8 +187,8 @@ pub(crate) fn env(container: &mut Container, name: &str, value: &str) {
     }
 }
 
-/// The head is ready when its control store answers, a worker when its raylet does. No liveness
-/// probes: they would end the container, while a process that dies is restarted in it.
+/// The head is ready when its control store answers, a worker when its raylet does. There are no
+/// liveness probes: they would end the container, but a process that dies is restarted inside it.
 fn readiness(node: Node<'_>) -> Probe {
     let http = |path: &str, port: &str| HTTPGetAction {
         path: Some(path.to_owned()),
@@ -220,7 +220,7 @@ fn readiness(node: Node<'_>) -> Probe {
     probe
 }
 
-/// The port of metrics, by the name that monitors of pods select it by.
+/// Adds the metrics port, by the name that PodMonitors select.
 fn expose_metrics(container: &mut Container) {
     let ports = container.ports.get_or_insert_default();
     let is_known = |port: &ContainerPort| {
@@ -237,16 +237,15 @@ fn expose_metrics(container: &mut Container) {
     }
 }
 
-/// The most memory that a container takes, of which shared memory is a part: its limit, else its
-/// request.
+/// The memory of a container, which includes shared memory: its limit, else its request.
 fn memory(container: &Container) -> Option<Quantity> {
     let resources = container.resources.as_ref()?;
     let of = |list: &Option<BTreeMap<String, Quantity>>| list.as_ref()?.get("memory").cloned();
     of(&resources.limits).or_else(|| of(&resources.requests))
 }
 
-/// Ray's object store lives in shared memory, of which containers have 64 MiB on their own. True: a
-/// volume is needed.
+/// Mounts shared memory for Ray's object store: without it a container has 64 MiB. Returns true if
+/// the pod needs the volume.
 fn share_memory(container: &mut Container) -> bool {
     let mounts = container.volume_mounts.get_or_insert_default();
     if mounts.iter().any(|mount| mount.mount_path == SHARED_MEMORY.1) {

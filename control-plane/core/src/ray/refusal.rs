@@ -1,11 +1,11 @@
-//! Why something of Ray's is not run, and events about it.
+//! Why a Ray resource is not run, and events about that.
 
 use lockstep_api::ray::conditions;
 
 use crate::common::violation::Violation;
 use crate::jobset::plan::{Event, Severity};
 
-/// An event of this reason.
+/// An event with this reason.
 pub(crate) fn event(severity: Severity, reason: &str, message: impl Into<String>) -> Event {
     Event {
         severity,
@@ -14,7 +14,7 @@ pub(crate) fn event(severity: Severity, reason: &str, message: impl Into<String>
     }
 }
 
-/// Why something is not run, and the reason of the event that tells of it.
+/// Why a resource is not run, and the reason of the event about it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     pub(crate) reason: String,
@@ -22,7 +22,7 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    /// What is wrong with an object of a kind, with KubeRay's reason and beginning.
+    /// The faults of an object. Reason and first words are KubeRay's.
     pub(crate) fn invalid(kind: &str, violations: &[Violation]) -> Self {
         let is_named = |violation: &Violation| violation.field == "metadata.name";
         let (part, shown) = match violations.iter().any(is_named) {
@@ -36,7 +36,7 @@ impl Refusal {
         }
     }
 
-    /// A name that is needed has another owner.
+    /// An object with a needed name has another owner.
     pub(crate) fn taken(message: String) -> Self {
         Self {
             reason: conditions::REPLICA_FAILURE.to_owned(),

@@ -11,11 +11,11 @@ use super::jobset::owner;
 use super::start::Role;
 use super::{names, pod};
 
-/// The type of Service that there is if none is stated.
+/// The default type of a Service.
 const CLUSTER_IP: &str = "ClusterIP";
-/// What Services have in the place of an address that have none.
+/// The address of a headless Service.
 const HEADLESS: &str = "None";
-/// Ports that every head has, by the names that KubeRay gives them.
+/// The ports of every head, with KubeRay's names.
 const PORTS: [(&str, i32); 5] = [
     ("gcs-server", 6379),
     ("dashboard", 8265),
@@ -24,7 +24,7 @@ const PORTS: [(&str, i32); 5] = [
     ("serve", 8000),
 ];
 
-/// Flags of `ray start` that state such a port.
+/// The flags of `ray start` that change these ports.
 const FLAGS: [(&str, &str); 3] = [
     ("gcs-server", "port"),
     ("dashboard", "dashboard-port"),
@@ -46,7 +46,7 @@ pub(crate) fn head(cluster: &RayCluster) -> Service {
         },
         spec: Some(ServiceSpec {
             type_: spec.head_group_spec.service_type.clone(),
-            // A look-up of its name returns the head's own address, at which every port answers.
+            // Its name resolves to the address of the head's pod, where every port answers.
             cluster_ip: is_headless(cluster).then(|| HEADLESS.to_owned()),
             selector: Some(pod::selector(cluster.name(), Role::Head).into()),
             ports: Some(ports(&cluster.spec)),
@@ -57,14 +57,14 @@ pub(crate) fn head(cluster: &RayCluster) -> Service {
     }
 }
 
-/// True if the Service has no address of its own, as KubeRay's by default.
+/// True if the Service is headless, as KubeRay's is by default.
 fn is_headless(cluster: &RayCluster) -> bool {
     let stated = cluster.spec.head_group_spec.service_type.as_deref();
     matches!(stated, None | Some("" | CLUSTER_IP))
 }
 
-/// True if the Service that there is differs from the one that the cluster asks for now. Others may
-/// have put more annotations on it.
+/// True if the existing Service differs from the one that the cluster asks for. Additional
+/// annotations do not count.
 pub(crate) fn differs(found: &Service, cluster: &RayCluster) -> bool {
     let wanted = head(cluster);
     let kind = |service: &Service| {
@@ -85,7 +85,7 @@ pub(crate) fn differs(found: &Service, cluster: &RayCluster) -> bool {
     kind(found) != kind(&wanted) || missing.next().is_some()
 }
 
-/// The address of the head: its pod's, where its Service has none.
+/// The address of the head: its Service's, or its pod's if the Service is headless.
 pub(crate) fn address(service: &Service, pod_ip: &str) -> String {
     let own = service.spec.as_ref().and_then(|spec| spec.cluster_ip.clone());
     match own.as_deref() {
@@ -94,7 +94,7 @@ pub(crate) fn address(service: &Service, pod_ip: &str) -> String {
     }
 }
 
-/// Port of the head's dashboard: that of its Service, whose name stands for the pod's own address.
+/// Port of the head's dashboard, from its Service: that name resolves to the pod's own address.
 #[must_use]
 pub fn dashboard_port(cluster: &RayClusterSpec) -> u16 {
     let ports = ports(cluster);
@@ -104,7 +104,7 @@ pub fn dashboard_port(cluster: &RayClusterSpec) -> u16 {
     named.and_then(|port| port.port.try_into().ok()).unwrap_or(8265)
 }
 
-/// The ports that the head's container names, and those that every head has.
+/// The ports that the head's container names, and those of every head.
 fn ports(cluster: &RayClusterSpec) -> Vec<ServicePort> {
     let template = cluster.head_group_spec.template.spec.as_ref();
     let container = template.and_then(|pod| pod.containers.first());

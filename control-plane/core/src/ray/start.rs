@@ -1,4 +1,4 @@
-//! The command that starts a node of Ray.
+//! The command that starts a Ray node.
 
 use std::collections::BTreeMap;
 
@@ -12,19 +12,19 @@ pub(crate) const GCS_PORT: &str = "6379";
 pub(crate) const DASHBOARD_PORT: &str = "8265";
 /// Port of the agent of each node.
 const AGENT_PORT: &str = "52365";
-/// Port of metrics.
+/// Port of the metrics.
 pub(crate) const METRICS_PORT: &str = "8080";
-/// Open files that Ray asks for, unless the container states another number.
+/// Raises the limit of open files for Ray, unless the container sets another number.
 const ULIMIT: &str = "ulimit -n ${RAY_START_ULIMIT_OPEN_FILES:-65536}";
 
-/// The part that a node plays.
+/// The role of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Head,
     Worker,
 }
 
-/// What a group states of its nodes.
+/// What a group says about its nodes.
 #[derive(Clone, Copy)]
 pub(crate) struct Node<'a> {
     pub(crate) role: Role,
@@ -34,7 +34,7 @@ pub(crate) struct Node<'a> {
 }
 
 impl Node<'_> {
-    /// A flag of `ray start` that is stated.
+    /// The value of a `ray start` flag, if the group sets it.
     pub(crate) fn param(&self, name: &str) -> Option<&str> {
         self.params?.get(name).map(String::as_str)
     }
@@ -67,7 +67,7 @@ impl Node<'_> {
                 .collect();
             default("labels", &quoted(&labels.join(",")));
         }
-        // Without it the container would end at once.
+        // Without this flag the container would end at once.
         flags.insert("block".to_owned(), "true".to_owned());
         let mut command = "ray start".to_owned();
         if self.role == Role::Head {
@@ -77,15 +77,15 @@ impl Node<'_> {
             match (is_switch(name), value.to_lowercase().as_str()) {
                 (true, "true") => command.push_str(&format!(" --{name}")),
                 (true, "false") => {}
-                // Users quote for the shell themselves, as KubeRay has them do.
+                // Users quote values for the shell themselves, as with KubeRay.
                 _ => command.push_str(&format!(" --{name}={value}")),
             }
         }
         command
     }
 
-    /// What the node tells Ray that it has: what the group states, and what it does not, by the
-    /// limits of its container, else its requests.
+    /// The resources that the node reports to Ray: what the group sets, else the limits of the
+    /// container, else its requests.
     fn capacity(&self, container: &Container) -> Vec<(&'static str, String)> {
         let resources = container.resources.as_ref();
         let limits = resources.and_then(|resources| resources.limits.as_ref());
@@ -117,8 +117,7 @@ impl Node<'_> {
         capacity
     }
 
-    /// What the group states, whose names are Ray's in any case. Ray has whole CPUs, GPUs and
-    /// bytes.
+    /// The resources that the group sets, with Ray's names. Ray counts whole CPUs, GPUs and bytes.
     fn stated(&self) -> Vec<(&'static str, String)> {
         let mut own = Vec::new();
         let mut capacity = Vec::new();
@@ -143,7 +142,7 @@ fn whole(text: &str) -> Option<i128> {
     quantity(text).map(|amount| (amount + 999) / 1000)
 }
 
-/// An amount as JSON has it.
+/// An exact amount, as JSON.
 fn exactly(text: &str) -> String {
     let amount = quantity(text).unwrap_or(0);
     match amount % 1000 {
@@ -152,8 +151,8 @@ fn exactly(text: &str) -> String {
     }
 }
 
-/// The container's arguments: what the user has run before Ray, then Ray in the place of the shell,
-/// so that it is told to end. A worker waits for the head's port, as `ray start` would give up.
+/// The container's arguments: the user's own command first, then Ray. Ray replaces the shell, so
+/// that it gets the signals. A worker waits for the head's port, because `ray start` would give up.
 pub(crate) fn arguments(role: Role, before: &str, command: &str) -> String {
     let wait = match role {
         Role::Head => "",
@@ -171,7 +170,7 @@ pub(crate) fn starts_ray(command: &str) -> bool {
     command.contains("ray start")
 }
 
-/// One word of a shell's command line.
+/// Quotes a text as one word of a shell command.
 pub(crate) fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }

@@ -20,19 +20,19 @@ use crate::common::quantity::quantity;
 use crate::jobset::owner::is_controlled_by;
 use crate::jobset::plan::Severity;
 
-/// What was found out while the plan was made.
+/// What was found while the plan was made.
 pub(crate) struct Facts<'a> {
     /// The JobSet that the cluster asks for.
     pub(crate) wanted: &'a JobSet,
-    /// The JobSet has completed or failed.
+    /// Set if the JobSet has completed or failed.
     pub(crate) ended: bool,
     /// Why the cluster is not run.
     pub(crate) refused: Option<Refusal>,
-    /// What runs was made from another spec.
+    /// Set if the running JobSet was made from another spec.
     pub(crate) pending: bool,
 }
 
-/// Worker pods of a JobSet.
+/// The number of worker pods of a JobSet.
 pub(crate) fn desired(jobset: &JobSet) -> i32 {
     let groups = jobset
         .spec
@@ -42,8 +42,7 @@ pub(crate) fn desired(jobset: &JobSet) -> i32 {
     groups.fold(0, |sum, group| sum.saturating_add(group.pods()))
 }
 
-/// Adds the status to the plan, where it differs from the present one, and the events that tell of
-/// the difference.
+/// Adds a changed status to the plan, and the events about the changes.
 pub(crate) fn report(observed: &ObservedCluster, facts: &Facts<'_>, plan: &mut ClusterPlan) {
     let cluster = &*observed.cluster;
     let before = cluster.status.clone().unwrap_or_default();
@@ -66,8 +65,7 @@ pub(crate) fn report(observed: &ObservedCluster, facts: &Facts<'_>, plan: &mut C
     draft.set(conditions::HEAD_POD_READY, head_ready);
     let all_ready =
         is_head_ready && draft.status.ready_worker_replicas >= draft.status.desired_worker_replicas;
-    // Once it is so it stays so, until all pods are gone; those of a suspension that was taken back
-    // go too.
+    // Once true it stays true until all pods are gone. The pods of a revoked suspension go too.
     let has_been = draft.status.is_true(conditions::PROVISIONED);
     let stays = jobset.is_some_and(|jobset| suspended || !jobset.is_deleting());
     let provisioned = match () {
@@ -121,7 +119,7 @@ pub(crate) fn report(observed: &ObservedCluster, facts: &Facts<'_>, plan: &mut C
     draft.finish(state, &before);
 }
 
-/// Why a JobSet that there is fails its cluster, with the reason in one word.
+/// Why an existing JobSet fails its cluster: reason and message.
 fn failure(ended: bool, jobset: &JobSet) -> Option<(&'static str, String)> {
     let status = jobset.status.as_ref()?;
     if ended {
@@ -139,7 +137,7 @@ fn failure(ended: bool, jobset: &JobSet) -> Option<(&'static str, String)> {
     (blocked.status == "True").then(|| (reasons::RESTART_BLOCKED, blocked.message.clone()))
 }
 
-/// Says which fields are ignored: in a condition, and in an event for each generation.
+/// Reports ignored fields in a condition, and in an event for each generation.
 fn unsupported(observed: &ObservedCluster, draft: &mut Draft<'_>) {
     let cluster = &observed.cluster;
     let mut paths = cluster.spec.unsupported("spec");
@@ -189,7 +187,7 @@ fn counts(observed: &ObservedCluster, wanted: &JobSet, status: &mut RayClusterSt
     status.desired_gpu = shown("gpu");
 }
 
-/// What a pod asks for of CPUs, memory and GPUs, in thousandths.
+/// The CPUs, memory and GPUs that a pod requests, in thousandths.
 fn requests(template: &PodTemplateSpec) -> BTreeMap<&'static str, i128> {
     let mut sum = BTreeMap::new();
     let containers = template.spec.iter().flat_map(|pod| &pod.containers);
@@ -256,50 +254,56 @@ struct Draft<'a> {
 }
 
 impl Draft<'_> {
-    /// Sets a condition that is shown once it has been true, and tells of it in an event.
+    /// Sets a condition that appears when it first becomes true, and publishes that in an event.
     fn condition(&mut self, type_: &str, is_true: bool, reason: &str, message: &str) {
         if !is_true && self.status.condition(type_).is_none() {
             return;
         }
-        let is_news = self.set(type_, ConditionState::new(is_true, reason, message));
-        if is_true && is_news {
+        let is_new = self.set(type_, ConditionState::new(is_true, reason, message));
+        if is_true && is_new {
             self.plan.events.push(event(Severity::Warning, type_, message));
         }
     }
 
-    /// Says why the cluster fails, as long as it does. The message.
+    /// Shows why the cluster fails, while it does. Returns the message.
     fn failure(&mut self, observed: &ObservedCluster, facts: &Facts<'_>, jobset: Option<&JobSet>) -> String {
         let missing = missing(observed);
-        if let Some(after) = missing.look_again {
-            self.look_again(after);
+        if let Some(after) = missing.requeue_after {
+            self.requeue(after);
         }
         let refused = facts.refused.as_ref();
         let found = refused.map(|refused| (reasons::VALIDATION_FAILED, refused.message.clone()));
         let found = found
             .or_else(|| failure(facts.ended, jobset?))
             .or_else(|| Some((reasons::FAILED_CREATE_HEAD, observed.refused.clone()?)))
-            .or_else(|| missing.said.filter(|_| !observed.cluster.spec.is_suspended()));
-        let some = missing.some.filter(|_| !observed.cluster.spec.is_suspended());
-        let Some((reason, message)) = found.or_else(|| self.lasts(some)) else {
+            .or_else(|| {
+                missing
+                    .without_pods
+                    .filter(|_| !observed.cluster.spec.is_suspended())
+            });
+        let some = missing
+            .with_some_pods
+            .filter(|_| !observed.cluster.spec.is_suspended());
+        let Some((reason, message)) = found.or_else(|| self.lasting(some)) else {
             return String::new();
         };
-        let is_news = self.set(
+        let is_new = self.set(
             conditions::REPLICA_FAILURE,
             ConditionState::new(true, reason, message.clone()),
         );
-        // What the API server refuses has an event of its own.
-        if is_news && observed.refused.is_none() {
-            let told = refused.map_or(conditions::REPLICA_FAILURE, |refused| &refused.reason);
+        // A refusal of the API server has an event of its own.
+        if is_new && observed.refused.is_none() {
+            let event_reason = refused.map_or(conditions::REPLICA_FAILURE, |refused| &refused.reason);
             self.plan
                 .events
-                .push(event(Severity::Warning, told, message.clone()));
+                .push(event(Severity::Warning, event_reason, message.clone()));
         }
         message
     }
 
-    /// What is not so for a moment only. The condition is there, and not true, until it has lasted;
-    /// it goes with what it says.
-    fn lasts(&mut self, found: Option<(&'static str, String)>) -> Option<(&'static str, String)> {
+    /// Returns a finding once it has lasted. Until then the condition exists and is false. It is
+    /// removed when the finding ends.
+    fn lasting(&mut self, found: Option<(&'static str, String)>) -> Option<(&'static str, String)> {
         let Some((reason, message)) = found else {
             let conditions = &mut self.status.conditions;
             conditions.retain(|condition| condition.type_ != conditions::REPLICA_FAILURE);
@@ -312,27 +316,27 @@ impl Draft<'_> {
                 CREATED_WITHIN.saturating_sub(self.now.0.duration_since(before.last_transition_time.0))
             }
             None => {
-                let said = ConditionState::new(false, reason, message.clone());
-                self.set(conditions::REPLICA_FAILURE, said);
+                let state = ConditionState::new(false, reason, message.clone());
+                self.set(conditions::REPLICA_FAILURE, state);
                 CREATED_WITHIN
             }
         };
         if left.is_positive() {
-            self.look_again(left.min(CREATED_WITHIN));
+            self.requeue(left.min(CREATED_WITHIN));
             return None;
         }
         Some((reason, message))
     }
 
-    fn look_again(&mut self, after: SignedDuration) {
+    fn requeue(&mut self, after: SignedDuration) {
         let sooner = self.plan.requeue_after.map_or(after, |before| before.min(after));
         self.plan.requeue_after = Some(sooner);
     }
 
-    /// Sets a condition. True: it is another now.
-    fn set(&mut self, type_: &str, said: ConditionState) -> bool {
-        let status = if said.is_true { "True" } else { "False" };
-        let ConditionState { reason, message, .. } = said;
+    /// Sets a condition. Returns true if it has changed.
+    fn set(&mut self, type_: &str, state: ConditionState) -> bool {
+        let status = if state.is_true { "True" } else { "False" };
+        let ConditionState { reason, message, .. } = state;
         let found = self
             .status
             .conditions
@@ -349,7 +353,8 @@ impl Draft<'_> {
             });
             return true;
         };
-        let news = condition.status != status || condition.reason != reason || condition.message != message;
+        let changed =
+            condition.status != status || condition.reason != reason || condition.message != message;
         if condition.status != status {
             condition.last_transition_time = self.now.clone();
         }
@@ -357,9 +362,9 @@ impl Draft<'_> {
         condition.reason = reason;
         condition.message = message;
         condition.observed_generation = Some(self.generation)
-            .filter(|_| news)
+            .filter(|_| changed)
             .or(condition.observed_generation);
-        news
+        changed
     }
 
     fn finish(mut self, state: Option<RayClusterState>, before: &RayClusterStatus) {

@@ -1,7 +1,8 @@
 """Submits a job to Ray, once, shows the driver's output, and ends as the job does.
 
-Exit codes: 0 the job has succeeded; 1 it has failed, or was stopped; 75 something else, try again; 76 this Ray is not the one that the job
-belongs to. Whoever is started again attaches to the job that runs.
+Exit codes: 0 the job has succeeded; 1 it has failed or was stopped; 75 anything else, try again;
+76 Ray has restarted, and the job belongs to an earlier session. A submitter that is started again
+attaches to the running job.
 """
 import http.client
 import json
@@ -20,12 +21,13 @@ JOB = os.environ["RAY_JOB_SUBMISSION_ID"]
 SESSION = os.environ.get("RAYJOB_SESSION", "")
 SUBMIT = json.loads(os.environ["RAYJOB_SUBMIT"])
 ENDS = ("SUCCEEDED", "FAILED", "STOPPED")
-# For how many seconds a Ray that cannot take the job yet is asked again: its head answers before all of it is up. Three submitters make 5 minutes.
+# How many seconds to retry while Ray cannot accept the job yet: its head answers before all of Ray
+# is up. Three submitters make 5 minutes.
 BUSY = 90
 
 
 def get(path):
-    """The answer: its text, or None where there is no such thing. OSError: there is no answer."""
+    """The text of the answer, or None for a 404. Raises OSError if there is no answer."""
     try:
         with urllib.request.urlopen(ADDRESS + path, timeout=10) as answer:
             return answer.read().decode()
@@ -36,7 +38,7 @@ def get(path):
 
 
 def words(entrypoint):
-    """The entrypoint as arguments, each of which Ray quotes before it hands all to a shell."""
+    """The entrypoint as arguments. Ray quotes each of them before it passes them to a shell."""
     try:
         split = shlex.split(entrypoint)
     except ValueError:
@@ -53,7 +55,7 @@ def say(text):
 
 
 def submit():
-    """Whether Ray has taken the job, and where not, whether it may soon: it has refused for no fault of the job's."""
+    """Returns if Ray has accepted the job, and if it may do so later: the job is not to blame."""
     entrypoint = [*SUBMIT[:-1], *words(SUBMIT[-1])]
     command = ray("submit", "--address", ADDRESS, "--submission-id", JOB, "--no-wait", *entrypoint)
     ran = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -63,11 +65,12 @@ def submit():
 
 
 def printed(lines):
-    """What the driver has printed. `ray job logs --follow` adds how the job has ended below a ruler, and for a job that has failed all of it again."""
+    """The driver's output, without what `ray job logs --follow` adds below a ruler: how the job has
+    ended and, if it has failed, all of the output again."""
     ends = [("Job '%s' %s" % (JOB, end)).encode() for end in ("succeeded", "failed", "was stopped")]
     held = []
     for line in lines:
-        # Ray's own lines have the time, the level and the place before them, where it writes to no terminal, and colours.
+        # Without a terminal, Ray's own lines begin with time, level and place. They have colours.
         bare = re.sub(rb"^.*\bcli\.py:\d+ -- |\x1b\[[0-9;]*m", b"", line)
         if not bare.strip(b"-\r\n"):
             # A ruler, or an empty line before it.
@@ -76,7 +79,7 @@ def printed(lines):
                 yield held.pop(0)
             continue
         if any(end in line for end in ends) and (held or b"was stopped" in line):
-            # It is read to its end, so that who writes it is not stopped.
+            # Drain the pipe, so that its writer does not block.
             for _ in lines:
                 pass
             return
@@ -87,7 +90,7 @@ def printed(lines):
 
 
 def show(follow, shown):
-    """Prints the driver's output beyond what was shown; returns how many lines that makes."""
+    """Prints the driver's output after the first `shown` lines. Returns how many are shown now."""
     command = ray("logs", "--address", ADDRESS, *(["--follow"] if follow else []), JOB)
     logs = subprocess.Popen(command, stdout=subprocess.PIPE)
     lines = 0
@@ -101,7 +104,7 @@ def show(follow, shown):
 
 
 def why(info):
-    """Why the job has ended so, without the driver's last words, which are shown already."""
+    """Why the job has ended so, without the driver's last output, which is shown already."""
     return (info.get("message") or "").partition(", last available logs")[0]
 
 
@@ -114,7 +117,7 @@ def main():
             get("/api/gcs_healthz")
             session = json.loads(get("/api/version") or "{}").get("session_name", "")
             if SESSION and session and session != SESSION:
-                say("Ray was started anew, the job belongs to the one before")
+                say("Ray has restarted: the job belongs to an earlier session")
                 return 76
             found = get("/api/jobs/" + JOB)
         except (OSError, ValueError, http.client.HTTPException) as error:
@@ -125,9 +128,9 @@ def main():
             continue
         if found is None:
             if shown:
-                say("Ray does not know the job any more")
+                say("Ray no longer knows the job")
                 return 75
-            # One that was submitted meanwhile is refused by Ray.
+            # If another submitter was faster, Ray refuses this submission.
             taken, is_busy = submit()
             if taken:
                 continue
@@ -139,7 +142,7 @@ def main():
                 pass
             if not is_busy or time.monotonic() - busy >= BUSY:
                 return 75
-            say("Ray cannot take the job yet")
+            say("Ray cannot accept the job yet")
             time.sleep(2)
             continue
         info = json.loads(found)
@@ -151,12 +154,12 @@ def main():
         time.sleep(1)
 
 
-# As PID 1 it would not be ended by the signal else. The job runs on.
+# As PID 1 it would ignore the signal otherwise. The job runs on.
 signal.signal(signal.SIGTERM, lambda *_: os._exit(75))
 try:
     code = main()
 except Exception as error:
-    # Whatever it is, it says nothing about the job.
+    # No error of the submitter says anything about the job.
     say("%s: %s" % (type(error).__name__, error))
     code = 75
 sys.exit(code)

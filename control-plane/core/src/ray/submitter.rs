@@ -1,7 +1,7 @@
-//! How a job gets to Ray: the Job that submits it, or the body of a request.
+//! The submission of a job to Ray: by a Job, or by an HTTP request.
 //!
-//! The submitter has no hook that stops the job: one that is evicted, or whose node goes, must
-//! leave it alone. At a deadline and at deletion the controller stops the job itself.
+//! The submitter never stops the job: if it is evicted, or loses its node, the job must run on. At
+//! a deadline and at deletion the controller itself stops the job.
 
 use std::collections::BTreeMap;
 
@@ -20,23 +20,23 @@ use super::job::owner;
 use super::pod::env;
 use super::text;
 
-/// What the submitter runs.
+/// The submitter's program.
 const SCRIPT: &str = include_str!("submitter.py");
 /// Exit code of a submitter whose job has failed.
 const JOB_FAILED: i32 = 1;
-/// Name of the container, as KubeRay has it.
+/// Name of the container, as in KubeRay.
 const CONTAINER: &str = "ray-job-submitter";
 /// How often the submitter may fail by itself.
 const BACKOFF_LIMIT: i32 = 2;
-/// How long after the job's deadline its submitter ends, if it has not by then.
+/// How long after the job's deadline its submitter is ended.
 const GRACE_SECONDS: i64 = 60;
-/// Variable by which a job finds the number of its attempt, from 0.
+/// Environment variable with the number of the attempt, from 0.
 const ATTEMPT: &str = "RAYJOB_ATTEMPT";
 
-/// The runtime environment as it is stated.
+/// The runtime environment of the spec.
 ///
 /// # Errors
-/// What is wrong with it. Ray takes variables that are strings, and refuses a job that has another.
+/// The fault. Ray accepts only variables that are strings, and refuses a job with others.
 pub(super) fn stated_environment(spec: &RayJobSpec) -> Result<Value, String> {
     let stated = read_environment(spec)?;
     let variables = stated.get("env_vars").and_then(Value::as_object);
@@ -47,27 +47,27 @@ pub(super) fn stated_environment(spec: &RayJobSpec) -> Result<Value, String> {
     }
 }
 
-/// Why a variable cannot be, and what to write in its place.
+/// Why a variable is invalid, and what to write instead.
 fn not_a_string(name: &str, value: &Value) -> String {
     let name = text::beginning(name);
     let advice = match value {
-        Value::Null => "it has no value: write \"\", or leave it out".to_owned(),
-        Value::Array(_) | Value::Object(_) => "a list or a map is none".to_owned(),
+        Value::Null => "it has no value: write \"\" or omit it".to_owned(),
+        Value::Array(_) | Value::Object(_) => "it is a list or a map".to_owned(),
         value => {
             let value = text::beginning(&value.to_string());
             format!("quote it: write \"{value}\" and not {value}")
         }
     };
-    format!("env_vars.{name}: must be a string, as Ray takes no other: {advice}")
+    format!("env_vars.{name}: must be a string, Ray accepts nothing else: {advice}")
 }
 
-/// The runtime environment as it is stated, with variables of whatever type.
+/// The runtime environment of the spec, with variables of any type.
 fn read_environment(spec: &RayJobSpec) -> Result<Value, String> {
     if spec.runtime_env_yaml.trim().is_empty() {
         return Ok(json!({}));
     }
     match text::yaml(&spec.runtime_env_yaml)? {
-        // The attempt is put beside them, and what is stated is not to be lost by that.
+        // The variable of the attempt is added to them, which must not overwrite anything.
         Value::Object(stated)
             if stated
                 .get("env_vars")
@@ -81,9 +81,9 @@ fn read_environment(spec: &RayJobSpec) -> Result<Value, String> {
     }
 }
 
-/// The runtime environment, in which the attempt is told.
+/// The runtime environment with the number of the attempt.
 fn environment(job: &RayJob, status: &RayJobStatus) -> Value {
-    // What is wrong with one of before the webhook is for Ray to say.
+    // If it bypassed the webhook, Ray reports the fault.
     let mut environment = read_environment(&job.spec).unwrap_or_else(|_| json!({}));
     if !environment["env_vars"].is_object() {
         environment["env_vars"] = json!({});
@@ -94,8 +94,8 @@ fn environment(job: &RayJob, status: &RayJobStatus) -> Value {
     environment
 }
 
-/// True if the submitter runs a command of its user's own.
-pub(super) fn is_stated(spec: &RayJobSpec) -> bool {
+/// True if the submitter runs the user's own command.
+pub(super) fn has_own_command(spec: &RayJobSpec) -> bool {
     let pod = spec
         .submitter_pod_template
         .as_ref()
@@ -132,7 +132,7 @@ pub(super) fn body(job: &RayJob, status: &RayJobStatus) -> Value {
     body
 }
 
-/// What follows `ray job submit`, one word each.
+/// The arguments of `ray job submit`.
 fn arguments(job: &RayJob, status: &RayJobStatus) -> Vec<String> {
     let spec = &job.spec;
     let mut arguments = vec![
@@ -156,8 +156,8 @@ fn arguments(job: &RayJob, status: &RayJobStatus) -> Vec<String> {
     arguments
 }
 
-/// The Job that submits the present attempt. Its pod's death is never the job's: it is recreated,
-/// and attaches.
+/// The Job that submits the current attempt. If its pod is lost the job runs on: the next pod
+/// attaches to it.
 pub(super) fn job(job: &RayJob, status: &RayJobStatus, now: Timestamp) -> Job {
     let spec = &job.spec;
     let mut labels: BTreeMap<String, String> = keys::originated_from_job(job.name()).into();
@@ -197,8 +197,8 @@ pub(super) fn job(job: &RayJob, status: &RayJobStatus, now: Timestamp) -> Job {
     }
 }
 
-/// A job that has failed is not submitted again, and a pod that is disrupted is no failure. What
-/// containers beside the one that submits end with says nothing about the job.
+/// A failed job is not submitted again, and a disrupted pod is not a failure. Exit codes of other
+/// containers say nothing about the job.
 fn failure_policy(template: &PodTemplateSpec) -> PodFailurePolicy {
     let pod = template.spec.as_ref();
     let submits = pod.and_then(|pod| pod.containers.first());
@@ -235,7 +235,7 @@ fn template(job: &RayJob, status: &RayJobStatus) -> PodTemplateSpec {
     let labels = meta.labels.get_or_insert_default();
     labels.extend(keys::originated_from_job(job.name()));
     let pod = template.spec.get_or_insert_default();
-    // What the failure policy asks for.
+    // The failure policy requires it.
     pod.restart_policy = Some("Never".to_owned());
     let head = job.spec.ray_cluster_spec.as_ref();
     let head = head.and_then(|cluster| cluster.head_group_spec.template.spec.as_ref());
@@ -264,8 +264,8 @@ fn template(job: &RayJob, status: &RayJobStatus) -> PodTemplateSpec {
     template
 }
 
-/// The value of a variable that arrives as this text. The kubelet puts another variable in the
-/// place of `$(NAME)`, and one dollar in that of two.
+/// Escapes a text for the value of a variable: the kubelet replaces `$(NAME)` by another variable,
+/// and `$$` by `$`.
 fn literal(text: &str) -> String {
     text.replace('$', "$$")
 }

@@ -1,9 +1,8 @@
-//! YAML and JSON that a spec states as text.
+//! YAML and JSON texts in a spec.
 //!
-//! Promises: reading it, whatever it says, takes memory and time in proportion to its length, which
-//! is bounded. An alias in YAML stands for as much as its author likes, so that 100 kB can stand
-//! for gigabytes: there are none here, and the reader that meets the first stops at it, before a
-//! value is made.
+//! Promises: reading any text takes memory and time in proportion to its length, which is bounded.
+//! With aliases, 100 kB of YAML can stand for gigabytes. They are refused, and the parser stops at
+//! the first one, before it builds a value.
 
 use serde_json::Value;
 use serde_saphyr::budget::{Budget, BudgetBreach};
@@ -13,34 +12,33 @@ use serde_saphyr::{Error, Options};
 #[cfg(test)]
 mod tests;
 
-/// The longest text, in bytes. It becomes a word of a command, of which Linux takes 128 KiB.
+/// The longest text, in bytes. It becomes an argument of a command, which Linux limits to 128 KiB.
 const LONGEST: usize = 64 << 10;
-/// Lists and maps in each other.
+/// The deepest nesting of lists and maps.
 const DEEPEST: usize = 32;
-/// Values, lists and maps. Each took a microsecond here.
+/// The most values, lists and maps. Each takes about a microsecond.
 const MOST_NODES: usize = 10_000;
 
-/// Reads YAML. Anchors, aliases and merges are refused; of a key that is stated twice the last
-/// counts.
+/// Parses YAML. Anchors, aliases and merges are refused. Of a repeated key the last counts.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The fault, as a sentence.
 pub(super) fn yaml(text: &str) -> Result<Value, String> {
     bounded(text)?;
     serde_saphyr::from_str_with_options(text, options()).map_err(|error| sentence(&error))
 }
 
-/// Reads JSON.
+/// Parses JSON.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The fault, as a sentence.
 pub(super) fn json(text: &str) -> Result<Value, String> {
     bounded(text)?;
-    // It goes 128 deep by itself, and has no way to say a thing twice.
+    // The library limits the depth to 128, and JSON has no aliases.
     serde_json::from_str(text).map_err(|error| error.to_string())
 }
 
-/// The beginning of a text, to be shown.
+/// The beginning of a text, for messages.
 pub(super) fn beginning(text: &str) -> String {
     lockstep_api::beginning(text, 512)
 }
@@ -71,22 +69,22 @@ fn options() -> Options {
         budget: budget,
         duplicate_keys: DuplicateKeyPolicy::LastWins,
         merge_keys: MergeKeyPolicy::Error,
-        // `yes` and `n` are words, as in YAML 1.2, and `017` is what it is in Go.
+        // `yes` and `n` are strings, as in YAML 1.2, and `017` is octal, as in Go.
         strict_booleans: true,
         legacy_octal_numbers: true,
-        // What is in base64 stays so, and other tags mean nothing to Ray.
+        // Base64 is kept as it is, and Ray does not know other tags.
         ignore_binary_tag_for_string: true,
         reject_unsupported_tags: true,
         with_snippet: false,
     }
 }
 
-/// What is wrong, for people.
+/// The error as a sentence for users.
 fn sentence(error: &Error) -> String {
     let deep = || format!("lists and maps must be no more than {DEEPEST} deep");
     let Error::Budget { breach, .. } = error else {
         let said = error.to_string();
-        // Of lists in brackets the library has no other word for its limit.
+        // For lists in brackets the library reports its limit only in this text.
         return match said.contains("recursion limit") {
             true => deep(),
             false => beginning(&said),

@@ -1,4 +1,4 @@
-//! What Ray's resources must fulfil, with KubeRay's limits. Messages name the field.
+//! Validation of Ray's resources, with KubeRay's limits. Messages name the field.
 
 mod groups;
 mod job;
@@ -17,13 +17,13 @@ pub(crate) use options::unsupported_annotation;
 
 /// Longest name of a RayJob.
 const LONGEST_JOB_NAME: usize = 47;
-/// Longest name of a RayCronJob: the names of its jobs have the minutes since 1970 after it, for
-/// which KubeRay leaves ten digits.
+/// Longest name of a RayCronJob: its jobs append the minutes since 1970, for which KubeRay reserves
+/// ten digits.
 const LONGEST_CRON_NAME: usize = LONGEST_JOB_NAME - "-1234567890".len();
 /// Longest name of a RayCluster.
 const LONGEST_CLUSTER_NAME: usize = 53;
 
-/// Everything that is wrong with a RayCluster.
+/// All faults of a RayCluster.
 #[must_use]
 pub fn cluster(cluster: &RayCluster) -> Vec<Violation> {
     let mut violations = Vec::new();
@@ -47,7 +47,7 @@ pub fn cluster(cluster: &RayCluster) -> Vec<Violation> {
     violations
 }
 
-/// Everything that is wrong with a RayJob.
+/// All faults of a RayJob.
 #[must_use]
 pub fn job(job: &RayJob) -> Vec<Violation> {
     let mut violations = Vec::new();
@@ -62,7 +62,7 @@ pub fn job(job: &RayJob) -> Vec<Violation> {
     violations
 }
 
-/// Everything that is wrong with a RayCronJob.
+/// All faults of a RayCronJob.
 #[must_use]
 pub fn cron(cron: &RayCronJob) -> Vec<Violation> {
     let mut violations = Vec::new();
@@ -106,8 +106,8 @@ pub fn cron(cron: &RayCronJob) -> Vec<Violation> {
     violations
 }
 
-/// What only the JobSet of a cluster shows: its annotations, and a gang that the groups have no
-/// pods for. `path` is that of the cluster's spec.
+/// Faults that only the compiled JobSet shows: in annotations, and a gang that is larger than its
+/// groups. `path` leads to the cluster's spec.
 fn compiled(path: &str, cluster: &RayCluster, violations: &mut Vec<Violation>) {
     if !violations.is_empty() {
         return;
@@ -123,7 +123,7 @@ fn compiled(path: &str, cluster: &RayCluster, violations: &mut Vec<Violation>) {
     }));
 }
 
-/// A name that is a DNS label of at most so many characters.
+/// Checks that a name is a DNS label of at most `longest` characters.
 pub(crate) fn name(kind: &str, name: &str, longest: usize, violations: &mut Vec<Violation>) {
     if name.len() > longest {
         let message = format!("{kind} name should be no more than {longest} characters");

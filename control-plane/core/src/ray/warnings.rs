@@ -1,5 +1,4 @@
-//! What users of Ray's resources are told when these are created or changed, and nothing is
-//! refused.
+//! Warnings for users who create or change Ray's resources, when nothing is refused.
 
 mod unknown;
 
@@ -9,9 +8,9 @@ use lockstep_api::ray::{
 };
 use serde_json::Value;
 
-const NEXT_CLUSTER: &str = "takes effect with the next cluster that is made for the job";
+const NEXT_CLUSTER: &str = "takes effect with the job's next cluster";
 const NEXT_ATTEMPT: &str = "takes effect with the next attempt";
-const NEVER: &str = "changes nothing, as the job has ended";
+const NEVER: &str = "has no effect: the job has ended";
 
 pub(super) fn cluster(new: &RayCluster) -> Vec<String> {
     let mut all = of_groups("spec", &new.spec);
@@ -19,7 +18,7 @@ pub(super) fn cluster(new: &RayCluster) -> Vec<String> {
     all
 }
 
-/// What is said of the pod templates in a spec, as it was stated.
+/// Warnings about the pod templates in a spec, as submitted.
 pub(super) fn templates(spec: &Value) -> Vec<String> {
     unknown::of_templates("spec", spec)
 }
@@ -44,8 +43,7 @@ fn of_cluster(path: &str, job: &RayJobSpec) -> Vec<String> {
     })
 }
 
-/// Numbers of replicas that their limits do not let be. KubeRay takes the nearest that they do, as
-/// is done here.
+/// Replicas outside their limits. The nearest limit is used, as in KubeRay.
 fn of_groups(path: &str, cluster: &RayClusterSpec) -> Vec<String> {
     let groups = cluster.worker_group_specs.iter().enumerate();
     groups
@@ -65,7 +63,7 @@ fn of_group(path: &str, group: &WorkerGroupSpec) -> Option<String> {
     ))
 }
 
-/// What was changed of a job that has begun, and takes effect later or never.
+/// Changes to a started job that take effect later or never.
 fn without_effect(old: &RayJob, new: &RayJob) -> Vec<String> {
     let (before, after) = (&old.spec, &new.spec);
     let of_cluster = [(

@@ -1,8 +1,8 @@
-//! Creates the missing Jobs, one batch at a time.
+//! Creates missing Jobs, one batch at a time.
 //!
-//! Promises: a batch is bounded, however many Jobs are missing; if more are missing the JobSet is
+//! Promises: a batch is bounded, however many Jobs are missing; if more are missing, the JobSet is
 //! reconciled again at once. The order is that of the graph, as if all were created together: a
-//! replicatedJob that waits for another one waits for all of its Jobs.
+//! replicatedJob that depends on another waits for all of its Jobs.
 
 use jiff::SignedDuration;
 use k8s_openapi::api::batch::v1::Job;
@@ -20,7 +20,7 @@ use crate::{
     jobset::status::Draft,
 };
 
-/// Puts the next missing Jobs into the plan.
+/// Adds the next missing Jobs to the plan.
 pub(super) fn jobs(
     observed: &Observed,
     children: &Children<'_>,
@@ -74,7 +74,7 @@ pub(super) fn jobs(
     }
 }
 
-/// What this batch has so far.
+/// The Jobs in this batch so far.
 #[derive(Default)]
 struct Batch {
     jobs: usize,
@@ -84,14 +84,14 @@ struct Batch {
 /// The size of one Job, or of several.
 #[derive(Clone, Copy, Default)]
 struct Size {
-    /// As JSON.
+    /// Bytes of JSON.
     bytes: usize,
     extent: Extent,
 }
 
 impl Batch {
-    /// True if there is no room for another Job of that size, or for any if the size is not known
-    /// yet.
+    /// True if there is no room for another Job of this size, or for any Job if the size is
+    /// unknown.
     fn is_full(&self, one: Option<Size>) -> bool {
         let all = self.size.plus(one.unwrap_or_default());
         let is_large = all.bytes > BYTES_AT_ONCE || all.extent.exceeds(EXTENT_AT_ONCE);

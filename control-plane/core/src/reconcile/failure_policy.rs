@@ -1,8 +1,8 @@
 //! Decides about failed Jobs.
 //!
-//! Rules are tried in order. The first that matches a failed Job decides; of the Jobs that it
-//! matches, the one that failed first names the failure. If no rule matches, the JobSet restarts.
-//! Without a policy it has failed.
+//! Rules are tried in order. The first one that matches a failed Job decides. Of the Jobs that it
+//! matches, the first one to fail names the failure. If no rule matches, the JobSet restarts.
+//! Without a policy it fails.
 
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
@@ -26,13 +26,13 @@ mod tests;
 /// What a restart may recreate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Restarts {
-    /// One Job, if the policy says so.
+    /// A single Job, if the policy says so.
     OfSingleJobs,
     /// All Jobs, whatever the policy says.
     OfAllJobs,
 }
 
-/// What the failure policy says.
+/// The decision of the failure policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Decision {
     /// The JobSet has failed.
@@ -43,8 +43,8 @@ pub(crate) enum Decision {
         counts: bool,
         /// Reason of the `RestartingJobSet` condition.
         reason: String,
-        /// What is done, with the name of the Job that failed first; message of the condition and
-        /// of the event.
+        /// The action, with the name of the Job that failed first; message of the condition and of
+        /// the event.
         message: String,
         /// Reason of the event.
         event: String,
@@ -57,7 +57,7 @@ pub(crate) enum Decision {
         index: usize,
         /// True if this restart counts towards `maxRestarts`.
         counts: bool,
-        /// What is done, with the name of the Job; message of the event.
+        /// The action, with the name of the Job; message of the event.
         message: String,
         /// Reason of the event.
         event: String,
@@ -102,7 +102,7 @@ pub(crate) fn decide(
         FailurePolicyAction::RestartJobSetAndIgnoreMaxRestarts => false,
         FailurePolicyAction::RestartJob if features.restart_job => true,
         FailurePolicyAction::RestartJobAndIgnoreMaxRestarts if features.restart_job => false,
-        // Refused by validation; here it can only be an object that started under another version.
+        // Validation refuses it, so the object must be from another version.
         unknown => {
             let message = about(&format!("failure policy action {unknown} is not supported"), job);
             return Some(Decision::Fail {
@@ -145,16 +145,15 @@ pub(crate) fn decide(
     })
 }
 
-/// The index of a Job that can be recreated by itself: `None` if it has lost its index, or has an
-/// impossible one.
+/// The index of a Job that can be recreated by itself. `None` if its index is missing or invalid.
 fn index_in(jobset: &JobSet, job: &Job) -> Option<usize> {
     let parent = label(job, labels::REPLICATED_JOB_NAME).and_then(|name| jobset.replicated_job(name));
     let replicas = usize::try_from(parent?.replicas()).ok()?;
     job_index(job).filter(|index| *index < replicas)
 }
 
-/// True if the API server takes a rule's name as part of a condition's reason: no webhook may have
-/// seen it.
+/// True if the API server accepts a rule's name as a part of a condition's reason. The JobSet may
+/// have bypassed the webhook.
 fn can_be_reason(name: &str) -> bool {
     name.is_empty() || is_rule_name(name)
 }
@@ -167,7 +166,7 @@ fn name(job: &Job) -> &str {
     job.metadata.name.as_deref().unwrap_or_default()
 }
 
-/// When a Job failed. A failure without a time comes before all others, as with upstream.
+/// When a Job failed. A failure without a time comes before all others, as in upstream.
 fn failed_at(job: &Job) -> Option<Timestamp> {
     let time = failure(job)?.last_transition_time.as_ref();
     Some(time.map_or(Timestamp::MIN, |time| time.0))
@@ -179,8 +178,7 @@ fn first<'a>(failed: &[&'a Job]) -> Option<&'a Job> {
     failed.min_by_key(|(time, _)| *time).map(|(_, job)| job)
 }
 
-/// The first rule that matches a failed Job, and the Job that failed first of those that it
-/// matches.
+/// The first rule that matches a failed Job and, of the Jobs that it matches, the first to fail.
 fn first_matching<'a>(
     policy: &'a FailurePolicy,
     patterns: &Patterns,
@@ -201,7 +199,7 @@ fn first_matching<'a>(
     })
 }
 
-/// True if a rule is about a failed Job, whatever the message of its failure.
+/// True if a rule applies to a failed Job, whatever the message of the failure.
 fn is_about(rule: &FailurePolicyRule, job: &Job) -> bool {
     let Some(condition) = failure(job) else {
         return false;
@@ -214,7 +212,7 @@ fn is_about(rule: &FailurePolicyRule, job: &Job) -> bool {
         && names(&rule.target_replicated_jobs, parent)
 }
 
-/// What is said of a Job's failure.
+/// The message of a Job's failure.
 fn message(job: &Job) -> &str {
     failure(job)
         .and_then(|condition| condition.message.as_deref())

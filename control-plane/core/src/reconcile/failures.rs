@@ -1,4 +1,4 @@
-//! Answers failed Jobs as the failure policy decides.
+//! Carries out the failure policy for failed Jobs.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use lockstep_api::{
 
 use super::failure_policy::{self, Decision};
 use super::mode::RestartMode;
-use super::{INVALID_PATTERN, complain};
+use super::{INVALID_PATTERN, report_violations};
 use crate::{
     common::patterns::Patterns,
     common::violation::Violation,
@@ -22,7 +22,7 @@ use crate::{
     jobset::status::{Draft, NewCondition},
 };
 
-/// Answers the failure of Jobs by the failure policy. False if no Job has failed.
+/// Applies the failure policy to failed Jobs. Returns false if no Job has failed.
 pub(super) fn answer(
     observed: &Observed,
     children: &Children<'_>,
@@ -45,9 +45,9 @@ pub(super) fn answer(
     let counted = counted.saturating_add(of_single_jobs);
     let failed: Vec<&Job> = failed(jobset, children, &counts).collect();
     let patterns = patterns(observed, &failed);
-    // No webhook has seen these.
+    // These bypassed the webhook.
     let refused: Vec<Violation> = patterns.refused().cloned().into_iter().collect();
-    complain(INVALID_PATTERN, &refused, plan);
+    report_violations(INVALID_PATTERN, &refused, plan);
     let decision = failure_policy::decide(
         jobset,
         &patterns,
@@ -69,7 +69,7 @@ pub(super) fn answer(
     true
 }
 
-/// The failure policy's patterns. They are compiled only if a Job has failed.
+/// The failure policy's patterns. Compiled only if a Job has failed.
 pub(super) fn patterns(observed: &Observed, failed: &[&Job]) -> Arc<Patterns> {
     match &observed.patterns {
         Some(patterns) => Arc::clone(patterns),
@@ -78,7 +78,7 @@ pub(super) fn patterns(observed: &Observed, failed: &[&Job]) -> Arc<Patterns> {
     }
 }
 
-/// The Jobs whose failure is a matter of the failure policy.
+/// The Jobs whose failure the failure policy decides about.
 pub(super) fn failed<'a>(
     jobset: &JobSet,
     children: &Children<'a>,
@@ -98,8 +98,8 @@ fn restarts_of_single_jobs(counts: &[ReplicatedJobStatus]) -> i32 {
     all.fold(0, |sum: i32, restarts| sum.saturating_add(*restarts))
 }
 
-/// Carries out what the failure policy has decided. `kind` is how the group restarts in place with
-/// its new Jobs, if it has a coordinator.
+/// Carries out a decision of the failure policy. `kind` is how the group restarts in place with its
+/// new Jobs, if it has a coordinator.
 pub(super) fn apply(jobset: &JobSet, decision: Decision, kind: Option<InPlaceKind>, draft: &mut Draft<'_>) {
     match decision {
         Decision::RestartJob {
@@ -153,7 +153,7 @@ pub(super) fn apply(jobset: &JobSet, decision: Decision, kind: Option<InPlaceKin
     }
 }
 
-/// Counts one more restart of a Job, in a list with one number for each.
+/// Counts one more restart of a Job, in a list with one number for each Job.
 fn count_restart(restarts: &mut Vec<i32>, index: usize, replicas: i32) {
     let length = usize::try_from(replicas).unwrap_or(0);
     if restarts.len() < length {
@@ -164,7 +164,7 @@ fn count_restart(restarts: &mut Vec<i32>, index: usize, replicas: i32) {
     }
 }
 
-/// New workers join a generation of their own (restart protocol, rule 11).
+/// New workers get a new generation (restart protocol, rule 11).
 fn recreate_group(in_place: &mut InPlaceRestartStatus, kind: InPlaceKind, counts: bool) {
     in_place.kind = Some(kind);
     in_place.generation = in_place.generation.max(in_place.latest).saturating_add(1);

@@ -1,8 +1,8 @@
-//! Makes the Jobs of a JobSet.
+//! Builds the Jobs of a JobSet.
 //!
 //! Promises: the same JobSet and restart attempt always give the same Job; labels, annotations and
-//! names are upstream's; what the JobSet leaves out is defaulted here, because objects can arrive
-//! undefaulted.
+//! names are upstream's; missing fields of the JobSet are defaulted here, because objects can
+//! arrive without defaults.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ mod tests;
 
 type Map = BTreeMap<String, String>;
 
-/// Makes Jobs of one JobSet.
+/// Builds the Jobs of one JobSet.
 pub(crate) struct Jobs<'a> {
     jobset: &'a JobSet,
     owner: OwnerReference,
@@ -35,7 +35,7 @@ pub(crate) struct Jobs<'a> {
     pod_groups: bool,
     group: Option<InPlaceMode>,
     agents: &'a Agents,
-    /// Labels and annotations that all Jobs of the set share.
+    /// Labels and annotations that all Jobs of the JobSet share.
     common: Map,
 }
 
@@ -61,7 +61,7 @@ impl<'a> Jobs<'a> {
         }
     }
 
-    /// Without node daemons: no process restarts containers together.
+    /// For a cluster without node daemons: nothing restarts containers together.
     #[must_use]
     pub(crate) fn without_daemons(mut self) -> Self {
         if let Some(group) = &mut self.group
@@ -72,7 +72,7 @@ impl<'a> Jobs<'a> {
         self
     }
 
-    /// With PodGroups, if kube-scheduler can start gangs.
+    /// With PodGroups, if kube-scheduler supports them.
     #[must_use]
     pub(crate) fn with_pod_groups(mut self, pod_groups: bool) -> Self {
         self.pod_groups = pod_groups;
@@ -136,23 +136,22 @@ impl<'a> Jobs<'a> {
     }
 
     fn default_spec(&self, spec: &mut JobSpec) {
-        // An Indexed Job needs its completions; the API server fills them in where parallelism is
-        // missing too.
+        // An Indexed Job needs completions. The API server sets them if parallelism is missing too.
         if spec.completions.is_some() || spec.parallelism.is_none() {
             spec.completion_mode.get_or_insert_with(|| "Indexed".to_owned());
         }
         if let Some(group) = &self.group {
             // If the workers are not restarted together, the first failure must reach the failure
             // policy.
-            let alone = group.kind == InPlaceKind::Plain && group.level.is_none();
+            let restarts_jobs = group.kind == InPlaceKind::Plain && group.level.is_none();
             spec.backoff_limit
-                .get_or_insert(if alone { 0 } else { IN_PLACE_BACKOFF_LIMIT });
+                .get_or_insert(if restarts_jobs { 0 } else { IN_PLACE_BACKOFF_LIMIT });
             spec.pod_replacement_policy
                 .get_or_insert_with(|| IN_PLACE_POD_REPLACEMENT_POLICY.to_owned());
         }
     }
 
-    /// Labels and annotations that say which Job of the set this is.
+    /// Labels and annotations that identify this Job within the JobSet.
     fn identity(&self, replicated_job: &ReplicatedJob, index: i32, name: &str) -> Map {
         let group = replicated_job.group_name();
         let before = |same: &dyn Fn(&ReplicatedJob) -> bool| -> i64 {
@@ -190,8 +189,7 @@ impl<'a> Jobs<'a> {
         map
     }
 
-    /// Puts the identity on a Job or on its pod template, and the annotations for exclusive
-    /// placement.
+    /// Adds the identity to a Job or its pod template, and the annotations for exclusive placement.
     fn mark(&self, meta: &mut ObjectMeta, replicated_job: &ReplicatedJob, identity: &Map) {
         meta.labels.get_or_insert_default().extend(identity.clone());
         let target = meta.annotations.get_or_insert_default();
@@ -201,7 +199,7 @@ impl<'a> Jobs<'a> {
             .metadata
             .as_ref()
             .and_then(|meta| meta.annotations.as_ref());
-        // A replicatedJob's own annotation, on its Job template, goes before the JobSet's.
+        // A replicatedJob's own annotation, on its Job template, overrides the JobSet's.
         for source in [self.jobset.metadata.annotations.as_ref(), of_template]
             .into_iter()
             .flatten()
@@ -215,8 +213,8 @@ impl<'a> Jobs<'a> {
         }
     }
 
-    /// Tells the node daemons which containers of these pods are workers, and if they run under the
-    /// agent. Without it they do nothing.
+    /// Marks the workers of these pods for the node daemons, and if they run under the agent. Node
+    /// daemons ignore pods without these marks.
     fn mark_for_in_place(&self, template: &mut PodTemplateSpec) {
         let mark = self.group.as_ref().and_then(|group| match group.level? {
             RestartLevel::Container => Some(annotations::IN_PLACE_PLAIN),
@@ -229,7 +227,7 @@ impl<'a> Jobs<'a> {
             .get_or_insert_default()
             .annotations
             .get_or_insert_default();
-        // Only the controller sets these, never a template.
+        // Only the controller sets these. A template cannot.
         target.remove(annotations::IN_PLACE);
         target.remove(annotations::SUPERVISE);
         target.remove(annotations::STOP_WITHOUT_AGENT);
@@ -246,7 +244,7 @@ impl<'a> Jobs<'a> {
 }
 
 impl Jobs<'_> {
-    /// Puts the agents into the template if the node daemons cannot.
+    /// Adds the agents to the template if the node daemons cannot.
     fn bring_agents(&self, template: &mut PodTemplateSpec) {
         let supervised = self
             .group

@@ -1,4 +1,4 @@
-//! How the workers of a JobSet restart, and what decides it.
+//! How the workers of a JobSet restart, and what that depends on.
 
 use lockstep_api::{InPlaceKind, JobSetStatus};
 
@@ -15,7 +15,7 @@ mod tests;
 pub(super) enum RestartMode {
     /// With new Jobs.
     Recreate,
-    /// In place, by upstream's agents that its pod templates bring along (KEP-467).
+    /// In place, by upstream's agents in its pod templates (KEP-467).
     UpstreamAgents,
     /// In place, by upstream's agents if its pods report any: node daemons take no part.
     UpstreamReports,
@@ -24,16 +24,16 @@ pub(super) enum RestartMode {
     KubeletOnly(InPlaceMode),
     /// In place, by the group's coordinator.
     Coordinated(InPlaceMode),
-    /// In place, by the group's coordinator. That is away with the hub, and comes back to what was
-    /// done meanwhile.
+    /// In place, by the group's coordinator, which is away while the hub is. When it returns, it
+    /// finds what was done meanwhile.
     CoordinatorAway(InPlaceKind),
-    /// With new Jobs, and formerly by the group's coordinator: it no longer asks for restarts in
-    /// place, or their feature gate is off. The coordinator may come back.
+    /// With new Jobs, but formerly by the group's coordinator: the JobSet no longer asks for
+    /// restarts in place, or their feature gate is off. The coordinator may return.
     FormerlyCoordinated(InPlaceKind),
 }
 
 impl RestartMode {
-    /// The mode of a JobSet. `in_place` is what its templates and its status say.
+    /// The mode of a JobSet. `in_place` follows from its templates and its status.
     pub(super) fn of(observed: &Observed, in_place: Option<InPlaceMode>, status: &JobSetStatus) -> Self {
         let reports_upstream = upstream_agent::reports(&observed.agent_pods);
         let before = coordinated_kind(status).filter(|_| !reports_upstream);
@@ -47,7 +47,7 @@ impl RestartMode {
         }
     }
 
-    /// How it restarts in place, if its group has a coordinator now.
+    /// How it restarts in place, if its group now has a coordinator.
     pub(super) fn coordinated(&self) -> Option<&InPlaceMode> {
         match self {
             Self::Coordinated(in_place) | Self::KubeletOnly(in_place) => Some(in_place),
@@ -55,7 +55,7 @@ impl RestartMode {
         }
     }
 
-    /// Its kind, if its group had a coordinator before and has none now.
+    /// Its kind, if its group formerly had a coordinator but has none now.
     pub(super) fn coordinated_before(&self) -> Option<&InPlaceKind> {
         match self {
             Self::CoordinatorAway(kind) | Self::FormerlyCoordinated(kind) => Some(kind),
@@ -63,7 +63,7 @@ impl RestartMode {
         }
     }
 
-    /// True if a coordinator counts its restarts, now or when it comes back.
+    /// True if a coordinator counts its restarts, now or when it returns.
     pub(super) fn is_coordinated_or_was(&self) -> bool {
         self.coordinated().is_some() || self.coordinated_before().is_some()
     }
@@ -76,8 +76,8 @@ impl RestartMode {
         )
     }
 
-    /// What a restart may recreate. All workers of a group restart at a failure: its coordinator,
-    /// or the next one, would take the recreation of a single Job for another failure, and count it
+    /// What a restart may recreate. All workers of a group restart together: its coordinator, or
+    /// the next one, would mistake the recreation of a single Job for another failure, and count it
     /// again.
     pub(super) fn restarts(&self) -> Restarts {
         let is_of_group = match self {
@@ -93,13 +93,14 @@ impl RestartMode {
     }
 }
 
-/// True if node daemons have started workers of it.
+/// True if node daemons have started its workers.
 fn was_attended(status: &JobSetStatus) -> bool {
     let in_place = status.in_place_restart.as_ref();
     in_place.is_some_and(|in_place| !in_place.started.is_empty())
 }
 
-/// Its kind, if a coordinator of its group has ever restarted it, or could have: that counts on.
+/// Its kind, if a coordinator of its group has ever restarted it, or could have. Those restarts
+/// still count.
 fn coordinated_kind(status: &JobSetStatus) -> Option<InPlaceKind> {
     let kind = status.in_place_restart.as_ref()?.kind.clone()?;
     matches!(kind, InPlaceKind::Supervised | InPlaceKind::Plain).then_some(kind)

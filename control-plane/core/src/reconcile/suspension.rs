@@ -22,7 +22,7 @@ use crate::{
 /// Suspends the Jobs of a suspended JobSet.
 pub(super) fn suspend(children: &Children<'_>, draft: &mut Draft<'_>, plan: &mut Plan) {
     suspend_jobs(children.active.iter().copied(), plan);
-    // Their pods go: what is resumed starts together again.
+    // Their pods are deleted. Resumed gangs start together again.
     draft.status.gangs.clear();
     draft.set_condition(&NewCondition {
         severity: Severity::Normal,

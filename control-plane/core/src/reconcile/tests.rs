@@ -47,7 +47,7 @@ fn a_new_jobset_gets_service_jobs_and_status_at_once() {
 }
 
 #[test]
-fn a_jobset_of_another_controller_or_on_its_way_out_is_left_alone() {
+fn a_jobset_of_another_controller_or_in_deletion_is_left_unchanged() {
     let other = two().with(|js| js.spec.managed_by = Some("example.com/other".to_owned()));
     assert_eq!(plan(&observe(&other, [])), Plan::default());
     let ours = two().with(|js| js.spec.managed_by = Some(lockstep_api::CONTROLLER_NAME.to_owned()));
@@ -303,7 +303,7 @@ fn a_job_with_a_broken_attempt_is_neither_counted_nor_deleted() {
 }
 
 #[test]
-fn restart_job_makes_the_failed_job_anew_and_leaves_the_others() {
+fn restart_job_recreates_the_failed_job_and_leaves_the_others() {
     let js = two()
         .restarting(RestartStrategy::Recreate, 1)
         .rule(rule("one", Action::RestartJob));
@@ -381,7 +381,7 @@ fn an_elastic_jobset_scales_the_jobs_that_run() {
 }
 
 #[test]
-fn agents_that_report_by_annotation_are_told_in_the_status() {
+fn agents_that_report_by_annotation_get_their_orders_in_the_status() {
     let js = two().restarting(RestartStrategy::InPlaceRestart, 1);
     let jobs = || [0, 1].map(|index| child(&js, "a", index, Fate::Ready));
     let status = |attempts: [i32; 2]| {
@@ -452,7 +452,7 @@ fn a_container_that_crashes_before_it_can_report_uses_up_max_restarts_too() {
 }
 
 #[test]
-fn a_job_with_an_index_that_cannot_be_has_all_jobs_made_anew() {
+fn a_job_with_an_invalid_index_has_all_jobs_recreated() {
     let js = two()
         .restarting(RestartStrategy::Recreate, 1)
         .rule(rule("one", Action::RestartJob));

@@ -1,9 +1,8 @@
-//! A JobSet that has Jobs, or has run, and is over the limits: it is older than they are, or
-//! bypassed the webhooks.
+//! A JobSet over the limits that has Jobs, or has run: it is older than the limits, or bypassed the
+//! webhooks.
 //!
 //! Promises: its Jobs stay as they are, and nothing is created for it. It can still end, be
-//! suspended and be deleted, and goes on once it is within the limits. An event says so, with the
-//! field.
+//! suspended and be deleted, and continues once it is within the limits. An event names the field.
 
 use k8s_openapi::api::batch::v1::Job;
 
@@ -34,10 +33,10 @@ pub(super) fn stand_still(
         severity: Severity::Warning,
         reason: JOBSET_TOO_LARGE.to_owned(),
         message: format!(
-            "no Jobs are made, resumed or restarted, and those that there are stay as they are: {violation}"
+            "no Jobs are created, resumed or restarted, and existing Jobs stay as they are: {violation}"
         ),
     });
-    // Jobs of an earlier run cannot be replaced either.
+    // Jobs of earlier runs cannot be replaced either.
     plan.delete_jobs.clear();
     let restarts = draft
         .status

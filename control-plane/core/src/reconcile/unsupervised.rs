@@ -1,4 +1,4 @@
-//! Why workers that could restart as processes do not.
+//! Events about workers that could restart as processes but do not.
 
 use lockstep_api::{InPlaceKind, annotations};
 
@@ -10,28 +10,28 @@ use crate::{
     jobset::status::Draft,
 };
 
-/// Reason of the event that says why a JobSet restarts by container and not by process.
+/// Reason of the event about a JobSet that restarts by container instead of by process.
 pub const NOT_SUPERVISED: &str = "RestartNotSupervised";
 
-/// Says once, when the Jobs are first created, why the workers of an in-place JobSet are not
-/// restarted as processes.
-pub(super) fn tell_why(in_place: Option<&InPlaceMode>, draft: &mut Draft<'_>) {
+/// Reports once, when the Jobs are first created, why the workers of an in-place JobSet do not
+/// restart as processes.
+pub(super) fn report_reasons(in_place: Option<&InPlaceMode>, draft: &mut Draft<'_>) {
     if let Some(in_place) = in_place
         && in_place.kind == InPlaceKind::Plain
     {
         let instead = match in_place.level {
             Some(_) => "workers are restarted by container, not as processes",
-            None => "workers are not restarted in place, a failure recreates the Jobs",
+            None => "workers are not restarted in place: a failure recreates the Jobs",
         };
         let message = format!("{instead}: {}", in_place.reasons.join("; "));
         draft.event(Severity::Warning, NOT_SUPERVISED, message);
     }
 }
 
-/// Warns that pods of a Supervised group have no agents although their template allows it, and says
-/// what to do. The group stays Supervised, since its other pods may have agents. Jobs are not
-/// recreated until a worker fails.
-pub(super) fn lacks_agents(observed: &Observed) -> Option<Event> {
+/// Warns that pods of a Supervised group lack agents although their template allows them, and
+/// suggests a remedy. The group stays Supervised, because its other pods may have agents. Jobs are
+/// not recreated until a worker fails.
+pub(super) fn missing_agents(observed: &Observed) -> Option<Event> {
     let Changed { job, obstacle } = observed.changed.as_ref()?;
     let by_template = in_place::mode_of_new_jobs(&observed.jobset, &observed.agents)?;
     if by_template.kind != InPlaceKind::Supervised {
@@ -39,14 +39,14 @@ pub(super) fn lacks_agents(observed: &Observed) -> Option<Event> {
     }
     let condition = match in_place::level(&observed.jobset, &InPlaceKind::Plain) {
         Some(_) => "",
-        None => ", restartPolicy: OnFailure and no rules of a container",
+        None => ", restartPolicy: OnFailure and no container restart rules",
     };
     Some(Event {
         severity: Severity::Warning,
         reason: NOT_SUPERVISED.to_owned(),
         message: format!(
-            "a failure recreates the Jobs: pods of Job {job} set {obstacle}, which their template does not, so a policy or a webhook of the cluster has changed \
-             them. To have workers restarted by container instead, create the JobSet with the annotation {}: none{condition}",
+            "a failure recreates the Jobs: pods of Job {job} set {obstacle}, which their template does not: a policy or a webhook of the cluster has changed \
+             them. To restart workers by container instead, create the JobSet with the annotation {}: none{condition}",
             annotations::SUPERVISE
         ),
     })

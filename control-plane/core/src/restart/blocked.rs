@@ -1,8 +1,8 @@
 //! What a restart waits for that only an operator can resolve.
 //!
 //! Promises: it reports only what has lasted for `inplace-timeout`, or a node that Kubernetes has
-//! given up; the report stays the same until it is over, however many pods are concerned; a healthy
-//! group costs nothing.
+//! given up; the report stays the same until its cause is gone, however many pods are blocked; a
+//! healthy group costs nothing.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -12,7 +12,7 @@ use super::{Identity, Observed, Phase, PodFact, RestartLevel, UnixNanos};
 /// The pod that a group waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Blocked {
-    /// Why.
+    /// The reason.
     pub reason: BlockedReason,
     /// Name of the pod.
     pub pod: String,
@@ -23,13 +23,13 @@ pub struct Blocked {
 /// Why a group waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BlockedReason {
-    /// The pod is on a node that no longer reports to Kubernetes. Nothing replaces the pod before
-    /// it is deleted for good.
+    /// The pod is on a node that no longer reports to Kubernetes. The pod is not replaced before it
+    /// is fully deleted.
     NodeLost,
-    /// A pod of an earlier recreation remains, and new workers may not start beside it.
+    /// A pod from before a recreation remains, and new workers must not start beside it.
     OldPodRemains,
-    /// The pod runs, and no node daemon has reported its worker, or none since its release; or its
-    /// agent is stuck starting the worker.
+    /// The pod runs, but no node daemon has reported its worker, or none since its release. Or its
+    /// agent is stuck while it starts the worker.
     WorkerNotReported,
 }
 
@@ -45,10 +45,10 @@ impl BlockedReason {
     }
 }
 
-/// What is known of a blocked group.
+/// What one step knows about the blocked state of a group.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Blockage {
-    /// Not known now: the last report stays.
+    /// Unknown now: the last report stays.
     #[default]
     Unknown,
     /// It is not blocked.
@@ -57,21 +57,21 @@ pub enum Blockage {
     By(Blocked),
 }
 
-/// Measures how long things last, and keeps the last report.
+/// Measures how long pods block the group, and keeps the last report.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Watchdog {
-    /// UIDs of pods that no daemon reports, and since when.
+    /// UIDs of pods that no daemon reports, each with the time since when.
     unreported: BTreeMap<String, UnixNanos>,
-    /// UIDs of pods whose worker is being started, and since when.
+    /// UIDs of pods whose worker is being started, each with the time since when.
     starting: BTreeMap<String, UnixNanos>,
     /// Since when there are old pods.
     old_since: Option<UnixNanos>,
     /// The last report.
-    pub(super) said: Option<Blocked>,
+    pub(super) last: Option<Blocked>,
 }
 
 impl Watchdog {
-    /// What the group waits for, and when to look again. `unseen` are the workers that were
+    /// What the group waits for, and when to check again. `unseen` are the workers that were
     /// released and not seen since.
     pub(super) fn look(
         &mut self,
@@ -90,7 +90,7 @@ impl Watchdog {
             due <= now
         };
         let mut found: Vec<Blocked> = Vec::new();
-        let mut say = |reason, pod: &PodFact| {
+        let mut report = |reason, pod: &PodFact| {
             found.push(Blocked {
                 reason,
                 pod: pod.name.clone(),
@@ -98,8 +98,8 @@ impl Watchdog {
             });
         };
 
-        // Nothing is wrong with a pod that a daemon reports now.
-        let spoken_for = |slot: &Slot<'_>| {
+        // A pod that a daemon reports now is not blocked.
+        let is_linked = |slot: &Slot<'_>| {
             slot.current
                 .is_some_and(|(_, report)| report.phase != Phase::Unlinked)
         };
@@ -113,7 +113,7 @@ impl Watchdog {
             .filter_map(|(_, slot)| slot.pod.map(|pod| (pod.uid.as_str(), pod)))
             .collect();
         let pods: BTreeMap<&str, (&PodFact, bool)> = waited_for()
-            .filter(|(_, slot)| !spoken_for(slot))
+            .filter(|(_, slot)| !is_linked(slot))
             .flat_map(|(identity, slot)| {
                 let unseen = unseen.contains(identity);
                 slot.worker.pods.iter().map(move |pod| (pod, unseen))
@@ -129,44 +129,44 @@ impl Watchdog {
         self.starting.retain(|uid, _| starting.contains_key(uid.as_str()));
         for (uid, pod) in starting {
             if overdue(*self.starting.entry(uid.to_owned()).or_insert(now)) {
-                say(BlockedReason::WorkerNotReported, pod);
+                report(BlockedReason::WorkerNotReported, pod);
             }
         }
         for (uid, (pod, unseen)) in pods {
             let reported = if unseen { &linked } else { &reported };
             if pod.node_lost && !linked.contains(uid) {
-                say(BlockedReason::NodeLost, pod);
+                report(BlockedReason::NodeLost, pod);
             }
-            // While images are pulled there is nothing to report yet.
+            // While images are pulled, there is nothing to report yet.
             if !pod.running || reported.contains(uid) {
                 self.unreported.remove(uid);
             } else if overdue(*self.unreported.entry(uid.to_owned()).or_insert(now)) {
-                say(BlockedReason::WorkerNotReported, pod);
+                report(BlockedReason::WorkerNotReported, pod);
             }
         }
         match &observed.old_pod {
             Some(pod) if overdue(*self.old_since.get_or_insert(now)) => {
-                say(BlockedReason::OldPodRemains, pod);
+                report(BlockedReason::OldPodRemains, pod);
             }
             Some(_) => {}
             None => self.old_since = None,
         }
         self.keep_or_choose(found);
-        (self.said.clone(), wake)
+        (self.last.clone(), wake)
     }
 
     /// Keeps the last report while it holds. Else it reports the first of what was found.
     fn keep_or_choose(&mut self, mut found: Vec<Blocked>) {
-        let again = self.said.take().filter(|said| found.contains(said));
-        self.said = again.or_else(|| {
+        let again = self.last.take().filter(|last| found.contains(last));
+        self.last = again.or_else(|| {
             found.sort_by(|a, b| (a.reason, &a.pod).cmp(&(b.reason, &b.pod)));
             found.into_iter().next()
         });
     }
 }
 
-/// UIDs of the pods that a daemon is linked to now, and of those that any has reported. A container
-/// that has ended where an agent should be says nothing of the next one, which may have none.
+/// UIDs of the pods that a daemon is linked to now, and of those that any daemon has reported. An
+/// ended container of a worker with an agent does not count: the next container may lack the agent.
 fn reported_pods(observed: &Observed) -> (BTreeSet<&str>, BTreeSet<&str>) {
     let (mut linked, mut reported) = (BTreeSet::new(), BTreeSet::new());
     for (incarnation, report) in &observed.reports {

@@ -5,9 +5,9 @@ use super::{Exit, Identity, Report, UnixNanos};
 /// Why a group restarts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cause {
-    /// Kind of evidence.
+    /// The kind of evidence.
     pub reason: Reason,
-    /// The worker that it concerns.
+    /// The affected worker.
     pub identity: Option<Identity>,
     /// Name of its pod, empty if unknown.
     pub pod: String,
@@ -20,7 +20,7 @@ pub struct Cause {
 }
 
 impl Cause {
-    /// A cause that concerns no worker in particular.
+    /// A cause without a particular worker.
     pub(super) fn of_group(reason: Reason) -> Self {
         Self {
             reason,
@@ -32,7 +32,7 @@ impl Cause {
         }
     }
 
-    /// A cause that concerns a worker, and comes from no report.
+    /// A cause about a worker that comes from no report.
     pub(super) fn unreported(reason: Reason, identity: &Identity) -> Self {
         Self {
             identity: Some(identity.clone()),
@@ -40,7 +40,7 @@ impl Cause {
         }
     }
 
-    /// A cause that the report of a worker shows.
+    /// A cause that a worker's report shows.
     pub(super) fn reported(reason: Reason, identity: &Identity, report: &Report, exit: Option<Exit>) -> Self {
         Self {
             reason,
@@ -58,7 +58,7 @@ impl Cause {
 pub enum Reason {
     /// The worker process exited by itself.
     WorkerExited,
-    /// The container went away under the worker.
+    /// The worker's container is gone.
     ContainerLost,
     /// The pod was deleted, evicted or failed.
     PodLost,
@@ -66,9 +66,10 @@ pub enum Reason {
     TimedOut,
     /// A worker of an unfinished stage is already done and cannot be run again in place.
     WorkDone,
-    /// A worker's pod was changed so that it has no agent, which would start it at a release.
+    /// A worker's pod was changed so that it has no agent, which would start it when it is
+    /// released.
     StaysDown,
-    /// A person or a platform has asked for it.
+    /// A user or a platform has requested it.
     ManualRequest,
     /// A report contradicts the protocol.
     ProtocolError,

@@ -28,7 +28,6 @@ mod evidence;
 mod optional;
 mod pods;
 mod preview;
-mod ready;
 mod released;
 mod step;
 mod takeover;
@@ -54,19 +53,19 @@ pub struct Coordinator {
     released_in: HashMap<Identity, Incarnation>,
     /// Workers whose released incarnation is new and was not seen to run yet: the release names it.
     newcomers: HashSet<Identity>,
-    /// Workers that were released and not seen since.
+    /// Workers that were released and have not been seen since.
     unseen: HashSet<Identity>,
-    /// Workers that are done, and the pod that they were done in.
+    /// Completed workers, each with the pod that it completed in.
     done: BTreeMap<Identity, String>,
-    /// Failures that the Job's podFailurePolicy decides, each with the time until which it may.
+    /// Failures that the Job's podFailurePolicy decides about, each with the deadline for that.
     held: BTreeMap<Identity, UnixNanos>,
     timeline: Option<Timeline>,
     backoff: Backoff,
     watchdog: Watchdog,
     escalation: Escalation,
-    /// The latest restart of the group, for the failures after it.
+    /// The latest restart of the group: later failures are judged by it.
     climb: Climb,
-    /// A restart in place is under way: it ends with the workers that take part.
+    /// Set while a restart in place is under way. It ends with the workers that take part.
     in_place: bool,
     /// Token of the latest manual request that has been acted upon.
     handled_request: Option<String>,
@@ -103,8 +102,8 @@ enum State {
 }
 
 impl Coordinator {
-    /// Takes over a group from what is durable. It decides nothing before the daemons of the group
-    /// have reported, or their time is over.
+    /// Takes over a group from its durable state. It decides nothing until the daemons of the group
+    /// have reported, or their time is up.
     #[must_use]
     pub fn recover(epoch: Epoch, durable: &Durable, recovery_ms: u64, now: UnixNanos) -> Self {
         let state = match durable.phase {
@@ -187,11 +186,11 @@ impl Coordinator {
         }
     }
 
-    /// Decides what should be. A second call with the same observation changes nothing.
+    /// Decides the desired state. A second call with the same observation changes nothing.
     pub fn step(&mut self, observed: &Observed, now: UnixNanos) -> Output {
         let mut out = Output::default();
         if observed.durable.epoch > self.epoch {
-            // Another leader has written: this one is deposed, and orders nothing.
+            // Another leader has written: this one is deposed, and gives no orders.
             return out;
         }
         self.adopt_durable(observed, now);
@@ -227,7 +226,7 @@ impl Coordinator {
         self.review_worker_restarts(&mut step);
         self.escalation.tidy(&view.slots);
 
-        // Each transition may enable the next one. The chain is at most one full circle.
+        // Each transition may enable the next one. The chain goes around once at most.
         for _ in 0..6 {
             let before = self.state;
             self.advance(&mut step);
@@ -270,8 +269,8 @@ impl Coordinator {
         self.worker_restarts.forget();
     }
 
-    /// The Job controller deletes the pods of a suspended JobSet. What follows has a generation of
-    /// its own, which is not counted.
+    /// The Job controller deletes the pods of a suspended JobSet. The next start has its own
+    /// generation, and does not count.
     fn suspend(&mut self) {
         if matches!(self.state, State::Failed | State::Suspended) {
             return;
@@ -291,7 +290,7 @@ impl Coordinator {
         mutant!(ResumeWithoutBarrier => self.state = State::InSync);
         let mut lives = observed.workers.values().any(|worker| !worker.pods.is_empty());
         if lives && self.generation == Generation(0) {
-            // A worker cannot wait at the generation that all workers begin with.
+            // A worker cannot park at the generation that all workers begin with.
             self.raise();
         }
         lives |= self.runs_before_its_gang(observed);
@@ -319,7 +318,7 @@ impl Coordinator {
             .min()
     }
 
-    /// The workers whose progress decides nothing until the last of them has arrived. `None` if
+    /// The workers whose reports change nothing until the last of them has arrived. `None` if
     /// anything else is under way: then each report needs a step.
     pub(super) fn step_delay(&self, view: &View<'_>) -> Option<StepDelay> {
         let goal = match self.state {

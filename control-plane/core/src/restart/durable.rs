@@ -1,8 +1,20 @@
-//! What is durable of a group: `status.inPlaceRestart`.
+//! The durable state of a group (`status.inPlaceRestart`), and which reports are plausible given
+//! that.
+//!
+//! Promises: a report of an honest node is always plausible, even after the store was restored from
+//! an old backup; a believed report fits into the status, so that it can become durable.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Cause, Epoch, Generation, Identity, RestartLevel};
+use lockstep_mutants::mutant;
+
+use super::{Cause, Epoch, Generation, Identity, Report, RestartLevel};
+
+/// How far a report may be above the durable generation. Leaders are ahead by a few, and a restored
+/// status lacks all restarts since its backup. No group restarts this often.
+const FARTHEST: u64 = 1 << 32;
+/// How many counted restarts may be missing in the status, in addition to one for each generation.
+const UNCOUNTED: u64 = 1024;
 
 /// `status.inPlaceRestart`, as far as decisions depend on it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -11,9 +23,9 @@ pub struct Durable {
     pub epoch: Epoch,
     /// Desired generation.
     pub generation: Generation,
-    /// The highest generation given, to the group or to one worker; 0: none above `generation`.
+    /// The highest generation assigned to the group or to one worker; 0: none above `generation`.
     pub latest: Generation,
-    /// Workers that restart by themselves, and the generation that each is to run.
+    /// Workers that restart by themselves, and the wanted generation of each.
     pub worker_restarts: BTreeMap<Identity, Generation>,
     /// The last generation that all workers have run.
     pub released: Generation,
@@ -28,16 +40,15 @@ pub struct Durable {
     pub phase: DurablePhase,
     /// Cause of the last restart.
     pub cause: Option<Cause>,
-    /// Token of the latest manual request that has been acted upon.
+    /// Token of the latest handled manual request.
     pub handled_request: Option<String>,
-    /// The latest request to restart some workers that has been acted upon, as its annotation has
-    /// it.
+    /// The latest handled request to restart some workers, as in its annotation.
     pub handled_worker_restart: Option<String>,
     /// The highest level that the latest restart has taken, so far.
     pub level: Option<RestartLevel>,
 }
 
-/// The states of the coordinator, as they stand in the status.
+/// The states of the coordinator, as in the status.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum DurablePhase {
     /// All released workers run the same generation.
@@ -51,3 +62,34 @@ pub enum DurablePhase {
     /// maxRestarts is exhausted.
     Failed,
 }
+
+/// Why a report cannot be true.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Impossible {
+    /// Its generation is above all that can have been assigned.
+    Generation,
+    /// It counts more restarts than there were generations.
+    Counter,
+}
+
+impl Durable {
+    /// Why a report cannot be true, given this durable state.
+    #[must_use]
+    pub fn contradicts(&self, report: &Report) -> Option<Impossible> {
+        mutant!(BelieveImpossible => None);
+        let known = self.generation.max(self.latest);
+        if report.generation <= known {
+            // Its counter is not followed.
+            return None;
+        }
+        let ahead = report.generation.0.saturating_sub(known.0);
+        if ahead > FARTHEST || report.generation > Generation::LAST {
+            return Some(Impossible::Generation);
+        }
+        let counted = u64::from(self.counter).saturating_add(ahead);
+        (u64::from(report.counter) > counted.saturating_add(UNCOUNTED)).then_some(Impossible::Counter)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -7,9 +7,8 @@ use k8s_openapi::api::batch::v1::{Job, JobSpec};
 use lockstep_api::{GangPhase, JobSet, ReplicatedJob, annotations, annotations::RestartScope, labels};
 use lockstep_mutants::mutant;
 
-use super::{
-    EscalateAfter, Identity, PodFact, Policy, RestartLevel, Scope, TerminalRule, UnixNanos, Worker, terminal,
-};
+use super::policy::keeps_pods;
+use super::{EscalateAfter, Identity, PodFact, Policy, RestartLevel, Scope, TerminalRule, UnixNanos, Worker};
 use crate::gang;
 use crate::jobset::elastic;
 use crate::jobset::in_place;
@@ -20,20 +19,21 @@ use crate::ray::names as ray;
 
 /// The Job controller's first and longest wait before it replaces a failed pod, milliseconds.
 const BACK_OFF_MS: (u64, u64) = (10_000, 600_000);
-/// The API server's part of an observation.
+
+/// The part of an observation that comes from the API server.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Gathered {
     /// The workers of the created Jobs.
     pub workers: BTreeMap<Identity, Worker>,
-    /// Live pods of earlier recreations.
+    /// Live pods from before the last recreation.
     pub old_pods: usize,
     /// One of them.
     pub old_pod: Option<PodFact>,
     /// The replicatedJobs whose Jobs have all finished, and those that have none on purpose.
     pub finished_stages: BTreeSet<String>,
-    /// Jobs that a replicatedJob without replicas would have.
+    /// The Jobs that a replicatedJob without replicas would have.
     pub unwanted_jobs: BTreeSet<String>,
-    /// Jobs whose gang has yet to come together.
+    /// Jobs whose gang is not bound yet.
     pub waiting_jobs: BTreeSet<String>,
     /// Every pod of the current recreation, live or terminal.
     pub pods: BTreeMap<String, Placed>,
@@ -41,7 +41,7 @@ pub struct Gathered {
     pub policy: Policy,
 }
 
-/// Where a pod is, and whose it is.
+/// The node and the place of a pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Placed {
     /// The node that it is bound to.
@@ -50,7 +50,7 @@ pub struct Placed {
     pub place: Option<(String, u32)>,
 }
 
-/// Joins a JobSet with its Jobs and pods. A JobSet over the limits expects no workers.
+/// Joins a JobSet with its Jobs and pods. A JobSet over the limits has no expected workers.
 /// `recreations` is `status.restarts` as this leader knows it, which may be ahead of `jobset`.
 #[must_use]
 pub fn gather<'a>(
@@ -63,7 +63,7 @@ pub fn gather<'a>(
         policy: policy(jobset, jobs),
         ..Gathered::default()
     };
-    // It is not a group: what is seen of it restarts nothing.
+    // It is not a group: nothing in it restarts.
     if limits::is_over(jobset) {
         return gathered;
     }
@@ -83,14 +83,13 @@ pub fn gather<'a>(
     gathered
 }
 
-/// Workers of pods that a policy or a webhook has changed; true if such a pod lives.
+/// Workers of pods that a policy or a webhook has changed; true if such a pod is alive.
 type Changed = BTreeMap<Identity, bool>;
 
-/// A worker that should have an agent and has none cannot restart in place: the kubelet waits for
-/// no release.
+/// A worker that lacks its agent cannot restart in place: the kubelet does not wait for a release.
 fn without_agents(gathered: &mut Gathered, changed: Changed) {
     for (identity, lives) in changed {
-        // The end of a pod may be all that is seen of it. A live pod says what its worker is now.
+        // Perhaps only the end of a pod is seen. A live pod decides what its worker is now.
         if let Some(worker) = gathered.workers.get_mut(&identity)
             && worker.level == RestartLevel::Process
             && (lives || worker.pods.is_empty())
@@ -102,8 +101,8 @@ fn without_agents(gathered: &mut Gathered, changed: Changed) {
     }
 }
 
-/// The workers of one replicatedJob, once its first Job exists: those that are still to be created
-/// are expected too.
+/// The workers of one replicatedJob, once its first Job exists. Workers of missing Jobs are
+/// expected too.
 fn stage(
     jobset: &JobSet,
     replicated: &ReplicatedJob,
@@ -143,7 +142,7 @@ fn stage(
     }
 }
 
-/// The workers that the Jobs of these names have, or are to have.
+/// The workers of the Jobs with these names, including missing Jobs.
 fn workers_of(
     jobset: &JobSet,
     replicated: &ReplicatedJob,
@@ -159,8 +158,8 @@ fn workers_of(
     let made = names.iter().filter_map(|name| current.get(name.as_str()));
     let level = made.filter_map(|job| mark(job)).next().unwrap_or_default();
     let width = spec.completions.or(spec.parallelism).unwrap_or(1);
-    let keeps_pod = terminal::keeps_pods(spec);
-    // Their number changes: a new worker is not a lost one.
+    let keeps_pod = keeps_pods(spec);
+    // The number of workers changes: a new worker is not a lost one.
     let elastic = elastic::is_of_ray_cluster(jobset) && replicated.name != ray::HEAD;
     let mut workers = Vec::new();
     for (job_index, name) in (0_i64..).zip(names) {
@@ -175,9 +174,9 @@ fn workers_of(
             job.is_some_and(|job| has_condition(job, "SuccessCriteriaMet") || has_condition(job, "Complete"));
         let back_off_ms = job.map_or(0, |job| back_off_ms(job));
         let ends_at = job.and_then(|job| ends_at(job, spec.active_deadline_seconds?));
-        // Its pods are as they were made, whatever the JobSet says now.
+        // Its pods keep the level that they were created with, whatever the JobSet says now.
         let level = job.and_then(|job| mark(job)).unwrap_or(level);
-        // Without an agent no single worker restarts by itself.
+        // Worker restarts need agents.
         let scope = match replicated.restart_scope() {
             Ok(RestartScope::Worker) if level == RestartLevel::Process => Scope::Worker,
             _ => Scope::Group,
@@ -214,8 +213,7 @@ fn workers_of(
     workers
 }
 
-/// True if the workers of a replicatedJob may work: it has no gang to wait for, or the gang has
-/// been bound.
+/// True if the workers of a replicatedJob may run: it has no gang, or the gang is bound.
 fn has_gang(jobset: &JobSet, replicated: &ReplicatedJob, recreations: i32) -> bool {
     mutant!(StartPartOfGang => true);
     if jobset.spec.gang.is_none() {
@@ -229,8 +227,8 @@ fn has_gang(jobset: &JobSet, replicated: &ReplicatedJob, recreations: i32) -> bo
 }
 
 /// The Job controller's wait before it replaces a failed pod: 10 s, doubled at each failure, at
-/// most 10 min. It counts from the last success and from its own start; the status does not tell,
-/// so this may be too long.
+/// most 10 min. It resets after a success and when it restarts, which the status does not show, so
+/// this may be too long.
 fn back_off_ms(job: &Job) -> u64 {
     let failed = job.status.as_ref().and_then(|status| status.failed).unwrap_or(0);
     let doublings = u32::try_from(failed).unwrap_or(0).saturating_sub(1);
@@ -240,7 +238,7 @@ fn back_off_ms(job: &Job) -> u64 {
         .min(BACK_OFF_MS.1)
 }
 
-/// When a Job that may be active for this many seconds is over.
+/// The deadline of a Job that may be active for this many seconds.
 fn ends_at(job: &Job, seconds: i64) -> Option<UnixNanos> {
     let started = job.status.as_ref()?.start_time.as_ref()?.0;
     let nanos = i64::try_from(started.as_nanosecond()).ok()?;
@@ -249,9 +247,9 @@ fn ends_at(job: &Job, seconds: i64) -> Option<UnixNanos> {
     ))
 }
 
-/// Sorts in one pod. A pod of a Job that is gone (and may be back under the same name), or of no
-/// Job, blocks new workers as long as it lives: its worker may still run. It says nothing about the
-/// work of the current Job.
+/// Adds one pod. A pod of no Job, or of a former Job (perhaps recreated under the same name),
+/// blocks new workers while it is alive: its worker may still run. It says nothing about the work
+/// of the current Job.
 fn place(
     pod: &PodSummary,
     recreations: i32,
@@ -285,7 +283,7 @@ fn place(
     };
     gathered.pods.insert(pod.uid.clone(), placed);
     if attempt > recreations {
-        // Its Jobs were recreated, and this leader has yet to read that, and for which generation.
+        // Its Jobs were recreated, but this leader has not read that yet, nor the generation.
         return;
     }
     let (Some(job), Some(index)) = (&pod.job, pod.index) else {
@@ -348,7 +346,7 @@ fn policy(jobset: &JobSet, jobs: &[Arc<Job>]) -> Policy {
             rules
                 .iter()
                 .flat_map(|policy| &policy.rules)
-                .filter_map(|rule| terminal::rule(name, rule)),
+                .filter_map(|rule| TerminalRule::of(name, rule)),
         );
     }
     Policy {

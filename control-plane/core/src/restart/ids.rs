@@ -18,7 +18,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Its pod's place, as the status names it: `<Job>/<completion index>`.
+    /// The place of its pod, as in the status: `<Job>/<completion index>`.
     #[must_use]
     pub fn place(&self) -> String {
         format!("{}/{}", self.job, self.index)

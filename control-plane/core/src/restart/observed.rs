@@ -1,5 +1,5 @@
-//! What the coordinator sees: pods and Jobs from the API server, reports from the node daemons, and
-//! what is durable.
+//! The coordinator's observation: pods and Jobs from the API server, reports from the node daemons,
+//! and the durable state.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,31 +7,32 @@ use lockstep_api::WorkerRestartRequest;
 
 use super::{Durable, Identity, Incarnation, Policy, Report, RestartLevel, UnixNanos};
 
-/// Everything that one decision is made from. It is built again for each step; the coordinator
-/// keeps no other view of the world.
+/// The complete input of one decision. It is rebuilt for each step, and the coordinator keeps no
+/// other view of the world.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Observed {
     /// The workers that the created Jobs of the current recreation should have.
     pub workers: BTreeMap<Identity, Worker>,
-    /// Pods of earlier recreations that still exist. New workers wait until there are none.
+    /// How many pods from before the last recreation still exist. New workers wait until there are
+    /// none.
     pub old_pods: usize,
     /// One of them.
     pub old_pod: Option<PodFact>,
     /// Names of the replicatedJobs whose Jobs have all finished.
     pub finished_stages: BTreeSet<String>,
-    /// Jobs of replicatedJobs that have none on purpose: their workers are not lost.
+    /// Jobs that are missing on purpose: their workers are not lost.
     pub unwanted_jobs: BTreeSet<String>,
-    /// Jobs whose gang has yet to be bound: their workers are not expected.
+    /// Jobs whose gang is not bound yet: their workers are not expected.
     pub waiting_jobs: BTreeSet<String>,
-    /// The newest report of each incarnation, with the node that sent it. Only of pods that exist
-    /// (live or terminal), belong to the current recreation and are bound to the node that reports
-    /// them.
+    /// The newest report of each incarnation, with the node that sent it. Only pods count that
+    /// exist (live or terminal), belong to the current recreation and are bound to the reporting
+    /// node.
     pub reports: BTreeMap<Incarnation, Report>,
     /// Nodes whose daemon has sent a snapshot to this leader.
     pub heard_nodes: BTreeSet<String>,
     /// What the API server has confirmed of `status.inPlaceRestart`.
     pub durable: Durable,
-    /// What the JobSet's spec and annotations say.
+    /// The settings in the JobSet's spec and annotations.
     pub policy: Policy,
     /// True if `spec.suspend` is set.
     pub suspended: bool,
@@ -50,34 +51,34 @@ pub struct Worker {
     pub pods: Vec<PodFact>,
     /// True if the Job counts this index as completed.
     pub completed: bool,
-    /// True if the Job counts this index as failed for good: the others go on without it.
+    /// True if the Job counts this index as failed for good. The others go on without it.
     pub failed: bool,
     /// True if the Job has failed, or its controller is about to fail it and ends its pods.
     pub ending: bool,
-    /// True if the Job may succeed before all of its workers have: its pods are then ended.
+    /// True if the Job may succeed before all of its workers do, and then ends its pods.
     pub ends_early: bool,
-    /// True if its Job takes the deletion of its pod for a failure: by `backoffLimitPerIndex`, or a
-    /// podFailurePolicy rule that fits how agents and workers end then. Restarts do not delete such
-    /// a pod.
+    /// True if its Job counts the deletion of its pod as a failure: because of
+    /// `backoffLimitPerIndex`, or a podFailurePolicy rule that matches the exit codes of agents and
+    /// workers then. Restarts do not delete such a pod.
     pub keeps_pod: bool,
     /// When the Job controller fails the Job at its deadline, and ends its pods.
     pub ends_at: Option<UnixNanos>,
-    /// How long the Job controller waits before it replaces a lost pod, milliseconds, as far as the
-    /// Job's status tells.
+    /// How long the Job controller waits before it replaces a lost pod, milliseconds, judged by the
+    /// Job's status.
     pub back_off_ms: u64,
-    /// True if it is above the minimum of its gang, or of a set whose size changes: it may never
+    /// True if it is above the minimum of its gang, or of a group whose size changes. It may never
     /// come, and joins when it does.
     pub optional: bool,
     /// How it is restarted in place: `Process`, or `Container` if it has no agent.
     pub level: RestartLevel,
-    /// True if it cannot be restarted in place at all: its pod was changed after its template was
-    /// judged, so that it has no agent.
+    /// True if it cannot be restarted in place at all: a policy or a webhook has changed its pod,
+    /// which has no agent now.
     pub stays_down: bool,
-    /// What its failures concern.
+    /// Which workers its failures affect.
     pub scope: Scope,
 }
 
-/// What a failure and its restart concern.
+/// Which workers a failure and its restart affect.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Scope {
     /// All workers of the group.
@@ -98,7 +99,7 @@ impl Scope {
     }
 }
 
-/// What matters of one live pod.
+/// The relevant facts about one live pod.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PodFact {
     /// UID of the pod.
@@ -109,7 +110,7 @@ pub struct PodFact {
     pub node: Option<String>,
     /// True if the kubelet reports it as Running.
     pub running: bool,
-    /// True if Kubernetes has marked it as not ready because its node does not report any more.
+    /// True if Kubernetes has marked it as not ready because its node no longer reports.
     pub node_lost: bool,
     /// True if it is being deleted.
     pub deleting: bool,

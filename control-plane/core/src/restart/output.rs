@@ -1,5 +1,5 @@
-//! What the coordinator wants: the desired state for the nodes, the status to make durable, and
-//! what to announce.
+//! The coordinator's output: the desired state for the nodes, the status to write, and the
+//! announcements.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,19 +11,19 @@ use super::{
 /// Result of one step.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Output {
-    /// What every node with workers of this group should be told. `None`: nothing now.
+    /// The desired state for every node with workers of this group. `None`: send nothing now.
     pub desired: Option<Desired>,
-    /// What `status.inPlaceRestart` should be; `None`: leave it as it is.
+    /// The wanted `status.inPlaceRestart`. `None`: leave it as it is.
     pub status: Option<Durable>,
-    /// What a restart waits for that an operator has to resolve, for `status.conditions`.
+    /// What blocks a restart until an operator resolves it, for `status.conditions`.
     pub blocked: Blockage,
-    /// Things that just happened, for events, metrics and logs.
+    /// What has just happened, for events, metrics and logs.
     pub announcements: Vec<Announcement>,
-    /// Pods that are to be deleted, so that their workers come up elsewhere.
+    /// Pods to delete, so that their workers start elsewhere.
     pub condemned: Vec<Condemned>,
     /// True if lost pods may be replaced now.
     pub replace: bool,
-    /// Step again at this time even if nothing changes.
+    /// When to step again even if nothing changes.
     pub wake_at: Option<UnixNanos>,
     /// The workers whose progress needs no step. `None`: each report needs one.
     pub step_delay: Option<StepDelay>,
@@ -52,17 +52,17 @@ pub struct Desired {
     /// True if workers parked at `generation` start.
     pub release: bool,
     /// Incarnations that may start for the first time, at `generation`. Those without an agent run
-    /// already, and belong to it from now on.
+    /// already, and belong to that generation from now on.
     pub fresh: BTreeSet<Incarnation>,
-    /// Incarnations without an agent and without a generation that began before the restart did:
-    /// they are restarted like the others.
+    /// Incarnations without an agent and without a generation that began before the restart. They
+    /// are restarted like the others.
     pub stale: BTreeSet<Incarnation>,
-    /// Incarnations of workers that were restarted by themselves since the last restart of the
-    /// group, and what each should be instead.
+    /// Incarnations that had a worker restart since the last restart of the group, and the desired
+    /// state of each.
     pub worker_restarts: BTreeMap<Incarnation, WorkerRestart>,
 }
 
-/// Desired state of a worker that was restarted by itself.
+/// Desired state of a worker that had a worker restart.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WorkerRestart {
     /// The count that it should have, above that of the group.
@@ -76,22 +76,22 @@ pub struct WorkerRestart {
 pub enum Announcement {
     /// A restart in place has begun.
     Restarting {
-        /// What it concerns.
+        /// The affected workers.
         scope: Scope,
         /// Desired generation.
         generation: Generation,
-        /// Why.
+        /// Its cause.
         cause: Cause,
     },
-    /// All workers that it concerns run again.
+    /// All affected workers run again.
     Restarted {
-        /// What it concerned.
+        /// The affected workers.
         scope: Scope,
         /// When each phase was reached.
         timeline: Timeline,
-        /// Why it was done.
+        /// Its cause.
         cause: Cause,
-        /// The highest level that it took.
+        /// The highest level that it has reached.
         level: RestartLevel,
     },
     /// The child Jobs are being recreated.
@@ -108,17 +108,17 @@ pub enum Announcement {
     },
     /// The pod of a worker is deleted.
     Escalated {
-        /// Which.
+        /// The pod.
         condemned: Condemned,
-        /// How often it has failed. `None`: its restart was not done in time.
+        /// How often the worker has failed. `None`: its restart took too long.
         after: Option<EscalateAfter>,
     },
     /// The pod of a worker is deleted because the worker failed soon after a restart in place.
     Climbed {
-        /// Which.
+        /// The pod.
         condemned: Condemned,
     },
-    /// The group waits for something that an operator has to resolve.
+    /// The group waits for something that an operator must resolve.
     Blocked(Blocked),
 }
 
@@ -131,7 +131,7 @@ pub struct Timeline {
     pub failed_at: UnixNanos,
     /// The control plane decided to restart.
     pub detected_at: UnixNanos,
-    /// The streams of all nodes were handed the new generation. The caller fills it in.
+    /// The new generation was passed to the streams of all nodes. The caller fills it in.
     pub pushed_at: UnixNanos,
     /// The new generation was confirmed durable.
     pub written_at: UnixNanos,
@@ -143,8 +143,8 @@ pub struct Timeline {
     pub released_at: UnixNanos,
     /// The last worker process was started (its node's clock).
     pub running_at: UnixNanos,
-    /// Workers restarted.
+    /// How many workers were restarted.
     pub workers: usize,
-    /// Those of them that run in another pod than before.
+    /// How many of them run in another pod than before.
     pub replaced: usize,
 }

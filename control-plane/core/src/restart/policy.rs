@@ -2,14 +2,18 @@
 
 use std::time::Duration;
 
+use k8s_openapi::api::batch::v1::{JobSpec, PodFailurePolicyRule};
 use lockstep_api::JobSet;
 
 use super::Identity;
 
-/// Longest default of the grace between SIGTERM and SIGKILL at a restart, milliseconds.
+/// Longest default grace between SIGTERM and SIGKILL at a restart, milliseconds.
 const MAX_DEFAULT_GRACE_MS: u64 = 5_000;
 /// Kubernetes' default of terminationGracePeriodSeconds.
 const DEFAULT_TERMINATION_GRACE_SECONDS: i64 = 30;
+/// Exit codes of agents and workers whose pod is deleted: by SIGTERM, and by SIGKILL after the
+/// grace period.
+const OF_DELETED: [i32; 2] = [128 + 15, 128 + 9];
 
 /// Limits and codes from the JobSet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -21,13 +25,12 @@ pub struct Policy {
     /// How long a new leader waits for the daemons of a group before it decides without them,
     /// milliseconds.
     pub recovery_ms: u64,
-    /// Longest wait before a group that fails again and again is released, milliseconds; 0: it
-    /// never waits.
+    /// Longest delay before a repeatedly failing group is released, milliseconds; 0: there is no
+    /// delay.
     pub max_backoff_ms: u64,
-    /// Exit codes that Kubernetes has to see.
+    /// Exit codes that Kubernetes must see.
     pub terminal: Vec<TerminalRule>,
-    /// True if the control plane replaces lost pods itself, and does not wait for the Job
-    /// controller.
+    /// True if the control plane replaces lost pods itself, without waiting for the Job controller.
     pub replaces_pods: bool,
     /// Annotation `escalate-after`.
     pub escalate_after: Option<EscalateAfter>,
@@ -36,7 +39,7 @@ pub struct Policy {
 /// When the pod of a worker is deleted because the worker fails too often.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EscalateAfter {
-    /// The failure that is one too many.
+    /// The number of failures that is one too many.
     pub failures: u32,
     /// Within which time, milliseconds.
     pub within_ms: u64,
@@ -59,15 +62,15 @@ impl Default for Policy {
 /// One onExitCodes rule of a child Job's podFailurePolicy.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TerminalRule {
-    /// Child Job that the rule belongs to.
+    /// The child Job that the rule belongs to.
     pub job: String,
-    /// Container that it is limited to.
+    /// The container that it is limited to.
     pub container: Option<String>,
     /// True if the rule matches every code except these.
     pub negated: bool,
     /// Exit codes.
     pub codes: Vec<i32>,
-    /// What Kubernetes does about it.
+    /// The action of Kubernetes.
     pub action: TerminalAction,
 }
 
@@ -82,9 +85,28 @@ pub enum TerminalAction {
     Replace,
 }
 
+impl TerminalRule {
+    /// A rule about exit codes of a Job's podFailurePolicy, as far as restarts are concerned.
+    pub(super) fn of(job: &str, rule: &PodFailurePolicyRule) -> Option<Self> {
+        let codes = rule.on_exit_codes.as_ref()?;
+        let action = match rule.action.as_str() {
+            "FailJob" => TerminalAction::FailJob,
+            "FailIndex" => TerminalAction::FailIndex,
+            _ => TerminalAction::Replace,
+        };
+        Some(Self {
+            job: job.to_owned(),
+            container: codes.container_name.clone(),
+            negated: codes.operator == "NotIn",
+            codes: codes.values.clone(),
+            action,
+        })
+    }
+}
+
 impl Policy {
-    /// What Kubernetes does about `code` in this worker, if a rule names it. The first rule that
-    /// matches wins, as in the Job controller.
+    /// The action of Kubernetes for exit code `code` of this worker, if a rule matches it. The
+    /// first match wins, as in the Job controller.
     #[must_use]
     pub fn terminal_action(&self, identity: &Identity, code: i32) -> Option<TerminalAction> {
         self.terminal
@@ -102,8 +124,21 @@ impl Policy {
     }
 }
 
-/// Time between SIGTERM and SIGKILL at a restart, milliseconds: what the JobSet says, else the
-/// pods' own grace, at most 5 s.
+/// True if the Job counts the deletion of a pod as a failure: it counts failures by index, or a
+/// rule of its podFailurePolicy matches. It is not known which container ends first, nor which rule
+/// matches first.
+pub(super) fn keeps_pods(spec: &JobSpec) -> bool {
+    let rules = spec.pod_failure_policy.iter().flat_map(|policy| &policy.rules);
+    let mut rules = rules.filter_map(|rule| TerminalRule::of("", rule));
+    spec.backoff_limit_per_index.is_some()
+        || rules.any(|rule| {
+            let fits = |code| rule.codes.contains(code) != rule.negated;
+            rule.action != TerminalAction::Replace && OF_DELETED.iter().any(fits)
+        })
+}
+
+/// Time between SIGTERM and SIGKILL at a restart, milliseconds: the JobSet's setting, else the
+/// pods' own grace period, at most 5 s.
 #[must_use]
 pub fn grace_ms(jobset: &JobSet) -> u64 {
     if let Ok(Some(grace)) = jobset.restart_grace() {
@@ -126,14 +161,14 @@ pub fn grace_ms(jobset: &JobSet) -> u64 {
         .min(MAX_DEFAULT_GRACE_MS)
 }
 
-/// Longest time between two heartbeats of a worker, milliseconds; 0: the JobSet asks for none.
+/// Longest time between two heartbeats of a worker, milliseconds; 0: there is no limit.
 #[must_use]
 pub fn heartbeat_timeout_ms(jobset: &JobSet) -> u32 {
     wire_ms(jobset.heartbeat_timeout().ok().flatten())
 }
 
-/// How long a worker that is started may take until its first heartbeat, milliseconds; 0: as long
-/// as it wants.
+/// How long a started worker may take until its first heartbeat, milliseconds; 0: there is no
+/// limit.
 #[must_use]
 pub fn ready_timeout_ms(jobset: &JobSet) -> u32 {
     wire_ms(jobset.ready_timeout().ok().flatten())

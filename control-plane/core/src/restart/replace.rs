@@ -1,23 +1,23 @@
-//! Which lost pods the control plane replaces itself, without the wait for the Job controller's
+//! The lost pods that the control plane replaces itself, without waiting for the Job controller's
 //! back-off (10 s, doubled at each failure, up to 10 min).
 //!
 //! Promises:
-//! - A pod is replaced when it has failed or is gone, never beside one that still exists and has
+//! - A pod is replaced once it has failed or is gone, never beside one that still exists and has
 //!   not ended.
-//! - A completed index, and a Job that ends, is suspended or is another controller's, get no pod.
-//! - The name of a replacement follows from the UID of the pod that it replaces. Whichever leader
-//!   decides it again, after whatever crash, decides the same name, and the API server makes a name
-//!   once.
-//! - A place whose pods end before they ever run (a kubelet that refuses them, for example) gets
-//!   the next one ever more slowly.
+//! - A completed index gets no pod. Nor does a Job that ends, is suspended or belongs to another
+//!   controller.
+//! - The name of a replacement follows from the UID of the pod that it replaces. Any leader that
+//!   repeats the decision after a crash decides the same name, which the API server accepts once.
+//! - A place whose pods end before they ever run (if the kubelet rejects them, for example) is
+//!   filled more and more slowly.
 //!
-//! UIDs are read of failed pods that still exist, and remembered of pods that were seen alive. A
-//! leader that has not seen the pod of a place knows that there was one where all workers of the
-//! stage have run. The name then follows from the Job and the group's generation: every leader that
-//! comes later decides that name again, and one that came before and knew the UID has seen its
-//! lease end before this one began to decide. Should its last request arrive late all the same, the
-//! Job controller deletes one of the two pods, and the coordinator releases neither meanwhile. If
-//! no such knowledge is left, the replacement is left to the Job controller.
+//! UIDs come from failed pods that still exist, and from pods that were seen alive. A leader that
+//! has not seen the pod of a place knows that there was one if all workers of the stage have run.
+//! The name then follows from the Job and the group's generation, so every later leader decides the
+//! same name. The lease of an earlier leader that knew the UID has ended before this one began to
+//! decide. If its last request still arrives late, the Job controller deletes one of the two pods,
+//! and the coordinator releases neither until then. Without any such knowledge, the replacement is
+//! left to the Job controller.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,16 +33,16 @@ mod tests;
 pub use places::{is_open, places};
 pub use pod::replacement_pod;
 
-/// The first wait before a pod takes the place of one that never ran, milliseconds; doubled each
-/// time in a row.
+/// The first wait before a pod replaces one that never ran, milliseconds; doubled each time in a
+/// row.
 const FIRST_MS: u64 = 1_000;
 /// The longest such wait, milliseconds.
 const LONGEST_MS: u64 = 60_000;
-/// How long a place stays empty before its pod is replaced if none was seen there, milliseconds: if
-/// it is new (a single Job was recreated or scaled up), the Job controller is about to fill it.
+/// How long a place stays empty before it is filled, if no pod was seen there, milliseconds. The
+/// Job controller is about to fill it if it is new (a single Job was recreated or scaled up).
 const UNSEEN_MS: u64 = 2_000;
 
-/// Where a pod belongs.
+/// The place of a pod.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PodPlace {
     /// Name of the Job.
@@ -51,55 +51,55 @@ pub struct PodPlace {
     pub index: u32,
 }
 
-/// The pods of one place that has work left.
+/// The pods of one place with work left.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Occupancy {
     /// UID of the Job.
     pub job_uid: String,
-    /// True if all workers of the stage have run since its Jobs were made: then this place has had
-    /// a pod.
+    /// True if all workers of the stage have run since its Jobs were created: then this place has
+    /// had a pod.
     pub started: bool,
-    /// UIDs of the pods that have not ended, and whether the kubelet reports them as Running.
+    /// UIDs of the pods that have not ended; true if the kubelet reports the pod as Running.
     pub live: BTreeMap<String, bool>,
     /// UIDs of the pods that have failed.
     pub failed: BTreeSet<String>,
-    /// UIDs of pods that have ended there and are not the Job's: of one of the same name that was
-    /// there before, or of none.
+    /// UIDs of ended pods that are not the Job's: they belong to a former Job of the same name, or
+    /// to none.
     pub strays: BTreeSet<String>,
     /// Names of all of them.
     pub names: BTreeSet<String>,
 }
 
-/// A pod that is to be created.
+/// A pod to create.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replacement {
-    /// Where it belongs.
+    /// Its place.
     pub place: PodPlace,
     /// UID of the Job.
     pub job_uid: String,
     /// Its name.
     pub name: String,
-    /// UIDs of the pods of this place that are known to have ended. Any other pod there speaks
-    /// against the replacement.
+    /// UIDs of the pods of this place that are known to have ended. Any other pod there forbids the
+    /// replacement.
     pub ended: BTreeSet<String>,
 }
 
-/// What is to be replaced now, and when to look again.
+/// The pods to replace now, and when to check again.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Vacant {
-    /// By place.
+    /// The pods to create, in the order of their places.
     pub replacements: Vec<Replacement>,
     /// When the next one is due.
     pub wake_at: Option<UnixNanos>,
 }
 
-/// Remembers the pods of one group, and says which are to be replaced.
+/// Remembers the pods of one group, and decides which to replace.
 #[derive(Debug, Clone, Default)]
 pub struct LostPods {
     past: BTreeMap<PodPlace, Past>,
 }
 
-/// What is remembered of a place.
+/// The history of a place.
 #[derive(Debug, Clone, Default)]
 struct Past {
     job_uid: String,
@@ -107,7 +107,7 @@ struct Past {
     last: Option<Seen>,
     /// How many pods in a row have ended without ever running.
     barren: u32,
-    /// The loss that is being made good.
+    /// The loss that is waiting for its replacement.
     lost: Option<Loss>,
 }
 
@@ -124,8 +124,7 @@ struct Loss {
 }
 
 impl LostPods {
-    /// Looks at all places of the group that have work left. Looking again at the same changes
-    /// nothing.
+    /// Checks all places of the group with work left. A second check of the same changes nothing.
     pub fn look(
         &mut self,
         places: &BTreeMap<PodPlace, Occupancy>,
@@ -179,8 +178,8 @@ impl Past {
         self.last = Some(Seen { uid, ran });
     }
 
-    /// What the name of the next pod follows from: a pod that has ended and has not been replaced
-    /// yet. What everybody can see goes before what this leader remembers.
+    /// The pod that the next pod's name follows from: one that has ended and has not been replaced
+    /// yet. What every leader can see comes before what this one remembers.
     fn predecessor(&self, place: &PodPlace, occupancy: &Occupancy, generation: Generation) -> Option<String> {
         let unknown = || format!("{}/{}/{generation}", occupancy.job_uid, place.index);
         let remembered = self.last.iter().map(|seen| seen.uid.clone());

@@ -1,10 +1,10 @@
-//! What the node daemons report of workers.
+//! Reports of the node daemons about workers.
 
 pub use lockstep_protocol::{Exit, Heartbeat};
 
 use super::{Generation, Identity, UnixNanos};
 
-/// Phase of an incarnation as its daemon reports it.
+/// Phase of an incarnation, as its daemon reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
     /// The agent has registered and has never started its worker. Without an agent: the worker
@@ -18,11 +18,11 @@ pub enum Phase {
     Stopping,
     /// No process remains; waits for a release of the report's generation.
     Parked,
-    /// The worker exited by itself, not 0.
+    /// The worker exited by itself with a code other than 0.
     Exited(Exit),
     /// The worker exited 0 before any stop signal.
     Done,
-    /// The daemon, or the link to it, is away. Evidence of nothing.
+    /// The daemon, or the link to it, is away. This is evidence of nothing.
     Unlinked,
     /// The container is gone, as observed by the daemon.
     Lost(Exit),
@@ -31,11 +31,11 @@ pub enum Phase {
 /// The newest report of one incarnation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
-    /// Which worker this is an incarnation of.
+    /// The worker of this incarnation.
     pub identity: Identity,
     /// Node whose daemon reported it.
     pub node: String,
-    /// Name of the pod, for people.
+    /// Name of the pod, for messages.
     pub pod_name: String,
     /// Its phase.
     pub phase: Phase,
@@ -45,15 +45,15 @@ pub struct Report {
     pub counter: u32,
     /// When the phase was entered, or the heartbeat was missed, by the node's clock.
     pub since: UnixNanos,
-    /// What its heartbeat says. It means something only while the worker runs.
+    /// The state of its heartbeat, meaningful only while the worker runs.
     pub heartbeat: Heartbeat,
-    /// Of a container that ended, was made without its agent and was never stopped for a restart:
-    /// the generation at which its group was released while it ran.
+    /// For an ended container that lacked its agent and was never stopped for a restart: the
+    /// generation at which its group was released while it ran.
     pub released_at: Option<Generation>,
 }
 
 impl Report {
-    /// Becomes the newer report. False if they are the same.
+    /// Becomes the newer report. Returns false if they are the same.
     pub fn follow(&mut self, newer: &Self) -> bool {
         let Self {
             identity,
@@ -70,7 +70,7 @@ impl Report {
             self.clone_from(newer);
             return true;
         }
-        let news = (*phase, *generation, *counter, *since, *heartbeat, *released_at);
+        let next = (*phase, *generation, *counter, *since, *heartbeat, *released_at);
         let known = (
             self.phase,
             self.generation,
@@ -86,7 +86,7 @@ impl Report {
             self.since,
             self.heartbeat,
             self.released_at,
-        ) = news;
-        news != known
+        ) = next;
+        next != known
     }
 }

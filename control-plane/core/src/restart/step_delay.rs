@@ -1,12 +1,12 @@
-//! Puts off steps that would decide nothing.
+//! Postpones steps that would decide nothing.
 //!
 //! While all workers stop or start, thousands of reports arrive, and only the last one lets the
-//! restart go on. Each step looks at all workers, so it waits for that report. That is safe: a late
-//! step is like late reports. The caller bounds the delay, in case the count is wrong.
+//! restart go on. A step reads all workers, so it waits for that report. That is safe, because a
+//! late step is like late reports. The caller bounds the delay, in case the count is wrong.
 
 use super::{Generation, Heartbeat, Phase, Report};
 
-/// Counts the workers that have yet to park or to run at a generation.
+/// Counts the workers that do not park or run at a generation yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StepDelay {
     generation: Generation,
@@ -50,7 +50,7 @@ impl StepDelay {
         }
     }
 
-    /// Counts this worker if it is on its way. A worker that is out of sight is not.
+    /// Counts this worker if it is on its way. A worker that is out of sight does not count.
     pub(super) fn and(mut self, report: &Report) -> Self {
         self.left += usize::from(self.awaits(report.phase, report.generation));
         self

@@ -1,5 +1,5 @@
-//! One expected worker as the coordinator sees it: its pod, its current incarnation, and whether it
-//! still counts.
+//! The expected workers as the coordinator sees them: pod, current incarnation, and if they still
+//! count.
 
 mod slots;
 
@@ -21,20 +21,20 @@ pub(super) struct View<'a> {
 /// One worker.
 pub(super) struct Slot<'a> {
     pub(super) worker: &'a Worker,
-    /// The pod, if exactly one lives. Two live pods of one identity are neither released nor
-    /// believed.
+    /// The pod, if exactly one is alive. Two live pods of one identity are neither released nor
+    /// trusted.
     pub(super) pod: Option<&'a PodFact>,
-    /// The newest incarnation in that pod that is not gone.
+    /// The newest incarnation in that pod that still exists.
     pub(super) current: Option<(&'a Incarnation, &'a Report)>,
     /// The newest incarnation in that pod that is gone.
     pub(super) ended: Option<(&'a Incarnation, &'a Report)>,
-    /// How it last failed in a container of that pod that was made without its agent. The end of a
-    /// pod, or an end beside another pod, does not count.
+    /// Its last failure in a container of that pod without an agent. The end of a pod, or an end
+    /// beside another pod, does not count.
     pub(super) failed_without_agent: Option<(&'a Report, Exit)>,
-    /// Completed, or exited 0 before any stop and not started again since.
+    /// Set if it has completed, or has exited 0 before any stop and was not started again.
     pub(super) done: bool,
-    /// The pod that it exited 0 in. Kubernetes decides if that counts: it does not if the pod is
-    /// replaced.
+    /// The pod that it exited 0 in. Kubernetes decides if that counts, and does not count it if it
+    /// replaces the pod.
     pub(super) done_in: Option<String>,
     /// True if the stage (replicatedJob) has finished.
     pub(super) finished: bool,
@@ -43,7 +43,7 @@ pub(super) struct Slot<'a> {
 }
 
 impl<'a> Slot<'a> {
-    /// A worker of which nothing was reported. `done_in` is the pod that it is known to be done in.
+    /// A worker without reports. `done_in` is the pod that it is known to have completed in.
     fn expected(worker: &'a Worker, done_in: Option<String>) -> Self {
         let pod = match worker.pods.as_slice() {
             [pod] => Some(pod),
@@ -64,8 +64,8 @@ impl<'a> Slot<'a> {
 }
 
 impl<'a> View<'a> {
-    /// Joins what is observed. `done` are the identities known to be done from before; `has_joined`
-    /// tells which optional workers have joined.
+    /// Joins the observations. `done` are the workers that were known to be done before;
+    /// `has_joined` is true for optional workers that have joined.
     pub(super) fn new(
         observed: &'a Observed,
         done: &BTreeMap<Identity, String>,
@@ -88,7 +88,7 @@ impl<'a> View<'a> {
             let Some(slot) = slots.get_mut(&report.identity) else {
                 continue;
             };
-            // The agent exits 0 only for a worker that is done: its last words may have been lost.
+            // The agent exits 0 only for a completed worker. Its last report may be lost.
             let done = match report.phase {
                 Phase::Done => true,
                 Phase::Lost(exit) => exit.code == 0,
@@ -119,8 +119,8 @@ impl<'a> View<'a> {
             {
                 slot.failed_without_agent = Some((report, exit));
             }
-            // An incarnation that is out of sight may be long gone: it never hides one that is
-            // seen.
+            // An incarnation that is out of sight may be long gone, so it never hides a visible
+            // one.
             let rank = |report: &Report| (report.phase != Phase::Unlinked, report.since);
             let newer =
                 |known: Option<(_, &Report)>| known.is_none_or(|(_, known)| rank(report) > rank(known));
@@ -135,7 +135,7 @@ impl<'a> View<'a> {
         Self { slots }
     }
 
-    /// True if an agent has started any worker that counts at this generation, or at a later one of
+    /// True if an agent has started any worker that counts, at this generation or at a later one of
     /// its own.
     pub(super) fn ran_since(&self, generation: Generation) -> bool {
         self.slots
@@ -163,10 +163,10 @@ impl<'a> View<'a> {
             .unwrap_or_default()
     }
 
-    /// Why the group cannot restart in place, and its Jobs have to be recreated.
+    /// Why the group cannot restart in place, so that its Jobs must be recreated.
     pub(super) fn cannot_be_in_place(&self) -> Option<Reason> {
         let mut slots = self.slots.values();
-        // Done although its stage is not: it cannot be run again in place.
+        // It is done but its stage is not: it cannot run again in place.
         if slots.any(|slot| slot.done && !slot.finished) {
             return Some(Reason::WorkDone);
         }
@@ -177,15 +177,14 @@ impl<'a> View<'a> {
     }
 }
 
-/// True if Kubernetes has replaced this pod by another: then it did not count what the worker did
-/// there.
+/// True if Kubernetes has replaced this pod. Then it did not count the worker's exit there.
 fn is_replaced(worker: &Worker, pod_uid: &str) -> bool {
     worker.pods.iter().any(|pod| pod.uid != pod_uid)
 }
 
-/// True if the kubelet has started another container after one that exited 0, as it does when a
-/// probe has failed: then that one was ended, and is not done. Without the report of the one that
-/// exited 0, only a live one tells that.
+/// True if the kubelet has started another container after one that exited 0, as after a failed
+/// probe. Then the worker was ended, and is not done. Without the report of the container that
+/// exited 0, only a live container shows that.
 fn is_followed(
     observed: &Observed,
     identity: &Identity,
@@ -205,19 +204,21 @@ fn is_followed(
         });
     others.any(|(_, report)| {
         let lives = !matches!(report.phase, Phase::Done | Phase::Lost(_) | Phase::Unlinked);
-        // The times of an ended one say nothing: clocks are set back. Generations never are.
+        // The times of an ended container prove nothing: clocks may be set back, generations never
+        // are.
         lives || done.is_some_and(|(_, done)| report.generation > done.generation)
     })
 }
 
 impl Slot<'_> {
-    /// True if the worker takes part in a barrier at all.
+    /// True if the worker takes part in barriers.
     pub(super) fn counts(&self) -> bool {
         let is_over = (self.done || self.finished) && !mutant!(ForgetDoneWorkers);
         !self.absent && !is_over
     }
 
-    /// Parked at exactly this generation. Without an agent: nothing of an earlier generation runs.
+    /// True if it is parked at exactly this generation. Without an agent: if nothing of an earlier
+    /// generation runs.
     pub(super) fn parked_at(&self, generation: Generation) -> bool {
         let parked = match self.worker.level {
             RestartLevel::Process => Phase::Parked,
@@ -234,7 +235,7 @@ impl Slot<'_> {
         self.worker.level == RestartLevel::Container && self.pod.is_some_and(|pod| pod.running)
     }
 
-    /// True if its pod runs, and no daemon says what its worker does there.
+    /// True if its pod runs, but no daemon reports its worker.
     pub(super) fn is_out_of_sight(&self) -> bool {
         match self.current {
             Some((_, report)) => report.phase == Phase::Unlinked,
@@ -242,7 +243,7 @@ impl Slot<'_> {
         }
     }
 
-    /// When what ran before had stopped, by the node's clock.
+    /// When the previous process had stopped, by the node's clock.
     pub(super) fn stopped_at(&self) -> Option<UnixNanos> {
         let (_, report) = match self.worker.level {
             RestartLevel::Process => self.current,
@@ -251,13 +252,13 @@ impl Slot<'_> {
         Some(report.since)
     }
 
-    /// Running, as its daemon says now.
+    /// True if its daemon reports it as running now.
     pub(super) fn seen_running(&self) -> bool {
         self.current
             .is_some_and(|(_, report)| report.phase == Phase::Running)
     }
 
-    /// Running at exactly this generation, or out of sight while its pod runs.
+    /// True if it runs at exactly this generation, or is out of sight while its pod runs.
     pub(super) fn running_at(&self, generation: Generation) -> bool {
         self.current.is_some_and(|(_, report)| match report.phase {
             Phase::Running => report.generation == generation,

@@ -1,12 +1,12 @@
 //! When a RayCronJob's jobs start.
 //!
-//! Promises: what Kubernetes' CronJob takes is taken (five fields, `@hourly` and the like), and
-//! nothing beyond it but 7 for Sunday. Time zones are those that this program brings along, so that
-//! the same schedule means the same everywhere.
+//! Promises: it accepts what Kubernetes' CronJob accepts (five fields, `@hourly` and the like), and
+//! also 7 for Sunday. The time zone database is compiled in, so a schedule means the same
+//! everywhere.
 //!
-//! If the clock goes forward, a start at one stated time of day that there is not comes right after
-//! the gap. If the clock goes back, it comes once, the first time; a schedule of several times a
-//! day goes on through both.
+//! If the clock goes forward, a daily start within the gap happens right after it. If the clock
+//! goes back, it happens once, the first time. A schedule with several starts a day goes on through
+//! both.
 
 use croner::Cron;
 use croner::parser::{CronParser, Seconds, Year};
@@ -20,13 +20,13 @@ const SCHEDULE: &str = "spec.schedule";
 /// The longest schedule, in bytes. One that lists each minute, hour, day, month and day of the week
 /// has 330.
 const LONGEST: usize = 1024;
-/// The longest name of a time zone, in bytes. Those that there are have up to 32.
+/// The longest name of a time zone, in bytes. Existing names have up to 32.
 const LONGEST_ZONE: usize = 255;
 const MONTHS: &[&str] = &[
     "JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC",
 ];
 const WEEKDAYS: &[&str] = &["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"];
-/// The names that each field knows, and its last value.
+/// The names that each field accepts, and its last value.
 const FIELDS: [(&[&str], u8); 5] = [(&[], 59), (&[], 23), (&[], 31), (MONTHS, 12), (WEEKDAYS, 6)];
 
 /// Times at which jobs start.
@@ -40,18 +40,18 @@ impl Schedule {
     /// Reads `schedule` and `timeZone`.
     ///
     /// # Errors
-    /// What is wrong with these.
+    /// All faults of these fields.
     pub fn of(spec: &RayCronJobSpec) -> Result<Self, Vec<Violation>> {
         let zone = spec.time_zone.as_deref().map_or(Ok(TimeZone::UTC), zone);
         match (cron(&spec.schedule), zone) {
             (Ok(cron), Ok(zone)) => {
                 let schedule = Self { cron, zone };
-                // No year is ever stated: what does not come once from some year on never comes.
+                // Schedules name no year, so one without a time after 1970 has none at all.
                 match schedule.next(Timestamp::UNIX_EPOCH) {
                     Some(_) => Ok(schedule),
                     None => Err(vec![Violation::new(
                         SCHEDULE,
-                        "invalid cron schedule: there is no such time",
+                        "invalid cron schedule: no time matches it",
                     )]),
                 }
             }
@@ -63,14 +63,14 @@ impl Schedule {
         }
     }
 
-    /// The first time after `time`. `None`: there is none.
+    /// The first start after `time`, if there is one.
     #[must_use]
     pub fn next(&self, time: Timestamp) -> Option<Timestamp> {
         let found = self.cron.find_next_occurrence(&self.local(time), false).ok()?;
         Some(found.timestamp()).filter(|found| *found > time)
     }
 
-    /// The last time that is not after `time`. `None`: there is none.
+    /// The last start that is not after `time`, if there is one.
     #[must_use]
     pub fn latest(&self, time: Timestamp) -> Option<Timestamp> {
         let found = self.cron.find_previous_occurrence(&self.local(time), true).ok()?;
@@ -102,7 +102,7 @@ fn cron(stated: &str) -> Result<Cron, String> {
     for (field, (names, last)) in fields.into_iter().zip(FIELDS) {
         if !is_plain(field, names) {
             return Err(format!(
-                "invalid cron schedule: {field:?} of {stated:?} cannot be read"
+                "invalid cron schedule: cannot parse {field:?} of {stated:?}"
             ));
         }
         spelled.push(spell_out(field, last));
@@ -116,7 +116,7 @@ fn cron(stated: &str) -> Result<Cron, String> {
         .map_err(|error| format!("invalid cron schedule: {stated:?}: {error}"))
 }
 
-/// The fields that a name stands for.
+/// The five fields that a name stands for.
 fn expand(stated: &str) -> &str {
     match stated {
         "@yearly" | "@annually" => "0 0 1 1 *",
@@ -128,8 +128,8 @@ fn expand(stated: &str) -> &str {
     }
 }
 
-/// True if a field has nothing but numbers, these names, `*` and `?`, in lists, ranges and steps:
-/// the library knows more, Kubernetes does not.
+/// True if a field consists of numbers, these names, `*` and `?`, in lists, ranges and steps. The
+/// library accepts more than Kubernetes does.
 fn is_plain(field: &str, names: &[&str]) -> bool {
     field.split(['*', '?', ',', '-', '/']).all(|part| {
         part.bytes().all(|byte| byte.is_ascii_digit())
@@ -137,8 +137,8 @@ fn is_plain(field: &str, names: &[&str]) -> bool {
     })
 }
 
-/// What Kubernetes reads otherwise than the library, in the library's words: `5/10` is `5-59/10`,
-/// `?` and `*/1` are `*`.
+/// Rewrites what the library reads differently from Kubernetes: `5/10` is `5-59/10`, `?` and `*/1`
+/// are `*`.
 fn spell_out(field: &str, last: u8) -> String {
     let parts = field.split(',').map(|part| match part.split_once('/') {
         Some(("*" | "?", "1")) => "*".to_owned(),

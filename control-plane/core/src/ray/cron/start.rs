@@ -1,21 +1,21 @@
-//! The RayJob of a start.
+//! The RayJob of one start.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use lockstep_api::ray::{GROUP, RayCronJob, RayJob, VERSION, keys};
 
-/// Name of the job of a start.
+/// Name of the job of this start.
 pub(super) fn name(cron: &RayCronJob, due: Timestamp) -> String {
     format!("{}-{}", cron.name(), due.as_second() / 60)
 }
 
-/// A job as all are, for those who look at it before there is one.
+/// A sample job, for validation before any has started.
 pub(in crate::ray) fn first_job(cron: &RayCronJob) -> RayJob {
     let due = Timestamp::UNIX_EPOCH;
     job(cron, &name(cron, due), due)
 }
 
-/// The job of a start.
+/// The job of this start.
 pub(super) fn job(cron: &RayCronJob, name: &str, due: Timestamp) -> RayJob {
     let mut annotations = cron.metadata.annotations.clone().unwrap_or_default();
     annotations.remove("kubectl.kubernetes.io/last-applied-configuration");

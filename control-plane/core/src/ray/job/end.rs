@@ -1,28 +1,27 @@
-//! How attempts and jobs end: deadlines, failures, suspension, deletion, and what is deleted with
-//! them.
+//! How attempts and jobs end: deadlines, failures, suspension and deletion.
 
 use jiff::SignedDuration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use lockstep_api::ray::{RayJobDeploymentStatus as Phase, RayJobStatus};
 
+use super::attempt::{job_id, last_id};
 use super::follow::Submitter;
-use super::names::{job_id, last_id};
 use super::{Draft, POLL, Ray, SHOWN, has_ended, pace, question};
 use crate::jobset::plan::Severity;
 
-/// How long a job that is to be stopped is waited for when its RayJob is deleted.
+/// How long the deletion of a RayJob waits for its job to stop.
 const STOP_ON_DELETION: SignedDuration = SignedDuration::from_secs(30);
-/// How long a job that has passed its deadline is told to stop.
+/// How long Ray is asked to stop a job that has passed its deadline.
 const STOP_AT_DEADLINE: SignedDuration = SignedDuration::from_secs(600);
 
 impl Draft<'_> {
-    /// The deadlines, which nothing beats. True: one has passed.
+    /// Ends the job if a deadline has passed, whatever its state. Returns true then.
     pub(super) fn is_past_deadline(&mut self) -> bool {
         let spec = &self.job.spec;
         let elapsed = self.since(self.status.start_time.as_ref());
         let left = |seconds: Option<i64>| Some(SignedDuration::from_secs(seconds?).saturating_sub(elapsed));
         let phase = &self.status.job_deployment_status;
-        // Ray may have the job, and that is not written down yet.
+        // Ray may have the job although the status does not say so yet.
         let is_taken = matches!(self.ray, Ray::Reached { job: Some(_), .. })
             || *phase == Some(Phase::Initializing) && self.submitter() != Submitter::Missing;
         let before_running = matches!(phase, Some(Phase::Initializing | Phase::Retrying))
@@ -43,14 +42,14 @@ impl Draft<'_> {
         for (reason, field, left) in limits {
             let Some(left) = left else { continue };
             if left.is_positive() {
-                self.look_again(left);
+                self.requeue(left);
                 let soonest = self.plan.deadline.map_or(left, |before| before.min(left));
                 self.plan.deadline = Some(soonest);
                 continue;
             }
             self.stop_last();
             if self.status.job_status.is_empty() {
-                // It might submit yet.
+                // It might still submit.
                 self.delete_submitter();
             }
             self.status.deadline_exceeded = true;
@@ -60,15 +59,15 @@ impl Draft<'_> {
         false
     }
 
-    /// Has the attempt that was made last stopped, and says so in the status. One that was only
-    /// prepared never comes.
+    /// Stops the latest attempt, and records that in the status. An attempt that was only prepared
+    /// is never made.
     fn stop_last(&mut self) {
         let status = &mut self.status;
         if status.job_deployment_status == Some(Phase::Retrying) {
             status.job_id = last_id(self.job, status);
             status.session = std::mem::take(&mut status.previous_session);
             status.num_retries = status.num_retries.saturating_sub(1).max(0);
-            // Its failure is told as that of the job.
+            // Its failure counts as the job's.
             status.failed = status.failed.saturating_sub(1).max(0);
         }
         let has_ended = has_ended(&status.job_status)
@@ -78,10 +77,10 @@ impl Draft<'_> {
         }
     }
 
-    /// The end, without another attempt.
+    /// Fails the job for good.
     pub(super) fn fail(&mut self, reason: &str, message: impl Into<String>) {
         let message = message.into();
-        self.tell(Severity::Warning, reason, message.clone());
+        self.publish(Severity::Warning, reason, message.clone());
         self.status.job_deployment_status = Some(Phase::Failed);
         self.status.reason = reason.to_owned();
         self.status.message = message;
@@ -92,7 +91,7 @@ impl Draft<'_> {
         self.status.submitter_lost_since = None;
     }
 
-    /// The attempt has failed: another one, where one is left.
+    /// Ends a failed attempt. Begins another one if retries are left.
     pub(super) fn attempt_failed(&mut self, reason: &str, message: impl Into<String>) {
         let message = message.into();
         if self.status.num_retries >= self.job.spec.retries() {
@@ -117,17 +116,17 @@ impl Draft<'_> {
             "{reason}: {message}; retry {attempt} of {}",
             self.job.spec.retries()
         );
-        self.tell(Severity::Warning, "Retrying", message);
+        self.publish(Severity::Warning, "Retrying", message);
     }
 
-    /// Deletes what there is, then is suspended.
+    /// Deletes all objects of the job, then reports it as suspended.
     pub(super) fn suspend(&mut self) {
         if self.delete_submitter() | self.delete_cluster() {
-            // Nothing else tells since when it waits for the pods of a cluster that is gone.
+            // No other field records since when it waits for the pods of a deleted cluster.
             let now = self.now();
             self.status.retrying_since.get_or_insert(now);
-            self.tell_what_does_not_go();
-            return self.look_again(POLL);
+            self.report_stuck_deletion();
+            return self.requeue(POLL);
         }
         self.status = RayJobStatus {
             conditions: std::mem::take(&mut self.status.conditions),
@@ -136,8 +135,8 @@ impl Draft<'_> {
         self.enter(Phase::Suspended);
     }
 
-    /// After the end: stops what has passed its deadline, and deletes the cluster in its time. The
-    /// submitter stays for its logs.
+    /// After the end: stops a job that has passed its deadline, and deletes the cluster after its
+    /// TTL. The submitter stays for its logs.
     pub(super) fn clean_up(&mut self) {
         let over = self.since(self.status.end_time.as_ref());
         if let Ray::Reached {
@@ -152,26 +151,26 @@ impl Draft<'_> {
             }
         }
         if question(self.job).is_some() && !has_ended(&self.status.job_status) && over < STOP_AT_DEADLINE {
-            self.look_again(pace(over));
+            self.requeue(pace(over));
         }
         if !self.job.spec.shuts_down() {
             return;
         }
         let ttl = SignedDuration::from_secs(self.job.spec.ttl_seconds_after_finished.unwrap_or(0).max(0));
         if over < ttl {
-            return self.look_again(ttl.saturating_sub(over));
+            return self.requeue(ttl.saturating_sub(over));
         }
         if self.submitter() == Submitter::Works && over < ttl.saturating_add(SHOWN) {
-            return self.look_again(POLL);
+            return self.requeue(POLL);
         }
         if !self.delete_cluster() && self.submitter() == Submitter::Works {
-            // It waits for a Ray that is gone.
+            // It waits for a deleted Ray.
             self.delete_submitter();
-            self.look_again(POLL);
+            self.requeue(POLL);
         }
     }
 
-    /// The RayJob is being deleted: its job is stopped first, where that can be done.
+    /// Handles the deletion of the RayJob: its job is stopped first, if possible.
     pub(super) fn finalize(&mut self) {
         let waited = self.since(self.job.metadata.deletion_timestamp.as_ref());
         let is_live = match self.ray {
@@ -183,7 +182,7 @@ impl Draft<'_> {
         };
         if is_live && waited < STOP_ON_DELETION {
             self.plan.stop = Some(last_id(self.job, &self.status));
-            self.look_again(SignedDuration::from_secs(1));
+            self.requeue(SignedDuration::from_secs(1));
         } else {
             self.plan.remove_finalizer = true;
         }

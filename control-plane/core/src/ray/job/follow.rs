@@ -1,4 +1,4 @@
-//! While the job runs: what Ray says of it, else what its submitter says.
+//! Follows a running job: by Ray's answer, or else by its submitter.
 
 use jiff::SignedDuration;
 use k8s_openapi::api::batch::v1::Job;
@@ -9,28 +9,27 @@ use super::initialize::{dashboard, failed, is_old};
 use super::{Draft, POLL, Ray, RayInfo, SHOWN, SLOWEST, has_ended};
 use crate::ray::submitter;
 
-/// How long Ray may be out of reach before the attempt is given up.
+/// How long Ray may be unreachable before the attempt is given up.
 const OUT_OF_REACH: SignedDuration = SignedDuration::from_secs(300);
-/// Said of a job whose dashboard the control plane does not reach, while nothing else speaks
-/// against it.
-const SEEN: &str = "the dashboard is out of reach of the control plane; the head is ready, and the submitter works: the job is left to run";
+/// Message of a job whose dashboard the control plane cannot reach, while all else looks healthy.
+const SEEN: &str = "the control plane cannot reach the dashboard, but the head is ready and the submitter works: the job keeps running";
 
-/// What has become of the submitter.
+/// State of the submitter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Submitter {
-    /// There is none, or another attempt's.
+    /// There is none, or it belongs to another attempt.
     Missing,
-    /// It works.
+    /// It runs.
     Works,
-    /// It is suspended, as by Kueue, and has no pod.
+    /// It is suspended, for example by Kueue, and has no pod.
     Suspended,
-    /// It says that the job has succeeded.
+    /// It reports that the job has succeeded.
     Succeeded,
-    /// It says that the job has failed.
+    /// It reports that the job has failed.
     JobFailed,
-    /// It has failed itself.
+    /// It has failed by itself, which does not show how the job ended.
     Failed,
-    /// It has ended, and runs a command of its user's own: that says nothing about the job.
+    /// It runs the user's own command and has ended, which does not show how the job ended.
     Ended,
 }
 
@@ -41,34 +40,34 @@ impl Draft<'_> {
             && self.status.dashboard_url.is_empty()
             && self.owns(&cluster.metadata)
         {
-            // The status was lost. It is asked from the next look on.
+            // The status was lost. The dashboard is asked from the next reconciliation on.
             self.status.dashboard_url = dashboard(cluster);
         }
         let submitter = self.submitter();
         if has_ended(&self.status.job_status) {
             return self.conclude(submitter);
         }
-        match self.is_seen_by(submitter) {
-            true => self.look_again(SLOWEST),
+        match self.is_reachable_for(submitter) {
+            true => self.requeue(SLOWEST),
             false => self.poll(),
         }
         match self.ray.clone() {
-            // Its id is the attempt's, so it was submitted to this Ray: what is not known is which
-            // one that was.
+            // The id is the attempt's, so the job was submitted to this Ray, whose session was not
+            // known.
             Ray::Reached {
                 session,
                 job: Some(info),
             } if self.status.session.is_empty() => {
                 self.status.session = session;
-                self.told(&info, submitter);
+                self.reported(&info, submitter);
             }
             Ray::Reached { session, .. } if session != self.status.session => {
                 // The job may have ended before.
-                if !self.seen_to_its_end(submitter) {
-                    self.attempt_failed("HeadRestarted", "the head was started anew while the job ran");
+                if !self.ended_by_submitter(submitter) {
+                    self.attempt_failed("HeadRestarted", "the head restarted while the job ran");
                 }
             }
-            Ray::Reached { job: Some(info), .. } => self.told(&info, submitter),
+            Ray::Reached { job: Some(info), .. } => self.reported(&info, submitter),
             Ray::Reached { job: None, .. } => self.unknown(submitter),
             Ray::Refused(why) => self.refused(&why),
             Ray::Failing(why) => self.failing(&why),
@@ -86,7 +85,7 @@ impl Draft<'_> {
             return Submitter::Missing;
         };
         let has_ended = has_condition(job, "Complete", None) || has_condition(job, "Failed", None);
-        if has_ended && submitter::is_stated(&self.job.spec) {
+        if has_ended && submitter::has_own_command(&self.job.spec) {
             Submitter::Ended
         } else if has_condition(job, "Complete", None) {
             Submitter::Succeeded
@@ -101,8 +100,8 @@ impl Draft<'_> {
         }
     }
 
-    /// Ray knows the job.
-    fn told(&mut self, info: &RayInfo, submitter: Submitter) {
+    /// Handles Ray's report of the job.
+    fn reported(&mut self, info: &RayInfo, submitter: Submitter) {
         let status = &mut self.status;
         status.job_status.clone_from(&info.status);
         status.message.clone_from(&info.message);
@@ -111,19 +110,19 @@ impl Draft<'_> {
         status.unreachable_since = None;
         match info.has_ended() {
             true => self.conclude(submitter),
-            // The job runs whatever has become of its submitter; another one attaches to it.
+            // The job runs without its submitter too. A new one attaches to it.
             false => self.attach(submitter),
         }
     }
 
-    /// Ray has said how the job has ended. What comes next takes the submitter away, be it here or
-    /// by who looks at the RayJob (Kueue suspends the Job of one that is finished): so that waits,
-    /// for a while, until all that the driver has printed is shown.
+    /// Records the end that Ray has reported. The steps after it remove the submitter, here or
+    /// elsewhere (Kueue suspends the Job of a finished RayJob). So they wait for a while until the
+    /// driver's output is shown.
     fn conclude(&mut self, submitter: Submitter) {
         let now = self.now();
         let ended = self.status.end_time.get_or_insert(now).clone();
         if self.is_showing(submitter) && self.since(Some(&ended)) < SHOWN {
-            return self.look_again(POLL);
+            return self.requeue(POLL);
         }
         match self.status.job_status.as_str() {
             "SUCCEEDED" => {
@@ -138,7 +137,7 @@ impl Draft<'_> {
         }
     }
 
-    /// True if the submitter has a pod that shows what the driver has printed.
+    /// True if the submitter has a pod that prints the driver's output.
     fn is_showing(&self, submitter: Submitter) -> bool {
         let job = self.observed.submitter.as_ref();
         let ready = job.and_then(|job| job.status.as_ref()?.ready).unwrap_or(0);
@@ -166,14 +165,14 @@ impl Draft<'_> {
         }
     }
 
-    /// Ray answers, and does not know the job.
+    /// Handles an answer from Ray that does not know the job.
     fn unknown(&mut self, submitter: Submitter) {
         self.status.unreachable_since = None;
         if self.status.message == SEEN {
             self.status.message.clear();
         }
         if !self.status.job_status.is_empty() {
-            return self.attempt_failed("AppFailed", "Ray does not know the job any more");
+            return self.attempt_failed("AppFailed", "Ray no longer knows the job");
         }
         if self.job.spec.submission_mode() == RayJobSubmissionMode::HTTPMode {
             self.plan.submit = Some(submitter::body(self.job, &self.status));
@@ -190,24 +189,25 @@ impl Draft<'_> {
         }
     }
 
-    /// Ray does not answer. What the submitter has seen to its end counts.
+    /// Handles a Ray that does not answer. If the submitter has seen the end of the job, that
+    /// counts.
     fn unreachable(&mut self, submitter: Submitter) {
         if let Some(reason) = self.observed.cluster.as_deref().and_then(failed) {
             return self.attempt_failed("AppFailed", format!("the cluster has failed: {reason}"));
         }
-        if self.seen_to_its_end(submitter) {
+        if self.ended_by_submitter(submitter) {
             return;
         }
         if self.observed.cluster.is_none() {
             let name = &self.status.ray_cluster_name;
-            let message = format!("the RayCluster {name} was deleted while the job ran");
+            let message = format!("RayCluster {name} was deleted while the job ran");
             return self.attempt_failed("AppFailed", message);
         }
         if self.head_is_ready() {
             self.keep_submitter(submitter);
         }
-        match self.is_seen_by(submitter) {
-            // What keeps the control plane from the dashboard is not the job's.
+        match self.is_reachable_for(submitter) {
+            // The job is not to blame for a broken link to the dashboard.
             true => {
                 self.status.unreachable_since = None;
                 self.status.message = SEEN.to_owned();
@@ -221,11 +221,11 @@ impl Draft<'_> {
         }
     }
 
-    /// True if Ray answers others although it does not answer here: the kubelet holds the head
-    /// ready, and a submitter of ours runs. Another may run whatever becomes of the job.
-    fn is_seen_by(&self, found: Submitter) -> bool {
+    /// True if Ray answers other clients, but not this one: the kubelet reports the head as ready,
+    /// and our own submitter runs. A user's submitter may run whatever happens to the job.
+    fn is_reachable_for(&self, found: Submitter) -> bool {
         let is_out_of_reach = matches!(self.ray, Ray::Unreachable | Ray::Denied(_));
-        let follows = self.is_showing(found) && !submitter::is_stated(&self.job.spec);
+        let follows = self.is_showing(found) && !submitter::has_own_command(&self.job.spec);
         is_out_of_reach && self.head_is_ready() && follows
     }
 
@@ -235,8 +235,7 @@ impl Draft<'_> {
         status.is_some_and(|status| status.is_true(conditions::HEAD_POD_READY))
     }
 
-    /// Has the job's eyes replaced where they are lost. A submitter looks itself whether Ray is the
-    /// one that the job belongs to.
+    /// Replaces a lost submitter. The submitter itself checks the session of Ray.
     fn keep_submitter(&mut self, submitter: Submitter) {
         let is_k8s = self.job.spec.submission_mode() == RayJobSubmissionMode::K8sJobMode;
         match submitter {
@@ -250,8 +249,9 @@ impl Draft<'_> {
         }
     }
 
-    /// What the submitter has seen of the job's end counts where Ray cannot tell. False: nothing.
-    fn seen_to_its_end(&mut self, submitter: Submitter) -> bool {
+    /// Records the end that the submitter has seen, if Ray cannot tell. Returns false if it has
+    /// seen none.
+    fn ended_by_submitter(&mut self, submitter: Submitter) -> bool {
         match submitter {
             Submitter::Succeeded => {
                 self.status.job_status = "SUCCEEDED".to_owned();
@@ -271,8 +271,8 @@ impl Draft<'_> {
         true
     }
 
-    /// Ray does not answer: the attempt is given up in the end. Time in which no leader has looked
-    /// does not count.
+    /// Gives up the attempt once Ray was unreachable for too long. Time without a leader does not
+    /// count.
     pub(super) fn out_of_reach(&mut self) {
         let since = self
             .status
@@ -281,26 +281,26 @@ impl Draft<'_> {
             .0
             .max(self.observed.watched_since);
         if self.since(Some(&Time(since))) > OUT_OF_REACH {
-            let message = format!("Ray was out of reach for {} s", OUT_OF_REACH.as_secs());
+            let message = format!("Ray was unreachable for {} s", OUT_OF_REACH.as_secs());
             self.attempt_failed("JobStatusCheckTimeoutExceeded", message);
         }
     }
 
-    /// The dashboard has not taken the job, for a reason that may pass.
+    /// Handles a dashboard that has not accepted the job for a temporary reason.
     pub(super) fn failing(&mut self, why: &str) {
-        self.status.message = format!("{} has not taken the job: {why}", self.status.dashboard_url);
+        self.status.message = format!("{} has not accepted the job: {why}", self.status.dashboard_url);
         self.out_of_reach();
     }
 
-    /// What is to be done before a job was submitted need not be done in time any more.
+    /// Notes the first submission, which ends `preRunningDeadlineSeconds`.
     pub(super) fn has_been_submitted(&mut self) {
         let now = self.now();
         self.status.first_submission_time.get_or_insert(now);
     }
 
-    /// Ray would not take the job.
+    /// Fails the attempt, because Ray has refused the job.
     pub(super) fn refused(&mut self, why: &str) {
-        self.attempt_failed("SubmissionFailed", format!("Ray has refused the job: {why}"));
+        self.attempt_failed("SubmissionFailed", format!("Ray refused the job: {why}"));
     }
 }
 

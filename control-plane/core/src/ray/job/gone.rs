@@ -1,4 +1,4 @@
-//! What is deleted, what does not go or cannot be had, and submitters whose pods are lost.
+//! Deletion: objects that stay, objects that cannot be created, and submitters whose pods are lost.
 
 use std::fmt::Display;
 
@@ -10,18 +10,18 @@ use super::{Draft, Pods};
 use crate::jobset::plan::{JobRef, Severity};
 use crate::ray::submitter;
 
-/// Finalizer of what is deleted only once all that belongs to it is gone
+/// Finalizer of an object that is deleted after its dependents
 /// (`metav1.FinalizerDeleteDependents`).
 const FOREGROUND: &str = "foregroundDeletion";
-/// How long what is deleted may take to go before that is told, and how long a pod of the
-/// submitter.
+/// How long a deletion may take before it is reported; also how long a submitter may be without a
+/// live pod.
 const GOES_WITHIN: SignedDuration = SignedDuration::from_secs(60);
-/// How messages about what an operator has to see to begin.
-const WAITS: &str = "waits until ";
+/// How messages about what an operator must resolve begin.
+const WAITS: &str = "waiting until ";
 
 impl<'a> Draft<'a> {
-    /// Has the submitter deleted, its pods first; after a while without those that do not go. True:
-    /// it is still there.
+    /// Deletes the submitter, its pods first. After a while it no longer waits for the pods.
+    /// Returns true while the submitter exists.
     pub(super) fn delete_submitter(&mut self) -> bool {
         let Some(submitter) = self.own_submitter() else {
             return false;
@@ -30,7 +30,7 @@ impl<'a> Draft<'a> {
         if deleted.is_none() {
             self.delete(submitter, Pods::First);
         } else if self.since(deleted) > GOES_WITHIN {
-            self.let_go(submitter);
+            self.delete_without_pods(submitter);
         }
         true
     }
@@ -40,8 +40,8 @@ impl<'a> Draft<'a> {
         Some(submitter).filter(|job| self.owns(&job.metadata))
     }
 
-    /// Has a submitter deleted that waits for its pods, or would.
-    fn let_go(&mut self, submitter: &Job) {
+    /// Deletes a submitter without waiting for its pods.
+    fn delete_without_pods(&mut self, submitter: &Job) {
         let meta = &submitter.metadata;
         let mut finalizers = meta.finalizers.iter().flatten();
         if meta.deletion_timestamp.is_none() || finalizers.any(|name| name == FOREGROUND) {
@@ -51,13 +51,13 @@ impl<'a> Draft<'a> {
 
     fn delete(&mut self, submitter: &Job, pods: Pods) {
         let submitter = JobRef::of(submitter);
-        let message = format!("deleted the Job {}", submitter.name);
+        let message = format!("Deleted Job {}", submitter.name);
         self.plan.delete_submitter = Some((submitter, pods));
-        self.tell(Severity::Normal, "DeletedRayJobSubmitter", message);
+        self.publish(Severity::Normal, "DeletedRayJobSubmitter", message);
     }
 
-    /// Has the cluster deleted. True: it is still there, or its pods are, in which a driver may
-    /// run.
+    /// Deletes the cluster. Returns true while the cluster or its pods exist, since a driver may
+    /// run there.
     pub(super) fn delete_cluster(&mut self) -> bool {
         let Some(cluster) = self
             .observed
@@ -72,24 +72,24 @@ impl<'a> Draft<'a> {
                 name: cluster.name().to_owned(),
                 uid: cluster.uid_str().to_owned(),
             };
-            let message = format!("deleted the RayCluster {}", cluster.name);
+            let message = format!("Deleted RayCluster {}", cluster.name);
             self.plan.delete_cluster = Some(cluster);
-            self.tell(Severity::Normal, "DeletedRayCluster", message);
+            self.publish(Severity::Normal, "DeletedRayCluster", message);
         }
         true
     }
 
-    /// Has the submitter created.
+    /// Plans the submitter.
     pub(super) fn create_submitter(&mut self) {
-        self.forget_what_was_waited_for();
+        self.clear_waiting();
         let job = submitter::job(self.job, &self.status, self.observed.now);
         self.plan.create_submitter = Some(Box::new(job));
-        let message = format!("created the Job {}", self.job.name());
-        self.tell(Severity::Normal, "CreatedRayJobSubmitter", message);
+        let message = format!("Created Job {}", self.job.name());
+        self.publish(Severity::Normal, "CreatedRayJobSubmitter", message);
     }
 
-    /// Says in the status what was deleted a while ago and is still there, and tells of it once.
-    pub(super) fn tell_what_does_not_go(&mut self) {
+    /// Reports objects that stay long after their deletion: in the status, and once in an event.
+    pub(super) fn report_stuck_deletion(&mut self) {
         let is_late = |since: &Option<Time>| {
             let since = since.as_ref()?;
             (self.since(Some(since)) > GOES_WITHIN).then(|| since.0.to_string())
@@ -97,7 +97,7 @@ impl<'a> Draft<'a> {
         let submitter = self.observed.submitter.as_deref().and_then(|job| {
             let since = is_late(&job.metadata.deletion_timestamp)?;
             let message = format!(
-                "{WAITS}the Job {} is gone, which is being deleted since {since}",
+                "{WAITS}Job {} is gone: it has been terminating since {since}",
                 self.job.name()
             );
             Some(("FailedToDeleteRayJobSubmitter", message))
@@ -106,7 +106,7 @@ impl<'a> Draft<'a> {
             let since = is_late(&cluster.metadata.deletion_timestamp)?;
             let name = cluster.name();
             let message = format!(
-                "{WAITS}the RayCluster {name} is gone, which is being deleted since {since}; a pod of it may be on a node that is lost \
+                "{WAITS}RayCluster {name} is gone: it has been terminating since {since}, and one of its pods may be on a lost node \
                  (label ray.io/cluster={name})"
             );
             Some(("FailedToDeleteRayCluster", message))
@@ -116,36 +116,36 @@ impl<'a> Draft<'a> {
         let pods = is_late.then(|| {
             let name = &self.status.ray_cluster_name;
             let message = format!(
-                "{WAITS}the pods of the RayCluster {name} are gone, which is no more; one may be on a node that is lost (label \
-                 ray.io/cluster={name})"
+                "{WAITS}the pods of the deleted RayCluster {name} are gone; one of them may be on a lost node \
+                 (label ray.io/cluster={name})"
             );
             ("FailedToDeleteRayCluster", message)
         });
         if let Some((reason, message)) = submitter.or(cluster).or(pods)
             && self.status.message != message
         {
-            self.tell(Severity::Warning, reason, message.clone());
+            self.publish(Severity::Warning, reason, message.clone());
             self.status.message = message;
         }
     }
 
-    /// Says in the status what an operator has to see to. True if it was not there before.
+    /// Shows in the status what an operator must resolve. Returns true if that is new.
     pub(super) fn wait_for(&mut self, what: impl Display) -> bool {
         let message = format!("{WAITS}{what}");
-        let is_news = self.status.message != message;
+        let is_new = self.status.message != message;
         self.status.message = message;
-        is_news
+        is_new
     }
 
-    /// It has gone, or is there.
-    pub(super) fn forget_what_was_waited_for(&mut self) {
+    /// Clears that message.
+    pub(super) fn clear_waiting(&mut self) {
         if self.status.message.starts_with(WAITS) {
             self.status.message.clear();
         }
     }
 
-    /// Deletes a submitter that has had no pod for a while but one that does not go, as on a node
-    /// that is lost: the Job controller makes another only once that one has ended.
+    /// Deletes a submitter whose only pod has been terminating for a while, as on a lost node. The
+    /// Job controller creates another pod only once that one has ended.
     pub(super) fn replace_lost_submitter(&mut self) {
         let status = self
             .observed
@@ -162,9 +162,9 @@ impl<'a> Draft<'a> {
         let since = self.status.submitter_lost_since.get_or_insert(now).clone();
         if self.since(Some(&since)) > GOES_WITHIN {
             self.status.submitter_lost_since = None;
-            // Its pod has had all the time that it was given.
+            // Its pod has used up its grace period.
             if let Some(submitter) = self.own_submitter() {
-                self.let_go(submitter);
+                self.delete_without_pods(submitter);
             }
         }
     }

@@ -1,8 +1,8 @@
-//! Heads that do not come up.
+//! Heads that never become ready.
 //!
-//! A head that fails once it was started is restarted in place, which the JobSet counts. Of what
-//! becomes of it before that only its Job and its pods tell: the kubelet would not have the pod,
-//! its node was taken away, an init container fails, or there was no agent in front of it.
+//! A head that fails after its start is restarted in place, which the JobSet counts. Earlier
+//! failures show only in its Job and pods: the kubelet rejects the pod, the node is removed, an
+//! init container fails, or the agent is missing.
 
 use std::sync::Arc;
 
@@ -16,12 +16,12 @@ use crate::jobset::owner::is_controlled_by;
 use crate::jobset::pod::PodSummary;
 use crate::ray::names::HEAD;
 
-/// Restarts of the cluster in an attempt, before its head was up, that are forgiven; and failures
-/// of its head.
-const FORGIVEN: i32 = 3;
+/// How many restarts of the cluster, and how many failures of its head, an attempt tolerates before
+/// the head is ready.
+const TOLERATED: i32 = 3;
 
-/// How often pods of a cluster's head have failed, and the kubelet has started a container of the
-/// present one again. A pod that is on its way out is among the failed ones already.
+/// How often the head has failed: failed pods, plus container restarts of the current pod. A pod
+/// that is being deleted counts as failed already.
 #[must_use]
 pub fn head_failures<'a>(
     jobset: &JobSet,
@@ -44,8 +44,8 @@ pub fn head_failures<'a>(
 }
 
 impl Draft<'_> {
-    /// Why a cluster whose head has not come up, however often that was tried in this attempt, is
-    /// given up.
+    /// Why the cluster is given up, if its head has failed too often in this attempt to become
+    /// ready.
     pub(super) fn never_starts(&self, cluster: &RayCluster) -> Option<String> {
         if cluster
             .status
@@ -56,30 +56,30 @@ impl Draft<'_> {
         }
         let since = |now: i32, before: Option<i32>| now.saturating_sub(before.unwrap_or(0));
         let restarts = since(self.restarts(), self.status.restarts_before);
-        if restarts > FORGIVEN {
+        if restarts > TOLERATED {
             return Some(format!(
                 "the cluster was restarted {restarts} times before the job could be submitted"
             ));
         }
         let failures = since(self.observed.head_failures, self.status.head_failures_before);
-        (failures > FORGIVEN)
+        (failures > TOLERATED)
             .then(|| format!("the head has failed {failures} times before the job could be submitted"))
     }
 
-    /// The attempt has failed, and another one would on this cluster.
+    /// Fails the attempt. The next one needs a new cluster.
     pub(super) fn give_head_up(&mut self, message: String) {
         self.attempt_failed("SubmissionFailed", message);
         self.status.needs_new_cluster = self.status.job_deployment_status == Some(Phase::Retrying);
     }
 
-    /// Has the head's failures so far count for nothing in the attempt that begins.
-    pub(super) fn forgive(&mut self) {
+    /// Starts the counts of the new attempt: earlier failures of the head do not count.
+    pub(super) fn reset_head_failures(&mut self) {
         self.status.restarts_before = Some(self.restarts());
         self.status.head_failures_before = Some(self.observed.head_failures).filter(|failures| *failures > 0);
         self.status.needs_new_cluster = false;
     }
 
-    /// Restarts of the cluster's pods so far, by whatever cause.
+    /// Restarts of the cluster's pods so far, whatever their cause.
     fn restarts(&self) -> i32 {
         let jobset = self.observed.jobset.as_ref();
         let status = jobset.and_then(|jobset| jobset.status.as_ref());

@@ -1,4 +1,4 @@
-//! Until the job is submitted: the cluster, its head, and the submitter.
+//! From the start to the submission: the cluster, its head, and the submitter.
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -6,7 +6,7 @@ use lockstep_api::ray::{
     RayCluster, RayClusterState, RayJobDeploymentStatus as Phase, RayJobSubmissionMode, conditions, keys,
 };
 
-use super::cluster::cluster_for;
+use super::attempt::cluster_for;
 use super::{Draft, POLL, Ray, SLOWEST};
 use crate::jobset::plan::Severity;
 use crate::ray::cluster::is_left_by;
@@ -21,18 +21,18 @@ impl Draft<'_> {
         let Some(cluster) = self.observed.cluster.as_deref() else {
             let name = &self.status.ray_cluster_name;
             let cluster = cluster_for(self.job, name);
-            let message = format!("created the RayCluster {name}");
-            self.forget_what_was_waited_for();
+            let message = format!("Created RayCluster {name}");
+            self.clear_waiting();
             self.plan.create_cluster = Some(Box::new(cluster));
-            return self.tell(Severity::Normal, "CreatedRayCluster", message);
+            return self.publish(Severity::Normal, "CreatedRayCluster", message);
         };
         if cluster.is_deleting() || self.is_left(&cluster.metadata) {
-            // Another one takes its place once it is gone.
-            self.look_again(POLL);
-            return self.tell_what_does_not_go();
+            // A new one replaces it once it is gone.
+            self.requeue(POLL);
+            return self.report_stuck_deletion();
         }
         if !self.owns(&cluster.metadata) {
-            let message = format!("the RayCluster {} belongs to somebody else", cluster.name());
+            let message = format!("RayCluster {} belongs to another owner", cluster.name());
             return self.fail("SubmissionFailed", message);
         }
         if let Some(reason) = failed(cluster) {
@@ -42,13 +42,14 @@ impl Draft<'_> {
             return self.give_head_up(message);
         }
         if !self.is_ready(cluster) {
-            // That it is out of reach says nothing then.
+            // A dashboard that does not answer means nothing then.
             self.reached();
             self.say_what_it_lacks(cluster);
-            // What becomes of the head's pods is no change of the cluster.
-            return self.look_again(SLOWEST);
+            // Failures of the head's pods do not change the cluster, so no watch event reports
+            // them.
+            return self.requeue(SLOWEST);
         }
-        self.forget_what_was_waited_for();
+        self.clear_waiting();
         self.poll();
         self.status.dashboard_url = dashboard(cluster);
         let (session, job) = match self.ray {
@@ -57,16 +58,16 @@ impl Draft<'_> {
             Ray::Refused(why) => return self.refused(why),
             Ray::Failing(why) => return self.failing(why),
             Ray::Unreachable => {
-                self.status.message = format!("{} is out of reach", self.status.dashboard_url);
+                self.status.message = format!("{} is unreachable", self.status.dashboard_url);
                 return self.out_of_reach();
             }
             Ray::Denied(status) => {
-                self.status.message = format!("{} answers {status}", self.status.dashboard_url);
+                self.status.message = format!("{} answered {status}", self.status.dashboard_url);
                 return self.out_of_reach();
             }
         };
         self.reached();
-        // Written down before anything is submitted to it.
+        // The session must be durable before the submission.
         if self.status.session != *session {
             self.status.session.clone_from(session);
             return;
@@ -86,7 +87,7 @@ impl Draft<'_> {
         }
     }
 
-    /// False if there is no Job of the submitter's name, or one that this controller may replace.
+    /// Handles an existing submitter. Returns false if there is none, or one that may be replaced.
     fn is_settled_by_submitter(&mut self) -> bool {
         if self
             .observed
@@ -100,30 +101,30 @@ impl Draft<'_> {
         if let Some(job) = self.observed.submitter.as_deref()
             && self.is_foreign(job)
         {
-            let message = format!("the Job {} belongs to somebody else", self.job.name());
+            let message = format!("Job {} belongs to another owner", self.job.name());
             self.fail("SubmissionFailed", message);
             return true;
         }
         false
     }
 
-    /// Why a cluster does not come up, where it knows that itself.
+    /// Reports why the cluster does not come up, if its status tells.
     fn say_what_it_lacks(&mut self, cluster: &RayCluster) {
         let status = cluster.status.as_ref();
         let Some(failure) = status
             .and_then(|status| status.condition(conditions::REPLICA_FAILURE))
             .filter(|failure| failure.status == "True")
         else {
-            return self.forget_what_was_waited_for();
+            return self.clear_waiting();
         };
-        let what = format!("the RayCluster {} comes up: {}", cluster.name(), failure.message);
+        let what = format!("RayCluster {} comes up: {}", cluster.name(), failure.message);
         if self.wait_for(&what) {
             let message = self.status.message.clone();
-            self.tell(Severity::Warning, conditions::REPLICA_FAILURE, message);
+            self.publish(Severity::Warning, conditions::REPLICA_FAILURE, message);
         }
     }
 
-    /// What was said of a dashboard that did not answer, or would not take the job, is over.
+    /// Clears the message about an unreachable or unwilling dashboard.
     fn reached(&mut self) {
         if self.status.unreachable_since.take().is_some() {
             self.status.message.clear();
@@ -133,10 +134,11 @@ impl Draft<'_> {
     fn running(&mut self) {
         self.has_been_submitted();
         self.enter(Phase::Running);
-        self.look_again(POLL);
+        self.requeue(POLL);
     }
 
-    /// True if the job can be submitted: the head is ready, or all pods are, if that is asked for.
+    /// True if the job can be submitted: the head is ready, and all workers too if the spec asks
+    /// for that.
     pub(super) fn is_ready(&self, cluster: &RayCluster) -> bool {
         let all = self.job.spec.wait_for_all_pods_healthy.unwrap_or(false);
         cluster.status.as_ref().is_some_and(|status| {
@@ -147,13 +149,13 @@ impl Draft<'_> {
         })
     }
 
-    /// True if an object was made for a former RayJob of this name.
+    /// True if an object is left over from a former RayJob of this name.
     fn is_left(&self, meta: &ObjectMeta) -> bool {
         is_left_by(meta, "RayJob", self.job.name(), self.job.uid_str())
     }
 
-    /// True if the Job of the RayJob's name has another owner. What a RayJob of the same name has
-    /// left goes by itself.
+    /// True if the Job of the RayJob's name has another owner. Leftovers of a former RayJob of this
+    /// name go by themselves.
     fn is_foreign(&self, job: &Job) -> bool {
         self.job.spec.submission_mode() == RayJobSubmissionMode::K8sJobMode
             && !self.owns(&job.metadata)

@@ -1,4 +1,4 @@
-//! What the control plane sees of one RayJob, and what it does about it.
+//! The observation of one RayJob, and the plan for it.
 
 use std::sync::Arc;
 
@@ -10,38 +10,38 @@ use serde_json::Value;
 
 use crate::jobset::plan::{Event, JobRef};
 
-/// A RayJob, what stands around it, and the time.
+/// A RayJob, the objects around it, and the time.
 #[derive(Clone, Debug)]
 pub struct ObservedJob {
-    /// The RayJob itself, as it was recalled.
+    /// The RayJob with its whole status, see [`super::recall`].
     pub job: Arc<RayJob>,
-    /// True if the status that users see is older than the job's.
+    /// True if the status on the API server is older than the job's.
     pub is_behind: bool,
-    /// True if the status that users see is the whole one.
+    /// True if the status on the API server is complete.
     pub is_whole: bool,
-    /// The RayCluster that the status names. `None`: there is none, once the job has begun to run,
-    /// and not only for the watch.
+    /// The RayCluster that the status names. If the job runs, `None` was confirmed by the API
+    /// server, not only by a watch.
     pub cluster: Option<Arc<RayCluster>>,
     /// The JobSet of that cluster.
     pub jobset: Option<Arc<JobSet>>,
-    /// The Job that has the RayJob's name.
+    /// The Job with the RayJob's name.
     pub submitter: Option<Arc<Job>>,
-    /// True if pods of the cluster that the status names are still there, although it is not: they
-    /// outlive one that was deleted without waiting for them. Looked at between attempts.
+    /// True if pods of the named cluster outlive it, because it was deleted without waiting for
+    /// them. Observed only between attempts.
     pub has_left_pods: bool,
     /// How often the cluster's head has failed, as [`head_failures`] counts.
     pub head_failures: i32,
-    /// What the dashboard says.
+    /// The dashboard's answer.
     pub ray: Ray,
     /// True if KubeRay's controller runs in this Kubernetes cluster.
     pub kuberay: bool,
-    /// Since when jobs are watched without a break: what was not seen before says nothing.
+    /// Since when jobs are watched without a break. Earlier gaps prove nothing.
     pub watched_since: Timestamp,
-    /// The present.
+    /// The current time.
     pub now: Timestamp,
 }
 
-/// What the dashboard says.
+/// The dashboard's answer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Ray {
     /// It was not asked.
@@ -49,28 +49,27 @@ pub enum Ray {
     Unasked,
     /// It did not answer.
     Unreachable,
-    /// It, or what stands before it, answered only with this HTTP status, and said nothing of the
-    /// job.
+    /// It, or a proxy in front of it, answered with this HTTP status and nothing about the job.
     Denied(String),
-    /// It will not take the job, and why.
+    /// It has refused the job, with this reason.
     Refused(String),
-    /// It has not taken the job for now, and why.
+    /// It has not accepted the job yet, with this reason.
     Failing(String),
     /// It answered.
     Reached {
-        /// The run of Ray.
+        /// The session: this run of Ray.
         session: String,
-        /// The job, where it knows it.
+        /// The job, if it knows it.
         job: Option<RayInfo>,
     },
 }
 
-/// A job, as Ray tells of it.
+/// A job, as Ray reports it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RayInfo {
     /// `PENDING`, `RUNNING`, `STOPPED`, `SUCCEEDED` or `FAILED`.
     pub status: String,
-    /// More about it.
+    /// Details of the status.
     pub message: String,
     /// When it began.
     pub start: Option<Timestamp>,
@@ -84,7 +83,7 @@ impl RayInfo {
     }
 }
 
-/// True if a job with this status of Ray's has ended.
+/// True if this status of Ray means that the job has ended.
 pub(super) fn has_ended(status: &str) -> bool {
     ["STOPPED", "SUCCEEDED", "FAILED"].contains(&status)
 }
@@ -93,47 +92,46 @@ pub(super) fn has_ended(status: &str) -> bool {
 /// fails ends the plan.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobPlan {
-    /// Put the finalizer on the RayJob, and no further.
+    /// Add the finalizer to the RayJob, and do nothing else.
     pub add_finalizer: bool,
-    /// The job to stop at Ray. That it cannot be reached ends no plan.
+    /// The id of the job to stop. If Ray cannot be reached, the plan still goes on.
     pub stop: Option<String>,
-    /// The submitter to delete, and when its pods go.
+    /// The submitter to delete, and when its pods are deleted.
     pub delete_submitter: Option<(JobRef, Pods)>,
     /// The cluster to delete.
     pub delete_cluster: Option<JobRef>,
     /// The cluster to create.
     pub create_cluster: Option<Box<RayCluster>>,
-    /// The JobSet whose workers are all to be restarted, and the word that asks for it once.
+    /// The JobSet whose workers must all restart, and the token of that request.
     pub restart: Option<(JobRef, String)>,
     /// The job to submit over HTTP, as the body of the request.
     pub submit: Option<Value>,
     /// The submitter to create.
     pub create_submitter: Option<Box<Job>>,
-    /// What to write into the annotation [`lockstep_api::ray::keys::JOB_STATUS`], before the
+    /// The value to write to the annotation [`lockstep_api::ray::keys::JOB_STATUS`] before the
     /// status.
     pub status_annotation: Option<String>,
-    /// Take that annotation away.
+    /// Remove that annotation.
     pub forget: bool,
-    /// The whole status to write, if it differs from the present one.
+    /// The whole status to write, if it has changed.
     pub status: Option<Box<RayJobStatus>>,
-    /// To publish once all is written.
+    /// Events to publish once everything is written.
     pub events: Vec<Event>,
-    /// Take the finalizer away.
+    /// Remove the finalizer.
     pub remove_finalizer: bool,
-    /// Why nothing is done: to be told once for each generation.
+    /// Why nothing is done; published once for each generation.
     pub notice: Option<Event>,
-    /// When to look again although nothing may have changed.
+    /// When to reconcile again even if nothing changes.
     pub requeue_after: Option<SignedDuration>,
-    /// When a deadline passes, which waits for no write: to look again then although the plan could
-    /// not be carried out.
+    /// When a deadline passes. Reconcile then even if a write of this plan has failed.
     pub deadline: Option<SignedDuration>,
 }
 
-/// When the pods of a Job that is deleted go.
+/// When the pods of a deleted Job are deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pods {
-    /// Before it (foreground): if the Job is gone nothing of it runs.
+    /// Before the Job (foreground): once it is gone, none of its pods run.
     First,
-    /// In their own time (background): one of them may be on a node that is lost, and never go.
+    /// After the Job (background): one of them may be on a lost node, and stay.
     Later,
 }

@@ -1,26 +1,26 @@
-//! Between two attempts: the submitter goes, then Ray is restarted, in the same pods or in a new
+//! Between two attempts: the submitter is deleted, then Ray restarts, in the same pods or in a new
 //! cluster.
 
 use jiff::SignedDuration;
 use lockstep_api::ray::{RayCluster, RayJobDeploymentStatus as Phase, RayJobRetryPolicy};
 use lockstep_api::{InPlacePhase, JobSet, annotations};
 
+use super::attempt::cluster_name;
 use super::initialize::failed;
-use super::names::cluster_name;
 use super::{Draft, POLL, Ray};
 use crate::jobset::plan::JobRef;
 
-/// How long a start in the same pods may take before a new cluster is made.
-const PATIENCE: SignedDuration = SignedDuration::from_secs(180);
+/// How long a restart in the same pods may take before a new cluster is created.
+const RESTARTS_WITHIN: SignedDuration = SignedDuration::from_secs(180);
 
 impl Draft<'_> {
     pub(super) fn retry(&mut self) {
-        // A definition that drops it must not have the attempt wait for ever.
+        // A definition may drop this field. The attempt must not wait forever then.
         let now = self.now();
         self.status.retrying_since.get_or_insert(now);
-        self.look_again(POLL);
+        self.requeue(POLL);
         if self.delete_submitter() {
-            return self.tell_what_does_not_go();
+            return self.report_stuck_deletion();
         }
         match self
             .observed
@@ -28,72 +28,72 @@ impl Draft<'_> {
             .as_deref()
             .filter(|cluster| !self.needs_another(cluster))
         {
-            Some(cluster) => self.start_over(cluster),
-            None if self.delete_cluster() => self.tell_what_does_not_go(),
+            Some(cluster) => self.restart_ray(cluster),
+            None if self.delete_cluster() => self.report_stuck_deletion(),
             None => {
                 self.status.ray_cluster_name = cluster_name(self.job, self.status.num_retries);
                 self.status.dashboard_url.clear();
                 self.status.previous_session.clear();
-                self.again();
+                self.begin_attempt();
             }
         }
     }
 
-    /// True if the next attempt cannot be made on this cluster.
+    /// True if the next attempt needs a new cluster.
     fn needs_another(&self, cluster: &RayCluster) -> bool {
         self.job.spec.retry_policy == Some(RayJobRetryPolicy::NewCluster)
             || self.status.needs_new_cluster
             || cluster.is_deleting()
             || failed(cluster).is_some()
-            || self.since(self.status.retrying_since.as_ref()) > PATIENCE
+            || self.since(self.status.retrying_since.as_ref()) > RESTARTS_WITHIN
     }
 
-    /// Has Ray restarted in its pods, and waits until it is.
-    fn start_over(&mut self, cluster: &RayCluster) {
-        let word = self.status.job_id.clone();
+    /// Restarts Ray in its pods, and waits for that.
+    fn restart_ray(&mut self, cluster: &RayCluster) {
+        let token = self.status.job_id.clone();
         let jobset = self.observed.jobset.as_deref();
         let before = &self.status.previous_session;
         let is_another = match self.ray {
-            // Which Ray the attempt before belonged to is not known. One that knows it is the same
-            // one.
+            // The session of the previous attempt is not known. A Ray that knows the attempt is the
+            // same run.
             Ray::Reached { session, job } if before.is_empty() => {
-                let is_restarted = || jobset.is_some_and(|jobset| has_restarted(jobset, &word));
+                let is_restarted = || jobset.is_some_and(|jobset| has_restarted(jobset, &token));
                 job.is_none() && (!session.is_empty() || is_restarted())
             }
-            // Nor is one that knows it another one, whatever it calls itself.
+            // A Ray that knows the attempt is the same run, whatever its session.
             Ray::Reached { session, job } => session != before && job.is_none(),
             Ray::Unasked | Ray::Unreachable | Ray::Denied(_) | Ray::Refused(_) | Ray::Failing(_) => false,
         };
         if is_another && self.is_ready(cluster) {
-            return self.again();
+            return self.begin_attempt();
         }
-        // A head that was restarted already needs no restart of its own.
-        let asked = |jobset: &JobSet| jobset.annotation(annotations::RESTART_REQUEST) == Some(word.as_str());
+        // A head that has already restarted needs no other restart.
+        let asked = |jobset: &JobSet| jobset.annotation(annotations::RESTART_REQUEST) == Some(token.as_str());
         if let Some(jobset) = jobset.filter(|jobset| !is_another && !asked(jobset)) {
             let jobset = JobRef {
                 name: jobset.name().to_owned(),
                 uid: jobset.uid_str().to_owned(),
             };
-            self.plan.restart = Some((jobset, word));
+            self.plan.restart = Some((jobset, token));
         }
     }
 
-    fn again(&mut self) {
+    fn begin_attempt(&mut self) {
         self.status.retrying_since = None;
-        self.forgive();
-        self.forget_what_was_waited_for();
+        self.reset_head_failures();
+        self.clear_waiting();
         self.enter(Phase::Initializing);
     }
 }
 
-/// True if all workers have been restarted since this word asked for it.
-fn has_restarted(jobset: &JobSet, word: &str) -> bool {
+/// True if all workers have restarted since this token requested it.
+fn has_restarted(jobset: &JobSet, token: &str) -> bool {
     let in_place = jobset
         .status
         .as_ref()
         .and_then(|status| status.in_place_restart.as_ref());
     in_place.is_some_and(|in_place| {
-        in_place.handled_manual_request.as_deref() == Some(word)
+        in_place.handled_manual_request.as_deref() == Some(token)
             && in_place.phase == Some(InPlacePhase::InSync)
     })
 }

@@ -1,36 +1,36 @@
-//! The status of a RayJob where its definition does not keep all of it.
+//! The whole status of a RayJob, if its definition drops a part of it.
 //!
-//! The definition of RayJobs that is installed may be KubeRay's: the API server then drops the
-//! parts of the status that KubeRay does not have. The whole status is written to an annotation in
-//! that case, before it is written as the status: whatever dies in between, what is decided next
-//! follows from the annotation. What is shown is brought up to it.
+//! If KubeRay's definition of RayJobs is installed, the API server drops the fields of the status
+//! that KubeRay does not have. Then the whole status is first written to an annotation, and after
+//! that as the status. If the control plane crashes in between, the next decision follows the
+//! annotation, and the status is brought up to date.
 //!
-//! If the definition keeps the whole status the annotation is not made, not believed, and taken
-//! away. Where the dashboard is never stands in it: a user who may write annotations, but no
-//! status, must not choose where the control plane connects to.
+//! If the definition keeps the whole status, the annotation is not written, not believed, and
+//! removed. It never holds the address of the dashboard: a user who may write annotations, but not
+//! the status, must not choose where the control plane connects to.
 
 use std::sync::Arc;
 
 use lockstep_api::ray::{RayJob, RayJobDeploymentStatus as Phase, RayJobStatus, keys};
 use serde_json::{Value, json};
 
-use super::names::is_begun;
+use super::attempt::is_begun;
 
-/// The longest text of a message that is kept: annotations have little room.
+/// The longest message that is kept, in bytes: annotations have little room.
 const LONGEST: usize = 4096;
 
-/// A RayJob, as the last decision left it.
+/// A RayJob as the last decision left it.
 #[derive(Clone, Debug)]
 pub struct Recalled {
     /// The RayJob with its whole status.
     pub job: Arc<RayJob>,
-    /// True if the status that users see is older than that.
+    /// True if the status on the API server is older than that.
     pub is_behind: bool,
-    /// True if the definition has kept the whole of the last status.
+    /// True if the definition has kept all of the last status.
     pub is_whole: bool,
 }
 
-/// The RayJob with what its definition has dropped of its status.
+/// The RayJob, with the fields that its definition has dropped from the status.
 #[must_use]
 pub fn recall(job: &Arc<RayJob>) -> Recalled {
     let shown = job.status.clone().unwrap_or_default();
@@ -43,14 +43,14 @@ pub fn recall(job: &Arc<RayJob>) -> Recalled {
     if is_whole {
         return as_it_is(Arc::clone(job));
     }
-    // Another controller has begun it since: what is shown is newer than what is remembered.
+    // Another controller has begun it since: the status is newer than the annotation.
     if !shown.ray_cluster_name.is_empty() && !is_begun(job) {
         return as_it_is(Arc::clone(job));
     }
     let Some(mut status) = read(job) else {
         return as_it_is(without(job, shown));
     };
-    // What does not stand in the annotation, or is cut short there.
+    // These are not in the annotation, or are shortened there.
     status.dashboard_url.clone_from(&shown.dashboard_url);
     status.ray_cluster_status.clone_from(&shown.ray_cluster_status);
     if shown.message.starts_with(&status.message) {
@@ -68,8 +68,7 @@ pub fn recall(job: &Arc<RayJob>) -> Recalled {
     }
 }
 
-/// What is known of a job that has no annotation: KubeRay's definition keeps how many attempts have
-/// failed.
+/// A job without the annotation: KubeRay's definition keeps how many attempts have failed.
 fn without(job: &Arc<RayJob>, shown: RayJobStatus) -> Arc<RayJob> {
     let is_live = matches!(
         shown.job_deployment_status,
@@ -88,8 +87,8 @@ fn without(job: &Arc<RayJob>, shown: RayJobStatus) -> Arc<RayJob> {
     })
 }
 
-/// The value of the annotation that is to be written before this status. `None`: the definition
-/// keeps all of it, as it has `is_whole` kept the last one.
+/// The value of the annotation to write before this status. `None` if the definition keeps all of
+/// it, as it has kept all of the last one (`is_whole`).
 pub(super) fn value(job: &RayJob, status: &RayJobStatus, is_whole: bool) -> Option<String> {
     if is_whole {
         return None;
@@ -115,7 +114,7 @@ pub(super) fn value(job: &RayJob, status: &RayJobStatus, is_whole: bool) -> Opti
     Some(json!({"uid": job.uid_str(), "status": status}).to_string())
 }
 
-/// True if the annotation is there, and about this RayJob. What others have written stays.
+/// True if the annotation exists and is about this RayJob. Others are kept.
 pub(super) fn is_there(job: &RayJob) -> bool {
     own(job).is_some()
 }
@@ -125,7 +124,7 @@ fn read(job: &RayJob) -> Option<RayJobStatus> {
     serde_json::from_value(own(job)?["status"].take()).ok()
 }
 
-/// The annotation, if that is about this RayJob: a manifest may be made from another one, with its
+/// The annotation, if it is about this RayJob: a manifest may be a copy of another RayJob with its
 /// annotations.
 fn own(job: &RayJob) -> Option<Value> {
     let recorded: Value = serde_json::from_str(job.annotation(keys::JOB_STATUS)?).ok()?;
@@ -136,7 +135,7 @@ fn cut(text: &mut String) {
     text.truncate(text.floor_char_boundary(LONGEST));
 }
 
-/// The parts of a status that KubeRay's definition keeps, but for the cluster's status.
+/// The parts of a status that KubeRay's definition keeps, except the cluster's status.
 fn kept(status: &RayJobStatus) -> RayJobStatus {
     RayJobStatus {
         num_retries: 0,

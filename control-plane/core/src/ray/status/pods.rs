@@ -1,4 +1,4 @@
-//! What the pods of a cluster say, and the lack of them.
+//! What the pods of a cluster show, and which pods are missing.
 
 use jiff::SignedDuration;
 use k8s_openapi::api::batch::v1::Job;
@@ -10,12 +10,13 @@ use crate::jobset::owner::is_controlled_by;
 use crate::ray::cluster::ObservedCluster;
 use crate::ray::names;
 
-/// How long a Job may be without pods before they are said not to be created.
+/// How long a Job may lack pods before that is reported.
 pub(super) const CREATED_WITHIN: SignedDuration = SignedDuration::from_secs(30);
-/// What a pod's `Ready` condition says while a container is not ready: that one knows why.
+/// Reason of a pod's `Ready` condition while a container is not ready. The container's status says
+/// why.
 const CONTAINERS_NOT_READY: &str = "ContainersNotReady";
 
-/// What a condition of the status is to state.
+/// The wanted state of a condition.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ConditionState {
     pub(super) is_true: bool,
@@ -33,7 +34,7 @@ impl ConditionState {
     }
 }
 
-/// The state of the `HeadPodReady` condition, in the words of the pod, as KubeRay has them.
+/// The state of the `HeadPodReady` condition, with the pod's own reason and message, as in KubeRay.
 pub(super) fn head_is_ready(observed: &ObservedCluster) -> ConditionState {
     let pod = observed.head_pod.as_deref();
     if ready(observed, |name| name == names::HEAD) > 0 {
@@ -61,7 +62,7 @@ fn by_its_condition(pod: &Pod) -> ConditionState {
     };
     let is_true = ready.status == "True";
     let reason = ready.reason.clone().filter(|reason| !reason.is_empty());
-    let mut said = ConditionState {
+    let mut state = ConditionState {
         is_true,
         message: ready.message.clone().unwrap_or_default(),
         reason: reason.unwrap_or_else(|| {
@@ -73,22 +74,22 @@ fn by_its_condition(pod: &Pod) -> ConditionState {
             none.to_owned()
         }),
     };
-    if said.reason == CONTAINERS_NOT_READY
+    if state.reason == CONTAINERS_NOT_READY
         && let Some((reason, message)) = container_not_ready(pod)
     {
-        if !said.message.is_empty() {
-            said.message.push_str("; ");
+        if !state.message.is_empty() {
+            state.message.push_str("; ");
         }
-        said.message.push_str(&message);
-        said.reason = reason;
+        state.message.push_str(&message);
+        state.reason = reason;
     }
-    said
+    state
 }
 
-/// What the first container that waits, or has ended, says of itself.
+/// Reason and message of the first container that waits or has ended.
 fn container_not_ready(pod: &Pod) -> Option<(String, String)> {
     let statuses = pod.status.as_ref()?.container_statuses.iter().flatten();
-    let mut told = statuses.filter_map(|status| {
+    let mut found = statuses.filter_map(|status| {
         let state = status.state.as_ref()?;
         let waiting = state
             .waiting
@@ -102,10 +103,10 @@ fn container_not_ready(pod: &Pod) -> Option<(String, String)> {
         let message = message.as_deref().unwrap_or_default();
         Some((reason.clone()?, format!("{}: {message}", status.name)))
     });
-    told.next()
+    found.next()
 }
 
-/// Pods of the replicatedJobs of these names that are ready.
+/// The number of ready pods of the replicatedJobs with these names.
 pub(super) fn ready(observed: &ObservedCluster, of: impl Fn(&str) -> bool) -> i32 {
     let ready = |job: &Job| job.status.as_ref().and_then(|status| status.ready);
     own(observed)
@@ -127,20 +128,20 @@ fn own(observed: &ObservedCluster) -> impl Iterator<Item = (&str, &Job)> {
 /// Jobs for which no pod can be created.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Missing {
-    /// Reason and message, as KubeRay has the reason.
-    pub(super) said: Option<(&'static str, String)>,
-    /// What is said of a Job that has some of its pods: that may be so for a moment, whenever pods
-    /// come and go.
-    pub(super) some: Option<(&'static str, String)>,
+    /// Reason (KubeRay's) and message about a Job without any pod.
+    pub(super) without_pods: Option<(&'static str, String)>,
+    /// Reason and message about a Job with some of its pods. That may pass, whenever pods come and
+    /// go.
+    pub(super) with_some_pods: Option<(&'static str, String)>,
     /// When another Job will have been without pods for too long.
-    pub(super) look_again: Option<SignedDuration>,
+    pub(super) requeue_after: Option<SignedDuration>,
 }
 
-/// Which Jobs have had no pod at all for a while, although none of theirs has ever ended, and which
-/// have fewer than they ask for: their events say what is against it.
+/// Finds Jobs that have had no pod for a while, although none has ever failed, and Jobs with fewer
+/// pods than they ask for. Their events say why.
 pub(super) fn missing(observed: &ObservedCluster) -> Missing {
     let mut missing = Missing::default();
-    // One that is being deleted is to have none.
+    // A Job that is being deleted needs no pods.
     for (name, job) in own(observed).filter(|(_, job)| job.metadata.deletion_timestamp.is_none()) {
         let Some(status) = job.status.as_ref() else {
             continue;
@@ -162,7 +163,7 @@ pub(super) fn missing(observed: &ObservedCluster) -> Missing {
         }
         let left = CREATED_WITHIN.saturating_sub(observed.now.duration_since(since.0));
         if left.is_positive() {
-            missing.look_again = Some(missing.look_again.map_or(left, |before| before.min(left)));
+            missing.requeue_after = Some(missing.requeue_after.map_or(left, |before| before.min(left)));
             continue;
         }
         let reason = match name {
@@ -171,13 +172,11 @@ pub(super) fn missing(observed: &ObservedCluster) -> Missing {
         };
         let job = job.metadata.name.as_deref().unwrap_or_default();
         if there == 0 {
-            let message = format!("no pod of the Job {job} can be created: its events say why");
-            missing.said.get_or_insert((reason, message));
+            let message = format!("no pod of Job {job} can be created: see its events");
+            missing.without_pods.get_or_insert((reason, message));
         } else {
-            let message = format!(
-                "the Job {job} has {there} of its {wanted} pods: its events say what is against the others"
-            );
-            missing.some.get_or_insert((reason, message));
+            let message = format!("Job {job} has {there} of its {wanted} pods: see its events");
+            missing.with_some_pods.get_or_insert((reason, message));
         }
     }
     missing

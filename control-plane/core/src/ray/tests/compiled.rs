@@ -33,7 +33,7 @@ fn with_sidecars() -> RayCluster {
 }
 
 #[test]
-fn what_runs_beside_ray_is_no_worker_and_its_probes_keep_nobody_from_restarts_by_process() {
+fn containers_beside_ray_are_no_workers_and_their_probes_do_not_prevent_process_restarts() {
     let jobset = compile(&with_sidecars());
     assert_eq!(jobset.annotation(SUPERVISE), Some("ray-head,ray-worker"));
     assert_eq!(validation::validate(&jobset, &Features::default()), []);
@@ -49,7 +49,7 @@ fn what_runs_beside_ray_is_no_worker_and_its_probes_keep_nobody_from_restarts_by
 }
 
 #[test]
-fn who_says_which_containers_are_workers_is_right() {
+fn an_explicit_list_of_workers_wins() {
     for stated in ["ray-head,shipper", "none"] {
         let mut own = with_sidecars();
         own.metadata.annotations = Some([(SUPERVISE.to_owned(), stated.to_owned())].into());
@@ -65,7 +65,7 @@ fn who_says_which_containers_are_workers_is_right() {
 }
 
 #[test]
-fn workers_wait_for_the_head_and_are_restarted_alone() {
+fn workers_wait_for_the_head_and_have_worker_restarts() {
     let jobset = compile(&cluster(json!({})));
     let [head, small] = jobset.spec.replicated_jobs.as_slice() else {
         panic!("{:?}", jobset.spec.replicated_jobs);
@@ -136,7 +136,7 @@ fn the_users_command_runs_first() {
 }
 
 #[test]
-fn the_users_command_stays_where_that_is_asked_for_or_it_starts_ray() {
+fn the_users_command_stays_if_requested_or_if_it_starts_ray() {
     let overwrite =
         |value: &str| Some([(keys::OVERWRITE_CONTAINER_COMMAND.to_owned(), value.to_owned())].into());
     let mut by_cluster = with_command("echo", "hello");
@@ -172,7 +172,7 @@ fn variable(jobset: &JobSet, job: &str, name: &str) -> String {
 }
 
 #[test]
-fn stated_resources_and_labels_become_flags() {
+fn resources_and_labels_become_flags() {
     let jobset = compile(&cluster(json!({"headGroupSpec": {
         "resources": {"CPU": "0", "memory": "1Gi", "slots": "3", "half": "500m"},
         "labels": {"zone": "a"},
@@ -284,7 +284,7 @@ fn the_service_selects_the_head_and_has_its_ports() {
 }
 
 #[test]
-fn the_service_has_no_address_of_its_own_unless_another_type_is_stated() {
+fn the_service_is_headless_unless_another_type_is_set() {
     for (type_, address) in [
         (None, Some("None")),
         (Some("ClusterIP"), Some("None")),

@@ -28,7 +28,7 @@ fn assert_named(found: &[String], expected: &str) {
 }
 
 #[test]
-fn fault_tolerance_is_stated_in_one_place() {
+fn fault_tolerance_is_configured_in_one_place() {
     const FIELD: &str = "spec.gcsFaultToleranceOptions";
     let with = |mut spec: Value, options: Value| {
         spec["gcsFaultToleranceOptions"] = options;
@@ -290,7 +290,7 @@ fn retries_need_a_cluster_and_a_submission_of_their_own() {
 }
 
 #[test]
-fn what_asks_for_protection_is_refused_when_it_is_applied_and_named_where_it_is_stored() {
+fn fields_that_ask_for_protection_are_refused_when_applied_and_reported_if_stored() {
     use crate::ray::admission;
     let refused = |spec: &Value| -> Vec<String> {
         let of_cluster = admission::validate(None, &cluster(spec.clone()), false);

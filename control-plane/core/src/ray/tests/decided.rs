@@ -88,7 +88,7 @@ fn a_group_goes_to_no_workers_and_back() {
 }
 
 #[test]
-fn a_group_that_is_suspended_has_no_workers_whatever_else_is_stated() {
+fn a_suspended_group_has_no_workers_whatever_else_is_set() {
     let mut world = running();
     for (suspended, pods, least) in [(true, 0, 0), (false, 2, 1)] {
         world.cluster.spec.worker_group_specs[0].suspend = Some(suspended);
@@ -304,7 +304,7 @@ fn a_name_that_others_have_is_not_taken_from_them() {
     world.jobset.as_mut().unwrap().metadata.owner_references = None;
     let plan = world.plan();
     assert!(plan.update_jobset.is_none() && plan.delete_jobset.is_none() && plan.create_jobset.is_none());
-    assert!(plan.status.unwrap().reason.contains("belongs to somebody else"));
+    assert!(plan.status.unwrap().reason.contains("belongs to another owner"));
 }
 
 /// A cluster `rc` that existed before, and the objects that it had.
@@ -341,14 +341,14 @@ fn what_a_former_cluster_of_the_name_has_left_is_waited_for() {
 }
 
 #[test]
-fn a_service_of_the_name_that_is_somebody_elses_fails_the_cluster() {
+fn a_service_of_another_owner_fails_the_cluster() {
     let mut world = World::new(cluster(json!({})));
     world.service = Some(Service::default());
     world.settle();
     assert_eq!(world.state(), "failed");
     let reason = &world.cluster.status.as_ref().unwrap().reason;
     assert!(
-        reason.contains("the Service rc-head-svc belongs to somebody else"),
+        reason.contains("Service rc-head-svc belongs to another owner"),
         "{reason}"
     );
     // No event reports when it goes.
@@ -373,7 +373,7 @@ fn a_jobset_that_has_ended_fails_the_cluster() {
 }
 
 #[test]
-fn clusters_of_other_controllers_are_left_alone() {
+fn clusters_of_other_controllers_are_left_unchanged() {
     let cases = [
         (Some("ray.io/kuberay-operator"), false, true),
         (Some("kueue.x-k8s.io/multikueue"), false, true),

@@ -60,7 +60,7 @@ fn minimums_of_a_jobset_that_is_no_clusters_still_hold_it_back() {
 }
 
 #[test]
-fn jobs_that_are_made_anew_after_a_group_was_scaled_are_not_refused() {
+fn jobs_that_are_recreated_after_a_group_was_scaled_are_not_refused() {
     let mut world = completed(2);
     let mut run = Cluster::new(world.jobset.clone().unwrap());
     run.settle();

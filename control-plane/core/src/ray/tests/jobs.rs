@@ -319,7 +319,7 @@ fn the_cluster_goes_in_its_time_and_the_submitter_stays() {
 }
 
 #[test]
-fn a_suspension_deletes_all_and_a_resumption_begins_anew() {
+fn a_suspension_deletes_everything_and_a_resumption_starts_over() {
     let mut stage = running(json!({"shutdownAfterJobFinishes": true, "backoffLimit": 1}));
     stage.job.spec.suspend = Some(true);
     stage.step();

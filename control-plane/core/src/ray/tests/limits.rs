@@ -70,15 +70,15 @@ fn each_mistake_is_named_by_its_field() {
         ),
         (
             group(json!({"replicas": 100_000})),
-            "spec.workerGroupSpecs[0].replicas: must not make more",
+            "spec.workerGroupSpecs[0].replicas: must not create more",
         ),
         (
             group(json!({"minReplicas": i32::MAX})),
-            "spec.workerGroupSpecs[0].minReplicas: must not make more",
+            "spec.workerGroupSpecs[0].minReplicas: must not create more",
         ),
         (
             group(json!({"replicas": 2, "numOfHosts": i32::MAX})),
-            "spec.workerGroupSpecs[0].numOfHosts: must not make more",
+            "spec.workerGroupSpecs[0].numOfHosts: must not create more",
         ),
         (
             json!({"headGroupSpec": {"resources": {"CPU": "1"}, "rayStartParams": {"num-cpus": "1"}}}),
@@ -146,7 +146,8 @@ fn all_groups_count_together_and_a_cluster_that_is_too_large_may_become_smaller(
         cluster(json!({"workerGroupSpecs": groups}))
     };
     assert_eq!(wrong(&groups(&[50_000, 49_999])), [""; 0]);
-    let too_many = "spec.workerGroupSpecs: must not make more than 100000 pods in all, with the head's";
+    let too_many =
+        "spec.workerGroupSpecs: must not create more than 100000 pods in total, including the head";
     assert_eq!(wrong(&groups(&[50_000, 50_000])), [too_many]);
     assert!(wrong(&groups(&[i32::MAX; 8])).contains(&too_many.to_owned()));
     let update = |old: &[i32], new: &[i32]| validate(Some(&groups(old)), &groups(new), false);
@@ -176,7 +177,7 @@ fn with_options(mut spec: Value) -> Value {
 }
 
 #[test]
-fn redis_is_the_users_where_an_annotation_says_so_and_the_autoscaler_may_be_off() {
+fn redis_is_the_users_if_an_annotation_says_so_and_the_autoscaler_may_be_off() {
     let mut redis = cluster(head_env("RAY_REDIS_ADDRESS", "redis:6379"));
     redis.metadata.annotations = Some([("ray.io/ft-enabled".to_owned(), "true".to_owned())].into());
     assert_eq!(wrong(&redis), [""; 0]);
@@ -256,7 +257,7 @@ fn an_update_is_refused_for_what_it_makes_wrong() {
 }
 
 #[test]
-fn another_controllers_objects_are_left_alone_and_none_is_taken_over() {
+fn another_controllers_objects_are_left_unchanged_and_not_taken_over() {
     let by = |manager: Value| cluster(json!({"managedBy": manager, "enableInTreeAutoscaling": true}));
     let (ours, other, nobodys) = (
         by(json!("lockstep.dev/ray-controller")),

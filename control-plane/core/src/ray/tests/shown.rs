@@ -204,7 +204,7 @@ fn pods_of_which_some_cannot_be_created_are_a_failure_once_that_lasts() {
 }
 
 #[test]
-fn jobs_that_are_being_deleted_are_not_said_to_have_no_pods() {
+fn jobs_that_are_being_deleted_are_not_reported_for_lacking_pods() {
     let mut world = World::new(cluster(json!({})));
     world.settle();
     world.without_pods = Some(0);

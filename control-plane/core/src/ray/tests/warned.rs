@@ -33,10 +33,10 @@ fn replicas_that_their_limits_do_not_let_be_are_named() {
 }
 
 #[test]
-fn changes_of_a_job_that_has_begun_are_named_where_they_take_effect_later_or_never() {
-    let cluster = "spec.rayClusterSpec: takes effect with the next cluster that is made for the job";
+fn changes_of_a_started_job_that_take_effect_later_or_never_are_reported() {
+    let cluster = "spec.rayClusterSpec: takes effect with the job's next cluster";
     let attempt = "spec.entrypoint, spec.metadata: takes effect with the next attempt";
-    let never = "changes nothing, as the job has ended";
+    let never = "has no effect: the job has ended";
     let (cluster_never, attempt_never) = (
         format!("spec.rayClusterSpec: {never}"),
         format!("spec.entrypoint, spec.metadata: {never}"),

@@ -1,4 +1,4 @@
-//! What the head and the groups of workers of a cluster must fulfil.
+//! Validation of a cluster's head and worker groups.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,14 +14,14 @@ use crate::ray::names;
 
 type Map = BTreeMap<String, String>;
 
-/// Variable by which Ray's head finds the Redis that it keeps its state in.
+/// Environment variable that names the Redis for the state of Ray's head.
 const REDIS_ADDRESS: &str = "RAY_REDIS_ADDRESS";
-/// Variable by which Ray's head expects its autoscaler beside it.
+/// Environment variable that tells Ray's head to expect an autoscaler beside it.
 const AUTOSCALER: &str = "RAY_enable_autoscaler_v2";
 /// The most pods of a group: the most completions of an Indexed Job whose pods have host names.
 const MOST_PODS: i32 = 99_999;
 
-/// What is wrong with the spec of a cluster, at `path`, whose object has these annotations.
+/// Adds the faults of the cluster spec at `path`. `annotations` are those of its object.
 pub(super) fn validate(
     path: &str,
     spec: &RayClusterSpec,
@@ -31,11 +31,11 @@ pub(super) fn validate(
     if spec.enable_in_tree_autoscaling == Some(true) {
         violations.push(Violation::new(
             format!("{path}.enableInTreeAutoscaling"),
-            "is not supported: the number of workers is changed by replicas",
+            "is not supported: change replicas to scale the workers",
         ));
     }
-    // Without numbers of the cluster's own: a cluster that is too large already may be changed, and
-    // made smaller.
+    // The messages name no numbers of this cluster, so a stored cluster that is too large can still
+    // be changed and made smaller.
     let field = format!("{path}.workerGroupSpecs");
     if spec.worker_group_specs.len() > MOST_GROUPS {
         let message = format!("must not be more than {MOST_GROUPS} groups");
@@ -47,14 +47,14 @@ pub(super) fn validate(
         .iter()
         .map(|group| i64::from(group.pods()));
     if usize::try_from(pods.sum::<i64>()).map_or(true, |pods| pods >= MOST_WORKERS) {
-        let message = format!("must not make more than {MOST_WORKERS} pods in all, with the head's");
+        let message = format!("must not create more than {MOST_WORKERS} pods in total, including the head");
         violations.push(Violation::new(field, message));
     }
     let at_head = |(field, message)| Violation::new(format!("{path}.headGroupSpec{field}"), message);
     let head = head(&spec.head_group_spec, annotations);
     violations.extend(head.into_iter().map(at_head));
 
-    // KubeRay asks for no more, either.
+    // KubeRay requires no more either.
     let autoscaler = spec.other.0.get("autoscalerOptions");
     let has_version_2 = autoscaler.is_some_and(|options| options["version"] == "v2");
     let mut names = BTreeSet::new();
@@ -66,7 +66,7 @@ pub(super) fn validate(
     }
     let gang = spec.gang.iter().flat_map(|gang| &gang.replicated_jobs);
     for (index, part) in gang.enumerate() {
-        // Groups without pods are left out of gangs, and those that there are not would be too.
+        // Groups without pods are left out of gangs. Unknown groups would be too, unnoticed.
         if part.name != names::HEAD && !names.contains(&names::replicated_job(&part.name)) {
             let field = format!("{path}.gang.replicatedJobs[{index}].name");
             violations.push(Violation::new(
@@ -77,7 +77,7 @@ pub(super) fn validate(
     }
 }
 
-/// What is wrong with the head, by the field of its spec.
+/// The faults of the head: field and message.
 fn head(head: &HeadGroupSpec, annotations: Annotations<'_>) -> Vec<(&'static str, String)> {
     let mut wrong = Vec::new();
     if !has_container(&head.template) {
@@ -94,7 +94,7 @@ fn head(head: &HeadGroupSpec, annotations: Annotations<'_>) -> Vec<(&'static str
     wrong
 }
 
-/// What is wrong with a group of workers, by the field. `names` are those of the groups before it.
+/// The faults of a worker group: field and message. `names` are those of the groups before it.
 fn group_of(
     group: &WorkerGroupSpec,
     has_version_2: bool,
@@ -110,7 +110,7 @@ fn group_of(
     if group.group_name.is_empty() {
         wrong.push((".groupName", "must be set".to_owned()));
     }
-    // It is the value of a label of the group's pods: without it there would be none.
+    // The name is a label value of the group's pods, which could not be created otherwise.
     for error in label_value(&group.group_name) {
         wrong.push((".groupName", error));
     }
@@ -132,15 +132,15 @@ fn has_container(template: &PodTemplateSpec) -> bool {
     pod.is_some_and(|pod| !pod.containers.is_empty())
 }
 
-/// What the head is told to have outside of it, or beside it, which is not made here.
-/// `fault_tolerant`: an annotation says that the head keeps its state in Redis.
+/// Faults of a head that expects an unsupported service, such as Redis or an autoscaler.
+/// `fault_tolerant` is set if an annotation says that the head keeps its state in Redis.
 fn outside(head: &HeadGroupSpec, fault_tolerant: bool, wrong: &mut Vec<(&str, String)>) {
     let variable = |name: &str| head_variable(head, name);
     let params = head.ray_start_params.as_ref();
     if variable(REDIS_ADDRESS).is_some() && !fault_tolerant {
         let message = format!(
-            "{REDIS_ADDRESS} is set which implicitly enables GCS fault tolerance, and that is not supported, with gcsFaultToleranceOptions \
-             or without; the annotation {}: \"true\" has the variable passed on as it is",
+            "{REDIS_ADDRESS} is set which implicitly enables GCS fault tolerance, which is not supported with or without \
+             gcsFaultToleranceOptions; the annotation {}: \"true\" passes the variable on unchanged",
             keys::FAULT_TOLERANCE
         );
         wrong.push((".template", message));
@@ -160,7 +160,7 @@ fn outside(head: &HeadGroupSpec, fault_tolerant: bool, wrong: &mut Vec<(&str, St
     }
 }
 
-/// How many pods a group has.
+/// Checks the numbers of pods of a group.
 fn numbers(group: &WorkerGroupSpec, wrong: &mut Vec<(&str, String)>) {
     let name = &group.group_name;
     for (field, value) in [
@@ -188,11 +188,11 @@ fn numbers(group: &WorkerGroupSpec, wrong: &mut Vec<(&str, String)>) {
             false if least > stated => ".minReplicas",
             false => ".replicas",
         };
-        wrong.push((field, format!("must not make more than {MOST_PODS} pods")));
+        wrong.push((field, format!("must not create more than {MOST_PODS} pods")));
     }
 }
 
-/// What nodes of Ray have, and are labelled with.
+/// Checks the resources and labels of Ray nodes.
 fn ray(group: &str, params: Option<&Map>, resources: &Map, labels: &Map, wrong: &mut Vec<(&str, String)>) {
     let has =
         |name: &str| params.is_some_and(|params| params.get(name).is_some_and(|value| !value.is_empty()));

@@ -1,4 +1,4 @@
-//! What the spec of a RayJob must fulfil.
+//! Validation of a RayJob's spec.
 
 use lockstep_api::ray::{RayJobSpec, RayJobSubmissionMode};
 
@@ -7,7 +7,7 @@ use super::{groups, options, pods};
 use crate::common::violation::Violation;
 use crate::ray::{submitter, text};
 
-/// What is wrong with the spec of a job, at `path`, whose object has these annotations.
+/// Adds the faults of the job spec at `path`. `annotations` are those of its object.
 pub(super) fn spec(
     path: &str,
     spec: &RayJobSpec,
@@ -30,7 +30,7 @@ pub(super) fn spec(
         if cluster.is_suspended() {
             violations.push(Violation::new(
                 format!("{path}.rayClusterSpec.suspend"),
-                "is the RayJob's to say, by spec.suspend",
+                "must not be set: use spec.suspend of the RayJob",
             ));
         }
         let path = format!("{path}.rayClusterSpec");
@@ -46,7 +46,7 @@ pub(super) fn spec(
     }
 }
 
-/// How the job is submitted, its id and its cluster.
+/// Checks the submission mode, the job's id and its cluster.
 fn identity(spec: &RayJobSpec, wrong: &mut impl FnMut(&str, &str)) {
     match spec.submission_mode() {
         RayJobSubmissionMode::K8sJobMode | RayJobSubmissionMode::HTTPMode => {}
@@ -55,12 +55,12 @@ fn identity(spec: &RayJobSpec, wrong: &mut impl FnMut(&str, &str)) {
             &format!("{mode} is not supported; use K8sJobMode or HTTPMode"),
         ),
     }
-    // It is a part of paths of Ray's API.
+    // The id is a part of paths of Ray's API.
     let is_plain = |c: char| c.is_ascii_alphanumeric() || ".-_".contains(c);
     if !spec.job_id.chars().all(is_plain) || [".", ".."].contains(&spec.job_id.as_str()) {
         wrong(
             "jobId",
-            "must consist of letters, digits, '-', '_' and '.', and not of '.' alone",
+            "must consist of letters, digits, '-', '_' and '.', and must not be '.' or '..'",
         );
     }
     if !spec.cluster_selector.is_empty() {
@@ -145,11 +145,11 @@ fn retries(spec: &RayJobSpec, wrong: &mut impl FnMut(&str, &str)) {
         && spec.max_retries.is_some()
         && spec.max_retries != spec.backoff_limit
     {
-        wrong("maxRetries", "must be as backoffLimit says, where both are set");
+        wrong("maxRetries", "must equal backoffLimit if both are set");
     }
 }
 
-/// What is run, and with what.
+/// Checks the entrypoint, its environment and its resources.
 fn entrypoint(spec: &RayJobSpec, wrong: &mut impl FnMut(&str, &str)) {
     if let Err(error) = submitter::stated_environment(spec) {
         wrong(
@@ -164,14 +164,14 @@ fn entrypoint(spec: &RayJobSpec, wrong: &mut impl FnMut(&str, &str)) {
     if !resources.is_empty() {
         match text::json(resources) {
             Err(error) => wrong("entrypointResources", &format!("must be JSON: {error}")),
-            // Ray takes no other, however often it is asked.
+            // Ray would refuse anything else at each attempt.
             Ok(stated) if !stated.is_object() => wrong("entrypointResources", "must be a JSON object"),
             Ok(_) => {}
         }
     }
-    // A submitter with a command of its own may state it there.
+    // A submitter with its own command may have the entrypoint there.
     let is_said_elsewhere =
-        spec.submission_mode() == RayJobSubmissionMode::K8sJobMode && submitter::is_stated(spec);
+        spec.submission_mode() == RayJobSubmissionMode::K8sJobMode && submitter::has_own_command(spec);
     if spec.entrypoint.trim().is_empty() && !is_said_elsewhere {
         wrong("entrypoint", "must be set");
     }

@@ -1,9 +1,8 @@
-//! What contradicts itself in fields that are ignored. KubeRay refuses it, and so is it refused
-//! here, as far as this looks: only KubeRay judges network policies and TLS.
+//! Contradictions within ignored fields. KubeRay refuses them, so they are refused here too, except
+//! in network policies and TLS.
 //!
-//! KubeRay's messages are kept as far as they say what is wrong. If they advise a field that is
-//! ignored here, they end before that. What asks for protection is refused beside them
-//! ([`super::protection`]).
+//! The messages are KubeRay's. A message that advises a field that is ignored here is cut before
+//! the advice. Fields that ask for protection are refused separately ([`super::protection`]).
 
 use std::collections::BTreeMap;
 
@@ -16,22 +15,22 @@ use crate::common::violation::Violation;
 /// Annotations of an object.
 pub(super) type Annotations<'a> = Option<&'a BTreeMap<String, String>>;
 
-/// Variable of the head with the password of Redis.
+/// Environment variable of the head with the password of Redis.
 const REDIS_PASSWORD: &str = "REDIS_PASSWORD";
-/// Variable by which KubeRay hands the command of the autoscaler on.
+/// Environment variable with KubeRay's command of the autoscaler.
 const AUTOSCALER_COMMAND: &str = "KUBERAY_GEN_AUTOSCALER_START_CMD";
-/// Versions of Ray that have tokens, and those of Kubernetes.
+/// First versions of Ray with tokens, and with tokens of Kubernetes.
 const TOKENS: (u64, u64, u64) = (2, 52, 0);
 const KUBERNETES_TOKENS: (u64, u64, u64) = (2, 55, 0);
 
-/// A variable of the head's container.
+/// An environment variable of the head's container.
 pub(super) fn head_variable<'a>(head: &'a HeadGroupSpec, name: &str) -> Option<&'a EnvVar> {
     let pod = head.template.spec.as_ref();
     let env = pod.and_then(|pod| pod.containers.first()?.env.as_ref());
     env?.iter().find(|variable| variable.name == name)
 }
 
-/// The path of the annotation that asks for what is not supported, where it is stated.
+/// The path of the annotation that asks for an unsupported feature, if it is set.
 pub(crate) fn unsupported_annotation(annotations: Annotations<'_>) -> Option<String> {
     let value = annotations?.get(keys::FAULT_TOLERANCE)?;
     let path = format!("metadata.annotations[{}]", keys::FAULT_TOLERANCE);
@@ -45,7 +44,7 @@ pub(super) enum CreatedBy {
     RayJob,
 }
 
-/// What is wrong with the spec of a cluster, at `path`.
+/// Adds the contradictions in the cluster spec at `path`.
 pub(super) fn validate(
     path: &str,
     spec: &RayClusterSpec,
@@ -97,8 +96,8 @@ pub(super) fn validate(
     }
 }
 
-/// What is wrong with what a group of workers tells Ray's autoscaler, which there is not.
-/// `has_version_2`: the cluster asks for its second version.
+/// Adds the contradictions in a worker group's settings for Ray's autoscaler, which is not
+/// supported. `has_version_2` is set if the cluster asks for autoscaler v2.
 pub(super) fn group(group: &WorkerGroupSpec, has_version_2: bool, wrong: &mut Vec<(&str, String)>) {
     let name = &group.group_name;
     let number = |field: &str| group.other.0.get(field).and_then(Value::as_i64);
@@ -231,8 +230,7 @@ fn authentication(options: &Value, version: Option<&str>, created_by: CreatedBy)
     wrong
 }
 
-/// The three numbers of a version, of which the last may be missing; what follows them says
-/// nothing.
+/// The three numbers of a version. The last one may be missing, and a suffix is ignored.
 fn parse(version: &str) -> Option<(u64, u64, u64)> {
     let version = version.trim_start();
     let version = version.strip_prefix('v').unwrap_or(version);
@@ -245,8 +243,8 @@ fn parse(version: &str) -> Option<(u64, u64, u64)> {
     Some((major, minor, patch.ok()?))
 }
 
-/// What is wrong with the rules by which KubeRay deletes what a job that has ended leaves.
-/// `shuts_down`: the job's `shutdownAfterJobFinishes`.
+/// The contradictions in KubeRay's rules for deletion after a job's end. `shuts_down` is the job's
+/// `shutdownAfterJobFinishes`.
 pub(super) fn deletion(strategy: &Value, shuts_down: bool) -> Vec<String> {
     let rules = strategy["deletionRules"]
         .as_array()
@@ -296,12 +294,12 @@ fn legacy(success: &Value, failure: &Value, shuts_down: bool) -> Vec<String> {
     wrong
 }
 
-/// What is deleted first, before what.
+/// The order of deletion policies.
 const ORDER: [&str; 3] = ["DeleteWorkers", "DeleteCluster", "DeleteSelf"];
 
 fn rules_of(rules: &[Value]) -> Vec<String> {
     let mut wrong = Vec::new();
-    // By the kind of status and its value: seconds by policy.
+    // Seconds by policy, for each kind and value of a status.
     let mut known: BTreeMap<(&str, &str), BTreeMap<&str, i64>> = BTreeMap::new();
     for (index, rule) in rules.iter().enumerate() {
         let condition = &rule["condition"];

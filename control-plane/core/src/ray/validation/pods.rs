@@ -1,6 +1,6 @@
-//! Quantities in pod templates. The definitions of Ray's resources do not look into these, and a
-//! quantity is a text here: what is none would be stored, and clients with types, such as Kueue,
-//! would read not even the list that has one such object in it.
+//! Quantities in pod templates. The definitions of Ray's resources do not check pod templates, so
+//! an invalid quantity would be stored. Typed clients such as Kueue could then not even read a list
+//! with such an object.
 
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use lockstep_api::ray::RayClusterSpec;
@@ -9,11 +9,11 @@ use serde_json::Value;
 use crate::common::violation::Violation;
 use crate::ray::text;
 
-/// Fields that are maps of quantities, wherever they stand in a pod template.
+/// Fields that are maps of quantities, anywhere in a pod template.
 const MAPS: [&str; 3] = ["limits", "requests", "overhead"];
 /// Fields that are a quantity.
 const SINGLE: [&str; 2] = ["sizeLimit", "divisor"];
-/// Fields in which names are the user's own, and so say nothing.
+/// Fields with names of the user's choice, which are not checked.
 const FREE: [&str; 6] = [
     "labels",
     "annotations",
@@ -22,12 +22,12 @@ const FREE: [&str; 6] = [
     "volumeAttributes",
     "options",
 ];
-/// What may stand behind a number.
+/// The suffixes of a number.
 const SUFFIXES: [&str; 16] = [
     "", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei",
 ];
 
-/// What is wrong with the quantities of a cluster whose spec is at `path`.
+/// Adds the invalid quantities of the cluster spec at `path`.
 pub(super) fn validate(path: &str, spec: &RayClusterSpec, violations: &mut Vec<Violation>) {
     let head = &spec.head_group_spec.template;
     template(&format!("{path}.headGroupSpec.template"), head, violations);
@@ -37,7 +37,7 @@ pub(super) fn validate(path: &str, spec: &RayClusterSpec, violations: &mut Vec<V
     }
 }
 
-/// What is wrong with the quantities of a pod template.
+/// Adds the invalid quantities of a pod template.
 pub(super) fn template(path: &str, template: &PodTemplateSpec, violations: &mut Vec<Violation>) {
     if let Ok(Value::Object(fields)) = serde_json::to_value(&template.spec) {
         for (name, value) in &fields {
@@ -79,7 +79,7 @@ fn quantity(path: &str, value: &Value, violations: &mut Vec<Violation>) {
     }
 }
 
-/// True if Kubernetes reads a text as a quantity (`resource.ParseQuantity`).
+/// True if Kubernetes parses a text as a quantity (`resource.ParseQuantity`).
 fn is_quantity(text: &str) -> bool {
     let text = text.strip_prefix(['+', '-']).unwrap_or(text);
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.');

@@ -1,29 +1,29 @@
-//! Fields that are not read, such as misspelled ones. The definitions of Ray's resources keep them,
-//! and so the API server says nothing of them.
+//! Unknown fields, such as misspelled ones. The definitions of Ray's resources preserve them, so
+//! the API server does not warn.
 //!
-//! The author of a resource chooses the names of its fields, and so how long and how many they are:
-//! no more than [`MOST`] are named, no path is longer than [`LONGEST`] by more than one cut name,
-//! and what lies deeper is not looked at.
+//! A user chooses the names, the lengths and the number of these fields. So at most [`MOST`] are
+//! reported, a path exceeds [`LONGEST`] by at most one shortened name, and deeper fields are not
+//! visited.
 
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use serde_json::Value;
 
 use super::super::text;
 
-/// The most that are named.
+/// The most fields that are reported.
 const MOST: usize = 20;
-/// Bytes of a path below which nothing is looked at any more.
+/// Length of a path, in bytes, below which no more fields are visited.
 const LONGEST: usize = 1024;
-/// Fields that are a pod template.
+/// Fields that hold a pod template.
 const TEMPLATES: [&str; 2] = ["template", "submitterPodTemplate"];
 
-/// What is said of fields that are ignored.
+/// Warnings about fields that are ignored.
 pub(super) fn ignored(paths: Vec<String>) -> impl Iterator<Item = String> {
     let paths = paths.into_iter().take(MOST);
     paths.map(|path| format!("{path}: not supported, and ignored"))
 }
 
-/// What is said of unknown fields of the pod templates in a spec at `path`, as it was stated.
+/// Warnings about unknown fields of the pod templates in the spec at `path`, as submitted.
 pub(super) fn of_templates(path: &str, spec: &Value) -> Vec<String> {
     let mut found = Found {
         path: path.to_owned(),
@@ -38,13 +38,13 @@ pub(super) fn of_templates(path: &str, spec: &Value) -> Vec<String> {
 }
 
 struct Found {
-    /// Where the walk is.
+    /// The current path.
     path: String,
     unknown: Vec<String>,
 }
 
 impl Found {
-    /// Goes on below a part of the path, where there is room.
+    /// Visits what is below a part of the path, within the limits.
     fn below(&mut self, part: &str, walk: impl FnOnce(&mut Self)) {
         if self.unknown.len() >= MOST || self.path.len() > LONGEST {
             return;
@@ -83,7 +83,7 @@ impl Found {
         }
     }
 
-    /// The fields that are stated and not known.
+    /// Collects the fields that are set but not known.
     fn missing(&mut self, stated: &Value, known: &Value) {
         match (stated, known) {
             (Value::Object(stated), Value::Object(known)) => {

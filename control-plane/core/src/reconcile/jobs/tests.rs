@@ -54,7 +54,7 @@ fn jobs_and_pods_carry_their_identity_as_labels_and_annotations() {
 }
 
 #[test]
-fn what_the_template_says_is_kept_and_what_it_leaves_out_is_defaulted() {
+fn fields_of_the_template_are_kept_and_missing_ones_are_defaulted() {
     let js = jobset([
         replicated_job("bare", 1),
         replicated_job("full", 1)
@@ -255,7 +255,7 @@ fn in_place_jobs_are_defaulted_and_their_pods_marked_for_the_daemons() {
 }
 
 #[test]
-fn templates_bring_the_agent_along_where_nodes_cannot_put_it_there() {
+fn templates_include_the_agent_if_nodes_cannot_add_it() {
     let js = jobset([replicated_job("a", 1).pod_spec(|pod| {
         pod.containers[0].command = Some(vec!["run".to_owned()]);
     })])

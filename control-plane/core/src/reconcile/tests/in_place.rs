@@ -91,7 +91,7 @@ fn a_recreation_that_was_asked_for_is_not_counted() {
 }
 
 #[test]
-fn who_is_supervised_is_decided_anew_with_new_jobs_alone() {
+fn supervision_is_decided_again_only_with_new_jobs() {
     let mut cluster = Cluster::new(group());
     cluster.settle();
     let state = |cluster: &Cluster| {
@@ -130,7 +130,7 @@ fn who_is_supervised_is_decided_anew_with_new_jobs_alone() {
 }
 
 #[test]
-fn restart_job_makes_a_whole_group_anew_and_counts_once() {
+fn restart_job_recreates_a_whole_group_and_counts_once() {
     for (action, counts) in [
         (Action::RestartJob, 1),
         (Action::RestartJobAndIgnoreMaxRestarts, 0),
@@ -201,7 +201,7 @@ fn a_group_that_gave_up_fails_with_its_last_cause() {
 }
 
 #[test]
-fn why_a_group_is_not_supervised_is_said_once() {
+fn why_a_group_is_not_supervised_is_reported_once() {
     let mut cluster = Cluster::new(group().annotated(annotations::SUPERVISE, "none"));
     cluster.settle();
     report_all(&mut cluster, Fate::Ready);
@@ -238,7 +238,7 @@ fn pods_that_were_changed_since_their_template_was_judged_are_named() {
     assert_eq!(decided(&js, None), (Some(InPlaceKind::Supervised), vec![]));
     let (kind, said) = decided(&js, changed());
     assert_eq!(kind, Some(InPlaceKind::Supervised));
-    let why = "a failure recreates the Jobs: pods of Job js-a-0 set shareProcessNamespace, which their template does not, so a policy or a webhook of the cluster has changed them. To have workers restarted by container instead, create the JobSet with the annotation lockstep.dev/supervise: none";
+    let why = "a failure recreates the Jobs: pods of Job js-a-0 set shareProcessNamespace, which their template does not: a policy or a webhook of the cluster has changed them. To restart workers by container instead, create the JobSet with the annotation lockstep.dev/supervise: none";
     assert_eq!(said, [why]);
     // There is no message if the template says so itself.
     let plain = js.annotated(annotations::SUPERVISE, "none");
@@ -252,13 +252,13 @@ fn pods_that_were_changed_since_their_template_was_judged_are_named() {
     let (kind, said) = decided(&never, changed());
     assert_eq!(kind, Some(InPlaceKind::Supervised));
     assert!(
-        said[0].ends_with("none, restartPolicy: OnFailure and no rules of a container"),
+        said[0].ends_with("none, restartPolicy: OnFailure and no container restart rules"),
         "{said:?}"
     );
 }
 
 #[test]
-fn kubelets_restarts_are_bounded_where_no_daemon_has_ever_been() {
+fn the_kubelets_restarts_are_bounded_if_there_has_never_been_a_daemon() {
     let js = group();
     let status = |restarts: i32, attended: bool, in_place: InPlaceRestartStatus| {
         let mut js = js.clone();
@@ -285,7 +285,7 @@ fn kubelets_restarts_are_bounded_where_no_daemon_has_ever_been() {
 }
 
 #[test]
-fn restart_job_makes_a_whole_group_anew_while_no_coordinator_is_there() {
+fn restart_job_recreates_a_whole_group_while_there_is_no_coordinator() {
     let mut js = group().rule(rule("one", Action::RestartJob));
     js.status.get_or_insert_default().in_place_restart = Some(InPlaceRestartStatus {
         kind: Some(InPlaceKind::Supervised),

@@ -24,7 +24,7 @@ fn an_invalid_jobset_fails_with_the_field_and_makes_nothing() {
 }
 
 #[test]
-fn what_harms_no_job_is_told_of_and_the_jobset_runs() {
+fn harmless_faults_are_reported_and_the_jobset_runs() {
     let mut js = jobset([replicated_job("a", 1)]);
     js.spec.success_policy = Some(SuccessPolicy {
         target_replicated_jobs: vec!["a".to_owned(), "nobody".to_owned()],
@@ -99,7 +99,7 @@ fn what_could_never_come_to_an_end_fails_at_once() {
 }
 
 #[test]
-fn a_jobset_that_has_run_is_not_judged_anew_while_it_has_no_jobs() {
+fn a_jobset_that_has_run_is_not_validated_again_while_it_has_no_jobs() {
     let mut js = jobset([
         replicated_job("a", 1),
         replicated_job("b", 1).depends_on("b", "Ready"),
@@ -119,7 +119,7 @@ fn a_jobset_that_runs_already_is_not_failed_by_stricter_rules() {
 }
 
 #[test]
-fn a_wrong_annotation_does_not_fail_a_jobset_whose_jobs_are_made_anew() {
+fn an_invalid_annotation_does_not_fail_a_jobset_whose_jobs_are_recreated() {
     let mut js = jobset([replicated_job("a", 1)])
         .restarting(RestartStrategy::InPlaceRestart, 1)
         .annotated(annotations::RESTART_GRACE, "5");

@@ -103,7 +103,7 @@ fn running(js: &JobSet, fates: [Fate; 2]) -> Observed {
 }
 
 #[test]
-fn jobs_of_a_jobset_that_is_too_large_are_left_as_they_are_and_an_event_says_why() {
+fn jobs_of_a_jobset_that_is_too_large_stay_as_they_are_and_an_event_says_why() {
     for (js, fates) in [
         (bomb(), [Fate::Ready, Fate::Ready]),
         (

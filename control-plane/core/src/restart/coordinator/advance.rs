@@ -1,4 +1,4 @@
-//! Moves from one state to the next: which workers the barrier waits for, and its release.
+//! The transitions between states: which workers the barrier waits for, and their release.
 
 use lockstep_mutants::mutant;
 
@@ -13,7 +13,7 @@ fn is_over(deadline: UnixNanos, now: UnixNanos) -> bool {
     now >= deadline
 }
 
-/// True if no pod from before the Jobs were recreated lives.
+/// True if no pod from before the recreation of the Jobs is alive.
 pub(super) fn old_pods_are_gone(observed: &Observed) -> bool {
     mutant!(ReleaseBesideOldPods => true);
     observed.old_pods == 0
@@ -53,8 +53,8 @@ impl Coordinator {
                 }
                 self.climb.ended_too(view, self.generation);
                 if view.ran_since(self.generation) {
-                    // A former leader has released this generation, which this one had not seen: it
-                    // can no longer be a barrier.
+                    // A former leader has released this generation, unknown to this one. It can no
+                    // longer be a barrier.
                     self.raise();
                 }
                 if let Some(reason) = view.cannot_be_in_place() {
@@ -72,18 +72,18 @@ impl Coordinator {
             }
             State::Parked { deadline } => {
                 if !self.all_parked(observed, view) {
-                    // The workers were in time. A later wait does not count.
+                    // The workers were in time. Later waiting does not count.
                     let deadline = deadline.max(step.deadline());
                     self.state = State::Stopping { deadline };
                 } else if self.is_durable(observed) && observed.old_pods == 0 && self.backoff.is_over(now) {
-                    // Time without the API server does not count: the release has the full
+                    // Time without the API server does not count: the release gets the full
                     // time-out.
                     self.release(step);
                 }
             }
             State::Recreating => {
                 // The write names the new generation before any Job is deleted. New workers wait
-                // while an old one lives.
+                // while an old one is alive.
                 if self.is_durable(observed) && old_pods_are_gone(observed) && self.backoff.is_over(now) {
                     self.backoff.released(now);
                     self.state = State::InSync;
@@ -120,10 +120,10 @@ impl Coordinator {
         })
     }
 
-    /// True if every worker waits at the generation, in a pod that it may stay in. The Jobs of a
-    /// started stage that are gone come again, with workers to wait for. A pod that runs and that
-    /// no daemon reports may hold a worker that a former leader has released, unless a container
-    /// without an agent was seen to end in it.
+    /// True if every worker waits at the generation, in a pod that it may stay in. Missing Jobs of
+    /// a started stage will be recreated, and their workers count. A running pod that no daemon
+    /// reports may hold a worker that a former leader has released, unless a container without an
+    /// agent was seen to end in it.
     pub(super) fn all_parked(&self, observed: &Observed, view: &View<'_>) -> bool {
         mutant!(ReleaseBeforeAllParked => {
             let mut barrier = self.barrier(view);
@@ -151,8 +151,8 @@ impl Coordinator {
                 .all(|(_, slot)| slot.parked_at(self.generation) && !self.escalation.condemns(slot))
     }
 
-    /// True if a worker of a suspended JobSet still runs on its way out, while its gang has yet to
-    /// be bound again. That worker is not expected, but none may start beside it.
+    /// True if a worker from before a suspension still runs while its gang waits to be bound again.
+    /// That worker is not expected, but no other may start beside it.
     pub(super) fn runs_before_its_gang(&self, observed: &Observed) -> bool {
         !observed.waiting_jobs.is_empty()
             && observed.reports.values().any(|report| {
@@ -162,7 +162,7 @@ impl Coordinator {
             })
     }
 
-    /// True if each started stage has Jobs, or has finished.
+    /// True if every started stage has Jobs or has finished.
     pub(super) fn stages_are_there(&self, observed: &Observed, view: &View<'_>) -> bool {
         mutant!(ForgetDeletedJobs => true);
         self.started.iter().all(|stage| {

@@ -1,4 +1,4 @@
-//! What a failure leads to: a counted restart, one that recreates more, or the end.
+//! The consequence of a failure: a counted restart, one that recreates more, or the end.
 
 use lockstep_mutants::mutant;
 
@@ -8,7 +8,7 @@ use super::Coordinator;
 use super::climb::{Climb, Recreated};
 use super::step::Step;
 
-/// What a failure leads to.
+/// The consequence of a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answer {
     /// A counted restart.
@@ -17,7 +17,7 @@ pub(super) enum Answer {
     Pod,
     /// All Jobs are recreated, for this reason. It is not counted.
     Jobs(Reason),
-    /// The end: no restart is left.
+    /// The group fails: no restart is left.
     Fail,
 }
 
@@ -26,12 +26,12 @@ impl Coordinator {
         self.counter < observed.policy.max_restarts || mutant!(IgnoreMaxRestarts)
     }
 
-    /// What the failure of a worker leads to if it restarts the group.
+    /// The consequence of a failure that restarts the group.
     pub(super) fn answer(&self, cause: &Cause, step: &Step<'_>) -> Answer {
         let Step {
             observed, view, now, ..
         } = *step;
-        // Without agents the kubelet's own back-off grows, and soon exceeds `inplace-timeout`.
+        // Without agents the kubelet's own back-off soon exceeds `inplace-timeout`.
         let has_agents = view.level() == RestartLevel::Process;
         let climb = &self.climb;
         if has_agents && !mutant!(NeverClimb) {
@@ -50,8 +50,8 @@ impl Coordinator {
         Answer::Fail
     }
 
-    /// What the failure of a worker leads to if only that worker restarts. Other workers are not
-    /// touched, unless its pod must stay: then all Jobs are the last resort.
+    /// The consequence of a failure that restarts only its worker. Other workers are not touched,
+    /// unless its pod must stay. Then recreating all Jobs is the last resort.
     pub(super) fn answer_worker_failure(&self, cause: &Cause, step: &Step<'_>) -> Answer {
         let Step {
             observed, view, now, ..

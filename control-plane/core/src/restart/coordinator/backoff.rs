@@ -6,13 +6,13 @@ use super::super::{Cause, Exit, Identity, UnixNanos};
 const QUICK: i64 = 5_000_000_000;
 /// The first wait, milliseconds.
 const FIRST_MS: u64 = 1_000;
-/// Consecutive quick failures of one worker that cost nothing.
+/// Consecutive quick failures of one worker that cause no delay.
 const FREE: u32 = 1;
-/// Consecutive quick failures of any workers that end by themselves, and cost nothing. After more,
-/// all of them lack something. A worker that is killed does not count.
+/// Consecutive quick failures of any workers that end by themselves and cause no delay. More point
+/// to a common cause. A worker that is killed does not count.
 const FREE_OF_ALL: u32 = 5;
 
-/// Counts quick failures, and says how long to wait.
+/// Counts quick failures, and computes how long to wait.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Backoff {
     released_at: Option<UnixNanos>,
@@ -39,8 +39,8 @@ impl Backoff {
         self.until = None;
     }
 
-    /// Notes a failure that begins a restart. The release waits from the second consecutive quick
-    /// failure of one worker, and from the sixth of any workers that end by themselves.
+    /// Notes a failure that begins a restart. The release is delayed from the second consecutive
+    /// quick failure of one worker on, and from the sixth of any workers that end by themselves.
     pub(super) fn failed(&mut self, cause: &Cause, longest_ms: u64, now: UnixNanos) {
         let worker = cause.identity.as_ref();
         let quick = self

@@ -9,7 +9,7 @@ use super::step::Step;
 use super::{Coordinator, State};
 
 impl Coordinator {
-    /// Acts on failures, the earliest first. True if that concerns the whole group.
+    /// Acts on failures, the earliest first. Returns true if that affects the whole group.
     pub(super) fn answer_failures(&mut self, failures: Vec<Cause>, step: &mut Step<'_>) -> bool {
         let is_of_one_worker = |cause: &Cause| {
             step.slot_of(cause)
@@ -113,8 +113,8 @@ impl Coordinator {
         });
     }
 
-    /// Acts on a request for a restart, once. It counts for nothing. If workers restart or the Jobs
-    /// are recreated anyway, or none has started yet, nothing is left to do.
+    /// Acts on a request for a restart, once. The restart does not count. Nothing is left to do if
+    /// workers restart anyway, if the Jobs are being recreated, or if no worker has started yet.
     pub(super) fn handle_request(&mut self, step: &mut Step<'_>) {
         let Some(token) = &step.observed.manual_request else {
             return;
@@ -154,7 +154,7 @@ impl Coordinator {
         });
     }
 
-    /// Falls back to recreating the Jobs. It does not count: the restart that led to it did.
+    /// Falls back to recreating the Jobs. It does not count: the restart before it did.
     pub(super) fn recreate(&mut self, cause: Cause, step: &mut Step<'_>) {
         self.raise();
         self.forget_workers();

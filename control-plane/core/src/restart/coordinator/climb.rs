@@ -1,5 +1,5 @@
-//! Workers that fail soon after a restart in place because of what outlives one: kernel state that
-//! goes with the pod, such as a port in `TIME_WAIT`.
+//! Workers that fail soon after a restart in place because something outlives it: kernel state that
+//! belongs to the pod, such as a port in `TIME_WAIT`.
 //!
 //! ```text
 //!              the same worker again, soon          again, soon          again
@@ -9,11 +9,11 @@
 //!
 //! Promises: a worker climbs only if it fails by itself, within [`SOON_MS`] of the restart for its
 //! own failure, or for the failure of another worker while it had ended by itself too; at most two
-//! restarts between two counted ones are not counted; what a restart in place leaves behind does
-//! not use up `maxRestarts` before all Jobs were recreated once.
+//! restarts between two counted ones are not counted; leftovers of a restart in place do not use up
+//! `maxRestarts` before all Jobs were recreated once.
 //!
-//! Only the leader that has begun a restart knows what it was for. The next leader counts failures
-//! as usual. From the status it knows the level of the latest restart.
+//! Only the leader that has begun a restart knows its cause. The next leader counts failures as
+//! usual. From the status it knows the level of the latest restart.
 
 use std::collections::BTreeSet;
 
@@ -21,8 +21,8 @@ use super::super::view::View;
 use super::super::{Cause, Durable, Exit, Generation, Identity, Phase, Reason, RestartLevel, UnixNanos};
 use super::backoff::was_not_ended;
 
-/// A failure within this time of the release comes soon, milliseconds: the kernel keeps a port in
-/// `TIME_WAIT` this long.
+/// A failure within this time of the release counts as soon, milliseconds: the kernel keeps a port
+/// in `TIME_WAIT` this long.
 const SOON_MS: u64 = 60_000;
 
 /// What a restart has recreated.
@@ -43,19 +43,18 @@ pub(super) struct Climb {
     recreated: Recreated,
     /// The worker whose failure it answers, if that worker may climb from there.
     worker: Option<Identity>,
-    /// True if that worker had ended by itself. A worker that ends because a peer was killed has
-    /// another reason.
+    /// True if that worker had ended by itself, and not because a peer was killed.
     by_itself: bool,
-    /// Other workers that had ended by themselves before all had stopped: the reason may be the
-    /// same.
+    /// Other workers that had ended by themselves before all had stopped: perhaps for the same
+    /// reason.
     others: BTreeSet<Identity>,
-    /// Since when all workers run again. `None` if they do not yet.
+    /// Since when all workers run again; `None` until then.
     since: Option<UnixNanos>,
 }
 
 impl Climb {
-    /// Recovers what a new leader knows. It does not know when the latest restart ended: failures
-    /// within a minute come soon.
+    /// Recovers what a new leader knows. It does not know when the latest restart ended, so
+    /// failures within a minute count as soon.
     pub(super) fn recover(durable: &Durable, now: UnixNanos) -> Self {
         let recreated = match durable.level {
             Some(RestartLevel::Process | RestartLevel::Container) => Recreated::InPlace,
@@ -69,7 +68,7 @@ impl Climb {
         }
     }
 
-    /// A restart in place that no worker climbs from: it answers no failure, or an unknown one.
+    /// A restart in place from which no worker climbs: its failure is unknown, or there was none.
     pub(super) fn in_place() -> Self {
         Self {
             recreated: Recreated::InPlace,
@@ -77,7 +76,7 @@ impl Climb {
         }
     }
 
-    /// A restart for this failure. A pod that is gone leaves nothing behind.
+    /// A restart for this failure. A deleted pod leaves nothing behind.
     pub(super) fn begun(cause: &Cause, recreated: Recreated) -> Self {
         let lost = cause.reason == Reason::PodLost;
         Self {
@@ -88,18 +87,18 @@ impl Climb {
         }
     }
 
-    /// All workers that it concerns run again, or were released.
+    /// All affected workers run again, or were released.
     pub(super) fn runs(&mut self, now: UnixNanos) {
         self.since = Some(now);
     }
 
-    /// The workers that it concerns do not all run.
+    /// Not all affected workers run.
     pub(super) fn is_under_way(&mut self) {
         self.since = None;
     }
 
-    /// True if the failure comes soon after the restart. A report may be late, and the node's clock
-    /// may be wrong, so it is believed for one more minute only.
+    /// True if the failure comes soon after the restart. A report may be late and the node's clock
+    /// wrong, so the report counts for one more minute only.
     fn is_soon(&self, cause: &Cause, now: UnixNanos) -> bool {
         self.since.is_none_or(|since| {
             let soon = since.plus_millis(SOON_MS);
@@ -112,8 +111,8 @@ impl Climb {
         self.worker.is_some() && self.worker == cause.identity
     }
 
-    /// Notes workers that had ended by themselves at an earlier generation, while all stop for the
-    /// failure of one.
+    /// Notes workers that had ended by themselves at an earlier generation, while all stop because
+    /// of one failure.
     pub(super) fn ended_too(&mut self, view: &View<'_>, generation: Generation) {
         if self.worker.is_none() || !self.by_itself {
             return;
@@ -147,11 +146,11 @@ impl Climb {
         }
     }
 
-    /// True if the failure comes soon after a restart that recreated less than `below`: what it
-    /// left may be the reason.
+    /// True if the failure comes soon after a restart that recreated less than `below`: leftovers
+    /// may be its reason.
     pub(super) fn may_outlive(&self, below: Recreated, cause: &Cause, now: UnixNanos) -> bool {
         let hangs = matches!(cause.reason, Reason::HeartbeatMissed | Reason::ReadyTimeout);
-        // A new pod of one worker takes nothing away from another.
+        // The new pod of one worker removes no leftovers of another.
         let of_another = self.recreated == Recreated::Pod && self.worker.is_some() && !self.is_of(cause);
         let recreated = if of_another {
             Recreated::InPlace
@@ -162,7 +161,7 @@ impl Climb {
     }
 }
 
-/// True if a worker has ended by itself. A shell that says that its child was killed has not, nor a
+/// True if a worker has ended by itself. That excludes a shell whose child was killed, and a
 /// container whose end no daemon saw.
 fn fails_by_itself(cause: &Cause) -> bool {
     cause.reason == Reason::WorkerExited && cause.exit.is_some_and(ends_by_itself)

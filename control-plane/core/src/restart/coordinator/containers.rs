@@ -3,7 +3,7 @@
 //!
 //! The node daemon knows the generation of a container: the one for which its predecessor was
 //! stopped or had ended by itself. The first container of a pod, and one whose predecessor ended at
-//! the current generation, have none until the coordinator says so.
+//! the current generation, have none until the coordinator assigns it.
 
 use lockstep_mutants::mutant;
 
@@ -19,7 +19,7 @@ impl Coordinator {
     }
 
     /// True if a worker runs as released. A container that is out of sight may be from before the
-    /// restart, or wait for its generation, unless this leader has seen it follow.
+    /// restart, or may wait for its generation, unless this leader has seen it follow.
     pub(super) fn has_followed(&self, identity: &Identity, slot: &Slot<'_>) -> bool {
         if !slot.running_at(self.wanted(identity)) {
             return false;
@@ -31,8 +31,8 @@ impl Coordinator {
             || is_released() && !self.newcomers.contains(identity)
     }
 
-    /// Only a container of the current generation can fail: those of older ones end because they
-    /// are stopped.
+    /// Only a container of the current generation can fail: older ones end because they are
+    /// stopped.
     pub(super) fn evidence_of_container(
         &self,
         identity: &Identity,
@@ -55,15 +55,14 @@ impl Coordinator {
         let pods = &slot.worker.pods;
         let lost = match released {
             Some(released) => !pods.iter().any(|pod| pod.uid == released.pod_uid),
-            // While a group is being released, that worker is waited for, and its pod may go before
-            // it comes.
+            // While a group is being released, it waits for this worker, whose pod may be replaced.
             None => started && pods.is_empty() && (!self.is_releasing() || mutant!(CountAwaited)),
         };
         if lost {
             return Some(Cause::unreported(Reason::PodLost, identity));
         }
         // The kubelet has started it again, and no daemon has seen why. While a group is being
-        // released, that is what it waits for.
+        // released, it waits for just that.
         let (current, report) = slot.current?;
         let again = match released {
             Some(released) => current != released,
@@ -96,10 +95,10 @@ impl Coordinator {
         ended.map(|report| report.since).max()
     }
 
-    /// For a new leader: the latest container of the worker, at the current generation. One that
-    /// has ended is still to be dealt with, unless `absorbed`: others are still being stopped. Nor
-    /// is it if it may have ended before the last of those did (`stopped_at`, by another node's
-    /// clock): the former leader has passed over it, and the kubelet starts it again.
+    /// For a new leader: the latest container of the worker, at the current generation. An ended
+    /// one still needs an answer, with two exceptions. It is `absorbed` because others are still
+    /// being stopped. Or it may have ended before the last of those did (`stopped_at`, by another
+    /// node's clock): then the former leader has ignored it, and the kubelet starts it again.
     pub(super) fn container_before<'a>(
         &self,
         slot: &Slot<'a>,
@@ -117,8 +116,8 @@ impl Coordinator {
         last.filter(|(_, report)| report.generation == self.generation)
     }
 
-    /// Sorts containers without a generation during a restart. Those that began since, or replace
-    /// others, belong to the new one; the others are stopped for it.
+    /// Sorts containers without a generation during a restart. Those that began after it, or
+    /// replace others, belong to the new generation. The others are stopped for it.
     pub(super) fn sort_unassigned(&self, view: &View<'_>, desired: &mut Desired) {
         if !matches!(self.state, State::Stopping { .. } | State::Parked { .. }) {
             return;

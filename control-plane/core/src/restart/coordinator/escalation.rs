@@ -12,11 +12,11 @@ use std::collections::{BTreeMap, VecDeque};
 use super::super::view::{Slot, Slots};
 use super::super::{Cause, Condemned, EscalateAfter, Identity, Reason, UnixNanos};
 
-/// Failures by worker, and the pods that are to go.
+/// Failures by worker, and the pods to delete.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Escalation {
     failures: BTreeMap<Identity, VecDeque<UnixNanos>>,
-    /// By UID of the pod: all of its workers go with it.
+    /// By UID of the pod, which takes all of its workers with it.
     condemned: BTreeMap<String, Condemned>,
 }
 
@@ -69,13 +69,13 @@ impl Escalation {
         });
     }
 
-    /// True if a pod of this worker is condemned: the worker is not released there.
+    /// True if a pod of this worker is condemned. The worker is not released there.
     pub(super) fn condemns(&self, slot: &Slot<'_>) -> bool {
         let pods = &slot.worker.pods;
         !self.condemned.is_empty() && pods.iter().any(|pod| self.condemned.contains_key(&pod.uid))
     }
 
-    /// The pods that are to be deleted.
+    /// The pods to delete.
     pub(super) fn condemned(&self) -> impl Iterator<Item = &Condemned> {
         self.condemned.values()
     }

@@ -1,12 +1,16 @@
 //! What counts as a failure: evidence about an incarnation that is released at the current
 //! generation.
+//!
+//! A worker also fails if its heartbeat stops (`lockstep.dev/heartbeat-timeout`), or its first one
+//! is late (`lockstep.dev/ready-timeout`). The agents judge that: they see the worker, so a delayed
+//! report cannot mislead them. `inplace-timeout` bounds the wait for a worker that was not started.
 
 use lockstep_mutants::mutant;
 
 use super::super::view::Slot;
 use super::super::{
-    Cause, Exit, Generation, Identity, Observed, Phase, Reason, Report, RestartLevel, Scope, TerminalAction,
-    UnixNanos,
+    Cause, Exit, Generation, Heartbeat, Identity, Observed, Phase, Reason, Report, RestartLevel, Scope,
+    TerminalAction, UnixNanos,
 };
 use super::Coordinator;
 use super::step::Step;
@@ -14,13 +18,13 @@ use super::step::Step;
 /// How far the Job controller's clock may be behind this one, milliseconds.
 pub(super) const CLOCKS_APART_MS: u64 = 2_000;
 /// How soon a Job that ends its pods reports it, milliseconds.
-const JOB_SAYS_WITHIN_MS: u64 = 30_000;
+const JOB_REPORTS_WITHIN_MS: u64 = 30_000;
 /// How long to wait for a Job past its deadline to report failure, milliseconds. After that this
 /// clock is taken to be wrong.
 const JOB_IS_OVERDUE_MS: u64 = 60_000;
 /// How long to wait for a Job with a deadline that this clock has not reached, milliseconds: the
 /// clock may be wrong.
-const JOB_MAY_SAY_WITHIN_MS: u64 = 2_000;
+const JOB_MAY_REPORT_WITHIN_MS: u64 = 2_000;
 
 impl Coordinator {
     /// The failures of released incarnations, the earliest first.
@@ -72,20 +76,35 @@ impl Coordinator {
         }
         found.sort_by_key(|cause| cause.at.unwrap_or(UnixNanos(i64::MAX)));
         // A Job is being failed: its controller ends the other pods too, and the JobSet's failure
-        // policy decides. That is not believed for ever if the Job does not report it.
+        // policy decides. If the Job does not report it, this wait ends.
         if view.is_failing() || self.held.values().any(|until| now < *until) {
             return Vec::new();
         }
         found
     }
 
-    /// How many milliseconds to wait, if the Job controller may be ending the pods of this worker's
-    /// Job: it does so before the Job reports it. The clocks may differ by anything, so this one
-    /// decides only about the wait.
+    /// The failure of a worker that runs at the current generation and is not alive.
+    pub(super) fn not_alive(&self, identity: &Identity, slot: &Slot<'_>) -> Option<Cause> {
+        let (incarnation, report) = slot
+            .current
+            .filter(|(_, report)| report.phase == Phase::Running)?;
+        let reason = match report.heartbeat {
+            Heartbeat::Missed => Reason::HeartbeatMissed,
+            Heartbeat::Overdue if !mutant!(NeverLate) => Reason::ReadyTimeout,
+            _ => return None,
+        };
+        let is_released =
+            report.generation == self.wanted(identity) && self.released_in.get(identity) == Some(incarnation);
+        is_released.then(|| Cause::reported(reason, identity, report, None))
+    }
+
+    /// How many milliseconds to wait if the Job controller may be ending the pods of this worker's
+    /// Job, which it does before the Job reports it. The clocks may differ by any amount, so this
+    /// clock decides only how long to wait.
     fn may_be_ended(cause: &Cause, step: &Step<'_>) -> Option<u64> {
         let Step { view, now, .. } = *step;
         let (identity, slot) = cause.identity.as_ref().zip(step.slot_of(cause))?;
-        // No other process ends a worker that fails by itself while its agent reports it.
+        // If the agent reports the failure, the worker has failed by itself.
         let from_outside = match cause.reason {
             Reason::ContainerLost | Reason::PodLost => true,
             Reason::WorkerExited => slot.worker.level == RestartLevel::Container,
@@ -95,18 +114,18 @@ impl Coordinator {
             return None;
         }
         let mut slots = view.slots.iter();
-        // An index that has failed for good lets no Job succeed.
+        // A Job with a failed index cannot succeed.
         let early =
             |(of, slot): (&Identity, &Slot<'_>)| of.job == identity.job && slot.done && !slot.worker.failed;
         if slot.worker.ends_early && slots.any(early) {
-            return Some(JOB_SAYS_WITHIN_MS);
+            return Some(JOB_REPORTS_WITHIN_MS);
         }
         slot.worker.ends_at.map(|at| {
             let is_over = now.plus_millis(CLOCKS_APART_MS) >= at && now < at.plus_millis(JOB_IS_OVERDUE_MS);
             if is_over {
-                JOB_SAYS_WITHIN_MS
+                JOB_REPORTS_WITHIN_MS
             } else {
-                JOB_MAY_SAY_WITHIN_MS
+                JOB_MAY_REPORT_WITHIN_MS
             }
         })
     }
@@ -167,9 +186,9 @@ impl Coordinator {
     }
 
     /// How this worker failed in a container that was made without its agent, while its group ran
-    /// at the current generation. Whatever followed that container, its peers were not told. A
-    /// worker that restarts by itself has no peers that wait for it, and the kubelet has started it
-    /// again. An optional worker may have failed before it joined.
+    /// at the current generation. Whatever followed that container, its peers did not learn of the
+    /// failure. A worker that restarts by itself has no waiting peers, and the kubelet has started
+    /// it again. An optional worker may have failed before it joined.
     fn failed_without_agent<'a>(&self, identity: &Identity, slot: &Slot<'a>) -> Option<(&'a Report, Exit)> {
         mutant!(IgnoreUnsupervisedFailure => None);
         if slot.worker.scope == Scope::Worker || slot.worker.optional {
@@ -180,8 +199,8 @@ impl Coordinator {
             .filter(|(report, _)| report.released_at == wanted)
     }
 
-    /// A new leader does not know which workers were released. A worker of a started stage that is
-    /// unstarted or gone was.
+    /// A new leader does not know which workers were released. If a worker of a started stage has
+    /// not started or is gone, it was.
     fn evidence_after_takeover(&self, identity: &Identity, slot: &Slot<'_>) -> Option<Cause> {
         let wanted = self.wanted(identity);
         let started = self.started.contains(&slot.worker.stage);
@@ -195,9 +214,9 @@ impl Coordinator {
             let (_, ended) = slot.ended.filter(|(_, ended)| ended.generation == wanted)?;
             let is_heard_of = ended.generation > Generation::default();
             if slot.worker.scope == Scope::Worker && self.worker_restarts.latest > wanted && !is_heard_of {
-                // Daemons also report 0 for containers whose agents they never heard. The worker
+                // Daemons also report 0 for containers whose agents never registered. The worker
                 // may have restarted since, in a container whose agent has not come back to its
-                // daemon yet. The current container tells: it is fresh if the worker has not
+                // daemon yet. The current container decides: it is fresh if the worker has not
                 // restarted.
                 return None;
             }

@@ -1,9 +1,9 @@
 //! Pods above the minimum of a gang. They may come late or never: a restart waits only for those
 //! that have joined, and joining needs no restart.
 //!
-//! An optional worker joins when it is released. That it runs is written, so that a later leader
-//! can tell a lost worker from one that never came. A lost one is a failure like any other, but the
-//! restart that follows does not wait for it: it may not find room again.
+//! An optional worker joins when it is released. The status records that it runs, so that a later
+//! leader can tell a lost worker from one that never came. Losing it is a failure like any other,
+//! but the restart does not wait for it: it may not find room again.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::super::{Identity, Observed};
 use super::{Coordinator, State};
 
 impl Coordinator {
-    /// True if an optional worker takes part.
+    /// True if an optional worker has joined.
     pub(super) fn has_joined(&self, identity: &Identity) -> bool {
         self.released_in.contains_key(identity)
             || self.joined.contains(&identity.place())
@@ -22,7 +22,7 @@ impl Coordinator {
     }
 
     /// Forgets optional workers that are no longer wanted. If they are wanted again, they join like
-    /// new ones. What belongs to a Job that is away for a while is lost with it.
+    /// new ones. The workers of a Job that is missing for a while are lost with it.
     pub(super) fn forget_unwanted_optional(&mut self, observed: &Observed) {
         let none = self.joined.is_empty() && !observed.workers.values().any(|worker| worker.optional);
         if none {

@@ -1,4 +1,4 @@
-//! Pods that are lost in a restart: when they may be replaced, and when waiting is not worth it.
+//! Pods that are lost in a restart: when they may be replaced, and when waiting is pointless.
 
 use super::super::blocked::{Blockage, Watchdog};
 use super::super::view::View;
@@ -8,15 +8,15 @@ use super::step::Step;
 use super::{Coordinator, State};
 
 impl Coordinator {
-    /// True if lost pods may be replaced: not if the workers are not to run, nor while the failure
-    /// policy of a Job decides.
+    /// True if lost pods may be replaced. They may not if the workers must not run, or while the
+    /// failure policy of a Job decides.
     pub(super) fn may_replace(&self, view: &View<'_>, now: UnixNanos) -> bool {
         let runs = !matches!(self.state, State::Recreating | State::Suspended | State::Failed);
         runs && !view.is_failing() && self.held.values().all(|until| *until <= now)
     }
 
-    /// True if the Job controller replaces lost pods, and would replace one that is waited for only
-    /// after the time-out.
+    /// True if the Job controller replaces lost pods, and would replace a needed one only after the
+    /// time-out.
     pub(super) fn replacement_is_late(&self, observed: &Observed, view: &View<'_>) -> bool {
         !observed.policy.replaces_pods
             && self.barrier(view).any(|(_, slot)| {
@@ -39,7 +39,7 @@ impl Coordinator {
         Recreated::Pod
     }
 
-    /// Says what the group waits for and nothing resolves. Returns when to look again.
+    /// Reports what blocks the group. Returns when to check again.
     pub(super) fn look_for_blockage(&mut self, step: &mut Step<'_>) -> Option<UnixNanos> {
         match self.state {
             State::Recovering { .. } => return None,
@@ -50,7 +50,7 @@ impl Coordinator {
             }
             _ => {}
         }
-        let before = self.watchdog.said.clone();
+        let before = self.watchdog.last.clone();
         let (blocked, look_again) = self
             .watchdog
             .look(step.observed, step.view, &self.unseen, step.now);
@@ -67,7 +67,7 @@ impl Coordinator {
     }
 
     /// True if a worker that is about to be released runs in another pod than before. A new leader
-    /// knows that only of the pod that the restart is about.
+    /// knows that only of the pod in the restart's cause.
     pub(super) fn is_in_another_pod(&self, identity: &Identity, incarnation: &Incarnation) -> bool {
         match self.released_in.get(identity) {
             Some(released) => released.pod_uid != incarnation.pod_uid,

@@ -1,7 +1,7 @@
-//! What a request for a restart would do now, tried on a copy.
+//! The effect that a request for a restart would have now, tried on a copy.
 //!
 //! Promises: it changes nothing and decides nothing. One copy of the coordinator takes a step with
-//! the request, and one without it. The difference is what the request does.
+//! the request, and one without it. The difference is the effect of the request.
 
 use std::collections::BTreeMap;
 
@@ -9,16 +9,16 @@ use super::super::view::{Slot, View};
 use super::super::{Generation, Identity, Observed, Phase, Reason, RestartLevel, UnixNanos};
 use super::{Coordinator, State};
 
-/// What a request for a restart would do.
+/// The effect of a request for a restart.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Preview {
-    /// What would be done.
+    /// The effect on the group.
     pub effect: Effect,
-    /// What would happen to each worker; empty if nothing would be done.
+    /// The effect on each worker; empty if nothing would be done.
     pub workers: BTreeMap<Identity, Fate>,
 }
 
-/// What would be done.
+/// The effect on the group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Effect {
     /// Nothing.
@@ -42,11 +42,11 @@ pub enum Effect {
 /// Why nothing would be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unmoved {
-    /// This request has been acted upon.
+    /// This request was handled before.
     Handled,
     /// A new leader decides nothing yet.
     Recovering,
-    /// The workers restart, or the Jobs are recreated, anyway.
+    /// The workers restart anyway, or the Jobs are being recreated.
     UnderWay,
     /// No worker runs yet.
     NoneRuns,
@@ -54,11 +54,11 @@ pub enum Unmoved {
     Suspended,
     /// maxRestarts is used up.
     Failed,
-    /// Too many worker restarts are under way: it waits for its turn.
+    /// Too many worker restarts are under way: the request waits for its turn.
     NoRoom,
 }
 
-/// What would happen to a worker.
+/// The effect on a worker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fate {
     /// It would stop and start again.
@@ -76,7 +76,7 @@ pub enum Fate {
 }
 
 impl Coordinator {
-    /// What the request `token` would do if it came now.
+    /// The effect of the request `token` if it came now.
     #[must_use]
     pub fn preview(&self, observed: &Observed, token: &str, now: UnixNanos) -> Preview {
         let nothing = |why| Preview {
@@ -95,12 +95,12 @@ impl Coordinator {
         };
         with.step(&asked, now);
         if with.generation == without.generation {
-            let heard = with.handled_request.as_deref() == Some(token);
+            let handled = with.handled_request.as_deref() == Some(token);
             return nothing(match without.state {
                 State::Failed => Unmoved::Failed,
                 State::Suspended => Unmoved::Suspended,
                 State::Recovering { .. } => Unmoved::Recovering,
-                _ if !heard => Unmoved::Recovering,
+                _ if !handled => Unmoved::Recovering,
                 State::InSync => Unmoved::NoneRuns,
                 State::Stopping { .. }
                 | State::Parked { .. }
@@ -158,8 +158,8 @@ fn recreated(slot: &Slot<'_>) -> Fate {
     }
 }
 
-/// True if a worker has started. One without an agent runs from the beginning. An unreported one
-/// may run.
+/// True if a worker has started. One without an agent runs from the beginning, and an unreported
+/// one may run.
 fn has_started(slot: &Slot<'_>) -> bool {
     match slot.current {
         Some((_, report)) => report.phase != Phase::Fresh || slot.worker.level != RestartLevel::Process,

@@ -25,8 +25,8 @@ impl Coordinator {
                 continue;
             }
             let container = slot.worker.level == RestartLevel::Container;
-            // A late worker joins only when the group waits for nothing, and not in a pod that is
-            // on its way out: a worker that was let go and is wanted again gets a new pod.
+            // A late worker joins only while the group waits for nothing, and not in a pod that is
+            // being deleted: a worker that is wanted again after a while gets a new pod.
             let leaves = slot.pod.is_some_and(|pod| pod.deleting);
             if slot.absent && (slot.done || slot.finished || leaves || self.state != State::InSync) {
                 continue;
@@ -35,7 +35,7 @@ impl Coordinator {
                 && matches!(report.phase, Phase::Exited(_))
                 && report.generation == self.wanted(identity)
             {
-                // It has run, was not wanted for a moment, and failed then: it restarts like any
+                // It has run, and failed while it was not wanted for a moment. It restarts like any
                 // other.
                 self.joined.insert(identity.place());
             }
@@ -51,8 +51,7 @@ impl Coordinator {
                 }
                 _ => false,
             };
-            // A container that is followed by another at the same generation has ended, which was
-            // dealt with.
+            // A container with a successor at the same generation has ended, and that was handled.
             let follows = container && report.phase == Phase::Running;
             if starts && (follows || !self.released_in.contains_key(identity)) {
                 if container && report.phase == Phase::Fresh && slot.ended.is_none() && self.is_releasing() {
@@ -73,7 +72,7 @@ impl Coordinator {
         }
     }
 
-    /// Notes that a container without an agent comes up in another pod than before.
+    /// Notes that a container without an agent has started in another pod than before.
     fn note_replaced(&mut self, slot: &Slot<'_>) {
         if !self.started.contains(&slot.worker.stage) {
             return;
@@ -84,12 +83,12 @@ impl Coordinator {
         }
     }
 
-    /// True if workers may start at the current generation: none may while a pod from before a
-    /// recreation lives.
+    /// True if workers may start at the current generation. None may while a pod from before a
+    /// recreation is alive.
     ///
     /// The epoch of the write does not matter here. A barrier opens under this leader's own epoch
     /// ([`Self::is_durable`]). Without a barrier each leader would let the same incarnations start
-    /// at the same number, once.
+    /// at the same generation, once.
     pub(super) fn may_release(&self, observed: &Observed) -> bool {
         matches!(self.state, State::InSync | State::Releasing { .. })
             && (observed.durable.generation >= self.generation || mutant!(SkipWriteAhead))
@@ -111,7 +110,7 @@ impl Coordinator {
         let mut takes_part = false;
         let mut stages: BTreeMap<&str, bool> = BTreeMap::new();
         for (identity, slot) in view.slots.iter() {
-            // A worker that has run before may be out of sight, but not at its first start.
+            // A worker that has run before may be out of sight. At its first start it must be seen.
             let seen =
                 self.started.contains(&slot.worker.stage) || slot.seen_running() || mutant!(StartedUnseen);
             let is_released = self.released_in.contains_key(identity);
@@ -134,7 +133,7 @@ impl Coordinator {
         if waits || stages.is_empty() || in_place && !takes_part {
             return;
         }
-        // A worker that is out of sight since its release may not have heard of it.
+        // A worker that has been out of sight since its release may not know of it.
         let all_seen = view.slots.iter().all(|(identity, slot)| {
             !slot.counts() || !self.unseen.contains(identity) && !self.newcomers.contains(identity)
         });

@@ -1,4 +1,4 @@
-//! What the parts of one step share.
+//! The context of one step.
 
 use super::super::view::{Slot, View};
 use super::super::{Announcement, Cause, Observed, Output, UnixNanos};
@@ -12,12 +12,12 @@ pub(super) struct Step<'a> {
 }
 
 impl<'a> Step<'a> {
-    /// When what begins now has to be done: after `inplace-timeout`.
+    /// The deadline of what begins now: after `inplace-timeout`.
     pub(super) fn deadline(&self) -> UnixNanos {
         self.now.plus_millis(self.observed.policy.timeout_ms)
     }
 
-    /// The worker that this is the cause of a restart for, if it is still expected.
+    /// The worker of this cause, if it is still expected.
     pub(super) fn slot_of(&self, cause: &Cause) -> Option<&'a Slot<'a>> {
         let identity = cause.identity.as_ref();
         identity.and_then(|identity| self.view.slots.get(identity))

@@ -1,5 +1,5 @@
 //! Follows what others know: the status that another process wrote, the generation that workers
-//! have heard of and, for a new leader, the state of the group.
+//! have learned and, for a new leader, the state of the group.
 
 use lockstep_mutants::mutant;
 
@@ -16,20 +16,20 @@ use super::{Coordinator, State};
 const MOST_COUNTED: u32 = u32::MAX >> 1;
 
 /// True if a restart in place was under way at this write. It ends with the workers that take part,
-/// whichever leader runs then.
+/// under any leader.
 pub(super) fn is_in_place(durable: &Durable) -> bool {
     durable.phase == DurablePhase::Stopping
         && durable.level.is_some_and(|level| level < RestartLevel::Recreate)
 }
 
 impl Coordinator {
-    /// Follows a write of another process: of the reconciler, which recreates Jobs by itself when
-    /// one has failed, or the last one of a former leader.
+    /// Follows a write of another process: of the reconciler, which recreates the Jobs when one has
+    /// failed, or the last write of a former leader.
     pub(super) fn adopt_durable(&mut self, observed: &Observed, now: UnixNanos) {
         let durable = &observed.durable;
         let recreates = durable.phase == DurablePhase::Recreating;
-        // The reconciler was faster, with the generation that this group was about to write, or
-        // that a new leader knows from workers.
+        // The reconciler was faster. It has used the generation that this leader was about to
+        // write, or knows from workers.
         let contested = durable.generation == self.generation
             && recreates
             && matches!(
@@ -79,8 +79,8 @@ impl Coordinator {
         }
     }
 
-    /// Follows a generation that workers know and its leader could not write. It counts; only its
-    /// write is made up for.
+    /// Follows a generation that workers know but its leader could not write. It is valid, and only
+    /// its write is repeated.
     pub(super) fn adopt_reports(&mut self, observed: &Observed, now: UnixNanos) {
         mutant!(IgnoreReportedGeneration => return);
         if matches!(self.state, State::Failed | State::Suspended) {
@@ -99,7 +99,7 @@ impl Coordinator {
             .map(|report| report.counter)
             .max()
             .unwrap_or_default();
-        // Each counted restart has a generation of its own.
+        // Each counted restart has its own generation.
         let ahead = u32::try_from(highest.0.saturating_sub(known.0)).unwrap_or(u32::MAX);
         let counted = self.counter.saturating_add(ahead).min(MOST_COUNTED);
         self.counter = self.counter.max(counter.min(counted));
@@ -120,14 +120,14 @@ impl Coordinator {
         let Step {
             observed, view, now, ..
         } = *step;
-        let heard = view
+        let all_heard = view
             .slots
             .values()
             .filter(|slot| slot.counts())
             .flat_map(|slot| &slot.worker.pods)
             .filter_map(|pod| pod.node.as_ref())
             .all(|node| observed.heard_nodes.contains(node));
-        // The watch of pods may lag behind the status that tells of their start.
+        // The watch of pods may lag behind the status that records their start.
         let known = view
             .slots
             .values()
@@ -138,13 +138,12 @@ impl Coordinator {
             .slots
             .values()
             .any(|slot| slot.counts() && slot.is_out_of_sight());
-        if !(heard && known && seen) && now < until && !mutant!(DecideBeforeReports) {
+        if !(all_heard && known && seen) && now < until && !mutant!(DecideBeforeReports) {
             return;
         }
         let deadline = step.deadline();
         let released = self.was_released(view);
-        // The worker is left over from before the JobSet was suspended, or a restart has not
-        // reached it yet.
+        // The worker is from before the JobSet was suspended, or a restart has not reached it yet.
         let behind = |slot: &Slot<'_>| {
             slot.current.is_some_and(|(_, report)| {
                 let runs = !matches!(report.phase, Phase::Fresh | Phase::Parked | Phase::Unlinked);
@@ -193,7 +192,7 @@ impl Coordinator {
     }
 
     /// True if workers show that the current generation was released. The kubelet starts containers
-    /// without a release, so those tell only in a group without agents.
+    /// without a release, so they show it only in a group without agents.
     fn was_released(&self, view: &View<'_>) -> bool {
         let has_agent = |slot: &Slot<'_>| slot.worker.level == RestartLevel::Process;
         let have_agents = view.slots.values().any(|slot| slot.counts() && has_agent(slot));
@@ -217,7 +216,7 @@ impl Coordinator {
         released && self.started.contains(&slot.worker.stage)
     }
 
-    /// What should be durable, if it differs from what is. A healthy group writes nothing; a
+    /// The status to write, if it differs from the durable one. A healthy group writes nothing. A
     /// restart writes when it begins and when it ends.
     pub(super) fn status(&self, durable: &Durable) -> Option<Durable> {
         let phase = match self.state {
@@ -238,7 +237,7 @@ impl Coordinator {
             // they do.
             return None;
         }
-        // Worker restarts do not wait for that.
+        // Worker restarts do not wait for that write.
         let (phase, started, joined) = if starting_up {
             (durable.phase, durable.started.clone(), durable.joined.clone())
         } else {

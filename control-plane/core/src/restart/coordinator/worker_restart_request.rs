@@ -1,8 +1,8 @@
 //! Requests to restart some workers (`lockstep.dev/restart-workers`).
 //!
-//! Promises: each worker that is named, runs and has a restart scope of its own restarts, and no
-//! other; a request is acted upon once, and that is durable before any worker is told. A restart of
-//! the group fulfils the request.
+//! Promises: exactly those named workers restart that run and have their own restart scope; a
+//! request is handled once, and that is durable before any worker gets its order. A restart of the
+//! group fulfils the request.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ impl Coordinator {
                 .collect();
             let fit = stopped.len() <= self.worker_restarts.room();
             if !fit && stopped.len() <= WORKER_RESTARTS_AT_ONCE {
-                // There is room for all of them, but not yet.
+                // All of them fit, but not yet.
                 return;
             }
             for (identity, cause) in stopped.into_iter().filter(|_| fit) {
@@ -58,7 +58,7 @@ impl Coordinator {
             && slot.running_at(self.wanted(identity))
     }
 
-    /// What this request to restart some workers would do if it came now.
+    /// The effect of this request to restart some workers if it came now.
     #[must_use]
     pub fn preview_worker_restarts(
         &self,

@@ -1,17 +1,17 @@
-//! Workers that are restarted one by one (`lockstep.dev/restart-scope: worker`): there is no
-//! barrier, and no other worker is touched.
+//! Worker restarts (`lockstep.dev/restart-scope: worker`): there is no barrier, and no other worker
+//! is touched.
 //!
 //! ```text
-//!            fails                  durable                   backoff over            runs at x
-//!  runs ──────────────> Pending(x) ─────────> Told(x) ──────────────────> Released(x) ──────────> runs
+//!            fails                  durable              back-off over           runs at x
+//!  runs ──────────────> Pending(x) ─────────> Ordered(x) ───────────────> Released(x) ─────> runs
 //!                           ^                   ^     released incarnation     │    │
 //!                           │                   └──────────── lost ────────────┘    │
 //!                           └─────────────────────── fails at x ────────────────────┘
 //! ```
 //!
-//! Promises: a worker is told its generation only after both are durable, so a restart that could
-//! not be written never happened; while a restart is under way only an end at its own generation
-//! counts; a restart of the group ends all of them.
+//! Promises: a worker gets its generation only after the restart and its count are durable, so a
+//! restart that could not be written never happened; while a restart is under way, only an end at
+//! its own generation counts; a restart of the group ends all of them.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ mod limit;
 mod pod_mates;
 mod under_way;
 
-/// Worker restarts of one group that may be under way at a time: the status lists them all.
+/// How many worker restarts of one group may be under way at a time: the status lists them all.
 pub const WORKER_RESTARTS_AT_ONCE: usize = 256;
 
 /// The worker restarts since the last restart of the group.
@@ -36,19 +36,20 @@ pub const WORKER_RESTARTS_AT_ONCE: usize = 256;
 pub(super) struct WorkerRestarts {
     /// The highest generation given, to the group or to one worker.
     pub(super) latest: Generation,
-    /// The generation of each restarted worker, as far as it may be told.
+    /// The generation of each restarted worker, once it may be sent to the worker.
     assigned: BTreeMap<Identity, Generation>,
     /// Restarts that are under way.
     under_way: BTreeMap<Identity, UnderWay>,
-    /// Restarts that have begun and wait for their turn again, since no node reports their workers.
+    /// Restarts that have begun and wait for their turn again, because no node reports their
+    /// workers.
     postponed: BTreeMap<Identity, UnderWay>,
     backoffs: BTreeMap<Identity, Backoff>,
-    /// The latest restart of each worker since that of the group.
+    /// The latest restart of each worker since the last restart of the group.
     climbs: BTreeMap<Identity, Climb>,
 }
 
 impl WorkerRestarts {
-    /// Takes over what is durable.
+    /// Takes over the durable restarts.
     pub(super) fn recover(durable: &Durable) -> Self {
         let mut worker_restarts = Self {
             latest: durable.latest.max(durable.generation),
@@ -104,7 +105,7 @@ impl WorkerRestarts {
         self.under_way.contains_key(identity) || self.postponed.contains_key(identity)
     }
 
-    /// True if a restart of this worker has not released it yet: its failures are covered.
+    /// True if a restart of this worker has not released it yet. It covers the worker's failures.
     pub(super) fn covers(&self, identity: &Identity) -> bool {
         let restart = self.under_way.get(identity);
         restart.is_some_and(|restart| !restart.is_released()) || self.postponed.contains_key(identity)
@@ -123,7 +124,7 @@ impl WorkerRestarts {
         self.assigned.is_empty() && self.under_way.is_empty()
     }
 
-    /// True if this worker is being restarted at a generation that `other` does not know.
+    /// True if this worker restarts at a generation that `other` does not know.
     pub(super) fn has_begun(&self, identity: &Identity, other: &Self) -> bool {
         let of = |worker_restarts: &Self| {
             worker_restarts

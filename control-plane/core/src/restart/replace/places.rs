@@ -1,4 +1,4 @@
-//! The places of a group's pods that have work left, from API objects.
+//! The places with work left of a group, from API objects.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use crate::jobset::limits::MOST_WORKERS;
 use crate::jobset::pod::PodSummary;
 use crate::restart::gather::attempt;
 
-/// Value of `managedBy` that means the same as none.
+/// Value of `managedBy` that means the same as an absent field.
 const JOB_CONTROLLER: &str = "kubernetes.io/job-controller";
 
-/// The places of the Jobs of the present recreation. `recreations` is `status.restarts`; `started`
-/// names the stages all of whose workers have run.
+/// The places of the Jobs of the current recreation. `recreations` is `status.restarts`; `started`
+/// names the stages whose workers have all run.
 #[must_use]
 pub fn places<'a>(
     jobs: &[Arc<Job>],
@@ -36,7 +36,7 @@ pub fn places<'a>(
         let stage = label(job, labels::REPLICATED_JOB_NAME).unwrap_or_default();
         let completed = completed_indexes(job);
         for index in 0..open_indexes(job) {
-            // A Job may say that it is the JobSet's and be another's: what is beyond is left to the
+            // A foreign Job may claim to be the JobSet's. Places above the limit are left to the
             // Job controller.
             if places.len() >= MOST_WORKERS {
                 break;
@@ -61,20 +61,20 @@ pub fn places<'a>(
     places
 }
 
-/// True if the Job wants a pod at this index and lets others than its controller create it: an
-/// Indexed Job with as many pods as indexes, which has nothing against another failure, is not
-/// suspended, not ending, and has not completed the index.
+/// True if the Job wants a pod at this index that others than its controller may create. It must be
+/// an Indexed Job with as many pods as indexes, allow another failure, be neither suspended nor
+/// ending, and must not have completed the index.
 ///
 /// Jobs with `backoffLimitPerIndex` are left to the Job controller: it counts the failures of an
-/// index in the pod that comes next.
+/// index in the next pod.
 #[must_use]
 pub fn is_open(job: &Job, index: u32) -> bool {
     let completed = || completed_indexes(job).iter().any(|range| range.contains(&index));
     index < open_indexes(job) && !completed()
 }
 
-/// The indexes below this one are open where they have not been completed. 0: the Job wants no pod
-/// that others create.
+/// The indexes below this one are open unless they are completed. 0: the Job wants no pod from
+/// others.
 fn open_indexes(job: &Job) -> u32 {
     let Some(spec) = &job.spec else { return 0 };
     let ending = ["Complete", "Failed", "FailureTarget", "SuccessCriteriaMet"]
@@ -110,13 +110,13 @@ fn put(pod: &PodSummary, places: &mut BTreeMap<PodPlace, Occupancy>) {
     };
     let is_present = pod.job_uid.as_ref() == Some(&occupancy.job_uid);
     if pod.agent.succeeded && is_present {
-        // The Job's status will say so too.
+        // The Job's status will show that too.
         places.remove(&place);
         return;
     }
     occupancy.names.insert(pod.name.clone());
     if !pod.is_terminal() {
-        // Of a Job that is gone as well, or of none.
+        // It belongs to a former Job, or to none.
         occupancy.live.insert(pod.uid.clone(), pod.running);
     } else if is_present && pod.agent.failed {
         occupancy.failed.insert(pod.uid.clone());

@@ -1,16 +1,16 @@
-//! The pod itself, as the Job controller would make it.
+//! The replacement pod, as the Job controller would create it.
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::{Container, EnvVar, EnvVarSource, ObjectFieldSelector, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use lockstep_api::{labels, naming};
 
-/// Environment variable with the completion index, which the Job controller adds where a container
-/// has none of this name.
+/// Environment variable with the completion index. The Job controller adds it to a container that
+/// lacks it.
 const INDEX_VARIABLE: &str = "JOB_COMPLETION_INDEX";
 
-/// A pod of an Indexed Job that the Job controller takes for its own: it goes by owner, labels,
-/// index and finalizer. `None`: the Job has no spec, name or UID.
+/// A pod of an Indexed Job that the Job controller accepts as its own, by owner, labels, index and
+/// finalizer. `None` if the Job has no spec, name or UID.
 #[must_use]
 pub fn replacement_pod(job: &Job, index: u32, name: &str) -> Option<Pod> {
     let (job_name, uid) = (job.metadata.name.as_ref()?, job.metadata.uid.as_ref()?);

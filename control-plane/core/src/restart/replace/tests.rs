@@ -430,7 +430,7 @@ fn the_pod_is_what_the_job_controller_makes() {
 }
 
 #[test]
-fn jobs_that_claim_to_be_the_groups_make_no_more_places_than_a_group_can_have() {
+fn jobs_that_claim_to_be_the_groups_have_at_most_as_many_places_as_a_group() {
     let wide = |name: &str, mode: &str| {
         let job = with(|job| {
             job.metadata.name = Some(name.to_owned());

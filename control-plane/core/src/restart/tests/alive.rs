@@ -39,7 +39,7 @@ fn all_workers_that_hang_together_are_one_restart() {
 }
 
 #[test]
-fn a_heartbeat_that_is_back_before_anybody_has_decided_was_not_missed() {
+fn a_heartbeat_that_is_back_before_the_decision_was_not_missed() {
     let mut world = World::running(2, 5);
     world.beat(0, Heartbeat::Missed);
     world.beat(0, Heartbeat::Well);
@@ -94,7 +94,7 @@ fn a_worker_that_is_not_up_in_time_restarts_the_group_and_counts() {
 }
 
 #[test]
-fn a_worker_that_comes_up_after_all_before_anybody_has_decided_is_left_alone() {
+fn a_late_worker_that_is_up_before_the_decision_is_left_unchanged() {
     let mut world = World::running(2, 5);
     world.beat(0, Heartbeat::Overdue);
     world.beat(0, Heartbeat::Well);
@@ -103,7 +103,7 @@ fn a_worker_that_comes_up_after_all_before_anybody_has_decided_is_left_alone() {
 }
 
 #[test]
-fn nobody_is_judged_out_of_sight() {
+fn no_worker_is_judged_while_out_of_sight() {
     let mut world = World::running(2, 5);
     world.beat(0, Heartbeat::Overdue);
     let (incarnation, report) = world.current(0);
@@ -113,7 +113,7 @@ fn nobody_is_judged_out_of_sight() {
 }
 
 #[test]
-fn who_was_not_started_is_waited_for() {
+fn a_worker_that_was_not_started_is_awaited() {
     let mut world = World::created(2, 5);
     world.pod(0);
     world.step();

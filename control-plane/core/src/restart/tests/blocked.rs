@@ -35,7 +35,7 @@ fn unreport(world: &mut World, index: u32) -> String {
 }
 
 #[test]
-fn nothing_is_said_of_a_healthy_group_and_nothing_is_waited_for() {
+fn a_healthy_group_has_no_report_and_waits_for_nothing() {
     let mut world = World::running(3, 3);
     let out = world.step();
     assert_eq!((out.blocked, out.wake_at), (Blockage::Clear, None));
@@ -57,7 +57,7 @@ fn a_pod_on_a_lost_node_is_named_until_the_node_is_back() {
 }
 
 #[test]
-fn what_was_said_stays_while_it_holds_however_many_are_concerned() {
+fn a_report_stays_while_it_holds_however_many_pods_are_blocked() {
     let mut world = World::running(4, 3);
     for index in 0..4 {
         world.set_phase(index, Phase::Unlinked);
@@ -136,7 +136,7 @@ fn a_worker_that_is_being_started_and_never_is_has_its_pod_named() {
 }
 
 #[test]
-fn a_container_that_ended_says_nothing_of_the_one_after_it_that_has_no_agent() {
+fn an_ended_container_says_nothing_about_a_successor_without_an_agent() {
     let mut world = World::running(2, 3);
     let name = unreport(&mut world, 1);
     blockage(&mut world);
@@ -217,7 +217,7 @@ fn an_old_pod_that_stays_holds_new_workers_back_and_is_named_after_the_time_out(
 }
 
 #[test]
-fn a_leader_that_does_not_know_yet_leaves_what_was_said() {
+fn a_leader_that_does_not_know_yet_keeps_the_last_report() {
     let mut world = World::running(2, 3);
     world.observed.heard_nodes.clear();
     world.new_leader(2);

@@ -71,7 +71,7 @@ fn what_outlives_a_restart_in_place_costs_one_count_and_the_pod_of_its_worker() 
 }
 
 #[test]
-fn one_that_fails_there_too_has_all_jobs_made_anew_and_counts_again_after_that() {
+fn one_that_fails_there_too_has_all_jobs_recreated_and_counts_again_after_that() {
     let mut world = World::running(2, 9);
     for (round, (count, recreations)) in [(1, 0), (1, 0), (1, 1), (2, 1), (2, 1), (2, 2)]
         .into_iter()
@@ -85,7 +85,7 @@ fn one_that_fails_there_too_has_all_jobs_made_anew_and_counts_again_after_that()
 }
 
 #[test]
-fn a_program_that_never_starts_ends_as_failed_after_no_more_than_three_tries_for_each_count() {
+fn a_program_that_never_starts_fails_after_at_most_three_tries_for_each_count() {
     for max in 0..6 {
         for workers in [1, 3] {
             let mut world = World::running(workers, max);
@@ -111,7 +111,7 @@ fn the_first_such_failure_of_another_worker_counts() {
 }
 
 #[test]
-fn who_ended_by_itself_together_with_another_climbs_from_its_restart() {
+fn a_worker_that_ended_by_itself_with_another_climbs_from_its_restart() {
     let mut world = World::running(3, 2);
     let before = pods(&world);
     for index in 0..2 {
@@ -154,7 +154,7 @@ fn a_worker_that_ran_for_a_minute_or_is_killed_does_not_climb() {
 }
 
 #[test]
-fn where_no_restart_is_left_all_jobs_are_made_anew_once() {
+fn if_no_restart_is_left_all_jobs_are_recreated_once() {
     let mut world = World::running(2, 1);
     exits(&mut world, 1);
     exits(&mut world, 0);
@@ -208,7 +208,7 @@ fn a_new_leader_counts_what_it_cannot_tell_and_still_knows_the_last_resort() {
 }
 
 #[test]
-fn a_restart_that_is_asked_for_is_climbed_from_by_nobody() {
+fn no_worker_climbs_from_a_requested_restart() {
     let mut world = World::running(2, 3);
     exits(&mut world, 0);
     world.observed.manual_request = Some("now".to_owned());
@@ -218,7 +218,7 @@ fn a_restart_that_is_asked_for_is_climbed_from_by_nobody() {
 }
 
 #[test]
-fn a_pod_that_went_anyway_is_not_made_anew_again() {
+fn a_pod_that_was_lost_anyway_is_not_recreated_again() {
     let mut world = World::running(2, 9);
     world.observed.policy.escalate_after = Some(EscalateAfter {
         failures: 1,
@@ -247,7 +247,7 @@ fn a_pod_whose_deletion_its_job_would_count_stays_and_the_last_resort_is_all_job
 }
 
 #[test]
-fn who_is_restarted_alone_and_keeps_its_pod_has_all_jobs_for_its_last_resort() {
+fn a_worker_restart_that_keeps_its_pod_has_all_jobs_as_its_last_resort() {
     let mut world = World::running(3, 1);
     for worker in world.observed.workers.values_mut() {
         worker.scope = Scope::Worker;
@@ -261,7 +261,7 @@ fn who_is_restarted_alone_and_keeps_its_pod_has_all_jobs_for_its_last_resort() {
 }
 
 #[test]
-fn who_is_restarted_alone_has_its_own_pod_made_anew_and_touches_nobody_else() {
+fn a_worker_restart_recreates_its_own_pod_and_touches_no_other() {
     let mut world = World::running(3, 2);
     for worker in world.observed.workers.values_mut() {
         worker.scope = Scope::Worker;
@@ -286,7 +286,7 @@ fn who_is_restarted_alone_has_its_own_pod_made_anew_and_touches_nobody_else() {
 }
 
 #[test]
-fn its_last_resort_is_not_lost_because_the_pod_of_another_was_made_anew() {
+fn its_last_resort_is_not_lost_because_the_pod_of_another_was_recreated() {
     let mut world = World::running(3, 1);
     world.observed.workers.get_mut(&id(2)).unwrap().scope = Scope::Worker;
     exits(&mut world, 0);
@@ -337,7 +337,7 @@ fn without_agents_the_last_resort_is_there_for_another_worker_too() {
 }
 
 #[test]
-fn jobs_made_anew_for_a_worker_that_fails_at_once_wait_for_the_back_off() {
+fn jobs_recreated_for_a_worker_that_fails_at_once_wait_for_the_back_off() {
     let mut world = World::running(1, 9);
     exits(&mut world, 0);
     exits(&mut world, 0);
@@ -360,7 +360,7 @@ fn jobs_made_anew_for_a_worker_that_fails_at_once_wait_for_the_back_off() {
 
 proptest! {
     #[test]
-    fn whoever_fails_in_whatever_order_there_are_no_more_than_three_restarts_for_each_count_and_one(
+    fn failures_in_any_order_cause_at_most_three_restarts_for_each_count_and_one(
         failures in proptest::collection::vec((0..3u32, any::<bool>()), 20),
         max in 0..5u32,
     ) {

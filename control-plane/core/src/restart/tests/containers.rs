@@ -39,7 +39,7 @@ fn one_failure_stops_the_others_once_and_costs_two_writes() {
 }
 
 #[test]
-fn a_collapse_of_all_workers_costs_one_restart_and_stops_nobody() {
+fn a_collapse_of_all_workers_costs_one_restart_and_stops_no_container() {
     let mut nodes = Nodes::running(4, 3);
     for index in 0..4 {
         nodes.end(index, CRASHED);
@@ -241,7 +241,7 @@ fn a_request_restarts_the_containers_and_counts_for_nothing() {
 }
 
 #[test]
-fn a_new_leader_counts_what_happened_while_nobody_led_once() {
+fn a_new_leader_counts_once_what_happened_without_a_leader() {
     let mut nodes = Nodes::running(2, 3);
     nodes.end(0, CRASHED);
     nodes.new_leader(2);
@@ -280,7 +280,7 @@ fn a_container_out_of_sight_of_a_new_leader_in_the_middle_of_a_restart_does_not_
 }
 
 #[test]
-fn a_restart_is_not_over_while_a_container_out_of_sight_waits_to_be_told_its_generation() {
+fn a_restart_is_not_over_while_a_container_out_of_sight_waits_for_its_generation() {
     let mut nodes = Nodes::running(2, 3);
     nodes.end(1, CRASHED);
     nodes.look();
@@ -438,7 +438,7 @@ proptest! {
 }
 
 #[test]
-fn what_the_daemons_stopped_is_no_evidence_whoever_leads() {
+fn what_the_daemons_stopped_is_no_evidence_under_any_leader() {
     let mut nodes = Nodes::running(3, 3);
     nodes.end(0, CRASHED);
     nodes.look();

@@ -17,7 +17,7 @@ fn done_workers_leave_the_barrier_and_done_work_is_not_run_again_in_place() {
 }
 
 #[test]
-fn one_whose_container_stays_down_is_made_anew_with_all_others_and_counts_once() {
+fn a_worker_whose_container_stays_down_is_recreated_with_all_others_and_counts_once() {
     let mut world = World::running(3, 3);
     world.observed.workers.get_mut(&id(1)).unwrap().stays_down = true;
     world.settle();
@@ -37,7 +37,7 @@ fn one_whose_container_stays_down_is_made_anew_with_all_others_and_counts_once()
 }
 
 #[test]
-fn the_jobs_of_a_group_with_one_that_stays_down_are_made_anew_ever_later() {
+fn the_jobs_of_a_group_with_one_that_stays_down_are_recreated_after_growing_delays() {
     let mut world = World::running(2, 9);
     let changed = world.observed.workers.get_mut(&id(1)).unwrap();
     (changed.level, changed.stays_down) = (RestartLevel::Container, true);
@@ -59,7 +59,7 @@ fn the_jobs_of_a_group_with_one_that_stays_down_are_made_anew_ever_later() {
 }
 
 #[test]
-fn one_that_is_seen_to_stay_down_once_others_stop_is_made_anew() {
+fn a_worker_that_is_seen_to_stay_down_once_others_stop_is_recreated() {
     let mut world = World::running(2, 3);
     world.fail(0);
     world.step();
@@ -71,7 +71,7 @@ fn one_that_is_seen_to_stay_down_once_others_stop_is_made_anew() {
 }
 
 #[test]
-fn a_finished_stage_is_left_alone() {
+fn a_finished_stage_is_left_unchanged() {
     let mut world = World::running(2, 3);
     let optional = crate::restart::Worker {
         stage: "init".into(),
@@ -116,7 +116,7 @@ fn exit_0_in_a_pod_that_is_replaced_is_not_done() {
 }
 
 #[test]
-fn exit_0_is_not_done_where_kubelet_starts_the_container_again() {
+fn exit_0_is_not_done_if_the_kubelet_starts_the_container_again() {
     for phase in [Phase::Done, Phase::Lost(Exit { code: 0, signal: 0 })] {
         for leader_changes in [false, true] {
             // A probe has failed, and the worker exits with 0 on the kubelet's SIGTERM.

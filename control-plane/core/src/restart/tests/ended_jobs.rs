@@ -31,7 +31,7 @@ fn an_exit_code_that_fails_the_job_is_left_to_the_job() {
     assert_eq!(world.restarts(), 0);
     world.tick(60_000);
     world.settle();
-    assert_eq!(world.restarts(), 1, "but not for ever");
+    assert_eq!(world.restarts(), 1, "but not forever");
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn a_clock_that_is_wrong_neither_restarts_the_workers_of_a_job_whose_time_is_ove
         }
         world.tick(600_000);
         world.settle();
-        assert_eq!(world.restarts(), 0, "the Job says soon that its time is over");
+        assert_eq!(world.restarts(), 0, "the Job soon reports its deadline");
 
         let mut world = World::running(3, 3);
         let has_time = at(&world, 3_600_000);
@@ -174,7 +174,7 @@ fn a_clock_that_is_wrong_neither_restarts_the_workers_of_a_job_whose_time_is_ove
         world.step();
         world.tick(2_000);
         world.step();
-        assert_eq!(world.restarts(), 1, "it says nothing");
+        assert_eq!(world.restarts(), 1, "it reports nothing");
     }
 }
 

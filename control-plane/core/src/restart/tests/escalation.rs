@@ -69,7 +69,7 @@ fn failures_of_others_and_failures_long_ago_do_not_add_up() {
 }
 
 #[test]
-fn a_pod_that_was_lost_has_moved_by_itself() {
+fn a_lost_pod_has_moved_by_itself() {
     let mut world = world(2, 9);
     assert_eq!(fail(&mut world, 1, 1), []);
     world.lose_pod(1);
@@ -81,13 +81,13 @@ fn a_pod_that_was_lost_has_moved_by_itself() {
 }
 
 #[test]
-fn nobody_loses_a_pod_who_has_not_asked_for_it() {
+fn no_worker_loses_its_pod_without_the_annotation() {
     let mut world = World::running(3, 99);
     assert_eq!(fail(&mut world, 1, 20), []);
 }
 
 #[test]
-fn where_the_restarts_are_used_up_the_jobset_fails_and_the_pod_stays() {
+fn if_the_restarts_are_used_up_the_jobset_fails_and_the_pod_stays() {
     let mut world = world(3, 2);
     assert_eq!(fail(&mut world, 1, 3), []);
     assert_eq!(world.coordinator.state_name(), "Failed");

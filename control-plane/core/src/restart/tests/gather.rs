@@ -16,7 +16,7 @@ use crate::reconcile::jobs::Jobs;
 use crate::restart::{RestartLevel, Scope, UnixNanos, gather};
 
 #[test]
-fn workers_restart_as_their_pods_were_made_whatever_the_jobset_says_now() {
+fn workers_restart_as_their_pods_were_created_whatever_the_jobset_says_now() {
     let supervised = jobset([replicated_job("a", 2)]).restarting(RestartStrategy::InPlaceRestart, 3);
     let plain = supervised.clone().annotated(annotations::SUPERVISE, "none");
     for (made_as, now, level) in [
@@ -33,7 +33,7 @@ fn workers_restart_as_their_pods_were_made_whatever_the_jobset_says_now() {
 }
 
 #[test]
-fn only_workers_with_an_agent_restart_alone() {
+fn only_workers_with_an_agent_have_worker_restarts() {
     let mut supervised = jobset([replicated_job("a", 1), replicated_job("b", 1)])
         .restarting(RestartStrategy::InPlaceRestart, 3);
     let metadata = supervised.spec.replicated_jobs[1]
@@ -56,7 +56,7 @@ fn only_workers_with_an_agent_restart_alone() {
 }
 
 #[test]
-fn nobody_works_before_the_gang_is_bound() {
+fn no_worker_runs_before_the_gang_is_bound() {
     let mut js = jobset([replicated_job("a", 3)])
         .restarting(RestartStrategy::InPlaceRestart, 3)
         .with(|js| {
@@ -93,7 +93,7 @@ fn nobody_works_before_the_gang_is_bound() {
 }
 
 #[test]
-fn a_pod_that_was_made_anew_has_to_wait_until_the_status_tells_of_it() {
+fn a_recreated_pod_waits_until_the_status_shows_it() {
     let js = jobset([replicated_job("a", 2)]).restarting(RestartStrategy::InPlaceRestart, 3);
     let jobs = Jobs::new(&js, Features::default(), &Agents::ByNode);
     // The watch of JobSets lags behind: one of the two Jobs has been recreated already.
@@ -142,7 +142,7 @@ fn a_job_that_has_succeeded_by_its_own_policy_has_no_worker_to_wait_for() {
 }
 
 #[test]
-fn an_index_that_has_failed_for_good_is_waited_for_no_more() {
+fn an_index_that_has_failed_for_good_is_no_longer_awaited() {
     let js = jobset([replicated_job("a", 1)])
         .restarting(RestartStrategy::InPlaceRestart, 3)
         .with(|js| {
@@ -230,7 +230,7 @@ fn workers_of_a_ray_cluster_come_and_go_but_its_head_is_there_from_the_start() {
 }
 
 #[test]
-fn a_replicated_job_without_jobs_has_nobody_to_wait_for() {
+fn a_replicated_job_without_jobs_has_no_workers_to_wait_for() {
     let js = jobset([replicated_job("head", 1), replicated_job("workers", 0)])
         .restarting(RestartStrategy::InPlaceRestart, 3);
     let jobs = Jobs::new(&js, Features::default(), &Agents::ByNode);
@@ -258,7 +258,7 @@ fn pod(uid: &str, job_uid: Option<&str>, recreation: i32, succeeded: bool) -> Po
 }
 
 #[test]
-fn who_has_no_agent_does_not_restart_alone() {
+fn a_worker_without_an_agent_has_no_worker_restarts() {
     let mut js = jobset([replicated_job("a", 2)]).restarting(RestartStrategy::InPlaceRestart, 3);
     let metadata = js.spec.replicated_jobs[0]
         .template
@@ -345,7 +345,7 @@ fn a_pod_that_was_changed_so_that_it_can_have_no_agent_cannot_be_restarted_in_pl
 }
 
 #[test]
-fn a_pod_that_no_job_controls_is_in_the_way_and_has_done_nobodys_work() {
+fn a_pod_that_no_job_controls_blocks_and_completes_no_work() {
     let js = jobset([replicated_job("a", 1)]).restarting(RestartStrategy::InPlaceRestart, 3);
     let jobs = Jobs::new(&js, Features::default(), &Agents::ByNode);
     let mut job = jobs.make(&js.spec.replicated_jobs[0], 0);
@@ -381,7 +381,7 @@ fn a_pod_that_no_job_controls_is_in_the_way_and_has_done_nobodys_work() {
 }
 
 #[test]
-fn of_a_jobset_that_is_too_large_nobody_is_expected() {
+fn a_jobset_that_is_too_large_has_no_expected_workers() {
     let sized = |jobs: i32, pods: i32| {
         jobset([replicated_job("a", jobs)])
             .restarting(RestartStrategy::InPlaceRestart, 3)

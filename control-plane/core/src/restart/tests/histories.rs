@@ -45,7 +45,7 @@ fn a_job_that_is_deleted_and_made_again_costs_one_restart() {
 }
 
 #[test]
-fn nobody_is_released_after_a_suspension_while_a_worker_of_before_still_runs() {
+fn no_worker_is_released_after_a_suspension_while_a_former_worker_still_runs() {
     for new_leader in [false, true] {
         let mut world = World::running(2, 3);
         world.observed.suspended = true;
@@ -71,7 +71,7 @@ fn nobody_is_released_after_a_suspension_while_a_worker_of_before_still_runs() {
 }
 
 #[test]
-fn nobody_is_released_after_a_suspension_while_a_pod_of_before_the_recreation_lives() {
+fn no_worker_is_released_after_a_suspension_while_a_pod_from_before_the_recreation_lives() {
     let mut world = World::running(2, 3);
     world.set_phase(1, Phase::Unlinked);
     world.fail(0);
@@ -95,7 +95,7 @@ fn nobody_is_released_after_a_suspension_while_a_pod_of_before_the_recreation_li
 }
 
 #[test]
-fn a_running_pod_that_nobody_reports_holds_the_barrier() {
+fn a_running_pod_without_reports_holds_the_barrier() {
     let mut world = World::created(2, 3);
     world.pod(0);
     world.settle();

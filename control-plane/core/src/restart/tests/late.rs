@@ -4,7 +4,7 @@ use super::world::World;
 use crate::restart::{Announcement, Generation, Phase, RestartLevel};
 
 #[test]
-fn a_worker_out_of_sight_holds_the_barrier_until_the_time_out_then_jobs_are_made_anew() {
+fn a_worker_out_of_sight_holds_the_barrier_until_the_time_out_then_jobs_are_recreated() {
     let mut world = World::running(2, 3);
     world.set_phase(1, Phase::Unlinked);
     world.fail(0);
@@ -104,7 +104,7 @@ fn a_worker_that_fails_twice_as_soon_as_it_is_released_is_made_to_wait() {
 }
 
 #[test]
-fn who_parked_in_time_may_go_out_of_sight_while_the_release_waits() {
+fn a_worker_that_parked_in_time_may_go_out_of_sight_while_the_release_waits() {
     let mut world = World::running(2, 3);
     world.fail(0);
     let out = world.coordinator.step(&world.observed, world.now);

@@ -82,7 +82,7 @@ fn an_optional_worker_that_comes_during_a_restart_joins_after_it() {
 }
 
 #[test]
-fn an_optional_worker_that_is_lost_restarts_the_others_who_do_not_wait_for_it() {
+fn a_lost_optional_worker_restarts_the_others_which_do_not_wait_for_it() {
     let mut world = without_the_optional_worker();
     world.pod(2);
     world.settle();
@@ -138,7 +138,7 @@ fn an_optional_worker_that_runs_has_joined() {
 }
 
 #[test]
-fn optional_workers_that_were_not_wanted_for_a_while_come_anew() {
+fn optional_workers_that_were_not_wanted_for_a_while_join_again() {
     let mut world = World::running(3, 5);
     for index in 1..3 {
         world.observed.workers.get_mut(&id(index)).unwrap().optional = true;

@@ -12,7 +12,7 @@ fn last_restart(world: &World) -> (usize, RestartLevel) {
 }
 
 #[test]
-fn a_restart_says_how_many_pods_were_replaced() {
+fn a_restart_reports_how_many_pods_were_replaced() {
     let mut world = World::running(4, 9);
     world.fail(0);
     world.settle();
@@ -93,7 +93,7 @@ fn a_pod_that_fails_its_job_is_not_replaced() {
     assert!(!world.step().replace);
     world.tick(60_000);
     world.settle();
-    assert!(world.step().replace, "but not for ever");
+    assert!(world.step().replace, "but not forever");
 }
 
 fn left_to_the_job_controller(back_off_ms: u64) -> World {
@@ -108,7 +108,7 @@ fn left_to_the_job_controller(back_off_ms: u64) -> World {
 }
 
 #[test]
-fn where_the_job_controller_would_be_late_the_jobs_are_made_anew_at_once() {
+fn if_the_job_controller_would_be_late_the_jobs_are_recreated_at_once() {
     let world = left_to_the_job_controller(80_000);
     assert_eq!(world.coordinator.state_name(), "Recreating");
     assert_eq!(world.recreations, 1);
@@ -118,7 +118,7 @@ fn where_the_job_controller_would_be_late_the_jobs_are_made_anew_at_once() {
 }
 
 #[test]
-fn where_it_would_be_in_time_it_is_waited_for() {
+fn if_it_would_be_in_time_the_restart_waits_for_it() {
     let mut world = left_to_the_job_controller(40_000);
     assert_eq!(world.coordinator.state_name(), "Stopping");
     world.pod(0);
@@ -128,7 +128,7 @@ fn where_it_would_be_in_time_it_is_waited_for() {
 }
 
 #[test]
-fn its_back_off_matters_to_nobody_whose_pods_are_there() {
+fn its_back_off_does_not_matter_while_the_pods_exist() {
     let mut world = left_to_the_job_controller(0);
     world.pod(0);
     for worker in world.observed.workers.values_mut() {

@@ -19,7 +19,7 @@ fn request(world: &mut World, token: &str) {
 }
 
 #[test]
-fn it_names_who_would_be_stopped_and_changes_nothing() {
+fn it_names_the_workers_that_would_stop_and_changes_nothing() {
     let mut world = World::running(3, 3);
     let before = format!("{:?}", world.coordinator);
     let said = preview(&world, "t");
@@ -42,7 +42,7 @@ fn it_names_who_would_be_stopped_and_changes_nothing() {
 }
 
 #[test]
-fn who_is_done_or_has_not_started_is_left_alone() {
+fn a_worker_that_is_done_or_has_not_started_is_left_unchanged() {
     let mut world = World::created(4, 3);
     for (index, stage) in [(0, "early"), (1, "early"), (3, "late")] {
         world.observed.workers.get_mut(&id(index)).unwrap().stage = stage.into();
@@ -65,7 +65,7 @@ fn who_is_done_or_has_not_started_is_left_alone() {
 }
 
 #[test]
-fn what_is_done_in_an_unfinished_stage_is_made_anew() {
+fn completed_workers_of_an_unfinished_stage_are_recreated() {
     let mut world = World::running(2, 3);
     world.set_phase(1, Phase::Done);
     let said = preview(&world, "t");
@@ -83,7 +83,7 @@ fn what_is_done_in_an_unfinished_stage_is_made_anew() {
 }
 
 #[test]
-fn where_nothing_would_be_done_it_says_why() {
+fn if_nothing_would_be_done_it_says_why() {
     let mut world = World::created(2, 0);
     assert_eq!(preview(&world, "t"), nothing(Unmoved::NoneRuns));
     world.new_leader(2);

@@ -254,7 +254,7 @@ proptest! {
     }
 
     #[test]
-    fn who_is_restarted_alone_touches_nobody_else(events in events()) {
+    fn a_worker_restart_touches_no_other_worker(events in events()) {
         let mut run = Run::new(false, 1);
         let (first, _) = run.world.current(0);
         for event in &events {
@@ -278,7 +278,7 @@ proptest! {
     }
 
     #[test]
-    fn a_request_restarts_nobody_else_and_counts_for_nothing(events in events()) {
+    fn a_request_restarts_no_other_worker_and_does_not_count(events in events()) {
         let mut run = Run::new(false, 1);
         let starts = run.world.starts.clone();
         let mut named = [0; WORKERS as usize];
@@ -312,7 +312,7 @@ proptest! {
     }
 
     #[test]
-    fn without_a_failure_nothing_is_restarted_whoever_leads_and_whatever_is_out_of_sight(
+    fn without_a_failure_nothing_restarts_under_any_leader_and_whatever_is_out_of_sight(
         events in events(),
         worker_restarts in 0..=WORKERS,
     ) {

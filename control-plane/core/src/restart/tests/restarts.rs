@@ -199,7 +199,7 @@ fn suspending_and_resuming_is_a_new_generation_that_is_not_counted() {
 }
 
 #[test]
-fn nobody_starts_beside_a_worker_whose_gang_has_yet_to_come_together_again() {
+fn no_worker_starts_beside_one_whose_gang_is_not_bound_again() {
     for changes_leader in [false, true] {
         let mut world = World::running(2, 3);
         world.observed.suspended = true;
@@ -318,7 +318,7 @@ fn workers_that_had_not_started_when_the_jobset_was_suspended_start_when_it_is_r
 }
 
 #[test]
-fn a_restart_ends_with_those_who_took_part_although_a_stage_has_never_started() {
+fn a_restart_ends_with_those_that_took_part_although_a_stage_has_never_started() {
     let mut world = World::created(3, 5);
     world.observed.workers.get_mut(&id(2)).unwrap().stage = "elsewhere".into();
     world.pod(0);

@@ -47,7 +47,7 @@ fn only_the_last_worker_to_stop_and_to_start_calls_for_a_step() {
 }
 
 #[test]
-fn what_nobody_waits_for_calls_for_a_step() {
+fn a_report_that_the_restart_does_not_wait_for_needs_a_step() {
     let exit = Exit { code: 1, signal: 0 };
     for (phase, generation) in [
         (Phase::Done, 0),
@@ -81,13 +81,13 @@ fn a_worker_that_runs_and_is_not_alive_calls_for_a_step() {
 }
 
 #[test]
-fn nobody_is_awaited_while_nothing_is_restarted() {
+fn no_worker_is_awaited_without_a_restart() {
     let mut world = World::running(3, 3);
     assert_eq!(world.step().step_delay, None);
 }
 
 #[test]
-fn who_was_out_of_sight_calls_for_a_step() {
+fn a_worker_that_was_out_of_sight_needs_a_step() {
     let mut world = stopping(3);
     world.set_phase(1, Phase::Unlinked);
     let mut delay = world.step().step_delay.unwrap();

@@ -188,7 +188,7 @@ fn a_restart_whose_leader_died_before_its_write_is_finished_and_made_durable() {
 }
 
 #[test]
-fn a_barrier_opens_under_the_epoch_of_the_leader_who_opens_it() {
+fn a_barrier_opens_under_the_epoch_of_the_leader_that_opens_it() {
     let mut world = World::running(3, 3);
     world.fail(0);
     world.step();
@@ -219,7 +219,7 @@ fn a_barrier_opens_under_the_epoch_of_the_leader_who_opens_it() {
 }
 
 #[test]
-fn where_there_is_no_barrier_workers_start_whoever_has_written() {
+fn without_a_barrier_workers_start_whichever_leader_has_written() {
     let mut world = World::created(2, 3);
     world.pod(0);
     world.settle();
@@ -239,7 +239,7 @@ fn where_there_is_no_barrier_workers_start_whoever_has_written() {
 }
 
 #[test]
-fn a_deposed_leader_says_nothing_more() {
+fn a_deposed_leader_gives_no_more_orders() {
     let mut world = World::running(3, 3);
     world.observed.durable.epoch = Epoch(9);
     world.fail(0);
@@ -284,7 +284,7 @@ fn a_container_that_ended_meanwhile_is_found_before_the_next_one_comes() {
 }
 
 #[test]
-fn jobs_that_are_made_anew_at_the_number_of_a_suspension_are_counted() {
+fn jobs_that_are_recreated_at_the_generation_of_a_suspension_are_counted() {
     let mut world = World::running(2, 9);
     world.confirm = false;
     world.observed.suspended = true;
@@ -306,7 +306,7 @@ fn jobs_that_are_made_anew_at_the_number_of_a_suspension_are_counted() {
 }
 
 #[test]
-fn a_recreation_is_followed_whose_number_it_has_heard_of_from_workers_first() {
+fn a_recreation_is_followed_if_workers_report_its_generation_first() {
     let mut world = World::running(2, 9);
     world.observed.heard_nodes.remove("node-1");
     let (incarnation, report) = world.current(0);
@@ -361,7 +361,7 @@ fn an_index_that_has_failed_for_good_is_no_loss_to_it() {
 }
 
 #[test]
-fn a_restart_that_it_finds_under_way_ends_with_those_who_took_part() {
+fn a_restart_that_it_finds_under_way_ends_with_those_that_took_part() {
     for takes_over_at in 0..6 {
         let mut world = World::created(3, 5);
         world.observed.workers.get_mut(&id(2)).unwrap().stage = "elsewhere".into();
@@ -391,7 +391,7 @@ fn a_restart_that_it_finds_under_way_ends_with_those_who_took_part() {
 }
 
 #[test]
-fn a_container_that_kubelet_has_started_tells_of_no_release_where_others_have_agents() {
+fn a_container_that_the_kubelet_has_started_proves_no_release_if_others_have_agents() {
     let mut world = World::running(3, 3);
     let changed = world.observed.workers.get_mut(&id(2)).unwrap();
     (changed.level, changed.stays_down) = (RestartLevel::Container, true);

@@ -131,7 +131,7 @@ fn pods_that_a_suspension_has_ended_have_not_failed() {
 }
 
 #[test]
-fn who_is_done_after_a_failure_that_nobody_acted_upon_is_not_run_again() {
+fn a_worker_that_is_done_after_an_unhandled_failure_does_not_run_again() {
     let (mut world, containers) = without_agents();
     ends(&mut world, 0, &containers[0], 1, Some(0));
     let next = world.container(0);

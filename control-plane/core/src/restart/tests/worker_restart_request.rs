@@ -93,7 +93,7 @@ fn a_value_is_acted_upon_once_and_another_one_again() {
 }
 
 #[test]
-fn nobody_is_told_before_the_request_is_durable() {
+fn no_order_is_sent_before_the_request_is_durable() {
     let mut world = running(4);
     world.confirm = false;
     ask(&mut world, "worker/js-workers-0/2 t");
@@ -106,7 +106,7 @@ fn nobody_is_told_before_the_request_is_durable() {
 }
 
 #[test]
-fn where_there_is_no_room_for_the_request_nobody_is_told_and_nobody_forgotten() {
+fn if_there_is_no_room_for_the_request_no_order_is_sent_and_no_worker_forgotten() {
     let mut world = running(4);
     world.confirm = false;
     ask(&mut world, "worker/js-workers-0/2 t");
@@ -214,7 +214,7 @@ fn a_worker_that_fails_in_it_is_a_failure_like_any_other() {
 }
 
 #[test]
-fn a_group_that_has_failed_or_is_suspended_restarts_nobody() {
+fn a_group_that_has_failed_or_is_suspended_restarts_no_worker() {
     let mut world = running(4);
     world.observed.policy.max_restarts = 0;
     world.fail(0);
@@ -233,7 +233,7 @@ fn a_group_that_has_failed_or_is_suspended_restarts_nobody() {
 }
 
 #[test]
-fn workers_that_an_old_node_daemon_does_not_restart_alone_are_left_alone() {
+fn workers_of_an_old_node_daemon_without_worker_restarts_are_left_unchanged() {
     let mut world = running(4);
     world.confirm = false;
     ask(&mut world, "worker/js-workers-0/2 t");
@@ -249,7 +249,7 @@ fn workers_that_an_old_node_daemon_does_not_restart_alone_are_left_alone() {
 }
 
 #[test]
-fn more_than_may_be_at_once_are_left_alone() {
+fn workers_above_the_limit_are_left_unchanged() {
     let mut world = running(300);
     let said = preview(&world, "replicatedJob/ps t");
     assert_eq!(said, nothing(Unmoved::NoRoom));
@@ -326,7 +326,7 @@ fn a_preview_names_them_and_changes_nothing() {
 }
 
 #[test]
-fn the_cause_says_that_it_was_asked_for() {
+fn the_cause_says_that_it_was_requested() {
     let mut world = running(4);
     ask(&mut world, "worker/js-workers-0/2 t");
     world.settle();

@@ -42,7 +42,7 @@ fn starts(world: &World) -> Vec<u32> {
 }
 
 #[test]
-fn pods_without_a_node_keep_nobody_waiting_who_has_one() {
+fn pods_without_a_node_do_not_delay_those_with_one() {
     let mut world = running(300, 9999);
     for index in 1..=260 {
         world.lose_pod(index);
@@ -128,7 +128,7 @@ fn one_failure_restarts_one_worker_with_two_writes() {
 }
 
 #[test]
-fn nothing_is_told_before_it_is_durable() {
+fn no_order_is_sent_before_it_is_durable() {
     let mut world = running(3, 3);
     world.confirm = false;
     world.fail(1);
@@ -153,7 +153,7 @@ fn nothing_is_told_before_it_is_durable() {
 }
 
 #[test]
-fn a_container_that_has_ended_is_held_until_the_next_one_is_heard_of() {
+fn an_ended_container_is_held_until_the_next_one_reports() {
     let mut world = running(3, 3);
     let (ended, _) = world.current(1);
     world.set_phase(1, Phase::Lost(Exit { code: 137, signal: 9 }));
@@ -189,7 +189,7 @@ fn several_are_restarted_at_a_time_and_each_counts() {
 }
 
 #[test]
-fn no_more_than_allowed() {
+fn at_most_as_many_as_allowed() {
     let mut world = running(3, 2);
     for _ in 0..2 {
         world.tick(10_000);
@@ -257,7 +257,7 @@ fn a_lost_pod_is_replaced_without_a_barrier() {
 }
 
 #[test]
-fn a_container_that_is_lost_before_it_was_told_is_the_same_failure() {
+fn a_container_that_is_lost_before_its_order_is_the_same_failure() {
     let mut world = running(3, 9);
     world.fail(1);
     world.step();
@@ -294,7 +294,7 @@ fn a_worker_that_fails_at_once_is_another_failure_and_waits_for_its_own_back_off
 }
 
 #[test]
-fn a_hung_worker_is_stopped_and_started_alone() {
+fn a_hung_worker_has_a_worker_restart() {
     let mut world = running(3, 9);
     world.beat(2, Heartbeat::Missed);
     world.settle();
@@ -315,7 +315,7 @@ fn completed_work_does_not_stand_in_its_way() {
 }
 
 #[test]
-fn a_worker_that_does_not_come_up_in_time_is_moved_and_nobody_else_is_touched() {
+fn a_worker_that_does_not_start_in_time_is_moved_and_no_other_is_touched() {
     let mut world = running(3, 9);
     let before = (world.current(0).0, world.current(2).0);
     world.fail(1);
@@ -339,7 +339,7 @@ fn a_worker_that_does_not_come_up_in_time_is_moved_and_nobody_else_is_touched() 
 }
 
 #[test]
-fn where_its_pod_may_not_go_all_jobs_are_made_anew_instead() {
+fn if_its_pod_must_stay_all_jobs_are_recreated_instead() {
     let mut world = running(3, 9);
     world.observed.workers.get_mut(&id(1)).unwrap().keeps_pod = true;
     world.fail(1);
@@ -436,7 +436,7 @@ fn a_node_daemon_that_does_not_know_of_it_makes_it_a_restart_of_all_that_counts_
 }
 
 #[test]
-fn a_code_that_fails_the_job_restarts_nobody() {
+fn a_code_that_fails_the_job_restarts_no_worker() {
     let mut world = running(3, 9);
     world.observed.policy.terminal = vec![TerminalRule {
         job: id(0).job.to_string(),
@@ -463,7 +463,7 @@ fn a_request_restarts_all_and_takes_the_next_number() {
 }
 
 #[test]
-fn while_the_jobs_are_being_made_anew_a_worker_that_fails_does_not_wait_for_the_last() {
+fn while_the_jobs_are_being_recreated_a_failing_worker_does_not_wait_for_the_last() {
     let mut world = running(3, 9);
     world.set_phase(1, Phase::Unlinked);
     world.fail(0);

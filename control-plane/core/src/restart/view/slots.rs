@@ -1,20 +1,20 @@
-//! The workers of a group in their order, each found at once.
+//! The workers of a group, in order and with fast look-up.
 
 use std::collections::BTreeMap;
 
 use super::super::Identity;
 use super::Slot;
 
-/// A map from workers to their slots. A Job's workers lie side by side, each pod's containers in
-/// the same number, so a worker's index tells where it is.
+/// A map from workers to their slots. A Job's workers are adjacent, and each pod has the same
+/// number of containers, so a worker's index leads to its position.
 pub(in super::super) struct Slots<'a> {
     entries: Vec<(&'a Identity, Slot<'a>)>,
-    /// Where each Job begins.
+    /// The position of each Job's first worker.
     jobs: BTreeMap<&'a str, usize>,
 }
 
 impl<'a> Slots<'a> {
-    /// Of workers that come in their order.
+    /// Creates the map from sorted workers.
     pub(super) fn new(entries: Vec<(&'a Identity, Slot<'a>)>) -> Self {
         let mut jobs = BTreeMap::new();
         let mut last = None;
@@ -28,11 +28,11 @@ impl<'a> Slots<'a> {
         Self { entries, jobs }
     }
 
-    /// Where this worker is.
+    /// The position of this worker.
     fn position(&self, wanted: &Identity) -> Option<usize> {
         let start = *self.jobs.get(&*wanted.job)?;
         let index = usize::try_from(wanted.index).ok()?;
-        // Mostly each pod has one worker.
+        // Usually each pod has one worker.
         let guess = start.checked_add(index)?;
         let is_there = |at: &usize| self.entries.get(*at).is_some_and(|(found, _)| *found == wanted);
         Some(guess).filter(is_there).or_else(|| {

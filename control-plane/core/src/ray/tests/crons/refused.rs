@@ -40,7 +40,7 @@ fn each_mistake_is_named_by_its_field() {
         (json!({"schedule": ""}), "spec.schedule: "),
         (
             json!({"schedule": "0 0 30 2 *"}),
-            "spec.schedule: invalid cron schedule: there is no such time",
+            "spec.schedule: invalid cron schedule: no time matches it",
         ),
         (
             json!({"timeZone": "Mars/Phobos"}),

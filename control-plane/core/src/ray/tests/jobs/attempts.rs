@@ -37,7 +37,7 @@ fn kuberay_5211_attempts_never_overlap() {
 }
 
 #[test]
-fn kuberay_5211_a_ray_that_still_runs_the_attempt_before_is_started_anew() {
+fn kuberay_5211_a_ray_that_still_runs_the_previous_attempt_is_restarted() {
     let mut stage = running(json!({"backoffLimit": 1}));
     stage.ray = Ray::Unreachable;
     stage.settle().wait(301);
@@ -86,7 +86,7 @@ fn a_start_in_place_that_never_comes_becomes_a_new_cluster() {
 }
 
 #[test]
-fn kuberay_1489_3903_a_head_that_was_started_anew_is_a_failed_attempt() {
+fn kuberay_1489_3903_a_restarted_head_is_a_failed_attempt() {
     let mut stage = running(json!({"backoffLimit": 1}));
     stage.ray = Ray::Unreachable;
     stage.settle();
@@ -156,7 +156,7 @@ fn a_dashboard_that_only_the_control_plane_does_not_reach_ends_nothing() {
             (stage.phase(), &status.unreachable_since),
             (Phase::Running, &None)
         );
-        assert!(status.message.contains("is left to run"), "{}", status.message);
+        assert!(status.message.contains("keeps running"), "{}", status.message);
         assert_eq!(stage.plan().requeue_after, Some(SignedDuration::from_secs(15)));
         // Ray is back, and reports the job itself.
         stage.ray = Ray::Reached {
@@ -212,7 +212,7 @@ fn a_submitter_that_is_lost_is_replaced_while_the_dashboard_is_out_of_reach() {
 }
 
 #[test]
-fn a_deadline_holds_where_the_dashboard_is_out_of_reach() {
+fn a_deadline_holds_if_the_dashboard_is_unreachable() {
     let mut stage = seen_by_its_submitter(json!({"activeDeadlineSeconds": 1000}));
     stage.ray = Ray::Unreachable;
     stage.settle().wait(999);
@@ -431,7 +431,7 @@ fn a_cluster_that_is_being_deleted_is_no_place_for_a_job() {
     assert!(stage.plan().requeue_after.is_some());
     stage.wait(61);
     assert!(
-        stage.status().message.contains("waits until"),
+        stage.status().message.contains("waiting until"),
         "{:?}",
         stage.status()
     );

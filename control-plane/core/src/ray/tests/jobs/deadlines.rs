@@ -106,7 +106,7 @@ fn the_pre_running_deadline_does_not_stop_what_ray_has_taken() {
 }
 
 #[test]
-fn a_deadline_is_told_from_the_next_look_at_the_dashboard() {
+fn a_deadline_is_distinct_from_the_next_request_to_the_dashboard() {
     let poll = Some(SignedDuration::from_secs(2));
     let plan = running(json!({})).plan();
     assert_eq!((plan.requeue_after, plan.deadline), (poll, None));

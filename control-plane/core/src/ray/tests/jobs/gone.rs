@@ -29,7 +29,7 @@ fn a_cluster_that_does_not_go_is_named_once() {
         let name = stage.clusters[0].clone();
         stage.wait(60);
         assert!(
-            !stage.status().message.contains("waits until"),
+            !stage.status().message.contains("waiting until"),
             "{:?}",
             stage.status()
         );
@@ -38,7 +38,7 @@ fn a_cluster_that_does_not_go_is_named_once() {
         assert_eq!(warnings(&plan), ["FailedToDeleteRayCluster"]);
         let message = &stage.status().message;
         assert!(
-            message.contains(&format!("waits until the RayCluster {name} is gone")),
+            message.contains(&format!("waiting until RayCluster {name} is gone")),
             "{message}"
         );
         stage.seconds += 60;
@@ -87,7 +87,9 @@ fn an_attempt_waits_for_the_pods_of_a_cluster_that_was_deleted_without_them() {
     let name = stage.clusters[0].clone();
     let message = &stage.status().message;
     assert!(
-        message.contains(&format!("waits until the pods of the RayCluster {name} are gone")),
+        message.contains(&format!(
+            "waiting until the pods of the deleted RayCluster {name} are gone"
+        )),
         "{message}"
     );
     stage.has_left_pods = false;
@@ -97,7 +99,7 @@ fn an_attempt_waits_for_the_pods_of_a_cluster_that_was_deleted_without_them() {
 }
 
 #[test]
-fn a_suspension_that_waits_for_such_pods_says_so() {
+fn a_suspension_that_waits_for_such_pods_reports_it() {
     let mut stage = running(json!({"shutdownAfterJobFinishes": true}));
     stage.job.spec.suspend = Some(true);
     stage.step();
@@ -107,7 +109,7 @@ fn a_suspension_that_waits_for_such_pods_says_so() {
     assert_eq!(stage.phase(), Phase::Suspending);
     let message = &stage.status().message;
     assert!(
-        message.contains("waits until the pods of the RayCluster"),
+        message.contains("waiting until the pods of the deleted RayCluster"),
         "{message}"
     );
     stage.has_left_pods = false;
@@ -122,7 +124,7 @@ fn a_submitter_that_does_not_go_is_named() {
     submitter.metadata.deletion_timestamp = Some(Time(at(0)));
     stage.says("FAILED").wait(61);
     assert!(
-        stage.status().message.contains("waits until the Job rj is gone"),
+        stage.status().message.contains("waiting until Job rj is gone"),
         "{:?}",
         stage.status()
     );
@@ -166,7 +168,7 @@ fn nothing_goes_on_before_the_pods_of_a_submitter_are_gone_unless_they_never_go(
 }
 
 #[test]
-fn what_was_seen_of_the_submitter_of_one_attempt_says_nothing_about_the_next() {
+fn what_was_seen_of_one_attempts_submitter_does_not_apply_to_the_next() {
     for retries in [1, 0] {
         let mut stage = running(json!({"backoffLimit": retries}));
         pods(&mut stage, 0, 1);
@@ -185,7 +187,7 @@ fn pods(stage: &mut Stage, active: i32, terminating: i32) {
 }
 
 #[test]
-fn a_submitter_whose_pod_does_not_go_is_made_anew() {
+fn a_submitter_whose_pod_stays_is_recreated() {
     // Before Ray knows the job, and after.
     for known in [false, true] {
         let mut stage = match known {

@@ -25,7 +25,7 @@ fn a_submitter_that_never_ends_goes_with_its_cluster() {
 }
 
 #[test]
-fn what_the_submitter_has_seen_counts_although_the_head_was_started_anew() {
+fn what_the_submitter_has_seen_counts_although_the_head_was_restarted() {
     for (type_, reason, status) in [
         ("Complete", "", "SUCCEEDED"),
         ("Failed", "PodFailurePolicy", "FAILED"),
@@ -56,7 +56,7 @@ fn a_job_that_ended_in_time_has_ended_however_late_that_is_seen() {
 }
 
 #[test]
-fn time_in_which_nobody_looked_is_not_time_out_of_reach() {
+fn time_without_a_leader_does_not_count_as_unreachable() {
     let mut stage = running(json!({}));
     stage.ray = Ray::Unreachable;
     stage.settle();
@@ -84,7 +84,7 @@ fn an_attempt_that_was_given_up_is_stopped_when_ray_is_back() {
 }
 
 #[test]
-fn the_end_of_a_command_of_the_users_own_says_nothing_about_the_job() {
+fn the_exit_of_a_users_own_command_does_not_tell_how_the_job_ended() {
     for (type_, reason) in [
         ("Complete", ""),
         ("Failed", "PodFailurePolicy"),
@@ -107,7 +107,7 @@ fn a_dashboard_that_is_never_reached_fails_the_job() {
     stage.ray = Ray::Unreachable;
     stage.settle();
     let message = &stage.status().message;
-    assert!(message.contains("out of reach"), "{message}");
+    assert!(message.contains("unreachable"), "{message}");
     stage.wait(301);
     assert_eq!(
         (stage.phase(), stage.status().reason.as_str()),
@@ -130,7 +130,7 @@ fn what_ray_refuses_to_take_fails_the_attempt() {
 }
 
 #[test]
-fn a_job_of_the_name_that_is_somebody_elses_fails_the_rayjob_and_one_that_is_left_is_waited_for() {
+fn a_job_of_another_owner_fails_the_rayjob_and_a_leftover_one_is_awaited() {
     let named = |owners: Value| {
         let mut stage = Stage::new(json!({}));
         stage.settle().head_is_ready();
@@ -142,7 +142,7 @@ fn a_job_of_the_name_that_is_somebody_elses_fails_the_rayjob_and_one_that_is_lef
     };
     let stage = named(json!([]));
     assert_eq!(stage.phase(), Phase::Failed);
-    assert!(stage.status().message.contains("somebody else"));
+    assert!(stage.status().message.contains("another owner"));
     let left = json!([{"apiVersion": "ray.io/v1", "kind": "RayJob", "name": "rj", "uid": "former", "controller": true}]);
     assert_eq!(named(left).phase(), Phase::Initializing);
 }

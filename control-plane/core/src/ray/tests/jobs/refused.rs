@@ -175,7 +175,7 @@ fn a_field_that_comes_while_the_job_runs_is_named_once() {
 }
 
 #[test]
-fn jobs_of_other_controllers_are_left_alone() {
+fn jobs_of_other_controllers_are_left_unchanged() {
     for (manager, kuberay) in [(Some("kueue.x-k8s.io/multikueue"), false), (None, true)] {
         let mut stage = Stage::new(json!({"managedBy": manager}));
         stage.kuberay = kuberay;
@@ -230,7 +230,7 @@ fn a_job_that_kuberay_has_begun_is_left_to_it() {
 }
 
 #[test]
-fn the_finalizer_of_a_job_that_kuberay_has_begun_goes_where_kuberay_is_gone() {
+fn the_finalizer_of_a_job_that_kuberay_has_begun_is_removed_if_kuberay_is_gone() {
     for kuberay in [true, false] {
         let mut stage = kuberays(Phase::Complete, json!(null));
         stage.kuberay = kuberay;
@@ -278,7 +278,7 @@ fn a_job_that_was_begun_here_stays_here_when_kuberay_comes() {
 }
 
 #[test]
-fn an_id_of_the_jobs_own_is_taken_where_it_can_be_asked_for() {
+fn the_jobs_own_id_is_used_if_it_is_valid_in_a_path() {
     let mut stage = Stage::new(json!({"jobId": "Team_a.train-1"}));
     stage.settle();
     assert_eq!(stage.status().job_id, "Team_a.train-1");
@@ -335,7 +335,7 @@ fn why_the_cluster_does_not_come_up_is_shown_until_it_does() {
     status.conditions = failure("True", said);
     let events = stage.step().events;
     let name = stage.status().ray_cluster_name.clone();
-    let message = format!("waits until the RayCluster {name} comes up: {said}");
+    let message = format!("waiting until RayCluster {name} comes up: {said}");
     assert_eq!(stage.status().message, message);
     assert_eq!(events.len(), 1, "{events:?}");
     assert_eq!(
@@ -351,7 +351,7 @@ fn why_the_cluster_does_not_come_up_is_shown_until_it_does() {
 }
 
 #[test]
-fn why_a_cluster_that_was_up_does_not_come_up_is_told_once() {
+fn why_a_cluster_that_was_up_does_not_come_up_is_reported_once() {
     let mut stage = Stage::new(json!({}));
     stage.settle().head_is_ready();
     stage.ray = Ray::Unreachable;
@@ -387,7 +387,7 @@ fn what_the_api_server_refuses_is_shown_until_it_is_there() {
     stage.job.status = shown.status.map(|status| *status);
     assert_eq!(
         stage.status().message,
-        "waits until RayCluster rj-x can be created: exceeded quota"
+        "waiting until RayCluster rj-x can be created: exceeded quota"
     );
     assert_eq!(stage.phase(), Phase::Initializing);
     let again = refused(&stage.observed(), "RayCluster rj-x", "exceeded quota");
@@ -411,7 +411,7 @@ fn a_submitter_that_was_refused_while_the_job_runs_is_not_waited_for_once_it_is_
         stage.job.status = shown.status.map(|status| *status);
         assert_eq!(
             stage.status().message,
-            "waits until Job rj can be created: exceeded quota"
+            "waiting until Job rj can be created: exceeded quota"
         );
         stage.settle();
         assert!(stage.submitter.is_some());
@@ -427,23 +427,23 @@ fn variables_that_ray_never_takes_are_refused_by_name() {
     for (variables, expected) in [
         (
             "{A: 1}",
-            "env_vars.A: must be a string, as Ray takes no other: quote it: write \"1\" and not 1",
+            "env_vars.A: must be a string, Ray accepts nothing else: quote it: write \"1\" and not 1",
         ),
         (
             "{B: b, A: true}",
-            "env_vars.A: must be a string, as Ray takes no other: quote it: write \"true\" and not true",
+            "env_vars.A: must be a string, Ray accepts nothing else: quote it: write \"true\" and not true",
         ),
         (
             "{A: 1.5}",
-            "env_vars.A: must be a string, as Ray takes no other: quote it: write \"1.5\" and not 1.5",
+            "env_vars.A: must be a string, Ray accepts nothing else: quote it: write \"1.5\" and not 1.5",
         ),
         (
             "{A: }",
-            "env_vars.A: must be a string, as Ray takes no other: it has no value: write \"\", or leave it out",
+            "env_vars.A: must be a string, Ray accepts nothing else: it has no value: write \"\" or omit it",
         ),
         (
             "{A: [a]}",
-            "env_vars.A: must be a string, as Ray takes no other: a list or a map is none",
+            "env_vars.A: must be a string, Ray accepts nothing else: it is a list or a map",
         ),
         ("{<<: {A: b}}", "merge keys"),
     ] {

@@ -53,14 +53,14 @@ fn a_job_is_submitted_and_tried_again_once_each() {
 }
 
 #[test]
-fn a_head_that_was_started_anew_is_noticed() {
+fn a_restarted_head_is_noticed() {
     let mut stage = runs(json!({}));
     stage.session("s1");
     assert_eq!(stage.status().reason, "HeadRestarted");
 }
 
 #[test]
-fn whoever_dies_before_the_status_is_written_has_decided() {
+fn a_decision_survives_a_crash_before_the_status_is_written() {
     let mut stage = runs(json!({"backoffLimit": 1}));
     let Ray::Reached { job: Some(info), .. } = &mut stage.ray else {
         panic!("out of reach");
@@ -158,7 +158,7 @@ fn a_job_that_kuberay_has_begun_since_is_not_begun_again() {
 }
 
 #[test]
-fn the_annotation_says_nothing_of_whom_to_talk_to_and_has_an_end() {
+fn the_annotation_holds_no_address_and_is_bounded() {
     let mut stage = runs(json!({}));
     let Ray::Reached { job: Some(info), .. } = &mut stage.ray else {
         panic!("out of reach");
@@ -236,7 +236,7 @@ fn odd() -> impl Strategy<Value = Value> {
 proptest! {
     /// A user who may write annotations may write this one, and knows the UID.
     #[test]
-    fn whatever_somebody_writes_in_its_place_something_is_decided(
+    fn any_annotation_leads_to_a_decision(
         changes in prop::collection::vec((any::<prop::sample::Index>(), odd()), 1..4),
         garbage in "\\PC{0,60}",
         damage in (any::<prop::sample::Index>(), any::<char>()),

@@ -80,7 +80,7 @@ fn kuberay_3211_a_submitter_that_ends_well_does_not_make_a_failed_job_good() {
 }
 
 #[test]
-fn what_the_submitter_saw_counts_where_ray_is_gone() {
+fn what_the_submitter_saw_counts_if_ray_is_gone() {
     for (type_, reason, phase) in [
         ("Complete", "", Phase::Complete),
         ("Failed", "PodFailurePolicy", Phase::Failed),
@@ -222,13 +222,13 @@ fn over_http(limit: i64) -> Stage {
 }
 
 #[test]
-fn a_dashboard_that_does_not_take_the_job_is_out_of_reach_and_says_so() {
+fn a_dashboard_that_does_not_accept_the_job_counts_as_unreachable_and_is_reported() {
     let mut stage = over_http(10_000);
     stage.ray = Ray::Failing("500 Internal Server Error: no agent".to_owned());
     stage.settle();
     let status = stage.status();
     assert!(
-        status.message.contains("has not taken the job: 500") && status.unreachable_since.is_some(),
+        status.message.contains("has not accepted the job: 500") && status.unreachable_since.is_some(),
         "{status:?}"
     );
     stage.wait(301);
@@ -268,7 +268,7 @@ fn a_head_that_is_not_ready_is_not_out_of_reach() {
 }
 
 #[test]
-fn a_dashboard_that_answers_nobody_is_named_with_its_answer() {
+fn a_dashboard_that_denies_access_is_reported_with_its_answer() {
     let mut stage = Stage::new(json!({}));
     stage.settle().head_is_ready();
     stage.ray = Ray::Denied("401 Unauthorized".to_owned());
@@ -276,7 +276,7 @@ fn a_dashboard_that_answers_nobody_is_named_with_its_answer() {
     let status = stage.status();
     assert!(status.unreachable_since.is_some());
     assert!(
-        status.message.ends_with(":8265 answers 401 Unauthorized"),
+        status.message.ends_with(":8265 answered 401 Unauthorized"),
         "{}",
         status.message
     );
@@ -305,7 +305,7 @@ fn a_dashboard_without_sessions_gets_its_job() {
 }
 
 #[test]
-fn what_has_told_a_session_and_tells_none_is_not_believed() {
+fn an_answer_without_a_session_is_not_believed_after_one_with_a_session() {
     let mut stage = running(json!({"backoffLimit": 1}));
     stage.session("");
     assert_eq!((stage.phase(), stage.status().num_retries), (Phase::Running, 0));
@@ -347,7 +347,7 @@ fn expanded(text: &str) -> String {
 }
 
 #[test]
-fn dollars_arrive_as_they_are_stated() {
+fn dollars_arrive_unchanged() {
     let entrypoint = "echo 'a$$b $(RAYJOB_ATTEMPT)' $HOME $";
     let stage = submitted(json!({
         "entrypoint": entrypoint,

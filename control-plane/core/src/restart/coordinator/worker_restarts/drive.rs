@@ -1,4 +1,5 @@
-//! The steps of a worker restart: it begins, the worker is told and released, and it ends.
+//! The steps of a worker restart: it begins, the worker gets its order and its release, and it
+//! ends.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +24,7 @@ impl Coordinator {
         let mut under_way = std::mem::take(&mut self.worker_restarts.under_way);
         under_way.retain(|identity, restart| {
             let Some(slot) = view.slots.get(identity) else {
-                // Its Job is away, or the worker is gone for good.
+                // Its Job is missing, or the worker is gone for good.
                 return now < *restart.deadline.get_or_insert(step.deadline());
             };
             let lost_scope =
@@ -34,7 +35,7 @@ impl Coordinator {
             if let Some((incarnation, report)) = slot.current.filter(|(_, report)| restart.is_reached(report))
             {
                 match report.phase {
-                    // Its pod is condemned anyway, and that belongs to this restart.
+                    // Its pod is condemned anyway, as a part of this restart.
                     _ if self.escalation.condemns(slot) => {}
                     Phase::Running => {
                         step.out
@@ -58,7 +59,7 @@ impl Coordinator {
             let has_ended = ended
                 .is_some_and(|report| matches!(report.phase, Phase::Lost(_)) && restart.is_reached(report));
             if restart.is_released() && !is_released && !has_ended {
-                // It was lost before it ran: this restart covers that.
+                // It was lost before it ran, which this restart covers.
                 restart.wait_for_next_incarnation();
             }
             true
@@ -70,7 +71,7 @@ impl Coordinator {
         self.worker_restarts.make_room(view);
     }
 
-    /// Begins the restart of the worker that has failed.
+    /// Begins the restart of the failed worker.
     pub(in super::super) fn restart_worker(&mut self, cause: Cause, answer: Answer, step: &mut Step<'_>) {
         let Some(identity) = cause.identity.clone() else {
             return;
@@ -141,8 +142,8 @@ impl Coordinator {
         self.worker_restarts.under_way.insert(identity, restart);
     }
 
-    /// Tells and releases the workers whose restart is durable, and condemns pods in which they do
-    /// not come up.
+    /// Sends orders and releases to the workers whose restart is durable, and condemns pods in
+    /// which they do not start.
     pub(in super::super) fn drive_worker_restarts(&mut self, step: &mut Step<'_>) {
         let Step {
             observed, view, now, ..
@@ -198,13 +199,13 @@ impl Coordinator {
         }
         self.worker_restarts.under_way = under_way;
         if is_stuck {
-            // It can neither run where it is nor move: its Job would fail for its pod.
+            // It can neither run in its pod nor move: without the pod its Job would fail.
             self.recreate(Cause::of_group(Reason::TimedOut), step);
         }
     }
 
-    /// The cause of a restart that is under way, if its worker no longer has a scope of its own: a
-    /// node daemon does not know such scopes.
+    /// The cause of a restart that is under way, if its worker no longer has its own scope: its
+    /// node daemon does not support scopes.
     pub(in super::super) fn needs_group_restart(&self, view: &View<'_>) -> Option<Cause> {
         self.worker_restarts
             .under_way
@@ -221,7 +222,7 @@ impl Coordinator {
             })
     }
 
-    /// What the incarnations of restarted workers are told.
+    /// The orders for the incarnations of restarted workers.
     pub(in super::super) fn desired_worker_restarts(
         &self,
         view: &View<'_>,
@@ -230,8 +231,8 @@ impl Coordinator {
         assigned
             .filter_map(|(identity, generation)| {
                 let slot = view.slots.get(identity)?;
-                // An ended incarnation is told as well: its node may have started the next one
-                // without an agent, and stops it then.
+                // An ended incarnation gets an order too: its node may have started the next one
+                // without an agent, and then stops it.
                 let (incarnation, report) = slot.current.or(slot.ended)?;
                 let ended = matches!(report.phase, Phase::Lost(_));
                 let restart = WorkerRestart {

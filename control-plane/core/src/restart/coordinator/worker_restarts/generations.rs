@@ -1,4 +1,5 @@
-//! Generations of single workers: which one a worker should have, and what others have given.
+//! Generations of single workers: which one a worker should have, and which ones other leaders have
+//! assigned.
 
 use lockstep_mutants::mutant;
 
@@ -22,7 +23,7 @@ impl Coordinator {
         self.adopt_generation(generation);
     }
 
-    /// Gives the group this generation, and every worker with it.
+    /// Assigns this generation to the group, and so to every worker.
     pub(in super::super) fn adopt_generation(&mut self, generation: Generation) {
         // A generation that cannot be written can never be released.
         let generation = generation.min(Generation::LAST);
@@ -30,15 +31,15 @@ impl Coordinator {
         self.worker_restarts.absorb(generation);
     }
 
-    /// Follows what a former leader wrote last, at the generation that this one knows. What is
-    /// durable wins. This leader has told no worker of its own decisions at the same numbers, and
-    /// decides them again.
+    /// Follows the last write of a former leader, at the generation that this one knows. The
+    /// durable state wins. This leader has sent no orders for its own decisions at the same
+    /// generations, and decides them again.
     pub(in super::super) fn follow_worker_restarts(&mut self, durable: &Durable) {
         let epoch = self.epoch;
-        // A request is acted upon once: that must be durable before any worker is told.
+        // A request is handled once. That must be durable before any worker gets its order.
         let is_heard = durable.handled_worker_restart == self.handled_worker_restart;
-        // An old CRD prunes it: then no worker is told, the request counts as handled here, and its
-        // workers are watched as before.
+        // An old CRD has pruned it. Then no worker gets an order, the request counts as handled in
+        // memory, and its workers are watched as before.
         let is_lost = !is_heard && durable.handled_worker_restart.is_none() && durable.epoch == epoch;
         let mut lost = false;
         self.worker_restarts.under_way.retain(|identity, restart| {
@@ -74,15 +75,15 @@ impl Coordinator {
         if foreign {
             let more = u32::try_from(self.worker_restarts.not_durable(durable)).unwrap_or(u32::MAX);
             self.counter = durable.counter.saturating_add(more);
-            // What this leader has taken up of a request may be decided again.
+            // What this leader has begun for a request may be decided again.
             self.handled_worker_restart
                 .clone_from(&durable.handled_worker_restart);
         }
     }
 
-    /// True if a worker reports a generation that this leader does not know, while its copy of the
-    /// status may be old: the newest status has the generations of single workers. A write reads
-    /// it, and closes it to former leaders.
+    /// True if a worker reports an unknown generation while this leader's copy of the status may be
+    /// old. The newest status has the generations of single workers: a write reads it, and fences
+    /// off former leaders.
     pub(in super::super) fn may_be_behind(&self, observed: &Observed) -> bool {
         let known = self.generation.max(self.worker_restarts.latest);
         let any_has_scope = |scope| observed.workers.values().any(|worker| worker.scope == scope);
@@ -91,8 +92,8 @@ impl Coordinator {
             && observed.reports.values().any(|report| report.generation > known)
     }
 
-    /// Learns from workers at which generation they were restarted, as long as it is not above
-    /// those given.
+    /// Learns from workers at which generation they were restarted, unless it is above all assigned
+    /// ones.
     pub(in super::super) fn learn_worker_restarts(&mut self, observed: &Observed) {
         for report in observed.reports.values() {
             if report.generation > self.generation

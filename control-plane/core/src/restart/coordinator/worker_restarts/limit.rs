@@ -7,7 +7,7 @@ use super::super::step::Step;
 use super::under_way::UnderWay;
 use super::{WORKER_RESTARTS_AT_ONCE, WorkerRestarts};
 
-/// Worker restarts that are reserved for workers that a daemon reports.
+/// How many worker restarts are reserved for workers that a daemon reports.
 const RESERVED_FOR_PRESENT: usize = 64;
 
 impl WorkerRestarts {
@@ -16,7 +16,7 @@ impl WorkerRestarts {
         WORKER_RESTARTS_AT_ONCE.saturating_sub(self.under_way.len())
     }
 
-    /// How many restarts of unreported workers may begin now: their pods may never find a node, and
+    /// How many restarts of unreported workers may begin now. Their pods may never find a node, and
     /// the others must not wait for that.
     pub(in super::super) fn room_for_absent(&self) -> usize {
         self.room().saturating_sub(RESERVED_FOR_PRESENT)
@@ -39,7 +39,7 @@ impl WorkerRestarts {
             let slot = view.slots.get(identity);
             slot.is_some_and(|slot| slot.current.is_none())
         };
-        // One that has ended since it was released is another failure.
+        // If it has ended since its release, that is another failure.
         let waits = |restart: &UnderWay| restart.is_durable() && !restart.is_released();
         let written = self.under_way.iter().filter(|(_, restart)| waits(restart));
         let absent = written.map(|(identity, _)| identity).filter(is_absent);
@@ -54,7 +54,7 @@ impl WorkerRestarts {
         }
     }
 
-    /// The postponed restarts that there is room for now.
+    /// The postponed restarts that may begin now.
     fn next_in_turn(&self, view: &View<'_>) -> Vec<Identity> {
         let (mut room, mut for_absent) = (self.room(), self.room_for_absent());
         let waiting = self.postponed.keys().filter(|identity| {
@@ -72,8 +72,8 @@ impl WorkerRestarts {
 }
 
 impl Coordinator {
-    /// Begins the postponed restarts that there is room for, each with the next generation. They
-    /// are not counted again.
+    /// Begins the postponed restarts within the limit, each with the next generation. They are not
+    /// counted again.
     pub(in super::super) fn begin_postponed(&mut self, step: &mut Step<'_>) {
         for identity in self.worker_restarts.next_in_turn(step.view) {
             let before = self.worker_restarts.postponed.remove(&identity);

@@ -9,16 +9,16 @@ use super::under_way::UnderWay;
 
 impl Coordinator {
     /// Restarts the other workers of a pod that is deleted for the restart of one. They have not
-    /// failed, so it is not counted, unless the first worker does not come up in the next pod
-    /// either: or it would never end.
+    /// failed, so this does not count. It counts if the first worker does not start in the next pod
+    /// either, because it would never end otherwise.
     pub(in super::super) fn begin_with_pod_mates(&mut self, step: &mut Step<'_>) {
         if !self.may_release(step.observed) {
             return;
         }
         let of_one = |condemned: &&Condemned| self.worker_restarts.contains(&condemned.identity);
         let condemned: Vec<_> = self.escalation.condemned().filter(of_one).cloned().collect();
-        // The cause stays the worker that has failed.
-        let told = (self.level, self.cause.clone());
+        // The cause stays that of the failed worker.
+        let before = (self.level, self.cause.clone());
         for condemned in condemned {
             let of_it = self.worker_restarts.under_way.get(&condemned.identity);
             let goes_on = of_it.is_some_and(|restart| restart.moves > 1);
@@ -42,10 +42,10 @@ impl Coordinator {
                 }
             }
         }
-        (self.level, self.cause) = told;
+        (self.level, self.cause) = before;
     }
 
-    /// The pods to delete, once it is durable which restarts that belongs to.
+    /// The pods to delete, once the restarts that they belong to are durable.
     pub(in super::super) fn condemned(&self, view: &View<'_>) -> Vec<Condemned> {
         let is_written = |identity: &Identity| {
             let restart = self.worker_restarts.under_way.get(identity);

@@ -9,9 +9,9 @@ use super::super::super::{
 pub(super) struct UnderWay {
     pub(super) generation: Generation,
     progress: Progress,
-    /// How many pods this leader has had deleted because the worker did not come up in them.
+    /// How many pods this leader has deleted because the worker did not start in them.
     pub(super) moves: u32,
-    /// Of a released worker that is in sight: when it should be up. Of one that is not expected:
+    /// For a released worker that is in sight: when it must be up. For one that is not expected:
     /// until when it may come back.
     pub(super) deadline: Option<UnixNanos>,
     /// `None` if another leader has begun it.
@@ -25,17 +25,17 @@ pub(super) struct Begun {
     pub(super) timeline: Timeline,
     /// UID of the pod that the worker failed in.
     pub(super) pod: String,
-    /// If it counts towards `maxRestarts`.
+    /// Set if it counts towards `maxRestarts`.
     pub(super) counted: bool,
 }
 
-/// How far a restart is.
+/// The progress of a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Progress {
-    /// Not durable under this leader's epoch: the worker is not told.
+    /// Not durable under this leader's epoch: the worker gets no order.
     Pending,
-    /// Durable: the worker is told, and waits for its release.
-    Told,
+    /// Durable: the worker has its order, and waits for its release.
+    Ordered,
     /// A former leader has released an incarnation, and this one has not written yet.
     ReleasedBefore,
     /// Durable, and an incarnation is released.
@@ -55,7 +55,7 @@ impl UnderWay {
 
     /// True if it is durable under this leader's epoch.
     pub(super) fn is_durable(&self) -> bool {
-        matches!(self.progress, Progress::Told | Progress::Released)
+        matches!(self.progress, Progress::Ordered | Progress::Released)
     }
 
     /// True if an incarnation is released at its generation.
@@ -78,10 +78,10 @@ impl UnderWay {
         report.generation >= self.generation
     }
 
-    /// It is durable under this leader's epoch.
+    /// Marks it as durable under this leader's epoch.
     pub(super) fn written(&mut self) {
         self.progress = match self.progress {
-            Progress::Pending | Progress::Told => Progress::Told,
+            Progress::Pending | Progress::Ordered => Progress::Ordered,
             Progress::ReleasedBefore | Progress::Released => Progress::Released,
         };
     }
@@ -99,18 +99,18 @@ impl UnderWay {
     pub(super) fn release(&mut self, now: UnixNanos) {
         self.progress = match self.progress {
             Progress::Pending | Progress::ReleasedBefore => Progress::ReleasedBefore,
-            Progress::Told | Progress::Released => Progress::Released,
+            Progress::Ordered | Progress::Released => Progress::Released,
         };
         if let Some(begun) = &mut self.begun {
             begun.timeline.released_at = now;
         }
     }
 
-    /// The released incarnation is lost: the worker waits for the next one.
+    /// Returns to waiting for the next incarnation, because the released one is lost.
     pub(super) fn wait_for_next_incarnation(&mut self) {
         self.progress = match self.progress {
             Progress::Pending | Progress::ReleasedBefore => Progress::Pending,
-            Progress::Told | Progress::Released => Progress::Told,
+            Progress::Ordered | Progress::Released => Progress::Ordered,
         };
         self.deadline = None;
     }

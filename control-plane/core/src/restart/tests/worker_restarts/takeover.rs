@@ -33,7 +33,7 @@ fn a_takeover_at_any_step_ends_in_the_same_state() {
 }
 
 #[test]
-fn a_new_leader_of_workers_at_several_generations_restarts_nobody() {
+fn a_new_leader_of_workers_at_several_generations_restarts_no_worker() {
     let mut world = running(3, 9);
     for _ in 0..2 {
         world.tick(10_000);
@@ -97,7 +97,7 @@ fn a_number_that_a_former_leader_has_given_to_one_is_no_barrier_for_all() {
 }
 
 #[test]
-fn a_new_leader_with_an_old_status_looks_again_before_it_takes_one_workers_generation_for_that_of_all() {
+fn a_new_leader_with_an_old_status_reads_it_again_before_it_takes_one_workers_generation_for_that_of_all() {
     let mut world = running(3, 9);
     let old = world.observed.durable.clone();
     world.fail(1);
@@ -108,7 +108,7 @@ fn a_new_leader_with_an_old_status_looks_again_before_it_takes_one_workers_gener
     world.confirm = false;
     let out = world.step();
     assert!(out.desired.is_none());
-    assert!(out.status.is_some(), "the write tells whether it is the newest");
+    assert!(out.status.is_some(), "the write shows if it is the newest");
     // It is not.
     world.observed.durable = newest;
     world.confirm = true;
