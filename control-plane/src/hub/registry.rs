@@ -5,7 +5,6 @@
 //! nothing that was said before on another stream stands in its way. Locks are taken in one order:
 //! nodes, then groups.
 
-mod daemons;
 mod group;
 mod link;
 mod node;
