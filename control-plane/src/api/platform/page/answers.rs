@@ -2,7 +2,6 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Instant;
 
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
@@ -11,44 +10,8 @@ use axum::response::{IntoResponse, Response};
 
 use super::events::Reader;
 use super::request::Subject;
-use super::{MAX_READERS, REST, StatusPage, view};
-
-/// Why there is no state.
-#[derive(Debug, thiserror::Error)]
-#[error("the state could not be made: {0}")]
-pub(super) struct Unmade(String);
-
-impl IntoResponse for Unmade {
-    fn into_response(self) -> Response {
-        (StatusCode::INTERNAL_SERVER_ERROR, format!("{self}\n")).into_response()
-    }
-}
-
-impl StatusPage {
-    /// What the reader looks at, as it is now: JSON. It is made when nobody else's is, and off the
-    /// threads that have to be quick.
-    pub(super) async fn make(&self, subject: &Subject) -> Result<Arc<str>, Unmade> {
-        let unmade = |error: &dyn std::fmt::Display| Unmade(error.to_string());
-        let turn = Arc::clone(&self.turn)
-            .acquire_owned()
-            .await
-            .map_err(|error| unmade(&error))?;
-        let (page, subject) = (self.clone(), subject.clone());
-        // The turn goes along: a reader who does not wait for the end makes no room for another one
-        // before that.
-        let making = tokio::task::spawn_blocking(move || {
-            let begun = Instant::now();
-            let state = view::view(&page, &subject);
-            (serde_json::to_string(&state), begun.elapsed(), turn)
-        });
-        let (text, took, turn) = making.await.map_err(|error| unmade(&error))?;
-        tokio::spawn(async move {
-            tokio::time::sleep(took.saturating_mul(REST)).await;
-            drop(turn);
-        });
-        Ok(text.map_err(|error| unmade(&error))?.into())
-    }
-}
+use super::view::Unmade;
+use super::{MAX_READERS, StatusPage};
 
 const JSON: [(HeaderName, HeaderValue); 1] =
     [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))];

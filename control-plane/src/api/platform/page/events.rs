@@ -13,8 +13,8 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::StatusPage;
-use super::answers::Unmade;
 use super::request::Subject;
+use super::view::Unmade;
 use crate::controllers::restart::board::Snapshot;
 
 /// Least time between two states that one reader is sent: what changes within is sent as one.

@@ -1,12 +1,15 @@
 //! The view of a reader: the board at one moment.
 
 use std::sync::Arc;
+use std::time::Instant;
 
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
 use lockstep_proto::platform::v1 as pb;
 use serde::Serialize;
 
-use super::StatusPage;
 use super::request::Subject;
+use super::{REST, StatusPage};
 use crate::api::platform::convert::{self, Detail};
 use crate::controllers::restart::board::{Board, Filter, Key, Snapshot};
 
@@ -24,7 +27,7 @@ const STEP: usize = 500;
 /// A whole state.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct State {
+struct State {
     /// The replica that says this, and the namespace of the product.
     replica: String,
     namespace: String,
@@ -85,8 +88,45 @@ struct Cause {
     at: i64,
 }
 
+/// Why there is no state.
+#[derive(Debug, thiserror::Error)]
+#[error("the state could not be made: {0}")]
+pub(super) struct Unmade(String);
+
+impl IntoResponse for Unmade {
+    fn into_response(self) -> Response {
+        (StatusCode::INTERNAL_SERVER_ERROR, format!("{self}\n")).into_response()
+    }
+}
+
+impl StatusPage {
+    /// What the reader looks at, as it is now: JSON. It is made when nobody else's is, and off the
+    /// threads that have to be quick.
+    pub(super) async fn make(&self, subject: &Subject) -> Result<Arc<str>, Unmade> {
+        let unmade = |error: &dyn std::fmt::Display| Unmade(error.to_string());
+        let turn = Arc::clone(&self.turn)
+            .acquire_owned()
+            .await
+            .map_err(|error| unmade(&error))?;
+        let (page, subject) = (self.clone(), subject.clone());
+        // The turn goes along: a reader who does not wait for the end makes no room for another one
+        // before that.
+        let making = tokio::task::spawn_blocking(move || {
+            let begun = Instant::now();
+            let state = view(&page, &subject);
+            (serde_json::to_string(&state), begun.elapsed(), turn)
+        });
+        let (text, took, turn) = making.await.map_err(|error| unmade(&error))?;
+        tokio::spawn(async move {
+            tokio::time::sleep(took.saturating_mul(REST)).await;
+            drop(turn);
+        });
+        Ok(text.map_err(|error| unmade(&error))?.into())
+    }
+}
+
 /// What the board shows now.
-pub(super) fn view(page: &StatusPage, subject: &Subject) -> State {
+fn view(page: &StatusPage, subject: &Subject) -> State {
     let board = &page.board;
     let content = match subject {
         Subject::Groups { search } => groups(board, search),
