@@ -23,7 +23,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::extract::{FromRequest, Request};
+use axum::extract::Request;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::BytesMut;
@@ -32,10 +32,9 @@ use lockstep_core::common::extent::Extent;
 use lockstep_process::turns::{Turn, Turns};
 use tokio::time::timeout;
 
-use super::api_servers::SenderClass;
+use super::api_servers::{ApiServers, SenderClass};
 use super::arrivals::{Arrival, Arrivals};
 use super::review;
-use super::routes::Admission;
 use crate::k8s::huge_lock::{self, Huge};
 use crate::k8s::memory_limit;
 use crate::net::tls::ConnectionLimit;
@@ -130,10 +129,17 @@ pub(super) struct ReviewBody {
     _huge: Option<Huge>,
 }
 
-impl FromRequest<Admission> for ReviewBody {
-    type Rejection = Response;
-
-    async fn from_request(request: Request, admission: &Admission) -> Result<Self, Response> {
+impl ReviewBody {
+    /// Reads the body of a request, once there is room for it. `is_short` tells if memory is short.
+    ///
+    /// # Errors
+    /// The answer that turns the request away.
+    pub(super) async fn read(
+        request: Request,
+        limits: &BodyLimits,
+        api_servers: &ApiServers,
+        is_short: fn() -> bool,
+    ) -> Result<Self, Response> {
         let sender = request.extensions().get::<PeerAddress>();
         let sender = sender.map_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED), |PeerAddress(address)| *address);
         let declared = request.headers().get(header::CONTENT_LENGTH);
@@ -142,15 +148,14 @@ impl FromRequest<Admission> for ReviewBody {
         if bytes > LONGEST_BODY {
             return Err(too_long());
         }
-        let limits = &admission.body_limits;
-        let class = admission.api_servers.class_of(sender);
+        let class = api_servers.class_of(sender);
         let sender = match class {
             // Others in its network are not it.
             SenderClass::ApiServer => sender.to_canonical().to_string(),
             SenderClass::Unidentified | SenderClass::Other => ConnectionLimit::name(sender),
         };
         let may_wait = bytes > SMALL_BODY && class != SenderClass::ApiServer;
-        let alone = if may_wait && (admission.is_short)() {
+        let alone = if may_wait && is_short() {
             let alone = timeout(PATIENCE, limits.while_short.take(&sender, 1)).await;
             Some(alone.map_err(|_| short())?)
         } else {

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::State;
+use axum::extract::{FromRequest, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
@@ -76,6 +76,20 @@ pub(super) struct LogLimits {
     pub(super) refused: LineLimit,
     /// What was not answered in time, as where the body comes slowly.
     pub(super) late: LineLimit,
+}
+
+impl FromRequest<Admission> for ReviewBody {
+    type Rejection = Response;
+
+    async fn from_request(request: axum::extract::Request, admission: &Admission) -> Result<Self, Response> {
+        let Admission {
+            body_limits,
+            api_servers,
+            is_short,
+            ..
+        } = admission;
+        Self::read(request, body_limits, api_servers, *is_short).await
+    }
 }
 
 /// All paths. Calls of each are counted.

@@ -1,9 +1,11 @@
 use axum::body::Body;
+use axum::extract::FromRequest as _;
 use futures::future::join_all;
 use futures::{FutureExt as _, StreamExt as _};
 use serde_json::json;
 
 use super::*;
+use crate::api::webhook::routes::Admission;
 use crate::api::webhook::tests::{admission, api_server};
 
 fn admitting() -> Admission {
