@@ -24,15 +24,14 @@
 mod audit;
 mod authorize;
 mod calls;
+mod cluster_authorizer;
 mod convert;
 mod deadline;
-mod dry_run;
 mod error_details;
 mod fields;
 mod follow;
 mod health;
 mod large;
-mod list_groups;
 mod page;
 mod restart_workers;
 mod server;
@@ -42,7 +41,8 @@ mod watch_slots;
 mod watching;
 mod written;
 
-pub use authorize::{Authorizer, Caller, ClusterAuthorizer};
+pub use authorize::{Authorizer, Caller};
+pub use cluster_authorizer::ClusterAuthorizer;
 pub use page::{Replica, StatusPage, WhoLeads};
 pub use service::PlatformService;
 

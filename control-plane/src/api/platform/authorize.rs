@@ -6,11 +6,8 @@ use thiserror::Error;
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Status};
 
-use super::audit::RefusalLog;
 use super::error_details::{CallError, Reason};
-use crate::net::serve::{AccessChecker, Action, Verdict};
 use crate::net::tls::ConnectionHandle;
-use crate::telemetry::metrics::Metrics;
 
 /// Why a request is not served.
 #[derive(Debug, Error)]
@@ -96,67 +93,6 @@ pub trait Authorizer: Send + Sync + 'static {
 
     /// This caller is refused for that, as the service has decided.
     fn refused(&self, caller: &Caller, refusal: &Refusal);
-}
-
-/// The API server knows who the bearer of a token is, and what its RBAC rules let them do.
-pub struct ClusterAuthorizer {
-    access: AccessChecker,
-    refusal_log: RefusalLog,
-}
-
-impl ClusterAuthorizer {
-    /// One that asks through this client, and counts whom it refuses.
-    #[must_use]
-    pub fn new(client: kube::Client, metrics: &Metrics) -> Self {
-        Self {
-            access: AccessChecker::new(client),
-            refusal_log: RefusalLog::register(metrics),
-        }
-    }
-}
-
-#[async_trait]
-impl Authorizer for ClusterAuthorizer {
-    async fn authorize(
-        &self,
-        caller: &Caller,
-        verb: &'static str,
-        namespace: &str,
-        name: &str,
-    ) -> Result<(), Refusal> {
-        let token = caller
-            .metadata
-            .get("authorization")
-            .and_then(|value| value.to_str().ok())
-            .and_then(bearer)
-            .ok_or(Refusal::Missing)?;
-        let action = Action::JobSets {
-            verb,
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-        };
-        match self.access.check(&caller.address, token, &action).await {
-            Ok(Verdict::Allowed) => Ok(()),
-            Ok(Verdict::Unknown) => Err(Refusal::Unknown),
-            Ok(Verdict::TooMany) => Err(Refusal::TooMany),
-            Ok(Verdict::Denied(user)) => Err(Refusal::Denied {
-                user,
-                verb,
-                place: place(namespace, name),
-            }),
-            Err(error) => Err(Refusal::Unavailable(Box::new(error))),
-        }
-    }
-
-    fn refused(&self, caller: &Caller, refusal: &Refusal) {
-        self.refusal_log.note(&caller.address, refusal);
-    }
-}
-
-fn bearer(value: &str) -> Option<&str> {
-    let (scheme, token) = value.trim().split_once(' ')?;
-    let token = token.trim();
-    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
 }
 
 pub(super) fn place(namespace: &str, name: &str) -> String {

@@ -27,7 +27,6 @@ use tonic_reflection::server::{Builder, Error, v1, v1alpha};
 use tower::Service;
 
 use super::error_details::{CallError, Reason};
-use super::server::MAX_REQUEST;
 use super::service::PlatformService;
 use crate::controllers::restart::board::Board;
 
@@ -163,12 +162,13 @@ type Reflection<V1, V1Alpha> = (
 );
 
 /// Serves `grpc.reflection.v1.ServerReflection`, and the older v1alpha that many tools still ask
-/// for.
+/// for. Requests have at most `largest_request` bytes.
 ///
 /// # Errors
 /// If a description that was compiled in cannot be read.
 pub(super) fn reflection(
     shutdown: &CancellationToken,
+    largest_request: usize,
 ) -> Result<Reflection<impl v1::ServerReflection, impl v1alpha::ServerReflection>, Error> {
     let described = || {
         Builder::configure()
@@ -178,10 +178,10 @@ pub(super) fn reflection(
             .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
     };
     let streams = Arc::new(Semaphore::new(MAX_STREAMS));
-    let v1 = described().build_v1()?.max_decoding_message_size(MAX_REQUEST);
+    let v1 = described().build_v1()?.max_decoding_message_size(largest_request);
     let v1alpha = described()
         .build_v1alpha()?
-        .max_decoding_message_size(MAX_REQUEST);
+        .max_decoding_message_size(largest_request);
     Ok((
         Bounded {
             inner: v1,

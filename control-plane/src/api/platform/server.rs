@@ -24,7 +24,7 @@ const CONNECTIONS: usize = 256;
 /// Calls and watches at the same time on one connection.
 const MAX_STREAMS: u32 = 64;
 /// Largest request, in bytes.
-pub(super) const MAX_REQUEST: usize = 16 * 1024;
+const MAX_REQUEST: usize = 16 * 1024;
 /// Bytes that a caller may send of one call, and of all calls of a connection, before they are
 /// looked at.
 const WINDOWS: (u32, u32) = (32 << 10, 128 << 10);
@@ -67,7 +67,7 @@ pub(super) async fn serve_on(
 ) -> anyhow::Result<()> {
     let shutdown = service.shutdown.clone();
     let health = health::Health::new(Arc::clone(&service.board), shutdown.clone());
-    let (reflection, reflection_alpha) = health::reflection(&shutdown)?;
+    let (reflection, reflection_alpha) = health::reflection(&shutdown, MAX_REQUEST)?;
     let limit = ConnectionLimit::new(CONNECTIONS, |peer, why| {
         tracing::debug!(peer, reason = why.reason(), error = %why, "a caller was turned away");
     });

@@ -1,5 +1,8 @@
 //! The gRPC service.
 
+mod dry_run;
+mod list_groups;
+
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -22,9 +25,9 @@ use super::follow::Follower;
 use super::large::{HeldRoom, NamespaceLines, Unread};
 use super::suspend::{self, Done};
 use super::watch_slots::WatchSlots;
-use super::watching::Watching;
+use super::watching::{Event, Watching};
 use super::written::{self, Unwritten};
-use super::{dry_run, fields, list_groups, restart_workers};
+use super::{fields, restart_workers};
 use crate::controllers::restart;
 use crate::controllers::restart::board::question::RequestedRestart;
 use crate::controllers::restart::board::{Board, Key, Snapshot};
@@ -43,8 +46,6 @@ pub struct PlatformService {
     pub(super) lines: NamespaceLines,
     pub(super) shutdown: CancellationToken,
 }
-
-pub(super) type Event = Result<pb::WatchGroupsResponse, Status>;
 
 impl PlatformService {
     /// A service that ends its watches with `shutdown`, and knows no node daemons.

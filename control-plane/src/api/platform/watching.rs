@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use lockstep_proto::platform::v1 as pb;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
@@ -10,12 +11,14 @@ use tonic::Status;
 use super::authorize::{self, Authorizer, Caller};
 use super::error_details::{CallError, Reason};
 use super::follow::Follower;
-use super::service::Event;
 use super::watch_slots::WatchSlot;
 use crate::controllers::restart::board::Filter;
 
 /// Who watches is asked after this time again whether they still may.
 const ASK_AGAIN: Duration = Duration::from_secs(60);
+
+/// What a watch yields: the next message, or why it ends.
+pub(super) type Event = Result<pb::WatchGroupsResponse, Status>;
 
 /// A watch under way.
 pub(super) struct Watching {

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use lockstep_proto::platform::v1 as pb;
 use tonic::Status;
 
-use super::convert::{self, Detail};
-use super::error_details::{CallError, Reason};
-use super::large::{Size, Unread};
-use super::service::{PlatformService, not_leading};
+use super::{PlatformService, not_leading};
+use crate::api::platform::convert::{self, Detail};
+use crate::api::platform::error_details::{CallError, Reason};
+use crate::api::platform::large::{Size, Unread};
 use crate::controllers::restart::board::question::{
     self, Answer, AskError, QuestionSender, RequestedRestart, WAITING,
 };

@@ -6,11 +6,11 @@ use lockstep_proto::platform::v1 as pb;
 use prost::Message as _;
 use tonic::{Request, Response, Status};
 
-use super::authorize::Caller;
-use super::convert::{self, Detail};
-use super::fields;
-use super::large::Size;
-use super::service::{PlatformService, holding, not_leading};
+use super::{PlatformService, holding, not_leading};
+use crate::api::platform::authorize::Caller;
+use crate::api::platform::convert::{self, Detail};
+use crate::api::platform::fields;
+use crate::api::platform::large::Size;
 use crate::controllers::restart::board::{Board, Key};
 
 /// A page ends with the group that makes it larger than this, in bytes.
