@@ -14,7 +14,7 @@ use super::protocol_violation::ProtocolViolation;
 /// How long a daemon may take to say hello.
 const HELLO_WITHIN: Duration = Duration::from_secs(10);
 
-/// Why a stream was not accepted.
+/// Why a stream was refused.
 #[derive(Debug, Error)]
 pub(super) enum HandshakeError {
     #[error("no Hello within {} s", HELLO_WITHIN.as_secs())]
@@ -76,7 +76,7 @@ where
     let version = hello.protocol_max.min(*NODE_PROTOCOL.end());
     if version < hello.protocol_min || !NODE_PROTOCOL.contains(&version) {
         return Err(HandshakeError::Version {
-            version: convert::words_from(hello.daemon_version),
+            version: convert::text_from(hello.daemon_version),
             min: hello.protocol_min,
             max: hello.protocol_max,
         });

@@ -1,34 +1,34 @@
-//! Messages that no daemon sends.
+//! Messages that no correct daemon sends.
 
 use std::error::Error as _;
 
 use thiserror::Error;
 use tonic::{Code, Status};
 
-/// What is wrong with one.
+/// What is wrong with a message.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub(super) enum ProtocolViolation {
-    /// Larger than all that is kept of a node.
+    /// Larger than everything that is kept of a node.
     #[error("the message is too large: {0}")]
     Oversized(String),
-    /// No message at all.
+    /// Not a message at all.
     #[error("the message cannot be read: {0}")]
     Malformed(String),
-    /// A stream has one Hello: another one would repeat what was negotiated.
+    /// A stream has one Hello. A second one would negotiate again.
     #[error("a second Hello on the same stream")]
     SecondHello,
-    /// Of a protocol that was not agreed on.
-    #[error("a message of a kind that the protocol of the stream does not have")]
+    /// From another protocol version than the negotiated one.
+    #[error("a message of a kind that the stream's protocol does not have")]
     UnknownKind,
 }
 
 impl ProtocolViolation {
-    /// What the stream's error says about the message; nothing where the connection is at fault.
+    /// The violation that the stream's error stands for; `None` if the connection is at fault.
     pub(super) fn of(status: &Status) -> Option<Self> {
         let text = || status.message().to_owned();
         match status.code() {
             Code::OutOfRange => Some(Self::Oversized(text())),
-            // Those of the connection have a source.
+            // Errors of the connection have a source.
             Code::Internal if status.source().is_none() => Some(Self::Malformed(text())),
             _ => None,
         }

@@ -12,30 +12,30 @@ use crate::hub::outbox::Outbox;
 #[derive(Default)]
 pub(super) struct Node {
     pub(super) session: Option<(u64, Arc<Outbox>)>,
-    /// The version of the protocol that its last stream has.
+    /// The protocol version of its last stream.
     pub(super) protocol: u32,
-    /// True if a snapshot of its daemon was taken in: workers that it does not name are out of its
-    /// sight.
-    pub(super) told: bool,
-    /// What its daemon has said of itself on that stream.
-    pub(super) said: DaemonInfo,
-    /// How many agents its daemon has refused, as it said last on whatever stream.
+    /// Set once a snapshot of its daemon was stored. The daemon does not see workers that the
+    /// snapshot lacks.
+    pub(super) has_snapshot: bool,
+    /// What its daemon has reported about itself on that stream.
+    pub(super) daemon: DaemonInfo,
+    /// How many agents its daemon has refused, as it reported last on any stream.
     pub(super) refused_agents: u32,
-    /// Of which a group keeps a report, on whatever stream it has come.
+    /// Its workers with a report in a group, from any stream.
     pub(super) workers: Workers,
     /// Since when it has no session.
     pub(super) left: Option<Instant>,
 }
 
 impl Node {
-    /// True if this session is its present one.
+    /// True if this is its present session.
     pub(super) fn is_of(&self, session: u64) -> bool {
         self.session
             .as_ref()
             .is_some_and(|(current, _)| *current == session)
     }
 
-    /// True if it has been away for this time, and no report of it is kept.
+    /// True if it has been away for this long, and no report of it is kept.
     pub(super) fn is_gone(&self, away: Duration) -> bool {
         let left = self.left.is_some_and(|left| left.elapsed() >= away);
         left && self.session.is_none() && self.workers.is_empty()
@@ -47,7 +47,7 @@ impl Node {
     }
 }
 
-/// What the daemon of a node says of itself.
+/// What the daemon of a node reports about itself.
 #[derive(Default)]
 pub(super) struct DaemonInfo {
     version: String,
@@ -55,44 +55,44 @@ pub(super) struct DaemonInfo {
 }
 
 impl Registry {
-    /// The daemon of this session has said hello, and this in it.
+    /// Stores what the daemon of this session has reported in its Hello.
     pub fn introduced(&self, node: &str, session: u64, version: String, health: Health) {
         if let Some(mut entry) = self.nodes.get_mut(node).filter(|entry| entry.is_of(session)) {
-            entry.said = DaemonInfo { version, health };
+            entry.daemon = DaemonInfo { version, health };
         }
     }
 
-    /// The daemon of this session says this of its node now.
+    /// Stores what the daemon of this session reports about its node.
     pub fn found(&self, node: &str, session: u64, health: Health) {
         if let Some(mut entry) = self.nodes.get_mut(node).filter(|entry| entry.is_of(session)) {
-            entry.said.health = health;
+            entry.daemon.health = health;
         }
     }
 
-    /// The daemon of this session has refused so many agents since it began. A replica counts what
-    /// it has not heard of the node before.
+    /// Counts the agents that the daemon of this session has refused. `agents` is its total since
+    /// it started; a replica counts the increase.
     pub fn has_refused(&self, node: &str, session: u64, agents: u32) {
         if let Some(mut entry) = self.nodes.get_mut(node).filter(|entry| entry.is_of(session)) {
-            // One that was started again counts from 0.
+            // A daemon that was restarted counts from 0.
             let more = agents.checked_sub(entry.refused_agents).unwrap_or(agents);
             entry.refused_agents = agents;
             self.refusals.agents(more);
         }
     }
 
-    /// Why the daemon of this node cannot put agents into containers, if it is connected and
-    /// says so.
+    /// Why the daemon of this node cannot put agents into containers, if it is connected and reports
+    /// a reason.
     #[must_use]
     pub fn why_without_agents(&self, node: &str) -> Option<String> {
         let node = self.nodes.get(node).filter(|node| node.session.is_some())?;
-        match &node.said.health.nri {
+        match &node.daemon.health.nri {
             Access::Away(_, why) => Some(why.clone()),
             Access::Unknown | Access::Well(_) => None,
         }
     }
 
-    /// Up to `most` daemons that are connected, by node, those after `after`; and the node after
-    /// which there are more, if there are.
+    /// Up to `most` connected daemons, ordered by node, from after the node `after`. The second value
+    /// is the node after which the next page begins, if there is one.
     #[must_use]
     pub fn daemons(&self, after: &str, most: usize) -> (Vec<Daemon>, Option<String>) {
         let nodes = self.nodes.iter().filter(|node| node.session.is_some());
@@ -102,17 +102,17 @@ impl Registry {
         page(names.collect(), most, |name| {
             let node = self.nodes.get(&name).filter(|node| node.session.is_some())?;
             Some(Daemon {
-                version: node.said.version.clone(),
+                version: node.daemon.version.clone(),
                 protocol: node.protocol,
-                health: node.said.health.clone(),
+                health: node.daemon.health.clone(),
                 node: name,
             })
         })
     }
 }
 
-/// The first `most` of these, and the name after which there are more. What has gone since it was
-/// named is left out, and ends no list: the last name counts, be it there or not.
+/// The first `most` of these, and the name after which there are more. An entry that has gone
+/// meanwhile is left out; its name may still end the page.
 fn page<T>(
     mut names: Vec<String>,
     most: usize,
