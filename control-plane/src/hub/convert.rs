@@ -23,8 +23,8 @@ pub struct GroupPolicy {
     pub terminal: Vec<TerminalCode>,
     /// Longest time between two heartbeats of a worker, milliseconds; 0: none are required.
     pub heartbeat_timeout_ms: u32,
-    /// How long a worker may take from its start to its first heartbeat, milliseconds; 0: without
-    /// a limit.
+    /// How long a worker may take from its start to its first heartbeat, milliseconds; 0: without a
+    /// limit.
     pub ready_timeout_ms: u32,
 }
 

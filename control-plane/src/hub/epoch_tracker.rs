@@ -1,9 +1,9 @@
 //! Epochs that nodes and statuses know.
 //!
 //! Promises: an epoch in a status is believed at once, since only leaders write it. An epoch that
-//! nodes report is believed by majority: once nodes have had time to connect, more of them must know
-//! a higher epoch than a lower one. A daemon that knows only this leader's epoch has no vote. One
-//! lying node, or a few among many, cannot make a leader step down.
+//! nodes report is believed by majority: once nodes have had time to connect, more of them must
+//! know a higher epoch than a lower one. A daemon that knows only this leader's epoch has no vote.
+//! One lying node, or a few among many, cannot make a leader step down.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -254,8 +254,7 @@ impl Registry {
     /// Ends the session of a stream. Its workers run on, unlinked.
     pub fn disconnect(&self, node: &str, session: u64) {
         let groups = {
-            // Held to the end, so that a stream that replaces this one at the same time comes
-            // last.
+            // Held to the end, so that a stream that replaces this one at the same time comes last.
             let Some(mut entry) = self.nodes.get_mut(node) else {
                 return;
             };

@@ -1,8 +1,8 @@
 //! The keys that the cluster signs ServiceAccount tokens with, as its API server publishes them.
 //!
-//! Promises: tokens are checked with cached keys, so a storm of reconnects causes no requests to the
-//! API server. Keys are read again every ten minutes, and for a token with an unknown key, but at
-//! most every five seconds. While the API server is away, the last keys stay in use.
+//! Promises: tokens are checked with cached keys, so a storm of reconnects causes no requests to
+//! the API server. Keys are read again every ten minutes, and for a token with an unknown key, but
+//! at most every five seconds. While the API server is away, the last keys stay in use.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -208,7 +208,8 @@ impl Keys {
     }
 }
 
-/// What is known about a key; `None` if that takes a read, since the last one is older than `fresh`.
+/// What is known about a key; `None` if that takes a read, since the last one is older than
+/// `fresh`.
 fn look_up(known: &KnownKeys, id: &str, fresh: Duration) -> Option<Result<Arc<Issuer>, AuthError>> {
     if let Some(issuer) = &known.issuer
         && issuer.key(id).is_some()

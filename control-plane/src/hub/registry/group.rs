@@ -21,8 +21,8 @@ pub(super) struct Inner {
     pub(super) reports: Reports,
     /// The nodes that the group's task watches; `None`: it has not named them.
     pub(super) nodes: Option<Arc<BTreeSet<String>>>,
-    /// Set if one of them has sent a Hello since the group's task last looked. `hellos` holds which,
-    /// if the task has named its nodes.
+    /// Set if one of them has sent a Hello since the group's task last looked. `hellos` holds
+    /// which, if the task has named its nodes.
     pub(super) has_hello: bool,
     pub(super) hellos: BTreeSet<String>,
     pub(super) published: BTreeMap<String, Arc<pb::Group>>,

@@ -163,8 +163,8 @@ impl GroupLink {
         self.changed().await;
     }
 
-    /// From now on only Hellos of these nodes count as changes. Reports of other nodes are kept, but
-    /// the task does not wait for them.
+    /// From now on only Hellos of these nodes count as changes. Reports of other nodes are kept,
+    /// but the task does not wait for them.
     pub fn look_at(&self, nodes: &Arc<BTreeSet<String>>) {
         if let Some(mut inner) = self.own() {
             inner.nodes = Some(Arc::clone(nodes));
@@ -215,8 +215,8 @@ impl GroupLink {
         node.is_none_or(|node| node.protocol >= NODE_PROTOCOL_ALONE)
     }
 
-    /// Drops the reports of pods that are not in `pods` and have sent nothing for `silence`, since a
-    /// report may come before its pod does. Of the ended containers of one worker in one pod the
+    /// Drops the reports of pods that are not in `pods` and have sent nothing for `silence`, since
+    /// a report may come before its pod does. Of the ended containers of one worker in one pod the
     /// latest few are kept. Returns true if any report was dropped.
     pub fn forget_pods<V>(&self, pods: &BTreeMap<String, V>, silence: Duration) -> bool {
         let mut inner = self.state.lock();

@@ -80,8 +80,8 @@ impl Registry {
         }
     }
 
-    /// Why the daemon of this node cannot put agents into containers, if it is connected and reports
-    /// a reason.
+    /// Why the daemon of this node cannot put agents into containers, if it is connected and
+    /// reports a reason.
     #[must_use]
     pub fn why_without_agents(&self, node: &str) -> Option<String> {
         let node = self.nodes.get(node).filter(|node| node.session.is_some())?;
@@ -91,8 +91,8 @@ impl Registry {
         }
     }
 
-    /// Up to `most` connected daemons, ordered by node, from after the node `after`. The second value
-    /// is the node after which the next page begins, if there is one.
+    /// Up to `most` connected daemons, ordered by node, from after the node `after`. The second
+    /// value is the node after which the next page begins, if there is one.
     #[must_use]
     pub fn daemons(&self, after: &str, most: usize) -> (Vec<Daemon>, Option<String>) {
         let nodes = self.nodes.iter().filter(|node| node.session.is_some());

@@ -1,8 +1,8 @@
 //! The workers of one node that have a report in a group.
 //!
-//! Promises: there are never more than [`WORKERS_PER_NODE`]. Workers that the daemon no longer lists
-//! make room for new ones, ended workers first. So a new worker is refused only if the daemon still
-//! lists all others.
+//! Promises: there are never more than [`WORKERS_PER_NODE`]. Workers that the daemon no longer
+//! lists make room for new ones, ended workers first. So a new worker is refused only if the daemon
+//! still lists all others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
