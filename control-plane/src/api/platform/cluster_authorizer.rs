@@ -1,4 +1,4 @@
-//! Callers of the platform API, checked by the API server.
+//! Checks callers of the platform API with the API server.
 
 use async_trait::async_trait;
 
@@ -7,14 +7,14 @@ use super::authorize::{Authorizer, Caller, Refusal, place};
 use crate::net::serve::{AccessChecker, Action, Verdict};
 use crate::telemetry::metrics::Metrics;
 
-/// The API server knows who the bearer of a token is, and what its RBAC rules let them do.
+/// Asks the API server for the user of a token, and for what RBAC allows that user.
 pub struct ClusterAuthorizer {
     access: AccessChecker,
     refusal_log: RefusalLog,
 }
 
 impl ClusterAuthorizer {
-    /// One that asks through this client, and counts whom it refuses.
+    /// An authorizer that uses this client and counts refusals.
     #[must_use]
     pub fn new(client: kube::Client, metrics: &Metrics) -> Self {
         Self {

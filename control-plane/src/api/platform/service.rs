@@ -48,7 +48,7 @@ pub struct PlatformService {
 }
 
 impl PlatformService {
-    /// A service that ends its watches with `shutdown`, and knows no node daemons.
+    /// A service without node daemons, which ends its watches with `shutdown`.
     #[must_use]
     pub fn new(
         board: Arc<Board>,
@@ -71,13 +71,13 @@ impl PlatformService {
         }
     }
 
-    /// The same, with the node daemons that are connected to this hub, if there is one.
+    /// The same, with the node daemons of this hub, if there is one.
     #[must_use]
     pub fn with_hub(self, role: Option<Arc<Role>>) -> Self {
         Self { role, ..self }
     }
 
-    /// Only the leader knows the groups.
+    /// Checks that this replica leads: only the leader knows the groups.
     pub(super) fn leads(&self) -> Result<(), Status> {
         self.board.leads().then_some(()).ok_or_else(not_leading)
     }
@@ -96,7 +96,10 @@ impl PlatformService {
         })
     }
 
-    /// The group, or why there is none.
+    /// The state of a group.
+    ///
+    /// # Errors
+    /// Why there is no such group.
     fn group(&self, key: &Key) -> Result<Arc<Snapshot>, Status> {
         self.board.get(key).ok_or_else(|| self.no_group(key))
     }
@@ -110,7 +113,7 @@ impl PlatformService {
             return CallError::new(Reason::JobsetNotFound, message).of_key(key).into();
         };
         let taken_over = || {
-            let message = format!("the JobSet{place} is only just being taken over; try again");
+            let message = format!("the JobSet{place} is still being taken over; try again");
             CallError::new(Reason::TakingOver, message).of_key(key).into()
         };
         self.is_group(&jobset).err().unwrap_or_else(taken_over)
@@ -149,7 +152,7 @@ impl PlatformService {
                     namespace = key.namespace,
                     jobset = key.name,
                     token,
-                    "a restart was asked for"
+                    "requested a restart"
                 );
                 Ok(())
             }
@@ -163,7 +166,7 @@ impl PlatformService {
         }
     }
 
-    /// The group that this caller may restart, and the token of the request.
+    /// Checks a request to restart a group. Returns the group and the token of the request.
     async fn restartable(
         &self,
         caller: &Caller,
@@ -178,7 +181,7 @@ impl PlatformService {
         Ok((key, token, state))
     }
 
-    /// The group some of whose workers this caller may restart, and the request.
+    /// Checks a request for a worker restart. Returns the group and the request.
     async fn restartable_workers(
         &self,
         caller: &Caller,
@@ -204,7 +207,7 @@ pub(super) fn holding<T>(room: impl IntoIterator<Item = Unread>, answer: T) -> R
 }
 
 pub(super) fn not_leading() -> Status {
-    let message = "this replica of the control plane does not lead; try again, another one does";
+    let message = "this replica of the control plane does not lead; try again to reach the leader";
     CallError::new(Reason::NotLeading, message).into()
 }
 

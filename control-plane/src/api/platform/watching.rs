@@ -1,4 +1,4 @@
-//! One watch, as long as its caller may watch.
+//! One watch, which lasts until its caller may no longer watch.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,13 +14,13 @@ use super::follow::Follower;
 use super::watch_slots::WatchSlot;
 use crate::controllers::restart::board::Filter;
 
-/// Who watches is asked after this time again whether they still may.
+/// Time between two checks that the caller may still watch.
 const ASK_AGAIN: Duration = Duration::from_secs(60);
 
 /// What a watch yields: the next message, or why it ends.
 pub(super) type Event = Result<pb::WatchGroupsResponse, Status>;
 
-/// A watch under way.
+/// An open watch.
 pub(super) struct Watching {
     follower: Follower,
     permission: Permission,
@@ -29,7 +29,7 @@ pub(super) struct Watching {
 }
 
 impl Watching {
-    /// A watch by this caller, who may watch now.
+    /// A watch of this caller, which was just authorized.
     pub(super) fn new(
         follower: Follower,
         filter: Filter,
@@ -57,7 +57,7 @@ impl Watching {
             shutdown,
             ..
         } = self;
-        // It keeps its place in line while its caller is asked about.
+        // It keeps its place in line while its caller is checked.
         let mut event = std::pin::pin!(follower.next());
         loop {
             tokio::select! {
@@ -71,7 +71,7 @@ impl Watching {
                     tokio::select! {
                         biased;
                         allowed = &mut asked => allowed?,
-                        // Its turn is not kept from others while the API server is slow.
+                        // A slow API server must not make it block the line.
                         event = &mut event => {
                             asked.await?;
                             return Ok(event);
@@ -84,7 +84,7 @@ impl Watching {
     }
 }
 
-/// That a caller may watch.
+/// The permission of a caller to watch.
 struct Permission {
     filter: Filter,
     caller: Caller,
@@ -93,8 +93,8 @@ struct Permission {
 }
 
 impl Permission {
-    /// An API server that does not answer ends no watch, and refuses nobody: what stands was
-    /// allowed.
+    /// Checks the permission again. An API server that does not answer ends no watch, since it was
+    /// allowed before.
     async fn ask_again(&mut self) -> Result<(), Status> {
         self.ask_at = Instant::now() + ASK_AGAIN;
         let Filter { namespace, name } = &self.filter;

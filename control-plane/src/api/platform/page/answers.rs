@@ -1,4 +1,4 @@
-//! States, once and again.
+//! Answers with states: one state, or a stream of them.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -10,19 +10,19 @@ use axum::response::{IntoResponse, Response};
 
 use super::events::Reader;
 use super::request::Subject;
-use super::view::Unmade;
+use super::view::RenderError;
 use super::{MAX_READERS, StatusPage};
 
 const JSON: [(HeaderName, HeaderValue); 1] =
     [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))];
 
 /// The state, once.
-pub(super) async fn state(State(page): State<StatusPage>, subject: Subject) -> Result<Response, Unmade> {
-    let text = page.make(&subject).await?;
+pub(super) async fn state(State(page): State<StatusPage>, subject: Subject) -> Result<Response, RenderError> {
+    let text = page.render(&subject).await?;
     Ok((JSON, text.to_string()).into_response())
 }
 
-/// The state, and again whenever it has changed.
+/// The state, and again after each change.
 pub(super) async fn events(State(page): State<StatusPage>, headers: HeaderMap, subject: Subject) -> Response {
     let Ok(place) = Arc::clone(&page.readers).try_acquire_owned() else {
         return full(&headers);
@@ -31,10 +31,10 @@ pub(super) async fn events(State(page): State<StatusPage>, headers: HeaderMap, s
     Sse::new(futures::stream::unfold(reader, Reader::next)).into_response()
 }
 
-/// There is no room for another reader. A browser's stream of events shows its script no status: it
-/// is told by an event.
+/// There is no slot for another reader. The script of a page cannot see the status of a stream of
+/// events, so it gets an event.
 fn full(headers: &HeaderMap) -> Response {
-    let message = format!("{MAX_READERS} pages are open already, and no more may be");
+    let message = format!("{MAX_READERS} pages are already open, which is the limit");
     let accepted = headers.get(header::ACCEPT).map(HeaderValue::as_bytes);
     if accepted != Some(b"text/event-stream") {
         return (StatusCode::SERVICE_UNAVAILABLE, format!("{message}\n")).into_response();

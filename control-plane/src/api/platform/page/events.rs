@@ -1,8 +1,8 @@
-//! One reader who is told of changes.
+//! One reader that follows changes.
 //!
-//! Promises: each event is the whole state; one that the reader has seen last is not sent again;
-//! what changes while the reader is busy is never sent but as a part of the newest state. Nothing
-//! is made before the reader has room for it.
+//! Promises: each event is the whole state. A state is not sent twice in a row. Changes while the
+//! reader is busy are only sent as a part of the newest state. Nothing is rendered before the
+//! reader has room for it.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -14,16 +14,16 @@ use tokio::time::{Instant, sleep_until};
 
 use super::StatusPage;
 use super::request::Subject;
-use super::view::Unmade;
+use super::view::RenderError;
 use crate::controllers::restart::board::Snapshot;
 
-/// Least time between two states that one reader is sent: what changes within is sent as one.
+/// Least time between two states for one reader. Changes within this time are sent as one.
 const PACE: Duration = Duration::from_millis(100);
-/// A reader hears something so often, so that it knows that it is connected. What nobody tells of
-/// is looked at then: who leads.
+/// Longest time between two events, so that the reader knows that it is connected. A change of
+/// leader is noticed then, since no event announces it.
 const ALIVE: Duration = Duration::from_secs(5);
 
-/// A reader's place.
+/// A reader of the page.
 pub(super) struct Reader {
     page: StatusPage,
     subject: Subject,
@@ -31,7 +31,7 @@ pub(super) struct Reader {
     leading: watch::Receiver<bool>,
     /// Digest of the state that was sent last.
     sent: Option<u64>,
-    /// Before which time nothing is made.
+    /// Nothing is rendered before this time.
     rests_until: Instant,
     _place: OwnedSemaphorePermit,
 }
@@ -49,22 +49,22 @@ impl Reader {
         }
     }
 
-    /// The next event, once there is one; none at the shutdown.
-    pub(super) async fn next(mut self) -> Option<(Result<Event, Unmade>, Self)> {
+    /// The next event; `None` at the shutdown.
+    pub(super) async fn next(mut self) -> Option<(Result<Event, RenderError>, Self)> {
         let shutdown = self.page.shutdown.clone();
         let event = shutdown.run_until_cancelled(self.event()).await?;
         Some((event, self))
     }
 
-    async fn event(&mut self) -> Result<Event, Unmade> {
+    async fn event(&mut self) -> Result<Event, RenderError> {
         let silent_at = Instant::now() + ALIVE;
         loop {
             sleep_until(self.rests_until).await;
-            // Marked before the look, so that what changes after it wakes.
+            // Marked before reading, so that later changes wake this task.
             self.changes.borrow_and_update();
             self.leading.borrow_and_update();
             let seen = self.group();
-            let state = self.page.make(&self.subject).await?;
+            let state = self.page.render(&self.subject).await?;
             let digest = digest(&state);
             self.rests_until = Instant::now() + PACE;
             if self.sent.replace(digest) != Some(digest) {
@@ -77,7 +77,7 @@ impl Reader {
         }
     }
 
-    /// Ends when there may be something new to see, and in time for a sign of life.
+    /// Ends when something may have changed, and in time for the next sign of life.
     async fn wait(&mut self, seen: Option<Arc<Snapshot>>, silent_at: Instant) {
         loop {
             tokio::select! {
@@ -96,7 +96,7 @@ impl Reader {
         }
     }
 
-    /// The state of the group that is looked at, if it is one.
+    /// The state of the group, if the reader looks at one group.
     fn group(&self) -> Option<Arc<Snapshot>> {
         match &self.subject {
             Subject::Groups { .. } => None,

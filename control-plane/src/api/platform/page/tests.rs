@@ -425,7 +425,7 @@ async fn so_many_pages_are_open_at_once_and_those_that_close_make_room() {
     let told = served.text("/events", &[("accept", "text/event-stream")]).await;
     assert_eq!(
         told,
-        "event: full\ndata: 64 pages are open already, and no more may be\n\n"
+        "event: full\ndata: 64 pages are already open, which is the limit\n\n"
     );
     assert_eq!(served.status("/state", &[]).await, 200);
     open.pop();

@@ -1,4 +1,4 @@
-//! ListGroups: pages of groups, of which large ones are told in turn.
+//! ListGroups: pages of groups. Large groups take turns.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ pub(super) async fn list_groups(
     let mut last = None;
     let line = service.lines.of(&filter.namespace);
     let (mut unread, mut looked_at) = (Vec::new(), 0);
-    // A large one has a page for itself, and room of its own.
+    // A large group has a page for itself, and room of its own.
     let small = found
         .iter()
         .map(|(_, size)| *size)
@@ -48,30 +48,30 @@ pub(super) async fn list_groups(
     let page = Size::of_page(small, FULL_PAGE);
     unread.extend(line.room(page).await);
     for (key, expected) in found {
-        // One that does not fit beside the others begins the next page.
+        // A large group after others begins the next page.
         if expected.is_large() && !answer.groups.is_empty() {
             break;
         }
         let (of, board) = (key.clone(), Arc::clone(&service.board));
-        let tell = move |size: Size| tell(&board, &of, detail, size);
+        let convert = move |size: Size| convert_group(&board, &of, detail, size);
         let small = match expected.is_large() {
             true => Err(expected),
             // There is room for the page.
-            false => tell(Size::not_large()).transpose(),
+            false => convert(Size::not_large()).transpose(),
         };
-        let (told, has_page) = match small {
-            Ok(told) => (told.map(|group| (group, None)), false),
+        let (converted, has_page) = match small {
+            Ok(group) => (group.map(|group| (group, None)), false),
             // It has become large meanwhile.
             Err(_) if !answer.groups.is_empty() => break,
             Err(large) => {
                 unread.clear();
-                (line.tell(large, tell).await, true)
+                (line.convert(large, convert).await, true)
             }
         };
         looked_at += 1;
         last = Some(key);
-        // One that is gone meanwhile is not told.
-        let Some((group, room)) = told else {
+        // A group that is gone by now is left out.
+        let Some((group, room)) = converted else {
             if service.shutdown.is_cancelled() {
                 return Err(not_leading());
             }
@@ -94,8 +94,8 @@ pub(super) async fn list_groups(
     Ok(holding(unread, answer))
 }
 
-/// The group, if it is still there and fits into room for this size; `Err` with its size otherwise.
-fn tell(board: &Board, key: &Key, detail: Detail, size: Size) -> Option<Result<pb::Group, Size>> {
+/// The group, if it still exists and fits into room for this size; `Err` with its size otherwise.
+fn convert_group(board: &Board, key: &Key, detail: Detail, size: Size) -> Option<Result<pb::Group, Size>> {
     let state = board.get(key)?;
     let now = Size::of(&state, detail);
     let group = size.holds(now).then(|| convert::group(key, &state, detail));
