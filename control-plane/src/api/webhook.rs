@@ -107,12 +107,12 @@ impl Server {
             &self.client,
             certificate,
         );
-        let told = expiry::tell(&self.metrics, "webhooks", certificates.clone());
+        let expiry = expiry::tell(&self.metrics, "webhooks", certificates.clone());
         tokio::join!(
             serve,
             shutdown.run_until_cancelled(Box::pin(keep)),
             shutdown.run_until_cancelled(api_servers.follow(&self.client)),
-            shutdown.run_until_cancelled(told)
+            shutdown.run_until_cancelled(expiry)
         );
         Ok(())
     }

@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_node_that_lies_makes_no_leader_step_down_and_is_outlived_by_the_next_one() {
+    async fn one_lying_node_makes_no_leader_step_down_and_the_next_epoch_is_above_its_own() {
         let epoch_tracker = EpochTracker::new(OWN);
         // It connects first, and is the only one for some time.
         assert_eq!(
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn most_nodes_are_believed_once_all_could_connect() {
+    async fn a_majority_of_nodes_is_believed_once_all_could_connect() {
         let epoch_tracker = EpochTracker::new(OWN);
         for (node, epoch) in [("n1", 9), ("n2", 12), ("n3", 6)] {
             let _ = epoch_tracker.note_node(node, Epoch(epoch));
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nodes_that_only_repeat_what_this_leader_says_outvote_nobody() {
+    async fn nodes_that_only_repeat_this_leaders_epoch_have_no_vote() {
         let epoch_tracker = EpochTracker::new(OWN);
         for node in ["n1", "n2", "n3"] {
             assert_eq!(epoch_tracker.note_node(node, OWN), Ok(()));
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_cannot_be_is_ignored() {
+    async fn impossible_epochs_are_ignored() {
         let epoch_tracker = EpochTracker::new(OWN);
         epoch_tracker.note_status(Epoch(u64::MAX));
         let beyond = Epoch(u64::MAX);

@@ -272,17 +272,17 @@ mod tests {
                 ..pb::Group::default()
             }));
         }
-        let mut told = Vec::new();
+        let mut sent = Vec::new();
         while let NextMessage::Message(Kind::Desired(desired)) = outbox.take() {
             assert!(desired.encoded_len() <= 4 << 20, "{}", desired.encoded_len());
-            told.extend(desired.groups.into_iter().map(|group| group.uid));
+            sent.extend(desired.groups.into_iter().map(|group| group.uid));
         }
         let all: Vec<String> = (0..GROUPS).map(|group| format!("{group:03}")).collect();
-        assert_eq!(told, all);
+        assert_eq!(sent, all);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_stream_that_is_silent_gives_a_sign_of_life_every_ten_seconds() {
+    async fn a_silent_stream_sends_a_ping_every_ten_seconds() {
         let outbox = Outbox::new(pb::Welcome::default());
         let mut messages = Outgoing::new(Arc::clone(&outbox));
         let began = Instant::now();

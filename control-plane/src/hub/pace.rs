@@ -13,7 +13,7 @@ const MESSAGES: (u32, u32) = (200, 400);
 /// second. A daemon sends one.
 pub(super) const HELLO: u32 = 20;
 /// Nodes whose pace is kept before idle ones are dropped.
-const KEPT: usize = 1024;
+const REMEMBERED: usize = 1024;
 
 /// The pace of each node. A new stream continues with the pace of the one before.
 #[derive(Default)]
@@ -34,7 +34,7 @@ impl Paces {
         if let Some(pace) = nodes.paces.get(node) {
             return Arc::clone(pace);
         }
-        if nodes.paces.len() >= nodes.full.max(KEPT) {
+        if nodes.paces.len() >= nodes.full.max(REMEMBERED) {
             nodes
                 .paces
                 .retain(|_, pace| Arc::strong_count(pace) > 1 || !pace.is_full());

@@ -159,7 +159,7 @@ impl HubService {
             "node connected"
         );
         let session = registry.connect(node, &outbox, protocol, hello.snapshot);
-        registry.introduced(node, session, version, convert::health_from(hello.health));
+        registry.set_daemon(node, session, version, convert::health_from(hello.health));
         let span = tracing::info_span!("session", node, session);
         let stream = Session {
             registry: Arc::clone(registry),

@@ -181,7 +181,7 @@ impl Session {
                     let node = &self.credentials.node;
                     if let Some(health) = report.health {
                         let health = convert::health_from(Some(health));
-                        self.registry.found(node, session, health);
+                        self.registry.set_health(node, session, health);
                     }
                     self.registry.report(node, session, report.workers);
                     self.registry.gone(node, session, report.gone);
@@ -194,7 +194,8 @@ impl Session {
                 },
                 Some(Kind::Pong(pong)) => {
                     let node = &self.credentials.node;
-                    self.registry.has_refused(node, session, pong.refused_agents);
+                    self.registry
+                        .count_refused_agents(node, session, pong.refused_agents);
                     Next::Continue
                 }
                 Some(Kind::Hello(_)) => violation(ProtocolViolation::SecondHello),

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_calls_again_and_again_is_counted_and_fills_no_log() {
+    async fn a_caller_that_repeats_its_call_is_counted_and_fills_no_log() {
         let metrics = Metrics::default();
         let refusal_log = RefusalLog::register(&metrics);
         for _ in 0..500 {
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn strangers_leave_room_for_users() {
+    async fn unknown_callers_leave_room_for_users() {
         let refusal_log = RefusalLog::default();
         for stranger in 0..10_000 {
             refusal_log.note(&format!("10.0.{stranger}"), &Refusal::Unknown);

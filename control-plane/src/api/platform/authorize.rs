@@ -96,7 +96,7 @@ pub trait Authorizer: Send + Sync + 'static {
 }
 
 /// Where JobSets are, in words, for messages.
-pub(super) fn place(namespace: &str, name: &str) -> String {
+pub(super) fn location(namespace: &str, name: &str) -> String {
     match (namespace, name) {
         ("", _) => " in all namespaces".to_owned(),
         (namespace, "") => format!(" in namespace {namespace}"),

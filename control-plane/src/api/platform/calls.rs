@@ -64,7 +64,7 @@ impl Calls {
     }
 
     /// A slot for a call of this address, if there is one.
-    fn place(&self, address: &str) -> Option<Turn> {
+    fn slot(&self, address: &str) -> Option<Turn> {
         self.own
             .try_take(address, 1)
             .or_else(|| self.shared.try_take(address, 1))
@@ -108,7 +108,7 @@ where
             .as_ref()
             .map(ConnectionHandle::address)
             .unwrap_or_default();
-        let Some(turn) = self.calls.place(&address) else {
+        let Some(turn) = self.calls.slot(&address) else {
             let message = "too many calls from this address are in flight; try again";
             let refused = Status::resource_exhausted(message).into_http();
             return Box::pin(std::future::ready(Ok(refused)));
@@ -182,19 +182,19 @@ mod tests {
         let calls = Calls::with_memory(1 << 40);
         let taken: Vec<_> = (0..40)
             .flat_map(|n| std::iter::repeat_n(n, OF_ONE as usize))
-            .filter_map(|n| calls.place(&format!("10.0.0.{n}")))
+            .filter_map(|n| calls.slot(&format!("10.0.0.{n}")))
             .collect();
         assert_eq!(taken.len(), (ALL.1 + 40 * APART) as usize);
-        let others: Vec<_> = (0..APART).map(|_| calls.place("10.0.1.0")).collect();
+        let others: Vec<_> = (0..APART).map(|_| calls.slot("10.0.1.0")).collect();
         assert!(others.iter().all(Option::is_some));
-        assert!(calls.place("10.0.1.0").is_none());
+        assert!(calls.slot("10.0.1.0").is_none());
     }
 
     #[test]
     fn all_calls_together_take_a_part_of_the_memory() {
         let calls = Calls::with_memory(256 << 20);
         let taken: Vec<_> = (0..10_000)
-            .filter_map(|n| calls.place(&format!("10.0.{}.{}", n / 100, n % 100)))
+            .filter_map(|n| calls.slot(&format!("10.0.{}.{}", n / 100, n % 100)))
             .collect();
         assert!(
             taken.len() * MEMORY.each <= (256 << 20) / MEMORY.parts,
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_answered_or_may_not_is_known_and_who_has_no_token_is_not() {
+    fn an_answered_or_forbidden_caller_is_known_and_one_without_a_token_is_not() {
         assert!(is_of_known(&Response::new(Body::empty())));
         for (code, is_known) in [
             (Code::PermissionDenied, true),

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 
 use super::audit::RefusalLog;
-use super::authorize::{Authorizer, Caller, Refusal, place};
+use super::authorize::{Authorizer, Caller, Refusal, location};
 use crate::net::serve::{AccessChecker, Action, Verdict};
 use crate::telemetry::metrics::Metrics;
 
@@ -51,7 +51,7 @@ impl Authorizer for ClusterAuthorizer {
             Ok(Verdict::Denied(user)) => Err(Refusal::Denied {
                 user,
                 verb,
-                place: place(namespace, name),
+                place: location(namespace, name),
             }),
             Err(error) => Err(Refusal::Unavailable(Box::new(error))),
         }

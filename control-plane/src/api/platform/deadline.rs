@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_stream_ends_by_the_deadline_of_its_caller_alone_and_holds_nothing_then() {
+    async fn a_stream_ends_by_the_deadline_of_its_caller_only_and_holds_nothing_then() {
         let held = Arc::new(());
         let service = Deadlines { call: CALL }.layer(service_fn({
             let held = Arc::downgrade(&held);

@@ -12,7 +12,7 @@ use lockstep_core::restart::{Identity, Observed, RestartLevel, Scope, WORKER_RES
 use serde_json::json;
 use tonic::Status;
 
-use super::authorize::place;
+use super::authorize::location;
 use super::error_details::{CallError, Reason};
 use super::written::{self, Unwritten};
 use crate::controllers::restart::board::Key;
@@ -89,9 +89,9 @@ fn find<'j>(target: &Target, jobset: &'j JobSet) -> Result<&'j ReplicatedJob, St
         let mut all = jobset.spec.replicated_jobs.iter();
         all.find(|replicated_job| has_job(replicated_job, job))
     };
-    let place = place(jobset.ns(), jobset.name());
+    let location = location(jobset.ns(), jobset.name());
     let none = |field: &str, what: String| {
-        let message = format!("{field}: the JobSet{place} has no {what}");
+        let message = format!("{field}: the JobSet{location} has no {what}");
         let refused = CallError::new(Reason::WorkersNotFound, message).of(jobset.ns(), jobset.name());
         Status::from(refused.with("field", field))
     };
@@ -141,14 +141,14 @@ pub(super) async fn request(
     uid: &str,
     wish: &WorkerRestartRequest,
 ) -> Result<(), Status> {
-    let place = place(&key.namespace, &key.name);
+    let location = location(&key.namespace, &key.name);
     let api: Api<JobSet> = Api::namespaced(client, &key.namespace);
     let refused = |reason, message: String| Status::from(CallError::new(reason, message).of_key(key));
     let unavailable = |error: kube::Error| {
         let message = format!("the API server does not answer: {error}");
         refused(Reason::ApiServerUnavailable, message)
     };
-    let aborted = |reason, why: &str| refused(reason, format!("the JobSet{place} {why}; try again"));
+    let aborted = |reason, why: &str| refused(reason, format!("the JobSet{location} {why}; try again"));
     let changed = |why: &str| aborted(Reason::JobsetChanged, why);
     let text = wish.to_string();
     for _ in 0..ATTEMPTS {

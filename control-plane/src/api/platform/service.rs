@@ -105,15 +105,15 @@ impl PlatformService {
     }
 
     fn no_group(&self, key: &Key) -> Status {
-        let place = authorize::place(&key.namespace, &key.name);
+        let location = authorize::location(&key.namespace, &key.name);
         let of = ObjectRef::new(&key.name).within(&key.namespace);
         let jobset = self.jobsets.get(&watch::packed(&of));
         let Some(jobset) = jobset.and_then(|jobset| jobset.unpack().ok()) else {
-            let message = format!("name: there is no JobSet{place}");
+            let message = format!("name: there is no JobSet{location}");
             return CallError::new(Reason::JobsetNotFound, message).of_key(key).into();
         };
         let taken_over = || {
-            let message = format!("the JobSet{place} is still being taken over; try again");
+            let message = format!("the JobSet{location} is still being taken over; try again");
             CallError::new(Reason::TakingOver, message).of_key(key).into()
         };
         self.is_group(&jobset).err().unwrap_or_else(taken_over)
@@ -124,11 +124,14 @@ impl PlatformService {
         if restart::is_group(jobset, &self.agents) {
             return Ok(());
         }
-        let place = authorize::place(jobset.ns(), jobset.name());
+        let location = authorize::location(jobset.ns(), jobset.name());
         let refused = if jobset.is_finished() {
-            CallError::new(Reason::JobsetEnded, format!("name: the JobSet{place} has ended"))
+            CallError::new(
+                Reason::JobsetEnded,
+                format!("name: the JobSet{location} has ended"),
+            )
         } else {
-            let message = format!("name: the JobSet{place} is not restarted in place by Lockstep");
+            let message = format!("name: the JobSet{location} is not restarted in place by Lockstep");
             CallError::new(Reason::NotInPlace, message)
         };
         Err(refused.of(jobset.ns(), jobset.name()).into())
@@ -235,8 +238,8 @@ impl Platform for PlatformService {
         let filter = fields::filter(wish.namespace, wish.name)?;
         self.may(&caller, "watch", &filter.namespace, &filter.name)
             .await?;
-        let place = self.slots.take(&filter.namespace);
-        let place = place.map_err(|refused| refused.of(&filter.namespace, &filter.name))?;
+        let slot = self.slots.take(&filter.namespace);
+        let slot = slot.map_err(|refused| refused.of(&filter.namespace, &filter.name))?;
         let watching = Watching::new(
             Follower::new(
                 Arc::clone(&self.board),
@@ -247,7 +250,7 @@ impl Platform for PlatformService {
             filter,
             (caller, Arc::clone(&self.authorizer)),
             self.shutdown.clone(),
-            place,
+            slot,
         );
         let events = futures::stream::unfold(Some(watching), |watching| async move {
             let mut watching = watching?;
@@ -289,7 +292,7 @@ impl Platform for PlatformService {
         let group = (asked.namespace, asked.name);
         let (key, token, state) = self.restartable(&caller, group, asked.token).await?;
         let uid = state.jobset.uid_str().to_owned();
-        let (dry_run, room) = dry_run::try_out(self, &key, state, RequestedRestart::All(token)).await?;
+        let (dry_run, room) = dry_run::dry_run(self, &key, state, RequestedRestart::All(token)).await?;
         let dry_run = Some(dry_run);
         Ok(holding(room, pb::DryRunRestartResponse { uid, dry_run }))
     }
@@ -328,7 +331,7 @@ impl Platform for PlatformService {
             .restartable_workers(&caller, group, asked.token, asked.only)
             .await?;
         let uid = state.jobset.uid_str().to_owned();
-        let (dry_run, room) = dry_run::try_out(self, &key, state, RequestedRestart::Workers(wish)).await?;
+        let (dry_run, room) = dry_run::dry_run(self, &key, state, RequestedRestart::Workers(wish)).await?;
         let dry_run = Some(dry_run);
         Ok(holding(room, pb::DryRunRestartWorkersResponse { uid, dry_run }))
     }

@@ -10,7 +10,7 @@ use lockstep_api::JobSet;
 use serde_json::json;
 use tonic::Status;
 
-use super::authorize::place;
+use super::authorize::location;
 use super::error_details::{CallError, Reason};
 use super::written::{self, Unwritten};
 use crate::controllers::restart::board::Key;
@@ -37,7 +37,7 @@ pub(super) async fn set(
     suspended: bool,
     fits: impl Fn(&JobSet) -> Result<(), Status>,
 ) -> Result<Done, Status> {
-    let place = place(&key.namespace, &key.name);
+    let location = location(&key.namespace, &key.name);
     let api: Api<JobSet> = Api::namespaced(client, &key.namespace);
     let refused = |reason, message: String| Status::from(CallError::new(reason, message).of_key(key));
     let unavailable = |error: kube::Error| {
@@ -45,7 +45,7 @@ pub(super) async fn set(
         refused(Reason::ApiServerUnavailable, message)
     };
     let missing = || {
-        let message = format!("name: there is no JobSet{place}");
+        let message = format!("name: there is no JobSet{location}");
         refused(Reason::JobsetNotFound, message)
     };
     for _ in 0..ATTEMPTS {
@@ -76,6 +76,6 @@ pub(super) async fn set(
             },
         }
     }
-    let message = format!("the JobSet{place} was changed by others {ATTEMPTS} times meanwhile; try again");
+    let message = format!("the JobSet{location} was changed by others {ATTEMPTS} times meanwhile; try again");
     Err(refused(Reason::JobsetChanged, message))
 }

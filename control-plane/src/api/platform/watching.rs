@@ -25,7 +25,7 @@ pub(super) struct Watching {
     follower: Follower,
     permission: Permission,
     shutdown: CancellationToken,
-    _place: WatchSlot,
+    _slot: WatchSlot,
 }
 
 impl Watching {
@@ -35,7 +35,7 @@ impl Watching {
         filter: Filter,
         (caller, authorizer): (Caller, Arc<dyn Authorizer>),
         shutdown: CancellationToken,
-        place: WatchSlot,
+        slot: WatchSlot,
     ) -> Self {
         Self {
             follower,
@@ -46,7 +46,7 @@ impl Watching {
                 ask_at: Instant::now() + ASK_AGAIN,
             },
             shutdown,
-            _place: place,
+            _slot: slot,
         }
     }
 
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_cannot_be_asked_about_watches_on_and_is_not_refused() {
+    async fn a_caller_that_cannot_be_checked_watches_on_and_is_not_refused() {
         let silent = kube::Error::LinesCodecMaxLineLengthExceeded;
         let answers = Arc::new(Answers::default());
         answers.left.lock().unwrap().extend([

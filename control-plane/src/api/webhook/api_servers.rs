@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_endpoints_go_first_and_without_any_nobody_does() {
+    fn endpoints_have_priority_and_without_any_no_address_has() {
         let servers = ApiServers::default();
         let goes_first = |address: IpAddr| servers.class_of(address).has_priority();
         let is_one = |address: IpAddr| servers.class_of(address) == SenderClass::ApiServer;
@@ -121,7 +121,7 @@ mod tests {
         ]});
         let slice: EndpointSlice = serde_json::from_value(slice).unwrap();
         servers.set(addresses(&slice));
-        assert!(goes_first(other), "nobody has called from there");
+        assert!(goes_first(other), "no call has come from there");
         assert!(goes_first(server) && !goes_first(other));
         // The form of a dual-stack socket.
         assert!(goes_first("::ffff:10.0.0.1".parse().unwrap()));

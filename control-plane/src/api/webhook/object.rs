@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_read_as_it_is_but_for_who_has_written_it() {
+    fn an_object_is_read_without_its_managed_fields() {
         let mut object = json!({
             "metadata": {"name": "é\"", "labels": {"metadata": "a"}},
             "spec": {"metadata": {"managedFields": [1, -1, 0.5, true, null]}, "n": [u64::MAX, i64::MIN, {}, []]},
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_written_it_counts_for_nothing_and_all_else_does() {
+    fn managed_fields_do_not_count_and_all_else_does() {
         let many = vec![json!({}); MOST.objects];
         assert!(read(&json!({"metadata": {"managedFields": many}})).is_ok());
         for object in [

@@ -95,9 +95,9 @@ impl Cluster {
     pub(in crate::hub) fn sign(&self, claims: &Value) -> String {
         let keys = self.0.keys.lock().unwrap();
         let (id, key) = keys.last().unwrap();
-        let said = unsigned(&json!({"alg": "ES256", "kid": id}), claims);
-        let signature = key.sign(&SystemRandom::new(), said.as_bytes()).unwrap();
-        format!("{said}.{}", URL_SAFE_NO_PAD.encode(signature))
+        let text = unsigned(&json!({"alg": "ES256", "kid": id}), claims);
+        let signature = key.sign(&SystemRandom::new(), text.as_bytes()).unwrap();
+        format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature))
     }
 
     /// A good token of the daemon on this node.

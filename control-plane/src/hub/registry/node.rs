@@ -56,14 +56,14 @@ pub(super) struct DaemonInfo {
 
 impl Registry {
     /// Stores what the daemon of this session has reported in its Hello.
-    pub fn introduced(&self, node: &str, session: u64, version: String, health: Health) {
+    pub fn set_daemon(&self, node: &str, session: u64, version: String, health: Health) {
         if let Some(mut entry) = self.nodes.get_mut(node).filter(|entry| entry.is_of(session)) {
             entry.daemon = DaemonInfo { version, health };
         }
     }
 
     /// Stores what the daemon of this session reports about its node.
-    pub fn found(&self, node: &str, session: u64, health: Health) {
+    pub fn set_health(&self, node: &str, session: u64, health: Health) {
         if let Some(mut entry) = self.nodes.get_mut(node).filter(|entry| entry.is_of(session)) {
             entry.daemon.health = health;
         }
@@ -71,7 +71,7 @@ impl Registry {
 
     /// Counts the agents that the daemon of this session has refused. `agents` is its total since
     /// it started; a replica counts the increase.
-    pub fn has_refused(&self, node: &str, session: u64, agents: u32) {
+    pub fn count_refused_agents(&self, node: &str, session: u64, agents: u32) {
         if let Some(mut entry) = self.nodes.get_mut(node).filter(|entry| entry.is_of(session)) {
             // A daemon that was restarted counts from 0.
             let more = agents.checked_sub(entry.refused_agents).unwrap_or(agents);

@@ -52,7 +52,7 @@ impl Hub {
 }
 
 #[tokio::test]
-async fn who_speaks_plain_text_is_told_so() {
+async fn a_client_without_tls_learns_the_reason() {
     let hub = Hub::start().await;
     for (reason, said) in [
         "GET / HTTP/1.1\r\nhost: hub\r\n\r\n",
@@ -342,7 +342,7 @@ async fn a_thousand_connections_of_one_client_keep_no_other_out() {
 }
 
 #[tokio::test]
-async fn streams_that_stand_count_for_nobody() {
+async fn open_streams_do_not_count() {
     let hub = Hub::start().await;
     let mut nodes = Vec::new();
     for node in 0..2 * STRANGERS {

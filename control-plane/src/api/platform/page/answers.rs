@@ -24,10 +24,10 @@ pub(super) async fn state(State(page): State<StatusPage>, subject: Subject) -> R
 
 /// The state, and again after each change.
 pub(super) async fn events(State(page): State<StatusPage>, headers: HeaderMap, subject: Subject) -> Response {
-    let Ok(place) = Arc::clone(&page.readers).try_acquire_owned() else {
+    let Ok(slot) = Arc::clone(&page.readers).try_acquire_owned() else {
         return full(&headers);
     };
-    let reader = Reader::new(page, subject, place);
+    let reader = Reader::new(page, subject, slot);
     Sse::new(futures::stream::unfold(reader, Reader::next)).into_response()
 }
 

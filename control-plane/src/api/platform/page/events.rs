@@ -33,11 +33,11 @@ pub(super) struct Reader {
     sent: Option<u64>,
     /// Nothing is rendered before this time.
     rests_until: Instant,
-    _place: OwnedSemaphorePermit,
+    _slot: OwnedSemaphorePermit,
 }
 
 impl Reader {
-    pub(super) fn new(page: StatusPage, subject: Subject, place: OwnedSemaphorePermit) -> Self {
+    pub(super) fn new(page: StatusPage, subject: Subject, slot: OwnedSemaphorePermit) -> Self {
         Self {
             changes: page.board.changes(),
             leading: page.board.leading(),
@@ -45,7 +45,7 @@ impl Reader {
             subject,
             sent: None,
             rests_until: Instant::now(),
-            _place: place,
+            _slot: slot,
         }
     }
 

@@ -15,7 +15,7 @@ use crate::controllers::restart::board::question::{
 use crate::controllers::restart::board::{Key, Snapshot};
 
 /// What the request would do, and the room that the answer takes.
-pub(super) async fn try_out(
+pub(super) async fn dry_run(
     service: &PlatformService,
     key: &Key,
     state: Arc<Snapshot>,

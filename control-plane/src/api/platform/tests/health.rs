@@ -169,7 +169,7 @@ async fn so_many_streams_are_open_at_once_and_no_more() {
 }
 
 #[tokio::test]
-async fn nobody_who_holds_a_stream_open_keeps_the_server_from_ending() {
+async fn an_open_stream_does_not_keep_the_server_from_ending() {
     let api = Api::start().await;
     let reflection = asking(api.channel.clone()).await.unwrap();
     api.shutdown.cancel();

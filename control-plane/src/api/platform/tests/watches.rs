@@ -36,7 +36,7 @@ async fn a_watch_shows_all_that_is_then_what_changes() {
 }
 
 #[tokio::test]
-async fn a_jobset_that_is_made_anew_under_its_name_is_another_one() {
+async fn a_jobset_that_is_recreated_under_its_name_is_another_one() {
     let api = Api::leading().await;
     let before = api.board.post("ours", "js", UnixNanos(1));
     before.show(running("ours", "js", 3));

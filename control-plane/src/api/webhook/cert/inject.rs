@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_that_lead_here_get_the_ca_and_others_are_left_alone() {
+    fn entries_that_lead_here_get_the_ca_and_others_are_left_unchanged() {
         let configuration = configuration(json!([
             {"service": {"namespace": "ns", "name": "service"}},
             {"service": {"namespace": "ns", "name": "other"}},
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_the_ca_is_not_written_to() {
+    fn a_configuration_with_the_ca_is_not_written() {
         let configuration = configuration(json!([
             {"service": {"namespace": "ns", "name": "service"}, "caBundle": "bmV3"},
             {"service": {"namespace": "ns", "name": "other"}},

@@ -63,7 +63,7 @@ async fn small_ones_wait_for_no_large_ones() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_sends_slowly_is_turned_away_and_takes_room_of_its_own_address() {
+async fn a_slow_sender_is_refused_and_takes_room_of_its_own_address() {
     let admission = admitting();
     let never = || Body::from_stream(futures::stream::pending::<Result<Bytes, std::io::Error>>());
     let slow: Vec<_> = (0..100)
