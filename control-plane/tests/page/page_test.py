@@ -158,7 +158,7 @@ class PageTest(unittest.TestCase):
         self.browser.wait("document.querySelector('#timeline svg').getAttribute('aria-label').startsWith('Restart to generation 4')")
 
         self.server.do("gone", namespace="team", name="ring")
-        self.says("#gone", "looks after no JobSet of this name")
+        self.says("#gone", "manages no JobSet of this name")
 
     def test_workers_are_reached_by_the_keyboard(self):
         self.server.lead()
