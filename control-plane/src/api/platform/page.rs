@@ -30,7 +30,6 @@ use crate::controllers::restart::board::Board;
 use crate::net::serve::{Activity, Connections, http, listen};
 
 mod answers;
-mod events;
 mod request;
 mod view;
 
