@@ -7,11 +7,10 @@
 mod auth;
 mod convert;
 mod epoch_tracker;
-mod handshake;
 mod health;
 mod outbox;
 mod pace;
-mod protocol_violation;
+mod protocol;
 mod refusals;
 mod registry;
 mod report_limits;

@@ -23,9 +23,9 @@ use tracing::Instrument;
 
 use super::auth::{Authenticator, Credentials, GRACE};
 use super::convert;
-use super::handshake;
 use super::outbox::{Outbox, Outgoing};
 use super::pace::{HELLO, Paces};
+use super::protocol;
 use super::refusals::Refusals;
 use super::role::{HOLD, Role, Term};
 use super::session::Session;
@@ -99,7 +99,7 @@ impl NodeHub for HubService {
         // connection ends the wait.
         let pace = self.paces.of(&credentials.node);
         let _ = self.shutdown.run_until_cancelled(pace.acquire(HELLO)).await;
-        let (hello, protocol) = handshake::hello(&mut inbound)
+        let (hello, protocol) = protocol::hello(&mut inbound)
             .await
             .inspect_err(|error| refusals.note(&credentials.node, error.reason(), error))?;
         let admitted = connection.as_ref().map(ConnectionHandle::admit);

@@ -29,7 +29,7 @@ use tonic::Status;
 use super::auth::{AuthError, Authenticator, Credentials};
 use super::convert;
 use super::outbox::Outbox;
-use super::protocol_violation::ProtocolViolation;
+use super::protocol::ProtocolViolation;
 use super::refusals::Refusals;
 use super::registry::Registry;
 
