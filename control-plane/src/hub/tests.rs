@@ -461,7 +461,7 @@ async fn a_replica_that_does_not_lead_says_where_the_leader_is() {
     );
     assert!(node.rx.message().await.unwrap().is_none(), "that is all");
     assert_eq!(follower.registry.connected(), 0);
-    // A stranger is not told.
+    // An unauthenticated client does not learn the address.
     let refused = follower.connect_as(&[], hello(vec![])).await.err().unwrap();
     assert_eq!(refused.code(), Code::Unauthenticated);
 

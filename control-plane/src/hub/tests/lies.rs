@@ -104,7 +104,7 @@ async fn frames_that_no_client_sends_end_the_connection_and_are_counted() {
     let link = hub.registry.claim(UID);
     let other = welcomed(&hub, "n1", 3).await;
     let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
-    // Settings of a stream; data on none; headers that are no headers.
+    // Settings on a stream; data on no stream; malformed headers.
     let frames: [&[u8]; 3] = [
         &[0, 0, 0, 4, 0, 0, 0, 0, 1],
         &[0, 0, 1, 0, 0, 0, 0, 0, 0, b'x'],

@@ -71,7 +71,7 @@ async fn pages_and_messages_of_small_groups_take_room_too() {
     }
     assert_eq!(unread.len(), 7);
     assert!(line.room(group).now_or_never().is_some());
-    // Of groups without their workers there is little to tell.
+    // Groups without their workers are small.
     let brief = Size::of_page(
         [Size::of_workers(950, Detail::WithoutWorkers); 60].into_iter(),
         2 << 20,

@@ -48,7 +48,7 @@ enum Content {
     Groups {
         groups: Vec<Summary>,
         /// How many groups the search has found. If not all are shown, those that are not in sync
-        /// come before all others.
+        /// are chosen first.
         found: usize,
         /// How many groups there are.
         all: usize,

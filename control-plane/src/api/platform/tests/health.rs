@@ -139,7 +139,7 @@ async fn older_tools_find_it_too() {
         .unwrap()
         .into_inner();
     assert!(answers.message().await.unwrap().is_some());
-    // A client that asks nothing more is done.
+    // The stream ends after the last question.
     assert!(answers.message().await.unwrap().is_none());
 }
 

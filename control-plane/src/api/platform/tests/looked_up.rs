@@ -1,4 +1,4 @@
-//! What callers can look up of a group apart from its workers: its stages, and its last restarts.
+//! What callers can look up about a group besides its workers: its stages and its last restarts.
 
 use lockstep_core::restart::{Announcement, RestartLevel, Scope, Timeline};
 

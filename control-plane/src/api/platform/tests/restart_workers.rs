@@ -5,7 +5,7 @@ use lockstep_core::restart::{RestartLevel, Scope};
 
 use super::*;
 
-/// What the API server has been asked for, and what it has.
+/// The requests to the API server, and its JobSet.
 struct StoredJobSet {
     jobset: JobSet,
     patches: Vec<Value>,

@@ -152,7 +152,7 @@ async fn watches_end_by_their_deadlines_and_leave_their_places_to_others() {
         while watch.message().await?.is_some() {}
         Ok::<_, Status>(())
     };
-    // More watches than there are places, some at a time.
+    // More watches than there are slots, some at a time.
     for _ in 0..6 {
         let ended = futures::future::join_all((0..50).map(|_| short())).await;
         for ended in ended {

@@ -39,7 +39,7 @@ export function showGroups(state) {
 function found(search, matches, shown, all) {
   if (all === 0) return "";
   const those = search ? `${matches} of ${all} found` : count(all, "JobSet");
-  return shown < matches ? `${those}; ${shown} are shown, those that are not in sync first. Search for the rest.` : those;
+  return shown < matches ? `${those}; ${shown} are shown, preferably those that are not in sync. Search for the rest.` : those;
 }
 
 function draw(key, group) {
