@@ -1,4 +1,4 @@
-//! What others call: the platform API with the status page, and the webhooks.
+//! The interfaces of the control plane: the platform API, the status page and the webhooks.
 
 pub mod platform;
 pub mod webhook;

@@ -1,17 +1,16 @@
-//! The hub: node daemons connect here, report their workers and are told what should be.
+//! The hub: node daemons connect here, report their workers and receive the desired state.
 //!
 //! [`Registry`] is the meeting point. Sessions (one per connected node) put reports in and take
-//! desired state out; group tasks do the reverse. Neither waits for the other: both sides are
-//! levels, kept as the newest value per worker and per group.
+//! desired state out; group tasks do the reverse. Neither waits for the other: each side keeps only
+//! the newest value per worker and per group.
 
 mod auth;
 mod convert;
 mod epoch_tracker;
-mod handshake;
 mod health;
 mod outbox;
 mod pace;
-mod protocol_violation;
+mod protocol;
 mod refusals;
 mod registry;
 mod report_limits;

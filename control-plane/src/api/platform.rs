@@ -1,38 +1,35 @@
-//! The platform API (`lockstep.platform.v1`): restart groups, for those who build on Lockstep. And
-//! a page that shows them to people (`page`).
+//! The platform API (`lockstep.platform.v1`): restart groups, for software that builds on Lockstep.
+//! And a status page that shows them to people (`page`).
 //!
 //! ```text
 //! group tasks ──> Board (the newest state of each group) ──> ListGroups, WatchGroups
 //!         └── announcements ──> its last restarts ──> ListRestarts
 //!                                      hub ──> ListNodes
 //!                                      RestartGroup ──> annotation of the JobSet ──> watch ──> group task
-//!                                    RestartWorkers ──> another one   ──> watch ──> group task
+//!                                    RestartWorkers ──> annotation of the JobSet ──> watch ──> group task
 //!                DryRunRestart, DryRunRestartWorkers ──> question ──> group task ──> answer
 //!                                      SetSuspended ──> spec.suspend ──> watch ──> reconciler, group task
 //! ```
 //!
-//! Promises: group tasks never wait for a reader, and hand over what they have without a copy; a
-//! reader is sent the newest state of a group, or nothing, and nothing queues up for it; nothing is
-//! said to anybody whom the API server does not allow it; a request for a restart is durable before
-//! it is answered, and is acted upon by the one coordinator of the group; who is refused is told
-//! why, as people read it and as programs do (`refused`).
+//! Promises: group tasks never wait for a reader, and share their state without a copy. A reader
+//! gets the newest state of a group, and nothing queues up for it. The API server authorizes every
+//! call. A request for a restart is durable before it is answered, and the group's only coordinator
+//! handles it. Errors carry details for programs besides their text (`error_details`).
 //!
-//! Every replica serves it. One that does not lead says so. Beside it are health and reflection
-//! (`open`), which ask for no token: they tell which replica leads, and what the public .proto
-//! says.
+//! Every replica serves the API; a replica that does not lead answers so. Health and reflection
+//! (`health`) need no token: they tell which replica leads, and what the public .proto contains.
 
 mod audit;
 mod authorize;
 mod calls;
+mod cluster_authorizer;
 mod convert;
 mod deadline;
-mod dry_run;
 mod error_details;
 mod fields;
 mod follow;
 mod health;
 mod large;
-mod list_groups;
 mod page;
 mod restart_workers;
 mod server;
@@ -42,7 +39,8 @@ mod watch_slots;
 mod watching;
 mod written;
 
-pub use authorize::{Authorizer, Caller, ClusterAuthorizer};
+pub use authorize::{Authorizer, Caller};
+pub use cluster_authorizer::ClusterAuthorizer;
 pub use page::{Replica, StatusPage, WhoLeads};
 pub use service::PlatformService;
 

@@ -1,4 +1,4 @@
-//! Admission webhooks, served by every replica from its start on.
+//! Admission webhooks. Every replica serves them from its start on.
 //!
 //! ```text
 //! files in a directory ──┐
@@ -44,29 +44,29 @@ use routes::Admission;
 
 /// The webhooks of one replica.
 pub struct Server {
-    /// Where they are served, and with which certificate.
+    /// The address and the certificate.
     pub settings: Webhooks,
-    /// Which TLS they speak.
+    /// TLS versions and cipher suites.
     pub tls: TlsOptions,
-    /// Namespace of the product: of the webhooks' Service and Secret.
+    /// Namespace of the product, with the webhooks' Service and Secret.
     pub namespace: String,
-    /// What JobSets may ask for.
+    /// The enabled feature gates.
     pub features: Features,
-    /// True if Ray's resources have webhooks.
+    /// True to serve webhooks for Ray's resources.
     pub ray: bool,
-    /// The API server.
+    /// Client of the API server.
     pub client: Client,
-    /// Where the end of the certificate is told.
+    /// Metrics, which include the expiry of the certificate.
     pub metrics: Arc<Metrics>,
-    /// Where pods go.
+    /// Placement of pods.
     pub placement: Placement,
-    /// Set once they can be called.
+    /// Set once the webhooks can be called.
     pub ready: Ready,
 }
 
 impl Server {
-    /// Serves them until `shutdown`, and looks after their certificate. An address that another
-    /// process still has is waited for.
+    /// Serves the webhooks until `shutdown`, and maintains their certificate. Waits if the address
+    /// is still in use.
     ///
     /// # Errors
     /// If the TLS versions and cipher suites do not fit each other.

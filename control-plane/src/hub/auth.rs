@@ -1,8 +1,8 @@
-//! Who is speaking: node daemons present projected ServiceAccount tokens.
+//! Authentication of node daemons by projected ServiceAccount tokens.
 //!
-//! Promises: a token is checked here, with the keys that the cluster publishes ([`Keys`]), so that
-//! no stream waits for the API server; the node's name comes only from the token. Beside that the
-//! API server is asked, at a limited rate, whether tokens were revoked ([`Reviews`]).
+//! Promises: tokens are verified locally, with the keys that the cluster publishes ([`Keys`]), so
+//! no stream waits for the API server. The node's name comes only from the token. Separately, and
+//! at a limited rate, [`Reviews`] asks the API server which tokens were revoked.
 
 mod keys;
 mod review;
@@ -29,8 +29,8 @@ pub(super) mod testing;
 #[cfg(test)]
 mod tests;
 
-/// For how long a stream goes on after its token has expired, without a new one. kubelet may be
-/// late, or have no API server to ask.
+/// How long a stream continues after its token has expired, without a new one. The kubelet may be
+/// late, or may not reach the API server.
 pub(super) const GRACE: Duration = Duration::from_secs(300);
 
 /// Why credentials were refused.
@@ -39,48 +39,48 @@ pub enum AuthError {
     /// No `authorization: Bearer …` in the request.
     #[error("the request carries no bearer token")]
     Missing,
-    /// Nobody makes tokens as long as this.
+    /// Longer than any real token.
     #[error("the token is too long")]
     TooLong,
-    /// It is no ServiceAccount token.
+    /// Not a ServiceAccount token.
     #[error("the token is not a ServiceAccount token")]
     Malformed,
-    /// An algorithm that API servers do not sign with, or not that of the key.
+    /// Not an algorithm of API servers, or not the one of the key.
     #[error("the token's algorithm is not accepted")]
     Algorithm,
     /// The cluster has no such key.
     #[error("the token is signed with a key that the cluster does not publish")]
     UnknownKey,
-    /// Somebody else has signed it.
-    #[error("the token's signature is wrong")]
+    /// Signed by another key.
+    #[error("the token's signature is invalid")]
     Signature,
-    /// Somebody else has issued it.
+    /// From another issuer.
     #[error("the token is not issued by {expected}")]
     Issuer {
-        /// Who must have.
+        /// The only issuer that is accepted.
         expected: String,
     },
-    /// It is meant for somebody else.
+    /// For another audience.
     #[error("the token is not for the audience {expected}")]
     Audience {
-        /// What it must be for.
+        /// The only audience that is accepted.
         expected: String,
     },
-    /// It was good once.
+    /// Past its expiry.
     #[error("the token has expired")]
     Expired,
-    /// It will be good.
+    /// Before its beginning.
     #[error("the token is not valid yet")]
     NotYetValid,
-    /// It is of somebody else.
-    #[error("the token is of {subject}, and only {expected} is accepted")]
+    /// From another ServiceAccount.
+    #[error("the token belongs to {subject}, and only {expected} is accepted")]
     Subject {
-        /// Whose it is.
+        /// The user of the token.
         subject: String,
-        /// Whose it must be.
+        /// The only user that is accepted.
         expected: String,
     },
-    /// It does not say on which node its pod runs.
+    /// Without the node of its pod.
     #[error(
         "the token names no node: Kubernetes 1.32 or later is needed, or the feature gate ServiceAccountTokenPodNodeInfo"
     )]
@@ -89,16 +89,16 @@ pub enum AuthError {
     #[error("the token was revoked: its pod, node or ServiceAccount is gone")]
     Revoked,
     /// A stream belongs to one node.
-    #[error("the token is of node {node}, and the stream of another one")]
+    #[error("the token belongs to node {node}, and the stream to another one")]
     OtherNode {
         /// The node of the token.
         node: String,
     },
-    /// The stream's token has expired and no new one has come.
+    /// The stream's token has expired, and the daemon has sent no new one.
     #[error("the stream's token has expired, and no new one has come")]
     Overdue,
-    /// No key is known, or not this one, and the API server cannot be asked.
-    #[error("the keys that tokens are signed with cannot be read from the API server now")]
+    /// No key is known, or not this one, and the API server cannot be reached.
+    #[error("the keys that sign tokens cannot be read from the API server")]
     NoKeys,
 }
 
@@ -139,8 +139,8 @@ impl From<AuthError> for Status {
 
 /// An accepted token.
 pub struct Credentials {
-    /// Name of the Node object. Everything that the stream reports is held against the pods bound
-    /// to this node.
+    /// Name of the Node object. All reports of the stream are checked against the pods that are
+    /// bound to this node.
     pub node: String,
     /// When the token expires.
     expires: Instant,
@@ -167,7 +167,7 @@ pub struct Authenticator {
 }
 
 impl Authenticator {
-    /// One that accepts such tokens, once [`Authenticator::keep`] runs.
+    /// An authenticator for such tokens. It works once [`Authenticator::keep`] runs.
     #[must_use]
     pub fn new(expected: Expected, keys: impl KeySource, reviewer: impl Reviewer) -> Arc<Self> {
         signature::install();
@@ -178,7 +178,7 @@ impl Authenticator {
         })
     }
 
-    /// Keeps the keys up to date and looks for revoked tokens, until `end`.
+    /// Keeps the keys up to date and checks for revoked tokens, until `end`.
     pub async fn keep(&self, end: CancellationToken) {
         tokio::join!(self.keys.keep(end.clone()), self.reviews.run(end));
     }
@@ -186,7 +186,7 @@ impl Authenticator {
     /// Checks the request's metadata.
     ///
     /// # Errors
-    /// [`AuthError`] where the request must not be served.
+    /// [`AuthError`] if the request must not be served.
     pub async fn authenticate(&self, metadata: &MetadataMap) -> Result<Credentials, AuthError> {
         let value = metadata.get("authorization");
         let token = value
@@ -212,8 +212,8 @@ impl Authenticator {
     }
 }
 
-/// A time of the wall clock, seconds since the Unix epoch, by the clock that timers have. What is
-/// over is now, and what is far away a year.
+/// Converts seconds since the Unix epoch to the monotonic clock. A time in the past becomes now; a
+/// time far in the future becomes a year from now.
 fn at(seconds: u64) -> Instant {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let left = Duration::from_secs(seconds).saturating_sub(now);

@@ -1,4 +1,4 @@
-//! Between the wire and the types of the core.
+//! Conversion between the wire and the types of the core.
 
 use lockstep_core::restart::{
     Desired, Epoch, Exit, Generation, Heartbeat, Identity, Incarnation, Phase, Report, UnixNanos,
@@ -9,22 +9,22 @@ use lockstep_proto::node::v1 as pb;
 use super::health::{Access, Health};
 use super::report_limits::{self, ReportLimit};
 
-/// Longest words of a daemon that are kept, in bytes: more of them would be nonsense.
+/// Longest text of a daemon that is kept, in bytes. No daemon sends longer ones.
 const LONGEST: usize = 256;
 
-/// What a node needs to know of a group besides its desired generation.
+/// What a node needs to know about a group besides its desired generation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct GroupPolicy {
-    /// Namespace of the JobSet: pods of others are told nothing of it.
+    /// Namespace of the JobSet. Pods of other namespaces learn nothing about it.
     pub namespace: String,
     /// Time between SIGTERM and SIGKILL at a restart, milliseconds.
     pub grace_ms: u32,
-    /// Exit codes with which agents themselves exit.
+    /// Exit codes that end an agent as well.
     pub terminal: Vec<TerminalCode>,
-    /// Longest time between two heartbeats of a worker, milliseconds; 0: none are asked for.
+    /// Longest time between two heartbeats of a worker, milliseconds; 0: none are required.
     pub heartbeat_timeout_ms: u32,
-    /// How long a worker that is started may take until its first heartbeat, milliseconds; 0: as
-    /// long as it wants.
+    /// How long a worker may take from its start to its first heartbeat, milliseconds; 0: without a
+    /// limit.
     pub ready_timeout_ms: u32,
 }
 
@@ -35,16 +35,16 @@ pub struct TerminalCode {
     pub job: String,
     /// Container, empty for every container.
     pub container: String,
-    /// True: all codes but these are meant.
+    /// True if the rule matches all codes except these.
     pub negated: bool,
     /// Exit codes.
     pub codes: Vec<i32>,
 }
 
-/// The newest state of an incarnation, as taken from the wire.
+/// The newest state of an incarnation, read from the wire.
 pub(super) struct Reported {
     pub(super) group: String,
-    /// Of the pod, as the node says it.
+    /// Namespace of the pod, as the node reports it.
     pub(super) namespace: String,
     pub(super) incarnation: Incarnation,
     pub(super) report: Report,
@@ -54,8 +54,7 @@ pub(super) struct Reported {
 /// Reads one worker state.
 ///
 /// # Errors
-/// If it lacks what identifies it: such a state could not be acted upon; or has more than is
-/// kept.
+/// If the state does not identify its worker, or is longer than what is kept.
 pub(super) fn report_from(node: &str, mut state: pb::WorkerState) -> Result<Reported, ReportLimit> {
     report_limits::is_short(&state)?;
     let incarnation = state.incarnation.take().and_then(incarnation_from);
@@ -109,7 +108,7 @@ pub(super) fn report_from(node: &str, mut state: pb::WorkerState) -> Result<Repo
     })
 }
 
-/// Reads what a daemon says of its node; one of before says nothing.
+/// Reads what a daemon reports about its node. Older daemons report nothing.
 pub(super) fn health_from(health: Option<pb::Health>) -> Health {
     let health = health.unwrap_or_default();
     Health {
@@ -125,19 +124,19 @@ fn access_from(access: Option<pb::Access>) -> Access {
     match access.state() {
         State::Unspecified => Access::Unknown,
         State::Well => Access::Well(since),
-        State::Away => Access::Away(since, words_from(access.detail)),
+        State::Away => Access::Away(since, text_from(access.detail)),
     }
 }
 
-/// What a daemon says to people, as much of it as is kept.
-pub(super) fn words_from(mut said: String) -> String {
-    said.truncate(said.floor_char_boundary(LONGEST));
-    // They are shown on terminals.
-    said.retain(|sign| !sign.is_control());
-    said
+/// A text of a daemon for people: at most [`LONGEST`] bytes, without control characters.
+pub(super) fn text_from(mut text: String) -> String {
+    text.truncate(text.floor_char_boundary(LONGEST));
+    // Terminals show it.
+    text.retain(|sign| !sign.is_control());
+    text
 }
 
-/// Who is meant, if anybody is.
+/// The incarnation, if the message names one.
 pub(super) fn incarnation_from(incarnation: pb::Incarnation) -> Option<Incarnation> {
     let named = !incarnation.pod_uid.is_empty() && !incarnation.container_id.is_empty();
     named.then_some(Incarnation {
@@ -149,16 +148,16 @@ pub(super) fn incarnation_from(incarnation: pb::Incarnation) -> Option<Incarnati
 /// The incarnations on one node that a group's desired state names.
 #[derive(Default)]
 pub(super) struct NamedOnNode {
-    /// Those that may start for the first time.
+    /// Incarnations that may start for the first time.
     pub(super) fresh: Vec<Incarnation>,
-    /// Those that began before the restart did, and are restarted like the others.
+    /// Incarnations that started before the restart began, and are restarted like the others.
     pub(super) stale: Vec<Incarnation>,
-    /// Those that are restarted without their group.
+    /// Incarnations that are restarted without their group.
     pub(super) worker_restarts: Vec<(Incarnation, WorkerRestart)>,
 }
 
-/// The message for one node: the desired state of the group, with the incarnations named in it that
-/// live there.
+/// The message for one node: the desired state of the group, and the incarnations on that node that
+/// it names.
 pub(super) fn group_to(
     uid: &str,
     epoch: Epoch,

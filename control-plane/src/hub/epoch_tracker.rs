@@ -1,9 +1,9 @@
-//! Epochs that others have heard of.
+//! Epochs that nodes and statuses know.
 //!
-//! Promises: what a status says of an epoch is believed at once, since only leaders write it; what
-//! nodes say only where more of them know of a higher one than of one before this, some time after
-//! the term began, when they have connected. A daemon that knows only what this leader has said has
-//! no vote. One node that lies, or a few among many, make no leader step down.
+//! Promises: an epoch in a status is believed at once, since only leaders write it. An epoch that
+//! nodes report is believed by majority: once nodes have had time to connect, more of them must
+//! know a higher epoch than a lower one. A daemon that knows only this leader's epoch has no vote.
+//! One lying node, or a few among many, cannot make a leader step down.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,23 +14,23 @@ use thiserror::Error;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-/// How far an epoch of before a restore may be above the present one: more writes than a store ever
-/// sees.
+/// How far an epoch from before a restore may be above the present one: more writes than a store
+/// ever sees.
 const FARTHEST: u64 = 1 << 40;
-/// How long after the beginning of a term nodes are believed: by then those that can have
+/// How long after the beginning of a term nodes get a vote. By then all nodes that can connect have
 /// connected.
 const SETTLED: Duration = Duration::from_secs(15);
 
-/// What a node says of a leader.
+/// An epoch that a node claims to know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 pub(super) enum Claim {
-    /// Above the present one.
+    /// Above the present epoch.
     #[error(
-        "the node speaks of a leader with the higher epoch {0}: it lies, or the cluster's store was restored from a backup"
+        "the node knows a leader with the higher epoch {0}: either the node lies, or the cluster's store was restored from a backup"
     )]
     Higher(Epoch),
-    /// Above all that can be.
-    #[error("the node speaks of the epoch {0}, which cannot be")]
+    /// Above any possible epoch.
+    #[error("the node knows the epoch {0}, which is impossible")]
     Impossible(Epoch),
 }
 
@@ -44,31 +44,31 @@ impl Claim {
     }
 }
 
-/// The highest epochs that nodes and statuses speak of. Above this leader's own, either another one
-/// has been elected, or the store was restored from a backup and hands out versions, and with them
-/// epochs, that were used before: no node would obey.
+/// The highest epochs that nodes and statuses know. An epoch above this leader's own has one of two
+/// causes. Another leader was elected; or the store was restored from a backup and hands out old
+/// versions, and with them old epochs, which no node would obey.
 #[derive(Debug)]
 pub(super) struct EpochTracker {
     own: Epoch,
     began: Instant,
-    heard: Mutex<HeardEpochs>,
+    known: Mutex<KnownEpochs>,
     changed: Notify,
 }
 
 #[derive(Debug, Default)]
-struct HeardEpochs {
-    /// What statuses say, if it is above the leader's own.
+struct KnownEpochs {
+    /// The highest epoch in a status, if it is above the leader's own.
     durable: Option<Epoch>,
-    /// What each node has spoken of: those that know of no leader are not here.
+    /// What each node knows. Nodes that know no leader are missing.
     nodes: HashMap<String, NodeEpochs>,
 }
 
-/// What a node has spoken of in this term.
+/// What a node has reported in this term.
 #[derive(Debug, Default)]
 struct NodeEpochs {
     highest: Epoch,
-    /// It knew a leader of before this one. Without that, and of nobody higher, it only repeats
-    /// what this leader has told it.
+    /// Set once the node knew an earlier leader. A node that knows neither an earlier nor a higher
+    /// one only repeats what this leader has told it.
     knew_a_lower: bool,
 }
 
@@ -77,69 +77,71 @@ impl EpochTracker {
         Self {
             own,
             began: Instant::now(),
-            heard: Mutex::default(),
+            known: Mutex::default(),
             changed: Notify::new(),
         }
     }
 
-    /// A status tells of this epoch.
-    pub(super) fn written(&self, epoch: Epoch) {
+    /// Notes an epoch from a status.
+    pub(super) fn note_status(&self, epoch: Epoch) {
         if epoch <= self.own {
             return;
         }
         if !self.can_be(epoch) {
-            tracing::warn!(%epoch, own = %self.own, "an epoch that cannot be is ignored");
+            tracing::warn!(%epoch, own = %self.own, "ignored an impossible epoch");
             return;
         }
-        let mut heard = self.lock();
-        heard.durable = heard.durable.max(Some(epoch));
-        drop(heard);
+        let mut known = self.lock();
+        known.durable = known.durable.max(Some(epoch));
+        drop(known);
         self.changed.notify_one();
     }
 
-    /// A node tells of this epoch. Gives why that is suspicious, if it is news.
-    pub(super) fn said(&self, node: &str, epoch: Epoch) -> Result<(), Claim> {
+    /// Notes an epoch that a node reports.
+    ///
+    /// # Errors
+    /// Why the epoch is suspicious, if the node reports it for the first time.
+    pub(super) fn note_node(&self, node: &str, epoch: Epoch) -> Result<(), Claim> {
         if epoch == Epoch::default() {
             return Ok(());
         }
         if !self.can_be(epoch) {
             return Err(Claim::Impossible(epoch));
         }
-        let mut heard = self.lock();
-        let is_known = heard.nodes.contains_key(node);
+        let mut known = self.lock();
+        let is_known = known.nodes.contains_key(node);
         if !is_known {
-            heard.nodes.insert(node.to_owned(), NodeEpochs::default());
+            known.nodes.insert(node.to_owned(), NodeEpochs::default());
         }
-        let Some(spoken) = heard.nodes.get_mut(node) else {
+        let Some(of_node) = known.nodes.get_mut(node) else {
             return Ok(());
         };
-        spoken.knew_a_lower |= epoch < self.own;
-        let is_news = epoch > spoken.highest;
-        spoken.highest = spoken.highest.max(epoch);
-        drop(heard);
-        if epoch <= self.own || !is_news {
+        of_node.knew_a_lower |= epoch < self.own;
+        let is_new = epoch > of_node.highest;
+        of_node.highest = of_node.highest.max(epoch);
+        drop(known);
+        if epoch <= self.own || !is_new {
             return Ok(());
         }
         self.changed.notify_one();
         Err(Claim::Higher(epoch))
     }
 
-    /// A node is gone for good.
+    /// Forgets a node that is gone for good.
     pub(super) fn forget(&self, node: &str) {
         if self.lock().nodes.remove(node).is_some() {
             self.changed.notify_one();
         }
     }
 
-    /// The highest epoch that anybody speaks of, believed or not, if it is above the leader's
-    /// own.
+    /// The highest known epoch, believed or not, if it is above the leader's own.
     pub(super) fn highest(&self) -> Option<Epoch> {
-        let heard = self.lock();
-        let nodes = heard.nodes.values().map(|spoken| spoken.highest);
-        nodes.chain(heard.durable).max().filter(|epoch| *epoch > self.own)
+        let known = self.lock();
+        let nodes = known.nodes.values().map(|node| node.highest);
+        nodes.chain(known.durable).max().filter(|epoch| *epoch > self.own)
     }
 
-    /// Resolves once there is an epoch above this leader's own, with the highest. Cancel-safe.
+    /// Resolves with the highest epoch once one above this leader's own is believed. Cancel-safe.
     pub(super) async fn outbid(&self) -> Epoch {
         let settled = self.began + SETTLED;
         loop {
@@ -161,25 +163,25 @@ impl EpochTracker {
     }
 
     fn is_outbid(&self, settled: bool) -> bool {
-        let heard = self.lock();
-        let above = heard
+        let known = self.lock();
+        let above = known
             .nodes
             .values()
-            .filter(|spoken| spoken.highest > self.own)
+            .filter(|node| node.highest > self.own)
             .count();
-        let below = heard.nodes.values().filter(|spoken| spoken.highest <= self.own);
-        let below = below.filter(|spoken| spoken.knew_a_lower).count();
-        heard.durable.is_some() || settled && above > below
+        let below = known.nodes.values().filter(|node| node.highest <= self.own);
+        let below = below.filter(|node| node.knew_a_lower).count();
+        known.durable.is_some() || settled && above > below
     }
 
-    /// What no restore can explain is not believed: it would use up the numbers.
+    /// True if a restore can explain the epoch. Others would use up the numbers.
     fn can_be(&self, epoch: Epoch) -> bool {
         epoch.0 <= self.own.0.saturating_add(FARTHEST)
     }
 
-    fn lock(&self) -> MutexGuard<'_, HeardEpochs> {
+    fn lock(&self) -> MutexGuard<'_, KnownEpochs> {
         // Nothing that holds this lock can leave it half-changed.
-        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -198,71 +200,74 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_status_is_believed_at_once() {
         let epoch_tracker = EpochTracker::new(OWN);
-        epoch_tracker.written(OWN);
+        epoch_tracker.note_status(OWN);
         assert_eq!(outbid(&epoch_tracker).await, None);
         let epoch_tracker = EpochTracker::new(OWN);
         let began = Instant::now();
-        epoch_tracker.written(Epoch(9));
+        epoch_tracker.note_status(Epoch(9));
         assert_eq!(outbid(&epoch_tracker).await, Some(Epoch(9)));
         assert!(began.elapsed().is_zero());
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_node_that_lies_makes_no_leader_step_down_and_is_outlived_by_the_next_one() {
+    async fn one_lying_node_makes_no_leader_step_down_and_the_next_epoch_is_above_its_own() {
         let epoch_tracker = EpochTracker::new(OWN);
-        // It is the first to connect, and the only one for some time.
+        // It connects first, and is the only one for some time.
         assert_eq!(
-            epoch_tracker.said("liar", Epoch(1000)),
+            epoch_tracker.note_node("liar", Epoch(1000)),
             Err(Claim::Higher(Epoch(1000)))
         );
-        assert_eq!(epoch_tracker.said("honest", Epoch(6)), Ok(()));
-        assert_eq!(epoch_tracker.said("new", Epoch(0)), Ok(()));
+        assert_eq!(epoch_tracker.note_node("honest", Epoch(6)), Ok(()));
+        assert_eq!(epoch_tracker.note_node("new", Epoch(0)), Ok(()));
         for epoch in 1001..1100 {
-            assert!(epoch_tracker.said("liar", Epoch(epoch)).is_err());
+            assert!(epoch_tracker.note_node("liar", Epoch(epoch)).is_err());
         }
         assert_eq!(outbid(&epoch_tracker).await, None);
         assert_eq!(epoch_tracker.highest(), Some(Epoch(1099)));
-        // Whatever it says of itself later on.
-        assert_eq!(epoch_tracker.said("liar", Epoch(6)), Ok(()));
+        // A lower epoch afterwards changes nothing.
+        assert_eq!(epoch_tracker.note_node("liar", Epoch(6)), Ok(()));
         assert_eq!(outbid(&epoch_tracker).await, None);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn most_nodes_are_believed_once_all_could_connect() {
+    async fn a_majority_of_nodes_is_believed_once_all_could_connect() {
         let epoch_tracker = EpochTracker::new(OWN);
         for (node, epoch) in [("n1", 9), ("n2", 12), ("n3", 6)] {
-            let _ = epoch_tracker.said(node, Epoch(epoch));
+            let _ = epoch_tracker.note_node(node, Epoch(epoch));
         }
         let began = Instant::now();
         assert_eq!(outbid(&epoch_tracker).await, Some(Epoch(12)));
         assert_eq!(began.elapsed(), SETTLED);
-        // Later at once: as soon as most of them say so.
+        // Later, a majority is believed at once.
         let epoch_tracker = EpochTracker::new(OWN);
-        let _ = epoch_tracker.said("n1", Epoch(6));
-        let _ = epoch_tracker.said("n2", Epoch(9));
+        let _ = epoch_tracker.note_node("n1", Epoch(6));
+        let _ = epoch_tracker.note_node("n2", Epoch(9));
         assert_eq!(outbid(&epoch_tracker).await, None);
         epoch_tracker.forget("n1");
         assert_eq!(outbid(&epoch_tracker).await, Some(Epoch(9)));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn nodes_that_only_repeat_what_this_leader_says_outvote_nobody() {
+    async fn nodes_that_only_repeat_this_leaders_epoch_have_no_vote() {
         let epoch_tracker = EpochTracker::new(OWN);
         for node in ["n1", "n2", "n3"] {
-            assert_eq!(epoch_tracker.said(node, OWN), Ok(()));
+            assert_eq!(epoch_tracker.note_node(node, OWN), Ok(()));
         }
         assert_eq!(outbid(&epoch_tracker).await, None);
-        // Its agents are those of before the restore, and obey nobody lower.
-        assert!(epoch_tracker.said("n4", Epoch(1000)).is_err());
+        // Its agents are from before the restore, and obey no lower epoch.
+        assert!(epoch_tracker.note_node("n4", Epoch(1000)).is_err());
         assert_eq!(outbid(&epoch_tracker).await, Some(Epoch(1000)));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_cannot_be_is_ignored() {
+    async fn impossible_epochs_are_ignored() {
         let epoch_tracker = EpochTracker::new(OWN);
-        epoch_tracker.written(Epoch(u64::MAX));
+        epoch_tracker.note_status(Epoch(u64::MAX));
         let beyond = Epoch(u64::MAX);
-        assert_eq!(epoch_tracker.said("n1", beyond), Err(Claim::Impossible(beyond)));
+        assert_eq!(
+            epoch_tracker.note_node("n1", beyond),
+            Err(Claim::Impossible(beyond))
+        );
         assert_eq!(outbid(&epoch_tracker).await, None);
         assert_eq!(epoch_tracker.highest(), None);
     }

@@ -1,46 +1,46 @@
-//! What a daemon says of its node's container runtime. For people and platforms: no restart is
-//! decided by it.
+//! What a daemon reports about its node's container runtime. It is for people and platforms; no
+//! decision about a restart depends on it.
 
 use lockstep_core::jobset::in_place::Agents;
 use lockstep_core::restart::{RestartLevel, UnixNanos};
 
-/// A daemon that is connected.
+/// A connected daemon.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Daemon {
     /// Its node.
     pub node: String,
-    /// Its version, as it says.
+    /// Its version, as it reports it.
     pub version: String,
-    /// The version of the protocol that its stream has.
+    /// The protocol version of its stream.
     pub protocol: u32,
-    /// What it has found, as it said last.
+    /// What it reported last.
     pub health: Health,
 }
 
-/// The ways of a daemon to its container runtime.
+/// How a daemon reaches its container runtime.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Health {
-    /// By which containers without an agent are seen and killed.
+    /// The interface to list and kill containers without an agent.
     pub cri: Access,
-    /// By which agents get into containers.
+    /// The interface to put agents into containers.
     pub nri: Access,
 }
 
-/// One way.
+/// The state of one interface.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Access {
-    /// The daemon has not said it.
+    /// The daemon has not reported it.
     #[default]
     Unknown,
-    /// It is open, since then by the node's clock.
+    /// It works, since that time by the node's clock.
     Well(UnixNanos),
-    /// It is not, since then, and why.
+    /// It does not work, since that time and for that reason.
     Away(UnixNanos, String),
 }
 
 impl Health {
-    /// The lowest level that a worker which starts on the node now can be restarted by; `None`: not
-    /// known. Agents that pod templates bring along are found by either way.
+    /// The lowest level at which a worker that starts on the node now can be restarted; `None`: not
+    /// known. Either interface finds agents that come with pod templates.
     #[must_use]
     pub fn level(&self, agents: &Agents) -> Option<RestartLevel> {
         match (&self.nri, &self.cri, agents) {

@@ -14,16 +14,16 @@ use tokio_stream::Stream;
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
 
-/// A message at least this often, so that both sides notice a dead peer.
+/// Longest time between two messages, so that both sides notice a dead peer.
 const PING_EVERY: Duration = Duration::from_secs(10);
 
 /// Groups in one Desired message.
 const GROUPS_PER_MESSAGE: usize = 256;
 
-/// The same in bytes, if it is more than one group: a daemon takes 16 MiB.
+/// Bytes in one Desired message with more than one group. A daemon accepts 16 MiB.
 const MESSAGE: usize = 2 << 20;
 
-/// What is to be sent to one node.
+/// What one node has yet to receive.
 #[derive(Default)]
 pub struct Outbox {
     pending: Mutex<Pending>,
@@ -34,14 +34,14 @@ pub struct Outbox {
 #[derive(Default)]
 struct Pending {
     welcome: Option<pb::Welcome>,
-    /// Of the newest credentials that were accepted.
+    /// Serial of the newest credentials that were accepted.
     accepted: Option<u64>,
     groups: BTreeMap<String, Item>,
     draining: bool,
     closed: bool,
-    /// Why the stream ends, if that is an error.
+    /// The error that ends the stream, if there is one.
     failure: Option<Status>,
-    /// The task that sends, while there is nothing to send.
+    /// The sending task, while it has nothing to send.
     sender: Option<Waker>,
 }
 
@@ -92,7 +92,7 @@ impl Outbox {
         });
     }
 
-    /// Tells the daemon that its credentials of this serial are in use.
+    /// Tells the daemon that its credentials with this serial are in use.
     pub fn accepted(&self, serial: u64) {
         self.change(|pending| pending.accepted = Some(serial));
     }
@@ -102,13 +102,13 @@ impl Outbox {
         self.change(|pending| pending.draining = true);
     }
 
-    /// Ends the stream: there is another one in its place.
+    /// Ends the stream because another one has replaced it.
     pub fn close(&self) {
         self.change(|pending| pending.closed = true);
         self.closed.cancel();
     }
 
-    /// Resolves once there is another stream in the place of this one. Cancel-safe.
+    /// Resolves once another stream has replaced this one. Cancel-safe.
     pub fn closed(&self) -> impl Future<Output = ()> + Send + 'static {
         self.closed.clone().cancelled_owned()
     }
@@ -127,7 +127,7 @@ impl Outbox {
         self.lock().take()
     }
 
-    /// The same; if there is none now the task is woken once there may be one. For one task.
+    /// The same. If there is none now, the task is woken once there may be one. For one task only.
     fn poll_take(&self, cx: &Context<'_>) -> NextMessage {
         let mut pending = self.lock();
         let taken = pending.take();
@@ -185,19 +185,19 @@ impl Pending {
     }
 }
 
-/// What is sent on a stream: what the outbox has, and a sign of life if it has nothing for long.
+/// The messages of a stream: those of the outbox, and a ping when it has had none for long.
 pub(super) struct Outgoing {
     outbox: Arc<Outbox>,
-    /// When the last one was sent.
+    /// When the last message was sent.
     last: Instant,
-    /// One timer for all messages: it is not moved by each of them, and looks how long ago the last
-    /// one was when it is over.
+    /// One timer for all messages. A message does not move it; when it ends, it checks how long ago
+    /// the last message was.
     quiet: Pin<Box<Sleep>>,
     pings: u64,
 }
 
 impl Outgoing {
-    /// Those of this outbox, from now on.
+    /// The messages of this outbox, from now on.
     #[must_use]
     pub(super) fn new(outbox: Arc<Outbox>) -> Self {
         let now = Instant::now();
@@ -209,7 +209,7 @@ impl Outgoing {
         }
     }
 
-    /// A ping, once nothing was sent for long.
+    /// A ping, once nothing has been sent for [`PING_EVERY`].
     fn poll_ping(&mut self, cx: &mut Context<'_>) -> Poll<Kind> {
         loop {
             ready!(self.quiet.as_mut().poll(cx));
@@ -239,12 +239,12 @@ impl Stream for Outgoing {
     }
 }
 
-/// What an [`Outbox`] has to send.
+/// What an [`Outbox`] has to send next.
 #[derive(Debug)]
 pub enum NextMessage {
-    /// This.
+    /// This message.
     Message(Kind),
-    /// Nothing any more: the stream ends.
+    /// Nothing more: the stream ends.
     Closed,
     /// Nothing now.
     Nothing,
@@ -272,17 +272,17 @@ mod tests {
                 ..pb::Group::default()
             }));
         }
-        let mut told = Vec::new();
+        let mut sent = Vec::new();
         while let NextMessage::Message(Kind::Desired(desired)) = outbox.take() {
             assert!(desired.encoded_len() <= 4 << 20, "{}", desired.encoded_len());
-            told.extend(desired.groups.into_iter().map(|group| group.uid));
+            sent.extend(desired.groups.into_iter().map(|group| group.uid));
         }
         let all: Vec<String> = (0..GROUPS).map(|group| format!("{group:03}")).collect();
-        assert_eq!(told, all);
+        assert_eq!(sent, all);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_stream_that_is_silent_gives_a_sign_of_life_every_ten_seconds() {
+    async fn a_silent_stream_sends_a_ping_every_ten_seconds() {
         let outbox = Outbox::new(pb::Welcome::default());
         let mut messages = Outgoing::new(Arc::clone(&outbox));
         let began = Instant::now();
@@ -292,7 +292,7 @@ mod tests {
             let message = messages.next().await.unwrap().unwrap();
             kinds.push((began.elapsed().as_secs(), message.kind.unwrap()));
         }
-        // Somebody speaks in between: then there was no silence.
+        // A message in between resets the silence.
         tokio::time::advance(Duration::from_secs(4)).await;
         outbox.accepted(1);
         for _ in 0..3 {

@@ -1,4 +1,4 @@
-//! How fast a node may talk, on however many streams.
+//! How fast a node may send, over all of its streams.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,35 +6,35 @@ use std::time::Duration;
 
 use lockstep_process::rate_limit::{Rate, SharedRateLimit};
 
-/// Messages that are taken from a node in a second, and at once. Its daemon puts together what
-/// changes meanwhile: more wait, and nothing is lost.
+/// Messages that a node may send per second, and at once. Further messages wait. Its daemon merges
+/// what changes meanwhile, so nothing is lost.
 const MESSAGES: (u32, u32) = (200, 400);
-/// Messages that a Hello counts for, with which every group is looked at: twenty at once, and ten
-/// in a second. A daemon says one.
+/// How many messages a Hello counts as, since it touches every group: twenty at once, and ten per
+/// second. A daemon sends one.
 pub(super) const HELLO: u32 = 20;
-/// Nodes whose pace is kept before those that need not be are looked for.
-const KEPT: usize = 1024;
+/// Nodes whose pace is kept before idle ones are dropped.
+const REMEMBERED: usize = 1024;
 
-/// The pace of each node: a new stream goes on with that of the one before.
+/// The pace of each node. A new stream continues with the pace of the one before.
 #[derive(Default)]
 pub(super) struct Paces(Mutex<Nodes>);
 
 #[derive(Default)]
 struct Nodes {
     paces: HashMap<String, Arc<SharedRateLimit>>,
-    /// At so many of them those that need not be kept are dropped.
+    /// The number of nodes at which idle ones are dropped.
     full: usize,
 }
 
 impl Paces {
-    /// That of this node.
+    /// The pace of this node.
     pub(super) fn of(&self, node: &str) -> Arc<SharedRateLimit> {
         // Nothing that holds this lock can leave it half-changed.
         let mut nodes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(pace) = nodes.paces.get(node) {
             return Arc::clone(pace);
         }
-        if nodes.paces.len() >= nodes.full.max(KEPT) {
+        if nodes.paces.len() >= nodes.full.max(REMEMBERED) {
             nodes
                 .paces
                 .retain(|_, pace| Arc::strong_count(pace) > 1 || !pace.is_full());

@@ -1,5 +1,5 @@
-//! Who was refused, and why: counted each time, logged once. Beside that, whom daemons have
-//! refused, as they say.
+//! Refused peers, and why: each refusal is counted, and logged once an hour. Agents that daemons
+//! report to have refused are counted as well.
 
 #[cfg(test)]
 use std::sync::{Mutex, PoisonError};
@@ -9,7 +9,7 @@ use prometheus_client::metrics::counter::Counter;
 use crate::telemetry::log_limit::HourlyLimit;
 use crate::telemetry::metrics::{Metrics, Reasons};
 
-/// Why somebody may be refused.
+/// The reasons for refusals.
 const REASONS: [&str; 45] = [
     "silent",
     "ended",
@@ -63,21 +63,21 @@ const REASONS: [&str; 45] = [
 pub struct Refusals {
     counts: Reasons,
     agents: Counter,
-    news: HourlyLimit<(String, &'static str)>,
+    log_limit: HourlyLimit<(String, &'static str)>,
     /// The reason of each line in the log.
     #[cfg(test)]
     lines: Mutex<Vec<&'static str>>,
 }
 
 impl Refusals {
-    /// Registers their metric.
+    /// Registers the metrics.
     #[must_use]
     pub fn register(metrics: &Metrics) -> Self {
         let refusals = Self {
             counts: Reasons::register(
                 metrics,
                 "lockstep_hub_refusals",
-                "Connections and streams of node daemons, their tokens and reports, that the hub has refused or ended, by reason",
+                "Connections, streams, tokens and reports of node daemons that the hub has refused or ended, by reason",
                 &REASONS,
             ),
             ..Self::default()
@@ -85,17 +85,16 @@ impl Refusals {
         metrics.register(|registry| {
             registry.register(
                 "lockstep_agent_refusals",
-                "Connections to the sockets of pod agents that node daemons have refused since they began, as the daemons say",
+                "Connections of pod agents that node daemons have refused since they started, as the daemons report",
                 refusals.agents.clone(),
             );
         });
         refusals
     }
 
-    /// Somebody was refused: `who` is a node, if that is known for certain, or else the address
-    /// of the peer.
+    /// Notes a refusal. `who` is the node if it has authenticated, or else the address of the peer.
     pub(crate) fn note(&self, who: &str, reason: &'static str, error: &dyn std::error::Error) {
-        if self.news.is_new((who.to_owned(), reason)) {
+        if self.log_limit.is_new((who.to_owned(), reason)) {
             #[cfg(test)]
             self.lines
                 .lock()
@@ -106,7 +105,7 @@ impl Refusals {
         self.counts.count(reason);
     }
 
-    /// A daemon has refused so many agents more; its node's log says whom, and why.
+    /// Counts further agents that a daemon has refused. The daemon's log names them.
     pub(super) fn agents(&self, more: u32) {
         self.agents.inc_by(more.into());
     }
@@ -153,14 +152,13 @@ mod tests {
     #[test]
     fn every_reason_is_there_from_the_beginning() {
         let of = |code: &str| -> Vec<String> {
-            let body = code.split("fn reason(").nth(1).unwrap();
-            let body = body.split("\n    }\n").next().unwrap();
-            let texts = body.split('"').skip(1).step_by(2);
+            let bodies = code.split("fn reason(").skip(1);
+            let bodies = bodies.map(|rest| rest.split("\n    }\n").next().unwrap());
+            let texts = bodies.flat_map(|body| body.split('"').skip(1).step_by(2));
             texts.map(str::to_owned).collect()
         };
         let files = [
-            include_str!("handshake.rs"),
-            include_str!("protocol_violation.rs"),
+            include_str!("protocol.rs"),
             include_str!("auth.rs"),
             include_str!("epoch_tracker.rs"),
             include_str!("registry/link.rs"),

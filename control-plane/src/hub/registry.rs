@@ -1,11 +1,9 @@
-//! Where sessions and group tasks meet: the newest report of every worker, the newest desired state
-//! of every group.
+//! Where sessions and group tasks meet: the newest report of every worker, and the newest desired
+//! state of every group.
 //!
-//! Promises: of two streams of one node only the later one speaks for it, from its Hello on;
-//! nothing that was said before on another stream stands in its way. Locks are taken in one order:
-//! nodes, then groups.
+//! Promises: of two streams of one node only the later one counts, from its Hello on. No report of
+//! an earlier stream stands in its way. Locks are taken in one order: nodes, then groups.
 
-mod daemons;
 mod group;
 mod link;
 mod node;
@@ -34,11 +32,11 @@ pub use link::{Changes, GroupLink, Unbelieved};
 use node::Node;
 use workers::Workers;
 
-/// How long after the beginning of a term a cluster's first daemon has connected, if it has any:
-/// they try at least every five seconds.
+/// Time from the beginning of a term in which the first daemon of a cluster connects, if there is
+/// one. Daemons try at least every five seconds.
 const ATTENDED_WITHIN: Duration = Duration::from_secs(10);
 
-/// All groups and nodes that this replica knows of.
+/// All groups and nodes that this replica knows.
 pub struct Registry {
     epoch: Epoch,
     began: Instant,
@@ -51,12 +49,12 @@ pub struct Registry {
     daemons: Gauge,
 }
 
-/// How a report is compared with earlier ones of its node.
+/// How the reports of a new stream compare with earlier ones of its node.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Revisions {
-    GoOn,
-    /// Each stream speaks for itself: what another one has said, with whatever revision, is not
-    /// above it.
+    /// Earlier revisions stay in force.
+    Continue,
+    /// Any report of the new stream is newer than all earlier ones.
     StartOver,
 }
 
@@ -67,7 +65,7 @@ impl Registry {
         Self::noting(epoch, Arc::default())
     }
 
-    /// The same, and where reports that are not believed are noted.
+    /// The same, with the refusals to note implausible reports in.
     #[must_use]
     pub fn noting(epoch: Epoch, refusals: Arc<Refusals>) -> Arc<Self> {
         Arc::new(Self {
@@ -89,8 +87,7 @@ impl Registry {
         self.epoch
     }
 
-    /// Resolves once there is no doubt that a higher epoch than the leader's was in use.
-    /// Cancel-safe.
+    /// Resolves once it is certain that a higher epoch than the leader's was in use. Cancel-safe.
     pub async fn outbid(&self) -> Epoch {
         self.epoch_tracker.outbid().await
     }
@@ -109,44 +106,44 @@ impl Registry {
         }
     }
 
-    /// The highest epoch above the leader's that anybody speaks of, even if nobody else says so.
+    /// The highest known epoch above the leader's, even if only one node reports it.
     #[must_use]
     pub fn rival(&self) -> Option<Epoch> {
         self.epoch_tracker.highest()
     }
 
-    /// Tells Prometheus how many daemons are connected.
+    /// Registers the number of connected daemons as a metric.
     pub fn count_in(&self, metrics: &Metrics) {
         metrics.register(|registry| {
             registry.register(
                 "lockstep_node_daemons_connected",
-                "Node daemons that are connected to this replica, which leads",
+                "Node daemons that are connected to this replica while it leads",
                 self.daemons.clone(),
             );
         });
     }
 
-    /// Groups that anything is kept of.
+    /// Number of groups with any state.
     #[cfg(test)]
     pub(super) fn groups(&self) -> usize {
         self.groups.len()
     }
 
-    /// Nodes that are connected now.
+    /// Number of connected nodes.
     #[must_use]
     pub fn connected(&self) -> usize {
         usize::try_from(self.daemons.get()).unwrap_or_default()
     }
 
-    /// The link of a group's task. There is one task per group: a link that was given out before
-    /// hears and says nothing any more.
+    /// The link for a group's task. There is one task per group: earlier links of the group stop
+    /// working.
     #[must_use]
     pub fn claim(self: &Arc<Self>, uid: &str) -> GroupLink {
         let state = self.group(uid);
         let owner = self.links.fetch_add(1, Ordering::Relaxed);
         let mut inner = state.lock();
         inner.owner = Some(owner);
-        inner.said = None;
+        inner.last_published = None;
         inner.nodes = None;
         drop(inner);
         GroupLink {
@@ -157,12 +154,12 @@ impl Registry {
         }
     }
 
-    /// Drops what was reported of groups that no task has looked after for this long: their JobSets
-    /// are not ours, or gone.
+    /// Drops the reports of groups that had no task for this long: their JobSets are gone, or not
+    /// ours.
     pub fn sweep(&self, older_than: Duration) {
         let mut dropped = Vec::new();
         self.groups.retain(|_, state| {
-            // A node that is being listened to may hold it: what it says must not be lost with it.
+            // A report that is being stored may hold it, and must not be lost.
             let held = Arc::strong_count(state) > 1;
             let inner = state.lock();
             let keep = held || inner.owner.is_some() || inner.unclaimed_since.elapsed() < older_than;
@@ -175,7 +172,7 @@ impl Registry {
         self.forget_workers(dropped);
     }
 
-    /// Drops nodes that have been away for this time, and of which no group keeps a report.
+    /// Drops nodes that have been away for this long and have no report in any group.
     pub fn forget_nodes(&self, away: Duration) {
         let mut gone = Vec::new();
         self.nodes.retain(|name, node| {
@@ -186,12 +183,12 @@ impl Registry {
             keep
         });
         for node in gone {
-            tracing::debug!(node, "a node that has been away for long is forgotten");
+            tracing::debug!(node, "forgot a node that has been away for long");
             self.epoch_tracker.forget(&node);
         }
     }
 
-    /// Workers that no group keeps reports of any more. Never called with a group locked: nodes
+    /// Drops workers that no group has a report of any longer. No group may be locked here: nodes
     /// come before groups.
     fn forget_workers(&self, workers: Vec<(String, Incarnation)>) {
         for (node, incarnation) in workers {
@@ -205,8 +202,8 @@ impl Registry {
         Arc::clone(&self.groups.entry(uid.to_owned()).or_default())
     }
 
-    /// A daemon has said hello, and speaks this version of the protocol: its snapshot is what it
-    /// knows. What it no longer lists is out of sight, not lost.
+    /// Begins the session of a daemon that has sent its Hello. The snapshot is all that it knows.
+    /// Workers that it no longer lists become unlinked; they are not lost.
     pub fn connect(
         &self,
         node: &str,
@@ -216,14 +213,14 @@ impl Registry {
     ) -> u64 {
         let (session, mut touched) = self.enter(node, outbox, protocol);
         touched.extend(self.store(node, session, snapshot));
-        // Where another stream has replaced this one meanwhile, nothing of it was stored.
+        // If another stream has replaced this one meanwhile, its snapshot was not stored.
         if let Some(mut entry) = self.nodes.get_mut(node).filter(|entry| entry.is_of(session)) {
-            entry.told = true;
+            entry.has_snapshot = true;
         }
-        // Groups with pods there may be waiting for just that, even if it reports nothing.
+        // Groups with pods there may wait for this Hello, even if it reports none of their workers.
         for group in self.groups.iter() {
             let mut inner = group.lock();
-            let waits = inner.meet(node, touched.contains(group.key()));
+            let waits = inner.note_hello(node, touched.contains(group.key()));
             if let Some(desired) = inner.published.get(node) {
                 outbox.desired(Arc::clone(desired));
             }
@@ -236,12 +233,11 @@ impl Registry {
         session
     }
 
-    /// A stream takes its node over: nothing that was said before is in sight. Returns the groups
-    /// concerned.
+    /// A stream takes over its node: all earlier reports become unlinked. Returns their groups.
     fn enter(&self, node: &str, outbox: &Arc<Outbox>, protocol: u32) -> (u64, BTreeSet<String>) {
         let session = self.sessions.fetch_add(1, Ordering::Relaxed) + 1;
-        // Held until all are out of sight, so that a stream that replaces this one at the same time
-        // has the last word.
+        // Held until all are unlinked, so that a stream that replaces this one at the same time
+        // comes last.
         let mut entry = self.nodes.entry(node.to_owned()).or_default();
         match entry.session.replace((session, Arc::clone(outbox))) {
             Some((_, old)) => old.close(),
@@ -255,11 +251,10 @@ impl Registry {
         (session, entry.groups())
     }
 
-    /// The stream has ended. Its workers run on, out of sight.
+    /// Ends the session of a stream. Its workers run on, unlinked.
     pub fn disconnect(&self, node: &str, session: u64) {
         let groups = {
-            // Held to the end, so that a stream that replaces this one at the same time has the
-            // last word.
+            // Held to the end, so that a stream that replaces this one at the same time comes last.
             let Some(mut entry) = self.nodes.get_mut(node) else {
                 return;
             };
@@ -269,13 +264,13 @@ impl Registry {
             entry.session = None;
             entry.left = Some(Instant::now());
             self.daemons.dec();
-            self.unlink(node, &entry.workers, Revisions::GoOn);
+            self.unlink(node, &entry.workers, Revisions::Continue);
             entry.groups()
         };
         self.notify(&groups);
     }
 
-    /// Workers whose state changed, as this session says. One that another has replaced has no say.
+    /// Stores reports of workers. Those of a session that was replaced are ignored.
     pub fn report(&self, node: &str, session: u64, workers: Vec<pb::WorkerState>) {
         let touched = self.store(node, session, workers);
         self.notify(&touched);
@@ -283,15 +278,14 @@ impl Registry {
 
     fn store(&self, node: &str, session: u64, workers: Vec<pb::WorkerState>) -> BTreeSet<String> {
         let mut touched = BTreeSet::new();
-        // Held to the end, so that a stream that replaces this one at the same time has the last
-        // word.
+        // Held to the end, so that a stream that replaces this one at the same time comes last.
         let entry = self.nodes.get_mut(node);
         let Some(mut entry) = entry.filter(|entry| entry.is_of(session)) else {
-            tracing::debug!(node, session, "a report of a stream that was replaced is ignored");
+            tracing::debug!(node, session, "ignored a report of a replaced stream");
             return touched;
         };
         let now = Instant::now();
-        let mut heard = None;
+        let mut last_epoch = None;
         let mut gone = Vec::new();
         let mut group: Option<(String, Arc<GroupState>)> = None;
         let refuse = |why: &ReportLimit| self.refusals.note(node, why.reason(), why);
@@ -299,11 +293,10 @@ impl Registry {
             refuse(&ReportLimit::TooMany);
         }
         for state in workers.into_iter().take(WORKERS_PER_NODE) {
-            // All of a node's workers have mostly heard of the same leader, and are mostly of one
-            // group.
+            // Mostly all workers of a node know the same epoch and are in one group.
             let epoch = Epoch(state.epoch);
-            if heard.replace(epoch) != Some(epoch)
-                && let Err(claim) = self.epoch_tracker.said(node, epoch)
+            if last_epoch.replace(epoch) != Some(epoch)
+                && let Err(claim) = self.epoch_tracker.note_node(node, epoch)
             {
                 self.refusals.note(node, claim.reason(), &claim);
             }
@@ -327,7 +320,7 @@ impl Registry {
                     (&*uid, &*state)
                 }
             };
-            if state.lock().take_in(node, reported, now) && !touched.contains(uid) {
+            if state.lock().store(node, reported, now) && !touched.contains(uid) {
                 touched.insert(uid.clone());
             }
         }
@@ -338,19 +331,18 @@ impl Registry {
         touched
     }
 
-    /// Nothing is kept any more of a worker that had to make room, nor of its group if that was
-    /// all there is.
+    /// Drops the report of a worker that had to make room, and its group if that is empty then.
     fn drop_report(&self, node: &str, incarnation: &Incarnation, group: &str) {
         if let Some(state) = self.groups.get(group) {
             state.lock().drop_report(node, incarnation);
         }
         self.groups.remove_if(group, |_, state| {
-            Arc::strong_count(state) == 1 && state.lock().is_nothing()
+            Arc::strong_count(state) == 1 && state.lock().is_empty()
         });
     }
 
-    /// Workers that the daemon no longer knows, as this session says. What they said last is kept
-    /// as long as there is room.
+    /// Notes workers that the daemon no longer knows. Their last reports are kept while there is
+    /// room.
     pub fn gone(&self, node: &str, session: u64, workers: Vec<pb::Incarnation>) {
         let entry = self.nodes.get_mut(node);
         let Some(mut entry) = entry.filter(|entry| entry.is_of(session)) else {
@@ -363,7 +355,7 @@ impl Registry {
         }
     }
 
-    /// Checks that the pod is in the namespace of the group that it names, as far as that is known.
+    /// Checks that the pod is in the namespace of the group that it names, if that is known.
     fn is_native(&self, reported: &Reported) -> Result<(), ReportLimit> {
         let group = self.groups.get(&reported.group);
         let is_foreign = group.is_some_and(|group| group.lock().is_foreign(&reported.namespace));

@@ -1,24 +1,24 @@
-//! States of workers that are not kept: nobody could act upon them, or a daemon that sends them
-//! would fill the leader's memory.
+//! Reports of workers that are not kept: because no decision can use them, or because a daemon
+//! could fill the leader's memory with them.
 
 use lockstep_proto::node::v1 as pb;
 use thiserror::Error;
 
-/// States that are kept of one node, and taken of one message. A node runs some hundreds of pods;
-/// beyond this it is talking nonsense.
+/// Reports that are kept of one node, and read from one message. A real node runs some hundreds of
+/// pods.
 pub(super) const WORKERS_PER_NODE: usize = 4096;
-/// Longest name, in bytes: those of Kubernetes are DNS subdomains at most, and container ids are
-/// far below that.
+/// Longest name, in bytes. Names in Kubernetes are at most DNS subdomains; container ids are much
+/// shorter.
 const LONGEST_NAME: usize = 253;
-/// Longest UID, in bytes: those of pods and JobSets have 36.
+/// Longest UID, in bytes. UIDs of pods and JobSets have 36.
 const LONGEST_UID: usize = 63;
 
-/// Why a state is not kept.
+/// Why a report is not kept.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 pub(super) enum ReportLimit {
     #[error("the node reports a worker without identity or phase")]
     Incomplete,
-    #[error("the node reports a worker whose {what} has {length} bytes, and no more than {most} are taken")]
+    #[error("the node reports a worker whose {what} has {length} bytes, and at most {most} are accepted")]
     TooLong {
         what: &'static str,
         length: usize,
@@ -26,9 +26,9 @@ pub(super) enum ReportLimit {
     },
     #[error("the node reports more than {WORKERS_PER_NODE} workers")]
     TooMany,
-    #[error("the node says of a worker of one group that it is of another")]
+    #[error("the node reports a worker of one group as one of another group")]
     OtherGroup,
-    #[error("the node reports a worker of another namespace than its group's")]
+    #[error("the node reports a worker in another namespace than its group's")]
     OtherNamespace,
 }
 
@@ -45,10 +45,10 @@ impl ReportLimit {
     }
 }
 
-/// Checks that all that is kept of a state is short enough.
+/// Checks that every text of a report is short enough to keep.
 ///
 /// # Errors
-/// What is not.
+/// [`ReportLimit::TooLong`] for the first text that is not.
 pub(super) fn is_short(state: &pb::WorkerState) -> Result<(), ReportLimit> {
     let none = pb::Incarnation::default();
     let incarnation = state.incarnation.as_ref().unwrap_or(&none);
@@ -61,11 +61,11 @@ pub(super) fn is_short(state: &pb::WorkerState) -> Result<(), ReportLimit> {
         ("pod", &state.pod_name, LONGEST_NAME),
         ("namespace", &state.pod_namespace, LONGEST_NAME),
     ];
-    let long = all.into_iter().find(|(_, said, most)| said.len() > *most);
-    long.map_or(Ok(()), |(what, said, most)| {
+    let long = all.into_iter().find(|(_, text, most)| text.len() > *most);
+    long.map_or(Ok(()), |(what, text, most)| {
         Err(ReportLimit::TooLong {
             what,
-            length: said.len(),
+            length: text.len(),
             most,
         })
     })

@@ -1,7 +1,8 @@
-//! What this replica is to node daemons: the leader, or one that knows where the leader is.
+//! The role of this replica towards node daemons: the leader, or one that knows the leader's
+//! address.
 //!
-//! Promises: streams are accepted only between the beginning and the end of a term, and all of them
-//! have ended when [`Role::lead`] returns.
+//! Promises: streams are accepted only during a term, and all of them have ended when
+//! [`Role::lead`] returns.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,8 +16,8 @@ use super::health::Daemon;
 use super::registry::Registry;
 use crate::leader::LeaderAddress;
 
-/// How long a daemon is kept waiting for a leader, from its first word on: shorter than it waits
-/// for an answer.
+/// How long a daemon waits here for a leader, from its request on. It is shorter than the daemon's
+/// own time-out.
 pub(super) const HOLD: Duration = Duration::from_secs(4);
 
 /// The role of this replica.
@@ -36,7 +37,7 @@ pub(super) struct Term {
 }
 
 impl Role {
-    /// One that does not lead yet.
+    /// The role of a replica that does not lead yet.
     #[must_use]
     pub fn new(leader: LeaderAddress) -> Arc<Self> {
         Arc::new(Self {
@@ -45,7 +46,7 @@ impl Role {
         })
     }
 
-    /// Accepts streams until `end`, and waits for those that there are then.
+    /// Accepts streams until `end`, then waits until the open ones have ended.
     pub async fn lead(&self, registry: Arc<Registry>, end: CancellationToken) {
         let tasks = TaskTracker::new();
         let term = Term {
@@ -60,9 +61,9 @@ impl Role {
         tasks.wait().await;
     }
 
-    /// Waits, until then at most, until this replica leads or another one is sure to. In the
-    /// seconds after a leader has died its Lease still names it: a daemon that was sent there would
-    /// come back, ever more slowly, and be late when there is a leader again.
+    /// Waits until this replica leads or another one surely does, at most until `latest`. For some
+    /// seconds after a leader has died, its Lease still names it. A daemon that is sent there comes
+    /// back more and more slowly, and is late when there is a leader again.
     pub(super) async fn settled(&self, latest: Instant) {
         let mut term = self.term.subscribe();
         let settled = async {
@@ -75,14 +76,16 @@ impl Role {
         let _ = tokio::time::timeout_at(latest, settled).await;
     }
 
-    /// [`Registry::daemons`] of the present term; `None`: this replica does not lead.
+    /// [`Registry::daemons`] of the present term; `None` if this replica does not lead.
     #[must_use]
     pub fn daemons(&self, after: &str, most: usize) -> Option<(Vec<Daemon>, Option<String>)> {
         self.within(|term| term.registry.daemons(after, most)).ok()
     }
 
-    /// Does something in the present term, which does not end meanwhile; or says where the leader
-    /// is, if that is known: host and port.
+    /// Runs `act` with the present term held open.
+    ///
+    /// # Errors
+    /// Host and port of the leader, if this replica does not lead; empty if they are not known.
     pub(super) fn within<T>(&self, act: impl FnOnce(&Term) -> T) -> Result<T, String> {
         match &*self.term.borrow() {
             Some(term) => Ok(act(term)),

@@ -23,9 +23,9 @@ use tracing::Instrument;
 
 use super::auth::{Authenticator, Credentials, GRACE};
 use super::convert;
-use super::handshake;
 use super::outbox::{Outbox, Outgoing};
 use super::pace::{HELLO, Paces};
+use super::protocol;
 use super::refusals::Refusals;
 use super::role::{HOLD, Role, Term};
 use super::session::Session;
@@ -34,14 +34,14 @@ use crate::net::tls::{
     self, AdmittedStream, ConnectionHandle, ConnectionLimit, HubIdentity, UnauthenticatedStream,
 };
 
-/// What the hub checks daemons with.
+/// How the hub checks daemons.
 #[derive(Clone)]
 pub struct Gate {
-    /// Who they are.
+    /// Checks their tokens.
     pub authenticator: Arc<Authenticator>,
-    /// Where it is noted who they are not.
+    /// Counts and logs refusals.
     pub refusals: Arc<Refusals>,
-    /// Connections of one address on which no daemon has made itself known yet, at the same time.
+    /// Connections from one address, at the same time, on which no daemon has authenticated yet.
     pub strangers: usize,
 }
 
@@ -50,23 +50,23 @@ pub struct HubService {
     role: Arc<Role>,
     gate: Gate,
     paces: Paces,
-    /// How long a stream goes on after its token has expired.
+    /// How long a stream continues after its token has expired.
     grace: Duration,
-    /// Nobody is kept waiting after that.
+    /// Ends all waits.
     shutdown: CancellationToken,
 }
 
-/// How long a connection may stand before a daemon has made itself known on it: longer than token
-/// and Hello may take.
-const STRANGERS: Duration = Duration::from_secs(30);
+/// How long a connection may stay open before a daemon authenticates on it: longer than token and
+/// Hello may take.
+const UNAUTHENTICATED: Duration = Duration::from_secs(30);
 /// Streams of one connection; a daemon has one.
 pub(super) const STREAMS: u32 = 8;
-/// Bytes that may come of a connection before they are looked at.
+/// Bytes that a connection may send before they are read.
 const WINDOW: u32 = 64 << 10;
-/// The longest headers of a stream, in bytes. A token has one or two KiB.
+/// Longest headers of a stream, in bytes. A token has one or two KiB.
 const LONGEST_HEAD: u32 = 16 << 10;
-/// The largest message from a daemon: far more than the states of all workers that are kept of a
-/// node.
+/// Largest message from a daemon, in bytes: far more than the reports of all workers that are kept
+/// of a node.
 const MESSAGE: usize = 4 << 20;
 
 type Messages = Pin<Box<dyn Stream<Item = Result<pb::HubMessage, Status>> + Send>>;
@@ -95,11 +95,11 @@ impl NodeHub for HubService {
             refusals.note(&peer, error.reason(), error);
         })?;
         let mut inbound = request.into_inner();
-        // Before it is read, and not only if this replica leads. The connection's patience ends
-        // the wait.
+        // Before the Hello is read, and on every replica. The time limit of an unauthenticated
+        // connection ends the wait.
         let pace = self.paces.of(&credentials.node);
         let _ = self.shutdown.run_until_cancelled(pace.acquire(HELLO)).await;
-        let (hello, protocol) = handshake::hello(&mut inbound)
+        let (hello, protocol) = protocol::hello(&mut inbound)
             .await
             .inspect_err(|error| refusals.note(&credentials.node, error.reason(), error))?;
         let admitted = connection.as_ref().map(ConnectionHandle::admit);
@@ -123,18 +123,18 @@ impl NodeHub for HubService {
     }
 }
 
-/// A daemon that has authenticated and said hello on a stream.
+/// A daemon that has authenticated and sent its Hello on a stream.
 struct KnownDaemon {
     credentials: Credentials,
     hello: pb::Hello,
     protocol: u32,
     pace: Arc<SharedRateLimit>,
-    /// Keeps its connection.
+    /// Keeps its connection open.
     admitted: Option<AdmittedStream>,
 }
 
 impl HubService {
-    /// Starts a stream that belongs to this term. Gives what is to be sent on it.
+    /// Starts a stream that belongs to this term. Returns the messages to send on it.
     fn accept(&self, term: &Term, daemon: KnownDaemon, inbound: Streaming<pb::NodeMessage>) -> Messages {
         let KnownDaemon {
             credentials,
@@ -149,17 +149,17 @@ impl HubService {
             protocol,
             epoch: registry.epoch().0,
         });
-        let version = convert::words_from(hello.daemon_version);
+        let version = convert::text_from(hello.daemon_version);
         tracing::info!(
             node,
             daemon = version,
-            boot_id = convert::words_from(hello.boot_id),
+            boot_id = convert::text_from(hello.boot_id),
             workers = hello.snapshot.len(),
             protocol,
             "node connected"
         );
         let session = registry.connect(node, &outbox, protocol, hello.snapshot);
-        registry.introduced(node, session, version, convert::health_from(hello.health));
+        registry.set_daemon(node, session, version, convert::health_from(hello.health));
         let span = tracing::info_span!("session", node, session);
         let stream = Session {
             registry: Arc::clone(registry),
@@ -174,7 +174,7 @@ impl HubService {
         let stream = stream.run(session, inbound, term.end.clone());
         let stream = async move {
             stream.await;
-            // The connection is kept for streams that stand.
+            // An open stream keeps the connection.
             drop(admitted);
         };
         term.tasks.spawn(stream.instrument(span));
@@ -182,9 +182,9 @@ impl HubService {
     }
 }
 
-/// Serves the hub until `shutdown` is cancelled, whatever the role of this replica, from when there
-/// is a certificate for it and the address is free. Another process that has it is no reason to
-/// end: JobSets without workers that restart in place need no hub. It is not `ready` until then.
+/// Serves the hub until `shutdown` is cancelled, in every role of this replica. It begins, and is
+/// `ready`, once there is a certificate and the address is free. An address in use is not fatal,
+/// since JobSets without in-place restart need no hub.
 ///
 /// # Errors
 /// If the address cannot be bound for another reason, or the server fails.
@@ -212,7 +212,7 @@ pub(crate) async fn run(
             listener => listener.with_context(|| format!("--hub-bind-address {address}"))?,
         };
         let tls = tls?;
-        tracing::info!(address = %listener.local_addr()?, "hub serves");
+        tracing::info!(address = %listener.local_addr()?, "hub listens");
         ready.set();
         serve_on(listener, tls, role, gate, GRACE, shutdown.clone()).await
     };
@@ -222,11 +222,11 @@ pub(crate) async fn run(
     }
 }
 
-/// Serves the hub on a listener of the caller's until `shutdown`, without a cluster: with the CA in
-/// a directory (`ca.crt`, `ca.key`), which is made if it is missing. Benchmarks do that.
+/// Serves the hub on the caller's listener until `shutdown`, without a cluster. The CA is in a
+/// directory (`ca.crt`, `ca.key`), and is generated if it is missing. Benchmarks use this.
 ///
 /// # Errors
-/// If the directory holds no CA and none can be made, or the server fails.
+/// If the directory holds no CA and none can be generated, or the server fails.
 pub async fn serve_from_dir(
     listener: TcpListener,
     ca: &Path,
@@ -264,7 +264,7 @@ pub(super) async fn serve_on(
     };
     let service = NodeHubServer::new(service).max_decoding_message_size(MESSAGE);
     let connections = tls::accept(listener, tls, limit)
-        .map(|accepted| accepted.map(|guest| UnauthenticatedStream::of(guest, Some(STRANGERS))));
+        .map(|accepted| accepted.map(|guest| UnauthenticatedStream::of(guest, Some(UNAUTHENTICATED))));
     Server::builder()
         .http2_keepalive_interval(Some(Duration::from_secs(10)))
         .http2_keepalive_timeout(Some(Duration::from_secs(5)))

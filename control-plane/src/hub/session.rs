@@ -1,16 +1,16 @@
 //! One node's stream, from its Welcome to its end.
 //!
 //! ```text
-//!             ┌─ a fresh token of this node: goes on with that
+//!             ┌─ a fresh token of this node: continues with it
 //! Welcome ──> │
-//!             ├─ token expired, and none came within the grace ──┐
-//!             ├─ token revoked, or one of another node ──────────┴──> ended as unauthenticated
-//!             ├─ a message that no daemon sends: ended with what is wrong with it
-//!             ├─ a daemon that sends no tokens: Drain before the token expires, so that it connects again with another
+//!             ├─ token expired, and no new one within the grace ─┐
+//!             ├─ token revoked, or of another node ──────────────┴──> ends as unauthenticated
+//!             ├─ a protocol violation: ends with its error
+//!             ├─ a daemon that sends no tokens: Drain before the token expires, so that it reconnects
 //!             └─ closed by the node, replaced by another stream, or shutting down
 //! ```
 //!
-//! However it ends, no worker is touched.
+//! The end of a stream affects no worker.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,14 +29,14 @@ use tonic::Status;
 use super::auth::{AuthError, Authenticator, Credentials};
 use super::convert;
 use super::outbox::Outbox;
-use super::protocol_violation::ProtocolViolation;
+use super::protocol::ProtocolViolation;
 use super::refusals::Refusals;
 use super::registry::Registry;
 
-/// How long before its token expires a daemon that sends no new ones is asked to connect again.
+/// How long before its token expires a daemon that sends no new tokens is asked to reconnect.
 const BEFORE: Duration = Duration::from_secs(60);
 
-/// A stream whose daemon is known.
+/// A stream of an authenticated daemon.
 pub(super) struct Session {
     pub(super) registry: Arc<Registry>,
     pub(super) authenticator: Arc<Authenticator>,
@@ -45,39 +45,39 @@ pub(super) struct Session {
     pub(super) credentials: Credentials,
     pub(super) grace: Duration,
     pub(super) protocol: u32,
-    /// The node's, whichever stream it has.
+    /// The pace of the node, which all of its streams share.
     pub(super) pace: Arc<SharedRateLimit>,
 }
 
 /// Why a stream has ended.
 enum End {
-    /// By the node, or by what came of it.
+    /// Closed by the node or by the connection, with the reason.
     Closed(String),
     Refused(Refused),
     ShuttingDown,
 }
 
-/// What happens to a stream beside its messages.
+/// What happens to a stream besides messages.
 enum Event {
     End(End),
-    /// It is time to ask the daemon to connect again.
+    /// It is time to ask the daemon to reconnect.
     Drain,
 }
 
-/// What comes of a message.
+/// What follows from a message.
 enum Next {
-    Same,
-    OtherCredentials,
+    Continue,
+    NewCredentials,
     End(End),
 }
 
-/// What a stream waits for beside its messages. Messages come often, and of all this none: it is
-/// looked at when something of it has happened, and not for each message.
+/// What a stream waits for besides messages. Messages are frequent and these events are rare, so
+/// the events are polled only when one has happened, and not for each message.
 #[derive(Default)]
 struct SideEvents(FuturesUnordered<BoxFuture<'static, Event>>);
 
 impl SideEvents {
-    /// Waits for this event, and no longer for the one before.
+    /// Waits for this event instead of the one before.
     fn wait_for(&mut self, event: impl Future<Output = Event> + Send + 'static) {
         self.0.clear();
         self.0.push(Box::pin(event));
@@ -92,7 +92,7 @@ impl SideEvents {
     }
 }
 
-/// Why a daemon is not listened to any more.
+/// Why a stream is ended as refused.
 #[derive(Debug, Error)]
 enum Refused {
     #[error(transparent)]
@@ -120,31 +120,31 @@ impl From<Refused> for Status {
 }
 
 impl Session {
-    /// Takes in the node's messages until the stream ends.
+    /// Handles the node's messages until the stream ends.
     pub(super) async fn run<S>(mut self, session: u64, mut inbound: S, shutdown: CancellationToken)
     where
         S: Stream<Item = Result<pb::NodeMessage, Status>> + Unpin,
     {
         let mut drain_at = self.drain_at();
         let pace = Arc::clone(&self.pace);
-        let mut aside = SideEvents::default();
-        aside.wait_for(self.aside(drain_at, &shutdown));
+        let mut side_events = SideEvents::default();
+        side_events.wait_for(self.side_event(drain_at, &shutdown));
         let end = loop {
             tokio::select! {
                 biased;
-                event = aside.next() => match event {
+                event = side_events.next() => match event {
                     Event::End(end) => break end,
                     Event::Drain => {
                         drain_at = None;
                         self.outbox.drain();
-                        aside.wait_for(self.aside(drain_at, &shutdown));
+                        side_events.wait_for(self.side_event(drain_at, &shutdown));
                     }
                 },
                 message = next(&pace, &mut inbound) => {
                     pace.take();
                     match self.take(session, message).await {
-                        Next::Same => {}
-                        Next::OtherCredentials => aside.wait_for(self.aside(drain_at, &shutdown)),
+                        Next::Continue => {}
+                        Next::NewCredentials => side_events.wait_for(self.side_event(drain_at, &shutdown)),
                         Next::End(end) => break end,
                     }
                 }
@@ -171,7 +171,7 @@ impl Session {
         tracing::info!(reason, "node disconnected");
     }
 
-    /// Takes one message in.
+    /// Handles one message.
     async fn take(&mut self, session: u64, message: Option<Result<pb::NodeMessage, Status>>) -> Next {
         let closed = |reason: &str| Next::End(End::Closed(reason.to_owned()));
         let violation = |violation: ProtocolViolation| Next::End(End::Refused(violation.into()));
@@ -181,21 +181,22 @@ impl Session {
                     let node = &self.credentials.node;
                     if let Some(health) = report.health {
                         let health = convert::health_from(Some(health));
-                        self.registry.found(node, session, health);
+                        self.registry.set_health(node, session, health);
                     }
                     self.registry.report(node, session, report.workers);
                     self.registry.gone(node, session, report.gone);
-                    Next::Same
+                    Next::Continue
                 }
                 // Rare, and large.
                 Some(Kind::Credentials(fresh)) => match Box::pin(self.renew(&fresh)).await {
-                    Ok(()) => Next::OtherCredentials,
+                    Ok(()) => Next::NewCredentials,
                     Err(error) => Next::End(End::Refused(error.into())),
                 },
                 Some(Kind::Pong(pong)) => {
                     let node = &self.credentials.node;
-                    self.registry.has_refused(node, session, pong.refused_agents);
-                    Next::Same
+                    self.registry
+                        .count_refused_agents(node, session, pong.refused_agents);
+                    Next::Continue
                 }
                 Some(Kind::Hello(_)) => violation(ProtocolViolation::SecondHello),
                 None => violation(ProtocolViolation::UnknownKind),
@@ -207,17 +208,17 @@ impl Session {
         }
     }
 
-    /// Goes on with another token. One that is not accepted changes nothing: the one before is good
-    /// for its time.
-    async fn renew(&mut self, said: &pb::Credentials) -> Result<(), AuthError> {
+    /// Continues with another token. A token that is not accepted changes nothing: the one before
+    /// stays valid until it expires.
+    async fn renew(&mut self, sent: &pb::Credentials) -> Result<(), AuthError> {
         let node = &self.credentials.node;
-        match self.authenticator.check(&said.token).await {
+        match self.authenticator.check(&sent.token).await {
             Ok(fresh) if fresh.node == *node => {
                 tracing::debug!("fresh credentials");
                 self.credentials = fresh;
-                // A daemon of before numbers none, and sends each once.
-                if said.serial != 0 {
-                    self.outbox.accepted(said.serial);
+                // Older daemons do not number them, and send each once.
+                if sent.serial != 0 {
+                    self.outbox.accepted(sent.serial);
                 }
                 Ok(())
             }
@@ -230,8 +231,8 @@ impl Session {
         }
     }
 
-    /// What may happen to the stream with these credentials beside messages.
-    fn aside(
+    /// The next event besides messages, with the present credentials.
+    fn side_event(
         &self,
         drain_at: Option<Instant>,
         shutdown: &CancellationToken,
@@ -250,15 +251,15 @@ impl Session {
         }
     }
 
-    /// When a daemon that sends no new tokens is asked to go; sooner than it has to, and never
-    /// again and again.
+    /// When a daemon that sends no new tokens is asked to reconnect: before it must, but not again
+    /// and again.
     fn drain_at(&self) -> Option<Instant> {
         let left = self.credentials.expires().duration_since(Instant::now());
         (self.protocol < NODE_PROTOCOL_CREDENTIALS).then(|| Instant::now() + left - BEFORE.min(left / 2))
     }
 }
 
-/// The next message, once it may come. Cancel-safe.
+/// The next message, once the pace allows one. Cancel-safe.
 async fn next<S: Stream + Unpin>(pace: &SharedRateLimit, inbound: &mut S) -> Option<S::Item> {
     pace.ready().await;
     inbound.next().await

@@ -232,7 +232,7 @@ async fn wait_for_phase(link: &super::GroupLink, phase: Phase) {
 }
 
 #[tokio::test]
-async fn a_daemon_of_another_protocol_is_told_both_ranges() {
+async fn a_daemon_of_another_protocol_learns_both_ranges() {
     let hub = Hub::start().await;
     let future = pb::Hello {
         protocol_min: 4,
@@ -370,7 +370,7 @@ async fn the_newest_desired_state_replaces_the_ones_before_and_is_not_repeated()
 }
 
 #[tokio::test]
-async fn a_node_is_told_of_its_own_workers_that_are_restarted_alone() {
+async fn a_node_learns_of_the_worker_restarts_of_its_own_workers() {
     let hub = Hub::start().await;
     let link = hub.registry.claim(UID);
     let mut node = hub
@@ -406,7 +406,7 @@ async fn a_node_is_told_of_its_own_workers_that_are_restarted_alone() {
 }
 
 #[tokio::test]
-async fn a_daemon_of_protocol_1_cannot_restart_one_worker_alone() {
+async fn a_daemon_of_protocol_1_has_no_worker_restarts() {
     let hub = Hub::start().await;
     let link = hub.registry.claim(UID);
     assert!(link.restarts_workers("n1"), "nothing speaks against it yet");
@@ -461,7 +461,7 @@ async fn a_replica_that_does_not_lead_says_where_the_leader_is() {
     );
     assert!(node.rx.message().await.unwrap().is_none(), "that is all");
     assert_eq!(follower.registry.connected(), 0);
-    // A stranger is not told.
+    // An unauthenticated client does not learn the address.
     let refused = follower.connect_as(&[], hello(vec![])).await.err().unwrap();
     assert_eq!(refused.code(), Code::Unauthenticated);
 
@@ -521,7 +521,7 @@ async fn of_containers_that_ended_in_a_pod_that_lives_on_the_latest_are_kept() {
 }
 
 #[tokio::test]
-async fn a_node_that_reports_a_new_incarnation_is_told_again_what_it_was_told() {
+async fn a_node_that_reports_a_new_incarnation_gets_the_desired_state_again() {
     let hub = Hub::start().await;
     let link = hub.registry.claim(UID);
     let mut node = hub.connect("n1", hello(vec![])).await.unwrap();

@@ -158,7 +158,7 @@ class PageTest(unittest.TestCase):
         self.browser.wait("document.querySelector('#timeline svg').getAttribute('aria-label').startsWith('Restart to generation 4')")
 
         self.server.do("gone", namespace="team", name="ring")
-        self.says("#gone", "looks after no JobSet of this name")
+        self.says("#gone", "manages no JobSet of this name")
 
     def test_workers_are_reached_by_the_keyboard(self):
         self.server.lead()
@@ -242,7 +242,7 @@ class PageTest(unittest.TestCase):
             self.addCleanup(other.close)
         self.browser.open(f"{self.server.url}/")
         self.browser.wait("!document.querySelector('#full').hidden")
-        self.assertIn("64 pages are open already, and no more may be", self.text("#full"))
+        self.assertIn("64 pages are already open, which is the limit", self.text("#full"))
         self.assertIn("no room", self.text("#live"))
         self.assertIs(self.browser.value("document.querySelector('#lost').hidden"), True)
         for other in others:
@@ -263,7 +263,7 @@ class PageTest(unittest.TestCase):
         self.server.lead()
         port = self.server.address.split(":")[1]
         self.browser.open(f"http://evil.example:{port}/state")
-        self.says("body", "for the host localhost alone")
+        self.says("body", "for the host localhost")
         self.browser.open("about:blank")
         self.browser.requests.clear()
         self.expected = "421"

@@ -41,7 +41,7 @@ async fn the_daemon_in_somebody_elses_pod_is_refused(scene: Scene) -> Result<()>
         .create(&PostParams::default(), &pod)
         .await?;
 
-    let reason = format!("the token is of system:serviceaccount:{namespace}:default");
+    let reason = format!("the token belongs to system:serviceaccount:{namespace}:default");
     eventually("the impostor is told why", PATIENCE, async || {
         let log = scene.namespace.kubectl(&["logs", "impostor"]).await?;
         ensure!(log.matches(&reason).count() >= 3, "{log}");

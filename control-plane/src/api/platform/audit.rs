@@ -1,5 +1,5 @@
-//! Callers that the platform API refuses: counted each time, logged once an hour. Anybody who
-//! reaches its port can call it as often as they like.
+//! Refused callers of the platform API. Each refusal is counted, and logged once an hour, since
+//! anyone who reaches the port can call as often as they like.
 
 use prometheus_client::metrics::counter::Counter;
 
@@ -7,17 +7,17 @@ use super::authorize::Refusal;
 use crate::telemetry::log_limit::HourlyLimit;
 use crate::telemetry::metrics::{Metrics, Reasons};
 
-/// Why a call may be refused.
+/// The reasons for refusals.
 const REASONS: [&str; 4] = ["no_token", "unknown_token", "denied", "no_api_server"];
 
-/// Counts and logs calls that were refused.
+/// Counts and logs refused calls.
 #[derive(Default)]
 pub(super) struct RefusalLog {
     counts: Reasons,
     crowds: Counter,
-    /// Whom the API server does not know, by address and reason.
-    strangers: HourlyLimit<(String, &'static str)>,
-    /// Whom it knows, by user and verb. They have places of their own: strangers cannot fill them.
+    /// Callers that the API server does not know, by address and reason.
+    unknown: HourlyLimit<(String, &'static str)>,
+    /// Callers that it knows, by user and verb. Unknown callers cannot use up their lines.
     users: HourlyLimit<(String, &'static str)>,
     /// Limits the line about addresses that call too often.
     crowd: HourlyLimit<()>,
@@ -27,13 +27,13 @@ pub(super) struct RefusalLog {
 }
 
 impl RefusalLog {
-    /// Registers their metrics.
+    /// Registers the metrics.
     pub(super) fn register(metrics: &Metrics) -> Self {
         let refusal_log = Self {
             counts: Reasons::register(
                 metrics,
                 "lockstep_platform_refusals",
-                "Calls of the platform API that were refused for who called, by reason",
+                "Calls of the platform API whose caller was refused, by reason",
                 &REASONS,
             ),
             ..Self::default()
@@ -41,7 +41,7 @@ impl RefusalLog {
         metrics.register(|registry| {
             registry.register(
                 "lockstep_platform_crowded_out",
-                "Calls of the platform API that were refused because too many of their address waited to be checked",
+                "Calls of the platform API that were refused because too many from the same address waited to be checked",
                 refusal_log.crowds.clone(),
             );
         });
@@ -53,7 +53,7 @@ impl RefusalLog {
         self.lines.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     }
 
-    /// One more from this address.
+    /// Notes a refusal of a caller at this address.
     pub(super) fn note(&self, address: &str, refusal: &Refusal) {
         let Some(reason) = reason(refusal) else {
             self.crowds.inc();
@@ -63,7 +63,7 @@ impl RefusalLog {
                 tracing::warn!(
                     address,
                     all = self.crowds.get(),
-                    "too many calls of the platform API from one address wait to be checked: more are refused"
+                    "too many calls of the platform API from one address wait to be checked; further calls are refused"
                 );
             }
             return;
@@ -71,7 +71,7 @@ impl RefusalLog {
         self.counts.count(reason);
         let is_new = match refusal {
             Refusal::Denied { user, verb, .. } => self.users.is_new((user.clone(), *verb)),
-            _ => self.strangers.is_new((address.to_owned(), reason)),
+            _ => self.unknown.is_new((address.to_owned(), reason)),
         };
         if is_new {
             #[cfg(test)]
@@ -82,7 +82,7 @@ impl RefusalLog {
     }
 }
 
-/// `None` for those that were not even checked.
+/// The reason in metrics; `None` for calls that were not even checked.
 fn reason(refusal: &Refusal) -> Option<&'static str> {
     match refusal {
         Refusal::Missing => Some("no_token"),
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn whoever_calls_again_and_again_is_counted_and_fills_no_log() {
+    async fn a_caller_that_repeats_its_call_is_counted_and_fills_no_log() {
         let metrics = Metrics::default();
         let refusal_log = RefusalLog::register(&metrics);
         for _ in 0..500 {
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn strangers_leave_room_for_users() {
+    async fn unknown_callers_leave_room_for_users() {
         let refusal_log = RefusalLog::default();
         for stranger in 0..10_000 {
             refusal_log.note(&format!("10.0.{stranger}"), &Refusal::Unknown);
@@ -150,7 +150,7 @@ mod tests {
         let named: Vec<&str> = body.split('"').skip(1).step_by(2).collect();
         assert_eq!(named, REASONS);
         let metrics = Metrics::default();
-        let _turned_away = RefusalLog::register(&metrics);
+        let _refusal_log = RefusalLog::register(&metrics);
         let text = metrics.encode().unwrap();
         for reason in REASONS {
             let line = format!("lockstep_platform_refusals_total{{reason=\"{reason}\"}} 0");

@@ -1,16 +1,13 @@
-//! Who may see groups, and who may restart them. Behind a trait, so that the service does not
-//! depend on how that is known.
+//! Who may see groups, and who may restart them. A trait keeps the service independent of how
+//! callers are checked.
 
 use async_trait::async_trait;
 use thiserror::Error;
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Status};
 
-use super::audit::RefusalLog;
 use super::error_details::{CallError, Reason};
-use crate::net::serve::{AccessChecker, Action, Verdict};
 use crate::net::tls::ConnectionHandle;
-use crate::telemetry::metrics::Metrics;
 
 /// Why a request is not served.
 #[derive(Debug, Error)]
@@ -18,29 +15,29 @@ pub enum Refusal {
     /// No `authorization: Bearer …`.
     #[error("the request carries no bearer token")]
     Missing,
-    /// Nobody has this token.
+    /// The API server does not know the token.
     #[error("the bearer token is not accepted")]
     Unknown,
-    /// Somebody else may, this user may not.
+    /// The user has no permission.
     #[error("user {user} may not {verb} jobsets.jobset.x-k8s.io{place}")]
     Denied {
-        /// Who.
+        /// The user.
         user: String,
-        /// What.
+        /// The verb that was checked.
         verb: &'static str,
-        /// Of which name and in which namespace, in words.
+        /// The name and the namespace, in words.
         place: String,
     },
-    /// Others of its address wait already for what the API server says.
+    /// Too many calls from its address already wait for the API server.
     #[error("too many calls from this address wait to be checked")]
     TooMany,
-    /// The API server could not be asked.
-    #[error("the API server could not be asked who the caller is")]
+    /// The API server could not check the caller.
+    #[error("the API server could not check who the caller is")]
     Unavailable(#[source] Box<kube::Error>),
 }
 
 impl Refusal {
-    /// What the caller is told, who asked to `verb` the JobSet `name` (empty: all) in `namespace`
+    /// The answer to a caller that asked to `verb` the JobSet `name` (empty: all) in `namespace`
     /// (empty: all).
     pub(super) fn status(&self, verb: &str, namespace: &str, name: &str) -> Status {
         let refused = |reason| CallError::new(reason, self.to_string()).of(namespace, name);
@@ -57,17 +54,17 @@ impl Refusal {
     }
 }
 
-/// Who sends a request, as far as that is known before anybody was asked.
+/// The sender of a request, before it is checked.
 #[derive(Debug, Clone)]
 pub struct Caller {
-    /// What the request carries beside its message.
+    /// The metadata of the request.
     pub metadata: MetadataMap,
-    /// Where it comes from, as far as clients are told apart by that.
+    /// The address by which clients are told apart.
     pub address: String,
 }
 
 impl Caller {
-    /// That of a request, and its message.
+    /// The caller of a request, and its message.
     pub(super) fn of<T>(request: Request<T>) -> (Self, T) {
         let (metadata, extensions, message) = request.into_parts();
         let address = extensions
@@ -78,14 +75,14 @@ impl Caller {
     }
 }
 
-/// Says whether a request may be served.
+/// Decides if a request may be served.
 #[async_trait]
 pub trait Authorizer: Send + Sync + 'static {
     /// Checks that this caller may `verb` the JobSet `name` (empty: all) in `namespace` (empty:
     /// all).
     ///
     /// # Errors
-    /// [`Refusal`] where the request must not be served.
+    /// [`Refusal`] if the request must not be served.
     async fn authorize(
         &self,
         caller: &Caller,
@@ -94,72 +91,12 @@ pub trait Authorizer: Send + Sync + 'static {
         name: &str,
     ) -> Result<(), Refusal>;
 
-    /// This caller is refused for that, as the service has decided.
+    /// Notes that the service has refused this caller.
     fn refused(&self, caller: &Caller, refusal: &Refusal);
 }
 
-/// The API server knows who the bearer of a token is, and what its RBAC rules let them do.
-pub struct ClusterAuthorizer {
-    access: AccessChecker,
-    refusal_log: RefusalLog,
-}
-
-impl ClusterAuthorizer {
-    /// One that asks through this client, and counts whom it refuses.
-    #[must_use]
-    pub fn new(client: kube::Client, metrics: &Metrics) -> Self {
-        Self {
-            access: AccessChecker::new(client),
-            refusal_log: RefusalLog::register(metrics),
-        }
-    }
-}
-
-#[async_trait]
-impl Authorizer for ClusterAuthorizer {
-    async fn authorize(
-        &self,
-        caller: &Caller,
-        verb: &'static str,
-        namespace: &str,
-        name: &str,
-    ) -> Result<(), Refusal> {
-        let token = caller
-            .metadata
-            .get("authorization")
-            .and_then(|value| value.to_str().ok())
-            .and_then(bearer)
-            .ok_or(Refusal::Missing)?;
-        let action = Action::JobSets {
-            verb,
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-        };
-        match self.access.check(&caller.address, token, &action).await {
-            Ok(Verdict::Allowed) => Ok(()),
-            Ok(Verdict::Unknown) => Err(Refusal::Unknown),
-            Ok(Verdict::TooMany) => Err(Refusal::TooMany),
-            Ok(Verdict::Denied(user)) => Err(Refusal::Denied {
-                user,
-                verb,
-                place: place(namespace, name),
-            }),
-            Err(error) => Err(Refusal::Unavailable(Box::new(error))),
-        }
-    }
-
-    fn refused(&self, caller: &Caller, refusal: &Refusal) {
-        self.refusal_log.note(&caller.address, refusal);
-    }
-}
-
-fn bearer(value: &str) -> Option<&str> {
-    let (scheme, token) = value.trim().split_once(' ')?;
-    let token = token.trim();
-    (scheme.eq_ignore_ascii_case("bearer") && !token.is_empty()).then_some(token)
-}
-
-pub(super) fn place(namespace: &str, name: &str) -> String {
+/// Where JobSets are, in words, for messages.
+pub(super) fn location(namespace: &str, name: &str) -> String {
     match (namespace, name) {
         ("", _) => " in all namespaces".to_owned(),
         (namespace, "") => format!(" in namespace {namespace}"),

@@ -1,9 +1,9 @@
-//! How many calls are under way at the same time.
+//! Limits how many calls are in flight.
 //!
-//! Promises: at most [`OF_ONE`] calls from one address are in flight. Of these, [`APART`] count
-//! apart from all others, so that few addresses do not keep others out; all addresses together have
-//! [`ALL`]. Further calls are refused at once, so that their requests do not stay in memory. A
-//! stream is in flight until its first answer; after that it holds one of the
+//! Promises: at most [`OF_ONE`] calls from one address are in flight. The first [`APART`] of each
+//! address have a limit of their own, so a few addresses cannot keep others out. All addresses
+//! together have [`ALL`]. Further calls are refused at once, so their requests do not stay in
+//! memory. A stream is in flight until its first answer; after that it holds one of the
 //! [`super::watch_slots`].
 
 use std::convert::Infallible;
@@ -22,12 +22,11 @@ use tower::{Layer, Service};
 use crate::k8s::memory_limit::{self, Share};
 use crate::net::tls::ConnectionHandle;
 
-/// Calls of one address that are in flight. Each has up to 16 KiB of headers before anybody knows
-/// who calls.
+/// Calls of one address in flight. Each has up to 16 KiB of headers before its caller is known.
 const OF_ONE: u32 = 128;
-/// The first of each address.
+/// The first calls of each address.
 const APART: u32 = 4;
-/// Those of all addresses together, first ones and others, if there is memory for them.
+/// Calls of all addresses together, first ones and others, if there is memory for them.
 const ALL: (u32, u32) = (8192, 4096);
 /// The memory for calls until they are answered: headers, a token and a request.
 const MEMORY: Share = Share {
@@ -36,10 +35,10 @@ const MEMORY: Share = Share {
 };
 /// Calls that must be authenticated.
 const OF_KNOWN: &str = "/lockstep.platform.v1.Platform/";
-/// The one that streams: it holds one of the [`super::watch_slots`] from its first answer on.
+/// The streaming call. It holds one of the [`super::watch_slots`] from its first answer on.
 const WATCH: &str = "/lockstep.platform.v1.Platform/WatchGroups";
 
-/// Bounds the calls of services.
+/// Limits the calls of services.
 #[derive(Clone)]
 pub(super) struct Calls {
     own: Arc<Turns>,
@@ -53,7 +52,7 @@ impl Default for Calls {
 }
 
 impl Calls {
-    /// As many as so much memory is enough for.
+    /// As many calls as this much memory allows.
     fn with_memory(memory: usize) -> Self {
         let calls = u32::try_from(MEMORY.fits(memory)).unwrap_or(u32::MAX);
         let others = (calls / 3).clamp(OF_ONE - APART, ALL.1);
@@ -64,8 +63,8 @@ impl Calls {
         }
     }
 
-    /// A place for a call of this address, unless there is none.
-    fn place(&self, address: &str) -> Option<Turn> {
+    /// A slot for a call of this address, if there is one.
+    fn slot(&self, address: &str) -> Option<Turn> {
         self.own
             .try_take(address, 1)
             .or_else(|| self.shared.try_take(address, 1))
@@ -83,7 +82,7 @@ impl<S> Layer<S> for Calls {
     }
 }
 
-/// A service of which so many calls may be under way.
+/// A service with a limited number of calls in flight.
 #[derive(Clone)]
 pub(super) struct Bounded<S> {
     inner: S,
@@ -109,8 +108,8 @@ where
             .as_ref()
             .map(ConnectionHandle::address)
             .unwrap_or_default();
-        let Some(turn) = self.calls.place(&address) else {
-            let message = "too many calls of this address are under way; try again";
+        let Some(turn) = self.calls.slot(&address) else {
+            let message = "too many calls from this address are in flight; try again";
             let refused = Status::resource_exhausted(message).into_http();
             return Box::pin(std::future::ready(Ok(refused)));
         };
@@ -124,12 +123,12 @@ where
                 return Ok(answer);
             };
             connection.know();
-            // A refusal is over with its headers.
+            // A refusal ends with its headers.
             if answer.body().is_end_stream() {
                 return Ok(answer);
             }
             let stream = is_watch.then(|| connection.stream());
-            // Each message of a stream is answered with some frames.
+            // Each message of a stream becomes some frames.
             Ok(answer.map(|body| {
                 Body::new(body.map_frame(move |frame| {
                     let _stream = &stream;
@@ -141,7 +140,8 @@ where
     }
 }
 
-/// True if only an authenticated caller gets this: an answer, or a refusal for another reason.
+/// True if only an authenticated caller gets this answer: a result, or a refusal for another
+/// reason.
 fn is_of_known(answer: &Response<Body>) -> bool {
     let status = Status::from_header_map(answer.headers());
     status.is_none_or(|status| {
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn so_many_calls_are_under_way_and_no_more_until_one_ends() {
+    async fn no_more_calls_are_in_flight_than_the_limit_until_one_ends() {
         let service = Calls::default().layer(service_fn(|_: Request<Body>| {
             std::future::pending::<Result<Response<Body>, Infallible>>()
         }));
@@ -182,19 +182,19 @@ mod tests {
         let calls = Calls::with_memory(1 << 40);
         let taken: Vec<_> = (0..40)
             .flat_map(|n| std::iter::repeat_n(n, OF_ONE as usize))
-            .filter_map(|n| calls.place(&format!("10.0.0.{n}")))
+            .filter_map(|n| calls.slot(&format!("10.0.0.{n}")))
             .collect();
         assert_eq!(taken.len(), (ALL.1 + 40 * APART) as usize);
-        let others: Vec<_> = (0..APART).map(|_| calls.place("10.0.1.0")).collect();
+        let others: Vec<_> = (0..APART).map(|_| calls.slot("10.0.1.0")).collect();
         assert!(others.iter().all(Option::is_some));
-        assert!(calls.place("10.0.1.0").is_none());
+        assert!(calls.slot("10.0.1.0").is_none());
     }
 
     #[test]
     fn all_calls_together_take_a_part_of_the_memory() {
         let calls = Calls::with_memory(256 << 20);
         let taken: Vec<_> = (0..10_000)
-            .filter_map(|n| calls.place(&format!("10.0.{}.{}", n / 100, n % 100)))
+            .filter_map(|n| calls.slot(&format!("10.0.{}.{}", n / 100, n % 100)))
             .collect();
         assert!(
             taken.len() * MEMORY.each <= (256 << 20) / MEMORY.parts,
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_answered_or_may_not_is_known_and_who_has_no_token_is_not() {
+    fn an_answered_or_forbidden_caller_is_known_and_one_without_a_token_is_not() {
         assert!(is_of_known(&Response::new(Body::empty())));
         for (code, is_known) in [
             (Code::PermissionDenied, true),

@@ -1,4 +1,4 @@
-//! To the wire: groups, their past restarts and their start-up graphs, and nodes.
+//! Conversion to the wire: groups with their past restarts and their start-up graphs, and nodes.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ mod dry_run;
 
 pub(super) use dry_run::dry_run;
 
-/// How much of a group is told.
+/// How much of a group an answer holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Detail {
     Full,
@@ -28,7 +28,7 @@ pub(super) enum Detail {
 }
 
 impl Detail {
-    /// What a request with this `omit_workers` asks for.
+    /// The detail that a request with this `omit_workers` asks for.
     pub(super) fn asked(omit_workers: bool) -> Self {
         match omit_workers {
             true => Self::WithoutWorkers,
@@ -75,7 +75,7 @@ pub(super) fn group(key: &Key, state: &Snapshot, detail: Detail) -> pb::Group {
     }
 }
 
-/// The token of the latest request to restart some workers that has been acted upon.
+/// The token of the latest handled request to restart some workers.
 fn handled_worker_restart(state: &Snapshot) -> String {
     let handled = state.observed.durable.handled_worker_restart.as_ref();
     let request = handled.and_then(|handled| handled.parse().ok());
@@ -100,14 +100,14 @@ fn count(workers: usize) -> u32 {
 
 fn is_up(worker: &pb::Worker, generation: u64) -> bool {
     match worker.phase() {
-        // A worker that was restarted without the others has a higher one.
+        // A worker restart gives its worker a higher generation.
         pb::WorkerPhase::Running => worker.generation >= generation,
         pb::WorkerPhase::Done => true,
         _ => false,
     }
 }
 
-/// States of the coordinator have no other names than these.
+/// The phase of a coordinator state, by its name.
 fn phase(state: &str) -> pb::GroupPhase {
     match state {
         "Recovering" => pb::GroupPhase::Recovering,
@@ -145,7 +145,7 @@ fn newest_reports(observed: &Observed) -> Newest<'_> {
 }
 
 fn worker(identity: &Identity, expected: &Worker, newest: Option<(&Incarnation, &Report)>) -> pb::Worker {
-    // A pod that has taken the place of another has not been heard of yet.
+    // A pod that has replaced another has no report yet.
     let replaced = |incarnation: &Incarnation| {
         !expected.pods.is_empty() && expected.pods.iter().all(|pod| pod.uid != incarnation.pod_uid)
     };
@@ -250,8 +250,8 @@ fn millis(from: UnixNanos, to: UnixNanos) -> f64 {
     to.0.saturating_sub(from.0) as f64 / 1e6
 }
 
-/// What a daemon says of its node, and what follows from it where agents come into pods in this
-/// way.
+/// What a daemon reports about its node, and the restart level that follows for this kind of
+/// agents.
 pub(super) fn node(daemon: Daemon, agents: &Agents) -> pb::Node {
     let level = daemon.health.level(agents);
     pb::Node {

@@ -1,8 +1,8 @@
-//! Deadlines of callers: whatever has not ended by then is ended, as DEADLINE_EXCEEDED.
+//! Deadlines of callers: what has not ended by then ends with DEADLINE_EXCEEDED.
 //!
-//! Promises: a call ends by its caller's deadline, or the server's own, and a stream by its
-//! caller's, even where the caller does not look at the clock; what was held for one who reads is
-//! let go then. By itself tonic ends calls as CANCELLED, which means that the caller has gone, and
+//! Promises: a call ends by its caller's deadline, or the server's own; a stream ends by its
+//! caller's, even if the caller ignores the clock. Memory that was held for the reader is freed
+//! then. By itself tonic ends calls with CANCELLED, which means that the caller has gone, and ends
 //! no streams.
 
 use std::convert::Infallible;
@@ -23,10 +23,10 @@ use super::large::held;
 
 /// The header with a caller's deadline.
 const HEADER: &str = "grpc-timeout";
-/// Longest number in it, as gRPC has it.
+/// Most digits of its number, by the gRPC specification.
 const DIGITS: usize = 8;
 
-/// Adds deadlines to services. No call takes longer than this; streams may.
+/// Adds deadlines to services. `call` limits every call, but not streams.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deadlines {
     pub(super) call: Duration,
@@ -65,15 +65,15 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let now = Instant::now();
-        // One that lies beyond all time is none.
-        let end = asked(request.headers()).and_then(|asked| now.checked_add(asked));
+        // A deadline that overflows is none.
+        let end = timeout_of(request.headers()).and_then(|timeout| now.checked_add(timeout));
         let latest = now + self.call;
         let answer = self.inner.call(request);
         Box::pin(async move {
             match timeout_at(end.map_or(latest, |end| end.min(latest)), answer).await {
                 Ok(Ok(answer)) => Ok(match (end, held(answer)) {
-                    // A refusal is over with its headers, and must be seen to be: other clients
-                    // than tonic's read no status there otherwise.
+                    // A refusal ends with its headers, and must be sent so: otherwise only tonic's
+                    // own clients read its status.
                     (Some(end), answer) if !answer.body().is_end_stream() => {
                         answer.map(|body| until(body, end))
                     }
@@ -90,10 +90,10 @@ fn exceeded() -> Status {
     Status::deadline_exceeded("the deadline has passed")
 }
 
-/// How long the caller waits; `None`: it does not say, or not so that it could be understood.
-fn asked(headers: &HeaderMap) -> Option<Duration> {
-    let asked = headers.get(HEADER)?.to_str().ok()?;
-    let (number, unit) = asked.split_at_checked(asked.len().checked_sub(1)?)?;
+/// How long the caller waits; `None` if the header is missing or malformed.
+fn timeout_of(headers: &HeaderMap) -> Option<Duration> {
+    let text = headers.get(HEADER)?.to_str().ok()?;
+    let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     if number.len() > DIGITS || !number.bytes().all(|byte| byte.is_ascii_digit()) {
         return None;
     }
@@ -109,14 +109,14 @@ fn asked(headers: &HeaderMap) -> Option<Duration> {
     })
 }
 
-/// What a body says until then, and how that ended.
+/// The frames of a body until `end`, and then the status of a missed deadline.
 fn until(body: Body, end: Instant) -> Body {
     let frames = stream::unfold(Some(body), move |body| async move {
         let mut body = body?;
         tokio::select! {
             biased;
             frame = body.frame() => Some((frame?, Some(body))),
-            // With the body goes what was held for it.
+            // Dropping the body frees what was held for it.
             () = sleep_until(end) => {
                 let mut trailers = HeaderMap::new();
                 let frame = exceeded().add_header(&mut trailers).map(|()| Frame::trailers(trailers));
@@ -182,9 +182,9 @@ mod tests {
         ] {
             let Ok(value) = said.parse() else { continue };
             let headers = HeaderMap::from_iter([(HEADER.parse().unwrap(), value)]);
-            assert_eq!(asked(&headers), read, "{said:?}");
+            assert_eq!(timeout_of(&headers), read, "{said:?}");
         }
-        assert_eq!(asked(&HeaderMap::new()), None);
+        assert_eq!(timeout_of(&HeaderMap::new()), None);
     }
 
     #[tokio::test(start_paused = true)]
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_stream_ends_by_the_deadline_of_its_caller_alone_and_holds_nothing_then() {
+    async fn a_stream_ends_by_the_deadline_of_its_caller_only_and_holds_nothing_then() {
         let held = Arc::new(());
         let service = Deadlines { call: CALL }.layer(service_fn({
             let held = Arc::downgrade(&held);

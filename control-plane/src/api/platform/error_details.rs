@@ -1,11 +1,10 @@
-//! Why a call is refused: a status code and words for people, and beside them `google.rpc` details
-//! for programs.
+//! Errors of calls: a status code and a message for people, with `google.rpc` details for programs.
 //!
-//! Promises: every refusal of this server has an `ErrorInfo` of the domain `lockstep.dev`, whose
-//! reason stands in platform.proto and whose metadata name the object as far as the caller named
-//! it; what an invalid argument is, is in a `BadRequest`; where the same call may well be served
-//! later a `RetryInfo` says when; a `PreconditionFailure` says what speaks against it. All of that
-//! fits into what gRPC's clients read of a status.
+//! Promises: every error of this server has an `ErrorInfo` of the domain `lockstep.dev`. Its reason
+//! is listed in platform.proto; its metadata name the object, as far as the caller named it. A
+//! `BadRequest` names the invalid field. A `RetryInfo` says when the same call may succeed. A
+//! `PreconditionFailure` says what prevents the call. All of this fits into the headers that gRPC
+//! clients read.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -17,19 +16,19 @@ use crate::controllers::restart::board::Key;
 
 /// The domain of every reason.
 pub(super) const DOMAIN: &str = "lockstep.dev";
-/// The resource that all preconditions are about.
+/// The resource of all preconditions.
 const RESOURCE: &str = "jobsets.jobset.x-k8s.io";
-/// Longest message, in bytes: it stands up to three times in a status, two of them in base64, and
+/// Longest message, in bytes. A status holds it up to three times, two of them in base64, and
 /// clients read 8 KiB of headers.
 const LONGEST: usize = 1024;
-/// Another replica leads, or this one does in a moment.
+/// Retry delay if another replica leads, or this one will in a moment.
 const SOON: Duration = Duration::from_millis(200);
-/// Somebody else has to be done first.
+/// Retry delay if other calls have to end first.
 const LATER: Duration = Duration::from_secs(1);
-/// Somebody else has to leave.
+/// Retry delay if another client has to disconnect first.
 const MUCH_LATER: Duration = Duration::from_secs(10);
 
-/// Why, for programs: `ErrorInfo.reason`. Listed in platform.proto.
+/// The reason for programs: `ErrorInfo.reason`, as listed in platform.proto.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reason {
     TokenMissing,
@@ -83,7 +82,7 @@ impl Reason {
         Self::TooManyCallers,
     ];
 
-    /// As the details spell it.
+    /// The spelling in the details.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::TokenMissing => "TOKEN_MISSING",
@@ -132,7 +131,7 @@ impl Reason {
         }
     }
 
-    /// When the same call may be tried again, if nothing but time has to pass.
+    /// When to repeat the same call, if only time has to pass.
     pub(super) fn again_after(self) -> Option<Duration> {
         match self {
             Self::NotLeading | Self::TakingOver | Self::ShuttingDown => Some(SOON),
@@ -146,7 +145,7 @@ impl Reason {
     }
 }
 
-/// A refusal.
+/// An error of a call.
 #[derive(Debug)]
 pub(super) struct CallError {
     reason: Reason,
@@ -155,7 +154,7 @@ pub(super) struct CallError {
 }
 
 impl CallError {
-    /// With this message for people.
+    /// An error with this message for people.
     pub(super) fn new(reason: Reason, message: impl Into<String>) -> Self {
         Self {
             reason,
@@ -164,22 +163,22 @@ impl CallError {
         }
     }
 
-    /// An argument that is none; the message begins with its field.
+    /// An invalid argument. The message begins with its field.
     pub(super) fn field(path: &str, why: &str) -> Self {
         Self::new(Reason::InvalidField, format!("{path}: {why}")).with("field", path)
     }
 
-    /// Concerning this JobSet, or all of a namespace, or all.
+    /// The same, about this JobSet (empty: all) in this namespace (empty: all).
     pub(super) fn of(self, namespace: &str, name: &str) -> Self {
         self.with("namespace", namespace).with("jobset", name)
     }
 
-    /// The same.
+    /// The same, about the JobSet with this key.
     pub(super) fn of_key(self, key: &Key) -> Self {
         self.of(&key.namespace, &key.name)
     }
 
-    /// With one more thing to know, if it is not empty.
+    /// The same, with one more entry of metadata, unless it is empty.
     pub(super) fn with(mut self, key: &str, value: impl Into<String>) -> Self {
         let value = value.into();
         if !value.is_empty() {

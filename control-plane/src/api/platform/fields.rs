@@ -1,4 +1,4 @@
-//! Checks of requests. Each refusal names the field, in its words and in its details.
+//! Checks of requests. Each error names the field, in its message and in its details.
 
 use lockstep_api::Target;
 use lockstep_proto::platform::v1 as pb;
@@ -11,10 +11,10 @@ use crate::controllers::restart::board::{Filter, Key};
 #[cfg(test)]
 mod tests;
 
-/// Groups of a page where the request does not say, and at most.
+/// Groups of a page, by default and at most.
 const PAGE: (usize, usize) = (100, 500);
 const MAX_TOKEN: usize = 128;
-/// Longest name of a namespace, and of a JobSet.
+/// Longest names of a namespace and of a JobSet.
 const MAX_NAMES: (usize, usize) = (63, 253);
 
 fn invalid(field: &str, message: &str) -> Status {
@@ -31,7 +31,8 @@ fn is_subdomain(text: &str) -> bool {
     text.len() <= MAX_NAMES.1 && is_name(text, b"-.")
 }
 
-/// True if the text has nothing but letters and digits at its ends, and these or `others` between.
+/// True if the text begins and ends with a letter or digit, and has only these and `others`
+/// between.
 fn is_name(text: &str, others: &[u8]) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
     let bytes = text.as_bytes();
@@ -56,7 +57,7 @@ fn name(text: &str) -> Result<(), Status> {
     }
 }
 
-/// Which groups to show.
+/// The groups that a request asks for.
 pub(super) fn filter(of_namespace: String, of_name: String) -> Result<Filter, Status> {
     if !of_namespace.is_empty() {
         namespace(&of_namespace)?;
@@ -73,7 +74,7 @@ pub(super) fn filter(of_namespace: String, of_name: String) -> Result<Filter, St
     })
 }
 
-/// Which group is meant.
+/// The group that a request names.
 pub(super) fn key(of_namespace: String, of_name: String) -> Result<Key, Status> {
     if of_namespace.is_empty() {
         return Err(invalid("namespace", "is required"));
@@ -102,7 +103,7 @@ pub(super) fn after(page_token: &str, filter: &Filter) -> Result<Option<Key>, St
     if page_token.is_empty() {
         return Ok(None);
     }
-    let refused = || invalid("page_token", "is none that this call has returned");
+    let refused = || invalid("page_token", "was not returned by this call");
     let (of_namespace, of_name) = page_token.split_once('/').ok_or_else(refused)?;
     let after = key(of_namespace.to_owned(), of_name.to_owned()).map_err(|_| refused())?;
     if filter.namespace.is_empty() || filter.namespace == after.namespace {
@@ -112,20 +113,20 @@ pub(super) fn after(page_token: &str, filter: &Filter) -> Result<Option<Key>, St
     }
 }
 
-/// The node after which the page begins; empty: none.
+/// The node after which the page begins; empty for the first page.
 pub(super) fn after_node(page_token: String) -> Result<String, Status> {
     if page_token.is_empty() || is_subdomain(&page_token) {
         return Ok(page_token);
     }
-    Err(invalid("page_token", "is none that this call has returned"))
+    Err(invalid("page_token", "was not returned by this call"))
 }
 
-/// What [`after`] reads.
+/// The token that [`after`] reads.
 pub(super) fn page_token(last: &Key) -> String {
     format!("{}/{}", last.namespace, last.name)
 }
 
-/// Which workers are meant.
+/// The workers that a request names.
 pub(super) fn target(given: Option<pb::Target>) -> Result<Target, Status> {
     let named = |field: &str, text: String| {
         if is_subdomain(&text) {
@@ -153,7 +154,7 @@ pub(super) fn target(given: Option<pb::Target>) -> Result<Target, Status> {
     }
 }
 
-/// The name of a request for a restart.
+/// The token of a request for a restart; a random one if none is given.
 pub(super) fn token(given: String) -> Result<String, Status> {
     if given.is_empty() {
         return Ok(Uuid::new_v4().to_string());

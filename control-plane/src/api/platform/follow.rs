@@ -1,4 +1,4 @@
-//! One watch: what was sent, and what is to be sent next.
+//! One watch: what it has sent, and what it sends next.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -14,26 +14,26 @@ use super::convert::{self, Detail};
 use super::large::{NamespaceLine, Size, Unread};
 use crate::controllers::restart::board::{Board, Filter, Key};
 
-/// Changes that come within this time are sent as one.
+/// Changes within this time are sent as one.
 const MERGE: Duration = Duration::from_millis(20);
 
-/// A reader's place. It keeps a digest of each group that it has sent, and no message.
+/// The state of a watch. It keeps a digest of each group that it has sent, and no message.
 pub(super) struct Follower {
     board: Arc<Board>,
     filter: Filter,
     detail: Detail,
     changes: watch::Receiver<u64>,
-    /// Number of the last change that was looked at.
+    /// Number of the last change that was read.
     seen: u64,
     removals: u64,
     sent: BTreeMap<Key, Sent>,
     synced: bool,
     line: Arc<NamespaceLine>,
-    /// Room for what was told last, until the reader asks for more.
+    /// Room for the last message, until the reader asks for the next one.
     unread: Option<Unread>,
 }
 
-/// What is to be told of a group.
+/// A changed group.
 struct GroupUpdate {
     change: u64,
     key: Key,
@@ -47,7 +47,7 @@ struct Sent {
 }
 
 impl Follower {
-    /// A place in this line.
+    /// A watch in this line.
     pub(super) fn new(board: Arc<Board>, filter: Filter, detail: Detail, line: Arc<NamespaceLine>) -> Self {
         Self {
             changes: board.changes(),
@@ -67,9 +67,9 @@ impl Follower {
     pub(super) async fn next(&mut self) -> pb::WatchGroupsResponse {
         self.unread = None;
         loop {
-            // Marked before the look, so that what changes after it wakes.
+            // Marked before reading, so that later changes wake this task.
             self.changes.borrow_and_update();
-            if let Some(event) = self.look().await {
+            if let Some(event) = self.next_event().await {
                 return pb::WatchGroupsResponse { event: Some(event) };
             }
             // The board lives as long as this does, so there is always another change to wait for.
@@ -80,17 +80,17 @@ impl Follower {
         }
     }
 
-    async fn look(&mut self) -> Option<Event> {
-        while let Some((told, unread)) = self.tell().await {
+    async fn next_event(&mut self) -> Option<Event> {
+        while let Some((update, unread)) = self.next_update().await {
             let GroupUpdate {
                 change,
                 key,
                 group,
                 digest,
-            } = told;
+            } = update;
             let uid = group.uid.clone();
             if self.sent.get(&key).is_some_and(|sent| sent.uid != uid) {
-                // Another JobSet of the same name: the one before is gone, and this one comes next.
+                // Another JobSet of the same name: report the former one as removed first.
                 return self.removed(key);
             }
             self.seen = change;
@@ -106,15 +106,15 @@ impl Follower {
         (!std::mem::replace(&mut self.synced, true)).then_some(Event::Synced(pb::Synced {}))
     }
 
-    /// What is to be told next; of a large group in turn, once there is room for it.
-    async fn tell(&self) -> Option<(GroupUpdate, Option<Unread>)> {
+    /// The next changed group. Large groups take turns, and wait for room.
+    async fn next_update(&self) -> Option<(GroupUpdate, Option<Unread>)> {
         let (_, _, state) = self.board.next_change(&self.filter, self.seen)?;
         let size = Size::of(&state, self.detail);
         // A waiting watch must not keep an old state alive.
         drop(state);
         let (board, filter) = (Arc::clone(&self.board), self.filter.clone());
         let (seen, detail) = (self.seen, self.detail);
-        let tell = move |size: Size| {
+        let convert = move |size: Size| {
             // Another group may come first by now.
             let (change, key, state) = board.next_change(&filter, seen)?;
             let now = Size::of(&state, detail);
@@ -130,10 +130,10 @@ impl Follower {
                 digest,
             }))
         };
-        self.line.tell(size, tell).await
+        self.line.convert(size, convert).await
     }
 
-    /// Tells that a group which was sent is gone.
+    /// The event that a group which was sent is gone.
     fn removed(&mut self, key: Key) -> Option<Event> {
         let uid = self.sent.remove(&key)?.uid;
         Some(Event::Removed(pb::GroupKey {

@@ -1,9 +1,9 @@
-//! What is served to everybody: whether this replica leads (`grpc.health.v1`), and what the API has
-//! (`grpc.reflection`).
+//! Services without authentication: health (`grpc.health.v1`) tells if this replica leads, and
+//! reflection (`grpc.reflection`) describes the API.
 //!
-//! Promises: nothing is said of any JobSet; the API server is never asked because of it; so many
-//! streams may be open at once, and no more. A client that takes all of them keeps others from
-//! these two, and from nothing else: a `Check` of the health is no stream.
+//! Promises: they reveal nothing about JobSets, cause no requests to the API server, and have at
+//! most [`MAX_STREAMS`] open streams each. A client that takes all streams blocks only the streams
+//! of these two services: a `Check` of the health is not a stream.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -27,14 +27,13 @@ use tonic_reflection::server::{Builder, Error, v1, v1alpha};
 use tower::Service;
 
 use super::error_details::{CallError, Reason};
-use super::server::MAX_REQUEST;
 use super::service::PlatformService;
 use crate::controllers::restart::board::Board;
 
 /// Streams of each of the two services at the same time, over all callers.
 const MAX_STREAMS: usize = 64;
-/// How long somebody may go on asking what the API has.
-const LOOK: Duration = Duration::from_secs(60);
+/// How long a client of the reflection may keep asking.
+const REFLECTION_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn permit(streams: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, Status> {
     Arc::clone(streams).try_acquire_owned().map_err(|_| {
@@ -61,7 +60,7 @@ impl Health {
     }
 }
 
-/// The server as a whole, and the one service that it is there for.
+/// True for the server as a whole, and for its main service.
 fn is_known(service: &str) -> bool {
     service.is_empty() || service == PlatformServer::<PlatformService>::NAME
 }
@@ -74,7 +73,7 @@ fn status(leads: bool, ends: bool) -> ServingStatus {
     }
 }
 
-fn say(status: ServingStatus) -> HealthCheckResponse {
+fn response(status: ServingStatus) -> HealthCheckResponse {
     HealthCheckResponse {
         status: status.into(),
     }
@@ -89,18 +88,18 @@ impl health_server::Health for Health {
         request: Request<HealthCheckRequest>,
     ) -> Result<Response<HealthCheckResponse>, Status> {
         if !is_known(&request.get_ref().service) {
-            let message = "service: is none of this server's";
+            let message = "service: is not served here";
             let refused = CallError::new(Reason::ServiceNotFound, message);
             return Err(refused.with("field", "service").into());
         }
         let status = status(self.board.leads(), self.shutdown.is_cancelled());
-        Ok(Response::new(say(status)))
+        Ok(Response::new(response(status)))
     }
 
     type WatchStream = Statuses;
 
-    /// The status as it is, and again when it changes. As the protocol has it, a service that is
-    /// not known is no error here.
+    /// The status now, and again when it changes. By the protocol, an unknown service is not an
+    /// error here.
     async fn watch(
         &self,
         request: Request<HealthCheckRequest>,
@@ -109,13 +108,13 @@ impl health_server::Health for Health {
             known: is_known(&request.get_ref().service),
             leading: self.board.leading(),
             shutdown: self.shutdown.clone(),
-            told: None,
+            sent: None,
             _board: Arc::clone(&self.board),
             _permit: permit(&self.streams)?,
         };
         let statuses = futures::stream::unfold(watching, |mut watching| async move {
             let status = watching.next().await?;
-            Some((Ok(say(status)), watching))
+            Some((Ok(response(status)), watching))
         });
         Ok(Response::new(Box::pin(statuses)))
     }
@@ -126,14 +125,14 @@ struct Watching {
     known: bool,
     leading: watch::Receiver<bool>,
     shutdown: CancellationToken,
-    told: Option<ServingStatus>,
-    /// There is always another change to wait for.
+    sent: Option<ServingStatus>,
+    /// Keeps the board alive, so that there is always another change to wait for.
     _board: Arc<Board>,
     _permit: OwnedSemaphorePermit,
 }
 
 impl Watching {
-    /// The next status; `None` if there is no other one to come. Cancel-safe.
+    /// The next status; `None` at the shutdown. Cancel-safe.
     async fn next(&mut self) -> Option<ServingStatus> {
         loop {
             let (leads, ends) = (*self.leading.borrow_and_update(), self.shutdown.is_cancelled());
@@ -142,8 +141,8 @@ impl Watching {
             } else {
                 ServingStatus::ServiceUnknown
             };
-            if self.told != Some(status) {
-                self.told = Some(status);
+            if self.sent != Some(status) {
+                self.sent = Some(status);
                 return Some(status);
             }
             if ends {
@@ -162,26 +161,27 @@ type Reflection<V1, V1Alpha> = (
     Bounded<v1alpha::ServerReflectionServer<V1Alpha>>,
 );
 
-/// Serves `grpc.reflection.v1.ServerReflection`, and the older v1alpha that many tools still ask
-/// for.
+/// Serves `grpc.reflection.v1.ServerReflection`, and the older v1alpha that many tools still use.
+/// Requests have at most `largest_request` bytes.
 ///
 /// # Errors
-/// If a description that was compiled in cannot be read.
+/// If a compiled-in description cannot be read.
 pub(super) fn reflection(
     shutdown: &CancellationToken,
+    largest_request: usize,
 ) -> Result<Reflection<impl v1::ServerReflection, impl v1alpha::ServerReflection>, Error> {
     let described = || {
         Builder::configure()
             .register_encoded_file_descriptor_set(pb::FILE_DESCRIPTOR_SET)
             .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-            // So that grpcurl and the like can read the details of a refusal.
+            // So that tools such as grpcurl can read the details of errors.
             .register_encoded_file_descriptor_set(tonic_types::pb::FILE_DESCRIPTOR_SET)
     };
     let streams = Arc::new(Semaphore::new(MAX_STREAMS));
-    let v1 = described().build_v1()?.max_decoding_message_size(MAX_REQUEST);
+    let v1 = described().build_v1()?.max_decoding_message_size(largest_request);
     let v1alpha = described()
         .build_v1alpha()?
-        .max_decoding_message_size(MAX_REQUEST);
+        .max_decoding_message_size(largest_request);
     Ok((
         Bounded {
             inner: v1,
@@ -196,7 +196,7 @@ pub(super) fn reflection(
     ))
 }
 
-/// A service whose open streams are limited in number and in time.
+/// A service whose streams are limited in number and in time.
 #[derive(Clone)]
 pub(super) struct Bounded<S> {
     inner: S,
@@ -229,9 +229,13 @@ where
             Err(status) => return Box::pin(std::future::ready(Ok(status.into_http()))),
         };
         let shutdown = self.shutdown.clone();
-        // What comes later is as if the caller had asked for nothing more, upon which the service
-        // ends the stream.
-        let over = async move { shutdown.run_until_cancelled(tokio::time::sleep(LOOK)).await };
+        // The request ends then, as if the caller had no more questions, so the service ends the
+        // stream.
+        let over = async move {
+            shutdown
+                .run_until_cancelled(tokio::time::sleep(REFLECTION_TIMEOUT))
+                .await
+        };
         let request = request.map(|body| {
             let frames = BodyStream::new(body).take_until(Box::pin(over));
             Body::new(StreamBody::new(frames))

@@ -1,15 +1,14 @@
-//! Limits for large groups, and for answers that nobody reads. A tenant may have a group of 100,000
-//! workers, or many smaller ones, and ask for them on a hundred streams that it never reads.
+//! Limits for large groups and for unread answers. A tenant may have a group of 100,000 workers, or
+//! many smaller ones, and request them on a hundred streams that it never reads.
 //!
 //! Promises:
-//! - For each namespace that is asked about, one large group is told at a time, on a thread that
-//!   serves nobody else. Then none is told for five times as long.
-//! - Answers that are not read yet take at most [`UNREAD`] for each namespace that is asked about,
-//!   and [`UNREAD_OF_ALL`] together. If memory is short, all take less, and each namespace a
-//!   quarter of that. Callers who ask about all namespaces have room of their own. Messages of up
-//!   to [`FREE`] do not count.
-//! - A caller that finds no room waits, and is told the newest state then.
-//! - One JobSet of each namespace is read whole at a time, to be written.
+//! - In each requested namespace, one large group is converted at a time, on a thread of its own.
+//!   Then none is converted for five times as long.
+//! - Unread answers take at most [`UNREAD`] for each requested namespace, and [`UNREAD_OF_ALL`]
+//!   together. With less memory all take less, and each namespace a quarter of that. Requests about
+//!   all namespaces have room of their own. Messages of up to [`FREE`] do not count.
+//! - A caller that finds no room waits, and then gets the newest state.
+//! - In each namespace, one JobSet at a time is read whole in order to write it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex as Lock, PoisonError};
@@ -29,23 +28,23 @@ use crate::k8s::memory_limit::{self, Share};
 #[cfg(test)]
 mod tests;
 
-/// Groups of more workers are large: to tell one of so many takes a millisecond.
+/// Groups with more workers are large. To convert one of this size takes a millisecond.
 const LARGE: usize = 1024;
-/// Bytes that a worker takes in a message, about.
+/// Approximate bytes of a worker in a message.
 const WORKER: usize = 256;
-/// What a message may have without taking room: there are bounds for calls and watches, too.
+/// Bytes that a message may have without taking room, since calls and watches are limited as well.
 const FREE: usize = 64 << 10;
-/// A KiB, in which room is counted.
+/// The unit of room: a KiB.
 const KIB: usize = 1024;
-/// Room for what is not read yet, in KiB, of one namespace and of all. A group of the largest size
-/// takes all that a namespace has.
+/// Room for unread answers, in KiB, of one namespace and of all. A group of the largest size takes
+/// all of a namespace's room.
 const UNREAD: u32 = UNREAD_OF_ALL / NAMESPACES;
 const UNREAD_OF_ALL: u32 = 64 * 1024;
-/// As many namespaces with answers that nobody reads take all room.
+/// How many namespaces with unread answers can fill all room.
 const NAMESPACES: u32 = 4;
-/// The memory for that, if it is less.
+/// The share of memory for that room, if it is less.
 const MEMORY: Share = Share { parts: 8, each: KIB };
-/// How much longer than a group takes nobody is told another one, and the longest such rest.
+/// The pause after a conversion, as a multiple of its time, and the longest pause.
 const REST: u32 = 5;
 const LONGEST_REST: Duration = Duration::from_secs(2);
 
@@ -58,19 +57,19 @@ pub(super) struct NamespaceLines {
     of_one: u32,
 }
 
-/// Those who ask about one namespace.
+/// The callers that ask about one namespace.
 pub(super) struct NamespaceLine {
-    /// When the next one is told.
+    /// When the next large group may be converted.
     free: Arc<Mutex<Instant>>,
     unread: Arc<Semaphore>,
     all: Arc<Semaphore>,
-    /// KiB that nothing takes more than.
+    /// Most KiB that one answer takes.
     most: u32,
-    /// Who writes a JobSet, for which it is read whole.
+    /// Held while a JobSet is read whole and written.
     writes: Mutex<()>,
 }
 
-/// Room for a message that is not read yet.
+/// Room for an unread message.
 #[derive(Debug)]
 pub(super) struct Unread {
     _line: OwnedSemaphorePermit,
@@ -84,7 +83,7 @@ impl Default for NamespaceLines {
 }
 
 impl NamespaceLines {
-    /// As much room as there is in so much memory.
+    /// As much room as this much memory allows.
     fn with_memory(memory: usize) -> Self {
         let kib = u32::try_from(MEMORY.fits(memory)).unwrap_or(u32::MAX);
         let of_one = (kib / NAMESPACES).clamp(1, UNREAD);
@@ -95,12 +94,12 @@ impl NamespaceLines {
         }
     }
 
-    /// The line of those who ask about this namespace (empty: all).
+    /// The line of callers that ask about this namespace (empty: all).
     pub(super) fn of(&self, namespace: &str) -> Arc<NamespaceLine> {
         let mut lines = self.of.lock().unwrap_or_else(PoisonError::into_inner);
         lines.retain(|_, line| Arc::strong_count(line) > 1 || !line.is_free());
         let line = lines.entry(namespace.to_owned()).or_insert_with(|| {
-            // Tenants who read nothing do not keep those waiting who look after the cluster.
+            // Tenants that read nothing cannot block those who look after the cluster.
             let all = if namespace.is_empty() {
                 Arc::new(Semaphore::new(self.of_one as usize))
             } else {
@@ -119,14 +118,13 @@ impl NamespaceLines {
 }
 
 impl NamespaceLine {
-    /// True if nobody is told anything, nothing is unread, and the line's rest is over.
+    /// True if nothing is being converted, nothing is unread, and the pause is over.
     fn is_free(&self) -> bool {
         let rested = self.free.try_lock().is_ok_and(|free| *free <= Instant::now());
         rested && self.unread.available_permits() == self.most as usize
     }
 
-    /// Room for what is told of a group, or of several; `None`: it is little, and needs none.
-    /// Cancel-safe.
+    /// Room for an answer of this size; `None` if it is small and needs none. Cancel-safe.
     pub(super) async fn room(&self, size: Size) -> Option<Unread> {
         if !size.needs_room() {
             return None;
@@ -143,36 +141,36 @@ impl NamespaceLine {
         })
     }
 
-    /// What `tell` says of a group that had this size, in turn if it is large, with its room. It
-    /// is `Err` if there is more to tell than there is room for by now, and `None` if there
-    /// is no such group any more, or the process ends.
-    pub(super) async fn tell<T: Send + 'static>(
+    /// Converts a group that had this size, in turn if it is large. Returns the result with its
+    /// room. `convert` returns its new size as an error if it has outgrown the room. `None` if the
+    /// group is gone, or the process ends.
+    pub(super) async fn convert<T: Send + 'static>(
         &self,
         mut size: Size,
-        tell: impl Fn(Size) -> Option<Result<T, Size>> + Clone + Send + 'static,
+        convert: impl Fn(Size) -> Option<Result<T, Size>> + Clone + Send + 'static,
     ) -> Option<(T, Option<Unread>)> {
         loop {
             let unread = self.room(size).await;
-            let told = if size.is_large {
-                let tell = tell.clone();
-                self.in_turn(move || tell(size)).await?
+            let converted = if size.is_large {
+                let convert = convert.clone();
+                self.in_turn(move || convert(size)).await?
             } else {
-                tell(size)
+                convert(size)
             };
-            match told? {
-                Ok(told) => return Some((told, unread)),
+            match converted? {
+                Ok(converted) => return Some((converted, unread)),
                 Err(larger) => size = larger,
             }
         }
     }
 
-    /// A turn to read a JobSet whole, and to write it. Cancel-safe.
+    /// A turn to read a JobSet whole and to write it. Cancel-safe.
     pub(super) async fn write(&self) -> MutexGuard<'_, ()> {
         self.writes.lock().await
     }
 
-    /// Does what a large group takes, in turn; `None`: the process ends. Where nobody waits for it
-    /// any more, it still has its turn.
+    /// Does the work for a large group, in turn; `None` if the process ends. Once begun, the work
+    /// keeps its turn even if the caller has gone.
     pub(super) async fn in_turn<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -190,7 +188,7 @@ impl NamespaceLine {
     }
 }
 
-/// How much there is to tell of a group.
+/// The size of a group in an answer.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Size {
     is_large: bool,
@@ -202,7 +200,7 @@ impl Size {
         Self::of_workers(state.observed.workers.len(), detail)
     }
 
-    /// The size of a group of so many workers.
+    /// The size of a group with this many workers.
     pub(super) fn of_workers(workers: usize, detail: Detail) -> Self {
         Self {
             is_large: workers > LARGE,
@@ -213,7 +211,7 @@ impl Size {
         }
     }
 
-    /// More than that of any group that is not large.
+    /// More than the size of any group that is not large.
     pub(super) fn not_large() -> Self {
         Self {
             is_large: false,
@@ -221,8 +219,8 @@ impl Size {
         }
     }
 
-    /// The size of a page of these groups, which ends with the one that makes it longer than so
-    /// many bytes.
+    /// The size of a page of these groups. The page ends with the group that takes it beyond `full`
+    /// bytes.
     pub(super) fn of_page(groups: impl Iterator<Item = Self>, full: usize) -> Self {
         let all: usize = groups.map(|group| group.bytes.saturating_add(KIB)).sum();
         Self {
@@ -231,7 +229,7 @@ impl Size {
         }
     }
 
-    /// True if room for this one is enough for the other.
+    /// True if room for this size is enough for the other.
     pub(super) fn holds(self, other: Self) -> bool {
         !other.needs_room() || self.bytes >= other.bytes && (self.is_large || !other.is_large)
     }
@@ -245,11 +243,11 @@ impl Size {
     }
 }
 
-/// What an answer takes until it is read.
+/// The room that an answer holds until it is read.
 #[derive(Clone)]
 pub(super) struct HeldRoom(pub(super) Arc<Vec<Unread>>);
 
-/// The answer, which holds its room until it has been read, or nobody wants it any more.
+/// Makes the answer hold its room until it has been read or dropped.
 pub(super) fn held(mut answer: Response<Body>) -> Response<Body> {
     let Some(held) = answer.extensions_mut().remove::<HeldRoom>() else {
         return answer;

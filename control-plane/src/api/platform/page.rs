@@ -1,17 +1,17 @@
-//! The status page: what people see of groups in a browser, and nothing that they could do.
+//! The status page: a read-only view of groups in a browser.
 //!
 //! ```text
 //! Board ──> view (a whole state as JSON) ─┬─> /state   once
 //!                                         └─> /events  again whenever it has changed ──> page.js
 //! ```
 //!
-//! Promises: it changes nothing, and answers GET and HEAD alone; it asks nobody who they are, which
-//! is why it listens on the loopback interface if nothing else is said: whoever may forward
-//! ports of the pod sees it; a page of another site reads nothing of it, whatever names that site
-//! gives to the loopback interface; nothing queues up for a reader, who is sent the newest state or
-//! nothing; and all readers together take a tenth of one core, however many groups there are.
+//! Promises: the page changes nothing, and answers only GET and HEAD. It has no authentication, so
+//! by default it listens on the loopback interface only, for those who may forward ports of the
+//! pod. Pages of other sites can read nothing of it, even if they point a name of theirs at the
+//! loopback interface. A reader gets the newest state, and nothing queues up for it. All readers
+//! together take a tenth of one core, for any number of groups.
 //!
-//! Every replica serves it. One that does not lead says so, and who does.
+//! Every replica serves the page. A replica that does not lead says so, and names the leader.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -30,28 +30,27 @@ use crate::controllers::restart::board::Board;
 use crate::net::serve::{Activity, Connections, http, listen};
 
 mod answers;
-mod events;
 mod request;
 mod view;
 
 #[cfg(test)]
 mod tests;
 
-/// A browser opens six at most.
+/// A browser opens at most six.
 const CONNECTIONS: Connections = Connections {
     to: "the status page",
     most: 128,
     grace: Duration::from_secs(2),
 };
-/// How long a connection lasts at most: who has stopped reading holds a place for no longer. A page
-/// that reads connects again.
+/// Longest life of a connection, so that a reader that has stopped reading frees its slot. A page
+/// that still reads reconnects.
 const LONGEST: Duration = Duration::from_secs(15 * 60);
-/// Pages that are told of changes at the same time.
+/// Most pages that follow changes at the same time.
 const MAX_READERS: usize = 64;
-/// After a state was made, nobody is made another one for so many times as long as that took.
+/// The pause after rendering a state, as a multiple of the time that it took.
 const REST: u32 = 9;
 
-/// The page, as it stands in its files: path, type, text.
+/// The files of the page: path, type, text.
 const FILES: [(&str, &str, &str); 10] = [
     (
         "/",
@@ -74,7 +73,7 @@ const FILES: [(&str, &str, &str); 10] = [
 ];
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
-/// Name of the replica that leads, as far as is known.
+/// Name of the leading replica, if it is known.
 pub type WhoLeads = Arc<dyn Fn() -> Option<String> + Send + Sync>;
 
 /// The replica that serves a page.
@@ -91,17 +90,17 @@ pub struct Replica {
 pub struct StatusPage {
     board: Arc<Board>,
     replica: Arc<Replica>,
-    /// That it listens on.
+    /// The port that it listens on.
     port: u16,
     leader: WhoLeads,
-    /// One state is made at a time.
+    /// One state is rendered at a time.
     turn: Arc<Semaphore>,
     readers: Arc<Semaphore>,
     shutdown: CancellationToken,
 }
 
 impl StatusPage {
-    /// A page that tells its readers of changes until `shutdown`.
+    /// A page that sends its readers changes until `shutdown`.
     #[must_use]
     pub fn new(board: Arc<Board>, replica: Replica, leader: WhoLeads, shutdown: CancellationToken) -> Self {
         Self {
@@ -115,8 +114,8 @@ impl StatusPage {
         }
     }
 
-    /// Serves the page at this address until the shutdown. Where the address is taken there is
-    /// none: nobody's jobs depend on it.
+    /// Serves the page at this address until the shutdown. If the address is in use there is no
+    /// page: no job depends on it.
     ///
     /// # Errors
     /// If the listener has no address.
@@ -136,7 +135,7 @@ impl StatusPage {
         let address = listener.local_addr()?;
         tracing::info!(%address, "status page listens");
         if !address.ip().is_loopback() {
-            tracing::warn!(%address, "everybody who reaches this address sees all groups: the status page asks nobody who they are");
+            tracing::warn!(%address, "anyone who reaches this address sees all groups: the status page has no authentication");
         }
         self.serve(listener).await
     }
@@ -153,7 +152,7 @@ impl StatusPage {
         let serve = |stream: TcpStream, _, activity: Arc<Activity>| {
             let (router, shutdown) = (router.clone(), shutdown.clone());
             async move {
-                // Events are small and awaited: they must not wait for more to send.
+                // Events are small and urgent: they must not wait for more data.
                 let _ = stream.set_nodelay(true);
                 let served = http(stream, router, &activity, shutdown);
                 let _ = tokio::time::timeout(LONGEST, served).await;

@@ -1,8 +1,7 @@
-//! Requests to restart some workers without the others: if they can be, and the annotation that
-//! asks for it.
+//! Requests for worker restarts: their checks, and the annotation that asks for the restart.
 //!
-//! Promises: what is refused is refused before anything is written; a request that has not been
-//! acted upon yet is not written over by another one.
+//! Promises: a request is refused before anything is written. A pending request is never
+//! overwritten by another one.
 
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
@@ -13,66 +12,71 @@ use lockstep_core::restart::{Identity, Observed, RestartLevel, Scope, WORKER_RES
 use serde_json::json;
 use tonic::Status;
 
-use super::authorize::place;
+use super::authorize::location;
 use super::error_details::{CallError, Reason};
 use super::written::{self, Unwritten};
 use crate::controllers::restart::board::Key;
 
-/// Others write the JobSet beside us. So many times it is looked again.
+/// How often to try again if another client has changed the JobSet.
 const ATTEMPTS: usize = 5;
 
 /// Checks that these workers may be restarted without the others.
 ///
 /// # Errors
-/// `NOT_FOUND` if the JobSet has none of them, `FAILED_PRECONDITION` if they are restarted
+/// `NOT_FOUND` if the JobSet has none of them; `FAILED_PRECONDITION` if they can only be restarted
 /// with all others.
 pub(super) fn check(target: &Target, jobset: &JobSet, observed: &Observed) -> Result<(), Status> {
     let replicated_job = find(target, jobset)?;
     let name = &replicated_job.name;
     let refused = |reason, why: &str| {
-        let message = format!("only: the workers of replicatedJob {name} are not restarted alone: {why}");
+        let message = format!(
+            "only: the workers of replicatedJob {name} cannot be restarted without the others: {why}"
+        );
         let refused = CallError::new(reason, message).of(jobset.ns(), jobset.name());
         Err(refused.with("field", "only").with("replicatedJob", name).into())
     };
     if replicated_job.restart_scope() != Ok(RestartScope::Worker) {
         return refused(
             Reason::NotWorkerScope,
-            "they run in step with others, which would fail without them. Restart the whole group; or, where they need no others, give \
+            "they run in step with others, which would fail without them. Restart the whole group; or, if they need no others, give \
              the Job template the annotation lockstep.dev/restart-scope: worker",
         );
     }
-    let is_meant = |(identity, worker): &(&Identity, &Worker)| {
+    let is_target = |(identity, worker): &(&Identity, &Worker)| {
         target.takes(&worker.stage, &identity.job, identity.index, &identity.container)
     };
-    let meant: Vec<&Worker> = observed
+    let targets: Vec<&Worker> = observed
         .workers
         .iter()
-        .filter(is_meant)
+        .filter(is_target)
         .map(|(_, worker)| worker)
         .collect();
-    if meant.iter().any(|worker| worker.level != RestartLevel::Process) {
+    if targets.iter().any(|worker| worker.level != RestartLevel::Process) {
         return refused(
             Reason::NotWorkerScope,
-            "they have no agent (lockstep.dev/supervise, or a probe or hook that speaks against one)",
+            "they have no agent (because of lockstep.dev/supervise, or of a probe or hook that rules one out)",
         );
     }
-    if meant.iter().any(|worker| worker.scope != Scope::Worker) {
+    if targets.iter().any(|worker| worker.scope != Scope::Worker) {
         return refused(
             Reason::NotWorkerScope,
-            "the node daemon of a node with workers of the group is of a version that does not know of it",
+            "the node daemon of a node with workers of the group has a version without worker restarts",
         );
     }
-    if meant.len() > WORKER_RESTARTS_AT_ONCE {
-        let count = meant.len();
+    if targets.len() > WORKER_RESTARTS_AT_ONCE {
+        let count = targets.len();
         let why = format!(
-            "{count} are more than the {WORKER_RESTARTS_AT_ONCE} that may be at a time; ask for its Jobs one after another"
+            "{count} workers are more than the {WORKER_RESTARTS_AT_ONCE} that may restart at a time; restart its Jobs one after another"
         );
         return refused(Reason::TooManyWorkers, &why);
     }
     Ok(())
 }
 
-/// The replicatedJob that these workers are of, if there are such workers.
+/// The replicatedJob of these workers.
+///
+/// # Errors
+/// `NOT_FOUND` if the JobSet has no such workers.
 fn find<'j>(target: &Target, jobset: &'j JobSet) -> Result<&'j ReplicatedJob, Status> {
     let has_job = |replicated_job: &&ReplicatedJob, job: &str| {
         let index = job.rsplit_once('-').and_then(|(_, index)| index.parse().ok());
@@ -85,9 +89,9 @@ fn find<'j>(target: &Target, jobset: &'j JobSet) -> Result<&'j ReplicatedJob, St
         let mut all = jobset.spec.replicated_jobs.iter();
         all.find(|replicated_job| has_job(replicated_job, job))
     };
-    let place = place(jobset.ns(), jobset.name());
+    let location = location(jobset.ns(), jobset.name());
     let none = |field: &str, what: String| {
-        let message = format!("{field}: the JobSet{place} has no {what}");
+        let message = format!("{field}: the JobSet{location} has no {what}");
         let refused = CallError::new(Reason::WorkersNotFound, message).of(jobset.ns(), jobset.name());
         Status::from(refused.with("field", field))
     };
@@ -127,41 +131,41 @@ fn find<'j>(target: &Target, jobset: &'j JobSet) -> Result<&'j ReplicatedJob, St
     }
 }
 
-/// Writes the annotation that asks for it, unless it is there.
+/// Writes the annotation that asks for the restart, unless it is there.
 ///
 /// # Errors
-/// Why it could not be made durable.
+/// Why the annotation could not be written.
 pub(super) async fn request(
     client: Client,
     key: &Key,
     uid: &str,
     wish: &WorkerRestartRequest,
 ) -> Result<(), Status> {
-    let place = place(&key.namespace, &key.name);
+    let location = location(&key.namespace, &key.name);
     let api: Api<JobSet> = Api::namespaced(client, &key.namespace);
     let refused = |reason, message: String| Status::from(CallError::new(reason, message).of_key(key));
     let unavailable = |error: kube::Error| {
         let message = format!("the API server does not answer: {error}");
         refused(Reason::ApiServerUnavailable, message)
     };
-    let aborted = |reason, why: &str| refused(reason, format!("the JobSet{place} {why}; try again"));
+    let aborted = |reason, why: &str| refused(reason, format!("the JobSet{location} {why}; try again"));
     let changed = |why: &str| aborted(Reason::JobsetChanged, why);
-    let said = wish.to_string();
+    let text = wish.to_string();
     for _ in 0..ATTEMPTS {
         let jobset = api.get_opt(&key.name).await.map_err(unavailable)?;
         let jobset = jobset.filter(|jobset| jobset.uid_str() == uid);
-        let jobset = jobset.ok_or_else(|| changed("was deleted or made anew meanwhile"))?;
-        if jobset.annotation(RESTART_WORKERS) == Some(&said) {
+        let jobset = jobset.ok_or_else(|| changed("was deleted or recreated meanwhile"))?;
+        if jobset.annotation(RESTART_WORKERS) == Some(&text) {
             return Ok(());
         }
         if is_pending(&jobset) {
-            let why = "has another request for workers that was not acted upon yet";
+            let why = "has another pending request for a worker restart";
             return Err(aborted(Reason::RequestPending, why));
         }
         let patch = json!({"metadata": {
             "uid": uid,
             "resourceVersion": jobset.metadata.resource_version,
-            "annotations": {RESTART_WORKERS: said},
+            "annotations": {RESTART_WORKERS: text},
         }});
         let patched = api
             .patch(&key.name, &PatchParams::default(), &Patch::Merge(patch))
@@ -169,16 +173,11 @@ pub(super) async fn request(
         match patched {
             Ok(_) => {
                 let (namespace, jobset) = (&key.namespace, &key.name);
-                tracing::info!(
-                    namespace,
-                    jobset,
-                    request = said,
-                    "a restart of some workers was asked for"
-                );
+                tracing::info!(namespace, jobset, request = text, "requested a worker restart");
                 return Ok(());
             }
             Err(error) => match written::why(error, key) {
-                // It is looked at again.
+                // Try again with the present object.
                 Unwritten::Gone(_) | Unwritten::Raced(_) => {}
                 Unwritten::Final(status) => return Err(status),
             },
@@ -189,7 +188,7 @@ pub(super) async fn request(
     )))
 }
 
-/// True if the request that is there waits to be acted upon. One that cannot be read never does.
+/// True if the present request is not handled yet. An unreadable request is never pending.
 fn is_pending(jobset: &JobSet) -> bool {
     let Ok(Some(request)) = jobset.worker_restart_request() else {
         return false;

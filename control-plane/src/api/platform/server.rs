@@ -19,24 +19,24 @@ use super::health;
 use super::service::PlatformService;
 use crate::net::tls::{self, ConnectionLimit, HubIdentity, UnauthenticatedStream};
 
-/// Connections of one address, with a token or without; more of it wait, and are then turned away.
+/// Connections from one address, with or without a token. Further ones wait, and are then closed.
 const CONNECTIONS: usize = 256;
 /// Calls and watches at the same time on one connection.
 const MAX_STREAMS: u32 = 64;
 /// Largest request, in bytes.
-pub(super) const MAX_REQUEST: usize = 16 * 1024;
-/// Bytes that a caller may send of one call, and of all calls of a connection, before they are
-/// looked at.
+const MAX_REQUEST: usize = 16 * 1024;
+/// Bytes that a caller may send in one call, and in all calls of a connection, before they are
+/// read.
 const WINDOWS: (u32, u32) = (32 << 10, 128 << 10);
-/// The longest headers of a call, in bytes. A token has one or two KiB.
+/// Longest headers of a call, in bytes. A token has one or two KiB.
 const LONGEST_HEAD: u32 = 16 << 10;
-/// How long a call may take. The API server may have to be asked.
+/// How long a call may take. It may need the API server.
 const CALL: Duration = Duration::from_secs(30);
-/// How long the server waits for its callers when it ends. Who reads nothing may hold a stream open
-/// for as long as they like.
-const FAREWELL: Duration = Duration::from_secs(5);
+/// How long the server waits for open streams at its shutdown. A caller that reads nothing could
+/// hold one open for ever.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(5);
 
-/// Serves the platform API until `shutdown` is cancelled, from when there is a certificate for it.
+/// Serves the platform API until `shutdown` is cancelled. It begins once there is a certificate.
 ///
 /// # Errors
 /// If the address cannot be bound or the server fails.
@@ -67,9 +67,9 @@ pub(super) async fn serve_on(
 ) -> anyhow::Result<()> {
     let shutdown = service.shutdown.clone();
     let health = health::Health::new(Arc::clone(&service.board), shutdown.clone());
-    let (reflection, reflection_alpha) = health::reflection(&shutdown)?;
+    let (reflection, reflection_alpha) = health::reflection(&shutdown, MAX_REQUEST)?;
     let limit = ConnectionLimit::new(CONNECTIONS, |peer, why| {
-        tracing::debug!(peer, reason = why.reason(), error = %why, "a caller was turned away");
+        tracing::debug!(peer, reason = why.reason(), error = %why, "closed a connection to the platform API");
     });
     let connections = tls::accept(listener, tls, limit)
         .map(|accepted| accepted.map(|connection| UnauthenticatedStream::of(connection, None)));
@@ -87,13 +87,13 @@ pub(super) async fn serve_on(
         .add_service(reflection)
         .add_service(reflection_alpha)
         .serve_with_incoming_shutdown(connections, shutdown.clone().cancelled_owned());
-    let farewell = async {
+    let grace = async {
         shutdown.cancelled().await;
-        tokio::time::sleep(FAREWELL).await;
+        tokio::time::sleep(SHUTDOWN_GRACE).await;
     };
     tokio::select! {
         served = served => served?,
-        () = farewell => tracing::info!("callers of the platform API did not end in time"),
+        () = grace => tracing::info!("some calls of the platform API did not end in time"),
     }
     Ok(())
 }

@@ -1,5 +1,8 @@
 //! The gRPC service.
 
+mod dry_run;
+mod list_groups;
+
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -22,9 +25,9 @@ use super::follow::Follower;
 use super::large::{HeldRoom, NamespaceLines, Unread};
 use super::suspend::{self, Done};
 use super::watch_slots::WatchSlots;
-use super::watching::Watching;
+use super::watching::{Event, Watching};
 use super::written::{self, Unwritten};
-use super::{dry_run, fields, list_groups, restart_workers};
+use super::{fields, restart_workers};
 use crate::controllers::restart;
 use crate::controllers::restart::board::question::RequestedRestart;
 use crate::controllers::restart::board::{Board, Key, Snapshot};
@@ -44,10 +47,8 @@ pub struct PlatformService {
     pub(super) shutdown: CancellationToken,
 }
 
-pub(super) type Event = Result<pb::WatchGroupsResponse, Status>;
-
 impl PlatformService {
-    /// A service that ends its watches with `shutdown`, and knows no node daemons.
+    /// A service without node daemons, which ends its watches with `shutdown`.
     #[must_use]
     pub fn new(
         board: Arc<Board>,
@@ -70,13 +71,13 @@ impl PlatformService {
         }
     }
 
-    /// The same, with the node daemons that are connected to this hub, if there is one.
+    /// The same, with the node daemons of this hub, if there is one.
     #[must_use]
     pub fn with_hub(self, role: Option<Arc<Role>>) -> Self {
         Self { role, ..self }
     }
 
-    /// Only the leader knows the groups.
+    /// Checks that this replica leads: only the leader knows the groups.
     pub(super) fn leads(&self) -> Result<(), Status> {
         self.board.leads().then_some(()).ok_or_else(not_leading)
     }
@@ -95,21 +96,24 @@ impl PlatformService {
         })
     }
 
-    /// The group, or why there is none.
+    /// The state of a group.
+    ///
+    /// # Errors
+    /// Why there is no such group.
     fn group(&self, key: &Key) -> Result<Arc<Snapshot>, Status> {
         self.board.get(key).ok_or_else(|| self.no_group(key))
     }
 
     fn no_group(&self, key: &Key) -> Status {
-        let place = authorize::place(&key.namespace, &key.name);
+        let location = authorize::location(&key.namespace, &key.name);
         let of = ObjectRef::new(&key.name).within(&key.namespace);
         let jobset = self.jobsets.get(&watch::packed(&of));
         let Some(jobset) = jobset.and_then(|jobset| jobset.unpack().ok()) else {
-            let message = format!("name: there is no JobSet{place}");
+            let message = format!("name: there is no JobSet{location}");
             return CallError::new(Reason::JobsetNotFound, message).of_key(key).into();
         };
         let taken_over = || {
-            let message = format!("the JobSet{place} is only just being taken over; try again");
+            let message = format!("the JobSet{location} is still being taken over; try again");
             CallError::new(Reason::TakingOver, message).of_key(key).into()
         };
         self.is_group(&jobset).err().unwrap_or_else(taken_over)
@@ -120,11 +124,14 @@ impl PlatformService {
         if restart::is_group(jobset, &self.agents) {
             return Ok(());
         }
-        let place = authorize::place(jobset.ns(), jobset.name());
+        let location = authorize::location(jobset.ns(), jobset.name());
         let refused = if jobset.is_finished() {
-            CallError::new(Reason::JobsetEnded, format!("name: the JobSet{place} has ended"))
+            CallError::new(
+                Reason::JobsetEnded,
+                format!("name: the JobSet{location} has ended"),
+            )
         } else {
-            let message = format!("name: the JobSet{place} is not restarted in place by Lockstep");
+            let message = format!("name: the JobSet{location} is not restarted in place by Lockstep");
             CallError::new(Reason::NotInPlace, message)
         };
         Err(refused.of(jobset.ns(), jobset.name()).into())
@@ -148,7 +155,7 @@ impl PlatformService {
                     namespace = key.namespace,
                     jobset = key.name,
                     token,
-                    "a restart was asked for"
+                    "requested a restart"
                 );
                 Ok(())
             }
@@ -162,7 +169,7 @@ impl PlatformService {
         }
     }
 
-    /// The group that this caller may restart, and the token of the request.
+    /// Checks a request to restart a group. Returns the group and the token of the request.
     async fn restartable(
         &self,
         caller: &Caller,
@@ -177,7 +184,7 @@ impl PlatformService {
         Ok((key, token, state))
     }
 
-    /// The group some of whose workers this caller may restart, and the request.
+    /// Checks a request for a worker restart. Returns the group and the request.
     async fn restartable_workers(
         &self,
         caller: &Caller,
@@ -203,7 +210,7 @@ pub(super) fn holding<T>(room: impl IntoIterator<Item = Unread>, answer: T) -> R
 }
 
 pub(super) fn not_leading() -> Status {
-    let message = "this replica of the control plane does not lead; try again, another one does";
+    let message = "this replica of the control plane does not lead; try again to reach the leader";
     CallError::new(Reason::NotLeading, message).into()
 }
 
@@ -231,8 +238,8 @@ impl Platform for PlatformService {
         let filter = fields::filter(wish.namespace, wish.name)?;
         self.may(&caller, "watch", &filter.namespace, &filter.name)
             .await?;
-        let place = self.slots.take(&filter.namespace);
-        let place = place.map_err(|refused| refused.of(&filter.namespace, &filter.name))?;
+        let slot = self.slots.take(&filter.namespace);
+        let slot = slot.map_err(|refused| refused.of(&filter.namespace, &filter.name))?;
         let watching = Watching::new(
             Follower::new(
                 Arc::clone(&self.board),
@@ -243,7 +250,7 @@ impl Platform for PlatformService {
             filter,
             (caller, Arc::clone(&self.authorizer)),
             self.shutdown.clone(),
-            place,
+            slot,
         );
         let events = futures::stream::unfold(Some(watching), |watching| async move {
             let mut watching = watching?;
@@ -285,7 +292,7 @@ impl Platform for PlatformService {
         let group = (asked.namespace, asked.name);
         let (key, token, state) = self.restartable(&caller, group, asked.token).await?;
         let uid = state.jobset.uid_str().to_owned();
-        let (dry_run, room) = dry_run::try_out(self, &key, state, RequestedRestart::All(token)).await?;
+        let (dry_run, room) = dry_run::dry_run(self, &key, state, RequestedRestart::All(token)).await?;
         let dry_run = Some(dry_run);
         Ok(holding(room, pb::DryRunRestartResponse { uid, dry_run }))
     }
@@ -324,7 +331,7 @@ impl Platform for PlatformService {
             .restartable_workers(&caller, group, asked.token, asked.only)
             .await?;
         let uid = state.jobset.uid_str().to_owned();
-        let (dry_run, room) = dry_run::try_out(self, &key, state, RequestedRestart::Workers(wish)).await?;
+        let (dry_run, room) = dry_run::dry_run(self, &key, state, RequestedRestart::Workers(wish)).await?;
         let dry_run = Some(dry_run);
         Ok(holding(room, pb::DryRunRestartWorkersResponse { uid, dry_run }))
     }

@@ -1,8 +1,8 @@
-//! `spec.suspend`, written through the API server.
+//! Writes `spec.suspend` through the API server.
 //!
-//! Promises: what is written was decided on the very object that it changes, by its
-//! resourceVersion; who is in the asked state already is not written to; whatever else the object
-//! says stays as it is.
+//! Promises: the decision is made on the same object that the write changes, by its
+//! resourceVersion. A JobSet that is already in the requested state is not written. Other fields
+//! stay as they are.
 
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
@@ -10,34 +10,34 @@ use lockstep_api::JobSet;
 use serde_json::json;
 use tonic::Status;
 
-use super::authorize::place;
+use super::authorize::location;
 use super::error_details::{CallError, Reason};
 use super::written::{self, Unwritten};
 use crate::controllers::restart::board::Key;
 
-/// Others write the status beside us. So many times it is looked again.
+/// How often to try again if another client has changed the JobSet.
 const ATTEMPTS: usize = 5;
 
-/// What was done.
+/// The result.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Done {
-    /// Of the JobSet.
+    /// UID of the JobSet.
     pub(super) uid: String,
-    /// True if it was in the other state before.
+    /// True if the JobSet was in the other state before.
     pub(super) changed: bool,
 }
 
-/// Suspends or resumes a JobSet that `fits`, which says why it does not otherwise.
+/// Suspends or resumes a JobSet. `fits` checks it first.
 ///
 /// # Errors
-/// Why it could not be done.
+/// The error of `fits`, or why the JobSet could not be written.
 pub(super) async fn set(
     client: Client,
     key: &Key,
     suspended: bool,
     fits: impl Fn(&JobSet) -> Result<(), Status>,
 ) -> Result<Done, Status> {
-    let place = place(&key.namespace, &key.name);
+    let location = location(&key.namespace, &key.name);
     let api: Api<JobSet> = Api::namespaced(client, &key.namespace);
     let refused = |reason, message: String| Status::from(CallError::new(reason, message).of_key(key));
     let unavailable = |error: kube::Error| {
@@ -45,7 +45,7 @@ pub(super) async fn set(
         refused(Reason::ApiServerUnavailable, message)
     };
     let missing = || {
-        let message = format!("name: there is no JobSet{place}");
+        let message = format!("name: there is no JobSet{location}");
         refused(Reason::JobsetNotFound, message)
     };
     for _ in 0..ATTEMPTS {
@@ -66,12 +66,7 @@ pub(super) async fn set(
         match patched {
             Ok(_) => {
                 let (namespace, jobset) = (&key.namespace, &key.name);
-                tracing::info!(
-                    namespace,
-                    jobset,
-                    suspended,
-                    "spec.suspend was written on request"
-                );
+                tracing::info!(namespace, jobset, suspended, "wrote spec.suspend on request");
                 return Ok(Done { uid, changed: true });
             }
             Err(error) => match written::why(error, key) {
@@ -81,6 +76,6 @@ pub(super) async fn set(
             },
         }
     }
-    let message = format!("the JobSet{place} was changed by others {ATTEMPTS} times meanwhile; try again");
+    let message = format!("the JobSet{location} was changed by others {ATTEMPTS} times meanwhile; try again");
     Err(refused(Reason::JobsetChanged, message))
 }

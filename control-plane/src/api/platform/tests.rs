@@ -73,7 +73,7 @@ impl Authorizer for Tokens {
         Err(Refusal::Denied {
             user: may.to_owned(),
             verb,
-            place: authorize::place(namespace, ""),
+            place: authorize::location(namespace, ""),
         })
     }
 

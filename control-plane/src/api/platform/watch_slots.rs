@@ -1,8 +1,8 @@
 //! Slots for watches: how many there may be at the same time.
 //!
-//! Who may watch one namespace is often a tenant, and who may watch all of them a platform. So: one
-//! namespace has a part of the places, and all watches of single namespaces together leave some to
-//! those of everything. Nobody waits: who finds no place is told so.
+//! A client that watches one namespace is often a tenant; one that watches all of them is a
+//! platform. So one namespace has only a part of the slots, and watches of single namespaces
+//! together leave some to watches of all namespaces. A watch without a slot is refused at once.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,38 +11,37 @@ use crate::k8s::memory_limit::{self, Share};
 
 use super::error_details::{CallError, Reason};
 
-/// Watches over all callers, if there is memory for them; and at least.
+/// Watches of all callers: at most, if there is memory for them, and at least.
 const ALL: (usize, usize) = (256, 32);
-/// The memory for watches whose callers read nothing: what HTTP/2 buffers of a stream, and a
-/// message.
+/// The memory for watches whose callers read nothing: the HTTP/2 buffer of a stream, and a message.
 const MEMORY: Share = Share {
     parts: 8,
     each: 512 << 10,
 };
 
-/// The places, and whose they are.
+/// The slots, and who has them.
 #[derive(Clone)]
 pub(super) struct WatchSlots {
     most: SlotLimits,
     taken: Arc<Mutex<Counts>>,
 }
 
-/// How many there may be.
+/// Limits of watches.
 #[derive(Clone, Copy, Debug)]
 struct SlotLimits {
     all: usize,
-    /// Of these, watches of single namespaces, whichever they are.
+    /// Of these, watches of single namespaces, all together.
     of_namespaces: usize,
-    /// Of these, watches of one namespace. It may be the only one that a platform uses, and each of
-    /// its JobSets be watched by name.
+    /// Of these, watches of one namespace. A platform may use only one namespace, and watch each of
+    /// its JobSets by name.
     of_one: usize,
 }
 
 #[derive(Default)]
 struct Counts {
-    /// Watches of everything.
+    /// Watches of all namespaces.
     wide: usize,
-    /// Watches of single namespaces, all of them and by namespace.
+    /// Watches of single namespaces: in total, and by namespace.
     narrow: usize,
     of: HashMap<String, usize>,
 }
@@ -53,14 +52,14 @@ impl Default for WatchSlots {
     }
 }
 
-/// The place of one watch, until it is dropped.
+/// The slot of one watch, until it is dropped.
 pub(super) struct WatchSlot {
     slots: WatchSlots,
     namespace: String,
 }
 
 impl WatchSlots {
-    /// As many as so much memory is enough for.
+    /// As many slots as this much memory allows.
     fn with_memory(memory: usize) -> Self {
         let all = MEMORY.fits(memory).clamp(ALL.1, ALL.0);
         Self {
@@ -73,7 +72,7 @@ impl WatchSlots {
         }
     }
 
-    /// A place for one who watches this namespace (empty: all).
+    /// A slot for a watch of this namespace (empty: all).
     ///
     /// # Errors
     /// If there is none.
@@ -137,7 +136,7 @@ impl Drop for WatchSlot {
 mod tests {
     use super::*;
 
-    /// As many as there are for watches of this namespace.
+    /// Takes all slots for watches of this namespace.
     fn fill(slots: &WatchSlots, namespace: &str) -> Vec<WatchSlot> {
         (0..2 * ALL.0).map_while(|_| slots.take(namespace).ok()).collect()
     }

@@ -1,8 +1,9 @@
-//! One watch, as long as its caller may watch.
+//! One watch, which lasts until its caller may no longer watch.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use lockstep_proto::platform::v1 as pb;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tonic::Status;
@@ -10,29 +11,31 @@ use tonic::Status;
 use super::authorize::{self, Authorizer, Caller};
 use super::error_details::{CallError, Reason};
 use super::follow::Follower;
-use super::service::Event;
 use super::watch_slots::WatchSlot;
 use crate::controllers::restart::board::Filter;
 
-/// Who watches is asked after this time again whether they still may.
+/// Time between two checks that the caller may still watch.
 const ASK_AGAIN: Duration = Duration::from_secs(60);
 
-/// A watch under way.
+/// What a watch yields: the next message, or why it ends.
+pub(super) type Event = Result<pb::WatchGroupsResponse, Status>;
+
+/// An open watch.
 pub(super) struct Watching {
     follower: Follower,
     permission: Permission,
     shutdown: CancellationToken,
-    _place: WatchSlot,
+    _slot: WatchSlot,
 }
 
 impl Watching {
-    /// A watch by this caller, who may watch now.
+    /// A watch of this caller, which was just authorized.
     pub(super) fn new(
         follower: Follower,
         filter: Filter,
         (caller, authorizer): (Caller, Arc<dyn Authorizer>),
         shutdown: CancellationToken,
-        place: WatchSlot,
+        slot: WatchSlot,
     ) -> Self {
         Self {
             follower,
@@ -43,7 +46,7 @@ impl Watching {
                 ask_at: Instant::now() + ASK_AGAIN,
             },
             shutdown,
-            _place: place,
+            _slot: slot,
         }
     }
 
@@ -54,7 +57,7 @@ impl Watching {
             shutdown,
             ..
         } = self;
-        // It keeps its place in line while its caller is asked about.
+        // It keeps its place in line while its caller is checked.
         let mut event = std::pin::pin!(follower.next());
         loop {
             tokio::select! {
@@ -68,7 +71,7 @@ impl Watching {
                     tokio::select! {
                         biased;
                         allowed = &mut asked => allowed?,
-                        // Its turn is not kept from others while the API server is slow.
+                        // A slow API server must not make it block the line.
                         event = &mut event => {
                             asked.await?;
                             return Ok(event);
@@ -81,7 +84,7 @@ impl Watching {
     }
 }
 
-/// That a caller may watch.
+/// The permission of a caller to watch.
 struct Permission {
     filter: Filter,
     caller: Caller,
@@ -90,8 +93,8 @@ struct Permission {
 }
 
 impl Permission {
-    /// An API server that does not answer ends no watch, and refuses nobody: what stands was
-    /// allowed.
+    /// Checks the permission again. An API server that does not answer ends no watch, since it was
+    /// allowed before.
     async fn ask_again(&mut self) -> Result<(), Status> {
         self.ask_at = Instant::now() + ASK_AGAIN;
         let Filter { namespace, name } = &self.filter;
@@ -142,7 +145,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_cannot_be_asked_about_watches_on_and_is_not_refused() {
+    async fn a_caller_that_cannot_be_checked_watches_on_and_is_not_refused() {
         let silent = kube::Error::LinesCodecMaxLineLengthExceeded;
         let answers = Arc::new(Answers::default());
         answers.left.lock().unwrap().extend([

@@ -1,4 +1,4 @@
-//! What it means that the API server has not written something.
+//! Why the API server has not written an object.
 
 use kube::Error;
 use tonic::Status;
@@ -6,14 +6,14 @@ use tonic::Status;
 use super::error_details::{CallError, Reason};
 use crate::controllers::restart::board::Key;
 
-/// What came of a write that was not done.
+/// The meaning of a failed write.
 pub(super) enum Unwritten {
-    /// There is no such object; and what the API server says.
+    /// There is no such object; with the message of the API server.
     Gone(String),
-    /// Somebody has written in between, or it is another object of that name; and what the API
-    /// server says.
+    /// Another client has written first, or it is another object of that name; with the message of
+    /// the API server.
     Raced(String),
-    /// Neither: what the caller is told.
+    /// Any other failure: the answer to the caller.
     Final(Status),
 }
 
@@ -27,15 +27,15 @@ pub(super) fn why(error: Error, key: &Key) -> Unwritten {
         Error::Api(status) => match status.code {
             404 => Unwritten::Gone(status.message),
             409 => Unwritten::Raced(status.message),
-            // A webhook or a rule of the definition, with its reason; or the rights of this control
-            // plane.
+            // A webhook or a rule of the CRD, with its reason; or missing permissions of the
+            // control plane.
             400 | 403 | 422 => refused(
                 Reason::AdmissionRefused,
-                format!("the API server refuses it: {}", status.message),
+                format!("the API server refuses the change: {}", status.message),
             ),
             _ => refused(
                 Reason::ApiServerUnavailable,
-                format!("the API server cannot write it: {}", status.message),
+                format!("the API server cannot write the change: {}", status.message),
             ),
         },
         error => refused(
@@ -63,11 +63,19 @@ mod tests {
 
     #[test]
     fn each_code_has_one_meaning() {
-        assert!(matches!(of(404), Unwritten::Gone(said) if said == "no"));
-        assert!(matches!(of(409), Unwritten::Raced(said) if said == "no"));
+        assert!(matches!(of(404), Unwritten::Gone(message) if message == "no"));
+        assert!(matches!(of(409), Unwritten::Raced(message) if message == "no"));
         for (codes, meaning, message) in [
-            (&[400, 403, 422][..], Code::FailedPrecondition, "refuses it: no"),
-            (&[429, 500, 503, 504], Code::Unavailable, "cannot write it: no"),
+            (
+                &[400, 403, 422][..],
+                Code::FailedPrecondition,
+                "refuses the change: no",
+            ),
+            (
+                &[429, 500, 503, 504],
+                Code::Unavailable,
+                "cannot write the change: no",
+            ),
         ] {
             for code in codes {
                 let Unwritten::Final(status) = of(*code) else {

@@ -20,19 +20,19 @@ use tokio::time::sleep;
 /// The Service of the API servers, and the EndpointSlice that they keep for it.
 const NAMESPACE: &str = "default";
 const NAME: &str = "kubernetes";
-/// How often it is read.
+/// How often the slice is read.
 const EVERY: Duration = Duration::from_secs(60);
-/// How soon it is read again if that failed.
+/// How soon it is read again after a failure.
 const AGAIN: Duration = Duration::from_secs(5);
-/// More addresses are not kept. An EndpointSlice has up to 1,000.
+/// Most addresses that are kept. An EndpointSlice has up to 1,000.
 const MOST: usize = 100;
 
-/// Who sends a body, by the address that it comes from.
+/// The kind of a sender, by its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SenderClass {
     /// A known endpoint of an API server.
     ApiServer,
-    /// Any other address, before the first call from a known endpoint: it may be an API server's.
+    /// Any other address, before the first call from a known endpoint. It may be an API server.
     Unidentified,
     /// Any other address after that.
     Other,
@@ -45,7 +45,7 @@ impl SenderClass {
     }
 }
 
-/// The addresses that are known.
+/// The known addresses.
 #[derive(Default)]
 pub(super) struct ApiServers {
     known: RwLock<HashSet<IpAddr>>,
@@ -86,7 +86,7 @@ impl ApiServers {
                     self.set(slice.iter().flat_map(addresses));
                     EVERY
                 }
-                // Those that were known are known still.
+                // The known addresses stay.
                 Err(error) => {
                     tracing::debug!(%error, "the addresses of the API servers cannot be read");
                     AGAIN
@@ -97,7 +97,7 @@ impl ApiServers {
     }
 }
 
-/// The addresses of the slice that are addresses.
+/// The IP addresses in the slice.
 fn addresses(slice: &EndpointSlice) -> impl Iterator<Item = IpAddr> {
     let endpoints = slice.endpoints.iter().flatten();
     endpoints.flat_map(|endpoint| endpoint.addresses.iter().filter_map(|text| text.parse().ok()))
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_endpoints_go_first_and_without_any_nobody_does() {
+    fn endpoints_have_priority_and_without_any_no_address_has() {
         let servers = ApiServers::default();
         let goes_first = |address: IpAddr| servers.class_of(address).has_priority();
         let is_one = |address: IpAddr| servers.class_of(address) == SenderClass::ApiServer;
@@ -121,9 +121,9 @@ mod tests {
         ]});
         let slice: EndpointSlice = serde_json::from_value(slice).unwrap();
         servers.set(addresses(&slice));
-        assert!(goes_first(other), "nobody has called from there");
+        assert!(goes_first(other), "no call has come from there");
         assert!(goes_first(server) && !goes_first(other));
-        // As a socket for both families says it.
+        // The form of a dual-stack socket.
         assert!(goes_first("::ffff:10.0.0.1".parse().unwrap()));
         assert!(is_one(server) && !is_one(other));
         servers.set([]);

@@ -25,20 +25,19 @@ use tokio_util::sync::CancellationToken;
 
 use super::api_servers::SenderClass;
 
-/// The time over which a rate is taken. What has sent nothing for as long has none.
+/// The time over which a rate is measured. A body that has received nothing for this long has none.
 const WINDOW: Duration = Duration::from_millis(100);
-/// The shortest time over which a rate is taken: the first bytes of a body say nothing about the
-/// next ones.
+/// The shortest time over which a rate is measured, since the first bytes of a body predict
+/// nothing.
 const SHORTEST: Duration = Duration::from_millis(10);
-/// How often a body that needs memory looks for slower ones: the rate of a body that does not go on
-/// falls.
+/// How often a body that needs memory looks for slower ones. The rate of a stalled body falls.
 const AGAIN: Duration = Duration::from_millis(50);
 
 /// Memory for bodies.
 pub(super) struct Arrivals(Arc<Shared>);
 
 struct Shared {
-    /// Bytes that there are.
+    /// All bytes that bodies may take.
     bytes: usize,
     bodies: Mutex<Bodies>,
     freed: Notify,
@@ -56,35 +55,35 @@ struct Body {
     sender: String,
     /// True if it has priority over those without.
     has_priority: bool,
-    /// How long it says that it is.
+    /// Its declared length.
     declared: usize,
     /// True once all of it has arrived.
     is_whole: bool,
     bytes: usize,
-    /// Of these, what has arrived since the window began.
+    /// Of these, the bytes since the window began.
     recent: usize,
     since: Instant,
-    /// When bytes arrived last.
+    /// When the last bytes arrived.
     last: Instant,
-    /// Since when it waits for memory, which is no fault of its own, and for how many bytes.
+    /// Since when it waits for memory, and for how many bytes. This time does not lower its rate.
     waits: Option<(Instant, usize)>,
-    /// `None`: it is kept.
+    /// Cuts the body off; `None` once it is kept.
     cut: Option<CancellationToken>,
 }
 
-/// A body that arrives. Dropping it gives its memory back.
+/// A body that arrives. Dropping it frees its memory.
 pub(super) struct Arrival {
     id: u64,
     shared: Arc<Shared>,
     cut: CancellationToken,
 }
 
-/// The last one is cut off first.
+/// The order in which bodies are cut off, the highest rank first.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
-    /// All of it has arrived, from a sender that holds so many bytes.
+    /// The whole body has arrived, from a sender that holds this many bytes.
     Whole(usize),
-    /// So many bytes of it arrive a second.
+    /// The body arrives at this rate, in bytes per second.
     Arrives(Reverse<u64>),
 }
 
@@ -96,7 +95,7 @@ impl Body {
         }
     }
 
-    /// Bytes a second of late, with those that it waits for.
+    /// The recent rate in bytes per second, with the bytes that the body waits for.
     fn rate(&self, now: Instant) -> u64 {
         let (now, more) = self.waits.unwrap_or((now, 0));
         if more == 0 && now.duration_since(self.last) >= WINDOW {
@@ -107,7 +106,7 @@ impl Body {
         bytes.saturating_mul(1_000_000) / u64::try_from(micros).unwrap_or(u64::MAX)
     }
 
-    /// So many more have arrived.
+    /// Notes that `more` bytes have arrived.
     fn arrived(&mut self, now: Instant, more: usize) {
         if let Some((since, _)) = self.waits.take() {
             self.since += now.duration_since(since);
@@ -122,7 +121,7 @@ impl Body {
 }
 
 impl Arrivals {
-    /// So many bytes for all bodies.
+    /// Memory of this many bytes for all bodies.
     pub(super) fn new(bytes: usize) -> Self {
         Self(Arc::new(Shared {
             bytes,
@@ -166,7 +165,7 @@ impl Shared {
 }
 
 impl Bodies {
-    /// Takes memory for `more` bytes of a body, of `all` that there is. Whether there was enough.
+    /// Takes memory for `more` bytes of a body, out of `all`. Returns true if there was enough.
     fn take(&mut self, id: u64, more: usize, all: usize) -> bool {
         let now = Instant::now();
         let has_room = self.taken + more <= all;
@@ -182,8 +181,8 @@ impl Bodies {
         has_room
     }
 
-    /// Cuts off bodies, if those that come after this one have the memory that it and those before
-    /// it wait for.
+    /// Cuts off bodies that rank after this one, if together they have the memory that this one and
+    /// those before it wait for.
     fn make_room(&self, id: u64, all: usize) {
         let now = Instant::now();
         let Some(own) = self.by_id.get(&id) else {
@@ -192,7 +191,7 @@ impl Bodies {
         let rate = own.rate(now);
         let held = self.held();
         let of = |body: &Body| held.get(body.sender.as_str()).copied().unwrap_or(0);
-        // What its sender will hold, if it lets the body come.
+        // What its sender will hold once the whole body has arrived.
         let own_share = of(own) + own.declared.saturating_sub(own.bytes);
         let (mut needed, mut freed) = (self.taken, all);
         let mut later = Vec::new();
@@ -204,12 +203,12 @@ impl Bodies {
                 Rank::Whole(share) => share > own_share,
             };
             match &body.cut {
-                // It gives its memory back as soon as its task runs.
+                // It frees its memory as soon as its task runs.
                 Some(cut) if cut.is_cancelled() => freed += body.bytes,
                 Some(cut) if *other != id && comes_later => {
                     later.push(((body.has_priority, Reverse(rank)), body.bytes, cut.clone()));
                 }
-                // What comes later waits for this one, and not the other way round.
+                // A body without priority waits for this one, and not the other way round.
                 _ if *other != id && own.has_priority && !body.has_priority => {}
                 _ => needed += body.waits.map_or(0, |(_, more)| more),
             }
@@ -241,7 +240,7 @@ impl Bodies {
 }
 
 impl Arrival {
-    /// Takes memory for `bytes` more, when there is any. Cancel-safe.
+    /// Takes memory for `bytes` more, once there is enough. Cancel-safe.
     pub(super) async fn grow(&self, bytes: usize) {
         let take = || self.shared.lock().take(self.id, bytes, self.shared.bytes);
         loop {
@@ -259,14 +258,14 @@ impl Arrival {
                     freed.await;
                 }
             };
-            // Meanwhile others have become slower.
+            // Others may have become slower meanwhile.
             if timeout(AGAIN, taken).await.is_ok() {
                 return;
             }
         }
     }
 
-    /// All of this body has arrived.
+    /// Notes that the whole body has arrived.
     pub(super) fn whole(&self) {
         if let Some(body) = self.shared.lock().by_id.get_mut(&self.id) {
             body.is_whole = true;
@@ -278,7 +277,7 @@ impl Arrival {
         self.cut.cancelled().await;
     }
 
-    /// Has the body stay: it is not cut off any more. `false`: it was before.
+    /// Protects the body from being cut off. False if it was cut off before.
     pub(super) fn keep(&self) -> bool {
         let mut bodies = self.shared.lock();
         let is_cut = self.cut.is_cancelled();

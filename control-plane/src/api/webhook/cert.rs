@@ -1,4 +1,4 @@
-//! The certificate that the webhooks are served with: given as files, or made here.
+//! The serving certificate of the webhooks: from files, or generated here.
 
 mod files;
 mod inject;
@@ -17,12 +17,12 @@ pub(super) use crate::net::tls::{Certificate, Current};
 #[cfg(test)]
 pub(super) use pair::Pair;
 
-/// Name of the MutatingWebhookConfiguration that is given the CA; upstream's.
+/// Name of the MutatingWebhookConfiguration that gets the CA; upstream's.
 const MUTATING: &str = "jobset-mutating-webhook-configuration";
-/// Name of the ValidatingWebhookConfiguration that is given the CA; upstream's.
+/// Name of the ValidatingWebhookConfiguration that gets the CA; upstream's.
 const VALIDATING: &str = "jobset-validating-webhook-configuration";
 
-/// Keeps `certificate` up to date. Does not end by itself.
+/// Keeps `certificate` up to date. Never ends.
 pub(super) async fn keep(
     source: &WebhookCertificates,
     namespace: &str,
@@ -38,11 +38,11 @@ pub(super) async fn keep(
         name: service,
     };
     let ca = watch::Sender::new(None);
-    let told = watch::Sender::new(InjectedBundles::default());
-    let mutating = |bundle| told.send_modify(|told| told.mutating = bundle);
-    let validating = |bundle| told.send_modify(|told| told.validating = bundle);
+    let injected = watch::Sender::new(InjectedBundles::default());
+    let mutating = |bundle| injected.send_modify(|injected| injected.mutating = bundle);
+    let validating = |bundle| injected.send_modify(|injected| injected.validating = bundle);
     tokio::join!(
-        secret::keep(secret, service, client, &certificate, &ca, told.subscribe()),
+        secret::keep(secret, service, client, &certificate, &ca, injected.subscribe()),
         inject::keep::<MutatingWebhookConfiguration>(client, MUTATING, service, ca.subscribe(), mutating),
         inject::keep::<ValidatingWebhookConfiguration>(
             client,
@@ -54,9 +54,9 @@ pub(super) async fn keep(
     );
 }
 
-/// What each of the webhook configurations has the API server trust wherever it leads here, as it
-/// was last seen; what it should, if there is no such configuration. Nothing while that is not
-/// known, or not so.
+/// The CA bundle in each of the webhook configurations, as last seen in all entries that lead here.
+/// If there is no such configuration, the bundle that it should have. `None` while that is not
+/// known, or while an entry has another bundle.
 #[derive(Debug, Clone, Default)]
 struct InjectedBundles {
     mutating: Option<String>,
@@ -64,15 +64,15 @@ struct InjectedBundles {
 }
 
 impl InjectedBundles {
-    /// True if the API server was told of just that.
-    fn of(&self, trusted: &str) -> bool {
+    /// True if both configurations have exactly this bundle.
+    fn are(&self, trusted: &str) -> bool {
         [&self.mutating, &self.validating]
             .into_iter()
             .all(|bundle| bundle.as_deref() == Some(trusted))
     }
 }
 
-/// The Service that leads to the webhooks.
+/// The Service of the webhooks.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Service<'a> {
     pub(super) namespace: &'a str,
@@ -80,7 +80,7 @@ pub(super) struct Service<'a> {
 }
 
 impl Service<'_> {
-    /// The name by which the API server calls it.
+    /// The name that the API server uses.
     fn host(self) -> String {
         format!("{}.{}.svc", self.name, self.namespace)
     }

@@ -1,4 +1,4 @@
-//! Admission of JobSets: defaults when they are created, refusal of what cannot be.
+//! Admission of JobSets: defaults at creation, and validation.
 
 use std::collections::BTreeMap;
 use std::future::ready;
@@ -27,29 +27,30 @@ use crate::k8s::apply::error_message;
 use crate::k8s::decode_error;
 use crate::k8s::watch::lean::fetch::{self, ClaimSeen, SelectorSeen};
 
-/// Objects that are looked up at once, over all reviews: each may be a text of 3 MB until what is
-/// compared of it is read.
+/// Objects that are looked up at once, over all reviews. Each may be a text of 3 MB until the
+/// compared fields are read.
 const AT_ONCE: u32 = 8;
 /// Volume claims of one review that are held at once.
 const HELD: usize = 64;
 
-/// Of these, those for reviews of one namespace: they keep no other from being reviewed.
+/// Of these, look-ups for one namespace, so that they cannot block other namespaces.
 const OF_ONE: u32 = 2;
 
-/// How long the look-ups of one review may take. While it waits for them, others may wait for it.
+/// How long the look-ups of one review may take, since other reviews may wait for it.
 const LOOKED_UP_WITHIN: Duration = Duration::from_secs(4);
 
-/// Who looks objects up now. A review waits for its turn within the time that it has.
+/// Turns for look-ups. A review waits for its turn within its time limit.
 static LOOK_UPS: LazyLock<Turns> = LazyLock::new(|| Turns::new(AT_ONCE, OF_ONE));
 
-/// Who compiles patterns now: two at a time, so that those who state many leave cores to others.
+/// Turns for compiling patterns: two at a time, so that JobSets with many patterns leave cores
+/// free.
 static TURNS: Semaphore = Semaphore::const_new(2);
 
 /// Applies the defaults to a JobSet that is created, and puts back what an update leaves out of its
 /// lists.
 ///
-/// One that lacks a required field passes as it is: the API server compares it with the schema
-/// next, and answers with 422, as it does where upstream fills in an empty value.
+/// A JobSet that lacks a required field passes unchanged: the API server checks it against the
+/// schema next, and answers with 422, just as when upstream fills in an empty value.
 pub(super) fn mutate(request: &Request) -> Result<Allowed, Refusal> {
     let before = match request.operation {
         Operation::Create | Operation::Update => match read(&request.object) {
@@ -74,10 +75,9 @@ pub(super) fn mutate(request: &Request) -> Result<Allowed, Refusal> {
 
 /// The new JobSet with the defaults that the old one has in its lists.
 ///
-/// `kubectl apply` of the manifest that a JobSet was created from replaces whole lists, and with
-/// them the defaults in their items, which are immutable. Upstream refuses that. A JobSet that
-/// never had the defaults is not given them. Those that follow from what is changed are filled in
-/// again.
+/// `kubectl apply` of a JobSet's original manifest replaces whole lists, and with them the defaults
+/// in their items, which are immutable. Upstream refuses that. A JobSet that never had the defaults
+/// does not get them. Defaults that depend on changed fields are computed again.
 fn completed(old: &JobSet, new: &JobSet) -> JobSet {
     if with_defaults_in_lists(old.clone()) == *old {
         let mut new = new.clone();
@@ -88,8 +88,8 @@ fn completed(old: &JobSet, new: &JobSet) -> JobSet {
     }
 }
 
-/// The JobSet with the defaults of items of lists, and no others. No more of it is copied than it
-/// takes: one may take 25 MB.
+/// The JobSet with the defaults of list items only. It copies as little as possible, since a JobSet
+/// may take 25 MB.
 fn with_defaults_in_lists(mut jobset: JobSet) -> JobSet {
     let spec = &jobset.spec;
     let network = spec.network.clone();
@@ -105,9 +105,10 @@ fn with_defaults_in_lists(mut jobset: JobSet) -> JobSet {
     jobset
 }
 
-/// Refuses a JobSet that cannot be, or a change that must not be. What it sees is what is stored:
-/// where updates do not pass [`mutate`] first, as with upstream's configuration, one that drops
-/// immutable defaults is refused. Returns what the user of one that is not refused should know.
+/// Refuses an invalid JobSet, or a forbidden change. Returns the warnings for a valid one.
+///
+/// It sees the object as it would be stored. Updates may not pass [`mutate`] first, for example
+/// with upstream's configuration; then an update that drops immutable defaults is refused.
 pub(super) async fn validate(
     request: &Request,
     features: Features,
@@ -115,8 +116,8 @@ pub(super) async fn validate(
 ) -> Result<Vec<String>, Refusal> {
     let (jobset, violations, warnings) = match request.operation {
         Operation::Create => {
-            let (jobset, mut violations) = judged(read(&request.object)?, features).await?;
-            // Its names are known to be names by then.
+            let (jobset, mut violations) = validated(read(&request.object)?, features).await?;
+            // Its names are valid by then.
             if violations.is_empty() {
                 let claims = claims(&jobset, &request.namespace, client);
                 violations = tokio::time::timeout(LOOKED_UP_WITHIN, claims)
@@ -149,24 +150,24 @@ pub(super) async fn validate(
     })
 }
 
-/// A JobSet that is being created, and what is wrong with it. One with patterns takes up to a tenth
-/// of a second, on a thread that nobody else needs.
-async fn judged(jobset: JobSet, features: Features) -> Result<(JobSet, Vec<Violation>), Refusal> {
+/// Validates a JobSet that is being created. One with patterns takes up to a tenth of a second, on
+/// a thread that may block.
+async fn validated(jobset: JobSet, features: Features) -> Result<(JobSet, Vec<Violation>), Refusal> {
     let has_patterns = Patterns::are_stated(&jobset);
-    let judge = move || {
+    let validate = move || {
         let violations = admission::validate_create(&jobset, &features);
         (jobset, violations)
     };
     if !has_patterns {
-        return Ok(judge());
+        return Ok(validate());
     }
     let internal = |error: &dyn std::error::Error| Refusal::Internal(error.to_string());
     let _turn = TURNS.acquire().await.map_err(|error| internal(&error))?;
-    spawn_blocking(judge).await.map_err(|error| internal(&error))
+    spawn_blocking(validate).await.map_err(|error| internal(&error))
 }
 
-/// What is wrong with the volume claims that the JobSet would share with those that exist. One that
-/// cannot be looked up is refused as upstream does.
+/// The violations of volume claims that already exist. A claim that cannot be looked up is refused,
+/// as upstream does.
 async fn claims(jobset: &JobSet, namespace: &str, client: &Client) -> Vec<Violation> {
     let api: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), namespace);
     let claim = async |name: String| {
@@ -189,14 +190,14 @@ async fn claims(jobset: &JobSet, namespace: &str, client: &Client) -> Vec<Violat
     violations
 }
 
-/// What the user of a JobSet is told whose claims take too long to be looked up.
+/// The violation if the look-up of claims takes too long.
 fn not_looked_up() -> Violation {
     let seconds = LOOKED_UP_WITHIN.as_secs();
-    let message = format!("the claims that exist could not be looked up within {seconds} s; try again");
+    let message = format!("the existing claims could not be looked up within {seconds} s; try again");
     Violation::internal("spec.volumeClaimPolicies", message)
 }
 
-/// Looks an object up in its turn, and reads of it what `Seen` says.
+/// Looks an object up in turn, and reads only the fields of `Seen`.
 async fn look_up<Seen, K>(api: &Api<K>, namespace: &str, name: &str) -> kube::Result<Option<K>>
 where
     Seen: DeserializeOwned + Into<K>,
@@ -206,8 +207,8 @@ where
     fetch::get::<Seen, K>(api, name).await
 }
 
-/// A warning where the name of the JobSet's Service is taken. The event of its controller says the
-/// same; of one that cannot be looked up it says all.
+/// A warning if the name of the JobSet's Service is taken. The controller's event says the same. If
+/// the look-up fails, only the event says it.
 async fn service_in_the_way(jobset: &JobSet, namespace: &str, client: &Client) -> Option<String> {
     if !jobset.dns_hostnames() {
         return None;

@@ -1,8 +1,8 @@
-//! Reading the object of a review, without more of it than can be meant.
+//! Reads the object of a review, up to a limit.
 //!
-//! Promises: who has written which field (`metadata.managedFields`), which most of a large object
-//! may be, is skipped; reading stops where the rest is more than twice what a spec may have, since
-//! metadata and status are a small part of all objects that a controller or a user makes.
+//! Promises: `metadata.managedFields`, often the largest part of an object, is skipped. Reading
+//! stops once the rest exceeds twice the limit of a spec, since metadata and status are a small
+//! part of any real object.
 
 use std::fmt;
 
@@ -10,13 +10,13 @@ use lockstep_core::common::extent::Extent;
 use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-/// The most of one object.
+/// The limit of one object.
 const MOST: Extent = Extent::MOST.times(2);
 
 /// Reads an object; null if there is none.
 ///
 /// # Errors
-/// It consists of more than may be read.
+/// If the object exceeds the limit.
 pub(super) fn bounded<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Value, D::Error> {
     let mut read = Extent::default();
     let whole = Bounded {
@@ -26,7 +26,7 @@ pub(super) fn bounded<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Valu
     whole.deserialize(deserializer)
 }
 
-/// Where a value stands.
+/// The position of a value in the object.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Position {
     Object,
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_read_as_it_is_but_for_who_has_written_it() {
+    fn an_object_is_read_without_its_managed_fields() {
         let mut object = json!({
             "metadata": {"name": "é\"", "labels": {"metadata": "a"}},
             "spec": {"metadata": {"managedFields": [1, -1, 0.5, true, null]}, "n": [u64::MAX, i64::MIN, {}, []]},
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_written_it_counts_for_nothing_and_all_else_does() {
+    fn managed_fields_do_not_count_and_all_else_does() {
         let many = vec![json!({}); MOST.objects];
         assert!(read(&json!({"metadata": {"managedFields": many}})).is_ok());
         for object in [

@@ -1,17 +1,17 @@
-//! Changes of a typed object, as a JSON patch of the raw one.
+//! Turns the changes of a typed object into a JSON patch of the raw object.
 //!
-//! Promises: the patch touches only what was changed. Fields that the types do not know are not in
-//! it, and stay as they are.
+//! Promises: the patch touches only what was changed. Fields that the types do not know stay as
+//! they are.
 
 use json_patch::Patch;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// What turns `raw` into itself with the changes that lead from `before` to `after`, where `before`
-/// is what was read from `raw`.
+/// The patch that makes the changes from `before` to `after` in `raw`. `before` was read from
+/// `raw`.
 ///
 /// # Errors
-/// If a typed form has no JSON form.
+/// If a typed object has no JSON form.
 pub(super) fn diff<T: Serialize>(raw: &Value, before: &T, after: &T) -> Result<Patch, serde_json::Error> {
     let mut changed = raw.clone();
     transfer(
@@ -22,7 +22,7 @@ pub(super) fn diff<T: Serialize>(raw: &Value, before: &T, after: &T) -> Result<P
     Ok(json_patch::diff(raw, &changed))
 }
 
-/// Makes the changes from `before` to `after` in `raw` too.
+/// Makes the changes from `before` to `after` in `raw` as well.
 fn transfer(raw: &mut Value, before: &Value, after: Value) {
     if *before == after {
         return;

@@ -1,6 +1,6 @@
 //! Admission of pods: exclusive placement, and PodGroups of gangs.
 //!
-//! Promises: pods that do not ask for it pass, whatever else is in them, up to what is read of any
+//! Promises: pods that ask for neither pass, whatever their content, within the limit for any
 //! object.
 
 use json_patch::Patch;
@@ -15,7 +15,7 @@ use super::review::{Operation, Request};
 use crate::controllers::placement::{Placement, PlacementError};
 use crate::k8s::decode_error;
 
-/// Brings a pod that is created to its place, and into the PodGroup of its gang or behind its gate.
+/// Places a new pod, and puts it into the PodGroup of its gang or behind its gate.
 pub(super) async fn mutate(request: &Request, placement: &Placement) -> Result<Patch, Refusal> {
     let Some(before) = read(request)? else {
         return Ok(Patch::default());
@@ -36,7 +36,7 @@ pub(super) async fn validate(request: &Request, placement: &Placement) -> Result
     }
 }
 
-/// A pod that is being created for a JobSet.
+/// The pod, if it is being created for a JobSet.
 fn read(request: &Request) -> Result<Option<Pod>, Refusal> {
     let annotated = |key: &str| {
         let annotations = request.object.pointer("/metadata/annotations");

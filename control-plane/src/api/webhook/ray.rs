@@ -1,7 +1,7 @@
-//! Admission of Ray's resources: refusal of what can never run.
+//! Admission of Ray's resources: refuses what can never run.
 //!
-//! Promises: what another controller looks after passes, and so does an update that leaves the spec
-//! as it was, or of what is being deleted, whether it can be read or not.
+//! Promises: resources of another controller pass. So do updates that leave the spec unchanged, and
+//! updates of resources that are being deleted, even if they cannot be read.
 
 use kube::Resource;
 use lockstep_api::ray::{GROUP, VERSION};
@@ -14,8 +14,8 @@ use super::review::{Operation, Request};
 use crate::controllers::ray::kuberay::KubeRay;
 use crate::k8s::decode_error;
 
-/// Refuses what can never run, or a change that makes it so. Returns what the user of one that is
-/// not refused should know.
+/// Refuses a resource that can never run, or a change that makes it so. Returns the warnings for a
+/// valid one.
 pub(super) async fn validate<R>(request: &Request, kuberay: &KubeRay) -> Result<Vec<String>, Refusal>
 where
     R: RayResource + Resource<DynamicType = ()> + DeserializeOwned,
@@ -28,15 +28,13 @@ where
         Operation::Delete | Operation::Connect => return Ok(Vec::new()),
     };
     let managers: Vec<Option<&str>> = [Some(new), old].into_iter().flatten().map(managed_by).collect();
-    // Asked only if it matters.
+    // Checked only if it matters.
     let kuberay = match managers
         .iter()
         .any(|manager| manager.unwrap_or_default().is_empty())
     {
         true => kuberay.runs(&request.namespace).await.map_err(|error| {
-            Refusal::Internal(format!(
-                "failed to find out whether KubeRay's controller runs: {error}"
-            ))
+            Refusal::Internal(format!("failed to check if KubeRay's controller runs: {error}"))
         })?,
         false => false,
     };
@@ -48,7 +46,7 @@ where
     }
     let stated = new;
     let new: R = read(new)?;
-    // One that cannot be read is put right by whatever can be.
+    // Any readable resource may replace an unreadable one.
     let old = old.and_then(|old| read::<R>(old).ok());
     let violations = admission::validate(old.as_ref(), &new, kuberay);
     if violations.is_empty() {

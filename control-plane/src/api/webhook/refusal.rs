@@ -1,4 +1,4 @@
-//! Why an object is refused, and how the API server says so.
+//! Why an object is refused, as the API server reports it.
 
 use std::fmt::Write as _;
 
@@ -9,13 +9,13 @@ use thiserror::Error;
 /// Why an object is refused.
 #[derive(Debug, Error)]
 pub(super) enum Refusal {
-    /// It is not what it should be; the message names the field.
+    /// It cannot be read; the message names the field.
     #[error("{0}")]
     Unreadable(String),
     /// It lacks a required field; the message names it.
     #[error("{0}")]
     Incomplete(String),
-    /// It cannot be.
+    /// It is invalid.
     #[error("{}", invalid(&format!("{kind}.{group}"), name, violations))]
     Invalid {
         group: &'static str,
@@ -23,16 +23,17 @@ pub(super) enum Refusal {
         name: String,
         violations: Vec<Violation>,
     },
-    /// It may not be, or not yet.
+    /// It is forbidden, or not allowed yet.
     #[error("{0}")]
     Forbidden(String),
-    /// It could not be found out if the object may pass.
+    /// The check itself failed.
     #[error("{0}")]
     Internal(String),
 }
 
 impl Refusal {
-    /// In the form of the API server's own refusals (`apierrors.NewInvalid` for invalid objects).
+    /// The status, in the form of the API server's own (`apierrors.NewInvalid` for invalid
+    /// objects).
     pub(super) fn status(&self) -> Status {
         let (code, reason) = match self {
             Self::Unreadable(_) | Self::Incomplete(_) => (400, "BadRequest"),
@@ -81,7 +82,7 @@ fn cause(violation: &Violation) -> StatusCause {
     }
 }
 
-/// One violation stands alone; several stand in brackets, each once.
+/// The message for these violations. Several are in brackets, without duplicates.
 fn invalid(resource: &str, name: &str, violations: &[Violation]) -> String {
     let mut sentences: Vec<String> = Vec::new();
     for violation in violations {

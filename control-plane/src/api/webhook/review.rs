@@ -1,4 +1,4 @@
-//! `AdmissionReview` of `admission.k8s.io/v1`: what the API server asks, and what it is answered.
+//! `AdmissionReview` of `admission.k8s.io/v1`: requests of the API server, and their responses.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -14,15 +14,15 @@ use super::refusal::Refusal;
 
 const API_VERSION: &str = "admission.k8s.io/v1";
 const KIND: &str = "AdmissionReview";
-/// The longest name that a namespace can have.
+/// Longest name of a namespace.
 const LONGEST_NAMESPACE: usize = 63;
 
-/// Why a body is no question that can be answered.
+/// Why a body is not a readable request.
 #[derive(Debug, Error)]
 pub(super) enum ReviewError {
     #[error("not an AdmissionReview: {0}")]
     Syntax(#[from] serde_path_to_error::Error<serde_json::Error>),
-    #[error("not an AdmissionReview: {api_version} {kind}; {API_VERSION} {KIND} is understood")]
+    #[error("not an AdmissionReview: {api_version} {kind}; {API_VERSION} {KIND} is supported")]
     Kind { api_version: String, kind: String },
     #[error("the AdmissionReview has no request")]
     Empty,
@@ -38,7 +38,7 @@ struct AdmissionReview {
     request: Option<Request>,
 }
 
-/// What is to be done to which object.
+/// The request: an operation on an object.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Request {
@@ -46,15 +46,15 @@ pub(super) struct Request {
     pub(super) operation: Operation,
     #[serde(default)]
     pub(super) namespace: String,
-    /// The object as it would be stored; null when it is deleted.
+    /// The object as it would be stored; null for a deletion.
     #[serde(default, deserialize_with = "bounded")]
     pub(super) object: Value,
-    /// The object as it is stored; null when it is created.
+    /// The object as it is stored; null for a creation.
     #[serde(default, deserialize_with = "bounded")]
     pub(super) old_object: Value,
 }
 
-/// What is being done.
+/// The operation.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "UPPERCASE")]
 pub(super) enum Operation {
@@ -65,12 +65,12 @@ pub(super) enum Operation {
 }
 
 impl Request {
-    /// True if the request is about an object that was too large before, which nobody looks at. An
-    /// object that is no longer too large is judged as if it were new: its old state is not read.
+    /// True if the object was already too large: then it passes without a review. An object that is
+    /// no longer too large is reviewed as if it were new, since its old state is not read.
     ///
     /// # Errors
-    /// It makes one too large.
-    pub(super) fn is_left_alone(&mut self) -> Result<bool, Refusal> {
+    /// If the request makes an object too large.
+    pub(super) fn is_exempt(&mut self) -> Result<bool, Refusal> {
         let of_spec = |object: &Value| object.get("spec").map(Extent::of).unwrap_or_default();
         let extent = of_spec(&self.object);
         let most = self.most();
@@ -96,8 +96,8 @@ impl Request {
         Ok(false)
     }
 
-    /// The most that its object may consist of. A pod is reviewed when it is created, alone, and
-    /// defaults give each of its volumes an object more than its JobSet has.
+    /// The limit of its object. A pod is reviewed only at its creation, and defaults give each of
+    /// its volumes one more object than its JobSet has.
     fn most(&self) -> Extent {
         match self.object.get("kind").and_then(Value::as_str) {
             Some("Pod") if self.operation == Operation::Create => Extent::MOST,
@@ -119,8 +119,7 @@ impl Request {
     }
 }
 
-/// Namespace of the object that a request is about; empty if there is none, or it cannot be
-/// read.
+/// Namespace of the object in a request; empty if it has none, or cannot be read.
 pub(super) fn namespace(body: &[u8]) -> String {
     #[derive(Deserialize)]
     struct ReviewHead {
@@ -138,7 +137,7 @@ pub(super) fn namespace(body: &[u8]) -> String {
         .unwrap_or_default()
 }
 
-/// An answer, ready to be sent.
+/// An answer, ready to send.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Answer {
@@ -159,17 +158,17 @@ struct Response {
     /// RFC 6902, in base64.
     #[serde(skip_serializing_if = "Option::is_none")]
     patch: Option<String>,
-    /// What the API server passes on to the client, which shows it to its user.
+    /// Warnings that the API server passes on to the client.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<String>,
 }
 
-/// What becomes of an object that may pass.
+/// The result for an object that may pass.
 #[derive(Debug, Default)]
 pub(super) struct Allowed {
-    /// How it is changed.
+    /// The changes to the object.
     pub(super) patch: Patch,
-    /// What its user should know.
+    /// Warnings for its user.
     pub(super) warnings: Vec<String>,
 }
 

@@ -1,29 +1,29 @@
-//! Bodies of requests: how much of them is read and judged at the same time.
+//! Bodies of requests: limits on how much is read and reviewed at the same time.
 //!
-//! Anybody who reaches the port may send bodies of [`LONGEST_BODY`], and a tenant has the API
+//! Anyone who reaches the port may send bodies of [`LONGEST_BODY`], and a tenant can make the API
 //! server send some.
 //!
 //! Promises:
 //! - A body is read as it arrives, and waits for no other one. It must arrive within
-//!   [`COMES_WITHIN`].
-//! - If memory is short, the bodies that arrive most slowly are turned away first, then those that
-//!   wait for their review, of the address that holds most ([`Arrivals`]).
-//! - Large bodies take no memory of small ones.
-//! - An address has half of the memory for bodies that are judged, and each namespace that it names
-//!   an eighth. A body beyond that waits for [`PATIENCE`] and is turned away.
-//! - A body that takes much to read waits for others like it before it takes anything else: first
-//!   for those of its own address, then for those of other addresses, in turn.
-//! - Bodies of API servers ([`super::api_servers::ApiServers`]) come first. Others keep no memory
-//!   from them, and leave them half of what bodies are read into. One that takes much to read waits
-//!   for at most one of the others.
-//! - While half of all memory is taken, the others have one large body at a time.
+//!   [`ARRIVAL_TIMEOUT`].
+//! - If memory is short, the slowest bodies are refused first, then those that wait for their
+//!   review, from the address that holds most ([`Arrivals`]).
+//! - Large bodies take no memory from small ones.
+//! - Bodies of one address take at most half of the memory, and those of each namespace that it
+//!   names an eighth. A body beyond that waits for [`TURN_TIMEOUT`] and is refused then.
+//! - Huge bodies, which need much memory when they are read, take turns before they take anything
+//!   else: first among those of their own address, then among all addresses.
+//! - Bodies of API servers ([`super::api_servers::ApiServers`]) have priority. Other addresses take
+//!   no arrival memory from them, and leave them half of the memory for reading. A huge body of an
+//!   API server waits for at most one huge body of another address.
+//! - While half of all memory is in use, other addresses have one large body at a time.
 
 use std::error::Error;
 use std::net::{IpAddr, Ipv6Addr};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
-use axum::extract::{FromRequest, Request};
+use axum::extract::Request;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::BytesMut;
@@ -32,64 +32,62 @@ use lockstep_core::common::extent::Extent;
 use lockstep_process::turns::{Turn, Turns};
 use tokio::time::timeout;
 
-use super::api_servers::SenderClass;
+use super::api_servers::{ApiServers, SenderClass};
 use super::arrivals::{Arrival, Arrivals};
 use super::review;
-use super::routes::Admission;
 use crate::k8s::huge_lock::{self, Huge};
 use crate::k8s::memory_limit;
 use crate::net::tls::ConnectionLimit;
 
-/// The largest body that is read: an update brings two objects, and the API server takes each up to
-/// 3 MiB.
+/// Longest body, in bytes. An update has two objects, and the API server accepts up to 3 MiB each.
 pub(super) const LONGEST_BODY: usize = 7 << 20;
-/// Longer bodies are large. Usual ones have a few KiB.
+/// Longer bodies are large. Most have a few KiB.
 const SMALL_BODY: usize = 64 << 10;
-/// How often as much memory as it has itself takes what a body is read into.
+/// The memory for a body's parsed form, as a multiple of its length.
 const TIMES: u32 = 4;
-/// How long a body may take to come. The API server sends it at once.
-const COMES_WITHIN: Duration = Duration::from_secs(2);
-/// How long one waits for others of its namespace to be judged.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// KiB at most for large bodies, and for small ones; as much again is for what they are read into.
+/// How long a body may take to arrive. The API server sends it at once.
+const ARRIVAL_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a body waits for other bodies of its namespace.
+const TURN_TIMEOUT: Duration = Duration::from_secs(2);
+/// Most KiB for large bodies, and for small ones. Their parsed forms may take as much again.
 const LARGE_BODIES: u32 = 64 << 10;
 const SMALL_BODIES: u32 = 32 << 10;
-/// Of how many parts of the memory one is for each of them, if that is less.
+/// The share of memory for each of them, as a divisor, if that is less.
 const PARTS_LARGE: usize = 8;
 const PARTS_SMALL: usize = 16;
-/// More than all that is in memory: what arrives is bounded before.
+/// More than fits into memory, since arrivals are limited before.
 const ENOUGH: u32 = u32::MAX >> 4;
 
 /// The address that a request comes from.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PeerAddress(pub(super) IpAddr);
 
-/// The memory for all bodies, and how many are read and judged at a time.
+/// The memory for all bodies, and the turns to read and review them.
 pub(super) struct BodyLimits {
     large: SizeLimits,
     small: SizeLimits,
-    /// What takes much to read: one of each address and namespace, and of these one of each
-    /// address, are in the line of all.
+    /// Turns of huge bodies: one of each address and namespace, and then one of each address, enter
+    /// the common line.
     huge: Turns,
     one_at_a_time: Turns,
-    /// While memory is short there is one large body of those that are no API servers.
+    /// While memory is short, one large body of addresses that are not API servers.
     while_short: Turns,
-    /// Of those that are no API servers one is in the line of all.
+    /// One huge body of addresses that are not API servers enters the common line.
     one_of_others: Turns,
 }
 
 /// Limits for bodies of one size, in KiB.
 struct SizeLimits {
-    /// For bodies until they are judged.
+    /// For bodies until they are reviewed.
     arrivals: Arrivals,
     /// By address, for bodies that have arrived.
     of_senders: Turns,
-    /// By address and namespace, for the same bodies: anybody who reaches the port may name any
+    /// By address and namespace, for the same bodies. Anyone who reaches the port may name any
     /// namespace.
     of_namespaces: Turns,
-    /// By the same, for what they are read into.
+    /// By the same, for their parsed forms.
     read: Turns,
-    /// The part of that for those that are no API servers.
+    /// The part of that for addresses that are not API servers.
     read_of_others: Turns,
 }
 
@@ -121,19 +119,26 @@ impl Default for BodyLimits {
     }
 }
 
-/// The body of a review, with the memory and the turns that it takes until it is dropped.
+/// The body of a review. It holds its memory and its turns until it is dropped.
 pub(super) struct ReviewBody {
     pub(super) body: Bytes,
     _arrival: Arrival,
     _turns: Vec<Turn>,
-    _alone: Option<Turn>,
+    _while_short: Option<Turn>,
     _huge: Option<Huge>,
 }
 
-impl FromRequest<Admission> for ReviewBody {
-    type Rejection = Response;
-
-    async fn from_request(request: Request, admission: &Admission) -> Result<Self, Response> {
+impl ReviewBody {
+    /// Reads the body of a request, once there is room for it. `is_short` tells if memory is short.
+    ///
+    /// # Errors
+    /// The answer that turns the request away.
+    pub(super) async fn read(
+        request: Request,
+        limits: &BodyLimits,
+        api_servers: &ApiServers,
+        is_short: fn() -> bool,
+    ) -> Result<Self, Response> {
         let sender = request.extensions().get::<PeerAddress>();
         let sender = sender.map_or(IpAddr::V6(Ipv6Addr::UNSPECIFIED), |PeerAddress(address)| *address);
         let declared = request.headers().get(header::CONTENT_LENGTH);
@@ -142,17 +147,16 @@ impl FromRequest<Admission> for ReviewBody {
         if bytes > LONGEST_BODY {
             return Err(too_long());
         }
-        let limits = &admission.body_limits;
-        let class = admission.api_servers.class_of(sender);
+        let class = api_servers.class_of(sender);
         let sender = match class {
-            // Others in its network are not it.
+            // Exact: other addresses in its network may be anyone's.
             SenderClass::ApiServer => sender.to_canonical().to_string(),
             SenderClass::Unidentified | SenderClass::Other => ConnectionLimit::name(sender),
         };
         let may_wait = bytes > SMALL_BODY && class != SenderClass::ApiServer;
-        let alone = if may_wait && (admission.is_short)() {
-            let alone = timeout(PATIENCE, limits.while_short.take(&sender, 1)).await;
-            Some(alone.map_err(|_| short())?)
+        let while_short = if may_wait && is_short() {
+            let turn = timeout(TURN_TIMEOUT, limits.while_short.take(&sender, 1)).await;
+            Some(turn.map_err(|_| short())?)
         } else {
             None
         };
@@ -163,7 +167,7 @@ impl FromRequest<Admission> for ReviewBody {
         };
         let arrival = size_limits.arrivals.begin(&sender, class, bytes);
         let waits = async {
-            let body = come(request.into_body(), bytes, &arrival).await?;
+            let body = arrived(request.into_body(), bytes, &arrival).await?;
             arrival.whole();
             let turns = limits.turns(size_limits, &sender, class, &body).await?;
             Ok((body, turns))
@@ -179,14 +183,14 @@ impl FromRequest<Admission> for ReviewBody {
             body,
             _arrival: arrival,
             _turns: turns,
-            _alone: alone,
+            _while_short: while_short,
             _huge: huge,
         })
     }
 }
 
 impl BodyLimits {
-    /// The turns that a body takes before it is judged.
+    /// Waits for the turns that a body needs before its review.
     async fn turns(
         &self,
         size_limits: &SizeLimits,
@@ -195,13 +199,13 @@ impl BodyLimits {
         body: &Bytes,
     ) -> Result<(Vec<Turn>, Option<Huge>), Response> {
         let of_sender = size_limits.of_senders.take(sender, kib(body.len()));
-        let of_sender = timeout(PATIENCE, of_sender).await.map_err(|_| crowded())?;
+        let of_sender = timeout(TURN_TIMEOUT, of_sender).await.map_err(|_| crowded())?;
         let whose = format!("{sender} {}", review::namespace(body));
         let of_namespace = size_limits.of_namespaces.take(&whose, kib(body.len()));
-        let of_namespace = timeout(PATIENCE, of_namespace).await;
+        let of_namespace = timeout(TURN_TIMEOUT, of_namespace).await;
         let of_namespace = of_namespace.map_err(|_| crowded())?;
         let mut turns = vec![of_sender, of_namespace];
-        // Judged one at a time: each may take 50 MB.
+        // One at a time: each may take 50 MB.
         let mut huge = None;
         if Extent::of_text(body).exceeds(huge_lock::FROM) {
             turns.push(self.huge.take(&whose, 1).await);
@@ -220,7 +224,7 @@ impl BodyLimits {
         };
         if huge.is_some() {
             // Others wait for this one.
-            timeout(PATIENCE, read).await.map_err(|_| crowded())?;
+            timeout(TURN_TIMEOUT, read).await.map_err(|_| crowded())?;
         } else {
             read.await;
         }
@@ -228,22 +232,22 @@ impl BodyLimits {
     }
 }
 
-/// The body, once it has come.
-async fn come(body: Body, most: usize, arrival: &Arrival) -> Result<Bytes, Response> {
+/// The body, once it has arrived.
+async fn arrived(body: Body, most: usize, arrival: &Arrival) -> Result<Bytes, Response> {
     let mut body = Limited::new(body, most);
-    let mut come = BytesMut::new();
+    let mut arrived = BytesMut::new();
     let all = async {
         while let Some(frame) = body.frame().await {
-            // What are no data are trailers.
+            // Other frames are trailers.
             if let Ok(data) = frame.map_err(|error| unread(&*error))?.into_data() {
                 arrival.grow(data.len()).await;
-                come.extend_from_slice(&data);
+                arrived.extend_from_slice(&data);
             }
         }
         Ok(())
     };
-    timeout(COMES_WITHIN, all).await.map_err(|_| late())??;
-    Ok(come.freeze())
+    timeout(ARRIVAL_TIMEOUT, all).await.map_err(|_| late())??;
+    Ok(arrived.freeze())
 }
 
 fn kib(bytes: usize) -> u32 {
@@ -251,7 +255,7 @@ fn kib(bytes: usize) -> u32 {
 }
 
 fn late() -> Response {
-    (StatusCode::REQUEST_TIMEOUT, "the body did not come in time").into_response()
+    (StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time").into_response()
 }
 
 fn too_long() -> Response {
@@ -267,12 +271,12 @@ fn too_slow() -> Response {
 fn unread(error: &(dyn Error + Send + Sync + 'static)) -> Response {
     match error.is::<LengthLimitError>() {
         true => too_long(),
-        false => (StatusCode::BAD_REQUEST, "the body did not come whole").into_response(),
+        false => (StatusCode::BAD_REQUEST, "the body is incomplete").into_response(),
     }
 }
 
 fn short() -> Response {
-    let message = "the control plane is short of memory, and this address is no API server's; try again";
+    let message = "the control plane is short of memory, and this address is not an API server; try again";
     (StatusCode::TOO_MANY_REQUESTS, message).into_response()
 }
 

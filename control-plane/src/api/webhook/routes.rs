@@ -1,14 +1,13 @@
-//! The paths, as upstream and KubeRay have them, and how a request becomes an answer.
+//! The paths, which are those of upstream and KubeRay, and how a request becomes an answer.
 //!
-//! Promises: whatever is sent, there is an answer, within the API server's own time-out; what
-//! cannot be read is answered with 400. Of each of the three things that callers have the log say
-//! ([`LogLimits`]) there are 20 lines at once and then one a second, with at most 2 KiB of what was
-//! sent.
+//! Promises: every request gets an answer within the API server's own time-out. An unreadable
+//! request gets a 400. Each of the three kinds of log lines that callers cause ([`LogLimits`]) has
+//! 20 lines at once and then one per second, with at most 2 KiB of the request.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::State;
+use axum::extract::{FromRequest, State};
 use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
@@ -37,48 +36,61 @@ const JOBSET_PATHS: [&str; 4] = [
     "/mutate--v1-pod",
     "/validate--v1-pod",
 ];
-/// Paths of those of Ray's resources.
+/// Paths of the webhooks of Ray's resources.
 const RAY_PATHS: [&str; 3] = [
     "/validate-ray-io-v1-raycluster",
     "/validate-ray-io-v1-rayjob",
     "/validate-ray-io-v1-raycronjob",
 ];
 
-/// Less than the 10 s after which the API server gives up on its own, so that the user is told what
-/// was slow.
+/// Less than the 10 s after which the API server gives up, so that the user learns what was slow.
 const TIME_OUT: Duration = Duration::from_secs(8);
 
-/// What the handlers work with. Cheap to clone.
+/// The state of the handlers. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Admission {
     pub(super) features: Features,
     pub(super) client: Client,
     pub(super) placement: Placement,
-    /// There where Ray's resources are looked after.
+    /// Set if Lockstep manages Ray's resources.
     pub(super) kuberay: Option<Arc<KubeRay>>,
-    /// Limits of log lines that callers cause.
+    /// Limits of the log lines that callers cause.
     pub(super) log_limits: Arc<LogLimits>,
-    /// Whose bodies go first.
+    /// The addresses whose bodies have priority.
     pub(super) api_servers: Arc<ApiServers>,
     /// True while memory is short.
     pub(super) is_short: fn() -> bool,
-    /// Limits of what they send.
+    /// Limits of bodies.
     pub(super) body_limits: Arc<BodyLimits>,
 }
 
-/// Lines of the log that callers cause. Anybody who reaches the port can call, so they are few;
-/// each kind has its own, so that a flood of what is no review hides no refusal.
+/// Limits of the log lines that callers cause, since anyone who reaches the port can call. Each
+/// kind has its own limit, so that a flood of unreadable requests hides no refusal.
 #[derive(Default)]
 pub(super) struct LogLimits {
-    /// What cannot be read.
+    /// Unreadable requests.
     pub(super) unreadable: LineLimit,
-    /// Reviews that were refused.
+    /// Refused reviews.
     pub(super) refused: LineLimit,
-    /// What was not answered in time, as where the body comes slowly.
+    /// Requests without an answer in time, for example because the body arrives slowly.
     pub(super) late: LineLimit,
 }
 
-/// All paths. Calls of each are counted.
+impl FromRequest<Admission> for ReviewBody {
+    type Rejection = Response;
+
+    async fn from_request(request: axum::extract::Request, admission: &Admission) -> Result<Self, Response> {
+        let Admission {
+            body_limits,
+            api_servers,
+            is_short,
+            ..
+        } = admission;
+        Self::read(request, body_limits, api_servers, *is_short).await
+    }
+}
+
+/// The router of all paths. It counts the calls of each.
 pub(super) fn router(admission: Admission, calls: &Webhooks) -> Router {
     let paths = JOBSET_PATHS.iter();
     let ray_paths = RAY_PATHS.iter().filter(|_| admission.kuberay.is_some());
@@ -164,7 +176,7 @@ where
 async fn answer(
     log_limits: &LogLimits,
     body: &ReviewBody,
-    judge: impl AsyncFnOnce(&Request) -> Result<Allowed, Refusal>,
+    review: impl AsyncFnOnce(&Request) -> Result<Allowed, Refusal>,
 ) -> Response {
     let mut request = match Request::read(&body.body) {
         Ok(request) => request,
@@ -172,14 +184,14 @@ async fn answer(
             let error = error.to_string();
             let error = beginning(&error);
             if let Some(left_out) = log_limits.unreadable.next() {
-                tracing::warn!(error, left_out, "a webhook was called with something else");
+                tracing::warn!(error, left_out, "a webhook was called with an unreadable request");
             }
             return (StatusCode::BAD_REQUEST, error.to_owned()).into_response();
         }
     };
-    let reviewed = match request.is_left_alone() {
+    let reviewed = match request.is_exempt() {
         Ok(true) => Ok(Allowed::default()),
-        Ok(false) => judge(&request).await,
+        Ok(false) => review(&request).await,
         Err(refusal) => Err(refusal),
     };
     let answer = match reviewed {
@@ -187,7 +199,12 @@ async fn answer(
         Err(refusal) => {
             if let Some(left_out) = log_limits.refused.next() {
                 let (namespace, why) = (beginning(&request.namespace), refusal.to_string());
-                tracing::info!(namespace, refusal = beginning(&why), left_out, "refused");
+                tracing::info!(
+                    namespace,
+                    refusal = beginning(&why),
+                    left_out,
+                    "refused an object"
+                );
             }
             Answer::refuse(request.uid, &refusal)
         }

@@ -1,7 +1,7 @@
 //! HTTPS for the webhooks.
 //!
-//! Promises: a certificate that changes is used from the next connection on; and what
-//! [`Connections`] promises.
+//! Promises: a new certificate is used from the next connection on; and what [`Connections`]
+//! promises.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -53,10 +53,10 @@ async fn serve(
     activity: Arc<Activity>,
     shutdown: CancellationToken,
 ) {
-    // Answers are small and awaited: they must not wait for more to send.
+    // Answers are small and urgent: they must not wait for more data.
     let _ = stream.set_nodelay(true);
     match acceptor.accept(stream).await {
         Ok(stream) => http(stream, router, &activity, shutdown).await,
-        Err(error) => tracing::debug!(%error, "no TLS with a client of the webhooks"),
+        Err(error) => tracing::debug!(%error, "TLS with a client of the webhooks failed"),
     }
 }

@@ -260,7 +260,7 @@ async fn a_jobset_with_hardly_anything_in_it_gets_its_defaults_too() {
 }
 
 #[tokio::test]
-async fn an_update_of_what_was_never_defaulted_is_left_alone_and_a_deletion_passes() {
+async fn an_update_without_former_defaults_is_left_unchanged_and_a_deletion_passes() {
     let object = jobset(json!({"replicatedJobs": [worker()]}));
     let updated = ask(MUTATE, "UPDATE", &object, &object).await;
     assert_eq!(updated, json!({"uid": "705ab4f5", "allowed": true}));
@@ -320,7 +320,7 @@ async fn a_gang_that_is_applied_with_another_minimum_is_taken() {
 }
 
 #[tokio::test]
-async fn what_does_nothing_is_told_of_and_passes() {
+async fn a_setting_without_effect_passes_with_a_warning() {
     let mut object = jobset(json!({"replicatedJobs": [worker()]}));
     object["metadata"]["annotations"] = json!({"lockstep.dev/restart-grase": "5s"});
     let created = ask(VALIDATE, "CREATE", &object, &Value::Null).await;

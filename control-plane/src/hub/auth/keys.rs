@@ -1,8 +1,8 @@
 //! The keys that the cluster signs ServiceAccount tokens with, as its API server publishes them.
 //!
-//! Promises: tokens are checked with what is known here, so that a storm of reconnects asks the API
-//! server nothing. Keys are read again every ten minutes, and for a token with an unknown key, then
-//! at most every five seconds. While the API server is away the last ones hold.
+//! Promises: tokens are checked with cached keys, so a storm of reconnects causes no requests to
+//! the API server. Keys are read again every ten minutes, and for a token with an unknown key, but
+//! at most every five seconds. While the API server is away, the last keys stay in use.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,19 +20,19 @@ use tokio_util::sync::CancellationToken;
 
 use super::AuthError;
 
-/// Where an API server says who issues its tokens (OpenID Connect Discovery 1.0, 4).
+/// Where an API server publishes the issuer of its tokens (OpenID Connect Discovery 1.0, 4).
 const DISCOVERY: &str = "/.well-known/openid-configuration";
 /// Where it publishes the keys (RFC 7517).
 const JWKS: &str = "/openid/v1/jwks";
 
-/// Keys are read again after this time.
+/// Time after which keys are read again.
 const REFRESH: Duration = Duration::from_secs(600);
-/// Time between two readings at least.
+/// Least time between two reads.
 const SPACING: Duration = Duration::from_secs(5);
-/// How long one reading may take.
+/// How long one read may take.
 const READING: Duration = Duration::from_secs(10);
 /// How long a token waits for keys to be read.
-const PATIENCE: Duration = Duration::from_secs(4);
+const KEY_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// Why the keys are not known.
 #[derive(Debug, Error)]
@@ -40,26 +40,26 @@ pub enum KeyError {
     /// The API server refuses, or does not answer.
     #[error("{0}")]
     Api(#[from] Box<kube::Error>),
-    /// Not within the time that it may take.
+    /// It does not answer in time.
     #[error("no answer within {} s", READING.as_secs())]
     Late,
-    /// What it says has no meaning.
+    /// Its answer cannot be read.
     #[error("{what}: {error}")]
     Malformed {
-        /// Which of its answers.
+        /// The path of the answer.
         what: &'static str,
-        /// What is wrong with it.
+        /// The error of the parser.
         error: serde_json::Error,
     },
 }
 
-/// Where keys come from.
+/// A source of keys.
 #[async_trait]
 pub trait KeySource: Send + Sync + 'static {
-    /// Reads them again.
+    /// Reads the keys.
     ///
     /// # Errors
-    /// [`KeyError`] if they cannot be had now.
+    /// [`KeyError`] if they cannot be read now.
     async fn read(&self) -> Result<Issuer, KeyError>;
 }
 
@@ -78,16 +78,16 @@ impl KeySource for ClusterKeys {
     }
 }
 
-/// Who issues tokens, and with which keys.
+/// An issuer of tokens, with its keys.
 #[derive(Debug)]
 pub struct Issuer {
-    /// As in the claim `iss`.
+    /// The value of the claim `iss`.
     pub(super) name: String,
     /// By key id.
     keys: HashMap<String, Key>,
 }
 
-/// A key that verifies signatures of one algorithm.
+/// A key that verifies the signatures of one algorithm.
 #[derive(Debug)]
 pub(super) struct Key {
     pub(super) algorithm: Algorithm,
@@ -95,8 +95,7 @@ pub(super) struct Key {
 }
 
 impl Issuer {
-    /// Reads a discovery document and a set of keys. Keys of a kind that is not known here are left
-    /// out.
+    /// Reads a discovery document and a set of keys. Keys of an unknown kind are left out.
     ///
     /// # Errors
     /// [`KeyError::Malformed`].
@@ -143,12 +142,12 @@ pub(super) struct Keys {
 #[derive(Default)]
 struct KnownKeys {
     issuer: Option<Arc<Issuer>>,
-    /// When the last reading ended, and whether it brought keys.
+    /// When the last read ended, and if it succeeded.
     last: Option<(Instant, bool)>,
 }
 
 impl Keys {
-    /// None are known yet.
+    /// An empty cache for keys of this source.
     pub(super) fn new(source: impl KeySource) -> Self {
         Self {
             source: Box::new(source),
@@ -159,14 +158,14 @@ impl Keys {
 
     /// The issuer, once it has this key.
     pub(super) async fn with(&self, id: &str) -> Result<Arc<Issuer>, AuthError> {
-        let mut readings = self.known.subscribe();
-        if let Some(settled) = look(&readings.borrow_and_update(), id, SPACING) {
+        let mut reads = self.known.subscribe();
+        if let Some(settled) = look_up(&reads.borrow_and_update(), id, SPACING) {
             return settled;
         }
         self.wanted.notify_one();
-        let read = timeout(PATIENCE, readings.changed()).await;
+        let read = timeout(KEY_TIMEOUT, reads.changed()).await;
         let settled = match read {
-            Ok(Ok(())) => look(&readings.borrow(), id, Duration::MAX),
+            Ok(Ok(())) => look_up(&reads.borrow(), id, Duration::MAX),
             _ => None,
         };
         settled.unwrap_or(Err(AuthError::NoKeys))
@@ -189,11 +188,11 @@ impl Keys {
                     tracing::info!(
                         issuer = issuer.name,
                         keys = issuer.keys.len(),
-                        "the cluster's keys are known"
+                        "read the cluster's keys"
                     );
                 }
                 Err(error) if worked => {
-                    tracing::warn!(%error, "the keys of ServiceAccount tokens cannot be read, will retry");
+                    tracing::warn!(%error, "failed to read the keys of ServiceAccount tokens, will retry");
                 }
                 _ => {}
             }
@@ -209,8 +208,9 @@ impl Keys {
     }
 }
 
-/// What is known of a key; nothing where a reading that is not older than `fresh` has to tell.
-fn look(known: &KnownKeys, id: &str, fresh: Duration) -> Option<Result<Arc<Issuer>, AuthError>> {
+/// What is known about a key; `None` if that takes a read, since the last one is older than
+/// `fresh`.
+fn look_up(known: &KnownKeys, id: &str, fresh: Duration) -> Option<Result<Arc<Issuer>, AuthError>> {
     if let Some(issuer) = &known.issuer
         && issuer.key(id).is_some()
     {

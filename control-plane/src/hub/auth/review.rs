@@ -1,10 +1,10 @@
-//! Asks the API server whether accepted tokens were revoked: their signature stays good when the
-//! pod that they are bound to is deleted.
+//! Asks the API server if accepted tokens were revoked. A token's signature stays valid after its
+//! pod is deleted.
 //!
-//! Promises: nothing waits for it; one question at a time and a few per second at most, however
-//! many streams there are; those that came first are asked about first, and again after a while;
-//! only an answer counts, and only the same one twice: a stream does not end because the API server
-//! was away.
+//! Promises: nothing waits for these reviews. There is one at a time and a few per second at most,
+//! for any number of streams. The oldest tokens come first, and all are reviewed again after a
+//! while. A token is revoked only after two denials in a row: a stream does not end because the API
+//! server was away.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -20,32 +20,31 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// Time between two questions.
+/// Time between two reviews.
 const SPACING: Duration = Duration::from_millis(200);
-/// How long one may take.
-const QUESTION: Duration = Duration::from_secs(10);
-/// A token that was good is asked about again after this time, and one that could not be asked
-/// about.
+/// How long one review may take.
+const REVIEW_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time until the next review of a token that was good or could not be reviewed.
 const AGAIN: Duration = Duration::from_secs(600);
-/// A token that was not is asked about again after this time, before that is believed.
+/// Time until the review that confirms a denial.
 const CONFIRM: Duration = Duration::from_secs(3);
-/// Tokens that are remembered at most. Beyond that new ones are not asked about.
+/// Most tokens that are remembered. Further ones are not reviewed.
 const REMEMBERED: usize = 32 * 1024;
 
 type Digest = [u8; 32];
 
-/// Why the API server could not be asked.
+/// Why a token could not be reviewed.
 #[derive(Debug, Error)]
 pub enum ReviewError {
-    /// It refuses, or does not answer.
+    /// The API server refuses, or does not answer.
     #[error("{0}")]
     Api(#[from] Box<kube::Error>),
-    /// Not within the time that it may take.
-    #[error("no answer within {} s", QUESTION.as_secs())]
+    /// The API server does not answer in time.
+    #[error("no answer within {} s", REVIEW_TIMEOUT.as_secs())]
     Late,
 }
 
-/// Knows which tokens are good.
+/// Tells which tokens are good.
 #[async_trait]
 pub trait Reviewer: Send + Sync + 'static {
     /// True if this token is good.
@@ -57,9 +56,9 @@ pub trait Reviewer: Send + Sync + 'static {
 
 /// The API server of the cluster.
 pub struct ClusterReviewer {
-    /// How it is reached.
+    /// Its client.
     pub client: Client,
-    /// What the tokens are for.
+    /// The audience of the tokens.
     pub audience: String,
 }
 
@@ -80,11 +79,11 @@ impl Reviewer for ClusterReviewer {
     }
 }
 
-/// The tokens of streams, and those of before that are revoked.
+/// The tokens of streams, and earlier ones that are revoked.
 pub(super) struct Reviews {
     reviewer: Box<dyn Reviewer>,
     tokens: Mutex<Tokens>,
-    news: Notify,
+    added: Notify,
 }
 
 #[derive(Default)]
@@ -94,7 +93,7 @@ struct Tokens {
 }
 
 struct Token {
-    /// Not kept once it is revoked.
+    /// Empty once it is revoked.
     text: Arc<str>,
     expires: Instant,
     streams: usize,
@@ -108,12 +107,11 @@ impl Reviews {
         Arc::new(Self {
             reviewer: Box::new(reviewer),
             tokens: Mutex::default(),
-            news: Notify::new(),
+            added: Notify::new(),
         })
     }
 
-    /// Watches over a token, for as long as what it returns is kept. Nothing if it is known to
-    /// be revoked.
+    /// Watches a token until the returned value is dropped. `None` if it is known to be revoked.
     pub(super) fn watch(self: &Arc<Self>, token: &str, expires: Instant) -> Option<Watched> {
         let digest: Digest = Sha256::digest(token.as_bytes()).into();
         let mut tokens = self.lock();
@@ -137,7 +135,7 @@ impl Reviews {
             let revoked = token.revoked.clone();
             tokens.known.insert(digest, token);
             tokens.due.insert((due, digest));
-            self.news.notify_one();
+            self.added.notify_one();
             revoked
         } else {
             CancellationToken::new()
@@ -149,7 +147,7 @@ impl Reviews {
         })
     }
 
-    /// Asks, until `end`.
+    /// Reviews tokens until `end`.
     pub(super) async fn run(&self, end: CancellationToken) {
         while end.run_until_cancelled(self.turn()).await.is_some() {}
     }
@@ -161,29 +159,29 @@ impl Reviews {
             Some(at) => {
                 tokio::select! {
                     () = sleep_until(at) => {}
-                    () = self.news.notified() => return,
+                    () = self.added.notified() => return,
                 }
             }
-            None => return self.news.notified().await,
+            None => return self.added.notified().await,
         }
         let Some((digest, text)) = self.take_due() else {
             return;
         };
-        let answer = timeout(QUESTION, self.reviewer.is_good(&text)).await;
+        let answer = timeout(REVIEW_TIMEOUT, self.reviewer.is_good(&text)).await;
         let answer = answer.unwrap_or(Err(ReviewError::Late));
         if let Err(error) = &answer {
-            tracing::debug!(%error, "a token could not be asked about");
+            tracing::debug!(%error, "failed to review a token");
         }
         self.lock().answered(&digest, answer.ok());
         sleep(SPACING).await;
     }
 
-    /// The token that is due, if there is to be asked about it.
+    /// The token that is due, if it still needs a review.
     fn take_due(&self) -> Option<(Digest, Arc<str>)> {
         let mut tokens = self.lock();
         let (_, digest) = tokens.due.pop_first()?;
         let token = tokens.known.get(&digest)?;
-        // One that has expired is not good to anybody, revoked or not.
+        // An expired token is useless, revoked or not.
         if token.streams == 0 || token.is_over() {
             tokens.known.remove(&digest);
             return None;
@@ -209,7 +207,7 @@ impl Token {
 }
 
 impl Tokens {
-    /// Takes an answer in: good, not good, or none.
+    /// Handles an answer: good, not good, or none.
     fn answered(&mut self, digest: &Digest, good: Option<bool>) {
         let Some(token) = self.known.get_mut(digest) else {
             return;
@@ -221,7 +219,7 @@ impl Tokens {
         if twice && !token.is_over() {
             token.revoked.cancel();
             token.text = Arc::default();
-            // Remembered, to be refused, for as long as it would be accepted otherwise.
+            // Remembered, and refused, until it would not be accepted anyway.
             token.due = token.expires + Duration::from_secs(super::token::LEEWAY);
             token.streams = 0;
         }
@@ -229,7 +227,7 @@ impl Tokens {
     }
 }
 
-/// A token that a stream lives on.
+/// A stream's hold on its token.
 pub(super) struct Watched {
     reviews: Arc<Reviews>,
     digest: Digest,

@@ -1,7 +1,7 @@
-//! Signatures of JSON Web Tokens, checked with ring, as TLS is here.
+//! Signatures of JSON Web Tokens, verified with ring, which also does TLS.
 //!
-//! Only what API servers sign ServiceAccount tokens with (RFC 7518, 3.3 and 3.4): RS256, ES256 and
-//! ES384.
+//! Only the algorithms of API servers for ServiceAccount tokens (RFC 7518, 3.3 and 3.4): RS256,
+//! ES256 and ES384.
 
 use jsonwebtoken::crypto::{CryptoProvider, JwtSigner, JwtVerifier, KeyUtils};
 use jsonwebtoken::errors::{ErrorKind, Result, new_error};
@@ -18,7 +18,7 @@ static PROVIDER: CryptoProvider = CryptoProvider {
     key_utils: KeyUtils::new_unimplemented(),
 };
 
-/// Has tokens be checked like this. More than once does no harm.
+/// Installs this verifier for the process. Further calls have no effect.
 pub(super) fn install() {
     // An error means that it is installed already.
     let _ = PROVIDER.install_default();

@@ -1,4 +1,4 @@
-//! An issuer of tokens as an API server is one, whose keys and revocations are the test's.
+//! An issuer of tokens like an API server. The test controls its keys and revocations.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -22,7 +22,7 @@ pub(in crate::hub) const AUDIENCE: &str = "lockstep-hub";
 pub(in crate::hub) struct Cluster(Arc<Inner>);
 
 struct Inner {
-    /// Those that are published, the last of which signs.
+    /// The published keys. The last one signs.
     keys: Mutex<Vec<(String, EcdsaKeyPair)>>,
     away: AtomicBool,
     readings: AtomicUsize,
@@ -43,7 +43,7 @@ impl Cluster {
         cluster
     }
 
-    /// What checks its tokens.
+    /// An authenticator for its tokens.
     pub(in crate::hub) fn authenticator(&self) -> Arc<Authenticator> {
         let expected = Expected::new(AUDIENCE, "lockstep-system", "lockstep-node-daemon");
         Authenticator::new(expected, self.clone(), self.clone())
@@ -66,13 +66,13 @@ impl Cluster {
         self.0.revoked.lock().unwrap().insert(token.to_owned());
     }
 
-    /// How often keys were read, and tokens asked about.
+    /// How often keys were read, and tokens reviewed.
     pub(in crate::hub) fn asked(&self) -> (usize, usize) {
         let count = |of: &AtomicUsize| of.load(Ordering::SeqCst);
         (count(&self.0.readings), count(&self.0.questions))
     }
 
-    /// What a token of the daemon on this node says.
+    /// The claims of a token of the daemon on this node.
     pub(in crate::hub) fn claims(&self, node: &str) -> Value {
         let now = get_current_timestamp();
         json!({
@@ -91,13 +91,13 @@ impl Cluster {
         })
     }
 
-    /// A token that says this, signed with the newest key.
+    /// A token with these claims, signed with the newest key.
     pub(in crate::hub) fn sign(&self, claims: &Value) -> String {
         let keys = self.0.keys.lock().unwrap();
         let (id, key) = keys.last().unwrap();
-        let said = unsigned(&json!({"alg": "ES256", "kid": id}), claims);
-        let signature = key.sign(&SystemRandom::new(), said.as_bytes()).unwrap();
-        format!("{said}.{}", URL_SAFE_NO_PAD.encode(signature))
+        let text = unsigned(&json!({"alg": "ES256", "kid": id}), claims);
+        let signature = key.sign(&SystemRandom::new(), text.as_bytes()).unwrap();
+        format!("{text}.{}", URL_SAFE_NO_PAD.encode(signature))
     }
 
     /// A good token of the daemon on this node.
@@ -105,7 +105,7 @@ impl Cluster {
         self.sign(&self.claims(node))
     }
 
-    /// Its public keys, as they are published.
+    /// The published keys.
     pub(super) fn jwks(&self) -> Value {
         let keys = self.0.keys.lock().unwrap();
         let keys: Vec<Value> = keys

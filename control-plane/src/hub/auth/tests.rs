@@ -289,7 +289,7 @@ async fn the_last_keys_hold_while_the_api_server_is_away() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn before_the_keys_are_known_nobody_is_called_a_liar() {
+async fn before_the_keys_are_known_no_token_counts_as_forged() {
     let cluster = Cluster::new();
     cluster.go_away(true);
     let authenticator = cluster.authenticator();

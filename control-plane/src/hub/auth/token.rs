@@ -1,4 +1,4 @@
-//! What a ServiceAccount token says (RFC 7519; KEP-4193 for the node that it is bound to).
+//! The claims of a ServiceAccount token (RFC 7519; KEP-4193 for the node that it is bound to).
 
 use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Algorithm, Validation, decode, decode_header};
@@ -7,17 +7,17 @@ use serde::Deserialize;
 use super::AuthError;
 use super::keys::Issuer;
 
-/// Longest token that is looked at, in bytes. Those of Kubernetes have 1 to 2 KiB.
+/// Longest token that is read, in bytes. Tokens of Kubernetes have 1 to 2 KiB.
 const LONGEST: usize = 8 * 1024;
-/// By how much clocks may differ.
+/// How far clocks may differ, in seconds.
 pub(super) const LEEWAY: u64 = 30;
 
-/// Whose tokens are accepted.
+/// Which tokens are accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Expected {
-    /// The audience that they are for.
+    /// Their audience.
     pub audience: String,
-    /// The user that they are of, `system:serviceaccount:<namespace>:<name>`.
+    /// Their user, `system:serviceaccount:<namespace>:<name>`.
     pub subject: String,
 }
 
@@ -32,7 +32,7 @@ impl Expected {
     }
 }
 
-/// What an accepted token says.
+/// The claims of an accepted token.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Accepted {
     pub(super) node: String,
@@ -58,7 +58,7 @@ struct Node {
     name: String,
 }
 
-/// The id of the key that a token says it is signed with.
+/// The id of the key in a token's header.
 pub(super) fn key_id(token: &str) -> Result<String, AuthError> {
     if token.len() > LONGEST {
         return Err(AuthError::TooLong);
@@ -70,7 +70,7 @@ pub(super) fn key_id(token: &str) -> Result<String, AuthError> {
     header.kid.ok_or(AuthError::Malformed)
 }
 
-/// Checks a token that says that it is signed with the issuer's key of this id.
+/// Checks a token against the issuer's key with this id.
 pub(super) fn check(
     token: &str,
     key_id: &str,
@@ -78,7 +78,7 @@ pub(super) fn check(
     expected: &Expected,
 ) -> Result<Accepted, AuthError> {
     let key = issuer.key(key_id).ok_or(AuthError::UnknownKey)?;
-    // The key says which algorithm it is for, and not the token.
+    // The key decides the algorithm, and not the token.
     let mut wanted = Validation::new(key.algorithm);
     wanted.leeway = LEEWAY;
     wanted.validate_nbf = true;

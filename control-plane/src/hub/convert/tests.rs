@@ -102,7 +102,7 @@ proptest! {
     }
 
     #[test]
-    fn what_a_node_is_told_survives_the_wire(
+    fn the_message_for_a_node_survives_the_wire(
         numbers in any::<(u64, u64, u32, u32, u32)>(),
         release in any::<bool>(),
         named in prop::collection::vec(("[a-z]{1,3}", "[a-z]{1,3}"), 0..4),

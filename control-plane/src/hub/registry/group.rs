@@ -1,4 +1,4 @@
-//! What is kept of one group: what nodes have said of it, and what they are told.
+//! The state of one group: the reports of its nodes, and what is published to them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,18 +19,18 @@ pub(super) struct GroupState {
 
 pub(super) struct Inner {
     pub(super) reports: Reports,
-    /// The nodes that the group's task looks at; `None`: it has not said.
+    /// The nodes that the group's task watches; `None`: it has not named them.
     pub(super) nodes: Option<Arc<BTreeSet<String>>>,
-    /// True if one of them has said hello since the group's task last looked. `hellos` says which,
-    /// if the task has named its nodes.
-    pub(super) met: bool,
+    /// Set if one of them has sent a Hello since the group's task last looked. `hellos` holds
+    /// which, if the task has named its nodes.
+    pub(super) has_hello: bool,
     pub(super) hellos: BTreeSet<String>,
     pub(super) published: BTreeMap<String, Arc<pb::Group>>,
-    /// What `published` was made of; `None`: it is to be made again.
-    pub(super) said: Option<Published>,
-    /// Nodes that are to be told again what was said.
+    /// What `published` was made from; `None`: it has to be made again.
+    pub(super) last_published: Option<Published>,
+    /// Nodes to publish to again.
     pub(super) again: BTreeSet<String>,
-    /// The link of the task that looks after it, and since when none does.
+    /// The link of the group's task, and since when there is none.
     pub(super) owner: Option<u64>,
     pub(super) unclaimed_since: Instant,
 }
@@ -40,10 +40,10 @@ impl Default for Inner {
         Self {
             reports: Reports::default(),
             nodes: None,
-            met: false,
+            has_hello: false,
             hellos: BTreeSet::new(),
             published: BTreeMap::new(),
-            said: None,
+            last_published: None,
             again: BTreeSet::new(),
             owner: None,
             unclaimed_since: Instant::now(),
@@ -52,55 +52,54 @@ impl Default for Inner {
 }
 
 impl Inner {
-    /// Takes in what a node has reported. False: something newer is known.
-    pub(super) fn take_in(&mut self, node: &str, reported: Reported, at: Instant) -> bool {
-        let taken = self.reports.take_in(node, reported, at);
-        if taken == Stored::First {
-            // The node may have forgotten the group with the last pod of it, just after it was
-            // told: it is told again.
+    /// Stores a report of a node. False if a newer one is known.
+    pub(super) fn store(&mut self, node: &str, reported: Reported, at: Instant) -> bool {
+        let stored = self.reports.store(node, reported, at);
+        if stored == Stored::First {
+            // The node may have forgotten the group with its last pod, just after the group was
+            // published to it.
             self.published.remove(node);
-            if self.said.is_some() && !self.again.contains(node) {
+            if self.last_published.is_some() && !self.again.contains(node) {
                 self.again.insert(node.to_owned());
             }
         }
-        taken != Stored::Stale
+        stored != Stored::Stale
     }
 
-    /// Drops what a node has said of this worker.
+    /// Drops a node's report of this worker.
     pub(super) fn drop_report(&mut self, node: &str, incarnation: &Incarnation) {
         if self.reports.forget(node, incarnation) {
-            self.said = None;
+            self.last_published = None;
         }
     }
 
-    /// True if nobody looks after it, and nothing is kept of it.
-    pub(super) fn is_nothing(&self) -> bool {
+    /// True if the group has neither a task nor a report.
+    pub(super) fn is_empty(&self) -> bool {
         self.owner.is_none() && self.reports.keys().next().is_none()
     }
 
-    /// True if a pod of this namespace cannot be the group's, whatever its labels say. Belief does
-    /// not depend on it: the API server shows whose pods there are. It only keeps reports of
-    /// foreign pods out.
+    /// True if a pod in this namespace cannot belong to the group, whatever its labels say. It only
+    /// keeps reports of foreign pods out. Decisions use the pods that the API server shows.
     pub(super) fn is_foreign(&self, namespace: &str) -> bool {
-        let said = self.said.as_ref();
-        let own = said.map_or("", |said| said.policy.namespace.as_str());
+        let published = self.last_published.as_ref();
+        let own = published.map_or("", |published| published.policy.namespace.as_str());
         !own.is_empty() && !namespace.is_empty() && own != namespace
     }
 
     /// True if the group's task may wait for this node.
-    fn looks_at(&self, node: &str) -> bool {
+    fn watches(&self, node: &str) -> bool {
         self.nodes.as_ref().is_none_or(|nodes| nodes.contains(node))
     }
 
-    /// The node has said hello, and this group is `touched` by what it has said. True: its task may
-    /// be waiting for just that.
-    pub(super) fn meet(&mut self, node: &str, touched: bool) -> bool {
-        let looks = self.looks_at(node);
-        if looks && self.nodes.is_some() {
+    /// Notes a Hello of the node, which reports workers of this group if `touched`. True if the
+    /// group's task may wait for it.
+    pub(super) fn note_hello(&mut self, node: &str, touched: bool) -> bool {
+        let watches = self.watches(node);
+        if watches && self.nodes.is_some() {
             self.hellos.insert(node.to_owned());
         }
-        self.met |= looks || touched;
-        touched || looks && self.owner.is_some()
+        self.has_hello |= watches || touched;
+        touched || watches && self.owner.is_some()
     }
 }
 
@@ -116,7 +115,7 @@ impl GroupState {
 pub struct Published {
     /// What all workers should be.
     pub desired: Desired,
-    /// What the nodes need besides.
+    /// What the nodes need besides the desired state.
     pub policy: GroupPolicy,
     /// The nodes that hold pods of the group.
     pub nodes: Arc<BTreeSet<String>>,

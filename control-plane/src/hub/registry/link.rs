@@ -14,7 +14,7 @@ use super::{Published, Registry};
 use crate::hub::convert::{self, NamedOnNode};
 use crate::hub::outbox::Outbox;
 
-/// A group task's side of the registry. Dropping it tells the nodes nothing: workers run on.
+/// A group task's side of the registry. Dropping it sends the nodes nothing: workers run on.
 pub struct GroupLink {
     pub(super) uid: String,
     /// Which link of the group this is.
@@ -23,58 +23,58 @@ pub struct GroupLink {
     pub(super) state: Arc<GroupState>,
 }
 
-/// What has changed on the nodes since a group's task last asked.
+/// What has changed on the nodes since a group's task last looked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Changes {
     /// Nothing.
     None,
-    /// Some workers are in another state.
+    /// Some workers have changed their state.
     Reports,
-    /// A node has said hello since, so more may be different.
+    /// A node has sent a Hello, so more may have changed.
     Hello,
 }
 
-/// Why a report is not believed.
+/// Why a report is implausible.
 #[derive(Debug, Error)]
 pub enum Unbelieved {
-    /// Its pod is another node's.
+    /// Its pod belongs to another node.
     #[error("the node reports on pod {pod}, which is bound to node {bound}")]
     ForeignPod {
         /// UID of the pod.
         pod: String,
-        /// Where it is.
+        /// The node of the pod.
         bound: String,
     },
-    /// Its pod is another worker's.
-    #[error("the node reports on the worker {worker} by pod {pod}, which is not that worker's")]
+    /// Its pod belongs to another worker.
+    #[error("the node reports on the worker {worker} in pod {pod}, which is not a pod of that worker")]
     OtherWorker {
         /// UID of the pod.
         pod: String,
-        /// What it says.
+        /// The worker in the report.
         worker: Identity,
     },
-    /// No leader has given this generation.
+    /// No leader has ordered this generation.
     #[error(
-        "the node speaks of the generation {generation} of pod {pod}, which cannot be where {durable} is durable"
+        "the node reports generation {generation} for pod {pod}, which is impossible: the status has {durable}"
     )]
     ImpossibleGeneration {
         /// UID of the pod.
         pod: String,
-        /// What it says.
+        /// The generation in the report.
         generation: Generation,
-        /// What the status says.
+        /// The value in the status.
         durable: Generation,
     },
-    /// So many restarts cannot have been counted.
+    /// The counter is higher than any possible one.
     #[error(
-        "the node speaks of {counter} counted restarts to pod {pod}, which cannot be where {durable} are durable"
+        "the node reports {counter} counted restarts for pod {pod}, which is impossible: the status has {durable}"
     )]
     ImpossibleCounter {
         /// UID of the pod.
         pod: String,
-        /// What it says.
+        /// The counter in the report.
         counter: u32,
-        /// What the status says.
+        /// The value in the status.
         durable: u32,
     },
 }
@@ -92,13 +92,13 @@ impl Unbelieved {
 }
 
 impl GroupLink {
-    /// The group's state, unless it is another link's by now.
+    /// The group's state, unless another link has it by now.
     fn own(&self) -> Option<MutexGuard<'_, Inner>> {
         let inner = self.state.lock();
         (inner.owner == Some(self.owner)).then_some(inner)
     }
 
-    /// The newest reports, by node and incarnation. None of them is news any more; hellos are.
+    /// The newest reports, by node and incarnation. All of them count as seen then; Hellos do not.
     #[must_use]
     pub fn reports(&self) -> Vec<(Incarnation, Report)> {
         let Some(mut inner) = self.own() else {
@@ -111,28 +111,26 @@ impl GroupLink {
         all
     }
 
-    /// What the nodes have said since they were last asked: whether anything, and whether only of
-    /// their workers.
+    /// What has changed on the nodes since the task last looked.
     #[must_use]
     pub fn news(&self) -> Changes {
         match self.own() {
-            Some(inner) if inner.met => Changes::Hello,
-            Some(inner) if inner.reports.has_news() => Changes::Reports,
+            Some(inner) if inner.has_hello => Changes::Hello,
+            Some(inner) if inner.reports.has_unseen() => Changes::Reports,
             _ => Changes::None,
         }
     }
 
-    /// Shows the reports that have changed since they were last asked for. Reports that
-    /// [`GroupLink::forget_pods`] has dropped are not told of. The nodes wait meanwhile: `see`
-    /// takes no time, and asks nothing of this link.
+    /// Shows the reports that have changed since the last call, without those that
+    /// [`GroupLink::forget_pods`] has dropped. The group is locked meanwhile: `see` must be quick,
+    /// and must not use this link.
     pub fn hear(&self, see: impl FnMut(&Incarnation, &Report)) {
         if let Some(mut inner) = self.own() {
-            inner.reports.show_news(see);
+            inner.reports.show_unseen(see);
         }
     }
 
-    /// A node has reported what cannot be believed. It is noted once for each report, and changes
-    /// nothing.
+    /// Notes an implausible report, once for each. It has no other effect.
     pub fn disown(&self, incarnation: &Incarnation, node: &str, why: &Unbelieved) {
         let Some(mut inner) = self.own() else { return };
         if inner.reports.disown(node, incarnation) {
@@ -141,9 +139,9 @@ impl GroupLink {
         }
     }
 
-    /// The status tells of a leader with this epoch.
+    /// Notes an epoch that the group's status holds.
     pub fn heard_of(&self, epoch: Epoch) {
-        self.registry.epoch_tracker.written(epoch);
+        self.registry.epoch_tracker.note_status(epoch);
     }
 
     /// The epoch that this leader acts under.
@@ -152,13 +150,12 @@ impl GroupLink {
         self.registry.epoch
     }
 
-    /// Resolves when reports have changed since the last call. Cancel-safe: a change is kept until
-    /// it is seen.
+    /// Resolves when reports have changed since the last call. Cancel-safe: no change is lost.
     pub async fn changed(&self) {
         self.state.changed.notified().await;
     }
 
-    /// The same, at this time at the earliest.
+    /// The same, but not before this time.
     pub async fn changed_after(&self, at: Instant) {
         if at > Instant::now() {
             tokio::time::sleep_until(at.into()).await;
@@ -166,8 +163,8 @@ impl GroupLink {
         self.changed().await;
     }
 
-    /// From now on only hellos of these nodes are news: what was said of others before is not lost,
-    /// and is not waited for.
+    /// From now on only Hellos of these nodes count as changes. Reports of other nodes are kept,
+    /// but the task does not wait for them.
     pub fn look_at(&self, nodes: &Arc<BTreeSet<String>>) {
         if let Some(mut inner) = self.own() {
             inner.nodes = Some(Arc::clone(nodes));
@@ -175,62 +172,69 @@ impl GroupLink {
         }
     }
 
-    /// Those of these nodes whose daemons have reported to this leader. The reports that are asked
-    /// for after this hold what they said; a hello that comes later is news.
+    /// Those of these nodes whose daemons have reported to this leader. Reports that are read after
+    /// this include theirs; a later Hello counts as a change.
     #[must_use]
     pub fn heard(&self, nodes: &BTreeSet<String>) -> BTreeSet<String> {
-        self.met();
-        nodes.iter().filter(|node| self.is_told(node)).cloned().collect()
+        self.take_hellos();
+        nodes
+            .iter()
+            .filter(|node| self.has_snapshot(node))
+            .cloned()
+            .collect()
     }
 
-    /// The same of those that have said hello since they were last asked for, of the nodes that
-    /// were looked at then.
+    /// The same for the watched nodes that have sent a Hello since the last call.
     #[must_use]
     pub fn greeted(&self) -> BTreeSet<String> {
-        self.met().into_iter().filter(|node| self.is_told(node)).collect()
+        self.take_hellos()
+            .into_iter()
+            .filter(|node| self.has_snapshot(node))
+            .collect()
     }
 
-    /// Who has said hello is no news any more.
-    fn met(&self) -> BTreeSet<String> {
+    /// The nodes that have sent a Hello. They count as seen then.
+    fn take_hellos(&self) -> BTreeSet<String> {
         let Some(mut inner) = self.own() else {
             return BTreeSet::new();
         };
-        inner.met = false;
+        inner.has_hello = false;
         std::mem::take(&mut inner.hellos)
     }
 
-    fn is_told(&self, node: &str) -> bool {
-        self.registry.nodes.get(node).is_some_and(|node| node.told)
+    fn has_snapshot(&self, node: &str) -> bool {
+        let node = self.registry.nodes.get(node);
+        node.is_some_and(|node| node.has_snapshot)
     }
 
-    /// True if this node's daemon can restart one worker without its group, as far as it has told
-    /// this leader.
+    /// True if this node's daemon can restart one worker without its group, or its version is not
+    /// known yet.
     #[must_use]
     pub fn restarts_workers(&self, node: &str) -> bool {
         let node = self.registry.nodes.get(node);
         node.is_none_or(|node| node.protocol >= NODE_PROTOCOL_ALONE)
     }
 
-    /// Drops the reports of pods that are not in `pods` and of which nothing was heard for
-    /// `silence`: a report may come before its pod does. Of the containers of one worker that have
-    /// ended in its pod the latest few are kept. Tells whether anything was dropped.
+    /// Drops the reports of pods that are not in `pods` and have sent nothing for `silence`, since
+    /// a report may come before its pod does. Of the ended containers of one worker in one pod the
+    /// latest few are kept. Returns true if any report was dropped.
     pub fn forget_pods<V>(&self, pods: &BTreeMap<String, V>, silence: Duration) -> bool {
         let mut inner = self.state.lock();
         let dropped = inner.reports.forget_pods(pods, silence);
         let any = !dropped.is_empty();
         if any {
-            inner.said = None;
+            inner.last_published = None;
         }
         drop(inner);
         self.registry.forget_workers(dropped);
         any
     }
 
-    /// Tells the group's nodes what is desired, each only what is new to it.
+    /// Sends the desired state to the group's nodes, to each only what is new to it.
     pub fn publish(&self, published: Published) {
         let Some(mut inner) = self.own() else { return };
         let again = std::mem::take(&mut inner.again);
-        let is_new = inner.said.as_ref() != Some(&published);
+        let is_new = inner.last_published.as_ref() != Some(&published);
         if !is_new && again.is_empty() {
             return;
         }
@@ -244,7 +248,7 @@ impl GroupLink {
             let epoch = self.registry.epoch;
             Arc::new(convert::group_to(&self.uid, epoch, desired, policy, named))
         };
-        // For all nodes that none of their incarnations is named to.
+        // For all nodes without a named incarnation.
         let common = message(NamedOnNode::default());
         let nodes: Vec<_> = if is_new {
             inner.published.retain(|node, _| published.nodes.contains(node));
@@ -252,7 +256,7 @@ impl GroupLink {
         } else {
             again.intersection(&published.nodes).collect()
         };
-        let mut news = Vec::new();
+        let mut messages = Vec::new();
         for node in nodes {
             let (fresh, stale, worker_restarts) = (
                 fresh.remove(node),
@@ -270,22 +274,22 @@ impl GroupLink {
             };
             if inner.published.get(node).is_none_or(|old| *old != group) {
                 inner.published.insert(node.clone(), Arc::clone(&group));
-                news.push((node.clone(), group));
+                messages.push((node.clone(), group));
             }
         }
-        inner.said = Some(published);
+        inner.last_published = Some(published);
         drop(inner);
-        for (node, group) in news {
+        for (node, group) in messages {
             if let Some(outbox) = self.outbox(&node) {
                 outbox.desired(group);
             }
         }
     }
 
-    /// Tells the nodes that nobody looks after the group any more.
+    /// Tells the nodes that the group is no longer managed.
     pub fn forget(&self) {
         let Some(mut inner) = self.own() else { return };
-        inner.said = None;
+        inner.last_published = None;
         inner.again.clear();
         let published = std::mem::take(&mut inner.published);
         drop(inner);

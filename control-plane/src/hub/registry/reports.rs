@@ -10,27 +10,27 @@ use lockstep_mutants::mutant;
 use super::Revisions;
 use crate::hub::convert::Reported;
 
-/// Containers of one worker that have ended in one pod, kept at most.
+/// Most ended containers of one worker in one pod that are kept.
 const ENDED: usize = 8;
 
-/// What the nodes have said of one group.
+/// The reports on one group.
 #[derive(Default)]
 pub(super) struct Reports {
     nodes: HashMap<String, NodeReports, Hasher>,
-    /// Nodes of which the group's task has not seen something yet.
-    news: Vec<String>,
+    /// Nodes with a report that the group's task has not seen yet.
+    unseen: Vec<String>,
 }
 
-/// The same in each process: what a seed has shown once it shows again. Names of nodes are the
-/// cluster's.
+/// The same in each process, so that a seed reproduces a run. The keys are names of nodes, which no
+/// tenant chooses.
 type Hasher = BuildHasherDefault<DefaultHasher>;
 
 #[derive(Default)]
 struct NodeReports {
-    /// Boxed, since a map has room for many and a node mostly has few.
-    kept: BTreeMap<Incarnation, Box<StoredReport>>,
-    /// True if the node is among those with news.
-    is_news: bool,
+    /// Boxed, since a map allocates for many and a node mostly has few.
+    reports: BTreeMap<Incarnation, Box<StoredReport>>,
+    /// True if the node is in [`Reports::unseen`].
+    is_unseen: bool,
 }
 
 /// The newest report of an incarnation.
@@ -39,25 +39,25 @@ struct StoredReport {
     report: Report,
     at: Instant,
     /// True if the group's task has not seen it yet.
-    news: bool,
-    /// True if it was noted that it is not believed.
+    is_unseen: bool,
+    /// True if it was noted as implausible.
     disowned: bool,
 }
 
-/// What has become of a report.
+/// What became of a report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stored {
     /// The first of its incarnation.
     First,
-    /// In the place of an older one.
+    /// Newer than the one that was stored.
     Newer,
-    /// Something newer is known.
+    /// Older than the one that is stored, and dropped.
     Stale,
 }
 
 impl Reports {
-    /// Takes in what a node has reported.
-    pub(super) fn take_in(&mut self, node: &str, reported: Reported, at: Instant) -> Stored {
+    /// Stores a report of a node.
+    pub(super) fn store(&mut self, node: &str, reported: Reported, at: Instant) -> Stored {
         let Reported {
             incarnation,
             report,
@@ -68,109 +68,110 @@ impl Reports {
             Some(of_node) => of_node,
             None => self.nodes.entry(node.to_owned()).or_default(),
         };
-        let known = of_node.kept.get_mut(&incarnation);
-        // Equal is accepted: a repeated state ends an Unlinked of our own making.
+        let known = of_node.reports.get_mut(&incarnation);
+        // An equal revision is accepted: a repeated state ends an Unlinked that was set here.
         if known.as_ref().is_some_and(|known| known.revision > revision) {
             return Stored::Stale;
         }
-        let kept = StoredReport {
+        let stored = StoredReport {
             revision,
             report,
             at,
-            news: true,
+            is_unseen: true,
             disowned: false,
         };
-        let taken = match known {
+        let outcome = match known {
             Some(known) => {
-                **known = kept;
+                **known = stored;
                 Stored::Newer
             }
             None => {
-                of_node.kept.insert(incarnation, Box::new(kept));
+                of_node.reports.insert(incarnation, Box::new(stored));
                 Stored::First
             }
         };
-        if !std::mem::replace(&mut of_node.is_news, true) {
-            self.news.push(node.to_owned());
+        if !std::mem::replace(&mut of_node.is_unseen, true) {
+            self.unseen.push(node.to_owned());
         }
-        taken
+        outcome
     }
 
-    /// The node's stream has ended, or another one has begun: what it has said of this incarnation
-    /// may be out of date.
+    /// The node's stream has ended, or another one has begun: its report of this incarnation may be
+    /// out of date.
     pub(super) fn unlink(&mut self, node: &str, incarnation: &Incarnation, revisions: Revisions) {
         let Some(of_node) = self.nodes.get_mut(node) else {
             return;
         };
-        let Some(kept) = of_node.kept.get_mut(incarnation) else {
+        let Some(stored) = of_node.reports.get_mut(incarnation) else {
             return;
         };
         if revisions == Revisions::StartOver {
-            kept.revision = 0;
+            stored.revision = 0;
         }
-        if !matches!(kept.report.phase, Phase::Done | Phase::Lost(_)) {
-            kept.report.phase = Phase::Unlinked;
+        if !matches!(stored.report.phase, Phase::Done | Phase::Lost(_)) {
+            stored.report.phase = Phase::Unlinked;
             mutant!(MissUnlinked => return);
-            kept.news = true;
-            if !std::mem::replace(&mut of_node.is_news, true) {
-                self.news.push(node.to_owned());
+            stored.is_unseen = true;
+            if !std::mem::replace(&mut of_node.is_unseen, true) {
+                self.unseen.push(node.to_owned());
             }
         }
     }
 
-    /// True if the group's task has not seen all of it yet.
-    pub(super) fn has_news(&self) -> bool {
-        !self.news.is_empty()
+    /// True if the group's task has not seen all reports yet.
+    pub(super) fn has_unseen(&self) -> bool {
+        !self.unseen.is_empty()
     }
 
-    /// Shows all of it. None of it is news any more.
+    /// Shows all reports, which count as seen then.
     pub(super) fn show_all(&mut self, mut see: impl FnMut(&Incarnation, &Report)) {
-        self.news.clear();
+        self.unseen.clear();
         for of_node in self.nodes.values_mut() {
-            of_node.is_news = false;
-            for (incarnation, kept) in &mut of_node.kept {
-                kept.news = false;
-                see(incarnation, &kept.report);
+            of_node.is_unseen = false;
+            for (incarnation, stored) in &mut of_node.reports {
+                stored.is_unseen = false;
+                see(incarnation, &stored.report);
             }
         }
     }
 
-    /// Shows what is news. None of it is any more.
-    pub(super) fn show_news(&mut self, mut see: impl FnMut(&Incarnation, &Report)) {
-        for node in std::mem::take(&mut self.news) {
+    /// Shows the unseen reports, which count as seen then.
+    pub(super) fn show_unseen(&mut self, mut see: impl FnMut(&Incarnation, &Report)) {
+        for node in std::mem::take(&mut self.unseen) {
             let Some(of_node) = self.nodes.get_mut(&node) else {
                 continue;
             };
-            of_node.is_news = false;
-            for (incarnation, kept) in of_node.kept.iter_mut().filter(|(_, kept)| kept.news) {
-                kept.news = false;
-                see(incarnation, &kept.report);
+            of_node.is_unseen = false;
+            let all = of_node.reports.iter_mut();
+            for (incarnation, stored) in all.filter(|(_, stored)| stored.is_unseen) {
+                stored.is_unseen = false;
+                see(incarnation, &stored.report);
             }
         }
     }
 
-    /// This report is not believed. True: that was not noted yet.
+    /// Notes a report as implausible. True if it was not noted before.
     pub(super) fn disown(&mut self, node: &str, incarnation: &Incarnation) -> bool {
-        let kept = self
+        let stored = self
             .nodes
             .get_mut(node)
-            .and_then(|node| node.kept.get_mut(incarnation));
-        kept.is_some_and(|kept| !std::mem::replace(&mut kept.disowned, true))
+            .and_then(|node| node.reports.get_mut(incarnation));
+        stored.is_some_and(|stored| !std::mem::replace(&mut stored.disowned, true))
     }
 
     /// All incarnations, with the nodes that have reported them.
     pub(super) fn keys(&self) -> impl Iterator<Item = (&str, &Incarnation)> {
         self.nodes.iter().flat_map(|(node, of_node)| {
             of_node
-                .kept
+                .reports
                 .keys()
                 .map(move |incarnation| (node.as_str(), incarnation))
         })
     }
 
-    /// Drops the reports of pods that are not in `pods` and of which nothing was heard for
-    /// `silence`. Of the containers of one worker that have ended in its pod the latest [`ENDED`]
-    /// are kept. Gives what was dropped.
+    /// Drops the reports of pods that are not in `pods` and have sent nothing for `silence`. Of the
+    /// ended containers of one worker in one pod the latest [`ENDED`] are kept. Returns what was
+    /// dropped.
     pub(super) fn forget_pods<V>(
         &mut self,
         pods: &BTreeMap<String, V>,
@@ -179,8 +180,8 @@ impl Reports {
         let mut dropped = Vec::new();
         let outlived = self.outlived();
         self.nodes.retain(|node, of_node| {
-            of_node.kept.retain(|incarnation, kept| {
-                let keep = (pods.contains_key(&incarnation.pod_uid) || kept.at.elapsed() < silence)
+            of_node.reports.retain(|incarnation, stored| {
+                let keep = (pods.contains_key(&incarnation.pod_uid) || stored.at.elapsed() < silence)
                     && !outlived
                         .get(node)
                         .is_some_and(|outlived| outlived.contains(incarnation));
@@ -189,24 +190,24 @@ impl Reports {
                 }
                 keep
             });
-            !of_node.kept.is_empty()
+            !of_node.reports.is_empty()
         });
         dropped
     }
 
-    /// Containers that have ended, but for the latest ones of each worker in its pod.
+    /// Ended containers, except the latest ones of each worker in its pod.
     fn outlived(&self) -> BTreeMap<String, BTreeSet<Incarnation>> {
         let mut outlived: BTreeMap<String, BTreeSet<Incarnation>> = BTreeMap::new();
-        for (node, of_node) in self.nodes.iter().filter(|(_, node)| node.kept.len() > ENDED) {
+        for (node, of_node) in self.nodes.iter().filter(|(_, node)| node.reports.len() > ENDED) {
             let mut ended: BTreeMap<_, Vec<_>> = BTreeMap::new();
-            for (incarnation, kept) in &of_node.kept {
-                // Work that is done stays so.
-                if matches!(kept.report.phase, Phase::Lost(exit) if exit.code != 0) {
-                    let worker = (&incarnation.pod_uid, &kept.report.identity);
+            for (incarnation, stored) in &of_node.reports {
+                // A worker that has completed stays known.
+                if matches!(stored.report.phase, Phase::Lost(exit) if exit.code != 0) {
+                    let worker = (&incarnation.pod_uid, &stored.report.identity);
                     ended
                         .entry(worker)
                         .or_default()
-                        .push((kept.report.since, incarnation));
+                        .push((stored.report.since, incarnation));
                 }
             }
             for mut of_worker in ended.into_values().filter(|ended| ended.len() > ENDED) {
@@ -220,16 +221,16 @@ impl Reports {
         outlived
     }
 
-    /// Drops what this node has said of one incarnation. Gives whether it has said anything.
+    /// Drops this node's report of one incarnation. Returns true if there was one.
     pub(super) fn forget(&mut self, node: &str, incarnation: &Incarnation) -> bool {
         let Some(of_node) = self.nodes.get_mut(node) else {
             return false;
         };
-        let was_kept = of_node.kept.remove(incarnation).is_some();
-        if of_node.kept.is_empty() {
+        let was_stored = of_node.reports.remove(incarnation).is_some();
+        if of_node.reports.is_empty() {
             self.nodes.remove(node);
         }
-        was_kept
+        was_stored
     }
 
     /// Incarnations, by the nodes that have reported them.
@@ -248,7 +249,7 @@ impl Reports {
         nodes
     }
 
-    /// The same for those whose worker was restarted without its group.
+    /// The same for incarnations that are restarted without their group.
     pub(super) fn worker_restarts_by_node(
         &self,
         worker_restarts: &BTreeMap<Incarnation, WorkerRestart>,

@@ -28,7 +28,7 @@ fn a_node_is_heard_once_its_snapshot_is_stored_and_not_before() {
 }
 
 #[test]
-fn a_hello_is_news_until_it_is_asked_who_was_heard() {
+fn a_hello_counts_as_a_change_until_it_is_read() {
     let registry = Registry::new(Epoch(7));
     let link = registry.claim("u");
     assert_eq!(heard(&link), 0);
@@ -40,7 +40,7 @@ fn a_hello_is_news_until_it_is_asked_who_was_heard() {
 }
 
 #[test]
-fn whoever_has_said_hello_is_named_once_to_the_group_that_looks_at_it() {
+fn a_hello_is_passed_once_to_the_group_that_watches_the_node() {
     let registry = Registry::new(Epoch(7));
     let link = registry.claim("u");
     let connect = |node: &str| registry.connect(node, &Outbox::new(pb::Welcome::default()), 1, Vec::new());
@@ -65,7 +65,7 @@ fn whoever_has_said_hello_is_named_once_to_the_group_that_looks_at_it() {
 }
 
 #[test]
-fn only_who_may_have_forgotten_is_told_again_what_all_were_told() {
+fn only_a_node_that_may_have_forgotten_gets_the_desired_state_again() {
     let registry = Registry::new(Epoch(7));
     let link = registry.claim("u");
     let connect = |node: &str| {
@@ -146,7 +146,7 @@ fn a_node_is_without_agents_for_as_long_as_its_daemon_says_so() {
     let session = registry.connect("n", &outbox, 3, Vec::new());
     let found = |nri| {
         let cri = Access::Well(UnixNanos(1));
-        registry.found("n", session, Health { cri, nri });
+        registry.set_health("n", session, Health { cri, nri });
         registry.why_without_agents("n")
     };
     assert_eq!(found(Access::Unknown), None);

@@ -1,8 +1,8 @@
-//! The workers of one node of which a group keeps a report.
+//! The workers of one node that have a report in a group.
 //!
-//! Promises: there are never more than [`WORKERS_PER_NODE`]; who is new is refused only where the
-//! node's daemon lists all of them. Who is listed no more goes to make room, those that have ended
-//! first: pods that come and go take it from nobody.
+//! Promises: there are never more than [`WORKERS_PER_NODE`]. Workers that the daemon no longer
+//! lists make room for new ones, ended workers first. So a new worker is refused only if the daemon
+//! still lists all others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,8 +14,8 @@ use crate::hub::report_limits::{ReportLimit, WORKERS_PER_NODE};
 #[derive(Default)]
 pub(super) struct Workers {
     known: BTreeMap<Incarnation, KnownWorker>,
-    /// Those that the daemon does not list: whether they lived when it last did, and who. So the
-    /// ended ones are first.
+    /// Workers that the daemon no longer lists, with true if they lived when it last did. So ended
+    /// ones come first.
     unlisted: BTreeSet<(bool, Incarnation)>,
 }
 
@@ -26,11 +26,11 @@ struct KnownWorker {
 }
 
 impl Workers {
-    /// The one group that keeps a report of each, and not more of them than may be. Gives who had
-    /// to go for it, and the group of that.
+    /// Remembers a worker and its only group. Returns the worker that had to make room for it, with
+    /// its group.
     ///
     /// # Errors
-    /// If it is of another group, or there is no room.
+    /// If the worker belongs to another group, or there is no room.
     pub(super) fn remember(
         &mut self,
         reported: &Reported,
@@ -63,7 +63,7 @@ impl Workers {
         Ok(gone)
     }
 
-    /// The daemon does not list it any more.
+    /// Notes that the daemon no longer lists a worker.
     pub(super) fn unlist(&mut self, incarnation: &Incarnation) {
         if let Some(known) = self.known.get_mut(incarnation) {
             known.is_listed = false;
@@ -71,7 +71,7 @@ impl Workers {
         }
     }
 
-    /// Another stream begins, and lists all there are.
+    /// Notes that another stream begins, which lists its workers again.
     pub(super) fn unlist_all(&mut self) {
         for (incarnation, known) in &mut self.known {
             known.is_listed = false;
@@ -79,14 +79,14 @@ impl Workers {
         }
     }
 
-    /// No group keeps a report of it any more.
+    /// Forgets a worker that has no report in any group.
     pub(super) fn forget(&mut self, incarnation: &Incarnation) {
         if let Some(known) = self.known.remove(incarnation) {
             self.unlisted.remove(&(known.lives, incarnation.clone()));
         }
     }
 
-    /// Each, and its group.
+    /// Each worker, with its group.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&Incarnation, &str)> {
         self.known
             .iter()

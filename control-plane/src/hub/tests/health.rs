@@ -32,7 +32,7 @@ async fn wait_for_daemons(hub: &Hub, wanted: &[(&str, Health)]) -> Vec<Daemon> {
 }
 
 #[tokio::test]
-async fn it_is_what_the_daemon_of_the_present_stream_has_said_last() {
+async fn it_is_the_last_report_on_the_present_stream() {
     use pb::access::State;
     let hub = Hub::start().await;
     let mut said = hello(Vec::new());
@@ -82,7 +82,7 @@ async fn it_is_what_the_daemon_of_the_present_stream_has_said_last() {
     wait_for_daemons(&hub, &[("n1", Health::default())]).await;
     // A message on the replaced stream comes too late.
     let session = 1;
-    hub.registry.found(
+    hub.registry.set_health(
         "n1",
         session,
         Health {
@@ -94,7 +94,7 @@ async fn it_is_what_the_daemon_of_the_present_stream_has_said_last() {
 }
 
 #[tokio::test]
-async fn agents_that_daemons_have_refused_are_counted_once_whatever_stream_they_are_told_on() {
+async fn refused_agents_are_counted_once_on_any_stream() {
     let hub = Hub::start().await;
     let counted = async |wanted: u64| {
         let all = async {
@@ -129,6 +129,6 @@ async fn agents_that_daemons_have_refused_are_counted_once_whatever_stream_they_
     node.tx.send(pong(2)).await.unwrap();
     counted(9).await;
     // A replaced stream is ignored.
-    hub.registry.has_refused("n1", 1, 100);
+    hub.registry.count_refused_agents("n1", 1, 100);
     assert_eq!(hub.refusals.agents_refused(), 9);
 }

@@ -58,7 +58,7 @@ impl Node {
 }
 
 #[tokio::test]
-async fn strangers_are_refused_counted_and_disturb_nobody() {
+async fn unauthenticated_clients_are_refused_and_counted_and_disturb_no_other() {
     let hub = Hub::start().await;
     let link = hub.registry.claim(UID);
     let good = welcomed(&hub, "n1", 3).await;
@@ -151,7 +151,7 @@ async fn a_stream_without_a_fresh_token_ends_and_one_with_it_goes_on() {
 }
 
 #[tokio::test]
-async fn a_daemon_is_told_which_of_its_tokens_is_in_use() {
+async fn a_daemon_learns_which_of_its_tokens_is_in_use() {
     let hub = Hub::start().await;
     let mut node = welcomed(&hub, "n1", 3).await;
     send_numbered(&node, hub.cluster.token("n1"), 1).await;

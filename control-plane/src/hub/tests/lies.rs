@@ -52,7 +52,7 @@ impl Hub {
 }
 
 #[tokio::test]
-async fn who_speaks_plain_text_is_told_so() {
+async fn a_client_without_tls_learns_the_reason() {
     let hub = Hub::start().await;
     for (reason, said) in [
         "GET / HTTP/1.1\r\nhost: hub\r\n\r\n",
@@ -104,7 +104,7 @@ async fn frames_that_no_client_sends_end_the_connection_and_are_counted() {
     let link = hub.registry.claim(UID);
     let other = welcomed(&hub, "n1", 3).await;
     let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
-    // Settings of a stream; data on none; headers that are no headers.
+    // Settings on a stream; data on no stream; malformed headers.
     let frames: [&[u8]; 3] = [
         &[0, 0, 0, 4, 0, 0, 0, 0, 1],
         &[0, 0, 1, 0, 0, 0, 0, 0, 0, b'x'],
@@ -342,7 +342,7 @@ async fn a_thousand_connections_of_one_client_keep_no_other_out() {
 }
 
 #[tokio::test]
-async fn streams_that_stand_count_for_nobody() {
+async fn open_streams_do_not_count() {
     let hub = Hub::start().await;
     let mut nodes = Vec::new();
     for node in 0..2 * STRANGERS {

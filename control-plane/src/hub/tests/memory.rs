@@ -66,7 +66,7 @@ fn a_node_has_so_many_workers_however_often_it_connects_and_room_for_those_that_
 }
 
 #[test]
-fn pods_that_come_and_go_take_the_room_of_nobody() {
+fn pods_that_come_and_go_take_no_room_from_others() {
     let refusals = Arc::<Refusals>::default();
     let registry = Registry::noting(Epoch(7), Arc::clone(&refusals));
     let of = |uid: &str| {

@@ -28,7 +28,7 @@ async fn a_stream_that_was_replaced_has_no_say_any_more() {
 }
 
 #[tokio::test]
-async fn what_another_stream_has_said_does_not_stand_in_the_way() {
+async fn reports_of_another_stream_do_not_stand_in_the_way() {
     let hub = Hub::start().await;
     hub.says("n1", worker(pb::Phase::Parked, 0, u64::MAX));
     // In the snapshot, and not in the snapshot.

@@ -203,7 +203,7 @@ async fn what_cannot_be_is_refused(platform: &Caller, admin: &Caller, namespace:
         (
             job("js-driver-0"),
             Code::FailedPrecondition,
-            "only: the workers of replicatedJob driver are not restarted alone: they run in step",
+            "only: the workers of replicatedJob driver cannot be restarted without the others: they run in step",
         ),
     ] {
         let answer = admin.restart_workers(namespace, only, "refused").await;

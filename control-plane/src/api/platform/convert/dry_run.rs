@@ -1,9 +1,9 @@
-//! What a restart would do, to the wire.
+//! Conversion of dry runs to the wire.
 
 use lockstep_core::restart::{Effect, Fate, Observed, Preview, Reason, RestartLevel, Unmoved};
 use lockstep_proto::platform::v1 as pb;
 
-/// The whole answer, with workers as they were seen.
+/// The whole answer, with workers as they were observed.
 pub(in crate::api::platform) fn dry_run(preview: &Preview, observed: &Observed) -> pb::DryRun {
     let newest = super::newest_reports(observed);
     let mut answer = head(preview.effect);
@@ -34,10 +34,10 @@ pub(in crate::api::platform) fn dry_run(preview: &Preview, observed: &Observed) 
 fn recreated(reason: Reason) -> &'static str {
     match reason {
         Reason::StaysDown => {
-            "a policy or a webhook of the cluster has changed a worker's pod so that it has no agent: the Jobs would be made anew"
+            "a policy or a webhook of the cluster has changed a worker's pod so that it has no agent: the Jobs would be recreated"
         }
         _ => {
-            "a worker of an unfinished replicatedJob has already completed and is not run again in place: the Jobs would be made anew"
+            "a worker of an unfinished replicatedJob has already completed and is not run again in place: the Jobs would be recreated"
         }
     }
 }
@@ -69,14 +69,14 @@ fn head(effect: Effect) -> pb::DryRun {
 
 fn unmoved(why: Unmoved) -> (&'static str, &'static str) {
     match why {
-        Unmoved::Handled => ("Handled", "this request has been acted upon"),
-        Unmoved::Recovering => ("Recovering", "a new leader is still taking the group over"),
-        Unmoved::UnderWay => ("UnderWay", "the workers are being restarted anyway"),
-        Unmoved::NoneRuns => ("NoneRuns", "no worker runs"),
+        Unmoved::Handled => ("Handled", "this request was already handled"),
+        Unmoved::Recovering => ("Recovering", "a new leader is still taking over the group"),
+        Unmoved::UnderWay => ("UnderWay", "the workers are already being restarted"),
+        Unmoved::NoneRuns => ("NoneRuns", "no worker is running"),
         Unmoved::Suspended => ("Suspended", "the JobSet is suspended"),
         Unmoved::NoRoom => (
             "NoRoom",
-            "too many workers are being restarted alone: it would wait for its turn",
+            "too many worker restarts are under way: this one would wait",
         ),
         Unmoved::Failed => ("Failed", "maxRestarts is used up"),
     }

@@ -68,7 +68,7 @@ fn spelt(code: Code) -> &'static str {
 }
 
 #[test]
-fn a_field_is_named_by_its_path_and_what_is_wrong_with_it_is_said_once() {
+fn a_field_is_named_by_its_path_and_its_fault_is_described_once() {
     let status = Status::from(CallError::field("only.worker.job", "must be a name"));
     assert_eq!(status.message(), "only.worker.job: must be a name");
     let details = status.get_error_details();

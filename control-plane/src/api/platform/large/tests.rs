@@ -47,7 +47,7 @@ async fn one_namespace_leaves_room_to_others_where_memory_is_short() {
 }
 
 #[tokio::test]
-async fn tenants_who_read_nothing_leave_room_to_who_asks_about_all_namespaces() {
+async fn tenants_that_read_nothing_leave_room_for_requests_about_all_namespaces() {
     let lines = NamespaceLines::default();
     let tenants = ["a", "b", "c", "d"].map(|namespace| lines.of(namespace));
     let mut unread = Vec::new();
@@ -71,7 +71,7 @@ async fn pages_and_messages_of_small_groups_take_room_too() {
     }
     assert_eq!(unread.len(), 7);
     assert!(line.room(group).now_or_never().is_some());
-    // Of groups without their workers there is little to tell.
+    // Groups without their workers are small.
     let brief = Size::of_page(
         [Size::of_workers(950, Detail::WithoutWorkers); 60].into_iter(),
         2 << 20,
@@ -94,7 +94,7 @@ async fn the_largest_has_room_and_a_small_one_needs_none() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_is_told_at_a_time_and_rests_follow() {
+async fn one_large_group_is_converted_at_a_time_and_a_pause_follows() {
     let lines = NamespaceLines::default();
     let at_once = Arc::new(AtomicUsize::new(0));
     let took = Duration::from_millis(20);

@@ -1,77 +1,53 @@
-//! States, once and again.
+//! Answers with states: one state, or a stream of them to a reader that follows changes.
+//!
+//! Promises: each event is the whole state. A state is not sent twice in a row. Changes while the
+//! reader is busy are only sent as a part of the newest state. Nothing is rendered before the
+//! reader has room for it.
 
 use std::convert::Infallible;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
+use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::time::{Instant, sleep_until};
 
-use super::events::Reader;
 use super::request::Subject;
-use super::{MAX_READERS, REST, StatusPage, view};
+use super::view::RenderError;
+use super::{MAX_READERS, StatusPage};
+use crate::controllers::restart::board::Snapshot;
 
-/// Why there is no state.
-#[derive(Debug, thiserror::Error)]
-#[error("the state could not be made: {0}")]
-pub(super) struct Unmade(String);
-
-impl IntoResponse for Unmade {
-    fn into_response(self) -> Response {
-        (StatusCode::INTERNAL_SERVER_ERROR, format!("{self}\n")).into_response()
-    }
-}
-
-impl StatusPage {
-    /// What the reader looks at, as it is now: JSON. It is made when nobody else's is, and off the
-    /// threads that have to be quick.
-    pub(super) async fn make(&self, subject: &Subject) -> Result<Arc<str>, Unmade> {
-        let unmade = |error: &dyn std::fmt::Display| Unmade(error.to_string());
-        let turn = Arc::clone(&self.turn)
-            .acquire_owned()
-            .await
-            .map_err(|error| unmade(&error))?;
-        let (page, subject) = (self.clone(), subject.clone());
-        // The turn goes along: a reader who does not wait for the end makes no room for another one
-        // before that.
-        let making = tokio::task::spawn_blocking(move || {
-            let begun = Instant::now();
-            let state = view::view(&page, &subject);
-            (serde_json::to_string(&state), begun.elapsed(), turn)
-        });
-        let (text, took, turn) = making.await.map_err(|error| unmade(&error))?;
-        tokio::spawn(async move {
-            tokio::time::sleep(took.saturating_mul(REST)).await;
-            drop(turn);
-        });
-        Ok(text.map_err(|error| unmade(&error))?.into())
-    }
-}
-
+/// Least time between two states for one reader. Changes within this time are sent as one.
+const PACE: Duration = Duration::from_millis(100);
+/// Longest time between two events, so that the reader knows that it is connected. A change of
+/// leader is noticed then, since no event announces it.
+const ALIVE: Duration = Duration::from_secs(5);
 const JSON: [(HeaderName, HeaderValue); 1] =
     [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))];
 
 /// The state, once.
-pub(super) async fn state(State(page): State<StatusPage>, subject: Subject) -> Result<Response, Unmade> {
-    let text = page.make(&subject).await?;
+pub(super) async fn state(State(page): State<StatusPage>, subject: Subject) -> Result<Response, RenderError> {
+    let text = page.render(&subject).await?;
     Ok((JSON, text.to_string()).into_response())
 }
 
-/// The state, and again whenever it has changed.
+/// The state, and again after each change.
 pub(super) async fn events(State(page): State<StatusPage>, headers: HeaderMap, subject: Subject) -> Response {
-    let Ok(place) = Arc::clone(&page.readers).try_acquire_owned() else {
+    let Ok(slot) = Arc::clone(&page.readers).try_acquire_owned() else {
         return full(&headers);
     };
-    let reader = Reader::new(page, subject, place);
+    let reader = Reader::new(page, subject, slot);
     Sse::new(futures::stream::unfold(reader, Reader::next)).into_response()
 }
 
-/// There is no room for another reader. A browser's stream of events shows its script no status: it
-/// is told by an event.
+/// There is no slot for another reader. The script of a page cannot see the status of a stream of
+/// events, so it gets an event.
 fn full(headers: &HeaderMap) -> Response {
-    let message = format!("{MAX_READERS} pages are open already, and no more may be");
+    let message = format!("{MAX_READERS} pages are already open, which is the limit");
     let accepted = headers.get(header::ACCEPT).map(HeaderValue::as_bytes);
     if accepted != Some(b"text/event-stream") {
         return (StatusCode::SERVICE_UNAVAILABLE, format!("{message}\n")).into_response();
@@ -79,4 +55,92 @@ fn full(headers: &HeaderMap) -> Response {
     let event = Event::default().event("full").data(message);
     let once = async move { Ok::<_, Infallible>(event) };
     Sse::new(futures::stream::once(once)).into_response()
+}
+
+/// A reader of the page.
+struct Reader {
+    page: StatusPage,
+    subject: Subject,
+    changes: watch::Receiver<u64>,
+    leading: watch::Receiver<bool>,
+    /// Digest of the state that was sent last.
+    sent: Option<u64>,
+    /// Nothing is rendered before this time.
+    rests_until: Instant,
+    _slot: OwnedSemaphorePermit,
+}
+
+impl Reader {
+    fn new(page: StatusPage, subject: Subject, slot: OwnedSemaphorePermit) -> Self {
+        Self {
+            changes: page.board.changes(),
+            leading: page.board.leading(),
+            page,
+            subject,
+            sent: None,
+            rests_until: Instant::now(),
+            _slot: slot,
+        }
+    }
+
+    /// The next event; `None` at the shutdown.
+    async fn next(mut self) -> Option<(Result<Event, RenderError>, Self)> {
+        let shutdown = self.page.shutdown.clone();
+        let event = shutdown.run_until_cancelled(self.event()).await?;
+        Some((event, self))
+    }
+
+    async fn event(&mut self) -> Result<Event, RenderError> {
+        let silent_at = Instant::now() + ALIVE;
+        loop {
+            sleep_until(self.rests_until).await;
+            // Marked before reading, so that later changes wake this task.
+            self.changes.borrow_and_update();
+            self.leading.borrow_and_update();
+            let seen = self.group();
+            let state = self.page.render(&self.subject).await?;
+            let digest = digest(&state);
+            self.rests_until = Instant::now() + PACE;
+            if self.sent.replace(digest) != Some(digest) {
+                return Ok(Event::default().data(state));
+            }
+            if Instant::now() >= silent_at {
+                return Ok(Event::default().event("alive").data("-"));
+            }
+            self.wait(seen, silent_at).await;
+        }
+    }
+
+    /// Ends when something may have changed, and in time for the next sign of life.
+    async fn wait(&mut self, seen: Option<Arc<Snapshot>>, silent_at: Instant) {
+        loop {
+            tokio::select! {
+                // The board lives as long as this does.
+                _ = self.changes.changed() => {}
+                _ = self.leading.changed() => return,
+                () = sleep_until(silent_at) => return,
+            }
+            let same = match (&seen, &self.group()) {
+                (Some(seen), Some(now)) => Arc::ptr_eq(seen, now),
+                _ => false,
+            };
+            if !same {
+                return;
+            }
+        }
+    }
+
+    /// The state of the group, if the reader looks at one group.
+    fn group(&self) -> Option<Arc<Snapshot>> {
+        match &self.subject {
+            Subject::Groups { .. } => None,
+            Subject::Group(key) => self.page.board.get(key),
+        }
+    }
+}
+
+fn digest(state: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    state.hash(&mut hasher);
+    hasher.finish()
 }

@@ -1,5 +1,5 @@
-//! Requests of the page: what they ask for, what every one must be like, and what every answer says
-//! to the browser.
+//! Requests of the page: what they ask for, which ones are refused, and the headers of every
+//! answer.
 
 use std::net::IpAddr;
 
@@ -12,13 +12,13 @@ use axum::response::{IntoResponse, Response};
 use crate::api::platform::fields;
 use crate::controllers::restart::board::Key;
 
-/// Longest text that is looked for.
+/// Longest search text.
 const MAX_SEARCH: usize = 256;
 
 /// What the request asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Subject {
-    /// The groups whose namespace and name, with a slash between, have this text in them.
+    /// The groups whose NAMESPACE/NAME contains this text.
     Groups {
         /// Empty: all.
         search: String,
@@ -41,9 +41,9 @@ impl<S: Send + Sync> FromRequestParts<S> for Subject {
             None | Some("") => "",
             Some(query) => query
                 .strip_prefix("search=")
-                .ok_or_else(|| refused("the query: only search=TEXT is known"))?,
+                .ok_or_else(|| refused("the query: only search=TEXT is supported"))?,
         };
-        // Nothing else is in the names, so nothing has to be unescaped.
+        // Names have no other characters, so nothing has to be unescaped.
         let in_names =
             |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-./".contains(&byte);
         if search.len() > MAX_SEARCH || !search.bytes().all(in_names) {
@@ -55,8 +55,8 @@ impl<S: Send + Sync> FromRequestParts<S> for Subject {
     }
 }
 
-/// Only what the page's own server serves is run, shown or asked; no text ever becomes markup;
-/// nobody shows the page within theirs.
+/// The page runs, shows and requests only what its own server serves. No text becomes markup, and
+/// no other page can embed this one.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; \
                       form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 
@@ -75,7 +75,7 @@ const HEADERS: [(HeaderName, HeaderValue); 6] = [
     (header::CACHE_CONTROL, HeaderValue::from_static("no-store")),
 ];
 
-/// Refuses what comes from a page of another site, and adds to answers what keeps such pages out.
+/// Refuses requests from pages of other sites, and adds the headers that keep such pages out.
 pub(super) async fn guard(State(bound): State<IpAddr>, request: Request, next: Next) -> Response {
     let mut response = match refusal(bound, request.uri(), request.headers()) {
         Some(refusal) => refusal.into_response(),
@@ -91,18 +91,18 @@ fn refusal(bound: IpAddr, uri: &uri::Uri, headers: &HeaderMap) -> Option<(Status
     let named =
         uri.host().is_none() && hosts.next().is_none() && host.is_some_and(|host| is_own(bound, host));
     if !named {
-        let message = "This page is there for the host localhost alone: http://localhost:PORT/\n";
+        let message = "This page is only served for the host localhost: http://localhost:PORT/\n";
         return Some((StatusCode::MISDIRECTED_REQUEST, message));
     }
     let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
     let from_here = matches!(site, None | Some(b"same-origin" | b"none"));
-    // Links lead here from anywhere.
+    // Links may lead here from anywhere.
     let is_link =
         uri.path() == "/" && headers.get("sec-fetch-mode").map(HeaderValue::as_bytes) == Some(b"navigate");
-    (!from_here && !is_link).then_some((StatusCode::FORBIDDEN, "Other sites have no business here.\n"))
+    (!from_here && !is_link).then_some((StatusCode::FORBIDDEN, "Requests from other sites are refused.\n"))
 }
 
-/// True if this is a name of the server that no other site can give to itself: an address, or
+/// True if this is a host name of the server that no other site can have: an address, or
 /// `localhost`.
 fn is_own(bound: IpAddr, host: &str) -> bool {
     let authority = host.parse::<uri::Authority>().ok();

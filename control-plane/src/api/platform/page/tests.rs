@@ -181,7 +181,7 @@ async fn of_too_many_groups_those_in_trouble_are_shown() {
 }
 
 #[tokio::test]
-async fn a_group_is_told_with_its_graph_workers_and_restarts() {
+async fn a_group_is_shown_with_its_graph_workers_and_restarts() {
     let served = Served::leading().await;
     let post = served.board.post("ours", "js", UnixNanos(2_000_000));
     let at = |millis: i64| UnixNanos(1_000_000_000 + millis * 1_000_000);
@@ -274,7 +274,7 @@ async fn the_graph_tells_what_each_replicated_job_waits_for() {
 }
 
 #[tokio::test]
-async fn a_reader_is_told_what_has_changed_and_nothing_twice() {
+async fn a_reader_gets_every_change_and_nothing_twice() {
     let served = Served::leading().await;
     let [ours, other] = ["js", "other"].map(|name| served.board.post("ours", name, UnixNanos(1)));
     ours.show(running("ours", "js", 1));
@@ -314,7 +314,7 @@ async fn a_reader_is_told_what_has_changed_and_nothing_twice() {
 }
 
 #[tokio::test]
-async fn a_replica_that_does_not_lead_says_who_does() {
+async fn a_replica_that_does_not_lead_names_the_leader() {
     let served = Served::start().await;
     *served.leader.lock().unwrap() = Some("pod-b".into());
     let mut events = served.events("/events").await;
@@ -425,7 +425,7 @@ async fn so_many_pages_are_open_at_once_and_those_that_close_make_room() {
     let told = served.text("/events", &[("accept", "text/event-stream")]).await;
     assert_eq!(
         told,
-        "event: full\ndata: 64 pages are open already, and no more may be\n\n"
+        "event: full\ndata: 64 pages are already open, which is the limit\n\n"
     );
     assert_eq!(served.status("/state", &[]).await, 200);
     open.pop();

@@ -1,12 +1,15 @@
-//! The view of a reader: the board at one moment.
+//! What a reader sees: the board at one moment, rendered as JSON.
 
 use std::sync::Arc;
+use std::time::Instant;
 
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
 use lockstep_proto::platform::v1 as pb;
 use serde::Serialize;
 
-use super::StatusPage;
 use super::request::Subject;
+use super::{REST, StatusPage};
 use crate::api::platform::convert::{self, Detail};
 use crate::controllers::restart::board::{Board, Filter, Key, Snapshot};
 
@@ -16,23 +19,23 @@ mod restarts;
 use group::GroupView;
 use restarts::Restarts;
 
-/// Groups of a list. Who looks for another one searches.
+/// Groups in a list. A search finds the others.
 pub(super) const ROWS: usize = 500;
-/// Groups that are looked through while the board is held.
+/// Groups that are read while the board is locked.
 const STEP: usize = 500;
 
 /// A whole state.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct State {
-    /// The replica that says this, and the namespace of the product.
+struct State {
+    /// The replica that serves this, and the namespace of the product.
     replica: String,
     namespace: String,
-    /// Where this replica serves the page.
+    /// The port of the page.
     port: u16,
     /// True if it leads. A replica that does not lead knows no groups.
     leads: bool,
-    /// The one that leads, as far as is known.
+    /// The leading replica, if it is known.
     leader: Option<String>,
     #[serde(flatten)]
     content: Content,
@@ -44,10 +47,10 @@ enum Content {
     #[serde(rename_all = "camelCase")]
     Groups {
         groups: Vec<Summary>,
-        /// How many the search has found. Where that is more than are shown, those that are not in
-        /// sync are among them before all others.
+        /// How many groups the search has found. If not all are shown, those that are not in sync
+        /// are chosen first.
         found: usize,
-        /// How many there are.
+        /// How many groups there are.
         all: usize,
     },
     #[serde(rename_all = "camelCase")]
@@ -57,7 +60,7 @@ enum Content {
     },
 }
 
-/// One group in short.
+/// The summary of a group.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Summary {
@@ -85,8 +88,43 @@ struct Cause {
     at: i64,
 }
 
-/// What the board shows now.
-pub(super) fn view(page: &StatusPage, subject: &Subject) -> State {
+/// Why there is no state.
+#[derive(Debug, thiserror::Error)]
+#[error("the state could not be rendered: {0}")]
+pub(super) struct RenderError(String);
+
+impl IntoResponse for RenderError {
+    fn into_response(self) -> Response {
+        (StatusCode::INTERNAL_SERVER_ERROR, format!("{self}\n")).into_response()
+    }
+}
+
+impl StatusPage {
+    /// Renders the subject as JSON, in turn, and on a thread that may block.
+    pub(super) async fn render(&self, subject: &Subject) -> Result<Arc<str>, RenderError> {
+        let failed = |error: &dyn std::fmt::Display| RenderError(error.to_string());
+        let turn = Arc::clone(&self.turn)
+            .acquire_owned()
+            .await
+            .map_err(|error| failed(&error))?;
+        let (page, subject) = (self.clone(), subject.clone());
+        // The turn moves along, so that it lasts until the end even if the reader has gone.
+        let rendering = tokio::task::spawn_blocking(move || {
+            let begun = Instant::now();
+            let state = view(&page, &subject);
+            (serde_json::to_string(&state), begun.elapsed(), turn)
+        });
+        let (text, took, turn) = rendering.await.map_err(|error| failed(&error))?;
+        tokio::spawn(async move {
+            tokio::time::sleep(took.saturating_mul(REST)).await;
+            drop(turn);
+        });
+        Ok(text.map_err(|error| failed(&error))?.into())
+    }
+}
+
+/// The present state of the subject.
+fn view(page: &StatusPage, subject: &Subject) -> State {
     let board = &page.board;
     let content = match subject {
         Subject::Groups { search } => groups(board, search),

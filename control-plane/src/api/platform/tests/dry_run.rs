@@ -35,7 +35,7 @@ fn answering(mut post: Post, preview: Preview) -> JoinHandle<(Post, String)> {
 }
 
 #[tokio::test]
-async fn it_says_who_would_be_stopped_and_writes_nothing() {
+async fn it_says_which_workers_would_stop_and_writes_nothing() {
     let api = Api::leading().await;
     let post = api.board.post("ours", "js", UnixNanos(1));
     post.show(running("ours", "js", 4));
@@ -82,7 +82,7 @@ async fn it_says_who_would_be_stopped_and_writes_nothing() {
 }
 
 #[tokio::test]
-async fn who_may_not_restart_may_not_try_it_either() {
+async fn a_user_who_may_not_restart_may_not_try_it_either() {
     let api = Api::leading().await;
     let post = api.board.post("ours", "js", UnixNanos(1));
     post.show(running("ours", "js", 4));

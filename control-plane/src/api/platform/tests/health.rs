@@ -139,7 +139,7 @@ async fn older_tools_find_it_too() {
         .unwrap()
         .into_inner();
     assert!(answers.message().await.unwrap().is_some());
-    // A client that asks nothing more is done.
+    // The stream ends after the last question.
     assert!(answers.message().await.unwrap().is_none());
 }
 
@@ -169,7 +169,7 @@ async fn so_many_streams_are_open_at_once_and_no_more() {
 }
 
 #[tokio::test]
-async fn nobody_who_holds_a_stream_open_keeps_the_server_from_ending() {
+async fn an_open_stream_does_not_keep_the_server_from_ending() {
     let api = Api::start().await;
     let reflection = asking(api.channel.clone()).await.unwrap();
     api.shutdown.cancel();

@@ -1,4 +1,4 @@
-//! What callers can look up of a group apart from its workers: its stages, and its last restarts.
+//! What callers can look up about a group besides its workers: its stages and its last restarts.
 
 use lockstep_core::restart::{Announcement, RestartLevel, Scope, Timeline};
 
@@ -25,7 +25,7 @@ fn cause() -> Cause {
 }
 
 #[tokio::test]
-async fn the_last_restarts_are_told_with_their_phases() {
+async fn the_last_restarts_are_listed_with_their_phases() {
     let api = Api::leading().await;
     let post = api.board.post("ours", "js", UnixNanos(7));
     post.show(running("ours", "js", 0));
@@ -105,7 +105,7 @@ async fn what_does_not_come_to_its_end_under_a_suspension_says_so() {
 }
 
 #[tokio::test]
-async fn restarts_are_told_to_those_who_may_see_the_group() {
+async fn restarts_are_listed_for_users_who_may_see_the_group() {
     let api = Api::leading().await;
     let post = api.board.post("ours", "js", UnixNanos(7));
     post.show(running("ours", "js", 0));

@@ -35,7 +35,7 @@ async fn nodes_are_listed_with_the_level_that_is_left_there() {
     ] {
         let outbox = Outbox::new(node_pb::Welcome::default());
         let session = registry.connect(node, &outbox, 3, Vec::new());
-        registry.introduced(node, session, "1.2.3".to_owned(), Health { cri, nri });
+        registry.set_daemon(node, session, "1.2.3".to_owned(), Health { cri, nri });
     }
     let list = pb::ListNodesRequest {
         page_size: 3,

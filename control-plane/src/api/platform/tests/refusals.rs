@@ -5,7 +5,7 @@ use tonic_types::StatusExt as _;
 use super::*;
 
 /// The machine-readable reason of a status, and one of its metadata.
-fn said(status: &Status, key: &str) -> (String, String) {
+fn reason_of(status: &Status, key: &str) -> (String, String) {
     let info = status.get_details_error_info().unwrap();
     assert_eq!(info.domain, "lockstep.dev");
     (info.reason, info.metadata.get(key).cloned().unwrap_or_default())
@@ -16,7 +16,7 @@ fn is(reason: &str, value: &str) -> (String, String) {
 }
 
 #[tokio::test]
-async fn what_is_no_group_is_not_restarted_and_the_reason_is_said() {
+async fn a_jobset_that_is_not_a_group_is_not_restarted_and_the_error_says_why() {
     let mut api = Api::leading().await;
     let mut ended = jobset("ours", "ended");
     let status = json!({
@@ -48,7 +48,7 @@ async fn what_is_no_group_is_not_restarted_and_the_reason_is_said() {
         let status = api.restart("*:*", restart(name, "t")).await.unwrap_err();
         assert_eq!(status.code(), code, "{status}");
         assert!(status.message().contains(text), "{status}");
-        assert_eq!(said(&status, "jobset"), is(reason, name));
+        assert_eq!(reason_of(&status, "jobset"), is(reason, name));
         let against = status.get_details_precondition_failure();
         assert_eq!(against.is_some(), code == Code::FailedPrecondition);
     }
@@ -56,7 +56,7 @@ async fn what_is_no_group_is_not_restarted_and_the_reason_is_said() {
 }
 
 #[tokio::test]
-async fn nothing_is_said_to_those_who_may_not() {
+async fn a_user_without_permission_learns_nothing() {
     let api = Api::leading().await;
     let post = api.board.post("ours", "js", UnixNanos(1));
     post.show(running("ours", "js", 0));
@@ -70,7 +70,7 @@ async fn nothing_is_said_to_those_who_may_not() {
     }
     let status = api.client().list_groups(all()).await.unwrap_err();
     assert_eq!(status.code(), Code::Unauthenticated);
-    assert_eq!(said(&status, ""), is("TOKEN_MISSING", ""));
+    assert_eq!(reason_of(&status, ""), is("TOKEN_MISSING", ""));
     let Err(status) = api.watch("list:*", Default::default()).await else {
         panic!("it may watch")
     };
@@ -81,8 +81,8 @@ async fn nothing_is_said_to_those_who_may_not() {
         status.message(),
         "user list may not patch jobsets.jobset.x-k8s.io in namespace ours"
     );
-    assert_eq!(said(&status, "verb"), is("ACCESS_DENIED", "patch"));
-    assert_eq!(said(&status, "user"), is("ACCESS_DENIED", "list"));
+    assert_eq!(reason_of(&status, "verb"), is("ACCESS_DENIED", "patch"));
+    assert_eq!(reason_of(&status, "user"), is("ACCESS_DENIED", "list"));
     // The refusal does not even show that the JobSet does not exist.
     let status = api.restart("list:*", restart("other", "t")).await.unwrap_err();
     assert_eq!(status.code(), Code::PermissionDenied);
@@ -131,7 +131,7 @@ async fn bad_input_is_named_by_its_field() {
         assert_eq!(status.code(), Code::InvalidArgument, "{status}");
         assert!(status.message().starts_with(field), "{status}");
         let path = field.trim_end_matches(": ");
-        assert_eq!(said(&status, "field"), is("INVALID_FIELD", path));
+        assert_eq!(reason_of(&status, "field"), is("INVALID_FIELD", path));
         let bad = status.get_details_bad_request().unwrap().field_violations;
         assert_eq!(
             (bad.len(), bad[0].field.as_str()),
@@ -148,7 +148,7 @@ async fn a_replica_that_does_not_lead_says_so() {
     let status = api.list("*:*", all()).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable);
     assert!(status.message().contains("does not lead"), "{status}");
-    assert_eq!(said(&status, ""), is("NOT_LEADING", ""));
+    assert_eq!(reason_of(&status, ""), is("NOT_LEADING", ""));
     let again = status.get_details_retry_info().and_then(|info| info.retry_delay);
     assert!(again.is_some_and(|delay| delay < Duration::from_secs(1)));
     let status = api.restart("*:*", restart("js", "t")).await.unwrap_err();
@@ -157,7 +157,7 @@ async fn a_replica_that_does_not_lead_says_so() {
 
 /// The limits in platform.proto.
 #[tokio::test]
-async fn who_finds_no_place_to_watch_is_told_how_many_there_are() {
+async fn a_watch_without_a_slot_is_refused_with_the_limit() {
     let api = Api::leading().await;
     let mut watches = Vec::new();
     let fill = async |watches: &mut Vec<Watch>, namespace: &str, count: usize| {
@@ -175,9 +175,9 @@ async fn who_finds_no_place_to_watch_is_told_how_many_there_are() {
         };
         assert_eq!(status.code(), Code::ResourceExhausted, "{status}");
         assert_eq!(status.message(), message);
-        assert_eq!(said(&status, "limit"), is("TOO_MANY_WATCHES", limit));
-        assert_eq!(said(&status, "namespace").1, watch.namespace);
-        assert_eq!(said(&status, "jobset").1, watch.name);
+        assert_eq!(reason_of(&status, "limit"), is("TOO_MANY_WATCHES", limit));
+        assert_eq!(reason_of(&status, "namespace").1, watch.namespace);
+        assert_eq!(reason_of(&status, "jobset").1, watch.name);
         assert!(status.get_details_retry_info().is_some());
     };
     for _ in 0..2 {

@@ -5,7 +5,7 @@ use lockstep_core::restart::{RestartLevel, Scope};
 
 use super::*;
 
-/// What the API server has been asked for, and what it has.
+/// The requests to the API server, and its JobSet.
 struct StoredJobSet {
     jobset: JobSet,
     patches: Vec<Value>,
@@ -255,7 +255,7 @@ async fn refusals_name_the_field_and_nothing_is_written() {
         (
             RestartLevel::Process,
             Scope::Group,
-            "of a version that does not know of it",
+            "has a version without worker restarts",
         ),
     ] {
         let mut state = state(&trained());
@@ -284,7 +284,10 @@ async fn refusals_name_the_field_and_nothing_is_written() {
     }
     post.show(state);
     let status = api.restart_workers("*:*", stage("ps"), "t").await.unwrap_err();
-    assert!(status.message().contains("256 that may be at a time"), "{status}");
+    assert!(
+        status.message().contains("256 that may restart at a time"),
+        "{status}"
+    );
     assert!(server.lock().unwrap().patches.is_empty());
 }
 

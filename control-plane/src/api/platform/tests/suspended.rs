@@ -113,7 +113,7 @@ async fn it_is_written_once_and_on_what_was_read() {
 }
 
 #[tokio::test]
-async fn who_writes_beside_it_is_not_undone() {
+async fn writes_of_other_clients_are_not_undone() {
     let (api, server) = serving(StoredJobSet {
         conflicts: 2,
         ..with_jobset(false)

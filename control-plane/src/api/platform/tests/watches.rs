@@ -36,7 +36,7 @@ async fn a_watch_shows_all_that_is_then_what_changes() {
 }
 
 #[tokio::test]
-async fn a_jobset_that_is_made_anew_under_its_name_is_another_one() {
+async fn a_jobset_that_is_recreated_under_its_name_is_another_one() {
     let api = Api::leading().await;
     let before = api.board.post("ours", "js", UnixNanos(1));
     before.show(running("ours", "js", 3));
@@ -152,7 +152,7 @@ async fn watches_end_by_their_deadlines_and_leave_their_places_to_others() {
         while watch.message().await?.is_some() {}
         Ok::<_, Status>(())
     };
-    // More watches than there are places, some at a time.
+    // More watches than there are slots, some at a time.
     for _ in 0..6 {
         let ended = futures::future::join_all((0..50).map(|_| short())).await;
         for ended in ended {

@@ -52,7 +52,7 @@ async fn one_that_came_fast_and_stalls_is_the_slowest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_is_cut_off_in_vain() {
+async fn no_body_is_cut_off_in_vain() {
     let arrivals = Arrivals::new(100);
     let (kept, small) = (begin(&arrivals), begin(&arrivals));
     assert!(takes(&kept, 90) && kept.keep() && takes(&small, 10));
@@ -93,7 +93,7 @@ async fn one_that_waits_for_memory_is_not_slow_for_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_waits_for_its_review_makes_room_for_who_holds_less() {
+async fn a_body_that_waits_for_its_review_makes_room_for_a_sender_that_holds_less() {
     let arrivals = Arrivals::new(100);
     let of = |sender: &str, declared| arrivals.begin(sender, SenderClass::Other, declared);
     let (large, small) = (of("a", 60), of("b", 30));

@@ -1,7 +1,7 @@
-//! A certificate that somebody else keeps, in a directory.
+//! A certificate from a directory, which another tool maintains.
 //!
-//! Promises: a new pair is served soon after it is there, without a restart. What is missing,
-//! half-written or does not fit together changes nothing: the pair before it stays.
+//! Promises: a new pair is served soon after it appears, without a restart. If files are missing,
+//! half-written or do not match, the pair before them stays.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,13 +10,13 @@ use tokio::sync::watch;
 
 use super::{Certificate, pair};
 
-/// How often to look.
+/// How often the files are read.
 const EVERY: Duration = Duration::from_secs(2);
 
-/// What was found when the files were last looked at.
+/// The contents of the files, certificate and key.
 type KeyPairFiles = Result<(Vec<u8>, Vec<u8>), String>;
 
-/// Serves what is in `dir`, and what will be. Never ends.
+/// Follows the pair in `dir`. Never ends.
 pub(super) async fn follow(dir: &Path, certificate: &watch::Sender<Certificate>) {
     let mut last: Option<KeyPairFiles> = None;
     loop {
@@ -28,7 +28,7 @@ pub(super) async fn follow(dir: &Path, certificate: &watch::Sender<Certificate>)
                 .and_then(|(chain, key)| pair::certified(chain, key).map_err(|error| error.to_string()))
             {
                 Ok(pair) => {
-                    tracing::info!(dir = %dir.display(), "webhooks are served with the certificate given");
+                    tracing::info!(dir = %dir.display(), "loaded the webhooks' certificate");
                     certificate.send_replace(Some(pair));
                 }
                 Err(error) => {
@@ -90,10 +90,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (one, two) = (pair(), pair());
         while_following(dir.path(), async |mut certificate| {
-            looks(3).await;
+            reads(3).await;
             assert!(certificate.borrow_and_update().is_none());
             write(dir.path(), "tls.crt", &one.cert);
-            looks(3).await;
+            reads(3).await;
             assert!(!certificate.has_changed().unwrap());
             write(dir.path(), "tls.key", &one.key);
             certificate.wait_for(Option::is_some).await.unwrap();
@@ -101,24 +101,24 @@ mod tests {
 
             // Half of the next pair changes nothing; the other half does.
             write(dir.path(), "tls.crt", &two.cert);
-            looks(3).await;
+            reads(3).await;
             assert!(!certificate.has_changed().unwrap());
             std::fs::remove_file(dir.path().join("tls.key")).unwrap();
-            looks(3).await;
+            reads(3).await;
             assert!(!certificate.has_changed().unwrap());
             write(dir.path(), "tls.key", &two.key);
             certificate.changed().await.unwrap();
-            // What stays the same is not read again.
-            looks(3).await;
+            // An unchanged pair is not published again.
+            reads(3).await;
             certificate.mark_unchanged();
-            looks(3).await;
+            reads(3).await;
             assert!(!certificate.has_changed().unwrap());
         })
         .await;
     }
 
-    /// Lets the follower look so often, on paused time, which waits for files to be read.
-    async fn looks(times: u32) {
+    /// Lets the follower read this many times, on paused time, which waits for the files.
+    async fn reads(times: u32) {
         tokio::time::sleep(super::EVERY * times).await;
     }
 }

@@ -1,8 +1,8 @@
-//! The CA in the webhook configurations, so that the API server trusts our certificate.
+//! Injects the CA into the webhook configurations, so that the API server trusts the certificate.
 //!
-//! Promises: where a configuration of that name exists, its entries that lead here carry the CA,
-//! soon after it appears and after whatever is done to it. Other fields are not touched, nor
-//! entries that lead elsewhere. Where it does not exist nothing happens.
+//! Promises: if a configuration of that name exists, its entries that lead here have the CA, soon
+//! after it appears and after any change to it. Other fields and other entries are left unchanged.
+//! If it does not exist, nothing happens.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use super::Service;
 
 /// How long to wait after a write that failed.
 const TRY_AGAIN: Duration = Duration::from_secs(2);
-/// Without a write to try again.
+/// The wait if there is no write to try again.
 const NEVER: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// A configuration of webhooks, of either kind.
@@ -37,7 +37,7 @@ pub(super) trait Configuration:
     + Sync
     + 'static
 {
-    /// The entries: their names, and where they lead.
+    /// The entries: names, and client configurations.
     fn entries(&self) -> Vec<(&str, &WebhookClientConfig)>;
 }
 
@@ -59,20 +59,20 @@ impl Configuration for ValidatingWebhookConfiguration {
     }
 }
 
-/// Keeps the CA in the configuration of this name, and tells what is in it each time that this is
-/// another one. Never ends.
+/// Keeps the CA in the configuration of this name, and passes each change of its bundle to
+/// `report`. Never ends.
 pub(super) async fn keep<K: Configuration>(
     client: &Client,
     name: &str,
     service: Service<'_>,
     mut ca: watch::Receiver<Option<String>>,
-    tell: impl Fn(Option<String>),
+    report: impl Fn(Option<String>),
 ) {
     let api: Api<K> = Api::all(client.clone());
     let watch = watcher::watch_object(api.clone(), name).default_backoff();
     let mut watch = std::pin::pin!(watch);
     let mut seen: Option<Option<K>> = None;
-    let mut told = None;
+    let mut reported = None;
     let mut next = Instant::now() + NEVER;
     loop {
         tokio::select! {
@@ -81,7 +81,7 @@ pub(super) async fn keep<K: Configuration>(
                 Some(Err(error)) => {
                     tracing::warn!(
                         configuration = name, %error,
-                        "the webhook configuration cannot be watched, and is not given the CA"
+                        "failed to watch the webhook configuration, which does not get the CA"
                     );
                     continue;
                 }
@@ -98,10 +98,10 @@ pub(super) async fn keep<K: Configuration>(
         let patch = configuration
             .as_ref()
             .and_then(|configuration| injection(configuration, service, &ca));
-        let carried = patch.is_none().then_some(ca);
-        if carried != told {
-            told.clone_from(&carried);
-            tell(carried);
+        let injected = patch.is_none().then_some(ca);
+        if injected != reported {
+            reported.clone_from(&injected);
+            report(injected);
         }
         let Some(patch) = patch else { continue };
         let params = PatchParams {
@@ -109,18 +109,21 @@ pub(super) async fn keep<K: Configuration>(
             ..PatchParams::default()
         };
         match api.patch(name, &params, &Patch::Strategic(&patch)).await {
-            Ok(_) => tracing::info!(configuration = name, "the webhook configuration was given the CA"),
-            // It has changed or gone: the watch brings what is there now.
+            Ok(_) => tracing::info!(
+                configuration = name,
+                "injected the CA into the webhook configuration"
+            ),
+            // It has changed or gone: the watch shows the present object.
             Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => {}
             Err(error) => {
-                tracing::warn!(configuration = name, %error, "the webhook configuration could not be given the CA");
+                tracing::warn!(configuration = name, %error, "failed to inject the CA into the webhook configuration");
                 next = Instant::now() + TRY_AGAIN;
             }
         }
     }
 }
 
-/// What to change, if anything: a strategic merge patch, which finds entries by their names.
+/// The change that is needed, if any: a strategic merge patch, which finds entries by their names.
 fn injection(configuration: &impl Configuration, service: Service<'_>, ca: &str) -> Option<Value> {
     let ca = ByteString(ca.as_bytes().to_vec());
     let webhooks: Vec<Value> = configuration
@@ -138,7 +141,7 @@ fn injection(configuration: &impl Configuration, service: Service<'_>, ca: &str)
     }))
 }
 
-/// By our Service, or by a URL: then the configuration's name says that it is ours.
+/// True if the entry uses our Service, or a URL: then the configuration is ours by its name.
 fn leads_here(client: &WebhookClientConfig, service: Service<'_>) -> bool {
     match &client.service {
         Some(other) => (other.namespace.as_str(), other.name.as_str()) == (service.namespace, service.name),
@@ -175,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_that_lead_here_get_the_ca_and_others_are_left_alone() {
+    fn entries_that_lead_here_get_the_ca_and_others_are_left_unchanged() {
         let configuration = configuration(json!([
             {"service": {"namespace": "ns", "name": "service"}},
             {"service": {"namespace": "ns", "name": "other"}},
@@ -195,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_the_ca_is_not_written_to() {
+    fn a_configuration_with_the_ca_is_not_written() {
         let configuration = configuration(json!([
             {"service": {"namespace": "ns", "name": "service"}, "caBundle": "bmV3"},
             {"service": {"namespace": "ns", "name": "other"}},

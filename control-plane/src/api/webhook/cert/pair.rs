@@ -1,6 +1,6 @@
-//! A serving certificate with its key and its CA, in PEM, as a Secret holds it. Another CA is made
-//! 90 days before the certificate ends; how that takes its place is in
-//! [`crate::net::tls::rotation`].
+//! A serving certificate with its key and its CA, in PEM, as a Secret holds it. The next CA is
+//! generated 90 days before the certificate expires; [`crate::net::tls::rotation`] describes how it
+//! takes over.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use crate::net::tls::rotation::{Change, HURRY, Rotation, Terms, Trust, text};
 #[cfg(test)]
 mod tests;
 
-/// Key of the serving certificate, with what leads to the CA.
+/// Key of the serving certificate, with its chain to the CA.
 pub(super) const CERT: &str = "tls.crt";
 /// Key of the serving certificate's private key.
 pub(super) const KEY: &str = "tls.key";
@@ -32,12 +32,12 @@ const TERMS: Terms = Terms {
     name: "lockstep-webhook-ca",
     days: 10 * 365,
 };
-/// Days for which a serving certificate is made.
+/// Validity of a serving certificate, in days.
 const DAYS: i32 = 365;
-/// A certificate that has less time left than this is replaced.
+/// A certificate with less time left than this is replaced.
 const RENEW: SignedDuration = SignedDuration::from_hours(90 * 24);
 
-/// Why a pair cannot be had or served.
+/// Why a pair cannot be generated or served.
 #[derive(Debug, Error)]
 pub(in crate::api::webhook) enum PairError {
     #[error("{0} is missing or damaged")]
@@ -50,12 +50,14 @@ pub(in crate::api::webhook) enum PairError {
     Verifier(#[from] rustls::client::VerifierBuilderError),
     #[error("{0}")]
     Name(#[from] rustls::pki_types::InvalidDnsNameError),
-    #[error("a certificate cannot be made: {0}")]
+    #[error("failed to generate a certificate: {0}")]
     Make(#[from] rcgen::Error),
 }
 
-/// A certificate, with what leads to its CA, and its key. An error if they do not fit each
-/// other.
+/// Parses a certificate chain and its key.
+///
+/// # Errors
+/// If one of them is malformed, or they do not match.
 pub(super) fn certified(chain: &[u8], key: &[u8]) -> Result<Arc<CertifiedKey>, PairError> {
     let chain = CertificateDer::pem_slice_iter(chain).collect::<Result<Vec<_>, _>>()?;
     if chain.is_empty() {
@@ -66,7 +68,7 @@ pub(super) fn certified(chain: &[u8], key: &[u8]) -> Result<Arc<CertifiedKey>, P
     Ok(Arc::new(certified))
 }
 
-/// What the Secret holds.
+/// The contents of the Secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::api::webhook) struct Pair {
     pub(in crate::api::webhook) authority: Rotation,
@@ -75,18 +77,18 @@ pub(in crate::api::webhook) struct Pair {
 }
 
 impl Pair {
-    /// A new certificate for a Service, by a new CA.
+    /// A new certificate for a Service, from a new CA.
     pub(in crate::api::webhook) fn generate(service: Service<'_>, now: Timestamp) -> Result<Self, PairError> {
         Self::issue(Rotation::generate(TERMS, now)?, service, now)
     }
 
-    /// A new certificate for a Service, by the same CA.
+    /// A new certificate for a Service, from the same CA.
     pub(super) fn renewed(&self, service: Service<'_>, now: Timestamp) -> Result<Self, PairError> {
         Self::issue(self.authority.renewed(now)?, service, now)
     }
 
-    /// The next pair, and what changes with it; nothing while there is nothing to do. `trust` says
-    /// if the API server was told of all that is to be trusted.
+    /// The next pair, and its change; `None` if there is nothing to do. `trust` tells if the API
+    /// server trusts every CA that it should.
     pub(super) fn step(
         &self,
         service: Service<'_>,
@@ -126,7 +128,7 @@ impl Pair {
         })
     }
 
-    /// What is in a Secret's data.
+    /// Reads a Secret's data.
     pub(super) fn from_data(data: &BTreeMap<String, ByteString>) -> Result<Self, PairError> {
         let part = |key| text(data, key).map(str::to_owned).ok_or(PairError::Missing(key));
         Ok(Self {
@@ -136,7 +138,7 @@ impl Pair {
         })
     }
 
-    /// Puts it into a Secret's data, in the place of another one. What is not ours there stays.
+    /// Writes the pair into a Secret's data. Other keys stay.
     pub(super) fn put(&self, data: &mut BTreeMap<String, ByteString>) {
         self.authority.put(data);
         for (key, part) in [(CERT, &self.cert), (KEY, &self.key)] {
@@ -144,13 +146,13 @@ impl Pair {
         }
     }
 
-    /// What TLS is served with.
+    /// The certificate and key for TLS.
     pub(in crate::api::webhook) fn certified(&self) -> Result<Arc<CertifiedKey>, PairError> {
         certified(self.cert.as_bytes(), self.key.as_bytes())
     }
 
     /// Checks that clients which trust this CA accept the certificate for that Service, now and
-    /// until there is time for another one.
+    /// long enough for a replacement.
     pub(super) fn fits(&self, service: Service<'_>, now: Timestamp) -> Result<(), PairError> {
         self.check(service, now, HURRY)
     }

@@ -1,14 +1,14 @@
-//! The certificate that is made here, kept in a Secret that all replicas share.
+//! The generated certificate, in a Secret that all replicas share.
 //!
-//! Promises: all replicas serve what is in the Secret, soon after it is there. Who first finds it
-//! missing, damaged or near its end makes it anew; of several at the same time one wins, and the
-//! others take that one.
+//! Promises: all replicas serve the certificate in the Secret, soon after it is written. The first
+//! replica that finds it missing, damaged or about to expire generates another one. If several
+//! replicas do so at the same time, one wins, and the others use its certificate.
 //!
-//! How another CA takes the place of one is in [`crate::net::tls::rotation`].
+//! [`crate::net::tls::rotation`] describes how a new CA takes over.
 //!
 //! ```text
 //! seen ──> fits ──────────────────────────> serve it, publish its CA
-//!   ^  └─> missing, damaged, near its end ─> write ──> conflict: wait to see the other's
+//!   ^  └─> missing, damaged, expires soon ─> write ──> conflict: wait for the other replica's
 //!   └──────────────── watch ────────────────┘
 //! ```
 
@@ -33,8 +33,8 @@ use crate::net::tls::rotation::Trust;
 #[cfg(test)]
 mod tests;
 
-/// How often a certificate's end is looked at.
-const LOOK: Duration = Duration::from_secs(60 * 60);
+/// How often a certificate's expiry is checked.
+const CHECK_EVERY: Duration = Duration::from_secs(60 * 60);
 /// How long to wait after a write that failed.
 const TRY_AGAIN: Duration = Duration::from_secs(2);
 
@@ -53,68 +53,68 @@ impl From<kube::Error> for KeepError {
     }
 }
 
-/// What to do about what is seen.
+/// What to do about the Secret.
 #[derive(Debug, PartialEq, Eq)]
 enum Decision {
-    /// Serve it.
+    /// Serve this pair.
     Use(Pair),
-    /// Write this in its place, because of that.
+    /// Write this pair, for this reason.
     Write(Pair, String),
 }
 
-/// Keeps the Secret in shape, serves what is in it, and publishes its CA. Never ends.
+/// Maintains the Secret, serves its certificate, and publishes its CA. Never ends.
 pub(super) async fn keep(
     name: &str,
     service: Service<'_>,
     client: &Client,
     certificate: &watch::Sender<Certificate>,
     ca: &watch::Sender<Option<String>>,
-    mut told: watch::Receiver<InjectedBundles>,
+    mut injected: watch::Receiver<InjectedBundles>,
 ) {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), service.namespace);
     let watch = watcher::watch_object(secrets.clone(), name).default_backoff();
     let mut watch = std::pin::pin!(watch);
     let mut seen: Option<Option<Secret>> = None;
-    let mut next = Instant::now() + LOOK;
+    let mut next = Instant::now() + CHECK_EVERY;
     loop {
         tokio::select! {
             event = watch.next() => match event {
                 Some(Ok(secret)) => seen = Some(secret),
                 Some(Err(error)) => {
-                    tracing::warn!(secret = name, %error, "the webhooks' certificate cannot be watched");
+                    tracing::warn!(secret = name, %error, "failed to watch the Secret of the webhooks' certificate");
                     continue;
                 }
                 None => return,
             },
             // Its sender lives as long as this.
-            _ = told.changed() => {}
+            _ = injected.changed() => {}
             () = tokio::time::sleep_until(next) => {}
         }
         let Some(secret) = &seen else { continue };
-        let known = told.borrow_and_update().clone();
-        let done = match settle(name, service, client, &secrets, secret.as_ref(), &known).await {
+        let bundles = injected.borrow_and_update().clone();
+        let done = match settle(name, service, client, &secrets, secret.as_ref(), &bundles).await {
             Ok(Some(pair)) => publish(pair, certificate, ca).map_err(KeepError::from),
-            // The watch brings what is there now.
+            // The watch shows the present object.
             Ok(None) => Ok(()),
             Err(error) => Err(error),
         };
-        next = Instant::now() + if done.is_ok() { LOOK } else { TRY_AGAIN };
+        next = Instant::now() + if done.is_ok() { CHECK_EVERY } else { TRY_AGAIN };
         if let Err(error) = done {
             tracing::warn!(secret = name, %error, "no certificate for the webhooks");
         }
     }
 }
 
-/// The pair to serve; none if another replica is about to have written one.
+/// The pair to serve; `None` if another replica has just written one.
 async fn settle(
     name: &str,
     service: Service<'_>,
     client: &Client,
     secrets: &Api<Secret>,
     seen: Option<&Secret>,
-    told: &InjectedBundles,
+    injected: &InjectedBundles,
 ) -> Result<Option<Pair>, KeepError> {
-    let (pair, why) = match decide(seen, service, Timestamp::now(), told)? {
+    let (pair, why) = match decide(seen, service, Timestamp::now(), injected)? {
         Decision::Use(pair) => return Ok(Some(pair)),
         Decision::Write(pair, why) => (pair, why),
     };
@@ -141,7 +141,7 @@ async fn settle(
     };
     match written {
         Ok(_) => {
-            tracing::info!(secret = name, why, "the certificate of the webhooks was written");
+            tracing::info!(secret = name, why, "wrote the webhooks' certificate");
             Ok(Some(pair))
         }
         Err(kube::Error::Api(status)) if status.code == 409 => Ok(None),
@@ -153,7 +153,7 @@ fn decide(
     secret: Option<&Secret>,
     service: Service<'_>,
     now: Timestamp,
-    told: &InjectedBundles,
+    injected: &InjectedBundles,
 ) -> Result<Decision, PairError> {
     let generate = |why: &str| Ok(Decision::Write(Pair::generate(service, now)?, why.to_owned()));
     let Some(secret) = secret else {
@@ -164,12 +164,12 @@ fn decide(
         Err(error) => return generate(&error.to_string()),
     };
     let Err(error) = pair.fits(service, now) else {
-        let step = pair.step(service, now, Trust::told(told.of(&pair.authority.trusted())))?;
+        let step = pair.step(service, now, Trust::told(injected.are(&pair.authority.trusted())))?;
         return Ok(step.map_or(Decision::Use(pair), |(after, why)| {
             Decision::Write(after, why.to_string())
         }));
     };
-    // A CA that can still sign is kept: who trusts it needs no news.
+    // A CA that can still sign is kept, so that nothing changes for those that trust it.
     match pair.renewed(service, now) {
         Ok(renewed) => Ok(Decision::Write(renewed, error.to_string())),
         Err(_) => generate(&error.to_string()),
@@ -181,12 +181,12 @@ fn publish(
     certificate: &watch::Sender<Certificate>,
     ca: &watch::Sender<Option<String>>,
 ) -> Result<(), PairError> {
-    // The CA first: who is told of it in time trusts the certificate when it comes.
+    // The CA first, so that clients can trust the certificate when they see it.
     ca.send_if_modified(|known| {
         let trusted = pair.authority.trusted();
-        let news = known.as_ref() != Some(&trusted);
+        let is_new = known.as_ref() != Some(&trusted);
         *known = Some(trusted);
-        news
+        is_new
     });
     certificate.send_replace(Some(pair.certified()?));
     Ok(())

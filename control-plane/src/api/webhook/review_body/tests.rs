@@ -1,9 +1,11 @@
 use axum::body::Body;
+use axum::extract::FromRequest as _;
 use futures::future::join_all;
 use futures::{FutureExt as _, StreamExt as _};
 use serde_json::json;
 
 use super::*;
+use crate::api::webhook::routes::Admission;
 use crate::api::webhook::tests::{admission, api_server};
 
 fn admitting() -> Admission {
@@ -25,7 +27,7 @@ fn sent(sender: u8, length: usize, body: Body) -> Request {
         .unwrap()
 }
 
-/// The question, or why there is none; nothing if it waits.
+/// The body, or the status of its refusal; `None` if it waits.
 fn now(request: Request, admission: &Admission) -> Option<Result<ReviewBody, StatusCode>> {
     let question = ReviewBody::from_request(request, admission).now_or_never()?;
     Some(question.map_err(|refused| refused.status()))
@@ -39,7 +41,7 @@ async fn a_namespace_that_fills_its_part_is_turned_away_and_no_other_one() {
     let second = ReviewBody::from_request(asked(1, "evil", 4 << 20), &admission).await;
     assert_eq!(second.err().unwrap().status(), StatusCode::TOO_MANY_REQUESTS);
     assert!(of(1, "good").is_ok());
-    // Another sender that names it takes no room of the API server.
+    // Another sender that names it takes no room from the API server.
     assert!(of(2, "evil").is_ok());
     drop(first);
     assert!(of(1, "evil").is_ok());
@@ -61,7 +63,7 @@ async fn small_ones_wait_for_no_large_ones() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_sends_slowly_is_turned_away_and_takes_room_of_its_own_address() {
+async fn a_slow_sender_is_refused_and_takes_room_of_its_own_address() {
     let admission = admitting();
     let never = || Body::from_stream(futures::stream::pending::<Result<Bytes, std::io::Error>>());
     let slow: Vec<_> = (0..100)
@@ -179,7 +181,7 @@ async fn whatever_others_send_an_api_server_is_read_at_once() {
         let body = body.to_string();
         sent(sender, body.len(), body.into())
     };
-    // One review is judged, one is read, and many wait.
+    // One body is reviewed, one is read, and many wait.
     let judged = now(elements(1, "evil"), &admission).unwrap().ok();
     let large = now(asked(2, "evil", 6 << 20), &admission).unwrap().ok();
     assert!(judged.is_some() && large.is_some());
@@ -200,7 +202,7 @@ async fn whatever_others_send_an_api_server_is_read_at_once() {
             "{:?}",
             begin.elapsed()
         );
-        // What is huge waits for the one that is judged, and for none that waits.
+        // A huge body waits for the one under review, and for none of those that wait.
         let huge = ReviewBody::from_request(elements(200, "good"), &admission);
         let (huge, ()) = tokio::join!(huge, async {
             tokio::time::sleep(Duration::from_millis(50)).await;

@@ -120,7 +120,7 @@ async fn each_connection_is_served_with_the_newest_certificate() {
 }
 
 #[tokio::test]
-async fn a_silent_client_holds_up_nobody() {
+async fn a_silent_client_delays_no_other() {
     let server = Server::start().await;
     let pair = pair();
     server.serve_with(&pair);

@@ -177,7 +177,7 @@ fn vary(operation: &str, object: &Value, paths: &'static [&'static str]) {
 }
 
 #[test]
-fn any_body_is_answered_and_what_is_wrong_is_said() {
+fn any_body_is_answered_with_what_is_wrong() {
     for operation in ["CREATE", "UPDATE", "DELETE"] {
         vary(operation, &full(), &PATHS);
     }

@@ -30,7 +30,7 @@ async fn one_of_more_objects_than_are_read_is_refused_with_the_field() {
 }
 
 #[tokio::test]
-async fn one_that_was_so_before_is_left_alone_until_it_is_so_no_more() {
+async fn an_object_that_was_too_large_before_is_exempt_until_it_is_no_longer() {
     let (small, large) = (with_volumes(0), with_volumes(Extent::ADMITTED.objects));
     let none = || api_server(Ok(BTreeMap::new()));
     for path in [MUTATE, VALIDATE] {

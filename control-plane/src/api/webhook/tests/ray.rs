@@ -135,7 +135,7 @@ async fn a_refusal_names_the_resource_and_the_field() {
 }
 
 #[tokio::test]
-async fn what_was_wrong_before_stands_in_nobodys_way() {
+async fn what_was_invalid_before_blocks_no_update() {
     let old = cluster(json!({"enableInTreeAutoscaling": true}));
     let mut new = old.clone();
     new["spec"]["suspend"] = json!(true);
@@ -170,7 +170,7 @@ async fn what_was_wrong_before_stands_in_nobodys_way() {
 }
 
 #[tokio::test]
-async fn what_others_look_after_is_left_alone() {
+async fn resources_of_other_controllers_are_left_unchanged() {
     for wrong in [
         json!({"managedBy": "kueue.x-k8s.io/multikueue", "enableInTreeAutoscaling": true}),
         json!({"managedBy": "ray.io/kuberay-operator", "workerGroupSpecs": 7}),

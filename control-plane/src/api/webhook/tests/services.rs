@@ -3,7 +3,7 @@
 use super::*;
 
 #[tokio::test]
-async fn who_creates_a_jobset_whose_service_is_somebody_elses_is_warned() {
+async fn a_jobset_whose_service_has_another_owner_gets_a_warning() {
     let review = review(
         "CREATE",
         &jobset(json!({"replicatedJobs": [worker()], "network": {"subdomain": "s"}})),

@@ -1,19 +1,19 @@
-// Workers as squares: one drawing for each replicatedJob, its Jobs one after the other. Thousands are drawn once, and then only what changes.
+// Workers as squares: one drawing for each replicatedJob, with its Jobs in order. Thousands of squares are drawn once, and then only those that change.
 
 import { WORKER, age, count, html, say, svg } from "./dom.js";
 
-/** With more workers than this the squares are small. */
+/** With more workers than this, the squares are small. */
 const MANY = 1000;
-/** A Job with so many workers has a line with its name. */
+/** A Job with this many workers has a line with its name. */
 const LARGE = 4;
-/** With more Jobs than this none has. */
+/** With more Jobs than this, no Job has such a line. */
 const NAMED = 100;
 
-/** What is drawn, by replicatedJob. */
+/** The drawings, by replicatedJob. */
 let drawings = new Map();
 let drawnGroup = "";
 
-/** Draws the workers of a group into `parent`; `line` tells of one of them. */
+/** Draws the workers of a group into `parent`. `line` describes the selected one. */
 export function cells(parent, line, group) {
   if (drawnGroup !== group.uid) {
     drawnGroup = group.uid;
@@ -71,7 +71,7 @@ function section(stage, line) {
   return drawing;
 }
 
-/** Gives each worker its place. Large Jobs begin a line of their own under their name, small ones follow each other with a gap between. */
+/** Places each worker. Large Jobs begin a line of their own under their name; small ones follow each other with a gap between them. */
 function layOut(drawing, stage, width, many, shape) {
   const [side, pitch] = many ? [11, 13] : [16, 19];
   const named = stage.jobs.length <= NAMED && stage.jobs.some((job) => job.workers.length > LARGE);
@@ -146,19 +146,19 @@ function phases(workers) {
   return known.map((phase) => `${counts[phase]} ${phase}`).join(", ") || "none";
 }
 
-/** The states that there are, and always the one of a worker that runs. */
+/** The states that occur, and always Running. */
 export function legend(parent, stages) {
   const counts = { Running: 0 };
   for (const stage of stages) {
     for (const job of stage.jobs) for (const { phase } of job.workers) counts[phase] = (counts[phase] ?? 0) + 1;
   }
-  const said = Object.keys(WORKER)
+  const labels = Object.keys(WORKER)
     .filter((phase) => phase in counts)
     .map((phase) => `${phase} ${counts[phase]}`);
-  if (parent.dataset.said === said.join()) return;
-  parent.dataset.said = said.join();
+  if (parent.dataset.labels === labels.join()) return;
+  parent.dataset.labels = labels.join();
   parent.replaceChildren(
-    ...said.map((text) => {
+    ...labels.map((text) => {
       const phase = text.split(" ")[0];
       const [tone, sign, means] = WORKER[phase];
       const square = cell(16);

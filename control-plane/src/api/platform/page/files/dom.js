@@ -1,4 +1,4 @@
-// Elements, times and words. Whatever comes from the cluster becomes text here and never markup.
+// Elements, times and labels. Data of the cluster becomes text here, and never markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -12,30 +12,30 @@ function build(element, attributes, children) {
   return element;
 }
 
-/** An element of HTML. Children that are no elements are text. */
+/** An element of HTML. Other children become text. */
 export const html = (name, attributes = {}, ...children) => build(document.createElement(name), attributes, children);
 
 /** An element of SVG. */
 export const svg = (name, attributes = {}, ...children) => build(document.createElementNS(SVG, name), attributes, children);
 
-/** Sets a text where it has changed: what is selected stays selected. */
+/** Sets a text if it has changed, so that a selection stays. */
 export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
-/** A point in time that tells how long ago it was, and goes on telling. */
+/** A point in time, shown as its age, which is kept up to date. */
 export function time(millis) {
   if (!millis) return html("span", { class: "faint" }, "unknown");
   const at = new Date(millis);
   return html("time", { datetime: at.toISOString(), title: at.toLocaleString() }, ago(millis));
 }
 
-/** Lets all times tell the present. */
+/** Updates all ages. */
 export function tick() {
   for (const element of document.querySelectorAll("time")) say(element, ago(Date.parse(element.dateTime)));
 }
 
-/** How long ago, as kubectl shows ages. Clocks differ: what lies in the future was just now. */
+/** An age, as kubectl shows ages. Clocks differ, so a time in the future counts as now. */
 export function ago(millis) {
   return `${age(Date.now() - millis)} ago`;
 }
@@ -50,30 +50,30 @@ export function age(millis) {
   return `${days}d`;
 }
 
-/** Milliseconds as people compare them. */
+/** Milliseconds for people. */
 export function took(millis) {
   return millis < 10000 ? `${millis.toFixed(1)} ms` : `${(millis / 1000).toFixed(1)} s`;
 }
 
 export const count = (number, what) => `${number} ${what}${number === 1 ? "" : "s"}`;
 
-/** How many restarts have counted, and of how many where there is a limit: the JobSets of Ray have none. */
+/** The restarts that count, and their limit if there is one: JobSets of Ray have none. */
 export const spent = ({ restarts, maxRestarts }) => (maxRestarts === 2147483647 ? `${restarts}` : `${restarts} of ${maxRestarts}`);
 
-/** States of workers: a sign beside the colour, and what it means. */
+/** States of workers: colour, sign, and meaning. */
 export const WORKER = {
   Running: ["good", "", "runs"],
   Done: ["done", "✓", "has completed"],
   Starting: ["busy", "›", "is being started"],
   Fresh: ["idle", "○", "waits for its first start"],
-  Pending: ["idle", "·", "has not been heard of yet"],
-  AwaitingHeartbeat: ["busy", "♡", "runs, its first heartbeat is awaited"],
+  Pending: ["idle", "·", "has not reported yet"],
+  AwaitingHeartbeat: ["busy", "♡", "runs, without a first heartbeat yet"],
   Stopping: ["busy", "▾", "is being stopped"],
   Parked: ["busy", "=", "has stopped and waits for the others"],
-  Hung: ["bad", "z", "runs and gives no heartbeat any more"],
+  Hung: ["bad", "z", "runs, but sends no heartbeats"],
   Exited: ["bad", "×", "has failed"],
   Lost: ["bad", "!", "its container is gone"],
-  Unlinked: ["idle", "?", "out of reach, which is evidence of nothing"],
+  Unlinked: ["idle", "?", "its node is not connected: the state is unknown"],
 };
 
 /** States of groups. */

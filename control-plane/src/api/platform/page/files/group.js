@@ -6,17 +6,17 @@ import { cells, legend } from "./cells.js";
 import { strip, timeline } from "./timeline.js";
 
 let shown = "";
-/** Generation and begin of the restart whose timeline is shown; null: the last that is done. */
+/** Generation and beginning of the restart whose timeline is shown; null: the last finished one. */
 let chosen = null;
-/** What stands there, by the part of the page: nothing is made anew that says the same. */
-const stands = new Map();
+/** The content of each part of the page. A part with the same content is not replaced. */
+const contents = new Map();
 
 export function showGroup(key, state) {
   const name = `${key.namespace}/${key.name}`;
   if (shown !== name) {
     shown = name;
     chosen = null;
-    stands.clear();
+    contents.clear();
   }
   say($("name"), name);
   say($("command"), `kubectl lockstep history -n ${key.namespace} ${key.name}`);
@@ -34,11 +34,11 @@ export function showGroup(key, state) {
   restarts(state.restarts);
 }
 
-/** Makes a part of the page anew where what it says has changed. */
-function part(id, says, make, fields) {
-  const said = JSON.stringify(says, Array.isArray(says) ? undefined : fields && [...fields, "reason", "message", "at"]);
-  if (stands.get(id) === said) return;
-  stands.set(id, said);
+/** Replaces a part of the page if its content has changed. */
+function part(id, value, make, fields) {
+  const content = JSON.stringify(value, Array.isArray(value) ? undefined : fields && [...fields, "reason", "message", "at"]);
+  if (contents.get(id) === content) return;
+  contents.set(id, content);
   $(id).replaceChildren(...make());
 }
 
@@ -50,7 +50,7 @@ function facts(group) {
     fact("generation", `${group.generation}`, "big"),
     fact("phase", phase(group.phase)),
     fact("workers up", `${group.workersUp} of ${group.workersExpected}`),
-    fact("last that all have run", `${group.released}`),
+    fact("released generation", `${group.released}`),
     fact("restarts that count", spent(group)),
     fact("last level", group.lastLevel || "none"),
     fact("kind", group.kind),
@@ -66,15 +66,15 @@ const named = (restart) => `${restart.generation} ${restart.begun} ${restart.sco
 
 function restarts({ last, since }) {
   part("since", [last.length, since], () =>
-    last.length ? ["The last ones since this leader took the group over, ", time(since), "."] : ["None since this leader took the group over, ", time(since), "."],
+    last.length ? ["The last ones since this leader took over the group, ", time(since), "."] : ["None since this leader took over the group, ", time(since), "."],
   );
   $("restarts").hidden = last.length === 0;
   const done = last.filter((restart) => restart.phases.length > 0);
   const drawn = done.find((restart) => named(restart) === chosen) ?? done[0];
   part("timeline", [drawn ?? null], () => (drawn ? [timeline(drawn)] : []));
-  const said = JSON.stringify([last, drawn ? named(drawn) : null]);
-  if (stands.get("restarts") === said) return;
-  stands.set("restarts", said);
+  const content = JSON.stringify([last, drawn ? named(drawn) : null]);
+  if (contents.get("restarts") === content) return;
+  contents.set("restarts", content);
   const focused = document.activeElement?.dataset.restart;
   $("restarts").tBodies[0].replaceChildren(...last.map((restart) => row(restart, restart === drawn)));
   if (focused) document.querySelector(`[data-restart="${CSS.escape(focused)}"]`)?.focus();
@@ -90,7 +90,7 @@ function row(restart, drawn) {
     chosen = named(restart);
     dispatchEvent(new Event("redraw"));
   });
-  const outcome = { Done: restart.took === null ? "done" : took(restart.took), UnderWay: "under way", Superseded: "another came before its end" }[restart.outcome];
+  const outcome = { Done: restart.took === null ? "done" : took(restart.took), UnderWay: "under way", Superseded: "superseded by another one" }[restart.outcome];
   const pods = restart.replacedPods ? `, ${restart.replacedPods} in a new pod` : "";
   return html(
     "tr",
@@ -99,7 +99,7 @@ function row(restart, drawn) {
     html("td", { class: "number" }, time(restart.begun)),
     html("td", { class: restart.outcome === "Done" ? "number" : null }, outcome),
     html("td", {}, restart.phases.length ? strip(restart) : ""),
-    html("td", {}, [restart.level, restart.scope === "worker" ? "one worker alone" : ""].filter(Boolean).join(", ")),
+    html("td", {}, [restart.level, restart.scope === "worker" ? "one worker" : ""].filter(Boolean).join(", ")),
     html("td", { class: "number" }, restart.outcome === "Done" ? `${restart.workers}${pods}` : ""),
     html("td", {}, restart.cause?.message ?? ""),
   );

@@ -2,7 +2,7 @@
 
 import { $, count, html, phase, say, spent, time } from "./dom.js";
 
-/** Rows that are shown, by namespace and name, each with what it says. */
+/** The rows, by namespace and name, each with its content. */
 const rows = new Map();
 
 export function showGroups(state) {
@@ -17,10 +17,10 @@ export function showGroups(state) {
   groups.forEach((group, place) => {
     const key = `${group.namespace}/${group.name}`;
     seen.add(key);
-    const said = JSON.stringify(group);
+    const content = JSON.stringify(group);
     let row = rows.get(key);
-    if (row?.said !== said) {
-      const fresh = { said, element: draw(key, group) };
+    if (row?.content !== content) {
+      const fresh = { content, element: draw(key, group) };
       const focused = row?.element.contains(document.activeElement);
       row?.element.replaceWith(fresh.element);
       if (focused) fresh.element.querySelector("a").focus();
@@ -39,7 +39,7 @@ export function showGroups(state) {
 function found(search, matches, shown, all) {
   if (all === 0) return "";
   const those = search ? `${matches} of ${all} found` : count(all, "JobSet");
-  return shown < matches ? `${those}; ${shown} are shown, those that are not in sync before all others. Search for the rest.` : those;
+  return shown < matches ? `${those}; ${shown} are shown, preferably those that are not in sync. Search for the rest.` : those;
 }
 
 function draw(key, group) {

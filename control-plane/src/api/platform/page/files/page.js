@@ -1,19 +1,19 @@
-// The connection, and which of the two views is shown. Each event is a whole state: whatever was missed, the next one says all.
+// The connection, and the choice between the two views. Each event is a whole state, so a missed one does not matter.
 
 import { $, html, say, tick } from "./dom.js";
 import { showGroups } from "./list.js";
 import { showGroup } from "./group.js";
 
-/** The server says something every 5 seconds. */
+/** Milliseconds without an event after which the connection counts as lost. The server sends one at least every 5 seconds. */
 const SILENCE = 13000;
-/** A connection that is back within this time was never lost to people. */
+/** A connection that is back within this many milliseconds is not shown as lost. */
 const BLINK = 1500;
 
 let source = null;
 let state = null;
-let heardAt = Date.now();
+let lastEventAt = Date.now();
 let connected = false;
-/** Why the server has no room for this page, where it has none. */
+/** Why the server has no room for this page; empty if it has. */
 let full = "";
 let lostAt = Date.now();
 let delay = 250;
@@ -30,7 +30,7 @@ function url() {
   const group = route();
   if (group) return `events/${group.namespace}/${group.name}`;
   const search = $("search").value.trim().toLowerCase();
-  // Nothing else is in a name. What has something else in it finds nothing, which the server need not be asked.
+  // Names have no other characters: such a search finds nothing, and needs no request.
   return /^[a-z0-9./-]{1,256}$/.test(search) ? `events?search=${search}` : "events";
 }
 
@@ -44,20 +44,20 @@ function connect() {
   close();
   source = new EventSource(url());
   source.addEventListener("message", (event) => {
-    heard();
+    received();
     state = JSON.parse(event.data);
     draw();
   });
-  source.addEventListener("alive", heard);
-  // The stream ends with it, and is tried again.
-  let said = false;
+  source.addEventListener("alive", received);
+  // The stream ends after it, and is opened again later.
+  let isFull = false;
   source.addEventListener("full", (event) => {
-    said = true;
+    isFull = true;
     full = event.data;
-    tell();
+    showConnection();
   });
   source.addEventListener("error", () => {
-    if (!said) full = "";
+    if (!isFull) full = "";
     disconnected();
     close();
     retry = setTimeout(connect, delay);
@@ -70,16 +70,16 @@ function disconnected() {
   connected = false;
 }
 
-function heard() {
-  heardAt = Date.now();
+function received() {
+  lastEventAt = Date.now();
   connected = true;
   full = "";
   delay = 250;
-  tell();
+  showConnection();
 }
 
-/** Says whether what is shown is the present. */
-function tell() {
+/** Shows if the state is current. */
+function showConnection() {
   const lost = !connected && Date.now() - lostAt > BLINK;
   $("full").hidden = connected || !full;
   say($("full-why"), full);
@@ -109,16 +109,16 @@ const forward = (to) => `kubectl -n ${state?.namespace ?? "lockstep-system"} por
 
 function follower() {
   const other = state.leader && state.leader !== state.replica ? state.leader : null;
-  const says = other
+  const parts = other
     ? [html("strong", {}, `${state.replica} does not lead, ${other} does.`), " It shows all groups: ", html("code", {}, forward(`pod/${other}`))]
-    : [html("strong", {}, `${state.replica} does not lead yet.`), " No other replica is known to lead. This page goes on by itself when one does here."];
+    : [html("strong", {}, `${state.replica} does not lead yet.`), " No other replica is known to lead. This page continues by itself once this replica leads."];
   const banner = $("follower");
-  const text = says.map((part) => part.textContent ?? part).join("");
-  // Said anew only where it has changed: it is read out.
-  if (banner.textContent !== text) banner.replaceChildren(...says);
+  const text = parts.map((part) => part.textContent ?? part).join("");
+  // Replaced only if it has changed, since screen readers read it out.
+  if (banner.textContent !== text) banner.replaceChildren(...parts);
 }
 
-/** Looks at something else. */
+/** Shows another view. */
 function go() {
   state = null;
   delay = 250;
@@ -134,12 +134,12 @@ $("search").addEventListener("input", () => {
   clearTimeout(typing);
   typing = setTimeout(go, 150);
 });
-// Browsers allow six connections: pages that nobody sees have none.
+// Browsers allow six connections, so hidden pages have none.
 document.addEventListener("visibilitychange", () => {
   if (document.hidden) {
     close();
   } else {
-    // Nothing was lost: it was given up.
+    // The connection was closed on purpose, and is not shown as lost.
     connected = false;
     lostAt = Date.now();
     connect();
@@ -150,10 +150,10 @@ addEventListener("redraw", draw);
 setInterval(() => {
   tick();
   if (document.hidden) return;
-  if (connected && Date.now() - heardAt > SILENCE) {
+  if (connected && Date.now() - lastEventAt > SILENCE) {
     disconnected();
     connect();
   }
-  tell();
+  showConnection();
 }, 500);
 connect();

@@ -7,16 +7,16 @@ const WHAT = {
   push: "until all nodes had been sent the new generation",
   write: "until it was durable",
   stop: "until the last worker had stopped",
-  park: "until the control plane knew that all wait",
-  release: "until they were let go",
+  park: "until the control plane knew that all workers wait",
+  release: "until they were released",
   run: "until the last worker ran",
 };
-/** Those that follow each other; the others go on at the same time. */
+/** Phases that follow each other. The others run at the same time. */
 const ROW = new Set(["detect", "stop", "park", "release", "run"]);
 
 const [WIDTH, LEFT, RIGHT, HEIGHT] = [800, 90, 90, 30];
 
-/** Clocks of several machines may disagree: a phase can end after the whole. */
+/** Clocks of machines differ: a phase may end after the whole restart. */
 const whole = ({ phases, took: all }) => Math.max(0.1, all ?? 0, ...phases.map((phase) => phase.from + phase.took));
 
 /** One restart, a bar for each phase. */
@@ -24,8 +24,8 @@ export function timeline(restart) {
   const scale = whole(restart);
   const x = (millis) => LEFT + (Math.max(0, millis) / scale) * (WIDTH - LEFT - RIGHT);
   const bottom = HEIGHT * (restart.phases.length + 1);
-  const says = `Restart to generation ${restart.generation}: ${restart.phases.map((phase) => `${phase.name} ${took(phase.took)}`).join(", ")}`;
-  const drawing = svg("svg", { viewBox: `0 0 ${WIDTH} ${bottom + 4}`, role: "img", "aria-label": says });
+  const label = `Restart to generation ${restart.generation}: ${restart.phases.map((phase) => `${phase.name} ${took(phase.took)}`).join(", ")}`;
+  const drawing = svg("svg", { viewBox: `0 0 ${WIDTH} ${bottom + 4}`, role: "img", "aria-label": label });
   const step = tickStep(scale);
   for (let tick = 0; tick <= scale; tick += step) {
     const at = x(tick).toFixed(1);
@@ -58,11 +58,11 @@ export function strip(restart) {
         svg("title", {}, `${phase.name} ${took(phase.took)}`),
       ),
     );
-  const says = restart.phases.map((phase) => `${phase.name} ${took(phase.took)}`).join(", ");
-  return svg("svg", { class: "phases", width, height: height + 6, viewBox: `0 -4 ${width} ${height + 6}`, role: "img", "aria-label": says }, ...bars);
+  const label = restart.phases.map((phase) => `${phase.name} ${took(phase.took)}`).join(", ");
+  return svg("svg", { class: "phases", width, height: height + 6, viewBox: `0 -4 ${width} ${height + 6}`, role: "img", "aria-label": label }, ...bars);
 }
 
-/** Between two lines of the scale: 1, 2 or 5 of a power of ten, eight lines at most. */
+/** The distance between two lines of the scale: 1, 2 or 5 times a power of ten, for at most eight lines. */
 function tickStep(scale) {
   const least = scale / 8;
   const power = 10 ** Math.floor(Math.log10(least));

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::{Detail, Key, Snapshot, Summary, convert, millis, summary};
 
-/// Workers that are shown one by one. Of those after them their number is told.
+/// Workers that are shown one by one. Further ones are only counted.
 const WORKERS: usize = 10_000;
 
 /// One group.
@@ -75,10 +75,9 @@ impl GroupView {
             .enumerate()
             .map(|(place, stage)| (stage.name.clone(), place))
             .collect();
-        // In the same order as the workers that were made of them.
+        // In the same order as the converted workers.
         for (expected, worker) in state.observed.workers.values().zip(workers).take(WORKERS) {
-            // One that the graph does not name, or not any more, is shown as well: nobody's worker
-            // is hidden.
+            // Workers of a stage that the graph lacks are shown as well.
             let place = *places.entry(expected.stage.clone()).or_insert_with(|| {
                 stages.push(Stage {
                     name: expected.stage.clone(),

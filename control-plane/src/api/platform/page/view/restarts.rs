@@ -11,7 +11,7 @@ use crate::controllers::restart::board::history::History;
 #[serde(rename_all = "camelCase")]
 pub(super) struct Restarts {
     last: Vec<Restart>,
-    /// Since when they are kept, milliseconds since the Unix epoch.
+    /// When their record began, milliseconds since the Unix epoch.
     since: i64,
 }
 

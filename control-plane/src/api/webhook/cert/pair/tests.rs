@@ -75,7 +75,7 @@ fn it_survives_the_secret() {
 }
 
 #[test]
-fn who_trusts_one_ca_certificate_trusts_what_is_issued_before_and_after_its_renewal() {
+fn clients_with_one_ca_certificate_trust_what_is_issued_before_and_after_its_renewal() {
     let old = pair();
     let new = old.renewed(SERVICE, after(290)).unwrap();
     new.check(SERVICE, after(290), RENEW).unwrap();
@@ -108,7 +108,7 @@ fn parts_of_different_pairs_do_not_fit_together() {
 }
 
 #[test]
-fn another_ca_takes_its_place_and_nobody_is_distrusted_in_between() {
+fn another_ca_takes_over_and_every_certificate_in_between_is_trusted() {
     let mut former = pair();
     let step = |pair: &Pair, days| pair.step(SERVICE, after(days), Trust::Published).unwrap();
     assert_eq!(step(&former, 200), None);
@@ -151,7 +151,7 @@ fn another_ca_takes_its_place_and_nobody_is_distrusted_in_between() {
 }
 
 #[test]
-fn a_ca_that_the_api_server_was_not_told_of_never_signs() {
+fn a_ca_that_the_api_server_does_not_trust_yet_never_signs() {
     let (mut pair, began) = (pair(), 300);
     for days in began..365 {
         while let Some((next, change)) = pair.step(SERVICE, after(days), Trust::Pending).unwrap() {

@@ -53,7 +53,7 @@ fn what_is_good_is_used_by_all() {
 }
 
 #[test]
-fn what_is_missing_empty_or_damaged_is_made_anew() {
+fn a_missing_empty_or_damaged_secret_is_generated_again() {
     let pair = Pair::generate(SERVICE, now()).unwrap();
     let mut without_key = data(&pair);
     without_key.remove("tls.key");

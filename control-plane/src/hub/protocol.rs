@@ -1,20 +1,20 @@
-//! The first message of a stream.
+//! The protocol of a stream: its first message, and messages that no correct daemon sends.
 
+use std::error::Error as _;
 use std::time::Duration;
 
 use lockstep_proto::NODE_PROTOCOL;
 use lockstep_proto::node::v1::{self as pb, node_message::Kind};
 use thiserror::Error;
 use tokio_stream::{Stream, StreamExt};
-use tonic::Status;
+use tonic::{Code, Status};
 
 use super::convert;
-use super::protocol_violation::ProtocolViolation;
 
 /// How long a daemon may take to say hello.
 const HELLO_WITHIN: Duration = Duration::from_secs(10);
 
-/// Why a stream was not accepted.
+/// Why a stream was refused.
 #[derive(Debug, Error)]
 pub(super) enum HandshakeError {
     #[error("no Hello within {} s", HELLO_WITHIN.as_secs())]
@@ -58,6 +58,56 @@ impl From<HandshakeError> for Status {
     }
 }
 
+/// What is wrong with a message.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub(super) enum ProtocolViolation {
+    /// Larger than everything that is kept of a node.
+    #[error("the message is too large: {0}")]
+    Oversized(String),
+    /// Not a message at all.
+    #[error("the message cannot be read: {0}")]
+    Malformed(String),
+    /// A stream has one Hello. A second one would negotiate again.
+    #[error("a second Hello on the same stream")]
+    SecondHello,
+    /// From another protocol version than the negotiated one.
+    #[error("a message of a kind that the stream's protocol does not have")]
+    UnknownKind,
+}
+
+impl ProtocolViolation {
+    /// The violation that the stream's error stands for; `None` if the connection is at fault.
+    pub(super) fn of(status: &Status) -> Option<Self> {
+        let text = || status.message().to_owned();
+        match status.code() {
+            Code::OutOfRange => Some(Self::Oversized(text())),
+            // Errors of the connection have a source.
+            Code::Internal if status.source().is_none() => Some(Self::Malformed(text())),
+            _ => None,
+        }
+    }
+
+    /// Its name in metrics.
+    pub(super) fn reason(&self) -> &'static str {
+        match self {
+            Self::Oversized(_) => "oversized",
+            Self::Malformed(_) => "malformed",
+            Self::SecondHello => "second_hello",
+            Self::UnknownKind => "unknown_message",
+        }
+    }
+}
+
+impl From<ProtocolViolation> for Status {
+    fn from(violation: ProtocolViolation) -> Self {
+        let text = violation.to_string();
+        match violation {
+            ProtocolViolation::Oversized(_) => Self::resource_exhausted(text),
+            _ => Self::invalid_argument(text),
+        }
+    }
+}
+
 /// Reads the Hello and settles the protocol version: the highest that both sides speak.
 pub(super) async fn hello<S>(inbound: &mut S) -> Result<(pb::Hello, u32), HandshakeError>
 where
@@ -76,7 +126,7 @@ where
     let version = hello.protocol_max.min(*NODE_PROTOCOL.end());
     if version < hello.protocol_min || !NODE_PROTOCOL.contains(&version) {
         return Err(HandshakeError::Version {
-            version: convert::words_from(hello.daemon_version),
+            version: convert::text_from(hello.daemon_version),
             min: hello.protocol_min,
             max: hello.protocol_max,
         });

@@ -1,4 +1,4 @@
-//! ListGroups: pages of groups, of which large ones are told in turn.
+//! ListGroups: pages of groups. Large groups take turns.
 
 use std::sync::Arc;
 
@@ -6,11 +6,11 @@ use lockstep_proto::platform::v1 as pb;
 use prost::Message as _;
 use tonic::{Request, Response, Status};
 
-use super::authorize::Caller;
-use super::convert::{self, Detail};
-use super::fields;
-use super::large::Size;
-use super::service::{PlatformService, holding, not_leading};
+use super::{PlatformService, holding, not_leading};
+use crate::api::platform::authorize::Caller;
+use crate::api::platform::convert::{self, Detail};
+use crate::api::platform::fields;
+use crate::api::platform::large::Size;
 use crate::controllers::restart::board::{Board, Key};
 
 /// A page ends with the group that makes it larger than this, in bytes.
@@ -40,7 +40,7 @@ pub(super) async fn list_groups(
     let mut last = None;
     let line = service.lines.of(&filter.namespace);
     let (mut unread, mut looked_at) = (Vec::new(), 0);
-    // A large one has a page for itself, and room of its own.
+    // A large group has a page for itself, and room of its own.
     let small = found
         .iter()
         .map(|(_, size)| *size)
@@ -48,30 +48,30 @@ pub(super) async fn list_groups(
     let page = Size::of_page(small, FULL_PAGE);
     unread.extend(line.room(page).await);
     for (key, expected) in found {
-        // One that does not fit beside the others begins the next page.
+        // A large group after others begins the next page.
         if expected.is_large() && !answer.groups.is_empty() {
             break;
         }
         let (of, board) = (key.clone(), Arc::clone(&service.board));
-        let tell = move |size: Size| tell(&board, &of, detail, size);
+        let convert = move |size: Size| convert_group(&board, &of, detail, size);
         let small = match expected.is_large() {
             true => Err(expected),
             // There is room for the page.
-            false => tell(Size::not_large()).transpose(),
+            false => convert(Size::not_large()).transpose(),
         };
-        let (told, has_page) = match small {
-            Ok(told) => (told.map(|group| (group, None)), false),
+        let (converted, has_page) = match small {
+            Ok(group) => (group.map(|group| (group, None)), false),
             // It has become large meanwhile.
             Err(_) if !answer.groups.is_empty() => break,
             Err(large) => {
                 unread.clear();
-                (line.tell(large, tell).await, true)
+                (line.convert(large, convert).await, true)
             }
         };
         looked_at += 1;
         last = Some(key);
-        // One that is gone meanwhile is not told.
-        let Some((group, room)) = told else {
+        // A group that is gone by now is left out.
+        let Some((group, room)) = converted else {
             if service.shutdown.is_cancelled() {
                 return Err(not_leading());
             }
@@ -94,8 +94,8 @@ pub(super) async fn list_groups(
     Ok(holding(unread, answer))
 }
 
-/// The group, if it is still there and fits into room for this size; `Err` with its size otherwise.
-fn tell(board: &Board, key: &Key, detail: Detail, size: Size) -> Option<Result<pb::Group, Size>> {
+/// The group, if it still exists and fits into room for this size; `Err` with its size otherwise.
+fn convert_group(board: &Board, key: &Key, detail: Detail, size: Size) -> Option<Result<pb::Group, Size>> {
     let state = board.get(key)?;
     let now = Size::of(&state, detail);
     let group = size.holds(now).then(|| convert::group(key, &state, detail));

@@ -1,21 +1,21 @@
-//! Dry runs: what a restart would do, as the group's task says.
+//! Dry runs: the group's task tells what a restart would do.
 
 use std::sync::Arc;
 
 use lockstep_proto::platform::v1 as pb;
 use tonic::Status;
 
-use super::convert::{self, Detail};
-use super::error_details::{CallError, Reason};
-use super::large::{Size, Unread};
-use super::service::{PlatformService, not_leading};
+use super::{PlatformService, not_leading};
+use crate::api::platform::convert::{self, Detail};
+use crate::api::platform::error_details::{CallError, Reason};
+use crate::api::platform::large::{Size, Unread};
 use crate::controllers::restart::board::question::{
     self, Answer, AskError, QuestionSender, RequestedRestart, WAITING,
 };
 use crate::controllers::restart::board::{Key, Snapshot};
 
-/// What the request would do, with the room that the answer takes.
-pub(super) async fn try_out(
+/// What the request would do, and the room that the answer takes.
+pub(super) async fn dry_run(
     service: &PlatformService,
     key: &Key,
     state: Arc<Snapshot>,
@@ -27,7 +27,7 @@ pub(super) async fn try_out(
     let line = service.lines.of(&key.namespace);
     let mut room = line.room(size).await;
     let answer = ask(&asks, key, wish).await?;
-    // It may have grown meanwhile.
+    // The group may have grown meanwhile.
     let size = match Size::of_workers(answer.observed.workers.len(), Detail::Full) {
         now if size.holds(now) => size,
         now => {
@@ -36,19 +36,19 @@ pub(super) async fn try_out(
             now
         }
     };
-    let tell = move || convert::dry_run(&answer.preview, &answer.observed);
-    let told = if size.is_large() {
-        line.in_turn(tell).await.ok_or_else(not_leading)?
+    let convert = move || convert::dry_run(&answer.preview, &answer.observed);
+    let dry_run = if size.is_large() {
+        line.in_turn(convert).await.ok_or_else(not_leading)?
     } else {
-        tell()
+        convert()
     };
-    Ok((told, room))
+    Ok((dry_run, room))
 }
 
 /// Asks, and waits for the answer.
 ///
 /// # Errors
-/// RESOURCE_EXHAUSTED where too many wait; ABORTED where the group is given up meanwhile.
+/// RESOURCE_EXHAUSTED if too many questions wait; ABORTED if the group's task ends meanwhile.
 async fn ask(asks: &QuestionSender, key: &Key, wish: RequestedRestart) -> Result<Answer, Status> {
     let answer = question::ask(asks, wish).await;
     answer.map_err(|unanswered| match unanswered {
@@ -61,8 +61,8 @@ async fn ask(asks: &QuestionSender, key: &Key, wish: RequestedRestart) -> Result
     })
 }
 
-/// Nobody answers for the group any more.
+/// The group has no task any longer.
 fn given_up(key: &Key) -> Status {
-    let message = "the JobSet is not looked after any more";
+    let message = "the JobSet is no longer managed by this replica";
     CallError::new(Reason::JobsetChanged, message).of_key(key).into()
 }
