@@ -14,6 +14,7 @@
 
 mod connect;
 pub mod convert;
+pub mod error;
 mod outgoing;
 mod renewal;
 pub mod session;
@@ -26,7 +27,8 @@ use backon::{BackoffBuilder as _, ExponentialBuilder};
 use tracing::{error, info, warn};
 
 use crate::worker::driver::{Closed, Handle};
-use session::{End, Progress, SessionError};
+use error::SessionError;
+use session::{End, Progress};
 
 const MIN_DELAY: Duration = Duration::from_millis(50);
 /// Half of the longest delay: jitter adds up to as much again.

@@ -10,7 +10,7 @@ use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 use x509_parser::time::ASN1Time;
 
-use super::session::SessionError;
+use super::error::SessionError;
 use super::{Hub, trust};
 
 /// Time for the TCP handshake, and for that and TLS and HTTP/2 together.
@@ -60,15 +60,4 @@ async fn read(path: &Path) -> Result<String, SessionError> {
             path: path.to_owned(),
             source,
         })
-}
-
-/// tonic's transport errors say nothing by themselves.
-pub(super) fn chain(error: &tonic::transport::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }

@@ -1,7 +1,5 @@
 //! One stream to one replica of the hub.
 
-use std::io;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use lockstep_proto::node::v1 as wire;
@@ -11,14 +9,15 @@ use lockstep_proto::{NODE_PROTOCOL, NODE_PROTOCOL_CREDENTIALS};
 use prost::Message as _;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
-use tonic::{Code, Status, Streaming};
+use tonic::{Status, Streaming};
 use tracing::{debug, info, warn};
 
+use super::error::SessionError;
 use super::outgoing::{self, MessageQueue};
 use super::renewal::Renewal;
 use super::{Hub, connect, convert};
 use crate::health::RuntimeAccess;
-use crate::worker::driver::{Closed, Handle};
+use crate::worker::driver::Handle;
 use crate::worker::facts::Input;
 use crate::worker::types::{Desired, Epoch, WorkerState};
 
@@ -43,60 +42,6 @@ pub enum End {
     Drained,
     /// The replica does not lead; this one does, if it is known.
     NotLeader(Option<String>),
-}
-
-/// Why there is no stream, or no longer one.
-#[derive(Debug, thiserror::Error)]
-pub enum SessionError {
-    /// The CA or the token is not there (yet).
-    #[error("cannot read {path}: {source}")]
-    File {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// The trusted certificates have expired.
-    #[error(
-        "all certificates in {0} have expired: nobody has renewed the hub's CA, or this node's clock is wrong"
-    )]
-    Expired(PathBuf),
-    /// The token cannot be sent.
-    #[error("the token cannot be sent as metadata")]
-    Token,
-    /// The handshake takes too long.
-    #[error("no answer from the hub")]
-    Silent,
-    /// The address is not valid, or the handshake failed.
-    #[error("{}", connect::chain(.0))]
-    Transport(#[from] tonic::transport::Error),
-    /// The hub refuses this protocol version.
-    #[error("{0}")]
-    Refused(String),
-    /// The hub chose a protocol version that was not offered.
-    #[error("the hub chose protocol {0}")]
-    Protocol(u32),
-    /// The leader's epoch could not be written down.
-    #[error("the leader's epoch cannot be written down, and so it is not obeyed: {0}")]
-    Epoch(io::Error),
-    /// The hub, or the connection to it, failed.
-    #[error("{:?}: {}", .0.code(), .0.message())]
-    Status(Status),
-    /// No Welcome came, or something else did.
-    #[error("the hub did not welcome this daemon")]
-    NotWelcomed,
-    /// The daemon is going down.
-    #[error(transparent)]
-    Daemon(#[from] Closed),
-}
-
-impl From<Status> for SessionError {
-    fn from(status: Status) -> Self {
-        match status.code() {
-            Code::FailedPrecondition => Self::Refused(status.message().to_owned()),
-            _ => Self::Status(status),
-        }
-    }
 }
 
 /// The end of a stream that has stood this long is no sign of trouble.
