@@ -3,7 +3,6 @@
 //! The pod agent has none of it: it is process 1 of a worker's container and stays small.
 
 pub mod logging;
-pub mod panics;
 pub mod rate_limit;
 pub mod threads;
 pub mod turns;
