@@ -1,5 +1,6 @@
 //! Makes the parts of the daemon and wires them.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,7 +11,6 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
-use crate::agents::AgentHost;
 use crate::agents::connection::Context;
 use crate::agents::hostkill::ProcKiller;
 use crate::agents::peer::ProcPeerCheck;
@@ -20,10 +20,11 @@ use crate::link::Hub;
 use crate::nri::plugin::Plugin;
 use crate::plain::record::Files;
 use crate::plain::stop;
-use crate::worker::driver::{Closed, Driver, Handle, Plain};
+use crate::worker::driver::{Closed, Driver, Handle, Host, Plain};
 use crate::worker::epochs::EpochFile;
+use crate::worker::facts::HostKill;
 use crate::worker::state::Table;
-use crate::worker::types::{ContainerId, Epoch};
+use crate::worker::types::{ContainerId, Epoch, PodUid};
 use crate::{events, install, link, nri, plain};
 
 /// Runs the daemon until a signal ends it. Agents and workers run on.
@@ -137,6 +138,38 @@ fn parse_uptime(text: &str) -> Option<u64> {
     let (seconds, hundredths) = text.split_whitespace().next()?.split_once('.')?;
     let hundredths = seconds.parse::<u64>().ok()?.checked_mul(100)? + hundredths.parse::<u64>().ok()?;
     hundredths.checked_mul(10_000_000)
+}
+
+/// Carries out what the driver asks for on this node.
+pub struct AgentHost {
+    /// Kills processes that an agent may not kill.
+    pub killer: ProcKiller,
+    /// The pods' sockets.
+    pub sockets: Arc<Sockets>,
+}
+
+impl Host for AgentHost {
+    fn kill(&self, ask: HostKill) {
+        self.killer.kill(ask);
+    }
+
+    fn spare(&self, container: &ContainerId) {
+        self.killer.spare(container);
+    }
+
+    fn pod_known(&self, pod: &PodUid) {
+        if let Err(error) = self.sockets.ensure(pod) {
+            warn!(%pod, %error, "cannot listen for the agents of a pod");
+        }
+    }
+
+    fn pod_gone(&self, pod: &PodUid) {
+        self.sockets.remove(pod);
+    }
+
+    fn pods_listed(&self, pods: &BTreeSet<PodUid>) {
+        self.sockets.listed(pods);
+    }
 }
 
 #[cfg(test)]

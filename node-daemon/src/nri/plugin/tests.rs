@@ -10,13 +10,13 @@ use tokio::net::UnixListener;
 
 use super::calls::recognised;
 use super::*;
-use crate::agents::AgentHost;
 use crate::agents::connection::Context;
 use crate::agents::hostkill::ProcKiller;
 use crate::agents::peer::ProcPeerCheck;
 use crate::health::Access;
 use crate::install::install;
 use crate::nri::inject;
+use crate::runtime::AgentHost;
 use crate::worker::driver::Driver;
 use crate::worker::facts::{Input, ListedContainer};
 use crate::worker::state::Table;
