@@ -1,7 +1,7 @@
 //! The agents' side of the daemon: one Unix socket per pod, one task per connection.
 //!
-//! The socket tells which pod connects. The kernel tells which container: the peer's cgroup must be
-//! that of the container it registers for.
+//! The socket identifies the pod, and the kernel identifies the container: the peer's cgroup must
+//! be that of the container it registers for.
 
 pub mod connection;
 pub mod convert;

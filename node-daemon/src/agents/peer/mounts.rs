@@ -3,10 +3,10 @@
 //!
 //! The runtime has started `/.lockstep/bin/lockstep-pod-agent`. What is mounted at that directory
 //! is the daemon's, or comes with the pod's template: the daemon puts the agent into no container
-//! that has a mount of its own there (`nri/inject.rs`). That leaves links in the image, which may
-//! lead the daemon's mount, or the start, to another place. Then no mount is at that very path, or
-//! one lies over the file, or the process has moved its root to where it looks right, and that root
-//! has no `/proc`.
+//! that has a mount of its own there (`nri/inject.rs`). That leaves symbolic links in the image,
+//! which may redirect the daemon's mount or the start. Then no mount is at exactly that path, or
+//! one lies over the file. Or the process has moved its root to a place that looks right, and that
+//! root has no `/proc`.
 
 use crate::nri::inject::BIN_DIR;
 
@@ -35,8 +35,8 @@ pub(super) fn show_agent(mountinfo: &str) -> Result<(), &'static str> {
     }
 }
 
-/// True if a mount there may hide what the agent's directory holds: it is in that directory, or the
-/// directory is in it. The root of the container is neither.
+/// True if a mount at `at` may hide what the agent's directory holds: it is inside the directory,
+/// or the directory is inside it. The root of the container does not count.
 fn is_over(at: &str, agents: &str) -> bool {
     let within = |inner: &str, outer: &str| {
         let rest = inner.strip_prefix(outer);

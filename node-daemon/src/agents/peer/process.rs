@@ -1,10 +1,10 @@
 //! The process that has connected.
 //!
 //! The kernel keeps its PID (SO_PEERCRED). Once the process has ended and was reaped, another one
-//! may get the PID while the connection is still open: it can have been passed on. From Linux 6.5
-//! on the kernel gives a pidfd of the process itself (SO_PEERPIDFD), which tells at any time if the
-//! PID is still its own. If it is, what was read of `/proc` before belongs to that process and to
-//! no other.
+//! may get the PID while the connection is still open, if the process has passed it on. From Linux
+//! 6.5 on the kernel gives a pidfd of the process itself (SO_PEERPIDFD), which tells at any time if
+//! the PID is still its own. If it is, what was read from `/proc` before belongs to that process
+//! and to no other.
 
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
@@ -21,11 +21,11 @@ pub struct Peer {
     hold: Hold,
 }
 
-/// What is known of the process beside its number.
+/// What is known of the process besides its PID.
 #[derive(Debug)]
 enum Hold {
     Held(OwnedFd),
-    /// The kernel has no SO_PEERPIDFD: the number must do.
+    /// The kernel has no SO_PEERPIDFD: the PID has to do.
     Unsupported,
     /// It had ended before it could be held.
     Gone,
@@ -34,7 +34,7 @@ enum Hold {
 }
 
 impl Peer {
-    /// That of a connection.
+    /// The peer of a connection.
     #[must_use]
     pub fn of(stream: &impl AsFd) -> Self {
         Self {
@@ -48,7 +48,7 @@ impl Peer {
     /// Its PID, in the pid namespace of the daemon.
     ///
     /// # Errors
-    /// If the kernel names none: the daemon is not in the host's namespace.
+    /// When the kernel names none: the daemon is not in the host's namespace.
     pub(crate) fn pid(&self) -> Result<i32, PeerError> {
         self.pid.filter(|pid| *pid > 0).ok_or(PeerError::Invisible)
     }
@@ -56,7 +56,7 @@ impl Peer {
     /// Checks that the PID is still its own, as far as the kernel can tell.
     ///
     /// # Errors
-    /// If it is not, or if that should be known and is not.
+    /// When it is not, or when the kernel supports the check and the check fails.
     pub(super) fn is_still(&self, pid: i32) -> Result<(), PeerError> {
         let held = match &self.hold {
             Hold::Held(held) => held,
@@ -64,13 +64,13 @@ impl Peer {
             Hold::Gone => return Err(PeerError::Gone(pid)),
             Hold::Refused(error) => return Err(PeerError::Unheld { pid, error: *error }),
         };
-        // Of this process, wherever `/proc` of the others is.
+        // The daemon's own `/proc`, wherever that of its peers is.
         let path = format!("/proc/self/fdinfo/{}", held.as_raw_fd()).into();
-        let said = match fs::read_to_string(&path) {
-            Ok(said) => said,
+        let fdinfo = match fs::read_to_string(&path) {
+            Ok(fdinfo) => fdinfo,
             Err(source) => return Err(PeerError::Unreadable { path, source }),
         };
-        if number(&said) == Some(pid) {
+        if number(&fdinfo) == Some(pid) {
             Ok(())
         } else {
             Err(PeerError::Gone(pid))
@@ -96,15 +96,15 @@ fn held(got: Result<OwnedFd, Errno>) -> Hold {
     match got {
         Ok(held) => Hold::Held(held),
         Err(Errno::ENOPROTOOPT) => Hold::Unsupported,
-        // Kernels differ in what they call it.
+        // Kernels differ in the error that they return.
         Err(Errno::ESRCH | Errno::EINVAL | Errno::ENODATA) => Hold::Gone,
         Err(error) => Hold::Refused(error),
     }
 }
 
 /// The number in a pidfd's `fdinfo`: -1 once the process was reaped.
-fn number(said: &str) -> Option<i32> {
-    let number = said.lines().find_map(|line| line.strip_prefix("Pid:"))?;
+fn number(fdinfo: &str) -> Option<i32> {
+    let number = fdinfo.lines().find_map(|line| line.strip_prefix("Pid:"))?;
     number.trim().parse().ok()
 }
 

@@ -114,7 +114,7 @@ fn a_first_process_that_need_not_be_the_agent_is_refused() {
     fs::write(&mounts, format!("{}{over}", mounts::tests::INJECTED)).unwrap();
     assert_eq!(
         refused().to_string(),
-        "process 77 need not be the agent: something is mounted over the agent"
+        "process 77 cannot be verified as the agent: something is mounted over the agent"
     );
     // Nor one of which that cannot be known.
     fs::write(&mounts, mounts::tests::INJECTED.repeat(2000)).unwrap();
