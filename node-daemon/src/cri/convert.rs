@@ -9,7 +9,7 @@ use crate::pods::{self, InPlacePod, Metadata, NotAWorker};
 use crate::worker::facts::ListedContainer;
 use crate::worker::types::{Ended, Exit, Pod, SandboxId, UnixNanos};
 
-/// A sandbox, if its pod has workers.
+/// The pod of a sandbox, if it has workers.
 ///
 /// # Errors
 /// See [`pods::recognise`].

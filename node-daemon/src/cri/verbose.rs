@@ -1,4 +1,4 @@
-//! How a container was made, from containerd's verbose status, which goes beyond CRI: the OCI
+//! How a container was created, from containerd's verbose status, an extension of CRI: the OCI
 //! specification, as NRI would show it.
 
 use std::collections::HashMap;
@@ -10,7 +10,7 @@ use crate::worker::types::ContainerId;
 
 /// The entry of the verbose status that holds it.
 const INFO: &str = "info";
-/// Largest that is read, in bytes: most of it is the environment.
+/// Longest one that is read, in bytes: most of it is the environment.
 const LARGEST: usize = 4 << 20;
 
 #[derive(Deserialize)]
@@ -51,7 +51,7 @@ struct Namespace {
     path: String,
 }
 
-/// The container, if its runtime says how it was made.
+/// The container, if its runtime reports how it was created.
 pub(super) fn container(
     id: ContainerId,
     name: String,

@@ -7,26 +7,26 @@ use tonic::{Code, Status};
 
 use crate::worker::driver::Closed;
 
-/// Why there is no stream, or no longer one.
+/// Why a stream could not be opened, or failed.
 #[derive(Debug, thiserror::Error)]
 pub enum SessionError {
     /// The CA or the token is not there (yet).
     #[error("cannot read {path}: {source}")]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
     /// The trusted certificates have expired.
     #[error(
-        "all certificates in {0} have expired: nobody has renewed the hub's CA, or this node's clock is wrong"
+        "all certificates in {0} have expired: the hub's CA was not renewed, or this node's clock is wrong"
     )]
     Expired(PathBuf),
     /// The token cannot be sent.
     #[error("the token cannot be sent as metadata")]
     Token,
-    /// The handshake takes too long.
+    /// The handshake took too long.
     #[error("no answer from the hub")]
     Silent,
     /// The address is not valid, or the handshake failed.
@@ -38,13 +38,13 @@ pub enum SessionError {
     /// The hub chose a protocol version that was not offered.
     #[error("the hub chose protocol {0}")]
     Protocol(u32),
-    /// The leader's epoch could not be written down.
-    #[error("the leader's epoch cannot be written down, and so it is not obeyed: {0}")]
+    /// The leader's epoch could not be recorded.
+    #[error("the leader's epoch could not be recorded, so its orders are not obeyed: {0}")]
     Epoch(io::Error),
     /// The hub, or the connection to it, failed.
     #[error("{:?}: {}", .0.code(), .0.message())]
     Status(Status),
-    /// No Welcome came, or something else did.
+    /// The hub sent no Welcome in time, or another message first.
     #[error("the hub did not welcome this daemon")]
     NotWelcomed,
     /// The daemon is going down.

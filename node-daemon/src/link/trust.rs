@@ -1,5 +1,5 @@
-//! The hub's authorities that are trusted: those that have not expired. TLS itself ignores the
-//! dates of the authorities that it is given.
+//! Selects the hub's CA certificates that have not expired: TLS itself ignores the dates of the CAs
+//! that it is given.
 
 use x509_parser::pem::Pem;
 use x509_parser::time::ASN1Time;
