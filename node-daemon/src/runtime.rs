@@ -1,4 +1,4 @@
-//! Makes the parts of the daemon and wires them.
+//! Builds the parts of the daemon and wires them.
 
 use std::collections::BTreeSet;
 use std::future::Future;
@@ -27,7 +27,7 @@ use crate::worker::state::Table;
 use crate::worker::types::{ContainerId, Epoch, PodUid};
 use crate::{events, install, link, nri, plain};
 
-/// Runs the daemon until a signal ends it. Agents and workers run on.
+/// Runs the daemon until a signal ends it. Agents and workers keep running.
 ///
 /// # Errors
 /// When it cannot start, or one of its parts has failed.
@@ -35,7 +35,7 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let agent = install::install(&args.agent_binary, &args.state_dir).context("cannot install the agent")?;
-    info!(node = args.node_name, agent = %agent.dir.display(), version = env!("CARGO_PKG_VERSION"), "node daemon starts");
+    info!(node = args.node_name, agent = %agent.dir.display(), version = env!("CARGO_PKG_VERSION"), "starting the node daemon");
     let hub = Hub {
         address: args.hub,
         ca_file: args.hub_ca,
@@ -81,8 +81,8 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     spawn(&mut parts, async move { link::serve(&hub, &workers).await });
 
     tokio::select! {
-        _ = terminate.recv() => info!("SIGTERM: the daemon goes, agents and workers stay"),
-        _ = interrupt.recv() => info!("SIGINT: the daemon goes, agents and workers stay"),
+        _ = terminate.recv() => info!("SIGTERM: the daemon exits, agents and workers keep running"),
+        _ = interrupt.recv() => info!("SIGINT: the daemon exits, agents and workers keep running"),
         part = parts.join_next() => match part {
             Some(Err(error)) => bail!("a part of the daemon has failed: {error}"),
             Some(Ok(Err(error))) => bail!(error),
@@ -92,12 +92,14 @@ pub async fn run(args: Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The driver with what former daemons have left in `state_dir`, the way to it, and the containers
-/// that it wants stopped.
+/// The driver with the state that earlier daemons left in `state_dir`, its handle, and the queue of
+/// containers to stop.
 fn driver(state_dir: &Path) -> anyhow::Result<(Driver, Handle, mpsc::Receiver<ContainerId>)> {
     let revision = uptime_nanos().context("cannot read the uptime")?;
-    let journal = Files::open(state_dir).context("cannot keep records")?;
-    let records = journal.read().context("cannot read the records of before")?;
+    let journal = Files::open(state_dir).context("cannot store records")?;
+    let records = journal
+        .read()
+        .context("cannot read the records of earlier daemons")?;
     let (stops, to_stop) = mpsc::channel(stop::QUEUE);
     let (driver, workers) = Driver::new(Table::new(revision));
     let driver = driver.with_plain(Plain {
@@ -107,9 +109,9 @@ fn driver(state_dir: &Path) -> anyhow::Result<(Driver, Handle, mpsc::Receiver<Co
     });
     let epochs = EpochFile::new(state_dir);
     let highest = epochs.read().unwrap_or_else(|error| {
-        // Renaming leaves a whole record, so the file was changed from outside. Without a record,
-        // the next Welcome starts a new one.
-        warn!(%error, "the highest epoch of before cannot be read");
+        // The file is replaced by renaming, so it was changed from outside. The next Welcome writes
+        // a new one.
+        warn!(%error, "cannot read the highest epoch of earlier daemons");
         Epoch::default()
     });
     Ok((driver.with_epochs(Box::new(epochs), highest), workers, to_stop))

@@ -60,9 +60,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// Copies the running program into `dir`, where the containers of its pod find it: an init container
-/// does that if the node daemon cannot. An earlier copy may be running, so it is replaced, not
-/// changed.
+/// Copies the running program into `dir`, where the containers of its pod find it: an init
+/// container does that if the node daemon cannot. An earlier copy may be running, so it is
+/// replaced, not changed.
 ///
 /// # Errors
 /// When the file system refuses.

@@ -11,9 +11,9 @@ const HEADER: usize = 10;
 /// Largest payload.
 pub const MAX: usize = 4 << 20;
 
-/// gRPC status of a method that is not there.
+/// gRPC status for a method that does not exist.
 pub const UNIMPLEMENTED: i32 = 12;
-/// gRPC status of a request that is not one.
+/// gRPC status for a malformed request.
 pub const INVALID_ARGUMENT: i32 = 3;
 
 /// Type of a message.
@@ -58,7 +58,7 @@ pub struct Request {
 /// Payload of an answer.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub struct Response {
-    /// Absent or code 0: it went well.
+    /// Absent, or code 0, for a success.
     #[prost(message, optional, tag = "1")]
     pub status: Option<Status>,
     /// The result.

@@ -13,15 +13,15 @@ use std::path::{Path, PathBuf};
 use super::types::Epoch;
 
 const NAME: &str = "epoch";
-/// No number has more digits, and a line feed.
+/// Digits of the largest number, and a line feed.
 const LARGEST: u64 = 21;
 
-/// Keeps the highest epoch.
+/// Records the highest epoch.
 pub trait Epochs {
-    /// Writes it down.
+    /// Records it.
     ///
     /// # Errors
-    /// When it is not kept; then the former one is.
+    /// When it could not be recorded; the former one then stays.
     fn keep(&self, epoch: Epoch) -> io::Result<()>;
 }
 

@@ -20,7 +20,7 @@ pub fn target(desired: &Desired, job: &str, container: &str, incarnation: &Incar
         release: desired.release,
     };
     let restart = desired.worker_restarts.get(incarnation).copied();
-    // What is not above the group's generation is a thing of the past.
+    // A worker restart that is not above the group's generation is out of date.
     let restart = restart.filter(|restart| restart.generation > desired.generation);
     let WorkerRestart { generation, release } = restart.unwrap_or(of_group);
     Target {
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_was_restarted_alone_has_a_generation_of_its_own() {
+    fn a_worker_under_a_worker_restart_has_a_generation_of_its_own() {
         let told = |generation, release| {
             let mut desired = desired();
             let restart = WorkerRestart {

@@ -337,7 +337,7 @@ async fn a_message_that_stops_in_its_middle_ends_the_connection() {
     setup.nri.accept().await;
     // Between messages it may be quiet for any time.
     tokio::time::pause();
-    tokio::time::advance(PATIENCE * 100).await;
+    tokio::time::advance(IO_TIMEOUT * 100).await;
     tokio::time::resume();
     assert_eq!(setup.nri.create(pod("p"), container("sidecar", "")).await, None);
     setup.nri.stream.write_all(&[0, 0, 0, 1, 0, 0]).await.unwrap();

@@ -1,6 +1,6 @@
-//! Limits log lines about workers: agents, and how their workers end, cause them. Each pod has a
-//! burst and a rate, and so has each namespace, whose pods may come and go. What is left out is
-//! counted, and the count goes with the pod's next line.
+//! Limits log lines about workers: agents and failing workers cause them. Each pod has a burst and
+//! a rate, and so has each namespace, whose pods may come and go. Omitted lines are counted, and
+//! the pod's next line carries the count.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,15 +20,15 @@ const OF_NAMESPACE: Rate = Rate {
     burst: 1024,
     every: Duration::from_millis(200),
 };
-/// Pods and namespaces that are told apart: more than a node has.
+/// Most pods and namespaces that are tracked: more than a node has.
 const MOST: usize = 4096;
 
-/// The limits of each pod and namespace. A pod's limit goes with the pod, and a quiet pod's goes
+/// The limits of each pod and namespace. A pod's limit is removed with the pod, and a quiet pod's
 /// when there are too many.
 #[derive(Debug, Default)]
 pub(super) struct LogLimit {
     pods: BTreeMap<PodUid, PodLimit>,
-    /// They outlive their pods: new pods bring a namespace no new lines.
+    /// They outlive their pods: new pods do not raise the limit of a namespace.
     namespaces: BTreeMap<String, RateLimit>,
 }
 
@@ -39,8 +39,8 @@ struct PodLimit {
 }
 
 impl LogLimit {
-    /// How many lines about this pod were left out before the next one; none if that is to be left
-    /// out, too.
+    /// How many lines about this pod were omitted before the next one; none if that is to be
+    /// omitted, too.
     pub(super) fn next(&mut self, namespace: &str, pod: &PodUid) -> Option<u64> {
         if self.pods.len() >= MOST && !self.pods.contains_key(pod) {
             self.pods.retain(|_, of_pod| !of_pod.limit.is_full());
@@ -52,7 +52,7 @@ impl LogLimit {
             limit: RateLimit::new(OF_POD),
             left_out: 0,
         });
-        if of_pod.limit.try_take() && may_say(&mut self.namespaces, namespace) {
+        if of_pod.limit.try_take() && may_log(&mut self.namespaces, namespace) {
             return Some(std::mem::take(&mut of_pod.left_out));
         }
         of_pod.left_out += 1;
@@ -65,11 +65,11 @@ impl LogLimit {
     }
 }
 
-fn may_say(namespaces: &mut BTreeMap<String, RateLimit>, namespace: &str) -> bool {
+fn may_log(namespaces: &mut BTreeMap<String, RateLimit>, namespace: &str) -> bool {
     if let Some(limit) = namespaces.get_mut(namespace) {
         return limit.try_take();
     }
-    // Namespaces are as many as there are pods, or were of late.
+    // There are at most as many namespaces as there were pods recently.
     namespaces.retain(|_, limit| !limit.is_full());
     if namespaces.len() >= MOST {
         return false;
