@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-/// Longest `/proc/<pid>/cgroup` that is read, in bytes. Nothing of interest stands behind that.
+/// Longest `/proc/<pid>/cgroup` that is read, in bytes. Nothing of interest comes after that.
 const MAX_TEXT: usize = 16 << 10;
 /// Controllers in whose hierarchies (cgroup v1) every runtime places a container. In others, such
 /// as a hybrid system's `name=systemd`, it may be in the runtime's own cgroup.
@@ -38,8 +38,8 @@ impl Cgroup {
         Some(Self::parse(&text)).filter(|cgroup| !cgroup.lines.is_empty())
     }
 
-    /// From the text of `/proc/<pid>/cgroup`. Of cgroup v1 the hierarchies in which containers are
-    /// placed count, of a pure v2 its only one.
+    /// From the text of `/proc/<pid>/cgroup`. With cgroup v1, the hierarchies in which containers
+    /// are placed count; with pure v2, its only one.
     fn parse(text: &str) -> Self {
         let (mut placed, mut unified) = (Vec::new(), Vec::new());
         for line in text.lines() {
@@ -70,7 +70,8 @@ impl Cgroup {
         read(&proc.join(pid.to_string())).is_some_and(|text| self.excludes(&text))
     }
 
-    /// True if a process with this text is outside in every hierarchy that tells.
+    /// True if a process with this text is outside in every hierarchy that tells the containers
+    /// apart.
     fn excludes(&self, text: &str) -> bool {
         let mut outside = false;
         for line in &Self::parse(text).lines {

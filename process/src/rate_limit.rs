@@ -1,5 +1,5 @@
-//! How often something may happen: a burst at once, and then at a steady rate (a token bucket, or
-//! GCRA, ITU-T I.371). What comes too fast waits; nothing is lost.
+//! Limits how often something may happen: a burst at once, and then a steady rate (a token bucket,
+//! or GCRA, ITU-T I.371). What comes too fast waits; nothing is lost.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

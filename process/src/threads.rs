@@ -9,7 +9,7 @@ use std::{io, panic, process};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::runtime::{Builder, Runtime};
 
-/// How long a thread for blocking work stays idle before it ends: in effect for ever.
+/// How long a thread for blocking work stays idle before it ends: in effect forever.
 ///
 /// Tokio panics when it needs such a thread, has none, and the node has no process ID left. While
 /// there is one thread, work waits for it.

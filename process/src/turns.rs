@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Hands out turns, in the order of those who ask.
+/// Hands out turns, in the order of the requests.
 #[derive(Debug)]
 pub struct Turns {
     all: Arc<Semaphore>,
@@ -33,7 +33,7 @@ struct Line {
 pub struct Turn {
     _own: Option<OwnedSemaphorePermit>,
     _of_all: Option<OwnedSemaphorePermit>,
-    /// Dropped last: a line that has gone has no turns taken.
+    /// Dropped last: a line that is gone has no turns taken.
     _line: LineUser,
 }
 
@@ -102,7 +102,7 @@ impl Turns {
     pub async fn take(&self, namespace: &str, weight: u32) -> Turn {
         let weight = weight.clamp(1, self.of_one);
         let line = self.line(namespace);
-        // Neither is ever closed.
+        // Neither semaphore is ever closed.
         let own = Arc::clone(&line.turns).acquire_many_owned(weight).await.ok();
         let of_all = Arc::clone(&self.all).acquire_many_owned(weight).await.ok();
         Turn {

@@ -88,12 +88,12 @@ fn what_the_worker_mounted_is_undone_and_nothing_else() {
 114 102 0:54 / /volume/own rw - tmpfs none rw
 ",
     );
-    let news = fake.undo(&mut mounts).expect("there is something to say");
+    let line = fake.undo(&mut mounts).expect("there is something to say");
     assert!(
-        news.starts_with(
-            "mounts of the last attempt, undone: 4 (\"/volume/own\", \"/my data\", \"/scratch\", and 1 more)"
+        line.starts_with(
+            "undid mounts of the last attempt: 4 (\"/volume/own\", \"/my data\", \"/scratch\", and 1 more)"
         ),
-        "{news}"
+        "{line}"
     );
     assert_eq!(fake.text(), FRESH);
     assert_eq!(
@@ -157,8 +157,8 @@ fn what_cannot_be_undone_is_said_once() {
             Err(ErrorKind::PermissionDenied.into())
         })
     };
-    let news = "mounts of the last attempt that it is not permitted to undo: 2";
-    assert_eq!(undo().as_deref(), Some(news));
+    let line = "mounts of the last attempt that cannot be undone (not permitted): 2";
+    assert_eq!(undo().as_deref(), Some(line));
     assert_eq!(undo(), None);
     assert_eq!(*tries.borrow(), 2, "one refusal is enough");
 }
@@ -173,14 +173,17 @@ fn a_number_without_end_ends() {
         .collect();
     fake.mount(&many);
     let calls = RefCell::new(0);
-    let news = mounts.undo_with(|_| {
+    let line = mounts.undo_with(|_| {
         *calls.borrow_mut() += 1;
         Ok(())
     });
-    let news = news.expect("there is something to say");
+    let line = line.expect("there is something to say");
     assert_eq!(*calls.borrow(), MAX_UNDONE);
-    assert!(news.contains("and 9997 more); "), "{news}");
-    assert!(news.contains("mounts of the last attempt that stay: "), "{news}");
+    assert!(line.contains("and 9997 more); "), "{line}");
+    assert!(
+        line.contains("mounts of the last attempt that cannot be undone: "),
+        "{line}"
+    );
 }
 
 #[test]

@@ -179,7 +179,7 @@ fn a_worker_is_told_of_no_socket_that_cannot_be_made() {
     daemon.until(Phase::Running, 0);
     // Nobody can judge it.
     until(&mut daemon, Heartbeat::Unspecified);
-    rig.await_err("no heartbeat can be taken");
+    rig.await_err("cannot take heartbeats");
     eventually("its output", || rig.out().contains("<none>").then_some(()));
 }
 

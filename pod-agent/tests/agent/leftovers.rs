@@ -21,7 +21,7 @@ fn mounts_of_an_attempt_go_with_it() {
         assert_eq!(count.trim(), "3", "mounts in attempt {generation}");
         daemon.restart(generation + 1);
     }
-    rig.await_err("mounts of the last attempt, undone: ");
+    rig.await_err("undid mounts of the last attempt: ");
 }
 
 #[test]
@@ -43,6 +43,6 @@ fn mounts_that_it_may_not_undo_are_named_once_and_hold_nothing_up() {
         daemon.until(Phase::Running, generation);
         rig.await_file(&format!("up.{generation}"));
     }
-    let said = "mounts of the last attempt that it is not permitted to undo: 1";
+    let said = "mounts of the last attempt that cannot be undone (not permitted): 1";
     assert_eq!(rig.err().matches(said).count(), 1, "{}", rig.err());
 }

@@ -44,7 +44,7 @@ fn orders_do_not_shorten_the_time_that_kubernetes_grants() {
     rig.signal(Signal::SIGTERM);
     rig.await_file("told");
     let state = daemon.until(Phase::Running, 0);
-    assert_eq!(state.detail, "told to go by signal 15");
+    assert_eq!(state.detail, "asked to exit by signal 15");
     daemon.send(Target {
         grace_ms: 1,
         ..release(1)
