@@ -170,7 +170,7 @@ fn without_a_file_or_socket_nobody_is_awaited() {
         let mut pulse = Pulse::new(Some(dir.path().join("missing/beat")), transport);
         assert!(pulse.start((TIMEOUT, Duration::ZERO), Duration::ZERO).is_err());
         assert_eq!(pulse.path(), None);
-        assert_eq!(pulse.feel(Duration::from_secs(60)), Heartbeat::Well);
+        assert_eq!(pulse.check(Duration::from_secs(60)), Heartbeat::Well);
     }
 }
 
@@ -184,9 +184,9 @@ fn any_user_may_touch_the_file() {
             .start((TIMEOUT, Duration::ZERO), Duration::ZERO)
             .expect("a file");
         assert_eq!(fs::metadata(&path).expect("file").mode() & 0o777, 0o666);
-        assert_eq!(pulse.feel(Duration::from_millis(1)), Heartbeat::Awaited);
+        assert_eq!(pulse.check(Duration::from_millis(1)), Heartbeat::Awaited);
         fs::write(&path, "x").expect("write");
-        assert_eq!(pulse.feel(Duration::from_millis(2)), Heartbeat::Well);
+        assert_eq!(pulse.check(Duration::from_millis(2)), Heartbeat::Well);
     }
 }
 
@@ -212,17 +212,17 @@ fn a_datagram_is_a_heartbeat_whatever_is_in_it() {
     let path = dir.path().join("beat");
     let mut pulse = by_socket(&path);
     assert_eq!(fs::metadata(&path).expect("socket").mode() & 0o777, 0o666);
-    assert_eq!(pulse.feel(Duration::from_millis(1)), Heartbeat::Awaited);
+    assert_eq!(pulse.check(Duration::from_millis(1)), Heartbeat::Awaited);
     let sender = sender(&path);
     let mut now = Duration::ZERO;
     for content in [&b""[..], b"WATCHDOG=1", &[0; 4096]] {
         sender.send(content).expect("sent");
         now += TIMEOUT;
-        assert_eq!(pulse.feel(now), Heartbeat::Well);
-        while now < TIMEOUT * 100 && pulse.feel(now) == Heartbeat::Well {
+        assert_eq!(pulse.check(now), Heartbeat::Well);
+        while now < TIMEOUT * 100 && pulse.check(now) == Heartbeat::Well {
             now = pulse.deadline().expect("a look");
         }
-        assert_eq!(pulse.feel(now), Heartbeat::Missed, "silence");
+        assert_eq!(pulse.check(now), Heartbeat::Missed, "silence");
     }
 }
 
@@ -236,10 +236,10 @@ fn datagrams_of_before_a_start_are_no_heartbeats_of_the_worker() {
     pulse
         .start((TIMEOUT, Duration::ZERO), Duration::ZERO)
         .expect("a socket");
-    assert_eq!(pulse.feel(Duration::from_millis(1)), Heartbeat::Awaited);
+    assert_eq!(pulse.check(Duration::from_millis(1)), Heartbeat::Awaited);
     assert!(before.send(b"").is_err(), "its socket is gone");
     sender(&path).send(b"").expect("sent");
-    assert_eq!(pulse.feel(Duration::from_millis(2)), Heartbeat::Well);
+    assert_eq!(pulse.check(Duration::from_millis(2)), Heartbeat::Well);
 }
 
 #[test]
@@ -252,7 +252,7 @@ fn a_flood_is_taken_in_some_at_a_time_and_holds_up_no_later_heartbeat() {
     while sender.send(b"x").is_ok() {}
     pulse.take();
     sender.send(b"x").expect("there is room again");
-    assert_eq!(pulse.feel(Duration::from_millis(1)), Heartbeat::Well);
+    assert_eq!(pulse.check(Duration::from_millis(1)), Heartbeat::Well);
 }
 
 #[test]

@@ -37,7 +37,7 @@ fn a_failure_while_the_daemon_is_away_is_kept_for_it() {
     rig.close();
     drop(daemon);
     std::fs::write(rig.path("go"), "").expect("go");
-    rig.await_err("cannot be reached");
+    rig.await_err("cannot reach the node daemon");
     rig.listen();
     let mut daemon = rig.accept();
     assert_eq!(daemon.until(Phase::Exited, 0).exit_code, 4);

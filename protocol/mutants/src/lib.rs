@@ -1,15 +1,15 @@
 //! Deliberately broken variants of the restart protocol. A test shows that the simulation finds
 //! each of them (`docs/simulation.md`).
 //!
-//! Code asks for a variant by the macro [`mutant`] only. With debug assertions it reads the choice
-//! of this thread, which only [`select`] makes. Without them this crate holds nothing but the
-//! macro: `mutant!(X)` is the constant `false`, and `mutant!(X => value)` is no code at all. So a
-//! release cannot run a variant, nor does it know the name of one.
+//! Code checks for a variant only with the macro [`mutant`]. With debug assertions it reads the
+//! choice of this thread, which only [`select`] makes. Without them this crate holds nothing but
+//! the macro: `mutant!(X)` is the constant `false`, and `mutant!(X => value)` is no code at all. So
+//! a release cannot run a variant, and does not contain the name of one.
 //!
-//! Debug assertions decide, and no feature: tests and the programs that they start then share one
+//! Debug assertions decide, not a feature, so that tests and the programs that they start share one
 //! build.
 
-/// Asks whether this thread runs a variant, in one of two forms.
+/// Checks if this thread runs a variant, in one of two forms.
 ///
 /// As the first statement of a function or closure, it returns this value if the variant runs:
 ///
@@ -41,7 +41,7 @@ macro_rules! mutant {
     };
 }
 
-/// Asks whether this thread runs a variant. Without debug assertions none runs.
+/// Checks if this thread runs a variant. Without debug assertions none runs.
 #[cfg(not(debug_assertions))]
 #[macro_export]
 macro_rules! mutant {
@@ -74,7 +74,7 @@ mutants! {
     SkipWriteAhead,
     /// Coordinator: failures are counted that a pending stop already covers.
     CountStaleFailures,
-    /// Coordinator: a worker that is out of sight counts as lost.
+    /// Coordinator: an unlinked worker counts as lost.
     UnlinkedIsLost,
     /// Coordinator: new workers are released while pods from before the recreation live.
     ReleaseBesideOldPods,
@@ -84,7 +84,7 @@ mutants! {
     ForgetDoneWorkers,
     /// Coordinator: a new leader counts the restart that it finds under way.
     RecountOnTakeover,
-    /// Coordinator: nothing ever takes too long.
+    /// Coordinator: no step ever times out.
     IgnoreDeadline,
     /// Coordinator: a new leader waits for no daemon and no pod.
     DecideBeforeReports,
@@ -96,7 +96,7 @@ mutants! {
     KeepStartedOnRecreation,
     /// Coordinator: a new leader ignores what workers know of and the status does not.
     IgnoreReportedGeneration,
-    /// Coordinator: a worker that is out of sight counts as started.
+    /// Coordinator: an unlinked worker counts as started.
     StartedUnseen,
     /// Coordinator: if a Job is away, its workers are not waited for.
     ForgetDeletedJobs,
@@ -104,11 +104,11 @@ mutants! {
     ResumeWithoutBarrier,
     /// Coordinator: running pods that no daemon reports are not waited for.
     IgnoreUnseenPods,
-    /// Coordinator: a worker that is restarted alone takes the others with it.
+    /// Coordinator: a worker restart stops the other workers, too.
     StopPeersToo,
     /// Coordinator: a request that names some workers restarts others as well.
     WidenRequest,
-    /// Coordinator: a new leader does not know which workers its predecessor restarts alone.
+    /// Coordinator: a new leader does not know the worker restarts of its predecessor.
     ForgetWorkerRestarts,
     /// Coordinator: a worker that does not come up is waited for without end.
     NeverLate,
@@ -135,11 +135,12 @@ mutants! {
     /// Coordinator: a worker that nothing starts at a release is restarted in place with the
     /// others.
     RestartWhatStaysDown,
-    /// Coordinator: a new leader takes what kubelet has started for a sign of a release.
+    /// Coordinator: a new leader takes a container that the kubelet has started for a sign of a
+    /// release.
     BelieveKubelet,
     /// Coordinator: any generation and counter that a node reports is believed.
     BelieveImpossible,
-    /// Control plane: what the API server has refused is asked for again at once.
+    /// Control plane: a request that the API server has refused is retried at once.
     RetryAtOnce,
     /// Control plane: the leader carries on after the API server has gone back to an older state.
     IgnoreFall,
@@ -171,14 +172,14 @@ mutants! {
     FollowersAreOld,
     /// Node daemon: workers without their agents are stopped although their group runs.
     StopWithoutRestart,
-    /// Node daemon: the end of a container is left to its successor to report, which has no agent
-    /// that could.
+    /// Node daemon: reporting the end of a container is left to its successor, which has no agent
+    /// to do it.
     AwaitMissingAgent,
     /// Node daemon: an epoch that an agent names is passed on.
     BelieveAgentsEpoch,
     /// Node daemon: a new daemon does not know which leaders the one before has obeyed.
     ForgetFormerLeaders,
-    /// Node daemon: what was started after an agent asked for help with killing is killed too.
+    /// Node daemon: processes started after an agent asked for help with killing are killed, too.
     KillUnfenced,
 }
 
@@ -187,7 +188,7 @@ thread_local! {
     static SELECTED: std::cell::Cell<Option<Mutant>> = const { std::cell::Cell::new(None) };
 }
 
-/// True if this thread runs this variant. [`mutant`] is how to ask.
+/// True if this thread runs this variant. Code uses [`mutant`].
 #[doc(hidden)]
 #[cfg(debug_assertions)]
 #[must_use]

@@ -142,7 +142,7 @@ fn without_an_order_it_runs_on_as_before() {
         ..released(3)
     }));
     bench.step(signal(libc::SIGTERM));
-    assert!(bench.machine.status().detail.contains("told to go"));
+    assert!(bench.machine.status().detail.contains("asked to exit"));
     bench.tick(3_630_000);
     assert_eq!(
         (bench.state(), bench.machine.deadline()),
