@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn trouble_with_one_container_concerns_no_other() {
+    async fn a_failed_status_of_one_container_affects_no_other() {
         let found = listed(tonic::Code::Unknown).await.unwrap();
         let ends: Vec<_> = found
             .containers
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_that_does_not_come_is_not_waited_for_without_end() {
+    async fn a_missing_answer_times_out() {
         let never = std::future::pending::<Result<tonic::Response<()>, tonic::Status>>();
         let status = in_time(never).await.unwrap_err();
         assert_eq!(status.code(), tonic::Code::DeadlineExceeded);

@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_exec_probe_is_no_news() {
+    async fn an_exec_probe_changes_nothing() {
         let (_driver, workers) = Driver::new(Table::new(0));
         let changes = Notify::new();
         let is_news = |envelope: Envelope| {
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn much_news_is_no_reason_to_list_all_the_time() {
+    async fn many_events_do_not_cause_listings_all_the_time() {
         let minute = Duration::from_secs(60);
         let quiet = listings(minute * 2, minute).await;
         let busy = listings(Duration::from_millis(10), minute).await;
@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exit_status_beyond_reason_is_no_success() {
+    fn an_absurd_exit_status_is_no_success() {
         let (_, ended) = container_exit(&envelope(EXIT_TOPIC, "c1", u32::MAX)).unwrap();
         assert_ne!(ended.exit.code, 0);
     }
@@ -357,7 +357,7 @@ mod tests {
     proptest! {
         /// Of any process, at any time, and with bytes that are no event.
         #[test]
-        fn no_event_is_too_odd(
+        fn any_event_is_an_exit_or_ignored(
             exit_status in any::<u32>(),
             time in prop::option::of(any::<(i64, i32)>()),
             garbage in prop::collection::vec(any::<u8>(), 0..100),

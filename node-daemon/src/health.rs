@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_way_changes_when_its_state_does() {
+    fn access_changes_only_with_its_state() {
         let mut way = Access::default();
         assert!(way.find(Err(&"no such file"), UnixNanos(1)));
         assert!(!way.find(Err(&"refused"), UnixNanos(2)));
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_way_that_stays_away_has_its_last_reason() {
+    fn access_that_still_fails_has_its_last_reason() {
         let health = Health::default();
         let mut seen = health.watch();
         health.nri(Err(&"closed"));

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_neither_a_container_nor_a_daemon_has_is_removed() {
+    fn agents_that_no_container_and_no_daemon_uses_are_removed() {
         let dir = tempfile::tempdir().unwrap();
         let binary = dir.path().join("agent");
         let version = |content: &str| {

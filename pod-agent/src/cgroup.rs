@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn the_runtimes_own_place_in_a_hybrid_system_says_nothing() {
+    fn the_runtimes_own_cgroup_in_a_hybrid_system_proves_nothing() {
         let runtime =
             "1:name=systemd:/system.slice/containerd.service\n0::/system.slice/containerd.service\n";
         assert!(stranger(
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_told_is_the_workers() {
+    fn unclear_processes_count_as_the_workers() {
         let own = "0::/pod7/w\n";
         for odd in ["", "\n", "0::", "0", "x", "0:/pod7/d", "8:pids:/pod7/d\n"] {
             assert!(!stranger(own, odd), "{odd:?}");

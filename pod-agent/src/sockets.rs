@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_handles_sigterm_is_known_by_its_masks() {
+    fn handlers_of_sigterm_are_known_by_the_masks() {
         let status = |blocked: &str, ignored: &str, caught: &str| {
             format!("Name:\tx\nSigBlk:\t{blocked}\nSigIgn:\t{ignored}\nSigCgt:\t{caught}\n")
         };

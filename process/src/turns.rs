@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_namespace_has_its_part_and_leaves_the_rest_to_others() {
+    async fn a_namespace_has_its_share_and_leaves_the_rest_to_others() {
         let turns = Turns::new(4, 2);
         let evil = all_of(&turns, "evil", 1);
         assert_eq!(evil.len(), 2);
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_in_its_own_line_takes_no_place_from_others() {
+    async fn waiting_in_one_line_takes_no_place_from_others() {
         let turns = Turns::new(2, 1);
         let first = turns.take("evil", 1).await;
         let mut waiting: Vec<_> = (0..100).map(|_| Box::pin(turns.take("evil", 1))).collect();
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_weighs_more_than_there_is_takes_all_that_its_namespace_may_have() {
+    async fn a_weight_above_the_share_takes_the_whole_share() {
         let turns = Turns::new(8, 4);
         let heavy = turns.take("ns", 1_000).await;
         assert!(turns.take("ns", 1).now_or_never().is_none());
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_does_not_want_to_wait_has_a_turn_at_once_or_none() {
+    async fn try_take_gives_a_turn_at_once_or_none() {
         let turns = Turns::new(4, 3);
         let first = turns.try_take("evil", 3).unwrap();
         assert!(turns.try_take("evil", 1).is_none());
@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_asks_for_many_containers_has_others_wait_for_one_look() {
+    async fn many_requests_of_one_namespace_delay_others_by_one_turn() {
         let turns = Turns::new(1, 1);
         let first = turns.take("loud", 1).await;
         let mut more: Vec<_> = (0..80).map(|_| Box::pin(turns.take("loud", 1))).collect();

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_ends() {
+    fn garbage_ends() {
         for nonsense in [
             &[0xff][..],
             &[0x0a],

@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_refused_again_and_again_is_counted_and_said_rarely() {
+    async fn repeated_refusals_are_counted_and_rarely_logged() {
         let refusals = Refusals::new(Arc::default());
         assert_eq!(refusals.next_line(), Some(1));
         for _ in 0..1000 {
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn those_of_all_sockets_are_counted_together() {
+    fn refusals_of_all_sockets_are_counted_together() {
         let health = Arc::<Health>::default();
         for pod in ["p", "p", "q"] {
             Refusals::new(health.clone()).note(&pod.into(), &TooMany);

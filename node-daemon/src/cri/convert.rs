@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sandbox_says_whether_its_containers_see_each_others_processes() {
+    fn the_status_of_a_sandbox_shows_if_its_containers_share_processes() {
         let with = |options| {
             Some(wire::PodSandboxStatus {
                 linux: Some(wire::LinuxPodSandboxStatus {
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_has_ended_has_an_end() {
+    fn only_ended_containers_have_an_end() {
         let status = |state: wire::ContainerState| wire::ContainerStatus {
             state: state.into(),
             exit_code: 3,

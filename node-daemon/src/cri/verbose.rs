@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_container_is_as_it_was_made() {
+    fn a_container_is_read_as_it_was_created() {
         let made = read(
             r#"{"pid": 7, "runtimeSpec": {
                 "process": {"args": ["sh", "-c", "run"], "env": ["A=1"]},
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_said_is_not_known() {
+    fn missing_fields_are_unknown() {
         assert_eq!(container("c".into(), "worker".to_owned(), &HashMap::new()), None);
         assert_eq!(read("{}"), None);
         assert_eq!(read(r#"{"runtimeSpec": null}"#), None);

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_urgent_goes_before_reports_and_health_with_them() {
+    async fn urgent_messages_go_before_reports_and_health_goes_with_reports() {
         let outbox = Arc::new(Outbox::default());
         let (queue, mut outgoing) = beginning(&outbox);
         outbox.put([state("a", 1)]);

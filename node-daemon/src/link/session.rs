@@ -300,7 +300,7 @@ mod tests {
     use super::leader;
 
     #[test]
-    fn a_leader_is_spoken_to_over_tls_or_not_at_all() {
+    fn a_leader_is_contacted_over_tls_or_not_at_all() {
         let url = Some("https://10.0.0.1:9444".to_owned());
         assert_eq!(leader("10.0.0.1:9444"), url);
         assert_eq!(leader("https://10.0.0.1:9444"), url);

@@ -242,7 +242,7 @@ fn agent_state(phase: AgentPhase, revision: u64) -> AgentState {
 }
 
 #[tokio::test]
-async fn the_health_of_the_runtime_is_in_the_hello_and_told_when_it_changes() {
+async fn the_health_of_the_runtime_is_in_the_hello_and_its_changes_are_reported() {
     use wire::access::State;
     let pki = Pki::new(NAME);
     let mut hub = FakeHub::start(&pki).await;
@@ -281,7 +281,7 @@ async fn the_health_of_the_runtime_is_in_the_hello_and_told_when_it_changes() {
 }
 
 #[tokio::test]
-async fn a_hub_whose_authority_has_expired_hears_nothing_until_there_is_another() {
+async fn a_hub_whose_ca_has_expired_gets_nothing_until_the_ca_is_renewed() {
     let (expired, good) = (Pki::until(NAME, 2020), Pki::new(NAME));
     let mut hub = FakeHub::start(&good).await;
     let daemon = Daemon::start(hub.url(), Some(&expired.ca)).await;
@@ -307,7 +307,7 @@ async fn a_hub_whose_authority_has_expired_hears_nothing_until_there_is_another(
 }
 
 #[tokio::test]
-async fn a_stream_carries_credentials_snapshot_reports_and_wishes() {
+async fn a_stream_carries_credentials_snapshot_reports_and_orders() {
     let pki = Pki::new(NAME);
     let mut hub = FakeHub::start(&pki).await;
     let daemon = Daemon::start(hub.url(), Some(&pki.ca)).await;
@@ -398,7 +398,7 @@ async fn a_snapshot_replaces_what_was_missed() {
 
 /// The hub takes messages of 4 MiB, as this one does.
 #[tokio::test]
-async fn a_node_of_many_workers_with_long_stories_is_welcome() {
+async fn a_node_with_many_workers_and_long_details_is_welcome() {
     let pki = Pki::new(NAME);
     let mut hub = FakeHub::start(&pki).await;
     let daemon = Daemon::start(hub.url(), Some(&pki.ca)).await;
@@ -450,7 +450,7 @@ async fn a_slow_hub_gets_the_latest_state_only() {
 }
 
 #[tokio::test]
-async fn streams_that_end_after_their_welcome_come_ever_more_slowly() {
+async fn streams_that_end_after_their_welcome_back_off() {
     let pki = Pki::new(NAME);
     let mut hub = FakeHub::start(&pki).await;
     let _daemon = Daemon::start(hub.url(), Some(&pki.ca)).await;
@@ -485,7 +485,7 @@ async fn the_leader_is_followed() {
 }
 
 #[tokio::test]
-async fn another_protocol_is_not_hurried() {
+async fn another_protocol_is_retried_slowly() {
     let pki = Pki::new(NAME);
     let mut hub = FakeHub::start(&pki).await;
     let _daemon = Daemon::start(hub.url(), Some(&pki.ca)).await;
@@ -534,7 +534,7 @@ async fn only_the_right_name_is_trusted_and_the_ca_may_come_late() {
 }
 
 #[tokio::test]
-async fn a_renewed_token_is_sent_on_the_stream_that_stands() {
+async fn a_renewed_token_is_sent_on_the_open_stream() {
     let pki = Pki::new(NAME);
     let mut hub = FakeHub::start(&pki).await;
     let daemon = Daemon::start(hub.url(), Some(&pki.ca)).await;

@@ -43,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_expired_is_not_trusted() {
+    fn expired_certificates_are_not_trusted() {
         let now = ASN1Time::now();
         let (old, new) = (until(2020), until(2999));
         assert_eq!(unexpired(&old, now), None);

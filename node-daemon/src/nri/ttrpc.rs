@@ -168,7 +168,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn a_call_looks_as_the_protocol_says() {
+    fn a_call_is_encoded_as_the_protocol_says() {
         let call = Request {
             service: "s".into(),
             method: "m".into(),
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_large_is_refused_both_ways() {
+    fn messages_over_the_limit_are_refused_both_ways() {
         let answer = Response::ok(vec![0; MAX + 1].into());
         assert!(response(1, &answer).is_err());
         let mut input = BytesMut::from(&[0x7f, 0, 0, 0, 0, 0, 0, 1, 1, 0][..]);

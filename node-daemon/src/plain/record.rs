@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_damaged_is_left_out_and_nothing_is_written_elsewhere() {
+    fn damaged_records_are_left_out_and_nothing_is_written_elsewhere() {
         let dir = tempfile::tempdir().unwrap();
         let files = Files::open(dir.path()).unwrap();
         files.write(&"a".into(), &records(1)).unwrap();

@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_highest_epoch_outlives_the_daemon_and_is_for_root_alone() {
+    fn the_highest_epoch_outlives_the_daemon_and_only_root_can_read_it() {
         let dir = tempfile::tempdir().unwrap();
         let file = EpochFile::new(dir.path());
         assert_eq!(file.read().unwrap(), Epoch(0));
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_crash_has_left_of_a_write_changes_nothing() {
+    fn the_rest_of_an_interrupted_write_changes_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let file = EpochFile::new(dir.path());
         file.keep(Epoch(7)).unwrap();
@@ -117,13 +117,13 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_kept_is_an_error() {
+    fn an_epoch_that_cannot_be_recorded_is_an_error() {
         assert!(EpochFile::new(Path::new("/nonexistent")).keep(Epoch(1)).is_err());
     }
 
     proptest! {
         #[test]
-        fn any_bytes_are_an_error_or_the_number_that_they_say(
+        fn any_bytes_are_an_error_or_the_number_that_they_spell(
             bytes in prop_oneof![prop::collection::vec(any::<u8>(), 0..40), "[0-9 \n+-]{0,24}".prop_map(String::into_bytes)],
         ) {
             let dir = tempfile::tempdir().unwrap();

@@ -73,7 +73,7 @@ fn a_first_heartbeat_that_does_not_come_in_time_is_noticed_within_a_second() {
 }
 
 #[test]
-fn a_worker_that_has_come_up_is_judged_by_its_silence_alone() {
+fn a_ready_worker_is_judged_only_by_its_silence() {
     let mut bench = Bench::ready_within(READY);
     bench.look(changed(1), TIMEOUT);
     assert_eq!(bench.look(changed(2), READY * 2).0, Heartbeat::Missed);
@@ -152,7 +152,7 @@ fn time_in_which_the_agent_did_not_run_is_not_held_against_the_worker() {
 }
 
 #[test]
-fn a_worker_of_which_a_heartbeat_is_asked_only_later_is_not_awaited() {
+fn a_worker_that_needs_heartbeats_only_later_is_not_awaited() {
     let mut bench = Bench::started(Duration::ZERO);
     bench.pulse.from_start = false;
     assert_eq!(bench.pulse.deadline(), None);
@@ -164,7 +164,7 @@ fn a_worker_of_which_a_heartbeat_is_asked_only_later_is_not_awaited() {
 }
 
 #[test]
-fn without_a_file_or_socket_nobody_is_awaited() {
+fn without_a_file_or_socket_no_heartbeat_is_awaited() {
     let dir = tempfile::tempdir().expect("tempdir");
     for transport in [Transport::File, Transport::Socket] {
         let mut pulse = Pulse::new(Some(dir.path().join("missing/beat")), transport);
@@ -227,7 +227,7 @@ fn a_datagram_is_a_heartbeat_whatever_is_in_it() {
 }
 
 #[test]
-fn datagrams_of_before_a_start_are_no_heartbeats_of_the_worker() {
+fn datagrams_from_before_a_start_do_not_count() {
     let dir = tempfile::tempdir().expect("tempdir");
     let path = dir.path().join("beat");
     let mut pulse = by_socket(&path);
@@ -243,7 +243,7 @@ fn datagrams_of_before_a_start_are_no_heartbeats_of_the_worker() {
 }
 
 #[test]
-fn a_flood_is_taken_in_some_at_a_time_and_holds_up_no_later_heartbeat() {
+fn a_flood_is_read_in_parts_and_delays_no_later_heartbeat() {
     let dir = tempfile::tempdir().expect("tempdir");
     let path = dir.path().join("beat");
     let mut pulse = by_socket(&path);

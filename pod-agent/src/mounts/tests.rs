@@ -146,7 +146,7 @@ fn mounts_of_the_container_that_the_worker_moved_or_replaced() {
 }
 
 #[test]
-fn what_cannot_be_undone_is_said_once() {
+fn mounts_that_cannot_be_undone_are_logged_once() {
     let fake = Fake::new(FRESH);
     let mut mounts = fake.mounts();
     fake.mount("110 100 0:50 / /a rw - tmpfs none rw\n111 100 0:51 / /b rw - tmpfs none rw\n");

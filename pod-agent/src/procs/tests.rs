@@ -78,7 +78,7 @@ fn the_tree_is_all_descendants_but_sessions_from_outside() {
 }
 
 #[test]
-fn groups_shared_with_others_are_left_alone() {
+fn groups_shared_with_others_are_not_signalled() {
     // 3 stayed in the agent's group, 4 in that of a session from outside, 5 in one outside this
     // namespace.
     let seen = seen(&[
@@ -105,7 +105,7 @@ fn an_orphan_whose_parent_has_gone_belongs_to_the_agent() {
 }
 
 #[test]
-fn a_circle_ends() {
+fn a_cycle_ends() {
     assert_eq!(
         pids(&members(&seen(&[(1, 0, 1), (5, 6, 5), (6, 5, 6)]), 1)),
         Vec::<i32>::new()
@@ -193,7 +193,7 @@ impl Fake {
 }
 
 #[test]
-fn what_a_debugger_left_behind_is_nobodys_to_wait_for() {
+fn the_leftovers_of_a_debugger_are_not_waited_for() {
     let fake = Fake::new();
     // The debugger's first process came from outside; what it left behind has a child, which
     // somebody has moved into the worker's cgroup.
@@ -224,7 +224,7 @@ fn what_a_debugger_left_behind_is_nobodys_to_wait_for() {
 }
 
 #[test]
-fn without_a_cgroup_that_can_be_read_nobody_is_a_stranger() {
+fn without_a_readable_cgroup_no_process_is_a_stranger() {
     let fake = Fake::new();
     fs::remove_file(
         fake.dir
@@ -241,7 +241,7 @@ fn without_a_cgroup_that_can_be_read_nobody_is_a_stranger() {
 proptest! {
     /// A process calls itself what it likes.
     #[test]
-    fn no_name_makes_another_process_of_one(
+    fn no_command_name_confuses_the_parser(
         numbers in any::<(i32, i32, i32)>(),
         name in "[ ()RSZX0-9]{0,15}|\\PC{0,15}|.{0,15}",
         state in prop::sample::select(vec!['R', 'S', 'D', 'Z', 'X']),

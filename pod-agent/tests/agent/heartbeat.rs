@@ -42,7 +42,7 @@ fn until(daemon: &mut Daemon, heartbeat: Heartbeat) -> State {
 }
 
 #[test]
-fn a_worker_that_stops_to_touch_its_file_is_reported_and_left_alone() {
+fn a_worker_that_stops_touching_its_file_is_reported_and_not_stopped() {
     let (rig, mut daemon) = running(script(BEATING));
     until(&mut daemon, Heartbeat::Unspecified);
     let hung = Instant::now();
@@ -78,7 +78,7 @@ fn a_worker_that_was_stopped_by_a_signal_is_found_and_can_be_restarted() {
 }
 
 #[test]
-fn a_worker_that_does_not_come_up_in_time_is_reported_and_left_alone() {
+fn a_worker_that_does_not_come_up_in_time_is_reported_and_not_stopped() {
     let rig = script("while [ ! -e up ]; do sleep 0.05; done; touch $LOCKSTEP_HEARTBEAT; exec sleep 1000")
         .with_heartbeat()
         .start();
@@ -166,7 +166,7 @@ fn a_worker_may_send_far_more_heartbeats_than_are_looked_at() {
 }
 
 #[test]
-fn a_worker_is_told_of_no_socket_that_cannot_be_made() {
+fn a_worker_gets_no_socket_that_cannot_be_created() {
     let told = r#"echo "<${LOCKSTEP_HEARTBEAT-none}>"; exec sleep 1000"#;
     let dir = tempfile::tempdir().expect("tempdir");
     std::fs::create_dir(dir.path().join("beat")).expect("in its way");
@@ -191,7 +191,7 @@ fn an_unprivileged_agent_can_take_heartbeats() {
 }
 
 #[test]
-fn without_a_demand_for_heartbeats_nobody_is_judged() {
+fn without_required_heartbeats_no_worker_is_judged() {
     let rig = script("touch $LOCKSTEP_HEARTBEAT; touch up; exec sleep 1000")
         .with_heartbeat()
         .start();

@@ -25,7 +25,7 @@ fn mounts_of_an_attempt_go_with_it() {
 }
 
 #[test]
-fn mounts_that_it_may_not_undo_are_named_once_and_hold_nothing_up() {
+fn mounts_that_it_may_not_undo_are_logged_once_and_delay_nothing() {
     // Root of the container without the capability; what mounts stands in for a program that has it
     // (fusermount).
     let text = "touch up.$LOCKSTEP_RESTART_ATTEMPT; exec sleep 1000";

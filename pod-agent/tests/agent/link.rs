@@ -66,7 +66,7 @@ fn a_socket_that_is_not_there_yet_is_waited_for() {
 }
 
 #[test]
-fn nonsense_costs_the_connection_and_nothing_else() {
+fn invalid_frames_cost_only_the_connection() {
     let (rig, mut daemon) = patient().running();
     rig.await_file("up.0");
     let worker = rig.sole("sleep 1000");

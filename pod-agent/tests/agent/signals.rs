@@ -62,7 +62,7 @@ fn orders_do_not_shorten_the_time_that_kubernetes_grants() {
 }
 
 #[test]
-fn told_to_go_while_nothing_runs() {
+fn asked_to_exit_while_nothing_runs() {
     let mut fresh = patient().start();
     fresh.accept().until(Phase::Fresh, 0);
     fresh.signal(Signal::SIGTERM);
@@ -86,7 +86,7 @@ fn told_to_go_while_nothing_runs() {
 }
 
 #[test]
-fn told_to_go_before_any_daemon_is_there() {
+fn asked_to_exit_before_any_daemon_is_there() {
     let mut rig = patient().start();
     rig.close();
     eventually("the agent instead of unshare", || {
@@ -101,7 +101,7 @@ fn told_to_go_before_any_daemon_is_there() {
 }
 
 #[test]
-fn told_to_go_while_stopping() {
+fn asked_to_exit_while_stopping() {
     let (mut rig, mut daemon) = answers("touch told").running();
     rig.await_file("up");
     daemon.send(Target {

@@ -148,7 +148,7 @@ proptest! {
 }
 
 #[test]
-fn what_an_agent_calls_itself_is_short_and_can_be_printed() {
+fn names_from_agents_are_short_and_printable() {
     let register = |container: &str, id: &str| {
         let register = wire::Register {
             protocol: 1,

@@ -74,7 +74,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_container_with_its_agent_is_believed() {
+    fn a_container_with_its_agent_is_accepted() {
         assert_eq!(show_agent(INJECTED), Ok(()));
         // Brought along by the pod's template.
         let volume = "/var/lib/kubelet/pods/6f1a/volumes/kubernetes.io~empty-dir/lockstep-agent";
@@ -91,7 +91,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn whatever_lies_over_the_agent_could_have_been_started_in_its_place() {
+    fn a_mount_over_the_agent_is_refused() {
         for over in [
             "/.lockstep/bin/lockstep-pod-agent",
             "/.lockstep/bin/lockstep-pod-agent//deleted",
@@ -110,7 +110,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn links_of_the_image_and_another_root_are_seen() {
+    fn links_in_the_image_and_another_root_are_refused() {
         // A link has led the daemon's mount elsewhere.
         let elsewhere = INJECTED.replace(" /.lockstep/", " /data/");
         let nowhere = Err("the agent is not mounted where it is started");

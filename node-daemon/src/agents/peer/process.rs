@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_connected_is_checked_while_it_is_there() {
+    fn a_peer_is_checked_while_it_runs() {
         let mut connected = connected();
         let peer = Peer::of(&connected.stream);
         let pid = connected.pid();
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_has_the_number_of_one_that_has_ended_is_not_taken_for_it() {
+    fn a_process_that_reuses_the_pid_of_a_peer_is_not_mistaken_for_it() {
         let mut connected = connected();
         let peer = Peer::of(&connected.stream);
         let (_dir, check) = connected.replaced();
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn where_the_kernel_holds_nobody_the_number_counts() {
+    fn without_peer_pidfds_the_pid_counts() {
         let peer = Peer {
             pid: Some(77),
             hold: held(Err(Errno::ENOPROTOOPT)),
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_the_kernel_does_not_give_is_not_believed() {
+    fn a_peer_that_cannot_be_held_is_refused() {
         let (_dir, check) = proc_with(77, &format!("0::/kubepods/pod1/{ID}\n"), "77\t1");
         for (error, expected) in [
             (Errno::ESRCH, "process 77 has ended"),
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reaped_process_has_no_number() {
+    fn a_reaped_process_has_no_pid() {
         assert_eq!(number("pos:\t0\nPid:\t42\nNSpid:\t42\n"), Some(42));
         assert_eq!(number("pos:\t0\nPid:\t-1\n"), Some(-1));
         assert_eq!(number("pos:\t0\n"), None);

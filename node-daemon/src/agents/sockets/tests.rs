@@ -177,7 +177,7 @@ async fn states_go_up_and_targets_come_down() {
 }
 
 #[tokio::test]
-async fn the_newest_target_wins_and_is_told_on_registering() {
+async fn the_newest_target_wins_and_is_sent_on_registration() {
     let daemon = Daemon::start().with_pod().await;
     daemon.desire(2).await;
     daemon.desire(3).await;
@@ -212,7 +212,7 @@ async fn agents_find_a_restarted_daemon() {
 }
 
 #[tokio::test]
-async fn who_is_not_the_agent_is_refused() {
+async fn a_peer_that_is_not_the_agent_is_refused() {
     let daemon = Daemon::start().with_pod().await;
     Agent::registered(&daemon.socket(), "forged").await.closed().await;
 
@@ -231,7 +231,7 @@ async fn who_is_not_the_agent_is_refused() {
 }
 
 #[tokio::test]
-async fn who_speaks_for_a_container_of_another_pod_is_refused_and_its_own_agent_goes_on() {
+async fn a_peer_for_a_container_of_another_pod_is_refused_and_its_own_agent_stays_linked() {
     let daemon = Daemon::start().with_pod().await;
     daemon.add_pod("q").await;
     let mut agent = Agent::registered(&daemon.socket(), "c").await;
@@ -264,7 +264,7 @@ async fn who_speaks_for_a_container_of_another_pod_is_refused_and_its_own_agent_
 }
 
 #[tokio::test]
-async fn who_is_refused_again_and_again_is_looked_at_seldom_and_nobody_else_waits() {
+async fn a_peer_that_keeps_being_refused_is_rarely_checked_and_delays_no_others() {
     let daemon = Daemon::start().with_pod().await;
     daemon.add_pod("q").await;
     let before = FORGED.load(Ordering::Relaxed);
@@ -314,7 +314,7 @@ async fn who_is_refused_again_and_again_is_looked_at_seldom_and_nobody_else_wait
 }
 
 #[tokio::test]
-async fn an_agent_that_does_not_know_its_container_is_told_by_its_process() {
+async fn the_container_of_an_agent_that_does_not_know_it_is_found_by_its_process() {
     let daemon = Daemon::start().with_pod().await;
     let mut agent = Agent::registered(&daemon.socket(), "").await;
     let state = wire::State {
@@ -342,7 +342,7 @@ async fn garbage_and_endless_frames_end_the_connection() {
 }
 
 #[tokio::test]
-async fn a_pod_that_takes_all_its_connections_keeps_out_nobody_elses_agent() {
+async fn a_pod_that_uses_all_its_connections_keeps_out_no_other_pods_agent() {
     let daemon = Daemon::start().with_pod().await;
     daemon.add_pod("q").await;
     let mut crowd = Vec::new();
@@ -383,7 +383,7 @@ async fn directories_follow_the_pods() {
 }
 
 #[tokio::test]
-async fn listings_mend_what_nri_does_not() {
+async fn listings_repair_what_nri_misses() {
     let daemon = Daemon::start();
     let pods = |uids: &[&str]| uids.iter().map(|uid| PodUid::from(*uid)).collect::<BTreeSet<_>>();
     // What could not be made at first is made with the next listing.

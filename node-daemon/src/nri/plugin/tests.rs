@@ -251,7 +251,7 @@ async fn a_worker_gets_its_agent_and_a_socket_that_listens() {
 }
 
 #[tokio::test]
-async fn agents_of_other_versions_stay_for_as_long_as_a_container_has_them() {
+async fn agents_of_other_versions_stay_while_a_container_uses_them() {
     let mut setup = setup().await;
     setup.nri.accept().await;
     let adjust = setup.nri.create(pod("p"), container("worker", "")).await.unwrap();
@@ -282,7 +282,7 @@ async fn agents_of_other_versions_stay_for_as_long_as_a_container_has_them() {
 }
 
 #[tokio::test]
-async fn others_start_as_they_are() {
+async fn other_containers_start_unchanged() {
     let mut setup = setup().await;
     setup.nri.accept().await;
     assert_eq!(setup.nri.create(pod("p"), container("sidecar", "")).await, None);
@@ -303,7 +303,7 @@ async fn others_start_as_they_are() {
 }
 
 #[tokio::test]
-async fn a_worker_that_shares_its_processes_is_left_to_whoever_restarts_containers() {
+async fn a_worker_that_shares_a_pid_namespace_restarts_by_its_container() {
     let mut setup = setup().await;
     setup.nri.accept().await;
     let shared = || container("worker", "/proc/1/ns/pid");
@@ -359,7 +359,7 @@ async fn sockets_go_with_their_pods() {
 }
 
 #[tokio::test]
-async fn older_runtimes_tell_by_state_change() {
+async fn older_runtimes_report_by_state_change() {
     let mut setup = setup().await;
     setup.nri.accept().await;
     setup.nri.create(pod("p"), container("worker", "")).await.unwrap();
@@ -432,7 +432,7 @@ async fn a_worker_that_runs_without_an_agent_is_not_lost_when_nri_comes_back() {
 }
 
 #[tokio::test]
-async fn what_is_unknown_is_unimplemented_and_what_is_broken_is_said_to_be() {
+async fn unknown_methods_are_unimplemented_and_malformed_arguments_are_invalid() {
     let mut setup = setup().await;
     setup.nri.accept().await;
     let code = |response: Response| response.status.unwrap().code;
@@ -457,7 +457,7 @@ async fn what_is_unknown_is_unimplemented_and_what_is_broken_is_said_to_be() {
 }
 
 #[tokio::test]
-async fn it_is_well_from_the_snapshot_to_the_end_of_the_connection() {
+async fn nri_works_from_the_snapshot_to_the_end_of_the_connection() {
     let mut setup = setup().await;
     let mut health = setup.workers.health().watch();
     setup.nri.accept().await;
@@ -475,7 +475,7 @@ async fn it_is_well_from_the_snapshot_to_the_end_of_the_connection() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_connection_is_made_anew() {
+async fn a_lost_connection_is_opened_again() {
     let mut setup = setup().await;
     setup.nri.accept().await;
     let path = setup.dir.path().join("nri.sock");
@@ -495,7 +495,7 @@ async fn a_lost_connection_is_made_anew() {
 
 /// As if its pods were too large for one message: it takes the plugin, and gives it up at once.
 #[tokio::test(start_paused = true)]
-async fn a_runtime_that_tells_of_no_pods_is_tried_less_and_less_and_that_is_said() {
+async fn a_runtime_that_lists_no_pods_is_tried_less_and_less_and_that_is_reported() {
     let mut setup = setup().await;
     let health = setup.workers.health().clone();
     let path = setup.dir.path().join("nri.sock");
@@ -522,7 +522,7 @@ async fn a_runtime_that_tells_of_no_pods_is_tried_less_and_less_and_that_is_said
 
 /// Arguments that nobody would send, and ones that were damaged on the way, to every method.
 #[test]
-fn any_argument_is_answered_and_the_connection_is_as_good_as_before() {
+fn any_argument_is_answered_and_the_connection_stays_usable() {
     const METHODS: [&str; 7] = [
         "Configure",
         "Synchronize",

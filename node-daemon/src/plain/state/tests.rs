@@ -208,7 +208,7 @@ fn the_first_container_has_no_generation_until_it_is_named() {
 }
 
 #[test]
-fn a_container_of_an_older_generation_is_written_down_then_stopped_and_the_next_has_the_new_one() {
+fn a_container_of_an_older_generation_is_recorded_then_stopped_and_the_next_has_the_new_one() {
     let mut node = Node::running_at(0);
     node.tell(Input::Desired(vec![desired(1, 1)]));
     assert_eq!(node.stops, ["c0".into()]);
@@ -327,7 +327,7 @@ fn a_daemon_that_was_killed_in_the_middle_stops_nothing_twice() {
 }
 
 #[test]
-fn nothing_is_stopped_that_could_not_be_written_down() {
+fn nothing_is_stopped_that_could_not_be_recorded() {
     let mut node = Node::running_at(0);
     node.memory.full.set(true);
     let effects = node.tell(Input::Desired(vec![desired(1, 1)]));
@@ -383,7 +383,7 @@ fn an_end_that_overtakes_its_listing_counts() {
 }
 
 #[test]
-fn what_belongs_to_a_pod_that_is_gone_goes() {
+fn the_records_of_a_pod_that_is_gone_are_removed() {
     let mut node = Node::running_at(0);
     node.there = false;
     node.list();

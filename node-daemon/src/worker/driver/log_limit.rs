@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_pod_that_makes_noise_fills_no_log_and_hides_no_other() {
+    async fn a_noisy_pod_does_not_fill_the_log_or_hide_others() {
         let mut lines = LogLimit::default();
         let (loud, quiet) = (PodUid::from("loud"), PodUid::from("quiet"));
         let written = (0..31_000).filter(|_| lines.next("ns", &loud).is_some()).count();
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn pods_that_come_and_go_are_not_remembered_for_ever() {
+    async fn pods_that_come_and_go_are_forgotten() {
         let mut lines = LogLimit::default();
         for number in 0..3 * MOST {
             lines.next("ns", &PodUid::from(number.to_string()));
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn pods_of_one_namespace_fill_no_log_by_coming_and_going_and_hide_no_other_namespace() {
+    async fn pods_that_come_and_go_do_not_fill_the_log_or_hide_other_namespaces() {
         let mut lines = LogLimit::default();
         let pods: Vec<PodUid> = (0..110).map(|number| PodUid::from(number.to_string())).collect();
         let mut written = 0;

@@ -152,7 +152,7 @@ fn nothing_is_reported_before_the_agent_speaks() {
 }
 
 #[test]
-fn a_container_stays_its_pods_whoever_speaks_for_it() {
+fn a_container_keeps_its_pod_whichever_agent_registers() {
     let mut table = with_worker(agent(AgentPhase::Running, 0, 1));
     table.apply(Input::PodStarted(sandbox("q"), pod("q")), UnixNanos(10));
     let before = table.snapshot();
@@ -170,7 +170,7 @@ fn a_container_stays_its_pods_whoever_speaks_for_it() {
 }
 
 #[test]
-fn an_agent_that_comes_before_its_pod_is_known_is_not_lost() {
+fn an_agent_that_registers_before_its_pod_is_known_is_not_lost() {
     let mut table = Table::new(BASE);
     table.apply(Input::Desired(vec![desired(1, 3, true)]), UnixNanos(0));
     table.apply(registered("p", "c", 1), UnixNanos(0));
@@ -235,7 +235,7 @@ fn the_newest_link_wins() {
 }
 
 #[test]
-fn stale_and_repeated_states_are_no_news() {
+fn stale_and_repeated_states_are_not_reported() {
     let mut table = with_worker(agent(AgentPhase::Running, 1, 5));
     assert!(
         table
@@ -311,7 +311,7 @@ fn exits_of_other_containers_are_not_ours() {
 }
 
 #[test]
-fn an_agent_has_no_generation_that_it_was_not_told() {
+fn an_agent_has_no_generation_that_it_was_not_sent() {
     let counts = |table: &Table| {
         let state = table.snapshot().remove(0);
         (state.generation.0, state.counter)
@@ -333,7 +333,7 @@ fn an_agent_has_no_generation_that_it_was_not_told() {
 }
 
 #[test]
-fn the_host_kills_where_the_agent_may_not() {
+fn the_host_kills_if_the_agent_may_not() {
     let mut table = with_worker(agent(AgentPhase::Running, 1, 1));
     let stuck = AgentState {
         needs_host_kill: true,
@@ -370,7 +370,7 @@ fn ended_incarnations_are_kept_within_bounds() {
 }
 
 #[test]
-fn a_heartbeat_is_reported_as_the_agent_says_and_not_while_it_is_out_of_sight() {
+fn a_heartbeat_is_reported_as_the_agent_says_and_not_while_it_is_unlinked() {
     let mut table = with_worker(agent(AgentPhase::Running, 1, 1));
     let hung = AgentState {
         heartbeat: Heartbeat::Missed,

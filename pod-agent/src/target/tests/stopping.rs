@@ -47,7 +47,7 @@ fn a_release_that_came_while_stopping_starts_at_once() {
 }
 
 #[test]
-fn what_may_not_be_killed_is_reported_until_it_is_gone() {
+fn processes_that_may_not_be_killed_are_reported_until_they_are_gone() {
     let mut bench = Bench::stopping(3);
     bench.tick(5_000);
     let report = KillReport {
@@ -86,7 +86,7 @@ fn what_may_not_be_killed_is_reported_until_it_is_gone() {
 }
 
 #[test]
-fn how_the_worker_failed_is_said_before_what_it_left_behind() {
+fn the_failure_is_reported_before_the_leftovers() {
     let report = KillReport {
         denied: true,
         note: "not permitted to kill pid 7".into(),
@@ -113,7 +113,7 @@ fn how_the_worker_failed_is_said_before_what_it_left_behind() {
 }
 
 #[test]
-fn what_outlives_sigkill_is_reported() {
+fn processes_that_outlive_sigkill_are_reported() {
     for (forking, unseen) in [(false, false), (true, false), (false, true)] {
         let mut bench = Bench::stopping(3);
         bench.tick(5_000);

@@ -76,7 +76,7 @@ fn container(proc: &FakeProc) {
 }
 
 #[test]
-fn what_descends_from_the_agent_is_found_and_exec_sessions_are_not() {
+fn descendants_of_the_agent_are_found_and_exec_sessions_are_not() {
     let proc = FakeProc::new();
     container(&proc);
     assert_eq!(proc.below(), (vec![11, 12, 13], true));
@@ -101,7 +101,7 @@ fn an_agent_that_is_gone_has_nothing_below_it() {
 }
 
 #[test]
-fn where_something_has_ended_meanwhile_there_may_be_more() {
+fn a_process_that_ends_during_a_look_makes_it_incomplete() {
     let proc = FakeProc::with_children();
     container(&proc);
     proc.put(14, &stat(14, 'Z', AGENT, 1), &format!("0::/pod1/{ID}\n"));
@@ -115,7 +115,7 @@ fn where_something_has_ended_meanwhile_there_may_be_more() {
 }
 
 #[test]
-fn a_look_ends_whatever_there_is_to_see() {
+fn every_look_ends() {
     let proc = FakeProc::with_children();
     proc.put(AGENT, &stat(AGENT, 'S', 5, 1), &format!("0::/pod1/{ID}\n"));
     // A chain without end, by the same numbers again; and more children than are read.
@@ -153,7 +153,7 @@ fn container_of_one(proc: &FakeProc, pid: i32, children: &str) {
 }
 
 #[test]
-fn a_number_that_is_cut_off_is_none() {
+fn a_truncated_pid_is_ignored() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let many: String = (1_000_000..1_020_000).map(|pid| format!("{pid} ")).collect();
     fs::write(file.path(), &many).unwrap();
@@ -170,7 +170,7 @@ fn a_number_that_is_cut_off_is_none() {
 }
 
 #[test]
-fn what_was_started_later_lives_unless_it_comes_of_what_dies() {
+fn later_processes_survive_unless_a_doomed_one_started_them() {
     let mut doomed = BTreeSet::new();
     // 11 was asked to be killed and forks 12 meanwhile; 13 was started in the tick of the ask.
     let below = of(&[(11, 10, 7), (13, 10, 8), (12, 11, 9)]);
@@ -202,7 +202,7 @@ fn a_command_may_look_like_anything() {
 proptest! {
     /// A process calls itself what it likes.
     #[test]
-    fn no_name_hides_a_process_or_makes_another_of_it(
+    fn no_command_name_confuses_the_parser(
         name in "[ ()RSZX0-9]{0,15}|\\PC{0,15}|.{0,15}",
         state in prop::sample::select(vec!['R', 'S', 'D', 'Z', 'X']),
         parent in any::<i32>(),

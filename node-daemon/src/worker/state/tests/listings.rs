@@ -20,7 +20,7 @@ fn a_listing_finds_what_ended_unseen() {
 }
 
 #[test]
-fn a_listing_says_nothing_of_what_came_after_it_began() {
+fn a_listing_does_not_cover_what_appeared_after_it_began() {
     let mut table = Table::new(BASE);
     let mark = table.mark();
     table.apply(Input::PodStarted(sandbox("p"), pod("p")), UnixNanos(0));
@@ -67,7 +67,7 @@ fn pods_go_with_their_last_sandbox() {
 }
 
 #[test]
-fn synchronizing_is_the_whole_picture() {
+fn synchronizing_is_complete() {
     let mut table = with_worker(agent(AgentPhase::Running, 2, 1));
     table.apply(registered("unknown", "x", 7), UnixNanos(0));
     let effects = table.apply(
@@ -83,7 +83,7 @@ fn synchronizing_is_the_whole_picture() {
 }
 
 #[test]
-fn a_container_that_was_replaced_before_this_daemon_heard_of_it_is_no_news() {
+fn a_container_that_was_replaced_before_this_daemon_knew_of_it_is_not_reported() {
     let mut table = Table::new(BASE);
     let dead = ("old", Some((exit(128), 40)));
     let seen = table.apply(listed(0, &["p"], &[dead, ("new", None)]), UnixNanos(50));

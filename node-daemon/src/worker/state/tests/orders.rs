@@ -59,7 +59,7 @@ fn a_snapshot_carries_the_highest_epoch() {
 }
 
 #[test]
-fn forgetting_touches_no_worker() {
+fn forgetting_a_group_affects_no_worker() {
     let mut table = with_worker(agent(AgentPhase::Running, 1, 1));
     table.apply(Input::Desired(vec![desired(9, 1, true)]), UnixNanos(0));
     table.apply(Input::Forget("g".into(), Epoch(8)), UnixNanos(0));
@@ -73,7 +73,7 @@ fn forgetting_touches_no_worker() {
 }
 
 #[test]
-fn what_an_agent_says_of_epochs_counts_for_nothing() {
+fn epochs_from_agents_are_ignored() {
     let of = |epoch, revision| AgentState {
         epoch: Epoch(epoch),
         ..agent(AgentPhase::Running, 1, revision)
@@ -102,7 +102,7 @@ fn what_an_agent_says_of_epochs_counts_for_nothing() {
 }
 
 #[test]
-fn a_daemon_obeys_no_leader_of_before_one_that_has_welcomed_its_node() {
+fn a_daemon_obeys_no_leader_older_than_one_that_welcomed_its_node() {
     let mut table = with_worker(agent(AgentPhase::Running, 1, 1));
     // As it reads it at its start, before any pod is known.
     table.apply(Input::Welcomed(Epoch(9)), UnixNanos(0));
@@ -133,7 +133,7 @@ fn a_daemon_obeys_no_leader_of_before_one_that_has_welcomed_its_node() {
 }
 
 #[test]
-fn a_pod_of_another_namespace_is_told_nothing_of_the_jobset_that_its_label_names() {
+fn a_pod_of_another_namespace_gets_no_orders_of_the_jobset_that_its_label_names() {
     let mut table = with_worker(agent(AgentPhase::Running, 1, 1));
     let stranger = Pod {
         namespace: "other".into(),

@@ -51,7 +51,7 @@ fn one_generation_stops_one_container_of_a_worker() {
 }
 
 #[test]
-fn one_that_was_stopped_in_vain_is_stopped_again() {
+fn one_that_survives_its_stop_is_stopped_again() {
     let mut table = without_agent();
     let over = |table: &mut Table| table.apply(Input::StopOver("c".into()), UnixNanos(40)).stops;
     assert_eq!(told(&mut table, desired(5, 2, false)), ["c".into()]);
@@ -73,7 +73,7 @@ fn one_that_was_stopped_in_vain_is_stopped_again() {
 }
 
 #[test]
-fn one_whose_group_has_run_at_a_generation_is_not_stopped_for_it() {
+fn one_whose_group_ran_at_a_generation_is_not_stopped_for_it() {
     // Numbers fall if the API server's data were restored. Agents obey no lower one.
     let mut table = without_agent();
     assert_eq!(told(&mut table, desired(5, 4, true)), none());
@@ -83,7 +83,7 @@ fn one_whose_group_has_run_at_a_generation_is_not_stopped_for_it() {
 }
 
 #[test]
-fn nobody_is_stopped_who_has_an_agent_or_may_get_one_from_nobody() {
+fn workers_with_an_agent_or_no_hope_of_one_are_not_stopped() {
     let mut table = Table::new(BASE);
     synchronize(&mut table, "c", false);
     assert_eq!(told(&mut table, desired(5, 2, false)), none());
@@ -116,7 +116,7 @@ fn nobody_is_stopped_who_has_an_agent_or_may_get_one_from_nobody() {
 }
 
 #[test]
-fn the_end_of_the_container_before_is_news_that_nobody_else_will_tell() {
+fn the_end_of_the_container_before_is_reported_because_no_agent_will() {
     let mut table = without_agent();
     let mark = table.mark();
     let before = ("b", Some((exit(1), 5)));
@@ -126,7 +126,7 @@ fn the_end_of_the_container_before_is_news_that_nobody_else_will_tell() {
 }
 
 #[test]
-fn one_whose_worker_is_restarted_alone_is_stopped_for_that() {
+fn a_worker_restart_stops_it() {
     let mut table = without_agent();
     let mark = table.mark();
     let before = ("b", Some((exit(1), 5)));
@@ -161,7 +161,7 @@ fn ended(table: &mut Table, code: i32) -> Option<u64> {
 }
 
 #[test]
-fn one_that_fails_is_said_to_have_run_beside_its_peers() {
+fn one_that_fails_is_reported_as_released_with_its_peers() {
     let mut table = without_agent();
     told(&mut table, desired(5, 2, true));
     told(&mut table, desired(5, 3, true));
@@ -173,7 +173,7 @@ fn one_that_fails_is_said_to_have_run_beside_its_peers() {
 }
 
 #[test]
-fn of_one_that_was_to_be_stopped_nothing_is_said_to_have_run() {
+fn one_that_was_to_be_stopped_is_not_reported_as_released() {
     let mut table = without_agent();
     assert_eq!(ended(&mut table, 1), None, "nobody has said anything");
 
@@ -191,7 +191,7 @@ fn of_one_that_was_to_be_stopped_nothing_is_said_to_have_run() {
 }
 
 #[test]
-fn how_one_ended_has_to_be_known_before_it_is_said_to_have_failed() {
+fn an_unknown_exit_is_not_reported_as_a_failure() {
     let mut table = without_agent();
     told(&mut table, desired(5, 2, true));
     // containerd was away, and shows only what lives.
@@ -206,7 +206,7 @@ fn how_one_ended_has_to_be_known_before_it_is_said_to_have_failed() {
 }
 
 #[test]
-fn the_next_container_does_not_hide_how_one_that_ran_has_failed() {
+fn the_next_container_does_not_hide_the_failure_of_the_one_before() {
     let mut table = without_agent();
     told(&mut table, desired(5, 2, true));
     let mark = table.mark();
@@ -236,7 +236,7 @@ fn list(table: &mut Table, id: &str, without_agent: bool, before: Option<(&str, 
 }
 
 #[test]
-fn where_nri_is_away_a_listing_shows_who_has_no_agent() {
+fn without_nri_a_listing_shows_which_containers_have_no_agent() {
     let mut table = Table::new(BASE);
     table.apply(Input::Desired(vec![desired(5, 2, false)]), UnixNanos(5));
     assert_eq!(list(&mut table, "c", true, None).stops, ["c".into()]);
@@ -264,7 +264,7 @@ fn one_that_fails_while_nri_is_away_is_a_failure() {
 }
 
 #[test]
-fn whose_agent_has_spoken_is_not_without_one_whatever_cri_shows() {
+fn one_whose_agent_has_reported_is_not_without_one_whatever_cri_shows() {
     let mut table = Table::new(BASE);
     table.apply(Input::PodStarted(sandbox("p"), pod("p")), UnixNanos(0));
     table.apply(registered("p", "c", 1), UnixNanos(1));
