@@ -368,7 +368,7 @@ mod tests {
             found.unclear,
             BTreeMap::from([("odd".into(), "no such shim".to_owned())])
         );
-        // Removed since: it is not there.
+        // Removed since: it is not listed.
         let found = listed(tonic::Code::NotFound).await.unwrap();
         assert_eq!((found.containers.len(), found.unclear.len()), (1, 0));
         assert!(listed(tonic::Code::DeadlineExceeded).await.is_err());

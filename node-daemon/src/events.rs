@@ -324,7 +324,7 @@ mod tests {
         let quiet = listings(minute * 2, minute).await;
         let busy = listings(Duration::from_millis(10), minute).await;
         assert!((60..=60 + EVENT_LISTINGS.burst + quiet).contains(&busy), "{busy}");
-        // Little changes is heard of at once.
+        // Few events cause listings at once.
         assert_eq!(
             listings(Duration::from_secs(20), minute - RELIST_SOON).await,
             quiet + 2
@@ -355,7 +355,7 @@ mod tests {
     }
 
     proptest! {
-        /// Of any process, at any time, and with bytes that are no event.
+        /// Any process, any time, and bytes that are no event.
         #[test]
         fn any_event_is_an_exit_or_ignored(
             exit_status in any::<u32>(),

@@ -168,7 +168,7 @@ mod tests {
             install(&binary, dir.path()).unwrap()
         };
         let [mounted, forgotten] = ["mounted", "forgotten"].map(|content| version(content).dir);
-        // The daemon of before still runs, and may put its agent into the next container.
+        // The former daemon still runs, and may put its agent into the next container.
         let beside = version("beside");
         let own = version("own");
         let used = BTreeSet::from([mounted.clone(), "/elsewhere".into()]);

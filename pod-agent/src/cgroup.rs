@@ -169,7 +169,7 @@ mod tests {
             "9:name=systemd:/\n8:pids:/pod7/d\n4:memory:/pod7/d\n3:cpu,cpuacct:/pod7/d\n2:misc:/\n0::/\n";
         assert!(stranger(own, other));
         assert!(!stranger(own, own));
-        // A worker that may has moved its child in one of them.
+        // A worker with the permission has moved its child in one of them.
         assert!(!stranger(
             own,
             "8:pids:/elsewhere\n4:memory:/pod7/w\n3:cpu,cpuacct:/pod7/w\n"
@@ -212,7 +212,7 @@ mod tests {
         process("self", "4:memory:/pod7/w\n");
         process("7", "4:memory:/pod7/d\n");
         process("8", "4:memory:/pod7/w/sub\n");
-        // Its path goes on behind the bound, and nothing is concluded from the part before.
+        // Its path continues beyond the bound, and the part before proves nothing.
         process("9", &format!("4:memory:/pod7/{}\n", "d".repeat(MAX_TEXT)));
         let own = Cgroup::own(dir.path()).expect("its own");
         let strangers: Vec<i32> = (6..=9).filter(|pid| own.is_stranger(dir.path(), *pid)).collect();

@@ -192,7 +192,7 @@ mod tests {
         assert!(!is_unfiltered("Name:\tx\nSeccomp:\t2\nSeccomp_filters:\t1\n"));
     }
 
-    /// True if the other side of a connection sees it reset when this side closes it.
+    /// True if the other side of a connection sees a reset when this side closes it.
     fn is_reset(mut other: TcpStream) -> bool {
         match other.read(&mut [0; 1]) {
             Ok(0) => false,

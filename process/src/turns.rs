@@ -131,7 +131,7 @@ mod tests {
 
     use super::*;
 
-    /// Turns that can be had now.
+    /// The turns that are available now.
     fn all_of(turns: &Turns, namespace: &str, weight: u32) -> Vec<Turn> {
         std::iter::from_fn(|| turns.take(namespace, weight).now_or_never()).collect()
     }
@@ -145,7 +145,11 @@ mod tests {
         drop(evil);
         let evil = all_of(&turns, "evil", 1);
         assert_eq!(evil.len(), 2);
-        assert_eq!(turns.lines.lock().unwrap().len(), 1, "who has none is forgotten");
+        assert_eq!(
+            turns.lines.lock().unwrap().len(),
+            1,
+            "a namespace without turns is forgotten"
+        );
     }
 
     #[tokio::test]

@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn entries_are_counted_wherever_they_are() {
         let nothing = [0x2a, 0];
-        // A field that nobody knows, a group of fields, and the same message once more.
+        // An unknown field, a group of fields, and the same message once more.
         let group = [0x7b, 0x08, 0x01, 0x7c];
         for before in [&[][..], &nothing, &group, &report(4)] {
             let message = [before, &report(10)].concat();
@@ -133,7 +133,7 @@ mod tests {
             assert!(!has_more(&message, counted), "{before:?}");
             assert!(has_more(&message, counted - 1), "{before:?}");
         }
-        // What breaks off holds what came before.
+        // A truncated message holds what came before.
         let whole = report(10);
         assert!(has_more(&whole[..whole.len() - 1], 8));
     }

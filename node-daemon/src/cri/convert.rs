@@ -164,7 +164,7 @@ mod tests {
             };
             assert_eq!(shares_processes(with(Some(options))), shared, "{mode:?}");
         }
-        // Not said.
+        // Not stated.
         assert!(!shares_processes(with(None)));
         assert!(!shares_processes(None));
     }
@@ -223,8 +223,8 @@ mod tests {
                 if let Ok(sandbox) = wire::PodSandbox::decode(bytes.as_slice())
                     && let Err(error) = pod(&sandbox)
                 {
-                    let said = error.to_string();
-                    prop_assert!(said.contains("kubernetes.io/") || said.contains("lockstep.dev/") || said.contains("jobset.sigs"), "{}", said);
+                    let text = error.to_string();
+                    prop_assert!(text.contains("kubernetes.io/") || text.contains("lockstep.dev/") || text.contains("jobset.sigs"), "{}", text);
                 }
                 if let Ok(status) = wire::ContainerStatus::decode(bytes.as_slice()) {
                     let _ = ended(Some(status));

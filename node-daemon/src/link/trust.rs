@@ -33,7 +33,7 @@ fn has_expired(pem: &str, now: ASN1Time) -> bool {
 mod tests {
     use super::*;
 
-    /// A certificate that is good until the end of that year.
+    /// A certificate that is valid until the end of that year.
     fn until(year: i32) -> String {
         let mut params = rcgen::CertificateParams::default();
         params.not_before = rcgen::date_time_ymd(1990, 1, 1);

@@ -133,7 +133,7 @@ mod tests {
                 let text = String::from_utf8(bytes).unwrap();
                 prop_assert!(text.trim_start().trim_start_matches(['+', '0']).starts_with(&epoch.to_string()) || epoch == Epoch(0));
             }
-            // It is written again, whatever was there.
+            // It can be written again, whatever was there.
             file.keep(Epoch(3)).unwrap();
             prop_assert_eq!(file.read().unwrap(), Epoch(3));
         }

@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_worker_under_a_worker_restart_has_a_generation_of_its_own() {
-        let told = |generation, release| {
+        let targets = |generation, release| {
             let mut desired = desired();
             let restart = WorkerRestart {
                 generation: Generation(generation),
@@ -119,10 +119,10 @@ mod tests {
             };
             (of("c1"), of("c2"))
         };
-        assert_eq!(told(9, true), ((7, true), (9, true)));
-        assert_eq!(told(9, false), ((7, true), (9, false)));
+        assert_eq!(targets(9, true), ((7, true), (9, true)));
+        assert_eq!(targets(9, false), ((7, true), (9, false)));
         assert_eq!(
-            told(6, false),
+            targets(6, false),
             ((7, true), (7, true)),
             "the group has gone on since"
         );

@@ -36,36 +36,36 @@ impl Bench {
         bench
     }
 
-    /// Looks whenever it is due for so long, at a file that stays as it is. Returns what was said
-    /// last, and when it was said first.
+    /// Checks whenever that is due for `span`, with an unchanged file. Returns the last result, and
+    /// when it first occurred.
     fn look(&mut self, stamp: Option<Stamp>, span: Duration) -> (Heartbeat, Duration) {
         let (begin, end) = (self.now, self.now + span);
-        let mut said = (Heartbeat::Well, Duration::ZERO);
+        let mut found = (Heartbeat::Well, Duration::ZERO);
         while let Some(at) = self.pulse.deadline().filter(|at| *at <= end) {
             self.now = at;
             let heartbeat = self.pulse.judge(stamp, at);
-            if heartbeat != said.0 {
-                said = (heartbeat, at - begin);
+            if heartbeat != found.0 {
+                found = (heartbeat, at - begin);
             }
         }
         self.now = end;
-        said
+        found
     }
 }
 
 #[test]
 fn a_worker_that_never_touches_its_file_is_never_judged() {
     let mut bench = Bench::started(TIMEOUT);
-    let (said, _) = bench.look(changed(0), TIMEOUT * 1000);
-    assert_eq!(said, Heartbeat::Awaited);
+    let (found, _) = bench.look(changed(0), TIMEOUT * 1000);
+    assert_eq!(found, Heartbeat::Awaited);
 }
 
 #[test]
 fn a_first_heartbeat_that_does_not_come_in_time_is_noticed_within_a_second() {
     for ready in [1, 300, 5_000, 60_000].map(Duration::from_millis) {
         let mut bench = Bench::ready_within(ready);
-        let (said, after) = bench.look(changed(0), ready + Duration::from_secs(1));
-        assert_eq!(said, Heartbeat::Overdue, "{ready:?}");
+        let (found, after) = bench.look(changed(0), ready + Duration::from_secs(1));
+        assert_eq!(found, Heartbeat::Overdue, "{ready:?}");
         assert!(after >= ready, "{ready:?}: {after:?}");
         // After all.
         assert_eq!(bench.look(changed(1), TIMEOUT).0, Heartbeat::Well);
@@ -109,8 +109,8 @@ fn time_in_which_the_agent_did_not_run_is_no_time_to_come_up() {
 fn silence_after_the_first_heartbeat_is_noticed_within_a_second() {
     for timeout in [1, 50, 500, 2_000, 60_000].map(Duration::from_millis) {
         let mut bench = Bench::started(timeout);
-        let (said, after) = bench.look(changed(1), timeout + Duration::from_secs(1));
-        assert_eq!(said, Heartbeat::Missed, "{timeout:?}");
+        let (found, after) = bench.look(changed(1), timeout + Duration::from_secs(1));
+        assert_eq!(found, Heartbeat::Missed, "{timeout:?}");
         assert!(after > timeout, "{timeout:?}: {after:?}");
     }
 }
@@ -119,8 +119,8 @@ fn silence_after_the_first_heartbeat_is_noticed_within_a_second() {
 fn heartbeats_in_time_are_enough_and_one_that_comes_late_is_forgiven() {
     let mut bench = Bench::started(TIMEOUT);
     for beat in 1..50 {
-        let (said, _) = bench.look(changed(beat), TIMEOUT);
-        assert_eq!(said, Heartbeat::Well);
+        let (found, _) = bench.look(changed(beat), TIMEOUT);
+        assert_eq!(found, Heartbeat::Well);
     }
     assert_eq!(bench.look(changed(49), TIMEOUT).0, Heartbeat::Missed);
     assert_eq!(bench.look(changed(50), TIMEOUT).0, Heartbeat::Well);

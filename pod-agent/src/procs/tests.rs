@@ -97,7 +97,7 @@ fn groups_shared_with_others_are_not_signalled() {
 #[test]
 fn an_orphan_whose_parent_has_gone_belongs_to_the_agent() {
     assert_eq!(pids(&members(&seen(&[(1, 0, 1), (5, 4, 5)]), 1)), [5]);
-    // Not so outside a container, where it could be anybody's.
+    // Not so outside a container: there it could be any process's.
     assert_eq!(
         pids(&members(&seen(&[(100, 50, 100), (5, 4, 5)]), 100)),
         Vec::<i32>::new()
@@ -158,7 +158,7 @@ struct Fake {
 }
 
 const AGENT: i32 = 1;
-/// Larger than any that this test itself can have.
+/// Larger than any PID that this test itself can have.
 const WORKER: i32 = 5_000_002;
 const CHILD: i32 = 5_000_003;
 const DEBUGGER: i32 = 5_000_020;
@@ -195,8 +195,8 @@ impl Fake {
 #[test]
 fn the_leftovers_of_a_debugger_are_not_waited_for() {
     let fake = Fake::new();
-    // The debugger's first process came from outside; what it left behind has a child, which
-    // somebody has moved into the worker's cgroup.
+    // The debugger's first process came from outside; what it left behind has a child, which was
+    // moved into the worker's cgroup.
     fake.run(WORKER, AGENT, "/pod7/worker");
     fake.run(CHILD, WORKER, "/pod7/worker");
     fake.run(DEBUGGER, 0, "/pod7/debugger");
@@ -204,7 +204,7 @@ fn the_leftovers_of_a_debugger_are_not_waited_for() {
     fake.run(LEFT, AGENT, "/pod7/debugger");
     fake.run(MOVED, LEFT, "/pod7/worker");
     let mut procs = fake.procs();
-    assert!(!procs.only_strangers(), "no look has met one yet");
+    assert!(!procs.only_strangers(), "no look has found one yet");
     let seen = procs.look();
     assert_eq!(pids(&members(&seen, AGENT)), [WORKER, CHILD]);
     assert_eq!(
@@ -239,7 +239,7 @@ fn without_a_readable_cgroup_no_process_is_a_stranger() {
 }
 
 proptest! {
-    /// A process calls itself what it likes.
+    /// A process may choose any name.
     #[test]
     fn no_command_name_confuses_the_parser(
         numbers in any::<(i32, i32, i32)>(),

@@ -18,7 +18,7 @@ fn binary() -> (PathBuf, bool) {
     }
 }
 
-/// Whether an ELF file has a PT_INTERP program header.
+/// True if an ELF file has a PT_INTERP program header.
 fn has_interpreter(elf: &[u8]) -> bool {
     let number = |at: usize, size: usize| {
         elf[at..at + size]

@@ -1,4 +1,4 @@
-//! What of an attempt's is neither file nor process, and does not outlive it all the same.
+//! Mounts of an attempt do not outlive it.
 
 use lockstep_proto::agent::v1::Phase;
 
@@ -43,6 +43,6 @@ fn mounts_that_it_may_not_undo_are_logged_once_and_delay_nothing() {
         daemon.until(Phase::Running, generation);
         rig.await_file(&format!("up.{generation}"));
     }
-    let said = "mounts of the last attempt that cannot be undone (not permitted): 1";
-    assert_eq!(rig.err().matches(said).count(), 1, "{}", rig.err());
+    let line = "mounts of the last attempt that cannot be undone (not permitted): 1";
+    assert_eq!(rig.err().matches(line).count(), 1, "{}", rig.err());
 }

@@ -1,4 +1,4 @@
-//! The daemon may be away, talk nonsense, or die at any moment: the worker does not notice.
+//! The daemon may be away, send garbage, or die at any moment: the worker does not notice.
 
 use lockstep_proto::agent::v1::{Phase, Target};
 

@@ -146,7 +146,7 @@ fn signals_from_within_the_container_are_passed_on() {
         eventually(name, || rig.out().lines().any(|line| line == name).then_some(()));
     }
     assert!(rig.is_alive());
-    // They were no order to go.
+    // They were no request to exit.
     daemon.send(stop_hard(1));
     daemon.until(Phase::Parked, 1);
 }
@@ -155,7 +155,7 @@ fn signals_from_within_the_container_are_passed_on() {
 fn sigterm_from_within_the_container_ends_it_as_without_the_agent() {
     let (mut rig, _daemon) = answers("exit 9").running();
     rig.await_file("up");
-    // It may die with the container before it can say that it has succeeded.
+    // It may die with the container before it can report its success.
     rig.exec(&["kill", "-TERM", "1"]).wait().expect("kill");
     assert_eq!(rig.exit_code(), 9);
 }

@@ -28,7 +28,7 @@ fn ask(before: u64) -> HostKill {
     }
 }
 
-/// Until nothing is being killed any more.
+/// Waits until nothing is being killed.
 async fn idle(killer: &ProcKiller) {
     while !killer.asked().is_empty() {
         tokio::task::yield_now().await;
@@ -39,8 +39,8 @@ async fn idle(killer: &ProcKiller) {
 fn only_processes_that_certainly_started_before_the_request_are_covered() {
     let now = BootNanos(9 * TICK_NANOS);
     assert_eq!(fence(Some(BootNanos(5 * TICK_NANOS + 1)), now), 5);
-    assert_eq!(fence(Some(BootNanos(u64::MAX)), now), 9, "nothing of the future");
-    assert_eq!(fence(None, now), 9, "an agent of before does not say");
+    assert_eq!(fence(Some(BootNanos(u64::MAX)), now), 9, "no later process");
+    assert_eq!(fence(None, now), 9, "an older agent does not say");
 }
 
 #[tokio::test]
@@ -60,7 +60,7 @@ async fn the_next_worker_survives_the_kill_of_the_one_before() {
     idle(&killer).await;
     assert_eq!(next.try_wait().unwrap(), None, "a healthy worker");
 
-    // If it is asked for again later, it is killed too.
+    // A later request covers it, too.
     while boot_nanos().0 / TICK_NANOS < tick + 2 {
         tokio::task::yield_now().await;
     }
@@ -86,7 +86,7 @@ async fn listed_children_die() {
     let killer = killer(&proc);
     killer.kill(ask(0));
     assert_eq!(child.wait().await.unwrap().signal(), Some(9));
-    // It is listed still, and gone: there may be more, until nothing is listed.
+    // It is still listed, but gone: there may be more, until nothing is listed.
     fs::remove_dir_all(proc.path().join(pid.to_string())).unwrap();
     let left = || killer.tree.below(AGENT, &ContainerId::from(ID));
     assert!(!left().is_whole);
@@ -101,7 +101,7 @@ async fn a_withdrawn_request_kills_nothing() {
     killer.asked().insert(id.clone(), Some(7));
     killer.spare(&id);
     assert_eq!(killer.before(&id), None);
-    // Without an ask the first round is the last one.
+    // Without a request the first round is the last one.
     killer.kill_all(&ask(7)).await;
 }
 
@@ -137,8 +137,7 @@ async fn a_process_that_reuses_a_pid_survives() {
     assert_eq!(child.wait().await.unwrap().signal(), Some(9));
 }
 
-/// A process that is another one in `/proc` once it is held: its number has changed hands in
-/// between.
+/// A process that is another one in `/proc` once it is held: its PID was reused in between.
 #[tokio::test]
 async fn a_process_is_checked_after_it_is_held() {
     thread_local! {
@@ -182,7 +181,7 @@ async fn endless_requests_cause_one_look_a_second_and_delay_no_others() {
         tokio::time::advance(LOOKS.every).await;
         assert!(killer.may_look(&loud) && !killer.may_look(&loud));
     }
-    // Who has asked long ago is forgotten.
+    // A container whose agent asked long ago is forgotten.
     tokio::time::advance(LOOKS.every * LOOKS.burst).await;
     assert!(killer.may_look(&"third".into()));
     assert_eq!(killer.looks.lock().unwrap().len(), 1);

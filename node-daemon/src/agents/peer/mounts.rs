@@ -76,7 +76,7 @@ pub(super) mod tests {
     #[test]
     fn a_container_with_its_agent_is_accepted() {
         assert_eq!(show_agent(INJECTED), Ok(()));
-        // Brought along by the pod's template.
+        // Mounted by the pod's template.
         let volume = "/var/lib/kubelet/pods/6f1a/volumes/kubernetes.io~empty-dir/lockstep-agent";
         let by_template = INJECTED.replace("/lockstep/bin/0123456789ab", volume);
         assert_eq!(show_agent(&by_template), Ok(()));
@@ -111,12 +111,12 @@ pub(super) mod tests {
 
     #[test]
     fn links_in_the_image_and_another_root_are_refused() {
-        // A link has led the daemon's mount elsewhere.
+        // A link has redirected the daemon's mount.
         let elsewhere = INJECTED.replace(" /.lockstep/", " /data/");
         let nowhere = Err("the agent is not mounted where it is started");
         assert_eq!(show_agent(&elsewhere), nowhere);
         assert_eq!(show_agent(""), nowhere);
-        // The process has gone to where it looks as if it had not.
+        // The process has moved to a root that looks like the container's.
         let other_root: String = INJECTED
             .lines()
             .filter(|line| !line.contains(" /proc "))

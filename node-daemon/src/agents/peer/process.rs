@@ -120,7 +120,7 @@ mod tests {
 
     const SOCKET: &str = "LOCKSTEP_TEST_PEER_SOCKET";
 
-    /// Not a test: the process of the tests below that connects, and stays until its input ends.
+    /// Not a test: the process that connects in the tests below, and stays until its input ends.
     #[test]
     fn connects() {
         if let Some(path) = std::env::var_os(SOCKET) {
@@ -198,7 +198,7 @@ mod tests {
         let (_dir, check) = connected.replaced();
         let pid = connected.pid();
         if !peer.is_held() {
-            // A kernel before 6.5: the test below says what there is then.
+            // A kernel before 6.5: the test below covers it.
             assert!(matches!(peer.hold, Hold::Unsupported), "{:?}", peer.hold);
             return;
         }
@@ -211,8 +211,8 @@ mod tests {
                 "{refused:?}"
             );
         }
-        // Nor one that had ended before it could be held: kernels give nothing, or something that
-        // names nobody.
+        // Nor one that had ended before it could be held: kernels return an error, or a pidfd that
+        // names no process.
         let late = Peer::of(&connected.stream);
         assert!(matches!(
             check.check(&late, &ID.into(), &"1".into()),

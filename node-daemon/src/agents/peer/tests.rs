@@ -116,7 +116,7 @@ fn a_first_process_that_may_be_another_program_is_refused() {
         refused().to_string(),
         "process 77 cannot be verified as the agent: something is mounted over the agent"
     );
-    // Nor one of which that cannot be known.
+    // Nor one whose namespaces are unknown.
     fs::write(&mounts, mounts::tests::INJECTED.repeat(2000)).unwrap();
     assert!(matches!(refused(), PeerError::Unreadable { .. }));
     fs::remove_file(&mounts).unwrap();
@@ -172,19 +172,19 @@ fn the_pod_and_the_container_are_those_that_the_kubelet_named() {
             format!("/docker/{theirs}/kubelet/kubepods/besteffort/pod{uid}/{ID}"),
             true,
         ),
-        // What a container that may make cgroups could call them.
+        // Names that a container that may make cgroups could choose.
         (format!("/kubepods/pod{yours}/{theirs}/pod{uid}/{ID}"), false),
         (format!("/kubepods/pod{yours}/{theirs}/{ID}"), false),
         (format!("/kubepods/pod{uid}/{theirs}/{ID}"), false),
         (format!("/kubepods/pod{yours}/{ID}"), false),
-        // No pod's at all.
+        // Of no pod.
         (format!("/{ID}"), false),
         (format!("/docker/{ID}"), false),
         (format!("/system.slice/docker-{ID}.scope"), false),
         (format!("/kubepods/pod/{ID}"), false),
         (format!("/kubepods/podx{uid}/{ID}"), false),
     ] {
-        // Version 2 alone, version 1, and both beside each other.
+        // Only version 2, version 1, and both.
         for cgroup in [
             format!("0::{path}\n"),
             format!("9:name=systemd:{path}\n8:cpu,cpuacct:{path}\n"),

@@ -99,7 +99,7 @@ proptest! {
         }
     }
 
-    /// Bytes that nobody would send, and messages that were damaged on the way.
+    /// Random bytes, and damaged messages.
     #[test]
     fn any_bytes_are_an_error_or_a_value(
         garbage in prop::collection::vec(any::<u8>(), 0..200),

@@ -127,7 +127,7 @@ mod tests {
         assert_eq!(lines.next("quiet", &"other".into()), Some(0));
         tokio::time::advance(OF_NAMESPACE.every).await;
         assert_eq!(lines.next("loud", &"new".into()), Some(1));
-        // Who is quiet for long is forgotten.
+        // A pod that is quiet for long is forgotten.
         tokio::time::advance(OF_NAMESPACE.every * OF_NAMESPACE.burst).await;
         lines.next("another", &"another".into());
         assert_eq!(lines.namespaces.len(), 1);

@@ -1,4 +1,4 @@
-//! Workers that are asked for heartbeats.
+//! Workers that must give heartbeats.
 
 use super::*;
 

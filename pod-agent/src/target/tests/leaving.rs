@@ -1,4 +1,4 @@
-//! Told to go: by the kubelet, by the runtime, or by any other sender of signals.
+//! Requests to exit: by the kubelet, by the runtime, or by any other sender of signals.
 
 use super::*;
 

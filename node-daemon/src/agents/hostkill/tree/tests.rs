@@ -18,7 +18,7 @@ impl FakeProc {
         Self(tempfile::tempdir().unwrap())
     }
 
-    /// One whose kernel lists children.
+    /// A `/proc` whose kernel lists children.
     pub(in crate::agents::hostkill) fn with_children() -> Self {
         let proc = Self::new();
         fs::create_dir(proc.path().join("thread-self")).unwrap();
@@ -30,7 +30,7 @@ impl FakeProc {
         self.0.path()
     }
 
-    /// What a thread of a process says of its children.
+    /// Sets the list of children of a thread.
     pub(in crate::agents::hostkill) fn lists(&self, pid: i32, thread: i32, children: &str) {
         let thread = self.path().join(format!("{pid}/task/{thread}"));
         fs::create_dir_all(&thread).unwrap();
@@ -44,7 +44,7 @@ impl FakeProc {
         (pids, below.is_whole)
     }
 
-    /// A child of the agent's.
+    /// Adds a child of the agent.
     pub(in crate::agents::hostkill) fn add(&self, pid: i32, started: Ticks) {
         self.put(pid, &stat(pid, 'S', AGENT, started), &format!("0::/pod1/{ID}\n"));
     }
@@ -118,7 +118,7 @@ fn a_process_that_ends_during_a_look_makes_it_incomplete() {
 fn every_look_ends() {
     let proc = FakeProc::with_children();
     proc.put(AGENT, &stat(AGENT, 'S', 5, 1), &format!("0::/pod1/{ID}\n"));
-    // A chain without end, by the same numbers again; and more children than are read.
+    // An endless chain of the same PIDs, and more children than are read.
     container_of_one(&proc, 11, "12 ");
     container_of_one(&proc, 12, "11 4242 ");
     proc.lists(AGENT, AGENT, "11 ");
@@ -172,11 +172,10 @@ fn a_truncated_pid_is_ignored() {
 #[test]
 fn later_processes_survive_unless_a_doomed_one_started_them() {
     let mut doomed = BTreeSet::new();
-    // 11 was asked to be killed and forks 12 meanwhile; 13 was started in the tick of the ask.
+    // 11 is to be killed and forks 12 meanwhile; 13 was started in the tick of the request.
     let below = of(&[(11, 10, 7), (13, 10, 8), (12, 11, 9)]);
     assert_eq!(select_doomed(&below, 8, &mut doomed), [(11, 7), (12, 9)]);
-    // 11 has died, 12 is the agent's now; 14 is the next worker's, and 11 has become another's
-    // number.
+    // 11 has died, 12 is the agent's now; 14 is the next worker's, and another process has PID 11.
     let below = of(&[(11, 10, 20), (12, 10, 9), (14, 11, 21)]);
     assert_eq!(select_doomed(&below, 8, &mut doomed), [(12, 9)]);
     let below = of(&[(11, 10, 20), (14, 11, 21)]);
@@ -200,7 +199,7 @@ fn a_command_may_look_like_anything() {
 }
 
 proptest! {
-    /// A process calls itself what it likes.
+    /// A process may choose any name.
     #[test]
     fn no_command_name_confuses_the_parser(
         name in "[ ()RSZX0-9]{0,15}|\\PC{0,15}|.{0,15}",

@@ -1,4 +1,4 @@
-//! What leaders want of workers, and which of them is obeyed.
+//! Orders of leaders, and which leader is obeyed.
 
 use super::*;
 
@@ -63,7 +63,7 @@ fn forgetting_a_group_affects_no_worker() {
     let mut table = with_worker(agent(AgentPhase::Running, 1, 1));
     table.apply(Input::Desired(vec![desired(9, 1, true)]), UnixNanos(0));
     table.apply(Input::Forget("g".into(), Epoch(8)), UnixNanos(0));
-    assert!(!table.groups.is_empty(), "a former leader's word");
+    assert!(!table.groups.is_empty(), "from a former leader");
     assert_eq!(
         table.apply(Input::Forget("g".into(), Epoch(9)), UnixNanos(0)),
         Effects::default()
@@ -80,7 +80,7 @@ fn epochs_from_agents_are_ignored() {
     };
     let epochs =
         |effects: Effects| -> Vec<u64> { effects.reports.iter().map(|state| state.epoch.0).collect() };
-    // Neither by its first words, nor later, nor by another connection.
+    // Neither in its first State, nor later, nor on another connection.
     let mut table = with_worker(of(u64::MAX, 1));
     assert_eq!(table.snapshot()[0].epoch, Epoch(0));
     table.apply(Input::Desired(vec![desired(9, 1, true)]), UnixNanos(0));
@@ -92,7 +92,7 @@ fn epochs_from_agents_are_ignored() {
     );
     table.apply(Input::LinkDown("c".into(), LinkId(2)), UnixNanos(0));
     assert_eq!(table.snapshot()[0].epoch, Epoch(9));
-    // Nor does it keep anybody from being obeyed.
+    // Nor does it keep any leader from being obeyed.
     assert_eq!(
         table
             .apply(Input::Desired(vec![desired(10, 2, true)]), UnixNanos(0))
@@ -104,15 +104,15 @@ fn epochs_from_agents_are_ignored() {
 #[test]
 fn a_daemon_obeys_no_leader_older_than_one_that_welcomed_its_node() {
     let mut table = with_worker(agent(AgentPhase::Running, 1, 1));
-    // As it reads it at its start, before any pod is known.
+    // As the daemon reads it at its start, before any pod is known.
     table.apply(Input::Welcomed(Epoch(9)), UnixNanos(0));
     assert_eq!(table.snapshot()[0].epoch, Epoch(9));
     let effects = table.apply(Input::Desired(vec![desired(8, 3, true)]), UnixNanos(0));
     assert_eq!((effects.targets, effects.stale), (vec![], vec![stale(8, 9)]));
-    // Whoever sent that learns of the other one.
+    // The sender learns of the other leader.
     assert_eq!(effects.reports[0].epoch, Epoch(9));
     assert!(table.groups.is_empty());
-    // A lower one that comes late takes nothing back.
+    // A lower epoch that comes late changes nothing.
     table.apply(Input::Welcomed(Epoch(8)), UnixNanos(0));
     assert_eq!(
         table
@@ -129,7 +129,7 @@ fn a_daemon_obeys_no_leader_older_than_one_that_welcomed_its_node() {
     );
     table.apply(Input::Welcomed(Epoch(11)), UnixNanos(0));
     table.apply(Input::Forget("g".into(), Epoch(10)), UnixNanos(0));
-    assert!(!table.groups.is_empty(), "a former leader's word");
+    assert!(!table.groups.is_empty(), "from a former leader");
 }
 
 #[test]
@@ -148,25 +148,25 @@ fn a_pod_of_another_namespace_gets_no_orders_of_the_jobset_that_its_label_names(
         pod: "q".into(),
         container: "d".into(),
     }]);
-    let told =
+    let targets =
         |effects: Effects| -> Vec<ContainerId> { effects.targets.into_iter().map(|(id, _, _)| id).collect() };
     assert_eq!(
-        told(table.apply(Input::Desired(vec![wished.clone()]), UnixNanos(20))),
+        targets(table.apply(Input::Desired(vec![wished.clone()]), UnixNanos(20))),
         ["c".into()]
     );
-    // Nor when it comes again, nor when its pod is shown again; and of what the leader says it
-    // speaks no word.
+    // Nor when the order comes again, nor when the pod is listed again; and its reports carry
+    // nothing of the leader.
     assert_eq!(
         table.apply(registered("q", "d", 3), UnixNanos(30)),
         Effects::default()
     );
     let epochs: Vec<Epoch> = table.snapshot().iter().map(|state| state.epoch).collect();
     assert_eq!(epochs.len(), 2);
-    // An older control plane does not say where its JobSet is.
+    // An older control plane does not name the JobSet's namespace.
     wished.namespace = None;
     wished.generation = Generation(3);
     assert_eq!(
-        told(table.apply(Input::Desired(vec![wished]), UnixNanos(40))),
+        targets(table.apply(Input::Desired(vec![wished]), UnixNanos(40))),
         ["c".into(), "d".into()]
     );
 }
