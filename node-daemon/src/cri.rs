@@ -33,7 +33,8 @@ pub struct Listing {
     pub pods: Vec<(SandboxId, Pod)>,
     /// Every worker container of `pods`, ended or not.
     pub containers: Vec<ListedContainer>,
-    /// Every sandbox of a pod whose workers have no agent: it is marked so, or it can have none.
+    /// Every sandbox of a pod whose workers have no agent: the pod is marked like that, or can have
+    /// none.
     pub plain_pods: BTreeMap<SandboxId, Pod>,
     /// Every worker container of `plain_pods`, ended or not.
     pub plain: Vec<PlainContainer>,

@@ -13,8 +13,8 @@ const SUPERVISED: &str = "supervised";
 const PLAIN: &str = "plain";
 /// Annotation with the comma-separated names of the worker containers.
 const SUPERVISE: &str = "lockstep.dev/supervise";
-/// Annotation, with its value, on pods whose workers the kubelet starts again: a worker without its
-/// agent may be stopped there.
+/// Annotation, with its value, on pods whose workers the kubelet starts again: the daemon may stop
+/// workers without their agent there.
 const STOP_WITHOUT_AGENT: (&str, &str) = ("lockstep.dev/stop-without-agent", "true");
 const JOBSET_UID: &str = "jobset.sigs.k8s.io/jobset-uid";
 const JOB_NAME: &str = "batch.kubernetes.io/job-name";

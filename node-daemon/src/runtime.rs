@@ -130,7 +130,7 @@ fn boot_id() -> std::io::Result<String> {
         .to_owned())
 }
 
-/// Nanoseconds since the machine booted, in steps of 10 ms: where this daemon's revisions start.
+/// Nanoseconds since the machine booted, in steps of 10 ms. This daemon's revisions start there.
 fn uptime_nanos() -> anyhow::Result<u64> {
     let text = std::fs::read_to_string("/proc/uptime")?;
     parse_uptime(&text).with_context(|| format!("/proc/uptime holds {text:?}"))

@@ -124,8 +124,8 @@ impl Mounts {
             format!("undid mounts of the last attempt: {count} ({})", name(&done))
         });
         let stay = newly_left.map(|left| {
-            let why = if denied { " (not permitted)" } else { "" };
-            format!("mounts of the last attempt that cannot be undone{why}: {left}")
+            let why = if denied { " (not permitted to undo)" } else { "" };
+            format!("mounts of the last attempt that remain{why}: {left}")
         });
         match (undone, stay) {
             (Some(undone), Some(stay)) => Some(format!("{undone}; {stay}")),

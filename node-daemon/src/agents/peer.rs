@@ -2,10 +2,10 @@
 //!
 //! The socket's directory is mounted into every worker container of its pod, so the worker's
 //! processes can reach it as well as the agent. The kernel says which process connected. `/proc`
-//! says which container of which pod it is in, and whether it is the first process of the
-//! container's pid namespace. That process is the agent if nothing is mounted over the file from
-//! which the runtime started it ([`mounts`]). A process can be the first of a pid namespace that it
-//! made itself, but that one is nested deeper. What `/proc` says counts only while the process that
+//! says which container of which pod it is in, and if it is the first process of the container's
+//! pid namespace. That process is the agent if nothing is mounted over the file from which the
+//! runtime started it ([`mounts`]). A process can be the first of a pid namespace that it made
+//! itself, but that one is nested deeper. What `/proc` says counts only while the process that
 //! connected still has its PID ([`Peer`]).
 
 use std::fs;

@@ -1,9 +1,10 @@
 //! The highest epoch under which a hub has welcomed this node, over all daemons since the machine
 //! booted.
 //!
-//! The daemon trusts only this record of who has led: neither a pod nor an agent can change it. It
-//! is one file, `<state-dir>/epoch`, only for root, replaced by renaming before anything is done
-//! under a higher epoch. Neither the directory nor agents outlive the node's boot.
+//! The daemon trusts no other record of former leaders: neither a pod nor an agent can change this
+//! one. It is one file, `<state-dir>/epoch`, which only root can read. It is replaced by renaming
+//! before anything is done under a higher epoch. Neither the directory nor agents outlive the
+//! node's boot.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read as _, Write as _};

@@ -156,7 +156,7 @@ fn mounts_that_cannot_be_undone_are_logged_once() {
             Err(ErrorKind::PermissionDenied.into())
         })
     };
-    let line = "mounts of the last attempt that cannot be undone (not permitted): 2";
+    let line = "mounts of the last attempt that remain (not permitted to undo): 2";
     assert_eq!(undo().as_deref(), Some(line));
     assert_eq!(undo(), None);
     assert_eq!(*tries.borrow(), 2, "one refusal is enough");
@@ -180,7 +180,7 @@ fn a_number_without_end_ends() {
     assert_eq!(*calls.borrow(), MAX_UNDONE);
     assert!(line.contains("and 9997 more); "), "{line}");
     assert!(
-        line.contains("mounts of the last attempt that cannot be undone: "),
+        line.contains("mounts of the last attempt that remain: "),
         "{line}"
     );
 }

@@ -7,7 +7,7 @@ use lockstep_proto::agent::v1::Phase;
 
 use crate::rig::*;
 
-/// The static build of the `agent` profile, where it has been made; else the binary under test.
+/// The static build of the `agent` profile, if there is one; else the binary under test.
 fn binary() -> (PathBuf, bool) {
     let target = Path::new(AGENT).ancestors().nth(2).expect("target directory");
     let small = target.join("agent/lockstep-pod-agent");

@@ -4,7 +4,7 @@ use lockstep_proto::agent::v1::Phase;
 
 use crate::rig::*;
 
-/// Mounts two file systems upon each other, and counts how many there are.
+/// Mounts two file systems on top of each other, and counts how many there are.
 const MOUNTS: &str = r#"
     mkdir -p "a place" && mount -t tmpfs none "a place" && mount -t tmpfs none "a place" || exit 3
     mkdir "a place/in" && mount -t tmpfs none "a place/in" || exit 3
@@ -43,6 +43,6 @@ fn mounts_that_it_may_not_undo_are_logged_once_and_delay_nothing() {
         daemon.until(Phase::Running, generation);
         rig.await_file(&format!("up.{generation}"));
     }
-    let line = "mounts of the last attempt that cannot be undone (not permitted): 1";
+    let line = "mounts of the last attempt that remain (not permitted to undo): 1";
     assert_eq!(rig.err().matches(line).count(), 1, "{}", rig.err());
 }
