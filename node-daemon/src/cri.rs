@@ -60,10 +60,10 @@ pub struct ListingCache {
 /// Largest answer that is accepted from containerd, in bytes. It is the kubelet's own limit
 /// (`pkg/kubelet/cri/remote`, `maxMsgSize`): on a node whose pods have more annotations than that,
 /// the kubelet does not work either.
-const LARGEST_ANSWER: usize = 16 << 20;
+const MAX_ANSWER: usize = 16 << 20;
 
 fn client(channel: &Channel) -> RuntimeServiceClient<Channel> {
-    RuntimeServiceClient::new(channel.clone()).max_decoding_message_size(LARGEST_ANSWER)
+    RuntimeServiceClient::new(channel.clone()).max_decoding_message_size(MAX_ANSWER)
 }
 
 /// Where the daemon learns which containers lack the agent that they could have.

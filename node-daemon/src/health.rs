@@ -15,7 +15,7 @@ use crate::clock::unix_nanos;
 use crate::worker::types::UnixNanos;
 
 /// Longest reason that is passed on, in bytes.
-const LONGEST: usize = 256;
+const MAX_REASON: usize = 256;
 
 /// State of one interface to the container runtime.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -38,7 +38,7 @@ impl Access {
             (_, Ok(())) => *self = Self::Well(now),
             (_, Err(why)) => {
                 let mut why = why.to_string();
-                why.truncate(why.floor_char_boundary(LONGEST));
+                why.truncate(why.floor_char_boundary(MAX_REASON));
                 *self = Self::Away(now, why);
             }
         }
@@ -121,15 +121,15 @@ mod tests {
 
     #[test]
     fn access_changes_only_with_its_state() {
-        let mut way = Access::default();
-        assert!(way.find(Err(&"no such file"), UnixNanos(1)));
-        assert!(!way.find(Err(&"refused"), UnixNanos(2)));
-        assert_eq!(way, Access::Away(UnixNanos(1), "no such file".to_owned()));
-        assert!(way.find(Ok(()), UnixNanos(3)));
-        assert!(!way.find(Ok(()), UnixNanos(4)));
-        assert_eq!(way, Access::Well(UnixNanos(3)));
-        assert!(way.find(Err(&"ä".repeat(LONGEST)), UnixNanos(5)));
-        assert_eq!(way, Access::Away(UnixNanos(5), "ä".repeat(LONGEST / 2)));
+        let mut access = Access::default();
+        assert!(access.find(Err(&"no such file"), UnixNanos(1)));
+        assert!(!access.find(Err(&"refused"), UnixNanos(2)));
+        assert_eq!(access, Access::Away(UnixNanos(1), "no such file".to_owned()));
+        assert!(access.find(Ok(()), UnixNanos(3)));
+        assert!(!access.find(Ok(()), UnixNanos(4)));
+        assert_eq!(access, Access::Well(UnixNanos(3)));
+        assert!(access.find(Err(&"ä".repeat(MAX_REASON)), UnixNanos(5)));
+        assert_eq!(access, Access::Away(UnixNanos(5), "ä".repeat(MAX_REASON / 2)));
     }
 
     #[test]

@@ -20,9 +20,10 @@ const JOBSET_UID: &str = "jobset.sigs.k8s.io/jobset-uid";
 const JOB_NAME: &str = "batch.kubernetes.io/job-name";
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 
-/// Longest valid value, in bytes: of a label, and of a list of containers. An annotation may be a
-/// thousand times as long.
-const LONGEST: (usize, usize) = (63, 16 << 10);
+/// Longest valid value of a label, in bytes. An annotation may be a thousand times as long.
+const MAX_LABEL: usize = 63;
+/// Longest valid list of containers, in bytes.
+const MAX_LIST: usize = 16 << 10;
 
 /// How a pod restarts in place.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,9 +91,9 @@ pub fn recognise(metadata: &Metadata<'_>) -> Result<Option<InPlacePod>, NotAWork
             .ok_or(NotAWorker::Missing(key))
     };
     let find = |key: &'static str| {
-        let longest = if key == SUPERVISE { LONGEST.1 } else { LONGEST.0 };
+        let max = if key == SUPERVISE { MAX_LIST } else { MAX_LABEL };
         let value = find(key)?;
-        (value.len() <= longest)
+        (value.len() <= max)
             .then_some(value)
             .ok_or(NotAWorker::TooLong(key))
     };
@@ -190,7 +191,7 @@ mod tests {
 
     #[test]
     fn values_over_the_limit_are_refused() {
-        let long = "x".repeat(LONGEST.0 + 1);
+        let long = "x".repeat(MAX_LABEL + 1);
         for key in [JOBSET_UID, JOB_NAME, INDEX] {
             let mut annotations = ASKS.to_vec();
             annotations.extend([(JOBSET_UID, "g"), (JOB_NAME, "job"), (INDEX, "3")]);
@@ -198,7 +199,7 @@ mod tests {
             annotations.push((key, &long));
             assert_eq!(recognised(&[], &annotations), Err(NotAWorker::TooLong(key)));
         }
-        let many = "worker,".repeat(LONGEST.1);
+        let many = "worker,".repeat(MAX_LIST);
         let identity = [(JOBSET_UID, "g"), (JOB_NAME, "job"), (INDEX, "3")];
         let annotations = [(IN_PLACE, SUPERVISED), (SUPERVISE, many.as_str())];
         assert_eq!(
@@ -234,7 +235,7 @@ mod tests {
                 Ok(Some(InPlacePod::Supervised(pod) | InPlacePod::Plain(pod))) => {
                     prop_assert!(pod.group.as_str() == values[0] && pod.job == values[1]);
                     prop_assert_eq!(Ok(pod.index), values[2].parse());
-                    prop_assert!(pod.supervised.iter().map(String::len).sum::<usize>() <= LONGEST.1);
+                    prop_assert!(pod.supervised.iter().map(String::len).sum::<usize>() <= MAX_LIST);
                 }
                 Ok(None) => prop_assert!(![SUPERVISED, PLAIN].contains(&kind)),
                 Err(error) => prop_assert!(error.to_string().len() < 1000, "{}", error),

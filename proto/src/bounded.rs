@@ -15,7 +15,7 @@ use tonic_prost::{ProstCodec, ProstDecoder, ProstEncoder};
 
 /// Most fields in all parts of a message together: more than the workers that are kept of a node,
 /// and than the groups of one.
-pub const MOST_FIELDS: usize = 16 * 1024;
+pub const MAX_FIELDS: usize = 16 * 1024;
 
 /// Buffer of a stream for each direction, in bytes. tonic would keep 8 KiB for each while the
 /// stream is open, but a daemon's stream is nearly always silent. A larger message takes more while
@@ -28,7 +28,7 @@ fn buffers() -> BufferSettings {
     BufferSettings::new(BUFFER, TOGETHER)
 }
 
-/// Codec for Protobuf messages with at most [`MOST_FIELDS`] fields.
+/// Codec for Protobuf messages with at most [`MAX_FIELDS`] fields.
 pub struct BoundedCodec<T, U>(PhantomData<(T, U)>);
 
 impl<T, U> Default for BoundedCodec<T, U> {
@@ -65,8 +65,8 @@ impl<U: Message + Default> Decoder for BoundedDecoder<U> {
 
     fn decode(&mut self, from: &mut DecodeBuf<'_>) -> Result<Option<U>, Status> {
         // The whole message is in one piece.
-        if has_more(from.chunk(), MOST_FIELDS) {
-            let text = format!("the message has more than {MOST_FIELDS} entries");
+        if has_more(from.chunk(), MAX_FIELDS) {
+            let text = format!("the message has more than {MAX_FIELDS} entries");
             return Err(Status::out_of_range(text));
         }
         self.0.decode(from)

@@ -22,7 +22,7 @@ mod process;
 pub use process::Peer;
 
 /// Longest file of a process that is read, in bytes: room for thousands of mounts.
-const LARGEST: u64 = 1 << 20;
+const MAX_FILE: u64 = 1 << 20;
 
 /// Why a peer is not believed.
 #[derive(Debug, thiserror::Error)]
@@ -147,9 +147,9 @@ impl ProcPeerCheck {
 fn read_bounded(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     fs::File::open(path)?
-        .take(LARGEST + 1)
+        .take(MAX_FILE + 1)
         .read_to_string(&mut text)?;
-    if text.len() as u64 > LARGEST {
+    if text.len() as u64 > MAX_FILE {
         return Err(io::Error::from(io::ErrorKind::FileTooLarge));
     }
     Ok(text)

@@ -11,7 +11,7 @@ use crate::worker::types::ContainerId;
 /// The entry of the verbose status that holds it.
 const INFO: &str = "info";
 /// Longest one that is read, in bytes: most of it is the environment.
-const LARGEST: usize = 4 << 20;
+const MAX_SPEC: usize = 4 << 20;
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -57,7 +57,7 @@ pub(super) fn container(
     name: String,
     answer: &HashMap<String, String>,
 ) -> Option<Container> {
-    let text = answer.get(INFO).filter(|text| text.len() <= LARGEST)?;
+    let text = answer.get(INFO).filter(|text| text.len() <= MAX_SPEC)?;
     let Spec {
         process,
         mounts,
@@ -114,7 +114,7 @@ mod tests {
         assert_eq!(container("c".into(), "worker".to_owned(), &HashMap::new()), None);
         assert_eq!(read("{}"), None);
         assert_eq!(read(r#"{"runtimeSpec": null}"#), None);
-        let long = format!("{}{{}}", " ".repeat(LARGEST));
+        let long = format!("{}{{}}", " ".repeat(MAX_SPEC));
         assert_eq!(read(&long), None);
     }
 

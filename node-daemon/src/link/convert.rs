@@ -74,9 +74,9 @@ pub fn health(runtime: &RuntimeAccess) -> wire::Health {
     }
 }
 
-fn access(way: &Access) -> wire::Access {
+fn access(access: &Access) -> wire::Access {
     use wire::access::State;
-    let (state, since, detail) = match way {
+    let (state, since, detail) = match access {
         Access::Unknown => (State::Unspecified, 0, ""),
         Access::Well(since) => (State::Well, since.0, ""),
         Access::Away(since, why) => (State::Away, since.0, why.as_str()),

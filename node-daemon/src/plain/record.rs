@@ -16,7 +16,7 @@ use crate::worker::types::{BootNanos, ContainerId, Epoch, Generation, PodUid};
 
 const SUFFIX: &str = ".json";
 /// Longest file that is read, in bytes: far more than the records of one pod.
-const LARGEST: u64 = 1 << 20;
+const MAX_FILE: u64 = 1 << 20;
 
 /// One worker of a pod.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -110,7 +110,7 @@ impl Files {
 
 fn read(path: &Path) -> io::Result<Records> {
     let mut text = Vec::new();
-    fs::File::open(path)?.take(LARGEST).read_to_end(&mut text)?;
+    fs::File::open(path)?.take(MAX_FILE).read_to_end(&mut text)?;
     Ok(serde_json::from_slice(&text)?)
 }
 

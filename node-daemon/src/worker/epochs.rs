@@ -15,7 +15,7 @@ use super::types::Epoch;
 
 const NAME: &str = "epoch";
 /// Digits of the largest number, and a line feed.
-const LARGEST: u64 = 21;
+const MAX_TEXT: u64 = 21;
 
 /// Records the highest epoch.
 pub trait Epochs {
@@ -52,7 +52,7 @@ impl EpochFile {
             Err(error) => return Err(error),
         };
         let mut text = String::new();
-        file.take(LARGEST).read_to_string(&mut text)?;
+        file.take(MAX_TEXT).read_to_string(&mut text)?;
         text.trim().parse().map(Epoch).map_err(io::Error::other)
     }
 }

@@ -9,7 +9,7 @@ use super::types::{ContainerId, Incarnation, WorkerState};
 
 /// Most incarnations that wait to be reported as gone. The next Hello covers the others by leaving
 /// them out.
-const MOST_GONE: usize = 4096;
+const MAX_GONE: usize = 4096;
 
 /// Written by the driver, emptied by the link. A reader gets what is there, and never waits for
 /// more.
@@ -43,7 +43,7 @@ impl Outbox {
     pub fn put_gone(&self, gone: impl IntoIterator<Item = Incarnation>) {
         let mut inner = self.lock();
         for incarnation in gone {
-            if inner.gone.len() < MOST_GONE {
+            if inner.gone.len() < MAX_GONE {
                 inner.gone.insert(incarnation);
             }
         }
@@ -56,10 +56,10 @@ impl Outbox {
         self.lock().take_gone()
     }
 
-    /// Takes what waits, up to `most` states.
+    /// Takes what waits, up to `max` states.
     #[must_use]
-    pub fn take(&self, most: usize) -> Vec<WorkerState> {
-        self.lock().take(most)
+    pub fn take(&self, max: usize) -> Vec<WorkerState> {
+        self.lock().take(max)
     }
 
     /// A new reader. Former readers get nothing from now on, and end.
@@ -105,8 +105,8 @@ impl Inner {
         }
     }
 
-    fn take(&mut self, most: usize) -> Vec<WorkerState> {
-        let count = most.min(self.waiting.len());
+    fn take(&mut self, max: usize) -> Vec<WorkerState> {
+        let count = max.min(self.waiting.len());
         std::iter::from_fn(|| self.waiting.pop_first())
             .take(count)
             .map(|(_, state)| state)
@@ -131,9 +131,9 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// What waits, up to `most` states, and the incarnations that are gone, once there is anything;
+    /// What waits, up to `max` states, and the incarnations that are gone, once there is anything;
     /// `None` if another reader has replaced this one. For one task.
-    pub fn poll_take(&self, most: usize, cx: &Context<'_>) -> Poll<Option<Batch>> {
+    pub fn poll_take(&self, max: usize, cx: &Context<'_>) -> Poll<Option<Batch>> {
         let mut inner = self.outbox.lock();
         if inner.reader != self.number {
             return Poll::Ready(None);
@@ -142,15 +142,15 @@ impl Reader {
             inner.task = Some(cx.waker().clone());
             return Poll::Pending;
         }
-        let states = inner.take(most);
+        let states = inner.take(max);
         let gone = inner.take_gone();
         Poll::Ready(Some(Batch { states, gone }))
     }
 
     /// The same, as a future.
     #[cfg(test)]
-    pub(crate) async fn next(&self, most: usize) -> Option<Vec<WorkerState>> {
-        let taken = std::future::poll_fn(|cx| self.poll_take(most, cx)).await;
+    pub(crate) async fn next(&self, max: usize) -> Option<Vec<WorkerState>> {
+        let taken = std::future::poll_fn(|cx| self.poll_take(max, cx)).await;
         taken.map(|batch| batch.states)
     }
 }
@@ -214,8 +214,8 @@ pub(crate) mod tests {
         outbox.put([state("a", 3)]);
         assert_eq!(next().await, (vec![state("a", 3)], vec![]));
         // No reader takes them: the next Hello covers the rest.
-        outbox.put_gone((0..2 * MOST_GONE).map(|number| gone(&number.to_string())));
-        assert_eq!(next().await.1.len(), MOST_GONE);
+        outbox.put_gone((0..2 * MAX_GONE).map(|number| gone(&number.to_string())));
+        assert_eq!(next().await.1.len(), MAX_GONE);
     }
 
     #[tokio::test]

@@ -38,7 +38,7 @@ use pods::{PodEntry, PodSource};
 use worker::{AgentLimits, Link, Loss, PhaseReport, Worker};
 
 /// Most ended incarnations kept per worker of a living pod.
-const KEPT_ENDED: usize = 3;
+const MAX_ENDED: usize = 3;
 /// The workers of this node.
 #[derive(Debug)]
 pub struct Table {
@@ -171,7 +171,7 @@ impl Table {
             })
             .collect();
         ended.sort();
-        let surplus = ended.len().saturating_sub(KEPT_ENDED);
+        let surplus = ended.len().saturating_sub(MAX_ENDED);
         for (_, id) in ended.into_iter().take(surplus) {
             self.drop_worker(id, effects);
         }

@@ -1,6 +1,6 @@
 //! What `/proc` shows of the processes below an agent.
 //!
-//! Promises: a look costs no more than [`MOST`] reads, however many processes and threads the
+//! Promises: a look costs no more than [`MAX_READS`] reads, however many processes and threads the
 //! container has, and no reads for other containers, if the kernel lists children
 //! (CONFIG_PROC_CHILDREN, which distributions set). If it does not, each look reads all processes
 //! of the node.
@@ -18,9 +18,9 @@ pub(super) type Ticks = u64;
 
 /// Files that one look reads: two for each process, and one for each of its threads. That takes
 /// about 10 ms.
-const MOST: usize = 2_048;
+const MAX_READS: usize = 2_048;
 /// Longest list of children that is read, in bytes: more than one look gets to.
-const LONGEST: u64 = 64 << 10;
+const MAX_LIST: u64 = 64 << 10;
 
 /// A live process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,7 +78,7 @@ impl Tree {
             processes: Vec::new(),
             is_whole: true,
         };
-        let (mut known, mut left) = (BTreeSet::from([agent]), MOST);
+        let (mut known, mut left) = (BTreeSet::from([agent]), MAX_READS);
         let mut parents = VecDeque::from([agent]);
         while let Some(parent) = parents.pop_front() {
             let threads = match entries(&self.root.join(format!("{parent}/task"))) {
@@ -168,10 +168,10 @@ fn entries(directory: &Path) -> io::Result<impl Iterator<Item = i32> + use<>> {
     Ok(entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()))
 }
 
-/// The numbers in a file, as far as [`LONGEST`].
+/// The numbers in a file, as far as [`MAX_LIST`].
 fn numbers(file: &Path) -> io::Result<Vec<i32>> {
     let mut text = Vec::new();
-    fs::File::open(file)?.take(LONGEST).read_to_end(&mut text)?;
+    fs::File::open(file)?.take(MAX_LIST).read_to_end(&mut text)?;
     // A number that was cut off would name another process.
     let end = text.iter().rposition(u8::is_ascii_whitespace).unwrap_or(0);
     let text = String::from_utf8_lossy(text.get(..end).unwrap_or_default());

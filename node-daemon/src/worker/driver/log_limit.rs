@@ -21,7 +21,7 @@ const OF_NAMESPACE: Rate = Rate {
     every: Duration::from_millis(200),
 };
 /// Most pods and namespaces that are tracked: more than a node has.
-const MOST: usize = 4096;
+const MAX_TRACKED: usize = 4096;
 
 /// The limits of each pod and namespace. A pod's limit is removed with the pod, and a quiet pod's
 /// when there are too many.
@@ -42,9 +42,9 @@ impl LogLimit {
     /// How many lines about this pod were omitted before the next one; none if that is to be
     /// omitted, too.
     pub(super) fn next(&mut self, namespace: &str, pod: &PodUid) -> Option<u64> {
-        if self.pods.len() >= MOST && !self.pods.contains_key(pod) {
+        if self.pods.len() >= MAX_TRACKED && !self.pods.contains_key(pod) {
             self.pods.retain(|_, of_pod| !of_pod.limit.is_full());
-            if self.pods.len() >= MOST {
+            if self.pods.len() >= MAX_TRACKED {
                 return None;
             }
         }
@@ -71,7 +71,7 @@ fn may_log(namespaces: &mut BTreeMap<String, RateLimit>, namespace: &str) -> boo
     }
     // There are at most as many namespaces as there were pods recently.
     namespaces.retain(|_, limit| !limit.is_full());
-    if namespaces.len() >= MOST {
+    if namespaces.len() >= MAX_TRACKED {
         return false;
     }
     let mut limit = RateLimit::new(OF_NAMESPACE);
@@ -101,9 +101,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn pods_that_come_and_go_are_forgotten() {
         let mut lines = LogLimit::default();
-        for number in 0..3 * MOST {
+        for number in 0..3 * MAX_TRACKED {
             lines.next("ns", &PodUid::from(number.to_string()));
-            assert!(lines.pods.len() <= MOST);
+            assert!(lines.pods.len() <= MAX_TRACKED);
         }
         tokio::time::advance(OF_POD.every).await;
         assert_eq!(lines.next("ns", &"next".into()), Some(0));

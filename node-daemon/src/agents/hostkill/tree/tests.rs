@@ -124,7 +124,7 @@ fn every_look_ends() {
     proc.lists(AGENT, AGENT, "11 ");
     assert_eq!(proc.below(), (vec![11, 12], true));
 
-    let many: Vec<i32> = (10_000..10_000 + MOST as i32).collect();
+    let many: Vec<i32> = (10_000..10_000 + MAX_READS as i32).collect();
     for pid in &many {
         container_of_one(&proc, *pid, "");
     }
@@ -132,7 +132,7 @@ fn every_look_ends() {
     proc.lists(AGENT, AGENT, &listed);
     let (found, is_whole) = proc.below();
     assert!(
-        found.len() > MOST / 4 && found.len() <= MOST / 2,
+        found.len() > MAX_READS / 4 && found.len() <= MAX_READS / 2,
         "{}",
         found.len()
     );
@@ -141,7 +141,7 @@ fn every_look_ends() {
     // As many threads.
     proc.lists(AGENT, AGENT, "");
     assert_eq!(proc.below(), (vec![], true));
-    for thread in 0..MOST as i32 {
+    for thread in 0..MAX_READS as i32 {
         proc.lists(AGENT, 1_000_000 + thread, "");
     }
     assert_eq!(proc.below(), (vec![], false));
@@ -158,7 +158,7 @@ fn a_truncated_pid_is_ignored() {
     let many: String = (1_000_000..1_020_000).map(|pid| format!("{pid} ")).collect();
     fs::write(file.path(), &many).unwrap();
     let read = numbers(file.path()).unwrap();
-    assert_eq!(read.len() as u64, LONGEST / 8);
+    assert_eq!(read.len() as u64, MAX_LIST / 8);
     fs::write(file.path(), &many[1..]).unwrap();
     assert!(
         numbers(file.path()).unwrap()[1..]

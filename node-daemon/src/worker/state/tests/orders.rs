@@ -143,15 +143,15 @@ fn a_pod_of_another_namespace_gets_no_orders_of_the_jobset_that_its_label_names(
     table.apply(created("q", "d"), UnixNanos(10));
     table.apply(registered("q", "d", 2), UnixNanos(10));
     table.apply(state("d", 2, agent(AgentPhase::Fresh, 0, 1)), UnixNanos(10));
-    let mut wished = desired(9, 2, true);
-    wished.fresh = BTreeSet::from([Incarnation {
+    let mut order = desired(9, 2, true);
+    order.fresh = BTreeSet::from([Incarnation {
         pod: "q".into(),
         container: "d".into(),
     }]);
     let targets =
         |effects: Effects| -> Vec<ContainerId> { effects.targets.into_iter().map(|(id, _, _)| id).collect() };
     assert_eq!(
-        targets(table.apply(Input::Desired(vec![wished.clone()]), UnixNanos(20))),
+        targets(table.apply(Input::Desired(vec![order.clone()]), UnixNanos(20))),
         ["c".into()]
     );
     // Nor when the order comes again, nor when the pod is listed again; and its reports carry
@@ -163,10 +163,10 @@ fn a_pod_of_another_namespace_gets_no_orders_of_the_jobset_that_its_label_names(
     let epochs: Vec<Epoch> = table.snapshot().iter().map(|state| state.epoch).collect();
     assert_eq!(epochs.len(), 2);
     // An older control plane does not name the JobSet's namespace.
-    wished.namespace = None;
-    wished.generation = Generation(3);
+    order.namespace = None;
+    order.generation = Generation(3);
     assert_eq!(
-        targets(table.apply(Input::Desired(vec![wished]), UnixNanos(40))),
+        targets(table.apply(Input::Desired(vec![order]), UnixNanos(40))),
         ["c".into(), "d".into()]
     );
 }
